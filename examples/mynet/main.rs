@@ -1,0 +1,93 @@
+//! ddp-run with a model and a data set of one's own. Run it as ddp-run itself:
+//! `cargo run --release --example mynet -- examples/mynet/mynet.toml`
+
+use burn::data::dataloader::batcher::Batcher;
+use burn::data::dataset::InMemDataset;
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::{Device, Int, Tensor, TensorData, activation::tanh};
+use ddp_run::Registry;
+use ddp_run::data::{BurnBatch, BurnData};
+use ddp_run::models::{Input, Net};
+use serde::Deserialize;
+
+/// The `[model]` table's own keys.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MyNetConfig {
+    hidden: usize,
+}
+
+#[derive(Module, Debug)]
+struct MyNet {
+    inner: Linear,
+    outer: Linear,
+}
+
+impl Net for MyNet {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        self.outer.forward(tanh(self.inner.forward(input.rows())))
+    }
+}
+
+/// The `[dataset]` table's own keys.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SpiralsConfig {
+    samples: usize,
+}
+
+/// A point and the spiral that it lies on.
+#[derive(Clone, Debug)]
+struct Point {
+    at: [f32; 2],
+    arm: i64,
+}
+
+/// A Burn batcher as it would be written for Burn's own learner.
+struct PointBatcher;
+
+struct PointBatch {
+    points: Tensor<2>,
+    arms: Tensor<1, Int>,
+}
+
+impl Batcher<Point, PointBatch> for PointBatcher {
+    fn batch(&self, items: Vec<Point>, device: &Device) -> PointBatch {
+        let values: Vec<f32> = items.iter().flat_map(|p| p.at).collect();
+        let arms: Vec<i64> = items.iter().map(|p| p.arm).collect();
+        PointBatch {
+            points: Tensor::from_data(TensorData::new(values, [items.len(), 2]), device),
+            arms: Tensor::from_data(TensorData::new(arms, [items.len()]), device),
+        }
+    }
+}
+
+impl From<PointBatch> for BurnBatch {
+    fn from(batch: PointBatch) -> Self {
+        BurnBatch { input: batch.points.into_data(), target: batch.arms.into_data() }
+    }
+}
+
+/// Two interleaved half-turn spirals; `from` keeps training and validation apart.
+fn spirals(samples: usize, from: usize) -> InMemDataset<Point> {
+    let point = |i: usize| {
+        let (arm, t) = ((i % 2) as i64, ((i * 7919 + from) % 1000) as f32 / 1000.0);
+        let angle = 4.0 * t + std::f32::consts::PI * arm as f32;
+        Point { at: [t * angle.cos(), t * angle.sin()], arm }
+    };
+    InMemDataset::new((0..samples).map(point).collect())
+}
+
+fn main() {
+    Registry::standard()
+        .model("mynet", |c: &MyNetConfig, _, device: &Device| MyNet {
+            inner: LinearConfig::new(2, c.hidden).init(device),
+            outer: LinearConfig::new(c.hidden, 2).init(device),
+        })
+        .burn_dataset("spirals", |c: &SpiralsConfig| {
+            BurnData::new(spirals(c.samples, 0), PointBatcher, 2)?
+                .val(spirals(c.samples / 4, 500), PointBatcher)
+        })
+        .run()
+}

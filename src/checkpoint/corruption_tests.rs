@@ -1,0 +1,171 @@
+//! Damage of every kind to files of a checkpoint: it is noticed, named, and the one before is used.
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::testing::{same, scratch, snapshot};
+use super::{CheckpointStore, load, read_state, verify};
+use crate::error::ExitCode;
+
+const FILES: [&str; 3] = ["model.safetensors", "optimizer.safetensors", "state.json"];
+
+fn two_checkpoints() -> (tempfile::TempDir, CheckpointStore) {
+    let dir = scratch();
+    let store = CheckpointStore::open(dir.path()).unwrap();
+    store.save(&snapshot(240, 0)).unwrap();
+    store.save(&snapshot(480, 0)).unwrap();
+    (dir, store)
+}
+
+fn flip(path: &Path, bit: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    let bit = bit % (bytes.len() * 8);
+    bytes[bit / 8] ^= 1 << (bit % 8);
+    fs::write(path, bytes).unwrap();
+}
+
+fn cut(path: &Path, len: usize) {
+    let bytes = fs::read(path).unwrap();
+    fs::write(path, &bytes[..len % bytes.len()]).unwrap();
+}
+
+#[test]
+fn each_damage_is_refused_by_name_and_the_previous_checkpoint_is_used() {
+    type Damage = fn(&Path);
+    let cases: [(&str, Damage, &str); 10] = [
+        ("state.json", |p| fs::remove_file(p).unwrap(), "it has no state.json, so it was never completed"),
+        ("state.json", |p| flip(p, 999), "state.json is truncated or altered"),
+        ("state.json", |p| cut(p, 100), "state.json is truncated or altered"),
+        ("model.safetensors", |p| fs::remove_file(p).unwrap(), "model.safetensors is missing"),
+        (
+            "model.safetensors",
+            |p| cut(p, 50),
+            "model.safetensors is truncated: 50 bytes, where state.json says",
+        ),
+        (
+            "model.safetensors",
+            |p| flip(p, fs::read(p).unwrap().len() * 8 - 1),
+            "model.safetensors is altered",
+        ),
+        ("model.safetensors", |p| flip(p, 70), "model.safetensors "),
+        ("optimizer.safetensors", |p| flip(p, usize::MAX / 2 - 3), "optimizer.safetensors "),
+        ("optimizer.safetensors", |p| cut(p, 0), "optimizer.safetensors is truncated: 0 bytes"),
+        (
+            "optimizer.safetensors",
+            |p| fs::remove_file(p).and_then(|()| fs::create_dir(p)).unwrap(),
+            "optimizer.safetensors is not a regular file",
+        ),
+    ];
+    for (file, damage, why) in cases {
+        let (_dir, store) = two_checkpoints();
+        let newest = store.dir().join("step-00000480");
+        damage(&newest.join(file));
+        let loaded = store.latest_verified().unwrap().unwrap();
+        assert!(same(&loaded, &snapshot(240, 0)), "{why}");
+        let [warning] = loaded.warnings.as_slice() else { panic!("{:?}", loaded.warnings) };
+        assert!(warning.starts_with("checkpoint step-00000480 in ") && warning.contains(why), "{warning}");
+        let e = load(&newest).unwrap_err();
+        assert_eq!(e.code, ExitCode::Checkpoint);
+        assert!(e.message.contains("step-00000480") && e.message.contains(why), "{e}");
+        assert!(verify(&newest).is_err());
+    }
+}
+
+#[test]
+fn when_none_can_be_read_the_run_stops_and_names_each() {
+    let (_dir, store) = two_checkpoints();
+    flip(&store.dir().join("step-00000240/state.json"), 5);
+    fs::remove_file(store.dir().join("step-00000480/model.safetensors")).unwrap();
+    let e = store.latest_verified().unwrap_err();
+    assert_eq!(e.code, ExitCode::Checkpoint);
+    assert!(e.message.contains("step-00000240: state.json is truncated or altered"), "{e}");
+    assert!(e.message.contains("step-00000480: model.safetensors is missing"), "{e}");
+}
+
+#[test]
+fn a_renamed_checkpoint_is_refused_in_a_run_but_loads_by_its_path() {
+    let (_dir, store) = two_checkpoints();
+    let moved = store.dir().join("step-00000999");
+    fs::rename(store.dir().join("step-00000480"), &moved).unwrap();
+    let loaded = store.latest_verified().unwrap().unwrap();
+    assert!(loaded.warnings[0].contains("step-00000999") && loaded.warnings[0].contains("says step 480"));
+    assert!(same(&load(&moved).unwrap(), &snapshot(480, 0)));
+}
+
+#[test]
+fn files_that_are_no_checkpoints_are_ignored() {
+    let (_dir, store) = two_checkpoints();
+    fs::write(store.dir().join("notes.txt"), "x").unwrap();
+    fs::create_dir(store.dir().join("step-old")).unwrap();
+    let loaded = store.latest_verified().unwrap().unwrap();
+    assert_eq!((loaded.state.global_step, loaded.warnings.len()), (480, 0));
+}
+
+#[test]
+fn an_empty_or_missing_folder_has_no_checkpoint() {
+    let dir = scratch();
+    assert_eq!(CheckpointStore::open(dir.path()).unwrap().latest_verified().unwrap(), None);
+    assert_eq!(CheckpointStore::read_only(dir.path().join("x")).latest_verified().unwrap(), None);
+    assert!(!dir.path().join("x").exists());
+}
+
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(usize),
+    Truncate(usize),
+    Extend(Vec<u8>),
+    Overwrite(usize, Vec<u8>),
+    Swap(usize),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        any::<usize>().prop_map(Damage::Flip),
+        any::<usize>().prop_map(Damage::Truncate),
+        prop::collection::vec(any::<u8>(), 1..64).prop_map(Damage::Extend),
+        (any::<usize>(), prop::collection::vec(any::<u8>(), 1..64))
+            .prop_map(|(at, b)| Damage::Overwrite(at, b)),
+        any::<usize>().prop_map(Damage::Swap),
+    ]
+}
+
+fn apply(dir: &Path, file: &str, damage: &Damage) {
+    let path = dir.join(file);
+    let mut bytes = fs::read(&path).unwrap();
+    match damage {
+        Damage::Flip(bit) => return flip(&path, bit % (bytes.len() * 8)),
+        Damage::Truncate(len) => bytes.truncate(len % bytes.len()),
+        Damage::Extend(more) => bytes.extend(more),
+        Damage::Overwrite(at, new) => {
+            let at = at % bytes.len();
+            let end = bytes.len().min(at + new.len());
+            bytes[at..end].copy_from_slice(&new[..end - at]);
+        }
+        Damage::Swap(other) => bytes = fs::read(dir.join(FILES[other % 3])).unwrap(),
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn random_damage_is_detected_or_harmless(file in 0usize..3, hits in prop::collection::vec(damage(), 1..3)) {
+        let (_dir, store) = two_checkpoints();
+        let newest = store.dir().join("step-00000480");
+        let before: Vec<Vec<u8>> = FILES.iter().map(|f| fs::read(newest.join(f)).unwrap()).collect();
+        for hit in &hits {
+            if fs::metadata(newest.join(FILES[file])).unwrap().len() > 0 {
+                apply(&newest, FILES[file], hit);
+            }
+        }
+        let unchanged = FILES.iter().zip(&before).all(|(f, b)| &fs::read(newest.join(f)).unwrap() == b);
+        let loaded = store.latest_verified().unwrap().unwrap();
+        let expected = snapshot(if unchanged { 480 } else { 240 }, 0);
+        prop_assert!(same(&loaded, &expected));
+        prop_assert_eq!(loaded.warnings.len(), usize::from(!unchanged));
+        prop_assert_eq!(verify(&newest).is_ok(), unchanged);
+        let _ = read_state(&newest);
+    }
+}

@@ -1,0 +1,210 @@
+//! The disk fills or the process dies at every single operation of a save: what is found afterwards is the previous
+//! checkpoint or the new one, whole.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use super::fault::{Fault, FaultyFs};
+use super::retention::Retention;
+use super::store::Snapshot;
+use super::testing::{same, scratch, snapshot, steps};
+use super::{CheckpointStore, TensorData, TensorMap};
+use crate::error::ExitCode;
+
+fn hidden(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned());
+    names.filter(|n| n.starts_with(".tmp-") || n.starts_with(".old-")).collect()
+}
+
+/// Runs `act` on a store with `first` in it, dying at every operation in turn, until it gets through; after each
+/// death a reader and then a new writer look, and `check` judges what they find.
+fn at_every_crash_point(
+    fault: fn(usize) -> Fault,
+    first: &[Snapshot],
+    act: impl Fn(&CheckpointStore) -> bool,
+    check: impl Fn(&CheckpointStore, usize),
+) -> usize {
+    for point in 0..200 {
+        let dir = scratch();
+        let store = CheckpointStore::open(dir.path()).unwrap();
+        first.iter().for_each(|s| drop(store.save(s).unwrap()));
+        let fs = FaultyFs::new(fault(point));
+        let finished = act(&CheckpointStore::open_with(dir.path(), Arc::new(fs)).unwrap());
+        check(&CheckpointStore::read_only(dir.path()), point);
+        let reopened = CheckpointStore::open(dir.path()).unwrap();
+        check(&reopened, point);
+        assert_eq!(hidden(dir.path()), [] as [&str; 0], "left behind after a crash at operation {point}");
+        // And the run goes on from there.
+        reopened.save(&snapshot(900, 9)).unwrap();
+        assert!(same(&reopened.latest_verified().unwrap().unwrap(), &snapshot(900, 9)));
+        if finished {
+            return point;
+        }
+    }
+    panic!("never got through");
+}
+
+#[test]
+fn dying_anywhere_in_a_save_leaves_the_previous_or_the_new_checkpoint() {
+    let points = at_every_crash_point(
+        Fault::CrashAt,
+        &[snapshot(240, 0)],
+        |store| store.save(&snapshot(480, 0)).is_ok(),
+        |store, point| {
+            let found = store.latest_verified().unwrap().unwrap();
+            assert!(same(&found, &snapshot(found.state.global_step, 0)), "operation {point}");
+            assert_eq!(found.warnings, [] as [&str; 0], "operation {point}");
+        },
+    );
+    assert!(points >= 12, "only {points} operations: the fault injector is not in the way");
+}
+
+#[test]
+fn dying_anywhere_while_the_same_step_is_replaced_leaves_the_old_or_the_new_one() {
+    for fault in [Fault::CrashAt, Fault::CrashWithoutExchangeAt] {
+        at_every_crash_point(
+            fault,
+            &[snapshot(480, 0)],
+            |store| store.save(&snapshot(480, 1)).is_ok(),
+            |store, point| {
+                let found = store.latest_verified().unwrap().unwrap();
+                let whole = same(&found, &snapshot(480, 0)) || same(&found, &snapshot(480, 1));
+                assert!(whole && found.warnings.is_empty(), "operation {point}");
+            },
+        );
+    }
+}
+
+#[test]
+fn dying_anywhere_while_old_checkpoints_are_removed_leaves_the_others_whole() {
+    at_every_crash_point(
+        Fault::CrashAt,
+        &[1, 2, 3].map(|step| snapshot(step, 0)),
+        |store| store.retain(&Retention { keep_last: Some(1), best: None }).is_ok(),
+        |store, point| {
+            for entry in store.list().unwrap() {
+                assert!(
+                    same(&super::load(&entry.path).unwrap(), &snapshot(entry.step, 0)),
+                    "operation {point}"
+                );
+            }
+            assert_eq!(steps(store).last(), Some(&3));
+        },
+    );
+}
+
+#[test]
+fn an_io_error_at_any_operation_fails_the_save_with_74_and_harms_nothing() {
+    for errno in [libc::ENOSPC, libc::EIO] {
+        for existing in [240, 480] {
+            for point in 0.. {
+                let dir = scratch();
+                CheckpointStore::open(dir.path()).unwrap().save(&snapshot(existing, 0)).unwrap();
+                let fs = FaultyFs::new(Fault::ErrorAt(point, errno));
+                let store = CheckpointStore::open_with(dir.path(), Arc::new(fs.clone())).unwrap();
+                let result = store.save(&snapshot(480, 1));
+                let found = store.latest_verified().unwrap().unwrap();
+                assert!(same(&found, &snapshot(existing, 0)) || same(&found, &snapshot(480, 1)));
+                assert!(found.warnings.is_empty());
+                match result {
+                    Err(e) => {
+                        assert_eq!(e.code, ExitCode::Checkpoint);
+                        assert!(e.message.contains("step-00000480"), "{e}");
+                        assert_eq!(hidden(dir.path()), [] as [&str; 0], "operation {point}");
+                    }
+                    Ok(_) => assert!(same(&found, &snapshot(480, 1)), "operation {point}"),
+                }
+                if fs.operations().len() <= point {
+                    assert!(point >= 12);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_stays_full_is_reported_with_advice() {
+    let dir = scratch();
+    let fs = FaultyFs::new(Fault::WritesFailFrom(0, libc::ENOSPC));
+    let store = CheckpointStore::open_with(dir.path(), Arc::new(fs)).unwrap();
+    let e = store.save(&snapshot(1, 0)).unwrap_err();
+    assert!(e.message.contains("model.safetensors: No space left on device"), "{e}");
+    assert!(e.hint.as_deref().is_some_and(|h| h.contains("keep_last")));
+    assert_eq!((hidden(dir.path()).len(), steps(&store).len()), (0, 0));
+}
+
+#[test]
+fn everything_is_synced_before_the_rename_and_the_folder_after_it() {
+    let dir = scratch();
+    let fs = FaultyFs::new(Fault::None);
+    let store = CheckpointStore::open_with(dir.path(), Arc::new(fs.clone())).unwrap();
+    store.save(&snapshot(7, 0)).unwrap();
+    let mut ops = fs.operations();
+    ops.dedup();
+    let temp = format!(".tmp-step-00000007-{}", std::process::id());
+    let mut expected = vec![format!("create_dir {temp}")];
+    for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
+        expected.extend(["create", "write", "sync"].map(|verb| format!("{verb} {file}")));
+    }
+    expected.push(format!("sync_dir {temp}"));
+    expected.push("rename step-00000007".into());
+    expected.push(format!("sync_dir {}", dir.path().file_name().unwrap().to_string_lossy()));
+    assert_eq!(ops, expected);
+}
+
+#[test]
+fn a_live_writers_files_are_left_alone() {
+    let dir = scratch();
+    let store = CheckpointStore::open(dir.path()).unwrap();
+    let temp = dir.path().join(".tmp-step-00000007-1");
+    fs::create_dir(&temp).unwrap();
+    let lock = store.lock().unwrap();
+    CheckpointStore::open(dir.path()).unwrap();
+    assert!(temp.exists());
+    drop(lock);
+    CheckpointStore::open(dir.path()).unwrap();
+    assert!(!temp.exists());
+}
+
+/// Unmounts when dropped.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    fn mount(size: &str) -> Option<Self> {
+        let dir = tempfile::tempdir().ok()?;
+        let options = format!("size={size},mode=700");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir.path()).output();
+        mounted.is_ok_and(|o| o.status.success()).then_some(Self(dir))
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).output();
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_the_last_good_checkpoint() {
+    let Some(disk) = Tmpfs::mount("1m") else {
+        println!("skipped: mounting a tmpfs is not permitted here");
+        return;
+    };
+    let big = |step: u64| {
+        let weights = TensorData::from_f32("w", vec![150_000], &vec![step as f32; 150_000]).unwrap();
+        Snapshot { model: TensorMap::from_tensors([weights]).unwrap(), ..snapshot(step, 0) }
+    };
+    let store = CheckpointStore::open(disk.0.path().join("checkpoints")).unwrap();
+    store.save(&big(1)).unwrap();
+    let e = store.save(&big(2)).unwrap_err();
+    assert_eq!(e.code, ExitCode::Checkpoint);
+    assert!(e.message.contains("No space left on device"), "{e}");
+    assert_eq!(hidden(store.dir()), [] as [&str; 0]);
+    assert!(same(&store.latest_verified().unwrap().unwrap(), &big(1)));
+    fs::remove_dir_all(disk.0.path().join("checkpoints/step-00000001")).unwrap();
+    store.save(&big(2)).unwrap();
+}

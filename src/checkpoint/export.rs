@@ -1,0 +1,173 @@
+//! A checkpoint's model as one file for other programs: names and element type as they want them.
+
+use std::path::{Path, PathBuf};
+
+use super::fs::{Fs, OsFs, write_synced};
+use super::load_any;
+use super::tensor::{Dtype, TensorMap};
+use super::tensor_file::write_tensors;
+use crate::error::{Error, Result};
+
+/// How names and types change on the way out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// `(old, new)`: names that start with `old` start with `new` instead; the first that fits counts.
+    pub rename: Vec<(String, String)>,
+    /// Put before every name, after renaming.
+    pub prefix: String,
+    /// Float tensors are rounded to this type; `None` and integers keep theirs.
+    pub dtype: Option<Dtype>,
+}
+
+/// What was exported.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExportReport {
+    /// The checkpoint that was read.
+    pub source: PathBuf,
+    pub path: PathBuf,
+    pub step: u64,
+    pub tensors: usize,
+    pub bytes: u64,
+    /// Newer checkpoints that were refused.
+    pub warnings: Vec<String>,
+}
+
+/// Writes the model of a verified checkpoint (or of a run's newest) to `out`, a `.safetensors` file that appears
+/// complete or not at all; one that is there is replaced.
+///
+/// # Errors
+/// Exit code 2 for a name or type that can't be, 74 when the checkpoint or `out` can't be read or written.
+pub fn export(checkpoint: &Path, out: &Path, options: &ExportOptions) -> Result<ExportReport> {
+    if out.extension().is_none_or(|e| e != "safetensors") {
+        let what = format!("cannot export to {}: the name must end in .safetensors", out.display());
+        return Err(Error::usage(what).hint("PyTorch reads it with `safetensors.torch.load_file`"));
+    }
+    let loaded = load_any(checkpoint)?;
+    let model = convert(loaded.model, options)?;
+    let bytes = write_atomically(&OsFs, out, &model)
+        .map_err(|e| Error::checkpoint(format!("cannot write {}: {e}", out.display())))?;
+    Ok(ExportReport {
+        source: loaded.path,
+        path: out.to_owned(),
+        step: loaded.state.global_step,
+        tensors: model.len(),
+        bytes,
+        warnings: loaded.warnings,
+    })
+}
+
+fn convert(model: TensorMap, options: &ExportOptions) -> Result<TensorMap> {
+    for (old, _) in &options.rename {
+        if !model.iter().any(|t| t.name.starts_with(old.as_str())) {
+            let names: Vec<&str> = model.iter().take(5).map(|t| t.name.as_str()).collect();
+            let what = format!("cannot rename `{old}`: no tensor's name starts with it");
+            return Err(Error::usage(what).hint(format!("the names are {}, …", names.join(", "))));
+        }
+    }
+    let mut converted = TensorMap::new();
+    for mut tensor in model.into_tensors() {
+        let renamed = options
+            .rename
+            .iter()
+            .find_map(|(old, new)| Some(format!("{new}{}", tensor.name.strip_prefix(old.as_str())?)));
+        tensor.name = format!("{}{}", options.prefix, renamed.unwrap_or(tensor.name));
+        if let Some(dtype) = options.dtype {
+            tensor = tensor.cast_float(dtype)?;
+        }
+        converted.push(tensor).map_err(|e| Error::usage(format!("{} after renaming", e.message)))?;
+    }
+    Ok(converted)
+}
+
+fn write_atomically(fs: &dyn Fs, out: &Path, tensors: &TensorMap) -> std::io::Result<u64> {
+    let dir = match out.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let name = out.file_name().unwrap_or_default().to_string_lossy();
+    let temp = dir.join(format!(".tmp-{name}-{}", std::process::id()));
+    let written = write_synced(fs, &temp, |file| write_tensors(tensors, file)).and_then(|((), bytes, _)| {
+        fs.rename(&temp, out)?;
+        fs.sync_dir(dir)?;
+        Ok(bytes)
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temp);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fault::{Fault, FaultyFs};
+    use super::super::testing::snapshot;
+    use super::super::{CheckpointStore, read_weights};
+    use super::*;
+    use crate::error::ExitCode;
+
+    fn run() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        CheckpointStore::open(dir.path().join("checkpoints")).unwrap().save(&snapshot(9, 1)).unwrap();
+        let out = dir.path().join("out.safetensors");
+        (dir, out)
+    }
+
+    #[test]
+    fn names_and_types_are_converted_and_integers_kept() {
+        let (dir, out) = run();
+        let options = ExportOptions {
+            rename: vec![("layer1.0.".into(), "block.".into())],
+            prefix: "net.".into(),
+            dtype: Some(Dtype::Bf16),
+        };
+        let report = export(dir.path(), &out, &options).unwrap();
+        assert_eq!((report.step, report.tensors), (9, 2));
+        assert_eq!(report.bytes, std::fs::metadata(&out).unwrap().len());
+        let written = read_weights(&out).unwrap();
+        let kinds: Vec<(&str, Dtype)> = written.iter().map(|t| (t.name.as_str(), t.dtype)).collect();
+        assert_eq!(
+            kinds,
+            [("net.block.conv1.weight", Dtype::Bf16), ("net.bn1.num_batches_tracked", Dtype::I64)]
+        );
+    }
+
+    #[test]
+    fn unchanged_export_is_the_models_file_and_replaces_an_older_one() {
+        let (dir, out) = run();
+        std::fs::write(&out, "old").unwrap();
+        let report = export(dir.path(), &out, &ExportOptions::default()).unwrap();
+        let original = std::fs::read(report.source.join("model.safetensors")).unwrap();
+        assert_eq!(std::fs::read(&out).unwrap(), original);
+    }
+
+    #[test]
+    fn wrong_names_are_usage_errors() {
+        let (dir, out) = run();
+        let rename = |old: &str, new: &str| ExportOptions {
+            rename: vec![(old.into(), new.into())],
+            ..ExportOptions::default()
+        };
+        let e = export(dir.path(), &out, &rename("nope", "x")).unwrap_err();
+        assert_eq!(e.code, ExitCode::Usage);
+        assert!(e.to_string().contains("layer1.0.conv1.weight"), "{e}");
+        let clash = rename("layer1.0.conv1.weight", "bn1.num_batches_tracked");
+        assert_eq!(export(dir.path(), &out, &clash).unwrap_err().code, ExitCode::Usage);
+        let e = export(dir.path(), &dir.path().join("m.onnx"), &ExportOptions::default()).unwrap_err();
+        assert_eq!(e.code, ExitCode::Usage);
+        assert!(!out.exists());
+    }
+
+    #[test]
+    fn a_full_disk_leaves_the_older_file_and_no_temporary() {
+        let (_dir, out) = run();
+        std::fs::write(&out, "old").unwrap();
+        let fs = FaultyFs::new(Fault::ErrorAt(1, libc::ENOSPC));
+        write_atomically(&fs, &out, &snapshot(9, 1).model).unwrap_err();
+        assert_eq!(std::fs::read(&out).unwrap(), b"old");
+        let parent = out.parent().unwrap();
+        let rest = std::fs::read_dir(parent)
+            .unwrap()
+            .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with(".tmp-"));
+        assert_eq!(rest.count(), 0);
+    }
+}

@@ -1,0 +1,157 @@
+//! A fault injector for tests: a file system that fails or dies at the n-th operation.
+//!
+//! It is a fixture, handed to [`CheckpointStore::open_with`](super::CheckpointStore::open_with) in place of
+//! [`OsFs`]; the store has no test code of its own.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::fs::{Fs, OsFs, SyncWrite};
+
+/// What goes wrong, at which operation (counted from 0 over all of them, writes included).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// The operation fails with this errno (`libc::ENOSPC`, `libc::EIO`, …); everything after it works.
+    ErrorAt(usize, i32),
+    /// From this write on, every write fails with the errno (a full disk); other operations work.
+    WritesFailFrom(usize, i32),
+    /// The process dies at the operation: half a write happens, nothing at all after it, no clean-up either.
+    CrashAt(usize),
+    /// Swapping directories is unsupported, as on some network file systems; and the process dies at the operation.
+    CrashWithoutExchangeAt(usize),
+}
+
+#[derive(Default)]
+struct Log {
+    next: usize,
+    dead: bool,
+    operations: Vec<String>,
+}
+
+/// [`OsFs`] with one [`Fault`], and a log of what was done.
+#[derive(Clone)]
+pub struct FaultyFs {
+    fault: Fault,
+    log: Arc<Mutex<Log>>,
+}
+
+enum Verdict {
+    Go,
+    /// A write gets half its bytes out before the error.
+    FailHalfway(io::Error),
+}
+
+impl FaultyFs {
+    pub fn new(fault: Fault) -> Self {
+        Self { fault, log: Arc::default() }
+    }
+
+    /// Every operation so far: `write model.safetensors`, `sync model.safetensors`, `rename .tmp-… step-…`.
+    pub fn operations(&self) -> Vec<String> {
+        self.lock().operations.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&self, verb: &str, path: &Path) -> Verdict {
+        let mut log = self.lock();
+        let n = log.next;
+        log.next += 1;
+        if log.dead {
+            return Verdict::FailHalfway(io::Error::other("the process is dead"));
+        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        log.operations.push(format!("{verb} {name}"));
+        let error = match self.fault {
+            Fault::ErrorAt(at, errno) if n == at => io::Error::from_raw_os_error(errno),
+            Fault::WritesFailFrom(at, errno) if n >= at && verb == "write" => {
+                io::Error::from_raw_os_error(errno)
+            }
+            Fault::CrashAt(at) | Fault::CrashWithoutExchangeAt(at) if n >= at => {
+                log.dead = true;
+                io::Error::other("the process is dead")
+            }
+            _ => return Verdict::Go,
+        };
+        Verdict::FailHalfway(error)
+    }
+
+    fn whole(&self, verb: &str, path: &Path, op: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        match self.judge(verb, path) {
+            Verdict::Go => op(),
+            Verdict::FailHalfway(e) => Err(e),
+        }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.lock().dead
+    }
+}
+
+impl Fs for FaultyFs {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.whole("create_dir", path, || OsFs.create_dir(path))
+    }
+    fn create(&self, path: &Path) -> io::Result<Box<dyn SyncWrite>> {
+        self.whole("create", path, || Ok(()))?;
+        Ok(Box::new(FaultyFile { fs: self.clone(), path: path.to_owned(), file: OsFs.create(path)? }))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.whole("rename", to, || OsFs.rename(from, to))
+    }
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
+        if matches!(self.fault, Fault::CrashWithoutExchangeAt(_)) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.whole("exchange", b, || OsFs.exchange(a, b))
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.whole("sync_dir", path, || OsFs.sync_dir(path))
+    }
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        let alive = !self.is_dead();
+        let result = self.whole("remove", path, || OsFs.remove_dir_all(path));
+        if alive && self.is_dead() {
+            // A removal that dies has removed something: the state file, which is the worst choice.
+            let _ = std::fs::remove_file(path.join(super::format::STATE_FILE));
+        }
+        result
+    }
+}
+
+struct FaultyFile {
+    fs: FaultyFs,
+    path: std::path::PathBuf,
+    file: Box<dyn SyncWrite>,
+}
+
+impl Write for FaultyFile {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let dead = self.fs.is_dead();
+        match self.fs.judge("write", &self.path) {
+            Verdict::Go => self.file.write(buf),
+            Verdict::FailHalfway(e) => {
+                if !dead {
+                    self.file.write_all(&buf[..buf.len() / 2])?;
+                }
+                Err(e)
+            }
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl SyncWrite for FaultyFile {
+    fn sync(&mut self) -> io::Result<()> {
+        match self.fs.judge("sync", &self.path) {
+            Verdict::Go => self.file.sync(),
+            Verdict::FailHalfway(e) => Err(e),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What a checkpoint directory is: its name, its files, and `state.json`, which vouches for all of them.
+//!
+//! `step-00000480/` holds `model.safetensors`, `optimizer.safetensors` and, written last, `state.json`: the run's
+//! [`State`], with size and SHA-256 of the other files and, as its last entry, the SHA-256 of all of its own bytes
+//! before that entry. The digest is over bytes, not over JSON values, so any change at all is noticed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::digest::sha256_hex;
+
+/// The version that this program writes, and the newest that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+pub const MODEL_FILE: &str = "model.safetensors";
+pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
+pub const STATE_FILE: &str = "state.json";
+
+/// A larger `state.json` is damaged, not big.
+pub const MAX_STATE_BYTES: u64 = 64 << 20;
+
+/// Where a run stands, apart from its tensors. Floats round-trip bit for bit as long as they are finite: JSON has no
+/// NaN or infinity, so sums that may hold one are stored as bits (`f64::to_bits`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Set by the store when it saves.
+    pub format_version: u32,
+    /// Hash of the resolved plan that the run follows.
+    pub spec_hash: String,
+    /// The run's name.
+    pub name: String,
+    /// Number of ranks that took the last step.
+    pub world: usize,
+    pub seed: u64,
+    /// Whole epochs done; `step_in_epoch` optimizer steps of the next one are done too.
+    pub epochs_completed: usize,
+    pub step_in_epoch: usize,
+    /// Optimizer steps done since the start: the number in the directory's name.
+    pub global_step: u64,
+    /// Samples that all ranks together have trained on, padding included.
+    pub samples_seen: u64,
+    /// Training time so far, over all restarts.
+    pub wall_seconds: f64,
+    /// Running sums and the best value so far; an evaluation made at this very step stands where
+    /// [`BestBy::metric`](super::BestBy) points (`val.accuracy` is `metrics["val"]["accuracy"]`).
+    #[serde(default)]
+    pub metrics: Value,
+    /// The optimizer's scalars (step counts, loss scale …).
+    #[serde(default)]
+    pub optimizer: Value,
+    #[serde(default)]
+    pub scheduler: Value,
+    /// Counters of the random streams.
+    #[serde(default)]
+    pub rng: Value,
+    /// Whatever else a caller needs to find again.
+    #[serde(default)]
+    pub extra: Value,
+    /// Size and digest of every other file. Set by the store when it saves.
+    #[serde(default)]
+    pub files: BTreeMap<String, FileDigest>,
+}
+
+/// What `state.json` says about another file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDigest {
+    pub bytes: u64,
+    /// Lower-case hex.
+    pub sha256: String,
+}
+
+impl State {
+    /// The value at a dotted path in `metrics`, when there is a finite number.
+    pub fn metric(&self, path: &str) -> Option<f64> {
+        path.split('.').try_fold(&self.metrics, |v, key| v.get(key))?.as_f64().filter(|v| v.is_finite())
+    }
+
+    /// The bytes of `state.json`.
+    ///
+    /// # Errors
+    /// Those of serde_json (none for a `State` made of JSON values).
+    pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        let mut text = serde_json::to_string_pretty(self)?;
+        // `{ … }` becomes `{ …,` + the digest's line; the digest covers everything before that line.
+        text.truncate(text.trim_end_matches('}').trim_end().len());
+        text.push_str(",\n");
+        let digest = sha256_hex(text.as_bytes());
+        text.push_str(&digest_line(&digest));
+        Ok(text.into_bytes())
+    }
+
+    /// The state in the bytes of a `state.json`, or what is wrong with them.
+    ///
+    /// # Errors
+    /// A reason that reads on from the file's name: `is truncated or altered …`.
+    pub fn from_json(bytes: &[u8]) -> Result<State, String> {
+        const DAMAGED: &str = "is truncated or altered: its own digest does not match";
+        let body = bytes.len().checked_sub(digest_line(&"0".repeat(64)).len()).ok_or(DAMAGED)?;
+        let (body, last) = bytes.split_at(body);
+        if last != digest_line(&sha256_hex(body)).as_bytes() {
+            return Err(DAMAGED.into());
+        }
+        let version: Version =
+            serde_json::from_slice(bytes).map_err(|e| format!("is not understood: {e}"))?;
+        if version.format_version > FORMAT_VERSION {
+            return Err(format!(
+                "has format {}, from a newer ddp-run; this one reads up to format {FORMAT_VERSION}",
+                version.format_version
+            ));
+        }
+        let state: State = serde_json::from_slice(bytes).map_err(|e| format!("is not understood: {e}"))?;
+        // The names are joined to the directory: one that leads out of it is nobody's checkpoint.
+        match state.files.keys().find(|name| !is_plain_name(name)) {
+            Some(name) => Err(format!("lists a file with the name {name:?}")),
+            None => Ok(state),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Version {
+    format_version: u32,
+}
+
+fn digest_line(hex: &str) -> String {
+    format!("  \"digest\": \"{hex}\"\n}}\n")
+}
+
+fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\\', '\0'])
+}
+
+/// `step-00000480`
+pub fn step_dir_name(step: u64) -> String {
+    format!("step-{step:08}")
+}
+
+/// The step in a checkpoint directory's name; `None` for any other name.
+pub fn parse_step_dir(name: &str) -> Option<u64> {
+    let step = name.strip_prefix("step-")?.parse().ok()?;
+    (step_dir_name(step) == name).then_some(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn sample() -> State {
+        State {
+            format_version: FORMAT_VERSION,
+            spec_hash: "abc".into(),
+            name: "toy".into(),
+            world: 2,
+            seed: u64::MAX,
+            global_step: 480,
+            wall_seconds: 0.1 + 0.2,
+            metrics: json!({ "val": { "accuracy": 0.5, "n": 5000 }, "sums": [1e-300, 0.1] }),
+            files: [("model.safetensors".to_owned(), FileDigest { bytes: 3, sha256: "00".into() })].into(),
+            ..State::default()
+        }
+    }
+
+    #[test]
+    fn state_round_trips_and_is_plain_json_with_its_digest_last() {
+        let bytes = sample().to_json().unwrap();
+        assert_eq!(State::from_json(&bytes).unwrap(), sample());
+        let value: serde_json::Map<String, Value> = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(value["global_step"], 480);
+        assert_eq!(value.keys().next_back().unwrap(), "digest");
+    }
+
+    #[test]
+    fn every_single_bit_flip_in_state_json_is_noticed() {
+        let good = sample().to_json().unwrap();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(State::from_json(&bad).is_err(), "bit {bit}");
+        }
+        for len in 0..good.len() {
+            assert!(State::from_json(&good[..len]).is_err(), "{len} bytes");
+        }
+        assert!(State::from_json(&[good.as_slice(), b"\n"].concat()).is_err());
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_its_number() {
+        let bytes = State { format_version: 2, ..sample() }.to_json().unwrap();
+        let e = State::from_json(&bytes).unwrap_err();
+        assert_eq!(e, "has format 2, from a newer ddp-run; this one reads up to format 1");
+    }
+
+    #[test]
+    fn a_listed_path_that_leads_out_is_refused() {
+        let mut state = sample();
+        state.files.insert("../../etc/passwd".into(), FileDigest { bytes: 0, sha256: String::new() });
+        assert!(State::from_json(&state.to_json().unwrap()).unwrap_err().contains("../../etc/passwd"));
+    }
+
+    #[test]
+    fn metrics_are_found_by_dotted_path() {
+        assert_eq!(sample().metric("val.accuracy"), Some(0.5));
+        assert_eq!(sample().metric("val.loss"), None);
+        assert_eq!(sample().metric("sums"), None);
+    }
+
+    #[test]
+    fn directory_names() {
+        assert_eq!(step_dir_name(480), "step-00000480");
+        assert_eq!(parse_step_dir("step-00000480"), Some(480));
+        assert_eq!(parse_step_dir("step-123456789"), Some(123_456_789));
+        for other in ["step-480", "step-+0000480", ".tmp-step-00000480-7", "step-", "step-0000048x", "best"] {
+            assert_eq!(parse_step_dir(other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(State::from_json(&bytes).is_err());
+        }
+        #[test]
+        fn random_json_with_a_right_digest_never_panics(text in "[ -~]{0,80}") {
+            let body = format!("{text}\n");
+            let file = format!("{body}{}", digest_line(&sha256_hex(body.as_bytes())));
+            prop_assert!(State::from_json(file.as_bytes()).is_err());
+        }
+        #[test]
+        fn finite_floats_keep_their_bits(bits in any::<u64>()) {
+            let v = f64::from_bits(bits);
+            prop_assume!(v.is_finite());
+            let state = State { wall_seconds: v, metrics: json!({ "v": v }), ..sample() };
+            let back = State::from_json(&state.to_json().unwrap()).unwrap();
+            prop_assert_eq!(back.wall_seconds.to_bits(), bits);
+            prop_assert_eq!(back.metrics["v"].as_f64().unwrap().to_bits(), bits);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The file-system operations that writing a checkpoint consists of, behind a trait: each is a point at which the
+//! disk can fill or the process can die, and [`FaultyFs`](super::fault::FaultyFs) makes it happen there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// The operations that change a checkpoint folder. Reading needs no seam: damaged files are test data.
+pub trait Fs: Send + Sync {
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// A new file; fails when there is one.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn SyncWrite>>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Swaps two directories in one step, so that neither name is ever without one. `Unsupported` where the file
+    /// system can't.
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()>;
+    /// Makes the directory's entries durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
+}
+
+/// A file being written.
+pub trait SyncWrite: Write + Send {
+    /// Returns when content and length are on the disk.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// The machine's own file system.
+pub struct OsFs;
+
+impl Fs for OsFs {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+    fn create(&self, path: &Path) -> io::Result<Box<dyn SyncWrite>> {
+        Ok(Box::new(OpenOptions::new().write(true).create_new(true).open(path)?))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+    fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
+        exchange(a, b)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        match File::open(path)?.sync_all() {
+            // Some network file systems can't sync a directory; their renames are durable or nothing makes them so.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            other => other,
+        }
+    }
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+}
+
+impl SyncWrite for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn exchange(a: &Path, b: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).map_err(|e| match e {
+        Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP => io::ErrorKind::Unsupported.into(),
+        other => other.into(),
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn exchange(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Writes one small or large file whole: content by `write`, flushed and synced.
+///
+/// # Errors
+/// Those of the file system and of `write`. The file may be left behind; its directory is a temporary one.
+pub fn write_synced<T>(
+    fs: &dyn Fs,
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> io::Result<(T, u64, String)> {
+    // Tensors larger than the buffer pass through it uncopied; the many small ones share system calls.
+    let hashing = super::digest::HashingWriter::new(fs.create(path)?);
+    let mut out = io::BufWriter::with_capacity(256 * 1024, hashing);
+    let value = write(&mut out)?;
+    let hashing = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    let (mut file, bytes, digest) = hashing.finish();
+    file.sync()?;
+    Ok((value, bytes, digest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exchange_swaps_two_directories_or_says_unsupported() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        for path in [&a, &b] {
+            fs::create_dir(path).unwrap();
+        }
+        fs::write(a.join("was-a"), "").unwrap();
+        match OsFs.exchange(&a, &b) {
+            Ok(()) => assert!(b.join("was-a").exists() && !a.join("was-a").exists()),
+            Err(e) => assert_eq!(e.kind(), io::ErrorKind::Unsupported),
+        }
+    }
+
+    #[test]
+    fn create_never_overwrites() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let ((), bytes, digest) = write_synced(&OsFs, &path, |out| out.write_all(b"abc")).unwrap();
+        assert_eq!((bytes, digest), (3, super::super::digest::sha256_hex(b"abc")));
+        assert_eq!(OsFs.create(&path).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+    }
+}

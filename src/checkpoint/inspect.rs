@@ -1,0 +1,311 @@
+//! What is in a checkpoint, a run folder or a bare weight file, for people (a table) and scripts (JSON).
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::format::{self, MODEL_FILE, OPTIMIZER_FILE, State};
+use super::stats::{Stats, number, size, table};
+use super::store::CheckpointStore;
+use super::tensor::{Dtype, TensorMap};
+use super::tensor_file::read_tensor_file;
+use super::{find_store, pretrained, read_state, verify};
+use crate::error::{Error, Result};
+
+/// The result of [`inspect`].
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Inspection {
+    Checkpoint(Box<CheckpointInfo>),
+    /// A run folder or a `checkpoints/` folder.
+    Run(RunInfo),
+    /// A weight file.
+    File(FileInfo),
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckpointInfo {
+    pub path: PathBuf,
+    /// Every byte agrees with `state.json`'s digests.
+    pub verified: bool,
+    /// Why not, if not.
+    pub problem: Option<String>,
+    /// `None` when `state.json` is missing or damaged.
+    pub state: Option<State>,
+    pub files: Vec<FileInfo>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct RunInfo {
+    pub path: PathBuf,
+    /// Oldest first.
+    pub checkpoints: Vec<CheckpointSummary>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckpointSummary {
+    pub path: PathBuf,
+    /// As in the directory's name.
+    pub step: u64,
+    pub verified: bool,
+    pub problem: Option<String>,
+    pub epochs_completed: Option<usize>,
+    pub step_in_epoch: Option<usize>,
+    pub world: Option<usize>,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct FileInfo {
+    pub name: String,
+    pub bytes: u64,
+    /// Why there are no tensors, when the file can't be read.
+    pub problem: Option<String>,
+    /// Elements of all tensors.
+    pub elements: usize,
+    pub tensors: Vec<TensorSummary>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct TensorSummary {
+    pub name: String,
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    #[serde(flatten)]
+    pub stats: Stats,
+}
+
+/// Looks at a checkpoint directory, a run folder (whose checkpoints are all verified), or a weight file.
+///
+/// # Errors
+/// Exit code 74 when there is nothing of the kind at `path`. Damage is no error here: it is what is reported.
+pub fn inspect(path: &Path) -> Result<Inspection> {
+    let nothing = |why: String| Error::checkpoint(format!("cannot inspect {}: {why}", path.display()));
+    if let Some(store) = find_store(path) {
+        return Ok(Inspection::Run(inspect_run(&store)?));
+    }
+    if path.is_file() {
+        let tensors = pretrained::read_weights(path).map_err(|e| Error::checkpoint(e.message))?;
+        let bytes = std::fs::metadata(path).map_err(|e| nothing(e.to_string()))?.len();
+        return Ok(Inspection::File(FileInfo::of(&path.display().to_string(), bytes, Ok(tensors))));
+    }
+    if !path.is_dir() {
+        return Err(nothing("there is no such file or folder".into()));
+    }
+    let problem = verify(path).err();
+    let files: Vec<FileInfo> = [MODEL_FILE, OPTIMIZER_FILE]
+        .into_iter()
+        .filter_map(|name| {
+            let bytes = std::fs::metadata(path.join(name)).ok()?.len();
+            let tensors = read_tensor_file(&path.join(name)).map(|(t, _)| t).map_err(|e| e.to_string());
+            Some(FileInfo::of(name, bytes, tensors))
+        })
+        .collect();
+    let state = read_state(path).ok();
+    if state.is_none() && files.is_empty() {
+        return Err(nothing("it holds no checkpoint".into()).hint(
+            "give a checkpoint (`runs/<name>/checkpoints/step-…`), a run folder or a .safetensors file",
+        ));
+    }
+    let path = path.to_owned();
+    let verified = problem.is_none();
+    Ok(Inspection::Checkpoint(Box::new(CheckpointInfo { path, verified, problem, state, files })))
+}
+
+fn inspect_run(store: &CheckpointStore) -> Result<RunInfo> {
+    let summary = |entry: super::Entry| {
+        let found = verify(&entry.path);
+        let state = found.as_ref().ok().cloned().or_else(|| read_state(&entry.path).ok());
+        let folder = std::fs::read_dir(&entry.path).into_iter().flatten().flatten();
+        let bytes = folder.filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum();
+        CheckpointSummary {
+            path: entry.path,
+            step: entry.step,
+            verified: found.is_ok(),
+            problem: found.err(),
+            epochs_completed: state.as_ref().map(|s| s.epochs_completed),
+            step_in_epoch: state.as_ref().map(|s| s.step_in_epoch),
+            world: state.as_ref().map(|s| s.world),
+            bytes,
+        }
+    };
+    let checkpoints = store.list()?.into_iter().map(summary).collect();
+    Ok(RunInfo { path: store.dir().to_owned(), checkpoints })
+}
+
+impl FileInfo {
+    fn of(name: &str, bytes: u64, tensors: Result<TensorMap, String>) -> Self {
+        let name = name.to_owned();
+        match tensors {
+            Err(why) => Self { name, bytes, problem: Some(why), elements: 0, tensors: Vec::new() },
+            Ok(map) => {
+                let summary = |t: &super::TensorData| TensorSummary {
+                    name: t.name.clone(),
+                    dtype: t.dtype,
+                    shape: t.shape.clone(),
+                    stats: Stats::of(t),
+                };
+                let elements = map.iter().map(super::TensorData::len).sum();
+                Self { name, bytes, problem: None, elements, tensors: map.iter().map(summary).collect() }
+            }
+        }
+    }
+}
+
+impl Inspection {
+    /// One JSON object; `kind` is `checkpoint`, `run` or `file`.
+    ///
+    /// # Errors
+    /// None for values that [`inspect`] makes.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self).map_err(|e| Error::internal(format!("cannot write JSON: {e}")))
+    }
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Inspection::Checkpoint(c) => c.fmt(f),
+            Inspection::Run(r) => r.fmt(f),
+            Inspection::File(file) => file.fmt(f),
+        }
+    }
+}
+
+fn verdict(problem: Option<&str>) -> String {
+    problem.map_or_else(|| "verified".into(), |why| format!("NOT VERIFIED: {why}"))
+}
+
+impl fmt::Display for CheckpointInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n{}\n", self.path.display(), verdict(self.problem.as_deref()))?;
+        if let Some(s) = &self.state {
+            let mut rows = vec![
+                vec!["run".into(), s.name.clone()],
+                vec!["step".into(), s.global_step.to_string()],
+                vec![
+                    "epoch".into(),
+                    format!("{} done, {} steps into the next", s.epochs_completed, s.step_in_epoch),
+                ],
+                vec!["world".into(), s.world.to_string()],
+                vec!["seed".into(), s.seed.to_string()],
+                vec!["samples seen".into(), s.samples_seen.to_string()],
+                vec!["training time".into(), format!("{:.1} s", s.wall_seconds)],
+                vec!["spec hash".into(), s.spec_hash.clone()],
+                vec!["format".into(), s.format_version.to_string()],
+            ];
+            if !s.metrics.is_null() {
+                rows.push(vec!["metrics".into(), s.metrics.to_string()]);
+            }
+            writeln!(f, "{}", table(&rows, &[]))?;
+        }
+        for (i, file) in self.files.iter().enumerate() {
+            write!(f, "{}{file}", if i > 0 { "\n" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for FileInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.problem {
+            return writeln!(f, "{}  {}  {why}", self.name, size(self.bytes));
+        }
+        let n = self.tensors.len();
+        writeln!(f, "{}  {}  {n} tensors  {} elements", self.name, size(self.bytes), self.elements)?;
+        let heads = ["tensor", "type", "shape", "mean", "std", "min", "max", "non-finite"];
+        let mut rows = vec![heads.map(str::to_owned).to_vec()];
+        for t in &self.tensors {
+            let shape: Vec<String> = t.shape.iter().map(ToString::to_string).collect();
+            let mut row = vec![t.name.clone(), t.dtype.to_string(), format!("[{}]", shape.join(", "))];
+            row.extend([t.stats.mean, t.stats.std, t.stats.min, t.stats.max].map(number));
+            row.push(t.stats.non_finite.to_string());
+            rows.push(row);
+        }
+        f.write_str(&table(&rows, &[3, 4, 5, 6, 7]))
+    }
+}
+
+impl fmt::Display for RunInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.checkpoints.is_empty() {
+            return writeln!(f, "{}\nno checkpoints", self.path.display());
+        }
+        writeln!(f, "{}\n", self.path.display())?;
+        let heads = ["checkpoint", "epochs", "step in epoch", "world", "size", ""];
+        let mut rows = vec![heads.map(str::to_owned).to_vec()];
+        let or_dash = |v: Option<usize>| v.map_or_else(|| "-".into(), |v| v.to_string());
+        for c in &self.checkpoints {
+            rows.push(vec![
+                format::step_dir_name(c.step),
+                or_dash(c.epochs_completed),
+                or_dash(c.step_in_epoch),
+                or_dash(c.world),
+                size(c.bytes),
+                verdict(c.problem.as_deref()),
+            ]);
+        }
+        f.write_str(&table(&rows, &[1, 2, 3, 4]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::testing::snapshot;
+
+    fn run() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = dir.path().join("checkpoints");
+        let store = CheckpointStore::open(&checkpoints).unwrap();
+        for step in [7, 14] {
+            store.save(&snapshot(step, 0)).unwrap();
+        }
+        (dir, checkpoints)
+    }
+
+    #[test]
+    fn a_checkpoint_is_shown_with_every_tensor() {
+        let (_dir, checkpoints) = run();
+        let seen = inspect(&checkpoints.join("step-00000007")).unwrap();
+        let text = seen.to_string();
+        for part in [
+            "\nverified\n",
+            "step           7\n",
+            "layer1.0.conv1.weight    f32   [2, 3]  3.500  1.708  1.000  6.000           0\n",
+            "bn1.num_batches_tracked  i64   []      7.000",
+            "exp_avg.layer1.0.conv1.weight",
+        ] {
+            assert!(text.contains(part), "{part:?} not in\n{text}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&seen.to_json().unwrap()).unwrap();
+        assert_eq!((&json["kind"], &json["verified"]), (&"checkpoint".into(), &true.into()));
+        assert_eq!(json["files"][0]["tensors"][0]["mean"], 3.5);
+    }
+
+    #[test]
+    fn a_run_lists_its_checkpoints_and_says_what_is_wrong_with_one() {
+        let (dir, checkpoints) = run();
+        std::fs::remove_file(checkpoints.join("step-00000014/model.safetensors")).unwrap();
+        let text = inspect(dir.path()).unwrap().to_string();
+        assert!(text.contains("step-00000007       0              0      2"), "{text}");
+        assert!(text.contains("NOT VERIFIED: model.safetensors is missing"), "{text}");
+        let damaged = inspect(&checkpoints.join("step-00000014")).unwrap().to_string();
+        assert!(damaged.contains("NOT VERIFIED") && damaged.contains("exp_avg."), "{damaged}");
+    }
+
+    #[test]
+    fn a_bare_weight_file_is_shown() {
+        let (_dir, checkpoints) = run();
+        let seen = inspect(&checkpoints.join("step-00000007/model.safetensors")).unwrap();
+        assert!(matches!(&seen, Inspection::File(f) if f.elements == 7));
+    }
+
+    #[test]
+    fn nothing_there_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(inspect(dir.path()).unwrap_err().message.contains("it holds no checkpoint"));
+        assert!(inspect(&dir.path().join("x")).unwrap_err().message.contains("no such file or folder"));
+    }
+}

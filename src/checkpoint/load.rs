@@ -1,0 +1,204 @@
+//! Reading checkpoints: every byte is checked against `state.json`'s digests while it is read, and a checkpoint
+//! that fails is refused by name, with the reason.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::digest::HashingReader;
+use super::format::{self, FileDigest, MAX_STATE_BYTES, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use super::store::{CheckpointStore, Entry};
+use super::tensor::TensorMap;
+use super::tensor_file::{ReadError, read_tensor_file};
+use crate::error::{Error, Result};
+
+/// A verified checkpoint in host memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    pub path: PathBuf,
+    pub state: State,
+    pub model: TensorMap,
+    pub optimizer: TensorMap,
+    /// Newer checkpoints that were refused, one line each: to be shown to the user.
+    pub warnings: Vec<String>,
+}
+
+impl CheckpointStore {
+    /// The newest checkpoint whose every byte verifies. Newer ones that don't are named in `warnings`.
+    /// `None` when there is no checkpoint at all.
+    ///
+    /// # Errors
+    /// Exit code 74 when there are checkpoints but none can be read: a run never starts over by itself.
+    pub fn latest_verified(&self) -> Result<Option<Loaded>> {
+        let mut refused: Vec<(String, String)> = Vec::new();
+        for entry in self.list()?.iter().rev() {
+            match load_entry(entry) {
+                Ok(mut loaded) => {
+                    loaded.warnings = refused
+                        .into_iter()
+                        .map(|(name, why)| {
+                            format!("checkpoint {name} in {} is refused: {why}", self.dir().display())
+                        })
+                        .collect();
+                    return Ok(Some(loaded));
+                }
+                Err(why) => refused.push((format::step_dir_name(entry.step), why)),
+            }
+        }
+        if refused.is_empty() {
+            return Ok(None);
+        }
+        let mut what = format!("there are checkpoints in {}, but none can be read", self.dir().display());
+        for (name, why) in &refused {
+            what.push_str(&format!("\n  {name}: {why}"));
+        }
+        Err(Error::checkpoint(what)
+            .hint("restore one from a copy, or choose to start over with `--resume never` in another `--out` folder"))
+    }
+}
+
+/// One checkpoint directory, verified.
+///
+/// # Errors
+/// Exit code 74, naming the directory and what is wrong with it.
+pub fn load(path: &Path) -> Result<Loaded> {
+    load_dir(path)
+        .map_err(|why| Error::checkpoint(format!("cannot load checkpoint {}: {why}", path.display())))
+}
+
+/// What a user means by a path: a checkpoint, a `checkpoints/` folder or a run folder (their newest good one).
+///
+/// # Errors
+/// Exit code 74 when there is no checkpoint there, or none that can be read.
+pub fn load_any(path: &Path) -> Result<Loaded> {
+    match find_store(path) {
+        None => load(path),
+        Some(store) => store
+            .latest_verified()?
+            .ok_or_else(|| Error::checkpoint(format!("there is no checkpoint in {}", store.dir().display()))),
+    }
+}
+
+/// The store that a run folder or a `checkpoints/` folder stands for; `None` for anything else.
+pub fn find_store(path: &Path) -> Option<CheckpointStore> {
+    let is_checkpoint = path.join(STATE_FILE).exists()
+        || path.file_name().and_then(|n| n.to_str()).and_then(format::parse_step_dir).is_some();
+    if is_checkpoint || !path.is_dir() {
+        return None;
+    }
+    let inner = path.join("checkpoints");
+    if inner.is_dir() {
+        return Some(CheckpointStore::read_only(inner));
+    }
+    let store = CheckpointStore::read_only(path);
+    let named = path.file_name().is_some_and(|n| n == "checkpoints");
+    let holds_some = store.list().is_ok_and(|entries| !entries.is_empty());
+    (named || holds_some).then_some(store)
+}
+
+/// The verified `state.json` of a checkpoint directory, or why there is none. Other files are not looked at.
+///
+/// # Errors
+/// A reason in words.
+pub fn read_state(dir: &Path) -> Result<State, String> {
+    let path = dir.join(STATE_FILE);
+    let mut bytes = Vec::new();
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
+            return Err(format!("it has no {STATE_FILE}, so it was never completed"));
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err("there is no such directory".into()),
+        Err(e) => return Err(format!("{STATE_FILE} cannot be read: {e}")),
+    };
+    file.take(MAX_STATE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| format!("{STATE_FILE} cannot be read: {e}"))?;
+    if bytes.len() as u64 > MAX_STATE_BYTES {
+        return Err(format!("{STATE_FILE} is larger than {} MiB", MAX_STATE_BYTES >> 20));
+    }
+    State::from_json(&bytes).map_err(|why| format!("{STATE_FILE} {why}"))
+}
+
+fn load_entry(entry: &Entry) -> Result<Loaded, String> {
+    let loaded = load_dir(&entry.path)?;
+    match loaded.state.global_step == entry.step {
+        true => Ok(loaded),
+        false => Err(format!("{STATE_FILE} says step {}", loaded.state.global_step)),
+    }
+}
+
+fn load_dir(path: &Path) -> Result<Loaded, String> {
+    let state = read_state(path)?;
+    let model = load_tensors(path, &state, MODEL_FILE)?;
+    let optimizer = load_tensors(path, &state, OPTIMIZER_FILE)?;
+    for (name, expected) in &state.files {
+        if name != MODEL_FILE && name != OPTIMIZER_FILE {
+            check_file(path, name, expected)?;
+        }
+    }
+    Ok(Loaded { path: path.to_owned(), state, model, optimizer, warnings: Vec::new() })
+}
+
+/// Checks a checkpoint's bytes against its digests.
+///
+/// # Errors
+/// A reason in words.
+pub fn verify(path: &Path) -> Result<State, String> {
+    let state = read_state(path)?;
+    for required in [MODEL_FILE, OPTIMIZER_FILE] {
+        expected_digest(&state, required)?;
+    }
+    state.files.iter().try_for_each(|(name, expected)| check_file(path, name, expected))?;
+    Ok(state)
+}
+
+fn expected_digest<'a>(state: &'a State, name: &str) -> Result<&'a FileDigest, String> {
+    state.files.get(name).ok_or_else(|| format!("{STATE_FILE} lists no {name}"))
+}
+
+fn load_tensors(dir: &Path, state: &State, name: &str) -> Result<TensorMap, String> {
+    let expected = expected_digest(state, name)?;
+    let path = dir.join(name);
+    check_size(&path, name, expected)?;
+    let (tensors, digest) = read_tensor_file(&path).map_err(|e| match e {
+        ReadError::Malformed(why) => format!("{name} {why}"),
+        ReadError::Io(e) => format!("{name} cannot be read: {e}"),
+    })?;
+    check_digest(name, expected, &digest)?;
+    Ok(tensors)
+}
+
+fn check_file(dir: &Path, name: &str, expected: &FileDigest) -> Result<(), String> {
+    let path = dir.join(name);
+    check_size(&path, name, expected)?;
+    let unreadable = |e: io::Error| format!("{name} cannot be read: {e}");
+    let digest = HashingReader::new(File::open(path).map_err(unreadable)?).finish().map_err(unreadable)?;
+    check_digest(name, expected, &digest)
+}
+
+fn check_size(path: &Path, name: &str, expected: &FileDigest) -> Result<(), String> {
+    let found = match fs::metadata(path) {
+        Ok(meta) if meta.is_file() => meta.len(),
+        Ok(_) => return Err(format!("{name} is not a regular file")),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(format!("{name} is missing")),
+        Err(e) => return Err(format!("{name} cannot be read: {e}")),
+    };
+    let promised = expected.bytes;
+    match found.cmp(&promised) {
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Less => {
+            Err(format!("{name} is truncated: {found} bytes, where {STATE_FILE} says {promised}"))
+        }
+        std::cmp::Ordering::Greater => {
+            Err(format!("{name} is too long: {found} bytes, where {STATE_FILE} says {promised}"))
+        }
+    }
+}
+
+fn check_digest(name: &str, expected: &FileDigest, found: &str) -> Result<(), String> {
+    match expected.sha256 == found {
+        true => Ok(()),
+        false => Err(format!("{name} is altered: its SHA-256 is not the one in {STATE_FILE}")),
+    }
+}

@@ -1,0 +1,203 @@
+//! Which tensors of a weight file belong to which of a model's, and what is left out on either side.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::tensor::{TensorData, TensorMap};
+use crate::error::{Error, Result};
+
+/// Keys under which PyTorch programs put a model's weights: checkpoint dictionaries, DDP's and `torch.compile`'s
+/// wrappers, Lightning's attribute.
+const WRAPPERS: [&str; 6] = ["state_dict", "model_state_dict", "model", "module", "_orig_mod", "net"];
+
+/// A file's tensors sorted by the model's names.
+#[derive(Debug, Default)]
+pub struct Matched<'a> {
+    /// The model's name and the tensor for it, in the model's order. Element types are the file's.
+    pub loaded: Vec<(String, &'a TensorData)>,
+    /// Names in the model that the file has no tensor for: they keep their initial values.
+    pub missing: Vec<String>,
+    /// Names in the file (as written there) that the model has no place for.
+    pub unexpected: Vec<String>,
+    /// In both, with different shapes: not loaded.
+    pub mismatched: Vec<Mismatch>,
+    /// What was taken off the file's names: `module.`, `state_dict.model.`, or nothing.
+    pub prefix: String,
+}
+
+/// A tensor whose shape in the file is not the model's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    pub name: String,
+    pub model: Vec<usize>,
+    pub file: Vec<usize>,
+}
+
+/// Finds the file's tensor for each `(name, shape)` of the model. A wrapper's prefix (`module.`, `state_dict.`, …) is
+/// taken off when more names match without it; what then lies beside it (an optimizer's state) is ignored.
+///
+/// # Errors
+/// Exit code 78 when nothing at all matches; with `strict`, also when anything is missing, unexpected or of another
+/// shape (`num_batches_tracked` may be missing, as in PyTorch: files from before version 0.4.1 have none).
+pub fn match_weights<'a>(
+    model: &[(String, Vec<usize>)],
+    file: &'a TensorMap,
+    strict: bool,
+) -> Result<Matched<'a>> {
+    let prefix = wrapper_prefix(model, file);
+    let mut found = Matched { prefix: prefix.clone(), ..Matched::default() };
+    for (name, shape) in model {
+        match file.get(&format!("{prefix}{name}")) {
+            None => found.missing.push(name.clone()),
+            Some(t) if same_shape(&t.shape, shape) => found.loaded.push((name.clone(), t)),
+            Some(t) => found.mismatched.push(Mismatch {
+                name: name.clone(),
+                model: shape.clone(),
+                file: t.shape.clone(),
+            }),
+        }
+    }
+    let known: HashSet<&str> = model.iter().map(|(name, _)| name.as_str()).collect();
+    let inside =
+        file.iter().filter(|t| t.name.strip_prefix(&prefix).is_some_and(|name| !known.contains(name)));
+    found.unexpected = inside.map(|t| t.name.clone()).collect();
+    if found.loaded.is_empty() && !model.is_empty() {
+        return Err(nothing_matches(model, file, &found));
+    }
+    if strict && !found.is_exact() {
+        return Err(Error::data(format!("the weights do not fit the model exactly:\n{}", found.left_out())));
+    }
+    Ok(found)
+}
+
+impl Matched<'_> {
+    fn is_exact(&self) -> bool {
+        let missing = self.missing.iter().any(|name| !name.ends_with("num_batches_tracked"));
+        !missing && self.unexpected.is_empty() && self.mismatched.is_empty()
+    }
+
+    /// What was not loaded, a few lines for the user; empty when everything was.
+    pub fn left_out(&self) -> String {
+        let mut lines = Vec::new();
+        let mut list = |what: &str, names: Vec<String>| {
+            if !names.is_empty() {
+                let more =
+                    if names.len() > 8 { format!(", … ({} in all)", names.len()) } else { String::new() };
+                lines.push(format!("  {what}: {}{more}", names[..names.len().min(8)].join(", ")));
+            }
+        };
+        list("not in the file", self.missing.clone());
+        list("not in the model", self.unexpected.clone());
+        let shapes = |m: &Mismatch| format!("{} (model {:?}, file {:?})", m.name, m.model, m.file);
+        list("of another shape", self.mismatched.iter().map(shapes).collect());
+        lines.join("\n")
+    }
+}
+
+fn nothing_matches(model: &[(String, Vec<usize>)], file: &TensorMap, found: &Matched<'_>) -> Error {
+    let names = |names: &mut dyn Iterator<Item = &str>| names.take(4).collect::<Vec<_>>().join(", ");
+    let why = match found.mismatched.is_empty() {
+        true => "no name in the file is one of the model's".to_owned(),
+        false => found.left_out(),
+    };
+    Error::data(format!(
+        "none of the file's {} tensors fits the model: {why}\n  the model has: {}, …\n  the file has: {}, …",
+        file.len(),
+        names(&mut model.iter().map(|(name, _)| name.as_str())),
+        names(&mut file.iter().map(|t| t.name.as_str())),
+    ))
+}
+
+/// A one-element tensor may be a scalar in PyTorch and a vector here.
+fn same_shape(a: &[usize], b: &[usize]) -> bool {
+    a == b || (a.iter().chain(b).all(|&d| d == 1) && a.len().max(b.len()) <= 1)
+}
+
+/// The prefix made of wrappers with which most of the model's names are found; the shortest of equals.
+fn wrapper_prefix(model: &[(String, Vec<usize>)], file: &TensorMap) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let known: HashSet<&str> = model.iter().map(|(name, _)| name.as_str()).collect();
+    for t in file {
+        let mut prefix = 0;
+        loop {
+            if known.contains(&t.name[prefix..]) {
+                *counts.entry(t.name[..prefix].to_owned()).or_default() += 1;
+            }
+            match t.name[prefix..].split_once('.') {
+                Some((key, _)) if WRAPPERS.contains(&key) => prefix += key.len() + 1,
+                _ => break,
+            }
+        }
+    }
+    let best = counts.iter().max_by_key(|(prefix, n)| (**n, std::cmp::Reverse(prefix.len())));
+    best.map(|(prefix, _)| prefix.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(tensors: &[(&str, &[usize])]) -> TensorMap {
+        let make = |&(name, shape): &(&str, &[usize])| {
+            TensorData::from_f32(name, shape.to_vec(), &vec![0.0; shape.iter().product()]).unwrap()
+        };
+        TensorMap::from_tensors(tensors.iter().map(make)).unwrap()
+    }
+
+    fn model() -> Vec<(String, Vec<usize>)> {
+        [("conv.weight", vec![2, 3]), ("fc.weight", vec![4]), ("bn.num_batches_tracked", vec![1])]
+            .map(|(n, s)| (n.to_owned(), s))
+            .to_vec()
+    }
+
+    #[test]
+    fn an_exact_file_is_loaded_strictly_in_the_models_order() {
+        let f = file(&[("bn.num_batches_tracked", &[]), ("fc.weight", &[4]), ("conv.weight", &[2, 3])]);
+        let m = match_weights(&model(), &f, true).unwrap();
+        let names: Vec<&str> = m.loaded.iter().map(|(n, _)| n.as_str()).collect();
+        assert_eq!(names, ["conv.weight", "fc.weight", "bn.num_batches_tracked"]);
+        assert_eq!(m.left_out(), "");
+    }
+
+    #[test]
+    fn a_partial_file_lists_what_is_left_out() {
+        let f = file(&[("conv.weight", &[2, 3]), ("fc.weight", &[9]), ("head.bias", &[1])]);
+        let m = match_weights(&model(), &f, false).unwrap();
+        assert_eq!(m.loaded.len(), 1);
+        assert_eq!(
+            m.left_out(),
+            "  not in the file: bn.num_batches_tracked\n  not in the model: head.bias\n  \
+             of another shape: fc.weight (model [4], file [9])"
+        );
+        let e = match_weights(&model(), &f, true).unwrap_err();
+        assert!(e.message.contains("not in the model: head.bias"), "{e}");
+    }
+
+    #[test]
+    fn wrappers_are_taken_off_and_what_lies_beside_them_is_ignored() {
+        for prefix in
+            ["module.", "model.", "state_dict.", "state_dict.module.", "model_state_dict._orig_mod."]
+        {
+            let (a, b) = (format!("{prefix}conv.weight"), format!("{prefix}fc.weight"));
+            let mut entries: Vec<(&str, &[usize])> = vec![(&a, &[2, 3]), (&b, &[4])];
+            if prefix.contains("state_dict") {
+                entries.push(("optimizer.state.0.exp_avg", &[2, 3]));
+            }
+            let f = file(&entries);
+            let m = match_weights(&model(), &f, true).unwrap();
+            assert_eq!((m.prefix.as_str(), m.loaded.len()), (prefix, 2));
+        }
+    }
+
+    #[test]
+    fn a_model_that_itself_has_a_module_called_model_is_left_alone() {
+        let own = vec![("model.weight".to_owned(), vec![1])];
+        let f = file(&[("model.weight", &[1])]);
+        assert_eq!(match_weights(&own, &f, true).unwrap().prefix, "");
+    }
+
+    #[test]
+    fn nothing_in_common_is_an_error_that_shows_both_sides() {
+        let e = match_weights(&model(), &file(&[("encoder.0.w", &[1])]), false).unwrap_err();
+        assert!(e.message.contains("conv.weight") && e.message.contains("encoder.0.w"), "{e}");
+    }
+}

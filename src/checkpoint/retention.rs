@@ -1,0 +1,142 @@
+//! Which checkpoints stay: the last few, and the best by a metric. The newest and the best always do.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::load::read_state;
+use super::store::{CheckpointStore, Entry};
+use crate::error::{Error, Result};
+
+/// What [`CheckpointStore::retain`] keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retention {
+    /// The newest so many (at least one); `None` keeps all.
+    pub keep_last: Option<usize>,
+    /// Besides these, the best.
+    pub best: Option<BestBy>,
+}
+
+/// How checkpoints are ranked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BestBy {
+    /// Dotted path in [`State::metrics`](super::State): `val.accuracy`. Checkpoints without it are not ranked.
+    pub metric: String,
+    pub direction: Direction,
+    /// The best so many (at least one).
+    pub keep: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    Min,
+    Max,
+}
+
+impl CheckpointStore {
+    /// Removes the checkpoints that `policy` does not keep and returns their paths. One whose `state.json` doesn't
+    /// verify is neither counted nor touched: it may be all that is left of something.
+    ///
+    /// # Errors
+    /// Exit code 74 when the folder can't be listed or a checkpoint can't be removed.
+    pub fn retain(&self, policy: &Retention) -> Result<Vec<PathBuf>> {
+        let Some(keep_last) = policy.keep_last else { return Ok(Vec::new()) };
+        let lock = self.lock()?;
+        let known = self.readable()?;
+        let mut keep: Vec<u64> = known.iter().rev().take(keep_last.max(1)).map(|(e, _)| e.step).collect();
+        if let Some(by) = &policy.best {
+            keep.extend(rank(&known, by).iter().take(by.keep.max(1)).map(|e| e.step));
+        }
+        let mut removed = Vec::new();
+        for (entry, _) in known.iter().filter(|(e, _)| !keep.contains(&e.step)) {
+            self.remove(&entry.path, &lock).map_err(|e| {
+                Error::checkpoint(format!("cannot remove the old checkpoint {}: {e}", entry.path.display()))
+            })?;
+            removed.push(entry.path.clone());
+        }
+        Ok(removed)
+    }
+
+    /// The best checkpoint, if any has the metric.
+    ///
+    /// # Errors
+    /// When the folder can't be listed.
+    pub fn best(&self, by: &BestBy) -> Result<Option<PathBuf>> {
+        Ok(rank(&self.readable()?, by).first().map(|e| e.path.clone()))
+    }
+
+    fn readable(&self) -> Result<Vec<(Entry, super::State)>> {
+        let entries = self.list()?.into_iter();
+        Ok(entries.filter_map(|e| read_state(&e.path).ok().map(|state| (e, state))).collect())
+    }
+}
+
+/// Best first; of equals the earlier one, which took less training.
+fn rank<'a>(known: &'a [(Entry, super::State)], by: &BestBy) -> Vec<&'a Entry> {
+    let mut ranked: Vec<(f64, &Entry)> =
+        known.iter().filter_map(|(e, state)| Some((state.metric(&by.metric)?, e))).collect();
+    ranked.sort_by(|(a, _), (b, _)| match by.direction {
+        Direction::Min => a.total_cmp(b),
+        Direction::Max => b.total_cmp(a),
+    });
+    ranked.into_iter().map(|(_, e)| e).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::testing::{snapshot_with_metrics, steps};
+    use serde_json::json;
+
+    fn filled(accuracies: &[Option<f64>]) -> (tempfile::TempDir, CheckpointStore) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = CheckpointStore::open(dir.path()).unwrap();
+        for (step, accuracy) in accuracies.iter().enumerate() {
+            let metrics = accuracy.map_or(json!({}), |a| json!({ "val": { "accuracy": a } }));
+            store.save(&snapshot_with_metrics(step as u64, metrics)).unwrap();
+        }
+        (dir, store)
+    }
+
+    fn best(direction: Direction, keep: usize) -> Option<BestBy> {
+        Some(BestBy { metric: "val.accuracy".into(), direction, keep })
+    }
+
+    #[test]
+    fn keeps_the_last_and_the_best() {
+        let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8), None, Some(0.2), Some(0.3)]);
+        assert_eq!(
+            store.best(&best(Direction::Max, 1).unwrap()).unwrap().unwrap(),
+            store.dir().join("step-00000001")
+        );
+        let removed = store.retain(&Retention { keep_last: Some(2), best: best(Direction::Max, 2) }).unwrap();
+        assert_eq!(steps(&store), [1, 2, 4, 5]);
+        assert_eq!(removed, [store.dir().join("step-00000000"), store.dir().join("step-00000003")]);
+        store.retain(&Retention { keep_last: Some(1), best: best(Direction::Min, 1) }).unwrap();
+        assert_eq!(steps(&store), [4, 5]);
+    }
+
+    #[test]
+    fn newest_and_best_stay_even_when_told_to_keep_none() {
+        let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8)]);
+        store.retain(&Retention { keep_last: Some(0), best: best(Direction::Max, 0) }).unwrap();
+        assert_eq!(steps(&store), [1, 2]);
+        assert_eq!(store.retain(&Retention::default()).unwrap(), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn of_equals_the_earlier_is_best() {
+        let (_dir, store) = filled(&[Some(0.5), Some(0.5)]);
+        let found = store.best(&best(Direction::Max, 1).unwrap()).unwrap().unwrap();
+        assert!(found.ends_with("step-00000000"));
+    }
+
+    #[test]
+    fn an_unreadable_checkpoint_is_neither_counted_nor_removed() {
+        let (_dir, store) = filled(&[None, None, None]);
+        std::fs::write(store.dir().join("step-00000002/state.json"), "{}").unwrap();
+        store.retain(&Retention { keep_last: Some(1), best: None }).unwrap();
+        assert_eq!(steps(&store), [1, 2]);
+    }
+}

@@ -1,0 +1,307 @@
+//! The folder of a run's checkpoints: saving a new one so that it is complete or absent, whatever happens meanwhile.
+//!
+//! A checkpoint is written into a hidden sibling (`.tmp-step-…`), every file and the directory are synced, and one
+//! rename makes it appear. A writer holds `.lock` (flock, which the kernel releases when it dies, on whatever host
+//! and in whatever container it ran), so what is hidden while nobody holds the lock was left by a dead writer and
+//! goes when the store is next opened for writing.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::format::{self, FORMAT_VERSION, FileDigest, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use super::fs::{Fs, OsFs, write_synced};
+use super::tensor::TensorMap;
+use super::tensor_file::write_tensors;
+use crate::error::{Error, Result};
+
+const LOCK_FILE: &str = ".lock";
+const TEMP_PREFIX: &str = ".tmp-";
+const OLD_PREFIX: &str = ".old-";
+/// How long to wait for another writer. Clean-up and saves take well under that; longer means a second live run.
+const LOCK_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A consistent copy of a run on the host, ready to be written by any thread.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    pub state: State,
+    pub model: TensorMap,
+    pub optimizer: TensorMap,
+}
+
+/// A checkpoint that is on the disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saved {
+    pub path: PathBuf,
+    pub step: u64,
+    /// Of all files together.
+    pub bytes: u64,
+    pub seconds: f64,
+}
+
+/// A checkpoint directory by its name; nothing is known of its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub step: u64,
+    pub path: PathBuf,
+}
+
+/// A run's `checkpoints/` folder.
+pub struct CheckpointStore {
+    pub(super) dir: PathBuf,
+    pub(super) fs: Arc<dyn Fs>,
+}
+
+/// Holds `.lock` until dropped; without a file where the file system has no locks.
+pub(super) struct WriteLock {
+    file: Option<File>,
+}
+
+impl CheckpointStore {
+    /// Opens the folder for writing: creates it, and removes what dead writers left.
+    ///
+    /// # Errors
+    /// When it cannot be created or read.
+    pub fn open(dir: impl Into<PathBuf>) -> Result<Self> {
+        Self::open_with(dir, Arc::new(OsFs))
+    }
+
+    /// As [`CheckpointStore::open`], on another file system: tests hand in a
+    /// [`FaultyFs`](super::fault::FaultyFs).
+    ///
+    /// # Errors
+    /// As [`CheckpointStore::open`].
+    pub fn open_with(dir: impl Into<PathBuf>, fs: Arc<dyn Fs>) -> Result<Self> {
+        let store = Self { dir: dir.into(), fs };
+        let failed = |e: io::Error| Error::checkpoint(format!("cannot open {}: {e}", store.dir.display()));
+        if !store.dir.is_dir() {
+            fs::create_dir_all(&store.dir).map_err(failed)?;
+            if let Some(parent) = store.dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+                store.fs.sync_dir(parent).map_err(failed)?;
+            }
+        }
+        store.clean().map_err(failed)?;
+        Ok(store)
+    }
+
+    /// The folder for reading only: nothing is created, locked or cleaned, so any rank and any host may look while
+    /// another process writes. The folder need not exist.
+    pub fn read_only(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), fs: Arc::new(OsFs) }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The checkpoints by step, oldest first. A missing folder has none.
+    ///
+    /// # Errors
+    /// When the folder is there but can't be listed.
+    pub fn list(&self) -> Result<Vec<Entry>> {
+        let failed = |e: io::Error| Error::checkpoint(format!("cannot list {}: {e}", self.dir.display()));
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut set_aside: Vec<Entry> = Vec::new();
+        for name in self.names().map_err(failed)? {
+            let path = self.dir.join(&name);
+            if let Some(step) = format::parse_step_dir(&name) {
+                entries.push(Entry { step, path });
+            } else if let Some(step) = name.strip_prefix(OLD_PREFIX).and_then(format::parse_step_dir) {
+                set_aside.push(Entry { step, path });
+            }
+        }
+        // The writer died between setting the old one aside and putting the new one in its place.
+        set_aside.retain(|old| entries.iter().all(|e| e.step != old.step));
+        entries.append(&mut set_aside);
+        entries.sort_by_key(|e| e.step);
+        Ok(entries)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let dir = match fs::read_dir(&self.dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        dir.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    /// Writes `snapshot` as `step-<global_step>`, replacing one of the same step. When this returns, it survives a
+    /// power cut.
+    ///
+    /// # Errors
+    /// Exit code 74 when anything can't be written (a full disk, say): what was written is removed, and every
+    /// checkpoint that was there before is untouched.
+    pub fn save(&self, snapshot: &Snapshot) -> Result<Saved> {
+        let started = Instant::now();
+        let step = snapshot.state.global_step;
+        let name = format::step_dir_name(step);
+        let _lock = self.lock()?;
+        let temp = self.dir.join(format!("{TEMP_PREFIX}{name}-{}", std::process::id()));
+        let result = self.write_files(&temp, snapshot).and_then(|bytes| {
+            self.publish(&temp, &name)?;
+            Ok(bytes)
+        });
+        match result {
+            Ok(bytes) => {
+                let path = self.dir.join(&name);
+                Ok(Saved { path, step, bytes, seconds: started.elapsed().as_secs_f64() })
+            }
+            Err(e) => {
+                // Best effort: what stays behind is hidden, and goes at the next opening.
+                let _ = self.fs.remove_dir_all(&temp);
+                Err(self.save_error(&name, &e))
+            }
+        }
+    }
+
+    fn save_error(&self, name: &str, e: &io::Error) -> Error {
+        let error =
+            Error::checkpoint(format!("cannot write checkpoint {name} in {}: {e}", self.dir.display()));
+        match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => error.hint(
+                "free some space or lower `checkpoint.keep_last`; the earlier checkpoints are unharmed",
+            ),
+            _ => error,
+        }
+    }
+
+    /// Everything into `temp`, each file synced, `state.json` last. Returns the bytes of all files.
+    fn write_files(&self, temp: &Path, snapshot: &Snapshot) -> io::Result<u64> {
+        if temp.exists() {
+            self.fs.remove_dir_all(temp)?;
+        }
+        self.fs.create_dir(temp).map_err(|e| within("the temporary folder", &e))?;
+        let mut state = snapshot.state.clone();
+        state.format_version = FORMAT_VERSION;
+        state.files.clear();
+        for (name, tensors) in [(MODEL_FILE, &snapshot.model), (OPTIMIZER_FILE, &snapshot.optimizer)] {
+            let ((), bytes, sha256) =
+                write_synced(&*self.fs, &temp.join(name), |out| write_tensors(tensors, out))
+                    .map_err(|e| within(name, &e))?;
+            state.files.insert(name.to_owned(), FileDigest { bytes, sha256 });
+        }
+        let json = state.to_json()?;
+        write_synced(&*self.fs, &temp.join(STATE_FILE), |out| out.write_all(&json))
+            .map_err(|e| within(STATE_FILE, &e))?;
+        self.fs.sync_dir(temp)?;
+        Ok(state.files.values().map(|f| f.bytes).sum::<u64>() + json.len() as u64)
+    }
+
+    /// Gives the complete `temp` its name. At no moment is there neither the old nor the new one.
+    fn publish(&self, temp: &Path, name: &str) -> io::Result<()> {
+        let path = self.dir.join(name);
+        if fs::symlink_metadata(&path).is_err() {
+            self.fs.rename(temp, &path)?;
+            return self.fs.sync_dir(&self.dir);
+        }
+        let replaced = match self.fs.exchange(temp, &path) {
+            Ok(()) => temp.to_owned(),
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                self.set_aside_and_rename(temp, &path, name)?
+            }
+            Err(e) => return Err(e),
+        };
+        self.fs.sync_dir(&self.dir)?;
+        if let Err(e) = self.fs.remove_dir_all(&replaced) {
+            tracing::warn!("cannot remove the replaced checkpoint {}: {e}", replaced.display());
+        }
+        Ok(())
+    }
+
+    /// Two renames in place of the swap; `list` and `clean` know the state in between.
+    fn set_aside_and_rename(&self, temp: &Path, path: &Path, name: &str) -> io::Result<PathBuf> {
+        let old = self.dir.join(format!("{OLD_PREFIX}{name}"));
+        if old.exists() {
+            self.fs.remove_dir_all(&old)?;
+        }
+        self.fs.rename(path, &old)?;
+        if let Err(e) = self.fs.rename(temp, path) {
+            self.fs.rename(&old, path)?;
+            return Err(e);
+        }
+        Ok(old)
+    }
+
+    /// Takes a checkpoint out of sight in one rename, then deletes it: dying in between leaves a hidden rest, never
+    /// a checkpoint with holes. The caller holds the lock.
+    pub(super) fn remove(&self, path: &Path, _lock: &WriteLock) -> io::Result<()> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.trim_start_matches(OLD_PREFIX);
+        let gone = self.dir.join(format!("{TEMP_PREFIX}gone-{name}-{}", std::process::id()));
+        if gone.exists() {
+            self.fs.remove_dir_all(&gone)?;
+        }
+        self.fs.rename(path, &gone)?;
+        self.fs.remove_dir_all(&gone)
+    }
+
+    /// Removes what dead writers left, and brings back what one had set aside. Does nothing while another process
+    /// writes.
+    fn clean(&self) -> io::Result<()> {
+        let names: Vec<String> = self
+            .names()?
+            .into_iter()
+            .filter(|n| n.starts_with(TEMP_PREFIX) || n.starts_with(OLD_PREFIX))
+            .collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        // Without a lock there is no telling a dead writer's leftovers from a live one's.
+        let Ok(Some(WriteLock { file: Some(_file) })) = self.try_lock() else { return Ok(()) };
+        for name in names {
+            let path = self.dir.join(&name);
+            match name.strip_prefix(OLD_PREFIX).map(|original| self.dir.join(original)) {
+                Some(original) if !original.exists() => self.fs.rename(&path, &original)?,
+                _ => {
+                    if let Err(e) = self.fs.remove_dir_all(&path)
+                        && e.kind() != io::ErrorKind::NotFound
+                    {
+                        tracing::warn!("cannot remove {}, left by an earlier run: {e}", path.display());
+                    }
+                }
+            }
+        }
+        self.fs.sync_dir(&self.dir)
+    }
+
+    /// The writer's lock; waits for another writer up to [`LOCK_DEADLINE`].
+    pub(super) fn lock(&self) -> Result<WriteLock> {
+        let deadline = Instant::now() + LOCK_DEADLINE;
+        loop {
+            match self.try_lock() {
+                Ok(Some(lock)) => return Ok(lock),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+                Ok(None) => {
+                    let what = format!("another process is writing checkpoints into {}", self.dir.display());
+                    return Err(Error::checkpoint(what).hint("the same run may have been started twice"));
+                }
+                Err(e) => {
+                    let path = self.dir.join(LOCK_FILE);
+                    return Err(Error::checkpoint(format!("cannot lock {}: {e}", path.display())));
+                }
+            }
+        }
+    }
+
+    /// `None` while another process holds it.
+    fn try_lock(&self) -> io::Result<Option<WriteLock>> {
+        let path = self.dir.join(LOCK_FILE);
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(WriteLock { file: Some(file) })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(e)) => match e.raw_os_error() {
+                // Some network file systems have no locks: saving works without, cleaning is left out.
+                Some(libc::ENOTSUP | libc::ENOSYS | libc::ENOLCK) => Ok(Some(WriteLock { file: None })),
+                _ => Err(e),
+            },
+        }
+    }
+}
+
+/// Names the part of the checkpoint that an error is about, and keeps its kind.
+fn within(what: &str, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{what}: {e}"))
+}

@@ -1,0 +1,275 @@
+//! The safetensors container: writing with PyTorch's metadata and a stable order, reading with every length checked
+//! against the file before anything is allocated.
+//!
+//! The header lists tensors in their given order. Their bytes are laid out widest type first (stable), since
+//! readers view each tensor in place and need it aligned; `num_batches_tracked` (i64) between f32 tensors would
+//! otherwise fail in PyTorch.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde_json::{Map, Value, json};
+
+use super::digest::HashingReader;
+use super::tensor::{Dtype, TensorData, TensorMap};
+
+/// As in the safetensors specification: 100 MB of header at most.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// Why a tensor file could not be read: the file's fault in words, or the system's.
+#[derive(Debug)]
+pub enum ReadError {
+    Malformed(String),
+    Io(io::Error),
+}
+
+impl std::fmt::Display for ReadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ReadError::Malformed(why) => f.write_str(why),
+            ReadError::Io(e) => write!(f, "cannot be read: {e}"),
+        }
+    }
+}
+
+impl From<io::Error> for ReadError {
+    fn from(e: io::Error) -> Self {
+        ReadError::Io(e)
+    }
+}
+
+fn malformed<T>(why: impl Into<String>) -> Result<T, ReadError> {
+    Err(ReadError::Malformed(why.into()))
+}
+
+impl Dtype {
+    fn safetensors_name(self) -> &'static str {
+        match self {
+            Dtype::F32 => "F32",
+            Dtype::F64 => "F64",
+            Dtype::F16 => "F16",
+            Dtype::Bf16 => "BF16",
+            Dtype::I64 => "I64",
+            Dtype::I32 => "I32",
+            Dtype::U8 => "U8",
+            Dtype::Bool => "BOOL",
+        }
+    }
+
+    fn from_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
+        use safetensors::Dtype as S;
+        Some(match dtype {
+            S::F32 => Dtype::F32,
+            S::F64 => Dtype::F64,
+            S::F16 => Dtype::F16,
+            S::BF16 => Dtype::Bf16,
+            S::I64 => Dtype::I64,
+            S::I32 => Dtype::I32,
+            S::U8 => Dtype::U8,
+            S::BOOL => Dtype::Bool,
+            _ => return None,
+        })
+    }
+}
+
+/// Writes `tensors` as a safetensors file with `{"format": "pt"}`.
+///
+/// # Errors
+/// Those of the writer, and `InvalidInput` when the names alone exceed the format's header limit.
+pub fn write_tensors(tensors: &TensorMap, out: &mut dyn Write) -> io::Result<()> {
+    let mut layout: Vec<&TensorData> = tensors.iter().collect();
+    layout.sort_by_key(|t| std::cmp::Reverse(t.dtype.size()));
+    let mut offset = 0;
+    let offsets: HashMap<&str, [usize; 2]> = layout
+        .iter()
+        .map(|t| {
+            let start = offset;
+            offset += t.bytes.len();
+            (t.name.as_str(), [start, offset])
+        })
+        .collect();
+    let mut header = Map::new();
+    header.insert("__metadata__".into(), json!({ "format": "pt" }));
+    for t in tensors {
+        let info = json!({ "dtype": t.dtype.safetensors_name(), "shape": t.shape, "data_offsets": offsets[t.name.as_str()] });
+        header.insert(t.name.clone(), info);
+    }
+    let mut header = serde_json::to_vec(&Value::Object(header))?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    if header.len() as u64 > MAX_HEADER {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many tensors for one safetensors file"));
+    }
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(&header)?;
+    layout.iter().try_for_each(|t| out.write_all(&t.bytes))
+}
+
+/// Reads a safetensors stream of exactly `len` bytes. Each tensor goes straight into its own buffer.
+///
+/// # Errors
+/// [`ReadError::Malformed`] says what is wrong; no input makes it panic or allocate more than `len` bytes.
+pub fn read_tensors(input: &mut impl Read, len: u64) -> Result<TensorMap, ReadError> {
+    let (order, metadata) = read_header(input, len)?;
+    let mut read: HashMap<String, TensorData> = HashMap::with_capacity(order.len());
+    for name in metadata.offset_keys() {
+        let Some(info) = metadata.info(&name) else { continue };
+        let tensor = read_tensor(input, &name, info)?;
+        read.insert(name, tensor);
+    }
+    let tensors = order.iter().filter_map(|name| read.remove(name));
+    TensorMap::from_tensors(tensors).or_else(|e| malformed(e.message))
+}
+
+/// The tensors' names in header order, and the checked header.
+fn read_header(input: &mut impl Read, len: u64) -> Result<(Vec<String>, Metadata), ReadError> {
+    let mut prefix = [0; 8];
+    if len < 8 {
+        return malformed(format!("is {len} bytes long, too short for a safetensors file"));
+    }
+    input.read_exact(&mut prefix)?;
+    let header_len = u64::from_le_bytes(prefix);
+    if header_len > MAX_HEADER || header_len > len - 8 {
+        return malformed(format!(
+            "claims a header of {header_len} bytes in a file of {len}: not a safetensors file"
+        ));
+    }
+    let mut header = vec![0; header_len as usize];
+    input.read_exact(&mut header)?;
+    let parse =
+        |e: serde_json::Error| ReadError::Malformed(format!("has a malformed safetensors header: {e}"));
+    // Checks that the tensors tile the data area exactly and that no size overflows.
+    let metadata: Metadata = serde_json::from_slice(&header).map_err(parse)?;
+    let listed: Map<String, Value> = serde_json::from_slice(&header).map_err(parse)?;
+    let (expected, data) = (metadata.data_len() as u64, len - 8 - header_len);
+    if expected != data {
+        return malformed(format!("holds {data} bytes of tensors where its header promises {expected}"));
+    }
+    Ok((listed.into_iter().map(|(name, _)| name).filter(|name| name != "__metadata__").collect(), metadata))
+}
+
+fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<TensorData, ReadError> {
+    let Some(dtype) = Dtype::from_safetensors(info.dtype) else {
+        return malformed(format!("tensor `{name}` has type {}, which ddp-run does not use", info.dtype));
+    };
+    // In bounds: read_header has checked the sum of all tensors against the file.
+    let size = info.data_offsets.1 - info.data_offsets.0;
+    let mut bytes = Vec::with_capacity(size);
+    if input.take(size as u64).read_to_end(&mut bytes)? != size {
+        return malformed(format!("ends within tensor `{name}`"));
+    }
+    TensorData::new(name, dtype, info.shape.clone(), bytes).or_else(|e| malformed(e.message))
+}
+
+/// Reads a `.safetensors` file, and its SHA-256 along the way.
+///
+/// # Errors
+/// As [`read_tensors`].
+pub fn read_tensor_file(path: &Path) -> Result<(TensorMap, String), ReadError> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return malformed("is not a regular file");
+    }
+    let mut reader = HashingReader::new(file);
+    let tensors = read_tensors(&mut reader, meta.len())?;
+    Ok((tensors, reader.finish()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> TensorMap {
+        let mut map = TensorMap::new();
+        map.push(TensorData::new("flag", Dtype::Bool, vec![3], vec![1, 0, 1]).unwrap()).unwrap();
+        map.push(TensorData::from_f32("bn.weight", vec![2], &[1.0, 2.0]).unwrap()).unwrap();
+        map.push(TensorData::from_i64("bn.num_batches_tracked", vec![], &[5]).unwrap()).unwrap();
+        map.push(TensorData::from_f32("empty", vec![0, 4], &[]).unwrap()).unwrap();
+        map
+    }
+
+    fn encode(map: &TensorMap) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_tensors(map, &mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn round_trip_keeps_order_names_and_bits() {
+        let bytes = encode(&sample());
+        assert_eq!(read_tensors(&mut bytes.as_slice(), bytes.len() as u64).unwrap(), sample());
+    }
+
+    #[test]
+    fn the_reference_reader_agrees_and_every_tensor_is_aligned() {
+        let bytes = encode(&sample());
+        let (header, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+        assert_eq!(header % 8, 0);
+        assert_eq!(metadata.metadata().as_ref().unwrap()["format"], "pt");
+        for (name, info) in metadata.tensors() {
+            assert_eq!(info.data_offsets.0 % (info.dtype.bitsize() / 8), 0, "{name}");
+        }
+        let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(file.tensor("bn.weight").unwrap().data(), sample().get("bn.weight").unwrap().bytes);
+        assert_eq!(file.len(), 4);
+    }
+
+    #[test]
+    fn reads_what_the_safetensors_crate_writes() {
+        let source = sample();
+        let views = source.iter().map(|t| {
+            let dtype = match t.dtype {
+                Dtype::Bool => safetensors::Dtype::BOOL,
+                Dtype::I64 => safetensors::Dtype::I64,
+                _ => safetensors::Dtype::F32,
+            };
+            (t.name.clone(), safetensors::tensor::TensorView::new(dtype, t.shape.clone(), &t.bytes).unwrap())
+        });
+        let bytes = safetensors::serialize(views, None).unwrap();
+        let read = read_tensors(&mut bytes.as_slice(), bytes.len() as u64).unwrap();
+        assert!(source.iter().all(|t| read.get(&t.name) == Some(t)));
+    }
+
+    #[test]
+    fn a_huge_header_length_is_refused_before_allocation() {
+        let mut bytes = encode(&sample());
+        bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        let e = read_tensors(&mut bytes.as_slice(), bytes.len() as u64).unwrap_err();
+        assert!(e.to_string().contains("claims a header of"), "{e}");
+        let header = br#"{"w":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,16]}}"#;
+        let mut evil = (header.len() as u64).to_le_bytes().to_vec();
+        evil.extend(header);
+        evil.extend([0; 16]);
+        assert!(read_tensors(&mut evil.as_slice(), evil.len() as u64).is_err());
+    }
+
+    #[test]
+    fn a_foreign_type_is_named() {
+        let header = br#"{"w":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}"#;
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header);
+        bytes.extend([0; 2]);
+        let e = read_tensors(&mut bytes.as_slice(), bytes.len() as u64).unwrap_err();
+        assert_eq!(e.to_string(), "tensor `w` has type I16, which ddp-run does not use");
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let _ = read_tensors(&mut bytes.as_slice(), bytes.len() as u64);
+        }
+
+        #[test]
+        fn a_mangled_header_never_panics(at in 0usize..300, byte in any::<u8>(), cut in 0usize..400) {
+            let mut bytes = encode(&sample());
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            bytes.truncate(bytes.len().saturating_sub(cut % 3));
+            let _ = read_tensors(&mut bytes.as_slice(), bytes.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Snapshots for the tests of this room.
+
+use serde_json::{Value, json};
+
+use super::store::{CheckpointStore, Snapshot};
+use super::tensor::{TensorData, TensorMap};
+use super::{Loaded, State};
+
+/// A small snapshot whose every value depends on `salt`, so that two saves of one step can be told apart.
+pub fn snapshot(step: u64, salt: u32) -> Snapshot {
+    let values: Vec<f32> = (0..6).map(|i| (salt * 100 + i) as f32 + step as f32 / 7.0).collect();
+    let weight = TensorData::from_f32("layer1.0.conv1.weight", vec![2, 3], &values).unwrap();
+    let batches = TensorData::from_i64("bn1.num_batches_tracked", vec![], &[step as i64]).unwrap();
+    let moment = TensorData::from_f32("exp_avg.layer1.0.conv1.weight", vec![2, 3], &values).unwrap();
+    let state = State {
+        name: "toy".into(),
+        spec_hash: format!("{salt:08x}"),
+        world: 2,
+        seed: 42,
+        global_step: step,
+        metrics: json!({ "salt": salt }),
+        ..State::default()
+    };
+    Snapshot {
+        state,
+        model: TensorMap::from_tensors([weight, batches]).unwrap(),
+        optimizer: TensorMap::from_tensors([moment]).unwrap(),
+    }
+}
+
+pub fn snapshot_with_metrics(step: u64, metrics: Value) -> Snapshot {
+    let mut s = snapshot(step, 0);
+    s.state.metrics = metrics;
+    s
+}
+
+/// Whether the checkpoint holds exactly the snapshot, apart from what the store adds.
+pub fn same(loaded: &Loaded, snapshot: &Snapshot) -> bool {
+    let mut state = loaded.state.clone();
+    state.files.clear();
+    state.format_version = 0;
+    (&state, &loaded.model, &loaded.optimizer) == (&snapshot.state, &snapshot.model, &snapshot.optimizer)
+}
+
+pub fn steps(store: &CheckpointStore) -> Vec<u64> {
+    store.list().unwrap().into_iter().map(|e| e.step).collect()
+}
+
+/// A folder in memory where there is one: these tests sync thousands of files, which a disk makes slow and memory
+/// does not make easier.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}

@@ -1,0 +1,301 @@
+//! Saving beside the training loop: the loop hands over a snapshot and goes on; one thread writes it.
+//!
+//! At most one save is under way. The next one waits for it, so that memory holds one snapshot at most besides the
+//! one being filled, and an error is never more than one save old when the loop hears of it.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
+
+use super::retention::Retention;
+use super::store::{CheckpointStore, Saved, Snapshot};
+use crate::error::{Error, Result};
+
+type Outcome = (Result<Saved>, Snapshot);
+
+/// Writes snapshots into a store and applies its retention policy after each.
+pub struct AsyncSaver {
+    task: Arc<Task>,
+    /// `None`: saves happen in `submit`.
+    worker: Option<Worker>,
+    deadline: Duration,
+    /// The buffers of the last snapshot written, for [`AsyncSaver::take_spare`].
+    spare: Option<Snapshot>,
+}
+
+struct Task {
+    store: CheckpointStore,
+    retention: Retention,
+}
+
+struct Worker {
+    jobs: Sender<Snapshot>,
+    done: Receiver<Outcome>,
+    thread: JoinHandle<()>,
+    in_flight: bool,
+}
+
+impl AsyncSaver {
+    /// Saves on a thread of its own. `deadline` bounds every wait for it: a save that takes longer (a dead network
+    /// disk) is an error.
+    ///
+    /// # Errors
+    /// When the thread can't be started.
+    pub fn new(store: CheckpointStore, retention: Retention, deadline: Duration) -> Result<Self> {
+        let task = Arc::new(Task { store, retention });
+        let (jobs, inbox) = bounded::<Snapshot>(1);
+        let (outbox, done) = bounded::<Outcome>(1);
+        let on_thread = Arc::clone(&task);
+        let thread = thread::Builder::new()
+            .name("checkpoint".into())
+            .spawn(move || {
+                for snapshot in inbox {
+                    let outcome = (on_thread.run(&snapshot), snapshot);
+                    if outbox.send(outcome).is_err() {
+                        break;
+                    }
+                }
+            })
+            .map_err(|e| Error::internal(format!("cannot start the checkpoint thread: {e}")))?;
+        let worker = Some(Worker { jobs, done, thread, in_flight: false });
+        Ok(Self { task, worker, deadline, spare: None })
+    }
+
+    /// The same interface without a thread: `submit` returns when the checkpoint is on the disk.
+    pub fn synchronous(store: CheckpointStore, retention: Retention) -> Self {
+        let task = Arc::new(Task { store, retention });
+        Self { task, worker: None, deadline: Duration::MAX, spare: None }
+    }
+
+    pub fn store(&self) -> &CheckpointStore {
+        &self.task.store
+    }
+
+    /// Waits for the save before this one, then hands `snapshot` over. Returns the save that has finished since the
+    /// last call: the previous one, or this very one when synchronous.
+    ///
+    /// # Errors
+    /// That of the previous save (exit code 74); `snapshot` is then not saved.
+    pub fn submit(&mut self, snapshot: Snapshot) -> Result<Option<Saved>> {
+        if self.worker.is_none() {
+            let saved = self.task.run(&snapshot);
+            self.spare = Some(snapshot);
+            return saved.map(Some);
+        }
+        let before = self.flush()?;
+        if let Some(worker) = &mut self.worker {
+            worker.jobs.send(snapshot).map_err(|_| thread_died())?;
+            worker.in_flight = true;
+        }
+        Ok(before)
+    }
+
+    /// The save that has finished since the last call, without waiting.
+    ///
+    /// # Errors
+    /// That of the save.
+    pub fn poll(&mut self) -> Result<Option<Saved>> {
+        let outcome = self.worker.as_mut().map_or(Ok(None), Worker::poll)?;
+        self.note(outcome)
+    }
+
+    /// Waits until nothing is under way. To be called before the process exits.
+    ///
+    /// # Errors
+    /// That of the save waited for.
+    pub fn flush(&mut self) -> Result<Option<Saved>> {
+        let deadline = self.deadline;
+        let outcome = self.worker.as_mut().map_or(Ok(None), |w| w.wait(deadline))?;
+        self.note(outcome)
+    }
+
+    /// The last snapshot written, whose buffers the next one can reuse: touching fresh memory costs more than the
+    /// copy itself.
+    pub fn take_spare(&mut self) -> Option<Snapshot> {
+        self.spare.take()
+    }
+
+    fn note(&mut self, outcome: Option<Outcome>) -> Result<Option<Saved>> {
+        let Some((result, snapshot)) = outcome else { return Ok(None) };
+        self.spare = Some(snapshot);
+        result.map(Some)
+    }
+}
+
+impl Task {
+    fn run(&self, snapshot: &Snapshot) -> Result<Saved> {
+        let saved = self.store.save(snapshot)?;
+        // The checkpoint is safe; a failure to tidy up is no reason to stop training.
+        if let Err(e) = self.store.retain(&self.retention) {
+            tracing::warn!("{e}");
+        }
+        Ok(saved)
+    }
+}
+
+impl Worker {
+    fn wait(&mut self, deadline: Duration) -> Result<Option<Outcome>> {
+        if !self.in_flight {
+            return Ok(None);
+        }
+        let started = Instant::now();
+        match self.done.recv_timeout(deadline) {
+            Ok(outcome) => {
+                self.in_flight = false;
+                Ok(Some(outcome))
+            }
+            Err(RecvTimeoutError::Timeout) => Err(Error::checkpoint(format!(
+                "a checkpoint was not written within {:.0} s; the disk may have stalled",
+                started.elapsed().as_secs_f64()
+            ))),
+            Err(RecvTimeoutError::Disconnected) => Err(thread_died()),
+        }
+    }
+
+    fn poll(&mut self) -> Result<Option<Outcome>> {
+        if !self.in_flight {
+            return Ok(None);
+        }
+        match self.done.try_recv() {
+            Ok(outcome) => {
+                self.in_flight = false;
+                Ok(Some(outcome))
+            }
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(thread_died()),
+        }
+    }
+}
+
+impl Drop for AsyncSaver {
+    /// A save under way is finished: an early return of the loop must not lose it.
+    fn drop(&mut self) {
+        let Some(mut worker) = self.worker.take() else { return };
+        match worker.wait(self.deadline) {
+            Ok(outcome) => {
+                if let Some((Err(e), _)) = outcome {
+                    tracing::error!("{e}");
+                }
+                drop(worker.jobs);
+                let _ = worker.thread.join();
+            }
+            Err(e) => tracing::error!("{e}"),
+        }
+    }
+}
+
+fn thread_died() -> Error {
+    Error::internal("the checkpoint thread has died")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fault::{Fault, FaultyFs};
+    use super::super::fs::{Fs, OsFs, SyncWrite};
+    use super::super::testing::{same, snapshot, steps};
+    use super::*;
+    use crate::error::ExitCode;
+    use std::io;
+    use std::path::Path;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// A disk that stands still until the test lets each checkpoint's first operation go.
+    struct GatedFs(Receiver<()>);
+
+    impl Fs for GatedFs {
+        fn create_dir(&self, path: &Path) -> io::Result<()> {
+            let _ = self.0.recv();
+            OsFs.create_dir(path)
+        }
+        fn create(&self, path: &Path) -> io::Result<Box<dyn SyncWrite>> {
+            OsFs.create(path)
+        }
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            OsFs.rename(from, to)
+        }
+        fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
+            OsFs.exchange(a, b)
+        }
+        fn sync_dir(&self, path: &Path) -> io::Result<()> {
+            OsFs.sync_dir(path)
+        }
+        fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+            OsFs.remove_dir_all(path)
+        }
+    }
+
+    fn gated(deadline: Duration) -> (tempfile::TempDir, Sender<()>, AsyncSaver) {
+        let dir = tempfile::tempdir().unwrap();
+        let (gate, closed) = bounded(8);
+        let store = CheckpointStore::open_with(dir.path(), Arc::new(GatedFs(closed))).unwrap();
+        let saver = AsyncSaver::new(store, Retention::default(), deadline).unwrap();
+        (dir, gate, saver)
+    }
+
+    #[test]
+    fn submit_returns_before_the_disk_does_and_the_next_one_waits() {
+        let (_dir, gate, mut saver) = gated(SOON);
+        assert_eq!(saver.submit(snapshot(1, 0)).unwrap(), None);
+        assert_eq!(saver.poll().unwrap(), None);
+        assert_eq!(steps(saver.store()), [] as [u64; 0]);
+        gate.send(()).unwrap();
+        let first = saver.submit(snapshot(2, 0)).unwrap().unwrap();
+        assert_eq!((first.step, steps(saver.store())), (1, vec![1]));
+        assert_eq!(saver.take_spare(), Some(snapshot(1, 0)));
+        gate.send(()).unwrap();
+        assert_eq!(saver.flush().unwrap().unwrap().step, 2);
+        assert_eq!(saver.flush().unwrap(), None);
+        assert_eq!(steps(saver.store()), [1, 2]);
+    }
+
+    #[test]
+    fn dropping_the_saver_finishes_the_save_under_way() {
+        let (dir, gate, mut saver) = gated(SOON);
+        saver.submit(snapshot(3, 0)).unwrap();
+        gate.send(()).unwrap();
+        drop(saver);
+        let loaded = CheckpointStore::read_only(dir.path()).latest_verified().unwrap().unwrap();
+        assert!(same(&loaded, &snapshot(3, 0)));
+    }
+
+    #[test]
+    fn a_stalled_disk_is_an_error_at_the_deadline() {
+        let (_dir, gate, mut saver) = gated(Duration::from_millis(20));
+        saver.submit(snapshot(1, 0)).unwrap();
+        let e = saver.flush().unwrap_err();
+        assert_eq!(e.code, ExitCode::Checkpoint);
+        assert!(e.message.contains("the disk may have stalled"), "{e}");
+        gate.send(()).unwrap();
+    }
+
+    #[test]
+    fn a_failed_save_surfaces_at_the_next_call_and_only_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = FaultyFs::new(Fault::ErrorAt(4, libc::ENOSPC));
+        let store = CheckpointStore::open_with(dir.path(), Arc::new(fs)).unwrap();
+        let mut saver = AsyncSaver::new(store, Retention::default(), SOON).unwrap();
+        assert_eq!(saver.submit(snapshot(1, 0)).unwrap(), None);
+        let e = saver.submit(snapshot(2, 0)).unwrap_err();
+        assert_eq!(e.code, ExitCode::Checkpoint);
+        assert!(e.message.contains("step-00000001"), "{e}");
+        assert_eq!(saver.flush().unwrap(), None);
+        saver.submit(snapshot(3, 0)).unwrap();
+        assert_eq!(saver.flush().unwrap().unwrap().step, 3);
+        assert_eq!(steps(saver.store()), [3]);
+    }
+
+    #[test]
+    fn synchronous_saves_and_retains_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = CheckpointStore::open(dir.path()).unwrap();
+        let mut saver = AsyncSaver::synchronous(store, Retention { keep_last: Some(2), best: None });
+        for step in 1..=4 {
+            assert_eq!(saver.submit(snapshot(step, 0)).unwrap().unwrap().step, step);
+        }
+        assert_eq!(steps(saver.store()), [3, 4]);
+        assert_eq!((saver.poll().unwrap(), saver.flush().unwrap()), (None, None));
+    }
+}

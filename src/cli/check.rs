@@ -1,0 +1,89 @@
+//! `ddp-run check SPEC...`: validates specs without touching devices, sockets or data.
+
+use super::spec_args::OverrideArgs;
+use crate::error::{Error, ExitCode};
+use crate::plan::{Plan, WorldRequest};
+use crate::registry::Registry;
+use crate::spec::{Diagnostics, JobTree};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Check job specs without running them
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The job specs
+    #[arg(value_name = "SPEC", required = true)]
+    pub specs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
+}
+
+/// Prints `ok PATH` for each good spec and every problem of each wrong one.
+///
+/// # Errors
+/// Exit 78 when one is wrong.
+pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
+    let mut wrong = Vec::new();
+    for path in &args.specs {
+        match check(path, args, registry) {
+            Ok(()) => {
+                // Nobody left to read it is no reason to stop checking.
+                let _ = writeln!(std::io::stdout(), "ok {}", path.display());
+            }
+            Err(diagnostics) => wrong.push(diagnostics),
+        }
+    }
+    // The last one is the error that `main` prints; those before it are printed here.
+    let Some(last) = wrong.pop() else { return Ok(()) };
+    if wrong.is_empty() {
+        return Err(last.into());
+    }
+    let count = wrong.len() + 1;
+    for diagnostics in wrong.into_iter().chain([last]) {
+        let error = Error::from(diagnostics);
+        let _ = writeln!(std::io::stderr(), "error: {error}\n");
+    }
+    Err(Error::new(ExitCode::Spec, format!("{count} of {} specs are wrong", args.specs.len())))
+}
+
+fn check(path: &Path, args: &Args, registry: &Registry) -> Result<(), Diagnostics> {
+    let tree = JobTree::load(path, &args.overrides.edits())?;
+    Plan::resolve(&tree, registry, WorldRequest::default()).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "name = \"a\"\nbatch_size = 8\nmodel.name = \"linear\"\ndataset.name = \"random\"\noptimizer.name = \"sgd\"\n";
+
+    fn checked(specs: &[(&str, &str)], set: &[&str]) -> Result<(), Error> {
+        let dir = tempfile::tempdir().expect("a folder");
+        let write = |(name, text): &(&str, &str)| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            path
+        };
+        let overrides =
+            OverrideArgs { set: set.iter().map(|s| (*s).to_owned()).collect(), ..OverrideArgs::default() };
+        run(&Args { specs: specs.iter().map(write).collect(), overrides }, &Registry::standard())
+    }
+
+    #[test]
+    fn good_specs_pass_and_each_wrong_one_counts() {
+        assert!(checked(&[("a.toml", GOOD), ("b.toml", GOOD)], &[]).is_ok());
+        let one = checked(&[("a.toml", GOOD), ("b.toml", "")], &[]).expect_err("b is wrong");
+        assert_eq!(one.code, ExitCode::Spec);
+        assert!(one.message.contains("problems in") && one.message.contains("b.toml"), "{}", one.message);
+        let two = checked(&[("a.toml", "x = 1"), ("b.toml", GOOD), ("c.toml", "")], &[])
+            .expect_err("two are wrong");
+        assert_eq!((two.code, two.message.as_str()), (ExitCode::Spec, "2 of 3 specs are wrong"));
+    }
+
+    #[test]
+    fn overrides_are_checked_with_the_specs() {
+        assert!(checked(&[("a.toml", GOOD)], &["seed=3"]).is_ok());
+        let error = checked(&[("a.toml", GOOD)], &["sede=3"]).expect_err("no such key");
+        assert!(error.message.contains("did you mean `seed`?"), "{}", error.message);
+    }
+}

@@ -1,0 +1,46 @@
+//! `ddp-run eval SPEC --checkpoint PATH`: the metrics of a checkpoint on one split, on this process.
+
+use super::spec_args::SpecArgs;
+use crate::comm::SoloGroup;
+use crate::error::{Error, Result};
+use crate::plan::{Plan, WorldRequest};
+use crate::registry::Registry;
+use crate::worker::{Split, evaluate};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// A checkpoint or a run folder [default: the run of the spec, runs/<name>]
+    #[arg(long, value_name = "PATH")]
+    pub checkpoint: Option<PathBuf>,
+    #[arg(long, value_enum, default_value_t = SplitName::Val)]
+    pub split: SplitName,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum SplitName {
+    Train,
+    Val,
+    Test,
+}
+
+/// Prints one JSON object to standard output.
+pub fn run(args: &Args, registry: &Registry) -> Result<()> {
+    let tree = args.spec.load()?;
+    let plan = Plan::resolve(&tree, registry, WorldRequest::of(1))?;
+    super::train::available(&plan)?;
+    let run = Path::new("runs").join(&plan.name);
+    let split = match args.split {
+        SplitName::Train => Split::Train,
+        SplitName::Val => Split::Val,
+        SplitName::Test => Split::Test,
+    };
+    let metrics =
+        evaluate(&plan, args.checkpoint.as_deref().unwrap_or(&run), split, Arc::new(SoloGroup::default()))?;
+    let text = serde_json::to_string(&metrics).map_err(|e| Error::internal(e.to_string()))?;
+    println!("{text}");
+    Ok(())
+}

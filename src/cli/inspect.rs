@@ -1,0 +1,78 @@
+//! `ddp-run inspect`: what is in a checkpoint, a run or a weight file.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::checkpoint::{Inspection, inspect};
+use crate::error::{Error, Result};
+
+#[derive(Args, Clone, Debug)]
+pub struct InspectArgs {
+    /// A checkpoint (`runs/<name>/checkpoints/step-…`), a run folder, or a .safetensors, .pt or .pth file
+    pub path: PathBuf,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t = InspectFormat::Text)]
+    pub format: InspectFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InspectFormat {
+    Text,
+    Json,
+}
+
+/// Prints the inspection to standard output.
+///
+/// # Errors
+/// Exit code 74 when there is nothing to inspect, and, after printing, when a checkpoint named directly doesn't
+/// verify: a script can ask `ddp-run inspect` whether one is good.
+pub fn run(args: &InspectArgs) -> Result<()> {
+    let seen = inspect(&args.path)?;
+    let text = match args.format {
+        InspectFormat::Text => seen.to_string(),
+        InspectFormat::Json => seen.to_json()? + "\n",
+    };
+    // A reader that stops early (`| head`) has what it wanted.
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            return Err(Error::internal(format!("cannot write to standard output: {e}")));
+        }
+        _ => {}
+    }
+    match seen {
+        Inspection::Checkpoint(c) => match c.problem {
+            Some(why) => {
+                Err(Error::checkpoint(format!("{} is not a verified checkpoint: {why}", c.path.display())))
+            }
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: InspectArgs,
+    }
+
+    #[test]
+    fn arguments() {
+        let cli = Cli::try_parse_from(["inspect", "runs/toy", "--format", "json"]).unwrap();
+        assert_eq!((cli.args.path, cli.args.format), (PathBuf::from("runs/toy"), InspectFormat::Json));
+        assert!(Cli::try_parse_from(["inspect"]).is_err());
+    }
+
+    #[test]
+    fn nothing_there_is_exit_code_74() {
+        let args = InspectArgs { path: "/nonexistent/run".into(), format: InspectFormat::Text };
+        assert_eq!(run(&args).unwrap_err().code, crate::error::ExitCode::Checkpoint);
+    }
+}

@@ -1,0 +1,129 @@
+//! The command line: one file a subcommand. `ddp-run SPEC.toml` is `ddp-run train SPEC.toml`.
+
+mod check;
+mod completions;
+mod env;
+mod eval;
+mod export;
+mod init;
+mod inspect;
+mod plan;
+mod report;
+mod spec_args;
+mod train;
+mod worker;
+
+use crate::error::{Error, ExitCode};
+use crate::registry::Registry;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+
+/// Runs distributed data-parallel training jobs on Burn from a version-controlled TOML job spec
+#[derive(Debug, Parser)]
+#[command(name = "ddp-run", version, disable_help_subcommand = true)]
+#[command(after_help = "`ddp-run SPEC.toml [flags]` is short for `ddp-run train SPEC.toml [flags]`.\n\n\
+    Exit codes: 0 done, 2 bad command line, 69 device or backend missing, 70 internal error, 74 checkpoint\n\
+    unreadable or unwritable, 75 stopped on request and resumable, 78 spec or data invalid, 90 worker failed,\n\
+    91 collective failed, 92 loss or gradient not finite, 93 rendezvous failed.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a job: plan it, start its workers, watch them, resume where it stopped
+    Train(train::Args),
+    Check(check::Args),
+    Plan(plan::Args),
+    /// Evaluate a checkpoint on a split of the spec's data set
+    Eval(eval::Args),
+    /// Show what is in a checkpoint, a run or a weight file
+    Inspect(inspect::InspectArgs),
+    /// Write a checkpoint's model as one safetensors file
+    Export(export::ExportArgs),
+    /// Write a run's report.html again, from its metrics
+    Report(report::Args),
+    /// Show what this build and this machine offer
+    Env(env::Args),
+    /// Write a commented job spec to start from
+    Init(init::Args),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+    /// A worker process, started by the supervisor
+    #[command(hide = true)]
+    Worker,
+}
+
+/// Parses `arguments` (with the program's name first), runs the subcommand, and says how the process should end.
+pub fn run(arguments: impl IntoIterator<Item = OsString>, registry: &Registry) -> Result<ExitCode, Error> {
+    let arguments = with_default_subcommand(arguments.into_iter().collect());
+    let matches = Cli::command().try_get_matches_from(arguments);
+    let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version are printed to standard output and are no errors.
+            let code = if e.use_stderr() { ExitCode::Usage } else { ExitCode::Done };
+            return e
+                .print()
+                .map(|()| code)
+                .map_err(|e| Error::internal(format!("cannot write to the terminal: {e}")));
+        }
+    };
+    let done = |()| ExitCode::Done;
+    match cli.command {
+        Command::Train(args) => train::run(&args, registry),
+        Command::Check(args) => check::run(&args, registry).map(done),
+        Command::Plan(args) => plan::run(&args, registry).map(done),
+        Command::Eval(args) => eval::run(&args, registry).map(done),
+        Command::Inspect(args) => inspect::run(&args).map(done),
+        Command::Export(args) => export::run(&args).map(done),
+        Command::Report(args) => report::run(&args).map(done),
+        Command::Env(args) => env::run(&args, registry).map(done),
+        Command::Init(args) => init::run(&args).map(done),
+        Command::Completions(args) => completions::run(&args).map(done),
+        Command::Worker => worker::run(registry),
+    }
+}
+
+/// Puts `train` before a first argument that is no subcommand and no flag.
+fn with_default_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let command = Cli::command();
+    let is_subcommand = |word: &str| command.get_subcommands().any(|s| s.get_name() == word);
+    let spec_first = arguments.get(1).and_then(|a| a.to_str()).is_some_and(|word| {
+        !word.starts_with('-')
+            && !is_subcommand(word)
+            && (word.ends_with(".toml") || word.contains(['/', '.']))
+    });
+    if spec_first {
+        arguments.insert(1, "train".into());
+    }
+    arguments
+}
+
+/// The whole command line, for completion scripts.
+fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_spec_as_first_argument_means_train() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(
+            with_default_subcommand(words("ddp-run a/b.toml --nnodes 1")),
+            words("ddp-run train a/b.toml --nnodes 1")
+        );
+        for same in ["ddp-run check a.toml", "ddp-run --version", "ddp-run trian", "ddp-run"] {
+            assert_eq!(with_default_subcommand(words(same)), words(same));
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `ddp-run plan SPEC`: what a job comes to, without a device, a socket or the data at hand.
+
+use super::spec_args::SpecArgs;
+use crate::error::Error;
+use crate::plan::{Plan, WorldRequest};
+use crate::registry::Registry;
+use std::io::{ErrorKind, Write};
+
+/// Show what a job comes to, without running it
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// Plan for so many processes; by default as `[launch]` says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub world: Option<u32>,
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+    /// The resolved job, as a spec
+    Toml,
+}
+
+/// Prints the plan.
+///
+/// # Errors
+/// Exit 78 when the spec is wrong.
+pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
+    let tree = args.spec.load()?;
+    let request = args.world.map_or_else(WorldRequest::default, |n| WorldRequest::of(n as usize));
+    let plan = Plan::resolve(&tree, registry, request)?;
+    let text = match args.format {
+        Format::Text => plan.text(),
+        Format::Json => format!("{:#}\n", plan.json()),
+        Format::Toml => plan.to_toml(),
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // `ddp-run plan SPEC | head` is fine.
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::internal(format!("cannot write the plan: {e}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,172 @@
+//! `ddp-run train SPEC`: resolve the plan, show it, start the workers and watch them. Under a launcher that sets RANK and
+//! WORLD_SIZE this process is a worker itself.
+
+use super::spec_args::SpecArgs;
+use super::worker;
+use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::launch::logs::LogFormat;
+use crate::launch::{JobHandoff, LocalLaunch, Nproc, WorkerEnv, env::usable_cores, logs};
+use crate::plan::{Backend, DeviceSpec, Plan, WorldRequest};
+use crate::registry::Registry;
+use crate::telemetry::{ProgressMode, Provenance, provenance};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// Worker processes on this machine: a number, `auto` (one per CUDA device, else per core), `gpu` or `cpu`
+    #[arg(long, value_name = "N")]
+    pub nproc_per_node: Option<Nproc>,
+    /// Where to go on from: `auto` (the run's newest good checkpoint), `never`, or a checkpoint or run folder
+    #[arg(long, value_name = "auto|never|PATH", default_value = "auto")]
+    pub resume: String,
+    /// The run's folder [default: runs/<name>]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Overrides the spec's device: `auto`, `cpu`, `cuda`, `cuda:N`
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// How the ranks' logs are written: `text` or `json`
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log_format: String,
+    /// How rank 0 shows progress: `auto`, `bar`, `plain` or `none`
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ProgressMode::CHOICES.map(|(n, _)| n))]
+    pub progress: String,
+}
+
+impl Args {
+    /// The spec with every edit, `--device` among them.
+    fn spec(&self) -> SpecArgs {
+        let mut spec = self.spec.clone();
+        if let Some(device) = &self.device {
+            spec.overrides.set.push(format!("device={device:?}"));
+        }
+        spec
+    }
+}
+
+pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
+    let format: LogFormat =
+        args.log_format.parse().map_err(|e| Error::usage(format!("--log-format: {e}")))?;
+    let environment = WorkerEnv::detect(&|name| std::env::var(name).ok())?;
+    let tree = args.spec().load()?;
+    let request = WorldRequest {
+        world_size: environment.as_ref().map(|e| e.place.world_size),
+        nproc_per_node: args.nproc_per_node,
+        cores: usable_cores(),
+        ..WorldRequest::default()
+    };
+    let plan = Plan::resolve(&tree, registry, request)?;
+    available(&plan)?;
+    let out_dir = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&plan.name));
+    let job = JobHandoff {
+        spec_name: args.spec.spec.display().to_string(),
+        job_toml: plan.to_toml(),
+        out_dir,
+        resume: args.resume.clone(),
+        flags: BTreeMap::from([
+            ("log-format".to_owned(), args.log_format.clone()),
+            ("progress".to_owned(), args.progress.clone()),
+            ("nproc".to_owned(), plan.world.world_size.to_string()),
+        ]),
+    };
+    if let Some(environment) = environment {
+        return worker::run_external(environment, &plan, job, format);
+    }
+    logs::init_terminal(format)?;
+    if plan.world.nnodes > 1 {
+        return Err(Error::unavailable("a run over several nodes needs a launcher for now")
+            .hint("start it with torchrun: `torchrun --nnodes … --no-python ddp-run SPEC.toml`"));
+    }
+    supervise(args, &plan, job)
+}
+
+/// The run folder, the plan on the terminal, then the workers.
+fn supervise(args: &Args, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
+    let out_dir = job.out_dir.clone();
+    if args.resume == "never" {
+        set_aside(&out_dir)?;
+    }
+    std::fs::create_dir_all(&out_dir).doing("create", &out_dir).map_err(unwritable)?;
+    let _lock = lock(&out_dir)?;
+    write_provenance(plan, &job)?;
+    // A closed terminal is no reason not to train.
+    let _ = std::io::stderr().write_all(plan.text().as_bytes());
+    let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
+    launch.bind = plan.launch.bind;
+    launch.threads_per_worker = plan.launch.threads;
+    let outcome = launch.run()?;
+    if outcome.code == ExitCode::Stopped {
+        eprintln!("stopped on request; the same command goes on from the last checkpoint");
+    }
+    Ok(outcome.code)
+}
+
+fn unwritable(e: Error) -> Error {
+    Error { code: ExitCode::Checkpoint, ..e }.hint("`--out DIR` writes elsewhere")
+}
+
+/// What this build can run.
+pub(super) fn available(plan: &Plan) -> Result<()> {
+    if matches!(plan.device, DeviceSpec::Cuda(_)) {
+        return Err(Error::unavailable(format!("device `{}`: this build has no CUDA support", plan.device))
+            .hint("`--device cpu` trains on the CPU"));
+    }
+    match plan.backend {
+        Backend::Auto | Backend::Gloo => Ok(()),
+        Backend::Nccl | Backend::Mpi => {
+            let name = plan.backend.name();
+            Err(Error::unavailable(format!("backend `{name}`: this build has no {name} support"))
+                .hint("`backend = \"gloo\"` trains on the CPU"))
+        }
+    }
+}
+
+/// One run at a time writes to a folder.
+fn lock(out_dir: &Path) -> Result<File> {
+    let path = out_dir.join(".lock");
+    let file = File::create(&path).doing("create", &path).map_err(unwritable)?;
+    match file.try_lock() {
+        Err(std::fs::TryLockError::WouldBlock) => {
+            Err(Error::checkpoint(format!("another run is writing to {}", out_dir.display()))
+                .hint("`--out DIR` writes elsewhere"))
+        }
+        // A file system without locks: nothing to be had.
+        _ => Ok(file),
+    }
+}
+
+/// `--resume never` starts over, but nothing is lost: an earlier run's folder gets a number.
+fn set_aside(out_dir: &Path) -> Result<()> {
+    if !out_dir.join("checkpoints").exists() && !out_dir.join("metrics.jsonl").exists() {
+        return Ok(());
+    }
+    // Moving the folder of a run that is still writing would tear it apart.
+    drop(lock(out_dir)?);
+    let name = out_dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let free = (1u32..).map(|n| out_dir.with_file_name(format!("{name}.{n}"))).find(|p| !p.exists());
+    let Some(free) = free else { return Ok(()) };
+    std::fs::rename(out_dir, &free).doing("move aside", out_dir).map_err(unwritable)?;
+    eprintln!("the earlier run is kept in {}", free.display());
+    Ok(())
+}
+
+/// `job.toml` and `run.json`.
+pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff) -> Result<()> {
+    let path = job.out_dir.join("job.toml");
+    std::fs::write(&path, &job.job_toml).doing("write", &path).map_err(unwritable)?;
+    let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
+    let start = Provenance::gather(provenance::Start {
+        name: &plan.name,
+        spec_hash: &plan.hash,
+        source_dir: source_dir.unwrap_or(Path::new(".")),
+        world: plan.world.world_size,
+        devices: vec!["cpu".to_owned(); plan.world.nproc_per_node],
+        backend: if plan.world.world_size == 1 { "solo" } else { "gloo" },
+    });
+    provenance::write(&job.out_dir.join("run.json"), start).map_err(unwritable)
+}

@@ -1,0 +1,221 @@
+//! Typed views of the memory that a collective reads and writes. This module owns the element types, their codes on
+//! the wire and the guarantee that a view's bytes are whole, aligned elements; it never copies.
+
+use half::{bf16, f16};
+
+/// The element types that collectives carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    F32,
+    F64,
+    F16,
+    BF16,
+    I32,
+    I64,
+    U8,
+}
+
+impl DType {
+    pub const ALL: [DType; 7] =
+        [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8];
+
+    /// Bytes of one element; its alignment is the same.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F64 | DType::I64 => 8,
+            DType::F32 | DType::I32 => 4,
+            DType::F16 | DType::BF16 => 2,
+            DType::U8 => 1,
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U8 => "u8",
+        }
+    }
+
+    pub const fn is_float(self) -> bool {
+        matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
+    }
+
+    /// The type's code on the wire; a code is never given to another type.
+    pub const fn code(self) -> u8 {
+        match self {
+            DType::F32 => 1,
+            DType::F64 => 2,
+            DType::F16 => 3,
+            DType::BF16 => 4,
+            DType::I32 => 5,
+            DType::I64 => 6,
+            DType::U8 => 7,
+        }
+    }
+
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|d| d.code() == code)
+    }
+}
+
+impl std::fmt::Display for DType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A Rust type that collectives carry: plain bits, any of which are a value.
+pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
+    const DTYPE: DType;
+}
+
+macro_rules! element {
+    ($($t:ty => $d:ident),*) => {$(
+        impl sealed::Sealed for $t {}
+        impl Element for $t {
+            const DTYPE: DType = DType::$d;
+        }
+    )*};
+}
+element!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i32 => I32, i64 => I64, u8 => U8);
+
+/// Elements to be read. Made from `&[T]`: `(&v[..]).into()`.
+#[derive(Clone, Copy, Debug)]
+pub struct SliceRef<'a> {
+    dtype: DType,
+    bytes: &'a [u8],
+}
+
+/// Elements to be read and written. Made from `&mut [T]`: `(&mut v[..]).into()`.
+#[derive(Debug)]
+pub struct SliceMut<'a> {
+    dtype: DType,
+    bytes: &'a mut [u8],
+}
+
+/// Whether `bytes` are whole and aligned elements of `dtype`.
+fn fits(dtype: DType, bytes: &[u8]) -> bool {
+    bytes.len().is_multiple_of(dtype.size()) && bytes.as_ptr().addr().is_multiple_of(dtype.size())
+}
+
+impl<'a> SliceRef<'a> {
+    /// None unless `bytes` are whole, aligned elements of `dtype`.
+    pub fn from_bytes(dtype: DType, bytes: &'a [u8]) -> Option<Self> {
+        fits(dtype, bytes).then_some(Self { dtype, bytes })
+    }
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / self.dtype.size()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+impl<'a> SliceMut<'a> {
+    /// None unless `bytes` are whole, aligned elements of `dtype`.
+    pub fn from_bytes(dtype: DType, bytes: &'a mut [u8]) -> Option<Self> {
+        fits(dtype, bytes).then_some(Self { dtype, bytes })
+    }
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.bytes
+    }
+    pub fn into_bytes(self) -> &'a mut [u8] {
+        self.bytes
+    }
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / self.dtype.size()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+    /// The same elements for a shorter while, so that a view can be used for several calls.
+    pub fn reborrow(&mut self) -> SliceMut<'_> {
+        SliceMut { dtype: self.dtype, bytes: self.bytes }
+    }
+    pub fn as_ref(&self) -> SliceRef<'_> {
+        SliceRef { dtype: self.dtype, bytes: self.bytes }
+    }
+}
+
+impl<'a, T: Element> From<&'a [T]> for SliceRef<'a> {
+    fn from(values: &'a [T]) -> Self {
+        Self { dtype: T::DTYPE, bytes: bytemuck::cast_slice(values) }
+    }
+}
+
+impl<'a, T: Element> From<&'a mut [T]> for SliceMut<'a> {
+    fn from(values: &'a mut [T]) -> Self {
+        Self { dtype: T::DTYPE, bytes: bytemuck::cast_slice_mut(values) }
+    }
+}
+
+impl<'a, T: Element> From<&'a mut Vec<T>> for SliceMut<'a> {
+    fn from(values: &'a mut Vec<T>) -> Self {
+        values.as_mut_slice().into()
+    }
+}
+
+impl<'a, T: Element> From<&'a Vec<T>> for SliceRef<'a> {
+    fn from(values: &'a Vec<T>) -> Self {
+        values.as_slice().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wire_codes_are_distinct_and_come_back() {
+        for d in DType::ALL {
+            assert_eq!(DType::from_code(d.code()), Some(d));
+        }
+        assert_eq!(DType::from_code(0), None);
+        assert_eq!(DType::from_code(8), None);
+    }
+
+    #[test]
+    fn views_count_elements_and_share_memory() {
+        let mut v = vec![1.0f64, 2.0, 3.0];
+        let mut view = SliceMut::from(&mut v);
+        assert_eq!((view.dtype(), view.len(), view.bytes().len()), (DType::F64, 3, 24));
+        view.reborrow().bytes_mut()[..8].copy_from_slice(&7.0f64.to_ne_bytes());
+        assert_eq!(view.as_ref().len(), 3);
+        assert_eq!(v[0], 7.0);
+    }
+
+    #[test]
+    fn bytes_that_are_not_whole_aligned_elements_are_refused() {
+        let mut words = [0u64; 4];
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+        assert!(SliceRef::from_bytes(DType::F32, &bytes[..12]).is_some());
+        assert!(SliceRef::from_bytes(DType::F32, &bytes[..13]).is_none());
+        assert!(SliceRef::from_bytes(DType::F32, &bytes[1..13]).is_none());
+        assert!(SliceMut::from_bytes(DType::F16, &mut bytes[1..3]).is_none());
+        assert!(SliceMut::from_bytes(DType::U8, &mut bytes[1..4]).is_some());
+    }
+}

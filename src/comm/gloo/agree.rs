@@ -1,0 +1,68 @@
+//! Whether a peer's header belongs to this rank's call, and the words for it when it does not.
+
+use super::engine::Engine;
+use super::header::Header;
+use super::link::Got;
+use crate::comm::{CommError, CommErrorKind};
+
+impl Engine {
+    /// Judges the header that `peer` has sent on a connection that the call needs.
+    pub(super) fn accept(&mut self, peer: usize) -> Result<(), CommError> {
+        let (header, me) = (self.header, self.me);
+        let link = self.link(peer)?;
+        match link.parked().copied() {
+            Some(theirs) if !header.agrees_with(&theirs, me, peer) => Err(self.mismatch(peer, &theirs)),
+            Some(_) => {
+                link.accept();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn mismatch(&self, peer: usize, theirs: &Header) -> CommError {
+        let own = &self.header;
+        if (theirs.run, theirs.generation) != (own.run, own.generation) {
+            let cause = format!("rank {peer} sends messages of another run or generation");
+            return self.fail(CommErrorKind::Mismatch, Some(peer), &cause);
+        }
+        let mut sides = [(self.me, own), (peer, theirs)];
+        sides.sort_by_key(|(rank, _)| *rank);
+        let [(a, call_a), (b, call_b)] = sides;
+        let same_words = call_a.to_string() == call_b.to_string();
+        let hint = if same_words { " by another algorithm" } else { "" };
+        let cause = format!("ranks disagree on what is called: rank {a} {call_a}, rank {b} {call_b}{hint}");
+        self.fail(CommErrorKind::Mismatch, Some(peer), &cause)
+    }
+
+    pub(super) fn garbage(&self, peer: usize) -> CommError {
+        let cause = format!("rank {peer} sent bytes that are not a message (seen by rank {})", self.me);
+        self.fail(CommErrorKind::Mismatch, Some(peer), &cause)
+    }
+
+    /// A connection that the call does not need now has something: the header of the peer's call.
+    pub(super) fn overhear(&mut self, peer: usize) -> Result<(), CommError> {
+        let own = self.header;
+        let me = self.me;
+        let link = self.link(peer)?;
+        match link.recv(&mut []) {
+            Ok(Got::Bytes(_)) => {}
+            Ok(Got::WouldBlock) => return Ok(()),
+            Ok(Got::Garbage) => return Err(self.garbage(peer)),
+            // Its control connection will say what that means.
+            Ok(Got::Closed) | Err(_) => {
+                link.data_closed = true;
+                return Ok(());
+            }
+        }
+        let Some(theirs) = link.parked().copied() else { return Ok(()) };
+        let other_run = (theirs.run, theirs.generation) != (own.run, own.generation);
+        let both_group = !theirs.operation.is_pairwise() && !own.operation.is_pairwise();
+        // A later call than ours is the peer being ahead; ours follows.
+        let disagrees = theirs.sequence <= own.sequence && !own.agrees_with(&theirs, me, peer);
+        if other_run || both_group && disagrees {
+            return Err(self.mismatch(peer, &theirs));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! News between ranks that must not queue behind data: a failure, a farewell, a question after life. The frames
+//! and their reader; decoding borrows, allocates nothing and cannot panic.
+
+use super::header::{HEADER, Header};
+use crate::comm::CommErrorKind;
+use crate::comm::rendezvous::cut;
+
+/// The longest text of an `Abort`; longer ones are cut.
+const MAX_TEXT: usize = 1024;
+/// Length (u16) and tag.
+const PREFIX: usize = 3;
+pub(super) const MAX_FRAME: usize = PREFIX + 5 + MAX_TEXT;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Control<'a> {
+    /// The group is over: why, by whose doing, in words that fit every rank.
+    Abort { kind: CommErrorKind, culprit: Option<usize>, cause: &'a str },
+    /// This rank needs nothing more; its connections close now.
+    Goodbye,
+    /// Are you in a call?
+    Probe,
+    /// Yes, in this one.
+    Echo(Header),
+}
+
+const KINDS: [CommErrorKind; 6] = [
+    CommErrorKind::PeerLost,
+    CommErrorKind::Timeout,
+    CommErrorKind::Mismatch,
+    CommErrorKind::Misuse,
+    CommErrorKind::Rendezvous,
+    CommErrorKind::Aborted,
+];
+
+impl Control<'_> {
+    pub(super) fn frame(&self) -> Vec<u8> {
+        let mut out = vec![0; PREFIX];
+        out[2] = match self {
+            Control::Abort { kind, culprit, cause } => {
+                out.push(KINDS.iter().position(|k| k == kind).unwrap_or(0) as u8);
+                out.extend_from_slice(&culprit.map_or(u32::MAX, |c| c as u32).to_le_bytes());
+                out.extend_from_slice(cut(cause, MAX_TEXT).as_bytes());
+                1
+            }
+            Control::Goodbye => 2,
+            Control::Probe => 3,
+            Control::Echo(header) => {
+                out.extend_from_slice(&header.encode());
+                4
+            }
+        };
+        let length = (out.len() - PREFIX) as u16;
+        out[..2].copy_from_slice(&length.to_le_bytes());
+        out
+    }
+}
+
+fn decode(tag: u8, body: &[u8]) -> Option<Control<'_>> {
+    match (tag, body) {
+        (1, [kind, rest @ ..]) => {
+            let (culprit, text) = rest.split_first_chunk()?;
+            let culprit = Some(u32::from_le_bytes(*culprit)).filter(|c| *c != u32::MAX);
+            Some(Control::Abort {
+                kind: *KINDS.get(usize::from(*kind))?,
+                culprit: culprit.map(|c| c as usize),
+                cause: std::str::from_utf8(text).ok()?,
+            })
+        }
+        (2, []) => Some(Control::Goodbye),
+        (3, []) => Some(Control::Probe),
+        (4, header) => {
+            let header: &[u8; HEADER] = header.try_into().ok()?;
+            Header::decode(header).ok().map(Control::Echo)
+        }
+        _ => None,
+    }
+}
+
+/// Gathers the bytes of frames; holds one frame at most.
+pub(super) struct FrameReader {
+    buffer: [u8; MAX_FRAME],
+    filled: usize,
+}
+
+impl FrameReader {
+    pub(super) fn new() -> Self {
+        Self { buffer: [0; MAX_FRAME], filled: 0 }
+    }
+
+    fn need(&self) -> usize {
+        match self.filled {
+            0..PREFIX => PREFIX,
+            _ => PREFIX + usize::from(u16::from_le_bytes([self.buffer[0], self.buffer[1]])),
+        }
+    }
+
+    /// Where the next bytes go: never more than the frame at hand still needs. None: its length is over the limit.
+    pub(super) fn space(&mut self) -> Option<&mut [u8]> {
+        let need = self.need();
+        self.buffer.get_mut(self.filled..need)
+    }
+
+    /// Takes `n` bytes that were put into `space`; true when a frame is complete.
+    pub(super) fn advance(&mut self, n: usize) -> bool {
+        self.filled += n;
+        self.filled >= PREFIX && self.filled == self.need()
+    }
+
+    /// The complete frame, whose place is free afterwards; None when it is malformed.
+    pub(super) fn take(&mut self) -> Option<Control<'_>> {
+        let end = std::mem::take(&mut self.filled);
+        decode(self.buffer[2], &self.buffer[PREFIX..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::header::tests::sample;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Feeds bytes as a socket would, in pieces of `piece`; returns what came out, in words.
+    fn feed(mut bytes: &[u8], piece: usize) -> Result<Vec<String>, ()> {
+        let (mut reader, mut seen) = (FrameReader::new(), Vec::new());
+        while !bytes.is_empty() {
+            let space = reader.space().ok_or(())?;
+            let n = space.len().min(piece).min(bytes.len());
+            space[..n].copy_from_slice(&bytes[..n]);
+            bytes = &bytes[n..];
+            if reader.advance(n) {
+                seen.push(format!("{:?}", reader.take().ok_or(())?));
+            }
+        }
+        Ok(seen)
+    }
+
+    #[test]
+    fn frames_come_back_however_they_are_cut() {
+        let long = "é".repeat(2000);
+        let frames = [
+            Control::Abort { kind: CommErrorKind::Timeout, culprit: Some(3), cause: "rank 3 is silent" },
+            Control::Goodbye,
+            Control::Probe,
+            Control::Echo(sample()),
+            Control::Abort { kind: CommErrorKind::Aborted, culprit: None, cause: cut(&long, MAX_TEXT) },
+        ];
+        let bytes: Vec<u8> = frames.iter().flat_map(|f| f.frame()).collect();
+        let want: Vec<String> = frames.iter().map(|f| format!("{f:?}")).collect();
+        for piece in [1, 2, 7, 5000] {
+            assert_eq!(feed(&bytes, piece), Ok(want.clone()));
+        }
+        let cut_frame = Control::Abort { kind: CommErrorKind::Aborted, culprit: None, cause: &long }.frame();
+        assert_eq!(cut_frame.len(), MAX_FRAME);
+    }
+
+    #[test]
+    fn a_length_over_the_limit_is_refused_before_anything_is_read() {
+        assert_eq!(feed(&[0xff, 0xff, 1, 0], 4), Err(()));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1usize..50, tag in 0u8..6) {
+            let _ = feed(&bytes, piece);
+            let mut framed = ((bytes.len()) as u16).to_le_bytes().to_vec();
+            framed.push(tag);
+            framed.extend_from_slice(&bytes);
+            let _ = feed(&framed, piece);
+        }
+    }
+}

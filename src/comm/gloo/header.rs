@@ -1,0 +1,241 @@
+//! What a rank calls, in words and on the wire. Each direction of a connection that a call uses begins with one
+//! [`Header`]; a receiver compares it with its own call before it takes a byte of payload, so ranks that disagree
+//! find out at once. Decoding checks every field, allocates nothing and cannot panic.
+
+use crate::comm::{DType, ReduceOp};
+use std::fmt;
+
+/// Bytes of an encoded header.
+pub(super) const HEADER: usize = 56;
+const MAGIC: [u8; 4] = *b"DDPg";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    AllReduce,
+    Reduce,
+    Broadcast,
+    AllGather,
+    ReduceScatter,
+    Barrier,
+    Send,
+    Recv,
+}
+
+impl Operation {
+    const ALL: [Operation; 8] = [
+        Operation::AllReduce,
+        Operation::Reduce,
+        Operation::Broadcast,
+        Operation::AllGather,
+        Operation::ReduceScatter,
+        Operation::Barrier,
+        Operation::Send,
+        Operation::Recv,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Operation::AllReduce => "all_reduce",
+            Operation::Reduce => "reduce",
+            Operation::Broadcast => "broadcast",
+            Operation::AllGather => "all_gather",
+            Operation::ReduceScatter => "reduce_scatter",
+            Operation::Barrier => "barrier",
+            Operation::Send => "send",
+            Operation::Recv => "recv",
+        }
+    }
+
+    /// Between two ranks only; these are counted for each pair, the others for the group.
+    pub(super) const fn is_pairwise(self) -> bool {
+        matches!(self, Operation::Send | Operation::Recv)
+    }
+}
+
+/// Who moves which bytes when; part of the header because ranks must choose the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    /// One message, or none.
+    Direct,
+    /// Pipelined around the ring of ranks, or along it from or to the root.
+    Ring,
+    /// Recursive doubling, binomial tree, dissemination: a logarithmic number of whole messages.
+    Doubling,
+}
+
+impl Algorithm {
+    const ALL: [Algorithm; 3] = [Algorithm::Direct, Algorithm::Ring, Algorithm::Doubling];
+}
+
+/// One call of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub operation: Operation,
+    pub dtype: DType,
+    pub reduce_op: ReduceOp,
+    pub algorithm: Algorithm,
+    /// The root, or the other rank of a send or recv.
+    pub root: u32,
+    pub tag: u32,
+    /// The run id's digest.
+    pub run: u64,
+    pub generation: u64,
+    /// The group's calls count from 1.
+    pub sequence: u64,
+    /// Elements in the buffer; of one rank's block for gathers and scatters.
+    pub count: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+impl Header {
+    pub(super) fn encode(&self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        out[..4].copy_from_slice(&MAGIC);
+        out[4] = self.operation as u8;
+        out[5] = self.dtype.code();
+        out[6] = self.reduce_op as u8;
+        out[7] = self.algorithm as u8;
+        out[8..12].copy_from_slice(&self.root.to_le_bytes());
+        out[12..16].copy_from_slice(&self.tag.to_le_bytes());
+        for (slot, value) in out[16..48].as_chunks_mut::<8>().0.iter_mut().zip([
+            self.run,
+            self.generation,
+            self.sequence,
+            self.count,
+        ]) {
+            *slot = value.to_le_bytes();
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Self, Malformed> {
+        let word = |at: usize| bytes[at..].first_chunk().map(|b| u32::from_le_bytes(*b)).ok_or(Malformed);
+        let long = |at: usize| bytes[at..].first_chunk().map(|b| u64::from_le_bytes(*b)).ok_or(Malformed);
+        // The last eight bytes are reserved, zero for now.
+        if !bytes.starts_with(&MAGIC) || long(48)? != 0 {
+            return Err(Malformed);
+        }
+        Ok(Self {
+            operation: *Operation::ALL.get(usize::from(bytes[4])).ok_or(Malformed)?,
+            dtype: DType::from_code(bytes[5]).ok_or(Malformed)?,
+            reduce_op: *ReduceOp::ALL.get(usize::from(bytes[6])).ok_or(Malformed)?,
+            algorithm: *Algorithm::ALL.get(usize::from(bytes[7])).ok_or(Malformed)?,
+            root: word(8)?,
+            tag: word(12)?,
+            run: long(16)?,
+            generation: long(24)?,
+            sequence: long(32)?,
+            count: long(40)?,
+        })
+    }
+
+    /// Whether a peer (of rank `peer`) that sends `theirs` takes part in this rank's call.
+    pub(super) fn agrees_with(&self, theirs: &Header, me: usize, peer: usize) -> bool {
+        match self.operation {
+            Operation::Recv => {
+                let expected = Header { operation: Operation::Send, root: me as u32, ..*self };
+                self.root as usize == peer && expected == *theirs
+            }
+            // Nobody answers a send.
+            Operation::Send => false,
+            _ => self == theirs,
+        }
+    }
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Header { operation, dtype, count, root, tag, sequence, .. } = self;
+        let op = self.reduce_op.name();
+        write!(f, "{} #{sequence}", operation.name())?;
+        match operation {
+            Operation::AllReduce => write!(f, " ({op} of {count} {dtype})"),
+            Operation::Reduce => write!(f, " ({op} of {count} {dtype} to rank {root})"),
+            Operation::Broadcast => write!(f, " ({count} {dtype} from rank {root})"),
+            Operation::AllGather => write!(f, " ({count} {dtype} a rank)"),
+            Operation::ReduceScatter => write!(f, " ({op}, {count} {dtype} a rank)"),
+            Operation::Barrier => Ok(()),
+            Operation::Send => write!(f, " ({count} {dtype} to rank {root}, tag {tag})"),
+            Operation::Recv => write!(f, " ({count} {dtype} from rank {root}, tag {tag})"),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub(in crate::comm::gloo) fn sample() -> Header {
+        Header {
+            operation: Operation::AllReduce,
+            dtype: DType::F32,
+            reduce_op: ReduceOp::Sum,
+            algorithm: Algorithm::Ring,
+            root: 0,
+            tag: 0,
+            run: 0x1234,
+            generation: 7,
+            sequence: 12,
+            count: 1024,
+        }
+    }
+
+    #[test]
+    fn every_field_comes_back() {
+        for operation in Operation::ALL {
+            for dtype in DType::ALL {
+                for reduce_op in ReduceOp::ALL {
+                    for algorithm in Algorithm::ALL {
+                        let h = Header {
+                            operation,
+                            dtype,
+                            reduce_op,
+                            algorithm,
+                            root: 3,
+                            tag: u32::MAX,
+                            count: u64::MAX,
+                            ..sample()
+                        };
+                        assert_eq!(Header::decode(&h.encode()), Ok(h));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_reads_as_a_sentence() {
+        assert_eq!(sample().to_string(), "all_reduce #12 (sum of 1024 f32)");
+        let recv = Header { operation: Operation::Recv, root: 2, tag: 9, ..sample() };
+        assert_eq!(recv.to_string(), "recv #12 (1024 f32 from rank 2, tag 9)");
+    }
+
+    #[test]
+    fn a_recv_agrees_only_with_its_send() {
+        let recv = Header { operation: Operation::Recv, root: 2, tag: 9, ..sample() };
+        let send = Header { operation: Operation::Send, root: 1, tag: 9, ..sample() };
+        assert!(recv.agrees_with(&send, 1, 2));
+        assert!(!recv.agrees_with(&Header { tag: 8, ..send }, 1, 2));
+        assert!(!recv.agrees_with(&Header { count: 8, ..send }, 1, 2));
+        assert!(!recv.agrees_with(&sample(), 1, 2));
+        assert!(!send.agrees_with(&send, 1, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: [u8; HEADER], valid_start: bool) {
+            let mut bytes = bytes;
+            if valid_start {
+                bytes[..8].copy_from_slice(&sample().encode()[..8]);
+                bytes[48..].fill(0);
+            }
+            if let Ok(header) = Header::decode(&bytes) {
+                prop_assert_eq!(header.encode(), bytes);
+                let _ = header.to_string();
+            }
+        }
+    }
+}

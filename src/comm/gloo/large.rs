@@ -1,0 +1,142 @@
+//! Algorithms for large buffers, all of them pipelines along the ring of ranks: every rank sends to the next and
+//! receives from the one before. Bandwidth-optimal; the order of each element's reduction depends on nothing but
+//! the world size and its place, so results are the same bits everywhere and in every run.
+
+use super::engine::Engine;
+use super::stream::{Action, Kind, Rx, Tx};
+use crate::comm::{CommError, ReduceOp};
+use std::ops::Range;
+use std::slice::from_ref;
+
+/// The `index`-th of `parts` nearly equal parts of `elements`, in bytes.
+fn part(elements: usize, size: usize, parts: usize, index: usize) -> Range<usize> {
+    let (base, extra) = (elements / parts, elements % parts);
+    let start = index * base + index.min(extra);
+    start * size..(start + base + usize::from(index < extra)) * size
+}
+
+/// What the last contribution of a reduction brings along.
+pub(super) fn divisor(op: ReduceOp, world: usize) -> Option<usize> {
+    (op == ReduceOp::Mean).then_some(world)
+}
+
+impl Engine {
+    fn next(&self) -> usize {
+        (self.me + 1) % self.world
+    }
+
+    fn previous(&self) -> usize {
+        (self.me + self.world - 1) % self.world
+    }
+
+    /// The part that this rank deals with in `step` of a walk that starts at `first` and goes down.
+    fn walk(&self, first: usize, step: usize) -> usize {
+        (first + 2 * self.world - step) % self.world
+    }
+
+    /// Reduce-scatter, then all-gather, as one stream: what is received in a step is what the next one sends.
+    pub(super) fn all_reduce_ring(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
+        let (w, size) = (self.world, kind.dtype.size());
+        let range = |index| part(buf.len() / size, size, w, index);
+        let last = Action::Combine(divisor(kind.op, w));
+        let action = |step| match step {
+            s if s + 2 < w => Action::Combine(None),
+            s if s + 2 == w => last,
+            _ => Action::Store,
+        };
+        let send: Vec<_> = (0..2 * w - 2).map(|s| range(self.walk(self.me, s))).collect();
+        let recv: Vec<_> = (0..2 * w - 2).map(|s| (range(self.walk(self.me, s + 1)), action(s))).collect();
+        self.ring(buf, kind, &send, &recv)
+    }
+
+    /// `work` holds all ranks' blocks; this rank's is reduced when it returns, the others hold partial results.
+    pub(super) fn reduce_scatter_ring(&mut self, work: &mut [u8], kind: Kind) -> Result<(), CommError> {
+        let w = self.world;
+        let block = work.len() / w;
+        let range = |index: usize| index * block..(index + 1) * block;
+        let action = |step| Action::Combine(if step + 2 == w { divisor(kind.op, w) } else { None });
+        let first = self.previous();
+        let send: Vec<_> = (0..w - 1).map(|s| range(self.walk(first, s))).collect();
+        let recv: Vec<_> = (0..w - 1).map(|s| (range(self.walk(first, s + 1)), action(s))).collect();
+        self.ring(work, kind, &send, &recv)
+    }
+
+    /// `buf` holds all ranks' blocks, of which this rank's is there.
+    pub(super) fn all_gather_ring(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
+        let w = self.world;
+        let block = buf.len() / w;
+        let range = |index: usize| index * block..(index + 1) * block;
+        let send: Vec<_> = (0..w - 1).map(|s| range(self.walk(self.me, s))).collect();
+        let recv: Vec<_> = (0..w - 1).map(|s| (range(self.walk(self.me, s + 1)), Action::Store)).collect();
+        self.ring(buf, kind, &send, &recv)
+    }
+
+    fn ring(
+        &mut self,
+        buf: &mut [u8],
+        kind: Kind,
+        send: &[Range<usize>],
+        recv: &[(Range<usize>, Action)],
+    ) -> Result<(), CommError> {
+        let lead = send.first().map_or(0, ExactSizeIterator::len);
+        let tx = Tx { peer: self.next(), parts: send, lead };
+        let rx = Rx { peer: self.previous(), parts: recv };
+        self.stream(buf, kind, Some(tx), Some(rx))
+    }
+
+    /// Down the chain root, root + 1, …: each forwards what it gets while it gets it. A rank returns only after the
+    /// next one has entered the call, so that a disagreement is never missed.
+    pub(super) fn broadcast_chain(
+        &mut self,
+        buf: &mut [u8],
+        kind: Kind,
+        root: usize,
+    ) -> Result<(), CommError> {
+        let (next, previous, n) = (self.next(), self.previous(), buf.len());
+        let (is_root, is_last) = (self.me == root, next == root);
+        if !is_root {
+            self.announce(previous)?;
+        }
+        let (all, recv) = (0..n, [(0..n, Action::Store)]);
+        let tx = Tx { peer: next, parts: from_ref(&all), lead: if is_root { n } else { 0 } };
+        let rx = Rx { peer: previous, parts: &recv };
+        self.stream(buf, kind, (!is_last).then_some(tx), (!is_root).then_some(rx))?;
+        if is_last { Ok(()) } else { self.expect(kind, next) }
+    }
+
+    /// Along the chain …, root - 2, root - 1, root, starting at root + 1: each adds its own and passes the sum on.
+    pub(super) fn reduce_chain(&mut self, buf: &mut [u8], kind: Kind, root: usize) -> Result<(), CommError> {
+        let (next, previous, n) = (self.next(), self.previous(), buf.len());
+        let (is_root, is_first) = (self.me == root, previous == root);
+        if !is_first {
+            self.announce(previous)?;
+        }
+        let last = if is_root { divisor(kind.op, self.world) } else { None };
+        let (all, recv) = (0..n, [(0..n, Action::Combine(last))]);
+        let tx = Tx { peer: next, parts: from_ref(&all), lead: if is_first { n } else { 0 } };
+        let rx = Rx { peer: previous, parts: &recv };
+        self.stream(buf, kind, (!is_root).then_some(tx), (!is_first).then_some(rx))?;
+        if is_root { Ok(()) } else { self.expect(kind, next) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_everything_once() {
+        for elements in [0, 1, 4, 5, 103] {
+            for parts in 1..6 {
+                let mut end = 0;
+                for i in 0..parts {
+                    let r = part(elements, 4, parts, i);
+                    assert_eq!(r.start, end);
+                    assert!(r.len().abs_diff(elements * 4 / parts) <= 4);
+                    end = r.end;
+                }
+                assert_eq!(end, elements * 4);
+            }
+        }
+    }
+}

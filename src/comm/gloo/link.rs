@@ -1,0 +1,144 @@
+//! The data connection to one peer: bytes in, bytes out, never blocking. It owns the half-read header and the
+//! facts about the peer that outlive a call; what they mean is the engine's business.
+
+use super::control::FrameReader;
+use super::header::{HEADER, Header, Malformed};
+use std::io::{self, IoSliceMut, Read, Write};
+use std::net::TcpStream;
+
+/// Payload that travels in the same system call as its header.
+const INLINE: usize = 8192;
+
+pub(super) struct Link {
+    pub data: TcpStream,
+    pub control_in: FrameReader,
+    /// Nothing more comes on the data (control) connection.
+    pub data_closed: bool,
+    pub control_closed: bool,
+    /// The peer has said goodbye.
+    pub departed: bool,
+    /// Sends to and receives from this peer so far.
+    pub sends: u64,
+    pub recvs: u64,
+    /// Of the current call: bytes of the own header that are out; whether the peer's header has been accepted;
+    /// whether payload of the peer is being read.
+    header_out: usize,
+    pub matched: bool,
+    pub reading: bool,
+    head: [u8; HEADER],
+    head_filled: usize,
+    /// A whole header that no call has accepted yet.
+    parked: Option<Header>,
+}
+
+pub(super) enum Got {
+    /// Payload bytes (perhaps 0, if only a header, or a part of one, has come).
+    Bytes(usize),
+    WouldBlock,
+    Closed,
+    Garbage,
+}
+
+impl Link {
+    pub(super) fn new(data: TcpStream) -> Self {
+        Self {
+            data,
+            control_in: FrameReader::new(),
+            data_closed: false,
+            control_closed: false,
+            departed: false,
+            sends: 0,
+            recvs: 0,
+            header_out: 0,
+            matched: false,
+            reading: false,
+            head: [0; HEADER],
+            head_filled: 0,
+            parked: None,
+        }
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.header_out = 0;
+        self.matched = false;
+        self.reading = false;
+    }
+
+    pub(super) fn parked(&self) -> Option<&Header> {
+        self.parked.as_ref()
+    }
+
+    /// The parked header belongs to the current call.
+    pub(super) fn accept(&mut self) {
+        self.parked = None;
+        self.matched = true;
+    }
+
+    pub(super) fn header_is_out(&self) -> bool {
+        self.header_out == HEADER
+    }
+
+    /// Sends the call's header, if it is not out yet, and as much of `payload` as there is room for. Returns the
+    /// payload bytes sent; None if there was no room at all.
+    pub(super) fn send(&mut self, header: &Header, payload: &[u8]) -> io::Result<Option<usize>> {
+        if self.header_is_out() {
+            return retry(|| (&self.data).write(payload));
+        }
+        let head = header.encode();
+        let head = &head[self.header_out..];
+        let inline = payload.len().min(INLINE);
+        let mut frame = [0; HEADER + INLINE];
+        frame[..head.len()].copy_from_slice(head);
+        frame[head.len()..head.len() + inline].copy_from_slice(&payload[..inline]);
+        let sent = retry(|| (&self.data).write(&frame[..head.len() + inline]))?;
+        Ok(sent.map(|n| {
+            self.header_out += n.min(head.len());
+            n.saturating_sub(head.len())
+        }))
+    }
+
+    /// Reads the next header, if none is parked or accepted, and with the same system call the payload behind it
+    /// into `payload`, which may hold no more than what the peer sends in this call.
+    pub(super) fn recv(&mut self, payload: &mut [u8]) -> io::Result<Got> {
+        if self.matched || self.parked.is_some() {
+            if payload.is_empty() {
+                return Ok(Got::Bytes(0));
+            }
+            return Ok(match retry(|| (&self.data).read(payload))? {
+                None => Got::WouldBlock,
+                Some(0) => Got::Closed,
+                Some(n) => Got::Bytes(n),
+            });
+        }
+        let missing = HEADER - self.head_filled;
+        let head = &mut self.head[self.head_filled..];
+        let mut both = [IoSliceMut::new(head), IoSliceMut::new(payload)];
+        match retry(|| (&self.data).read_vectored(&mut both))? {
+            None => Ok(Got::WouldBlock),
+            Some(0) => Ok(Got::Closed),
+            Some(n) if n < missing => {
+                self.head_filled += n;
+                Ok(Got::Bytes(0))
+            }
+            Some(n) => {
+                self.head_filled = 0;
+                match Header::decode(&self.head) {
+                    Ok(header) => self.parked = Some(header),
+                    Err(Malformed) => return Ok(Got::Garbage),
+                }
+                Ok(Got::Bytes(n - missing))
+            }
+        }
+    }
+}
+
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
+    loop {
+        match call() {
+            Ok(n) => return Ok(Some(n)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}

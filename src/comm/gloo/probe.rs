@@ -1,0 +1,121 @@
+//! What a call does when its time is up: before anyone is blamed, every peer is asked for a sign of life. A rank
+//! that waits for others itself answers from within its call; one that is stopped, or busy elsewhere, does not, and
+//! that is the one to name, even where this rank was waiting for somebody in between.
+
+use super::control::Control;
+use super::engine::Engine;
+use super::header::Header;
+use crate::comm::rendezvous::name_ranks;
+use crate::comm::{CommError, CommErrorKind};
+use std::time::{Duration, Instant};
+
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_millis(500);
+
+pub(super) struct Probe {
+    pub until: Instant,
+    answers: Vec<Option<Header>>,
+}
+
+impl Engine {
+    /// The deadline has passed, or the time for answers after it.
+    pub(super) fn overdue(&mut self, waiting_for: Vec<usize>) -> Result<(), CommError> {
+        match &self.probe {
+            Some(_) => Err(self.verdict(&waiting_for)),
+            None => {
+                let grace = (self.patience / 2).clamp(SHORTEST, LONGEST);
+                self.probe = Some(Probe { until: Instant::now() + grace, answers: vec![None; self.world] });
+                let frame = Control::Probe.frame();
+                self.shared.control.iter().flatten().for_each(|c| c.send(&frame));
+                Ok(())
+            }
+        }
+    }
+
+    fn verdict(&self, waiting_for: &[usize]) -> CommError {
+        let answer = |p: usize| self.probe.as_ref().and_then(|probe| probe.answers.get(p)?.as_ref());
+        let departed = |p: usize| self.links.get(p).and_then(Option::as_ref).is_some_and(|l| l.departed);
+        let silent: Vec<usize> = self.peers().filter(|p| answer(*p).is_none() && !departed(*p)).collect();
+        let after = format!("after {:?} (timeout)", self.patience);
+        if let Some(first) = silent.first() {
+            let cause = format!(
+                "{} gave no sign of life {after}: stopped, or busy outside of any collective (asked by rank {})",
+                name_ranks(&silent),
+                self.me
+            );
+            return self.fail(CommErrorKind::Timeout, Some(*first), &cause);
+        }
+        // All alive and all waiting: say where each is, the ones that are elsewhere being the likely culprits.
+        let elsewhere = |p: &usize| answer(*p).is_some_and(|h| *h != self.header);
+        let culprit = self.peers().find(elsewhere).or(waiting_for.first().copied());
+        let states: Vec<String> =
+            self.peers().filter_map(|p| answer(p).map(|h| format!("rank {p} is in {h}"))).collect();
+        let cause = format!(
+            "no progress {after}: rank {} waits for {} in {}; {}",
+            self.me,
+            name_ranks(waiting_for),
+            self.header,
+            states.join(", ")
+        );
+        self.fail(CommErrorKind::Timeout, culprit, &cause)
+    }
+
+    /// Reads what `peer` has to say on its control connection.
+    pub(super) fn hear(&mut self, peer: usize) -> Result<(), CommError> {
+        let shared = self.shared.clone();
+        let Some(control) = &shared.control[peer] else { return Ok(()) };
+        loop {
+            let link = self.link(peer)?;
+            let Some(space) = link.control_in.space() else { return Err(self.garbage(peer)) };
+            match control.read(space) {
+                Ok(0) => return self.control_ended(peer, "connection closed"),
+                Ok(n) => {
+                    if link.control_in.advance(n) {
+                        self.obey(peer)?;
+                    }
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return self.control_ended(peer, &e.to_string()),
+            }
+        }
+    }
+
+    fn control_ended(&mut self, peer: usize, what: &str) -> Result<(), CommError> {
+        let link = self.link(peer)?;
+        link.control_closed = true;
+        if link.departed {
+            return Ok(());
+        }
+        let cause = format!("rank {peer} is gone: {what} (seen by rank {})", self.me);
+        Err(self.fail(CommErrorKind::PeerLost, Some(peer), &cause))
+    }
+
+    fn obey(&mut self, peer: usize) -> Result<(), CommError> {
+        let (own, me) = (self.header, self.me);
+        match self.link(peer)?.control_in.take() {
+            None => Err(self.garbage(peer)),
+            Some(Control::Abort { kind, culprit, cause }) => {
+                let (culprit, cause) =
+                    (culprit.filter(|c| *c != me || kind != CommErrorKind::PeerLost), cause.to_owned());
+                Err(self.fail(kind, culprit, &cause))
+            }
+            Some(Control::Goodbye) => {
+                self.link(peer)?.departed = true;
+                Ok(())
+            }
+            Some(Control::Probe) => {
+                if let Some(control) = &self.shared.control[peer] {
+                    control.send(&Control::Echo(own).frame());
+                }
+                Ok(())
+            }
+            Some(Control::Echo(theirs)) => {
+                if let Some(slot) = self.probe.as_mut().and_then(|p| p.answers.get_mut(peer)) {
+                    *slot = Some(theirs);
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Algorithms for small buffers, where the number of messages on the longest path is what counts: recursive
+//! doubling, binomial trees, dissemination. Whole messages, each reduced in rank order, so that both partners of an
+//! exchange compute the same bits from the same operands.
+
+use super::engine::Engine;
+use super::large::divisor;
+use super::stream::{Action, Kind, Rx, Tx};
+use crate::comm::CommError;
+use crate::comm::reduce::combine;
+
+/// Buffers start at multiples of this within the working memory.
+const ALIGN: usize = 64;
+
+impl Engine {
+    /// In round k, each rank exchanges its result with the rank whose number differs in bit k. Ranks beyond the
+    /// largest power of two hand theirs to a partner before, and get the result after.
+    pub(super) fn all_reduce_doubling(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
+        let (me, core) = (self.me, 1 << self.world.ilog2());
+        if me >= core {
+            self.send_all(buf, me - core)?;
+            return self.recv_all(buf, kind, me - core);
+        }
+        let padded = buf.len().next_multiple_of(ALIGN);
+        let mut work = self.take_work(2 * padded);
+        let result = self.doubling(buf, bytemuck::cast_slice_mut(&mut work), padded, core, kind);
+        self.work = work;
+        result
+    }
+
+    fn doubling(
+        &mut self,
+        buf: &mut [u8],
+        work: &mut [u8],
+        half: usize,
+        core: usize,
+        kind: Kind,
+    ) -> Result<(), CommError> {
+        let (me, n) = (self.me, buf.len());
+        let partner = Some(me + core).filter(|p| *p < self.world);
+        work[..n].copy_from_slice(buf);
+        if let Some(p) = partner {
+            self.recv_all(&mut work[half..half + n], kind, p)?;
+            let (own, other) = work.split_at_mut(half);
+            combine(kind.dtype, kind.op, &mut own[..n], &other[..n], None);
+        }
+        // Which half holds this rank's result; the partner's comes into the other.
+        let mut own = 0;
+        let mut bit = 1;
+        while bit < core {
+            let (mine, theirs) = (own * half, (1 - own) * half);
+            let (send, recv) = (mine..mine + n, [(theirs..theirs + n, Action::Store)]);
+            let tx = Tx { peer: me ^ bit, parts: std::slice::from_ref(&send), lead: n };
+            self.stream(work, kind, Some(tx), Some(Rx { peer: me ^ bit, parts: &recv }))?;
+            let last = if bit * 2 == core { divisor(kind.op, self.world) } else { None };
+            let (low, high) = work.split_at_mut(half);
+            let (low, high) = (&mut low[..n], &mut high[..n]);
+            let (mine, theirs) = if own == 0 { (low, high) } else { (high, low) };
+            // The lower rank's operand comes first, by the same code on both sides.
+            if me & bit == 0 {
+                combine(kind.dtype, kind.op, mine, theirs, last);
+            } else {
+                combine(kind.dtype, kind.op, theirs, mine, last);
+                own = 1 - own;
+            }
+            bit *= 2;
+        }
+        buf.copy_from_slice(&work[own * half..own * half + n]);
+        match partner {
+            Some(p) => self.send_all(buf, p),
+            None => Ok(()),
+        }
+    }
+
+    /// The working memory with room for at least `bytes`; to be put back into `self.work`.
+    pub(super) fn take_work(&mut self, bytes: usize) -> Vec<u64> {
+        let mut work = std::mem::take(&mut self.work);
+        if work.len() < bytes.div_ceil(8) {
+            work.resize(bytes.div_ceil(8), 0);
+        }
+        work
+    }
+
+    /// Of the binomial tree under `root`: the parent (none for the root) and the children, the nearest first.
+    fn tree(&self, root: usize) -> (Option<usize>, Vec<usize>) {
+        let w = self.world;
+        let position = (self.me + w - root) % w;
+        let rank = |position: usize| (position + root) % w;
+        let lowest = if position == 0 { w.next_power_of_two() } else { position & position.wrapping_neg() };
+        let children = (0..).map(|k| 1 << k).take_while(|bit| *bit < lowest).map(|bit| position + bit);
+        let parent = (position > 0).then(|| rank(position - lowest));
+        (parent, children.filter(|c| *c < w).map(rank).collect())
+    }
+
+    /// A rank returns only after its children have entered the call, so that a disagreement is never missed.
+    pub(super) fn broadcast_tree(
+        &mut self,
+        buf: &mut [u8],
+        kind: Kind,
+        root: usize,
+    ) -> Result<(), CommError> {
+        let (parent, children) = self.tree(root);
+        if let Some(parent) = parent {
+            self.announce(parent)?;
+            self.recv_all(buf, kind, parent)?;
+        }
+        // The far child has the larger family.
+        for child in children.iter().rev() {
+            self.send_all(buf, *child)?;
+        }
+        children.into_iter().try_for_each(|child| self.expect(kind, child))
+    }
+
+    /// The tree of `broadcast_tree`, upwards.
+    pub(super) fn reduce_tree(&mut self, buf: &mut [u8], kind: Kind, root: usize) -> Result<(), CommError> {
+        let (parent, children) = self.tree(root);
+        for child in &children {
+            self.announce(*child)?;
+        }
+        for (index, child) in children.iter().enumerate() {
+            let is_last = parent.is_none() && index + 1 == children.len();
+            let last = if is_last { divisor(kind.op, self.world) } else { None };
+            let parts = [(0..buf.len(), Action::Combine(last))];
+            self.stream(buf, kind, None, Some(Rx { peer: *child, parts: &parts }))?;
+        }
+        let Some(parent) = parent else { return Ok(()) };
+        self.send_all(buf, parent)?;
+        self.expect(kind, parent)
+    }
+
+    /// In round k, each rank tells the one 2^k further that it and all that it has heard of are there.
+    pub(super) fn barrier_dissemination(&mut self, kind: Kind) -> Result<(), CommError> {
+        let (me, w) = (self.me, self.world);
+        let mut distance = 1;
+        while distance < w {
+            let tx = Tx { peer: (me + distance) % w, parts: &[], lead: 0 };
+            let rx = Rx { peer: (me + w - distance) % w, parts: &[] };
+            self.stream(&mut [], kind, Some(tx), Some(rx))?;
+            distance *= 2;
+        }
+        Ok(())
+    }
+}

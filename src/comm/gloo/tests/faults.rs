@@ -1,0 +1,212 @@
+//! Ranks that die, stop, leave or give up at every sort of moment: nobody hangs, and the right one is named.
+
+use super::*;
+use crate::comm::{CommErrorKind, ProcessGroup, ReduceOp, Wait};
+use std::net::TcpStream;
+use std::sync::mpsc;
+use std::time::Instant;
+
+/// "At once", on a busy machine.
+const PROMPT: Duration = Duration::from_secs(2);
+
+fn all_reduce(g: &GlooGroup, n: usize) -> Outcome {
+    g.all_reduce((&mut vec![1f32; n]).into(), ReduceOp::Sum)
+}
+
+type Call = fn(&GlooGroup) -> Outcome;
+
+/// What the survivors may be doing.
+const CALLS: [Call; 7] = [
+    |g| all_reduce(g, 10),
+    |g| all_reduce(g, 1_000_000),
+    |g| g.barrier(Wait::WhilePeersLive),
+    |g| g.barrier(Wait::AtMost(AMPLE)),
+    |g| g.broadcast((&mut vec![1f32; 1_000_000]).into(), 2),
+    |g| g.reduce((&mut vec![1f32; 10]).into(), ReduceOp::Sum, 2),
+    |g| g.all_gather((&vec![1f32; 10]).into(), (&mut vec![0f32; 10 * g.world_size()]).into()),
+];
+
+#[test]
+fn a_rank_that_dies_before_a_call_is_named_by_all() {
+    for call in CALLS {
+        for world in [3, 5] {
+            let together = Barrier::new(world);
+            let results = with_owned(form(world, AMPLE), |g| {
+                all_reduce(&g, 5).unwrap();
+                together.wait();
+                if g.rank() == 2 {
+                    kill(g);
+                    return None;
+                }
+                let start = Instant::now();
+                // Who could finish its part hears of it in the next call.
+                let error = call(&g).and_then(|()| g.barrier(Wait::Deadline)).unwrap_err();
+                Some((error, start.elapsed()))
+            });
+            for (error, took) in results.into_iter().flatten() {
+                assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(2)), "{error}");
+                assert!(error.message.contains("rank 2 is gone"), "{error}");
+                assert!(error.message.contains(" was in "), "says what it was doing: {error}");
+                assert!(took < PROMPT, "{took:?} {error}");
+            }
+        }
+    }
+}
+
+/// Copies of a group's sockets, with which it can be killed while it is in a call.
+fn sockets(g: &GlooGroup) -> Vec<TcpStream> {
+    let engine = g.engine.lock().unwrap();
+    let data = engine.links.iter().flatten().map(|l| l.data.try_clone().unwrap());
+    g.shared.control.iter().flatten().map(|c| c.stream.try_clone().unwrap()).chain(data).collect()
+}
+
+#[test]
+fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
+    for round in 0..4 {
+        let groups = form(3, AMPLE);
+        let victim = round % 3;
+        let cut = sockets(&groups[victim]);
+        let results = thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let target = &groups[victim];
+                while target.status().is_none_or(|s| s.sequence() < 3) {
+                    thread::yield_now();
+                }
+                cut.iter().for_each(|s| s.shutdown(std::net::Shutdown::Both).unwrap());
+            });
+            let results = on_ranks(&groups, |g| {
+                loop {
+                    if let Err(e) = all_reduce(g, 2_000_000) {
+                        return e;
+                    }
+                }
+            });
+            watcher.join().unwrap();
+            results
+        });
+        for (rank, error) in results.into_iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(victim)), "{rank}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_in_peace_is_missed_only_by_who_needs_it() {
+    let results = with_owned(form(3, AMPLE), |g| {
+        all_reduce(&g, 5).unwrap();
+        if g.rank() == 1 {
+            return None;
+        }
+        Some(all_reduce(&g, 5).unwrap_err())
+    });
+    for error in results.into_iter().flatten() {
+        assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
+        assert!(error.message.contains("left the group"), "{error}");
+    }
+}
+
+/// The end of a good run: each rank drops its group as soon as its own last call returns.
+#[test]
+fn finishing_at_different_moments_harms_nobody() {
+    for round in 0..30 {
+        with_owned(form(4, AMPLE), |g| {
+            all_reduce(&g, 50_000).unwrap();
+            let mut v = vec![g.rank() as f32; if round % 2 == 0 { 10 } else { 100_000 }];
+            match round % 3 {
+                0 => g.broadcast((&mut v).into(), round % 4).unwrap(),
+                1 => g.reduce((&mut v).into(), ReduceOp::Sum, round % 4).unwrap(),
+                _ => all_reduce(&g, 50_000).unwrap(),
+            }
+        });
+    }
+}
+
+#[test]
+fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
+    let timeout = Duration::from_millis(250);
+    let calls: [Call; 5] = [
+        |g| all_reduce(g, 10),
+        |g| all_reduce(g, 1_000_000),
+        |g| g.barrier(Wait::Deadline),
+        |g| g.broadcast((&mut vec![1f32; 1_000_000]).into(), 0),
+        |g| g.all_gather((&vec![1f32; 10]).into(), (&mut vec![0f32; 10 * g.world_size()]).into()),
+    ];
+    for call in calls {
+        let groups = form(4, timeout);
+        let results = on_ranks(&groups, |g| {
+            if g.rank() == 3 {
+                return None;
+            }
+            let start = Instant::now();
+            // Who could finish its part hears of it in the next call.
+            let error = call(g).and_then(|()| g.barrier(Wait::Deadline)).unwrap_err();
+            Some((error, start.elapsed()))
+        });
+        for (error, took) in results.into_iter().flatten() {
+            assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(3)), "{error}");
+            assert!(error.message.contains("rank 3 gave no sign of life"), "{error}");
+            assert!(took >= timeout && took < timeout + Duration::from_secs(2), "{took:?}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_time_out_with_what_each_is_doing() {
+    let results = on_ranks(&form(2, Duration::from_millis(200)), |g| {
+        g.recv((&mut vec![0u8; 4]).into(), 1 - g.rank(), 7).unwrap_err()
+    });
+    for error in results {
+        assert_eq!(error.kind, CommErrorKind::Timeout);
+        assert!(error.message.contains("no progress after 200ms"), "{error}");
+        assert!(error.message.contains("is in recv #1"), "{error}");
+    }
+}
+
+#[test]
+fn a_barrier_without_deadline_outlasts_the_timeout() {
+    on_ranks(&form(3, Duration::from_millis(50)), |g| {
+        if g.rank() == 0 {
+            // Work of unbounded length: nothing is sent here, this only lets time pass.
+            let (_open, never) = mpsc::channel::<()>();
+            never.recv_timeout(Duration::from_millis(400)).unwrap_err();
+        }
+        g.barrier(Wait::WhilePeersLive).unwrap();
+    });
+}
+
+#[test]
+fn giving_up_reaches_everyone_with_its_reason() {
+    let groups = form(3, AMPLE);
+    let results = on_ranks(&groups, |g| {
+        if g.rank() == 1 {
+            g.abort("loss is not finite");
+            g.abort("again");
+        }
+        let start = Instant::now();
+        (all_reduce(g, 100_000).unwrap_err(), start.elapsed())
+    });
+    for (error, took) in results {
+        assert_eq!((error.kind, error.peer), (CommErrorKind::Aborted, Some(1)), "{error}");
+        assert!(error.message.starts_with("rank 1 gave up: loss is not finite"), "{error}");
+        assert!(took < PROMPT);
+    }
+}
+
+#[test]
+fn a_blocked_call_is_aborted_from_another_thread() {
+    let groups = form(2, AMPLE);
+    thread::scope(|scope| {
+        let blocked = scope.spawn(|| groups[0].barrier(Wait::WhilePeersLive).unwrap_err());
+        while groups[0].status().is_none() {
+            thread::yield_now();
+        }
+        let start = Instant::now();
+        groups[0].abort("asked to stop");
+        let error = blocked.join().unwrap();
+        assert!(start.elapsed() < PROMPT);
+        assert_eq!((error.kind, error.peer), (CommErrorKind::Aborted, Some(0)));
+        assert!(error.message.contains("asked to stop; rank 0 was in barrier #1"), "{error}");
+    });
+    // The other rank was in no call: its next one fails at once.
+    assert_eq!(groups[1].barrier(Wait::Deadline).unwrap_err().peer, Some(0));
+}

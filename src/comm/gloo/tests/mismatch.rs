@@ -1,0 +1,169 @@
+//! Ranks that call different things find out within a second, all of them, and are told what each called.
+
+use super::*;
+use crate::comm::{CommErrorKind, ProcessGroup, ReduceOp, Wait};
+use std::time::Instant;
+
+type Call = fn(&GlooGroup) -> Outcome;
+
+const SMALL: usize = 10;
+const LARGE: usize = 300_000;
+
+fn all_reduce(g: &GlooGroup, n: usize, op: ReduceOp) -> Outcome {
+    g.all_reduce((&mut vec![1f32; n]).into(), op)
+}
+
+/// Two calls that don't fit, and a word of each that the message must have.
+fn disagreements() -> Vec<(Call, &'static str, Call, &'static str)> {
+    vec![
+        (
+            |g| all_reduce(g, SMALL, ReduceOp::Sum),
+            "sum of 10 f32",
+            |g| all_reduce(g, 2 * SMALL, ReduceOp::Sum),
+            "sum of 20 f32",
+        ),
+        (
+            |g| all_reduce(g, LARGE, ReduceOp::Sum),
+            "300000",
+            |g| all_reduce(g, 2 * LARGE, ReduceOp::Sum),
+            "600000",
+        ),
+        // One by the algorithm for small buffers, one by that for large ones.
+        (
+            |g| all_reduce(g, SMALL, ReduceOp::Sum),
+            "of 10 f32",
+            |g| all_reduce(g, LARGE, ReduceOp::Sum),
+            "300000",
+        ),
+        (
+            |g| all_reduce(g, SMALL, ReduceOp::Max),
+            "max of",
+            |g| all_reduce(g, SMALL, ReduceOp::Min),
+            "min of",
+        ),
+        (
+            |g| all_reduce(g, SMALL, ReduceOp::Sum),
+            "10 f32",
+            |g| g.all_reduce((&mut vec![1i32; SMALL]).into(), ReduceOp::Sum),
+            "10 i32",
+        ),
+        (
+            |g| all_reduce(g, SMALL, ReduceOp::Sum),
+            "all_reduce #2",
+            |g| g.broadcast((&mut vec![1f32; SMALL]).into(), 0),
+            "broadcast #2 (10 f32 from rank 0)",
+        ),
+        (
+            |g| all_reduce(g, LARGE, ReduceOp::Sum),
+            "all_reduce #2",
+            |g| g.broadcast((&mut vec![1f32; LARGE]).into(), 0),
+            "broadcast #2",
+        ),
+        (
+            |g| all_reduce(g, LARGE, ReduceOp::Sum),
+            "all_reduce #2",
+            |g| g.barrier(Wait::WhilePeersLive),
+            "barrier #2",
+        ),
+        (
+            |g| g.broadcast((&mut vec![1u8; 3]).into(), 0),
+            "from rank 0",
+            |g| g.broadcast((&mut vec![1u8; 3]).into(), 1),
+            "from rank 1",
+        ),
+        (
+            |g| g.reduce((&mut vec![1u8; 3]).into(), ReduceOp::Sum, 0),
+            "to rank 0",
+            |g| g.reduce((&mut vec![1u8; 3]).into(), ReduceOp::Sum, 1),
+            "to rank 1",
+        ),
+        (
+            |g| g.reduce((&mut vec![1f32; LARGE]).into(), ReduceOp::Sum, 0),
+            "reduce #2",
+            |g| g.all_gather((&vec![1f32; 2]).into(), (&mut vec![0f32; 2 * g.world_size()]).into()),
+            "all_gather #2",
+        ),
+        (
+            |g| g.all_gather((&vec![1f32; 2]).into(), (&mut vec![0f32; 2 * g.world_size()]).into()),
+            "2 f32 a rank",
+            |g| g.all_gather((&vec![1f32; 3]).into(), (&mut vec![0f32; 3 * g.world_size()]).into()),
+            "3 f32 a rank",
+        ),
+    ]
+}
+
+/// `deviant` makes the second call, all others the first.
+fn check(world: usize, deviant: usize, case: usize) {
+    let (usual, word, other, other_word) = disagreements()[case];
+    let groups = form(world, AMPLE);
+    // A failure may overtake a rank that is still in the good call.
+    let together = Barrier::new(world);
+    let results = on_ranks(&groups, |g| {
+        all_reduce(g, 5, ReduceOp::Sum).unwrap();
+        together.wait();
+        let start = Instant::now();
+        let error = if g.rank() == deviant { other(g) } else { usual(g) };
+        // A rank that had nothing to wait for may hear of it in its next call.
+        let error = error.and_then(|()| g.barrier(Wait::Deadline)).unwrap_err();
+        (error, start.elapsed(), g.barrier(Wait::Deadline).unwrap_err())
+    });
+    for (rank, (error, took, again)) in results.into_iter().enumerate() {
+        let case = format!("case {case}, world {world}, deviant {deviant}, rank {rank}: {error}");
+        assert_eq!(error.kind, CommErrorKind::Mismatch, "{case}");
+        assert!(took < Duration::from_secs(1), "{took:?}, {case}");
+        assert!(error.message.contains(word) && error.message.contains(other_word), "{case}");
+        assert!(error.message.contains(&format!("rank {deviant} ")), "{case}");
+        assert_eq!(error, again, "{case}");
+    }
+}
+
+#[test]
+fn two_ranks_that_disagree_are_both_told() {
+    for case in 0..disagreements().len() {
+        for deviant in 0..2 {
+            check(2, deviant, case);
+        }
+    }
+}
+
+#[test]
+fn one_that_disagrees_with_three_fails_them_all() {
+    for case in 0..disagreements().len() {
+        check(4, case % 4, case);
+    }
+}
+
+#[test]
+fn a_message_of_another_tag_length_or_kind_is_named() {
+    let wrong: [(Call, &str); 3] = [
+        (|g| g.send((&vec![1u8; 4]).into(), 1, 8), "send #1 (4 u8 to rank 1, tag 8)"),
+        (|g| g.send((&vec![1u8; 5]).into(), 1, 7), "send #1 (5 u8 to rank 1, tag 7)"),
+        (|g| all_reduce(g, SMALL, ReduceOp::Sum), "all_reduce #1"),
+    ];
+    for (call, word) in wrong {
+        let results = on_ranks(&form(2, AMPLE), |g| match g.rank() {
+            0 => call(g).and_then(|()| g.barrier(Wait::Deadline)).unwrap_err(),
+            _ => g.recv((&mut vec![0u8; 4]).into(), 0, 7).unwrap_err(),
+        });
+        for error in results {
+            assert_eq!(error.kind, CommErrorKind::Mismatch, "{error}");
+            assert!(error.message.contains(word), "{error}");
+            assert!(error.message.contains("recv #1 (4 u8 from rank 0, tag 7)"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_call_of_one_rank_is_told_to_all() {
+    let results = on_ranks(&form(3, AMPLE), |g| match g.rank() {
+        2 => g.all_reduce((&mut vec![1i64; 4]).into(), ReduceOp::Mean).unwrap_err(),
+        _ => g.all_reduce((&mut vec![1f64; 4]).into(), ReduceOp::Mean).unwrap_err(),
+    });
+    for error in results {
+        assert_eq!((error.kind, error.peer), (CommErrorKind::Misuse, Some(2)));
+        assert!(
+            error.message.contains("rank 2 made a wrong call") && error.message.contains("mean of i64"),
+            "{error}"
+        );
+    }
+}

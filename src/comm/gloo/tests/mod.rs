@@ -1,0 +1,80 @@
+//! Ranks as threads of one process, over loopback.
+
+mod bench;
+mod correct;
+mod faults;
+mod mismatch;
+
+use super::GlooGroup;
+use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
+use crate::comm::{CommError, Element};
+use std::net::TcpListener;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+const INIT: Duration = Duration::from_secs(10);
+/// For tests in which nothing should ever come to the deadline.
+const AMPLE: Duration = Duration::from_secs(20);
+
+/// A group of `world` ranks, by rank.
+fn form(world: usize, timeout: Duration) -> Vec<GlooGroup> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let secret = Secret::generate().unwrap();
+    let mut endpoint = Some(Endpoint::Listener(listener));
+    let ranks: Vec<_> = (0..world)
+        .map(|rank| {
+            let config = RendezvousConfig {
+                rank,
+                world_size: world,
+                endpoint: endpoint.take().unwrap_or_else(|| Endpoint::Connect(address.clone())),
+                secret: secret.clone(),
+                run_id: "test".into(),
+                generation: 0,
+                plan_hash: "same".into(),
+                init_timeout: INIT,
+                timeout,
+            };
+            thread::spawn(move || GlooGroup::connect(config).unwrap())
+        })
+        .collect();
+    ranks.into_iter().map(|t| t.join().unwrap()).collect()
+}
+
+/// Runs `f` once on each rank's thread, at the same time; results by rank.
+fn on_ranks<R: Send>(groups: &[GlooGroup], f: impl Fn(&GlooGroup) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let f = &f;
+        let threads: Vec<_> = groups.iter().map(|g| scope.spawn(move || f(g))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+/// As `on_ranks`, but each rank owns its group and may drop it.
+fn with_owned<R: Send>(groups: Vec<GlooGroup>, f: impl Fn(GlooGroup) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let f = &f;
+        let threads: Vec<_> = groups.into_iter().map(|g| scope.spawn(move || f(g))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+/// What is left of a rank whose process was killed: connections that end without a farewell.
+fn kill(group: GlooGroup) {
+    let engine = group.engine.lock().unwrap();
+    for control in group.shared.control.iter().flatten() {
+        control.stream.shutdown(std::net::Shutdown::Both).unwrap();
+    }
+    for link in engine.links.iter().flatten() {
+        link.data.shutdown(std::net::Shutdown::Both).unwrap();
+    }
+    drop(engine);
+    drop(group);
+}
+
+fn bits<T: Element>(values: &[T]) -> &[u8] {
+    bytemuck::cast_slice(values)
+}
+
+type Outcome = Result<(), CommError>;

@@ -1,0 +1,136 @@
+//! Collectives between the processes of a run.
+//!
+//! [`ProcessGroup`] is the one interface that the rest of the program sees. An engine (gloo over TCP here; others
+//! join it) owns its connections, its deadlines and its algorithms; a caller hands over typed slices and gets the
+//! reduced bits, the same on every rank, or an error that names a rank.
+
+mod buffer;
+mod check;
+pub mod gloo;
+mod reduce;
+pub mod rendezvous;
+mod solo;
+
+pub use buffer::{DType, Element, SliceMut, SliceRef};
+pub use solo::SoloGroup;
+
+use std::time::Duration;
+
+/// How elements of the same position are combined. `Mean` divides the sum by the world size (floats only).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum ReduceOp {
+    Sum,
+    Mean,
+    Max,
+    Min,
+}
+
+impl ReduceOp {
+    pub const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Mean => "mean",
+            ReduceOp::Max => "max",
+            ReduceOp::Min => "min",
+        }
+    }
+}
+
+/// How long a collective may wait for its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The group's own deadline (`[distributed] timeout`).
+    Deadline,
+    /// As long as every peer's connection lives: for work whose length is not bounded, such as rank 0 preparing data.
+    WhilePeersLive,
+    /// This long.
+    AtMost(Duration),
+}
+
+/// A process group: `world_size` processes that call the same collectives in the same order.
+///
+/// Every method blocks until its result is there or an error is certain. After an error the group is unusable: each
+/// later call returns the same error at once. Results are bit-equal on all ranks and from run to run for a given
+/// world size and algorithm. Methods take `&self` and may be called from several threads; calls are executed one
+/// at a time in the order in which they take the group's lock, so callers keep that order equal on all ranks.
+pub trait ProcessGroup: Send + Sync {
+    fn rank(&self) -> usize;
+    fn world_size(&self) -> usize;
+    /// The engine's name in specs and logs: `gloo`, `nccl`, `mpi`, `solo`.
+    fn backend(&self) -> &'static str;
+    /// `buf` holds this rank's contribution and receives the reduction over all ranks.
+    fn all_reduce(&self, buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError>;
+    /// As `all_reduce`, but only `root`'s `buf` receives the result; the others' contents are unspecified after.
+    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError>;
+    fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError>;
+    /// `output` has `world_size * input.len()` elements: rank r's input lands at block r.
+    fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError>;
+    /// `input` has `world_size * output.len()` elements: rank r receives the reduction of everyone's block r.
+    fn reduce_scatter(
+        &self,
+        input: SliceRef<'_>,
+        output: SliceMut<'_>,
+        op: ReduceOp,
+    ) -> Result<(), CommError>;
+    fn barrier(&self, wait: Wait) -> Result<(), CommError>;
+    fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError>;
+    fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError>;
+    /// Gives up for a reason of this rank's own (`why`), so that every peer's pending or next collective fails at
+    /// once with a message that names this rank. Idempotent.
+    fn abort(&self, why: &str);
+}
+
+/// What kind of end a collective met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CommErrorKind {
+    /// A peer's connection closed or broke.
+    PeerLost,
+    /// A peer was silent until the deadline.
+    Timeout,
+    /// Ranks disagree on what is being called (operation, type, count, sequence).
+    Mismatch,
+    /// The call itself is wrong (rank out of range, lengths that don't fit, `Mean` of integers).
+    Misuse,
+    /// The processes did not find each other, or one could not prove the run's secret.
+    Rendezvous,
+    /// A peer called `abort`.
+    Aborted,
+}
+
+/// Why a collective failed, and whose doing it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommError {
+    pub kind: CommErrorKind,
+    /// The peer that caused it, where that is known.
+    pub peer: Option<usize>,
+    pub message: String,
+}
+
+impl CommError {
+    pub fn new(kind: CommErrorKind, peer: Option<usize>, message: impl Into<String>) -> Self {
+        Self { kind, peer, message: message.into() }
+    }
+}
+
+impl std::fmt::Display for CommError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for CommError {}
+
+impl From<CommError> for crate::error::Error {
+    fn from(e: CommError) -> Self {
+        use crate::error::{Error, ExitCode};
+        let code = match e.kind {
+            CommErrorKind::Rendezvous => ExitCode::Rendezvous,
+            CommErrorKind::Misuse | CommErrorKind::Mismatch => ExitCode::Internal,
+            CommErrorKind::PeerLost | CommErrorKind::Timeout | CommErrorKind::Aborted => ExitCode::Collective,
+        };
+        Error::new(code, e.message)
+    }
+}

@@ -1,0 +1,287 @@
+//! The listening side of the handshake. An [`Acceptor`] takes connections from anyone, lets each prove the run's
+//! secret within a short time, and hands over those that do, with the `Join` that they sent. One thread drives all
+//! of them without blocking; a stranger costs one descriptor and half a kilobyte, the number of strangers is
+//! bounded (the oldest makes room), and nobody waits for anybody else.
+
+use super::auth::{NONCE, PROOF, Role, Secret, nonce};
+use super::io::{Trouble, poll_until};
+use super::wire::{self, LENGTH, MAX_JOIN, Message, WireError};
+use crate::comm::{CommError, CommErrorKind};
+use rustix::event::{PollFd, PollFlags};
+use std::collections::{HashSet, VecDeque};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// First on every connection, from the listener and from the connector alike.
+pub(super) const MAGIC: [u8; 8] = *b"DDPRUN\x01\n";
+/// Magic and nonce; the connector's is followed by its proof.
+pub(super) const HELLO: usize = MAGIC.len() + NONCE;
+/// The listener's answer to a proof: one of these, then (after `PROVED`) its own proof.
+pub(super) const PROVED: u8 = 1;
+pub(super) const NOT_PROVED: u8 = 0;
+
+/// Strangers at a time.
+const MAX_PENDING: usize = 128;
+/// From accept to `Join`.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+const BUFFER: usize = if HELLO + PROOF > MAX_JOIN { HELLO + PROOF } else { MAX_JOIN };
+
+pub(super) enum Event {
+    /// A peer that proved the secret, and the message that it sent (to be decoded again; it is a `Join`, or one of
+    /// another protocol version).
+    Joined(TcpStream, SocketAddr, Vec<u8>),
+    /// The watched socket of this index has something to read, or has closed.
+    Watched(usize),
+    Deadline,
+}
+
+enum Stage {
+    Proof,
+    Length,
+    Join,
+}
+
+struct Pending {
+    stream: TcpStream,
+    address: SocketAddr,
+    nonce: [u8; NONCE],
+    until: Instant,
+    stage: Stage,
+    buffer: [u8; BUFFER],
+    filled: usize,
+    need: usize,
+}
+
+pub(super) struct Acceptor {
+    listener: TcpListener,
+    secret: Secret,
+    /// Oldest first.
+    pending: VecDeque<Pending>,
+    warned: HashSet<&'static str>,
+}
+
+impl Acceptor {
+    pub(super) fn new(listener: TcpListener, secret: Secret) -> Result<Self, CommError> {
+        listener.set_nonblocking(true).map_err(listener_failed)?;
+        Ok(Self { listener, secret, pending: VecDeque::new(), warned: HashSet::new() })
+    }
+
+    /// The next peer that proves the secret, or news on a watched socket.
+    pub(super) fn next(&mut self, watch: &[&TcpStream], deadline: Instant) -> Result<Event, CommError> {
+        loop {
+            let until = self.pending.front().map_or(deadline, |p| p.until.min(deadline));
+            let mut fds: Vec<PollFd<'_>> = watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+            fds.extend(self.pending.iter().map(|p| PollFd::new(&p.stream, PollFlags::IN)));
+            poll_until(&mut fds, Some(until)).map_err(listener_failed)?;
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            if let Some(index) = ready[..watch.len()].iter().position(|r| *r) {
+                return Ok(Event::Watched(index));
+            }
+            if let Some(joined) = self.progress(&ready[watch.len() + 1..]) {
+                return Ok(joined);
+            }
+            self.expire();
+            if ready[watch.len()] {
+                self.accept()?;
+            }
+            if Instant::now() >= deadline {
+                return Ok(Event::Deadline);
+            }
+        }
+    }
+
+    /// Takes every connection that waits, up to a limit, so that the ones in progress get their turn.
+    fn accept(&mut self) -> Result<(), CommError> {
+        for _ in 0..MAX_PENDING / 2 {
+            let (stream, address) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // The connection died in the queue, or descriptors ran out: others may fare better.
+                Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {
+                    continue;
+                }
+                Err(e) if !self.pending.is_empty() => {
+                    self.pending.pop_front();
+                    self.warn("made room", None, &e.to_string());
+                    return Ok(());
+                }
+                Err(e) => return Err(listener_failed(e)),
+            };
+            let nonce = nonce()?;
+            let hello = [&MAGIC[..], &nonce[..]].concat();
+            if stream.set_nonblocking(true).is_err() || !matches!((&stream).write(&hello), Ok(HELLO)) {
+                continue;
+            }
+            if self.pending.len() >= MAX_PENDING {
+                let oldest = self.pending.pop_front();
+                self.warn(
+                    "crowd",
+                    oldest.map(|p| p.address),
+                    "too many connections wait to prove the secret",
+                );
+            }
+            self.pending.push_back(Pending {
+                stream,
+                address,
+                nonce,
+                until: Instant::now() + HANDSHAKE,
+                stage: Stage::Proof,
+                buffer: [0; BUFFER],
+                filled: 0,
+                need: HELLO + PROOF,
+            });
+        }
+        Ok(())
+    }
+
+    /// Advances the connections that are ready; returns the first that completes.
+    fn progress(&mut self, ready: &[bool]) -> Option<Event> {
+        // Back to front, so that removal does not shift what is still to be visited.
+        for index in (0..ready.len()).rev().filter(|i| ready[*i]) {
+            match self.pending[index].advance(&self.secret) {
+                Ok(false) => {}
+                Ok(true) => {
+                    let p = self.pending.remove(index)?;
+                    let message = p.buffer[..p.need].to_vec();
+                    return Some(Event::Joined(p.stream, p.address, message));
+                }
+                Err(why) => {
+                    let address = self.pending.remove(index).map(|p| p.address);
+                    self.warn(why, address, why);
+                }
+            }
+        }
+        None
+    }
+
+    fn expire(&mut self) {
+        let now = Instant::now();
+        while let Some(p) = self.pending.pop_front_if(|p| p.until <= now) {
+            self.warn("idle", Some(p.address), "it did not prove the run's secret in time");
+        }
+    }
+
+    /// Once for each kind of trouble: whoever sends garbage must not be able to fill the log.
+    pub(super) fn warn(&mut self, kind: &'static str, address: Option<SocketAddr>, why: &str) {
+        if self.warned.insert(kind) {
+            let from = address.map_or_else(|| "a stranger".to_owned(), |a| a.to_string());
+            tracing::warn!(
+                "rendezvous: refused a connection from {from}: {why} (further ones like it are not logged)"
+            );
+        }
+    }
+}
+
+fn listener_failed(e: std::io::Error) -> CommError {
+    CommError::new(CommErrorKind::Rendezvous, None, format!("rendezvous: cannot accept connections: {e}"))
+}
+
+impl Pending {
+    /// Reads what has come. True when a whole `Join` is in the buffer; an error is why the connection goes.
+    fn advance(&mut self, secret: &Secret) -> Result<bool, &'static str> {
+        loop {
+            if self.filled < self.need {
+                match (&self.stream).read(&mut self.buffer[self.filled..self.need]) {
+                    Ok(0) => return Err("it closed the connection before it proved the run's secret"),
+                    Ok(n) => self.filled += n,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => return Err("it broke the connection before it proved the run's secret"),
+                }
+                if !self.buffer.starts_with(&MAGIC[..self.filled.min(MAGIC.len())])
+                    && matches!(self.stage, Stage::Proof)
+                {
+                    return Err("it does not speak ddp-run's protocol");
+                }
+                continue;
+            }
+            match self.stage {
+                Stage::Proof => self.check_proof(secret)?,
+                Stage::Length => {
+                    let length =
+                        u32::from_le_bytes([self.buffer[0], self.buffer[1], self.buffer[2], self.buffer[3]]);
+                    if length as usize > MAX_JOIN {
+                        return Err("it announced a message over the limit");
+                    }
+                    self.expect(Stage::Join, length as usize);
+                }
+                Stage::Join => {
+                    return match wire::decode(&self.buffer[..self.need]) {
+                        Ok(Message::Join(_)) | Err(WireError::Protocol(_)) => Ok(true),
+                        _ => Err("it sent something else than a request to join"),
+                    };
+                }
+            }
+        }
+    }
+
+    fn expect(&mut self, stage: Stage, need: usize) {
+        self.stage = stage;
+        self.need = need;
+        self.filled = 0;
+    }
+
+    fn check_proof(&mut self, secret: &Secret) -> Result<(), &'static str> {
+        let (hello, proof) = self.buffer[..HELLO + PROOF].split_at(HELLO);
+        let Some(theirs) = hello.last_chunk::<NONCE>() else { return Err("it sent a short greeting") };
+        if !secret.verify(Role::Connector, &self.nonce, theirs, proof) {
+            let _ = (&self.stream).write(&[NOT_PROVED]);
+            return Err("it could not prove the run's secret");
+        }
+        let mut answer = [PROVED; 1 + PROOF];
+        answer[1..].copy_from_slice(&secret.prove(Role::Listener, &self.nonce, theirs));
+        match (&self.stream).write(&answer) {
+            Ok(n) if n == answer.len() => {}
+            _ => return Err("it broke the connection"),
+        }
+        self.expect(Stage::Length, LENGTH);
+        Ok(())
+    }
+}
+
+/// The connecting side: proves the secret on `stream`, and has the listener prove it.
+pub(super) fn prove_to(
+    stream: &TcpStream,
+    secret: &Secret,
+    watch: &[&TcpStream],
+    deadline: Instant,
+) -> Result<(), ProofError> {
+    let mut hello = [0; HELLO];
+    super::io::read_by(stream, &mut hello, watch, deadline)?;
+    let theirs = match (hello.starts_with(&MAGIC), hello.last_chunk::<NONCE>()) {
+        (true, Some(theirs)) => theirs,
+        _ => return Err(ProofError::Stranger),
+    };
+    let ours = nonce().map_err(|e| ProofError::Trouble(Trouble::Io(std::io::Error::other(e))))?;
+    let proof = secret.prove(Role::Connector, theirs, &ours);
+    super::io::write_by(stream, &[&MAGIC[..], &ours[..], &proof[..]].concat(), deadline)?;
+    let mut verdict = [NOT_PROVED];
+    super::io::read_by(stream, &mut verdict, watch, deadline)?;
+    if verdict != [PROVED] {
+        return Err(ProofError::Refused);
+    }
+    let mut proof = [0; PROOF];
+    super::io::read_by(stream, &mut proof, watch, deadline)?;
+    match secret.verify(Role::Listener, theirs, &ours, &proof) {
+        true => Ok(()),
+        false => Err(ProofError::Impostor),
+    }
+}
+
+pub(super) enum ProofError {
+    Trouble(Trouble),
+    /// Something else than ddp-run answers there.
+    Stranger,
+    /// The listener says that our proof is wrong.
+    Refused,
+    /// The listener's own proof is wrong.
+    Impostor,
+}
+
+impl From<Trouble> for ProofError {
+    fn from(t: Trouble) -> Self {
+        ProofError::Trouble(t)
+    }
+}

@@ -1,0 +1,141 @@
+//! The connecting side: attempts until one succeeds, the deadline comes, or trying again would be pointless.
+
+use super::accept::{ProofError, prove_to};
+use super::io::{Trouble, poll_until, read_message, write_by};
+use super::wire::{self, MAX_TEXT, Message};
+use super::{CommError, Secret, failed};
+use rustix::event::{PollFd, PollFlags};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// Of one TCP connect, so that a dropped SYN does not use up the whole time.
+const CONNECT: Duration = Duration::from_secs(3);
+
+pub(super) struct Dial<'a> {
+    /// `host:port`.
+    pub target: &'a str,
+    /// How messages call the other side.
+    pub peer: &'a str,
+    /// This rank, for messages.
+    pub rank: usize,
+    pub secret: &'a Secret,
+    /// The connection to rank 0, once there is one: it says when the rendezvous has failed elsewhere.
+    pub watch: &'a [&'a TcpStream],
+    pub deadline: Instant,
+}
+
+pub(super) enum DialError {
+    /// The watched connection has news.
+    Watched,
+    Failed(CommError),
+}
+
+enum Attempt {
+    /// Worth another one.
+    Again(String),
+    Watched,
+    Never(String),
+}
+
+impl From<Trouble> for Attempt {
+    fn from(t: Trouble) -> Self {
+        match t {
+            Trouble::Watched => Attempt::Watched,
+            other => Attempt::Again(other.to_string()),
+        }
+    }
+}
+
+impl Dial<'_> {
+    /// Connects, proves the secret and sends `join`, which is made from the connection's own address; with `answer`
+    /// it also waits until the other side has accepted it.
+    pub(super) fn run(
+        &self,
+        answer: bool,
+        mut join: impl FnMut(&TcpStream) -> Result<Vec<u8>, CommError>,
+    ) -> Result<TcpStream, DialError> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let last = match self.attempt(answer, &mut join) {
+                Ok(stream) => return Ok(stream),
+                Err(Attempt::Watched) => return Err(DialError::Watched),
+                Err(Attempt::Never(why)) => return Err(DialError::Failed(failed(why))),
+                Err(Attempt::Again(why)) => why,
+            };
+            let mut fds: Vec<PollFd<'_>> = self.watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
+            let until = (Instant::now() + pause).min(self.deadline);
+            if poll_until(&mut fds, Some(until)).unwrap_or(false) {
+                return Err(DialError::Watched);
+            }
+            pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+            if Instant::now() >= self.deadline {
+                return Err(DialError::Failed(failed(format!(
+                    "rank {} could not reach {} at {} before init_timeout: {last}",
+                    self.rank, self.peer, self.target
+                ))));
+            }
+        }
+    }
+
+    fn attempt(
+        &self,
+        answer: bool,
+        join: &mut impl FnMut(&TcpStream) -> Result<Vec<u8>, CommError>,
+    ) -> Result<TcpStream, Attempt> {
+        let stream = self.connect()?;
+        stream.set_nonblocking(true).map_err(|e| Attempt::Again(e.to_string()))?;
+        stream.set_nodelay(true).map_err(|e| Attempt::Again(e.to_string()))?;
+        let (rank, peer, target) = (self.rank, self.peer, self.target);
+        prove_to(&stream, self.secret, self.watch, self.deadline).map_err(|e| match e {
+            ProofError::Trouble(t) => t.into(),
+            ProofError::Stranger => {
+                Attempt::Never(format!("rank {rank} expected {peer} at {target}, but it is not ddp-run that answers there"))
+            }
+            ProofError::Refused => Attempt::Never(format!(
+                "{peer} at {target} refused rank {rank}'s proof of the run's secret: the two were started with \
+                 different secrets"
+            )),
+            ProofError::Impostor => Attempt::Never(format!(
+                "the process at {target} could not prove the run's secret to rank {rank}: it is not {peer} of this run"
+            )),
+        })?;
+        write_by(&stream, &join(&stream).map_err(|e| Attempt::Never(e.message))?, self.deadline)?;
+        if answer {
+            let bytes = read_message(&stream, MAX_TEXT + 1, self.watch, self.deadline)?;
+            match wire::decode(&bytes) {
+                Ok(Message::Accepted) => {}
+                Ok(Message::Refused(why)) => return Err(Attempt::Never(why.to_owned())),
+                _ => {
+                    return Err(Attempt::Never(format!(
+                        "{peer} at {target} sent an answer that makes no sense"
+                    )));
+                }
+            }
+        }
+        Ok(stream)
+    }
+
+    fn connect(&self) -> Result<TcpStream, Attempt> {
+        let addresses: Vec<SocketAddr> = match self.target.to_socket_addrs() {
+            Ok(found) => found.collect(),
+            // A name may appear only after its pod or node is up.
+            Err(e) => return Err(Attempt::Again(format!("cannot resolve `{}`: {e}", self.target))),
+        };
+        let mut last = "the name has no address".to_owned();
+        for address in addresses {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            match TcpStream::connect_timeout(&address, left.min(CONNECT)) {
+                // A loopback port that nobody listens on can connect to itself.
+                Ok(s) if s.local_addr().ok() == s.peer_addr().ok() => last = "nobody listens there".into(),
+                Ok(stream) => return Ok(stream),
+                Err(e) => last = e.to_string(),
+            }
+        }
+        Err(Attempt::Again(last))
+    }
+}

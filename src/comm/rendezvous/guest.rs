@@ -1,0 +1,167 @@
+//! The part of every rank but 0: it reports to rank 0, dials the ranks below it, takes the calls of those above.
+
+use super::accept::{Acceptor, Event};
+use super::dial::{Dial, DialError};
+use super::identity::Identity;
+use super::io::{Trouble, read_message};
+use super::mesh::{MeshBuilder, name_ranks, tell};
+use super::wire::{self, MAX_MESSAGE, Message, Purpose};
+use super::{CommError, CommErrorKind, Mesh, RendezvousConfig, failed};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Instant;
+
+struct GuestSide<'a> {
+    config: &'a RendezvousConfig,
+    me: Identity<'a>,
+    /// Rank 0's `host:port`.
+    target: &'a str,
+    deadline: Instant,
+    /// To rank 0.
+    host: TcpStream,
+    listen: SocketAddr,
+}
+
+pub(super) fn run(config: &RendezvousConfig, target: &str, deadline: Instant) -> Result<Mesh, CommError> {
+    let me = Identity::of(config);
+    let dial =
+        Dial { target, peer: "rank 0", rank: config.rank, secret: &config.secret, watch: &[], deadline };
+    let mut bound: Option<(TcpListener, SocketAddr)> = None;
+    let host = dial
+        .run(false, |stream| {
+            // On the interface that reaches rank 0, and on no other: loopback if rank 0 is there.
+            let (listener, listen) = listen_beside(stream)
+                .map_err(|e| failed(format!("rank {} cannot listen for its peers: {e}", config.rank)))?;
+            bound = Some((listener, listen));
+            Ok(me.join(Purpose::Rendezvous, listen))
+        })
+        .map_err(|e| match e {
+            DialError::Failed(e) => e,
+            DialError::Watched => failed("the rendezvous ended"),
+        })?;
+    let Some((listener, listen)) = bound else { return Err(failed("the rendezvous has no listener")) };
+    let side = GuestSide { config, me, target, deadline, host, listen };
+    let table = match side.hear()? {
+        Heard::Table(table) => table,
+        Heard::Go => return Err(failed("rank 0 sent an answer that makes no sense")),
+    };
+    let mesh = side.connect(&table, listener).inspect_err(|error| {
+        tell(&side.host, Message::Failed(&error.message));
+    })?;
+    tell(&side.host, Message::Ready);
+    match side.hear()? {
+        Heard::Go => Ok(mesh),
+        Heard::Table(_) => Err(failed("rank 0 sent an answer that makes no sense")),
+    }
+}
+
+fn listen_beside(stream: &TcpStream) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let mut address = stream.local_addr()?;
+    address.set_port(0);
+    let listener = TcpListener::bind(address)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+enum Heard {
+    Table(Vec<SocketAddr>),
+    Go,
+}
+
+impl GuestSide<'_> {
+    /// What rank 0 says next; an error if that is the end of the rendezvous.
+    fn hear(&self) -> Result<Heard, CommError> {
+        let rank = self.me.rank;
+        let from_host = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(0), m);
+        let bytes = read_message(&self.host, MAX_MESSAGE, &[], self.deadline).map_err(|e| {
+            from_host(match e {
+                Trouble::Deadline => format!(
+                    "rank {rank} waited for the other ranks until init_timeout, but rank 0 at {} has not seen them all",
+                    self.target
+                ),
+                e => format!("rank 0 at {} left during the rendezvous (seen by rank {rank}): {e}", self.target),
+            })
+        })?;
+        match wire::decode(&bytes) {
+            Ok(Message::Go) => Ok(Heard::Go),
+            Ok(Message::Refused(why)) => Err(from_host(why.to_owned())),
+            Ok(Message::Table(table)) => {
+                let table: Vec<SocketAddr> = wire::addresses(table).into_iter().flatten().collect();
+                match table.len() == self.me.world {
+                    true => Ok(Heard::Table(table)),
+                    false => Err(from_host("rank 0 sent an address table of the wrong length".into())),
+                }
+            }
+            _ => Err(from_host("rank 0 sent an answer that makes no sense".into())),
+        }
+    }
+
+    /// The reason for which rank 0 spoke up while connections were being made: nothing good is due then.
+    fn bad_news(&self) -> CommError {
+        match self.hear() {
+            Err(e) => e,
+            Ok(_) => failed("rank 0 sent an answer that makes no sense"),
+        }
+    }
+
+    fn connect(&self, table: &[SocketAddr], listener: TcpListener) -> Result<Mesh, CommError> {
+        let mut mesh = MeshBuilder::new(self.me);
+        for (peer, address) in table.iter().enumerate().take(self.me.rank) {
+            let target = if peer == 0 { self.target.to_owned() } else { self.scoped(*address).to_string() };
+            for purpose in [Purpose::Data, Purpose::Control] {
+                let name = format!("rank {peer}");
+                let dial = Dial {
+                    target: &target,
+                    peer: &name,
+                    rank: self.me.rank,
+                    secret: &self.config.secret,
+                    watch: &[&self.host],
+                    deadline: self.deadline,
+                };
+                let stream =
+                    dial.run(true, |_| Ok(self.me.join(purpose, self.listen))).map_err(|e| match e {
+                        DialError::Watched => self.bad_news(),
+                        DialError::Failed(e) => CommError { peer: Some(peer), ..e },
+                    })?;
+                mesh.put(peer, purpose, stream);
+            }
+        }
+        self.take_calls(&mut mesh, listener)?;
+        Ok(mesh.finish())
+    }
+
+    fn take_calls(&self, mesh: &mut MeshBuilder<'_>, listener: TcpListener) -> Result<(), CommError> {
+        let mut acceptor = Acceptor::new(listener, self.config.secret.clone())?;
+        loop {
+            let missing = mesh.missing();
+            if missing.is_empty() {
+                return Ok(());
+            }
+            match acceptor.next(&[&self.host], self.deadline)? {
+                Event::Joined(stream, from, message) => mesh.admit(stream, from, &message, &mut acceptor)?,
+                Event::Watched(_) => return Err(self.bad_news()),
+                Event::Deadline => {
+                    return Err(CommError::new(
+                        CommErrorKind::Rendezvous,
+                        missing.first().copied(),
+                        format!(
+                            "{} did not connect to rank {} before init_timeout",
+                            name_ranks(&missing),
+                            self.me.rank
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+
+    /// A link-local IPv6 address means something only with the interface, which the table can't know.
+    fn scoped(&self, address: SocketAddr) -> SocketAddr {
+        match (address, self.listen) {
+            (SocketAddr::V6(mut peer), SocketAddr::V6(own)) if peer.ip().is_unicast_link_local() => {
+                peer.set_scope_id(own.scope_id());
+                peer.into()
+            }
+            _ => address,
+        }
+    }
+}

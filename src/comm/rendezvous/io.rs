@@ -1,0 +1,124 @@
+//! Reading and writing whole messages on nonblocking sockets, under a deadline, while other sockets are watched: a
+//! rank that waits for one peer must still hear that the rendezvous as a whole has failed.
+
+use super::wire::LENGTH;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Why a read or write did not complete.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Io(io::Error),
+    /// The other side closed the connection.
+    Closed,
+    Deadline,
+    /// A watched socket has something to say (or has closed).
+    Watched,
+    /// A length over the limit.
+    TooLong(usize),
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Trouble::Io(e) => write!(f, "{e}"),
+            Trouble::Closed => f.write_str("the connection was closed"),
+            Trouble::Deadline => f.write_str("no answer in time"),
+            Trouble::Watched => f.write_str("the rendezvous ended"),
+            Trouble::TooLong(n) => write!(f, "a message of {n} bytes is over the limit"),
+        }
+    }
+}
+
+/// `poll(2)` until `deadline` at the latest; false when that has come. Interruptions by signals are retried.
+pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<bool> {
+    loop {
+        let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+        // A duration too long for the system's clock type is as good as none.
+        let timeout = left.and_then(|d| Timespec::try_from(d).ok());
+        match poll(fds, timeout.as_ref()) {
+            Ok(0) if left == Some(Duration::ZERO) => return Ok(false),
+            Ok(0) => {}
+            Ok(_) => return Ok(true),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Waits until `stream` can be read or written, or one of `watch` has news.
+fn ready(
+    stream: &TcpStream,
+    want: PollFlags,
+    watch: &[&TcpStream],
+    deadline: Instant,
+) -> Result<(), Trouble> {
+    let mut fds: Vec<PollFd<'_>> = watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
+    fds.push(PollFd::new(stream, want));
+    if !poll_until(&mut fds, Some(deadline)).map_err(Trouble::Io)? {
+        return Err(Trouble::Deadline);
+    }
+    let news = fds[..watch.len()].iter().any(|fd| !fd.revents().is_empty());
+    if news { Err(Trouble::Watched) } else { Ok(()) }
+}
+
+/// Fills `buf` from a nonblocking `stream`.
+pub(super) fn read_by(
+    mut stream: &TcpStream,
+    buf: &mut [u8],
+    watch: &[&TcpStream],
+    deadline: Instant,
+) -> Result<(), Trouble> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        match stream.read(&mut buf[filled..]) {
+            Ok(0) => return Err(Trouble::Closed),
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready(stream, PollFlags::IN, watch, deadline)?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Trouble::Io(e)),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `bytes` to a nonblocking `stream`.
+pub(super) fn write_by(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> Result<(), Trouble> {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready(stream, PollFlags::OUT, &[], deadline)?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Trouble::Io(e)),
+        }
+    }
+    Ok(())
+}
+
+/// One message's bytes, without its length; at most `limit` of them are allocated.
+pub(super) fn read_message(
+    stream: &TcpStream,
+    limit: usize,
+    watch: &[&TcpStream],
+    deadline: Instant,
+) -> Result<Vec<u8>, Trouble> {
+    let mut length = [0; LENGTH];
+    read_by(stream, &mut length, watch, deadline)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > limit {
+        return Err(Trouble::TooLong(length));
+    }
+    let mut message = vec![0; length];
+    read_by(stream, &mut message, watch, deadline)?;
+    Ok(message)
+}
+
+/// Whether the other side has closed a connection that has nothing left to read.
+pub(super) fn is_closed(stream: &TcpStream) -> bool {
+    match stream.peek(&mut [0]) {
+        Ok(n) => n == 0,
+        Err(e) => !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+    }
+}

@@ -1,0 +1,116 @@
+//! How the processes of a run find each other. Rank 0 listens; every other rank connects to it, proves the run's
+//! secret, says who it is and where it listens itself; rank 0 checks that they all mean the same run and sends each
+//! the table of addresses; then every pair of ranks is joined by two connections, one for data and one for control
+//! (news that must not queue behind data). When all stand, rank 0 lets everyone go. All of this ends by
+//! `init_timeout`, on every rank with the same reason.
+//!
+//! No listener outlives the rendezvous, so a running job has no open door.
+
+mod accept;
+mod auth;
+mod dial;
+mod guest;
+mod host;
+mod identity;
+mod io;
+mod mesh;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use auth::{Secret, SecretText};
+pub(crate) use io::poll_until;
+pub(crate) use mesh::name_ranks;
+pub(crate) use wire::{MAX_WORLD, cut};
+
+use super::{CommError, CommErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Where the rendezvous takes place. Rank 0 gives one of the first two, the others the last.
+#[derive(Debug)]
+pub enum Endpoint {
+    /// Already bound, for instance by the supervisor, which then knows its port.
+    Listener(TcpListener),
+    Bind(SocketAddr),
+    /// `host:port` of rank 0; names are resolved anew at each attempt.
+    Connect(String),
+}
+
+/// Who this process is, where it meets the others and how long it may take. All but `rank` and `endpoint` must be
+/// equal on all ranks (`timeout` and `init_timeout` should be).
+#[derive(Debug)]
+pub struct RendezvousConfig {
+    pub rank: usize,
+    pub world_size: usize,
+    pub endpoint: Endpoint,
+    pub secret: Secret,
+    /// Names the run, at most 128 bytes. Peers of another run are turned away.
+    pub run_id: String,
+    /// Counts the run's restarts. Peers left over from an earlier one are turned away.
+    pub generation: u64,
+    /// Digest of what the ranks are about to do, at most 128 bytes; different ones fail the rendezvous.
+    pub plan_hash: String,
+    /// From the call until all connections stand.
+    pub init_timeout: Duration,
+    /// Of each collective later on.
+    pub timeout: Duration,
+}
+
+/// The two connections to a peer, both nonblocking and without Nagle's delay.
+pub(crate) struct PeerSockets {
+    pub data: TcpStream,
+    pub control: TcpStream,
+}
+
+/// By rank; this rank's own entry is None.
+pub(crate) type Mesh = Vec<Option<PeerSockets>>;
+
+/// Meets the other ranks and connects to each of them.
+pub(crate) fn form_mesh(config: &mut RendezvousConfig) -> Result<Mesh, CommError> {
+    check(config)?;
+    if config.world_size == 1 {
+        return Ok(vec![None]);
+    }
+    // The year-long timeouts that people write to mean "never" must not overflow the clock.
+    let patience = config.init_timeout.min(Duration::from_secs(365 * 24 * 3600));
+    let deadline = Instant::now() + patience;
+    match std::mem::replace(&mut config.endpoint, Endpoint::Connect(String::new())) {
+        Endpoint::Listener(listener) => host::run(config, listener, deadline),
+        Endpoint::Bind(address) => {
+            let listener = TcpListener::bind(address)
+                .map_err(|e| failed(format!("rank {} cannot listen on {address}: {e}", config.rank)))?;
+            host::run(config, listener, deadline)
+        }
+        Endpoint::Connect(address) => guest::run(config, &address, deadline),
+    }
+}
+
+fn check(config: &RendezvousConfig) -> Result<(), CommError> {
+    let RendezvousConfig { rank, world_size, .. } = config;
+    if *world_size == 0 || *world_size > MAX_WORLD {
+        return Err(failed(format!("a world of {world_size} ranks is not possible (1 to {MAX_WORLD})")));
+    }
+    if rank >= world_size {
+        return Err(failed(format!(
+            "rank {rank} is not in a world of {world_size} (0 to {})",
+            world_size - 1
+        )));
+    }
+    for (what, text) in [("run id", &config.run_id), ("plan hash", &config.plan_hash)] {
+        if text.len() > wire::MAX_NAME {
+            return Err(failed(format!("the {what} has {} bytes, over {}", text.len(), wire::MAX_NAME)));
+        }
+    }
+    let listens = !matches!(config.endpoint, Endpoint::Connect(_));
+    if *world_size > 1 && listens != (*rank == 0) {
+        return Err(failed(format!(
+            "rank 0 listens and the others connect; rank {rank} was told the opposite"
+        )));
+    }
+    Ok(())
+}
+
+fn failed(message: impl Into<String>) -> CommError {
+    CommError::new(CommErrorKind::Rendezvous, None, message)
+}

@@ -1,0 +1,286 @@
+//! The messages of a rendezvous, which follow the proof of the secret: their bytes, and nothing else. Decoding
+//! borrows from its input, allocates nothing and cannot panic; every length is checked against a limit first.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Of the messages below. Raise it with any change to them or to the frames of `gloo`.
+pub(super) const PROTOCOL: u32 = 1;
+/// Ranks in a run; bounds the address table.
+pub(crate) const MAX_WORLD: usize = 4096;
+/// A run id, a plan hash.
+pub(super) const MAX_NAME: usize = 128;
+/// The text of a refusal.
+pub(super) const MAX_TEXT: usize = 1024;
+/// The longest `Join`, which is all that a listener reads from a peer whose rank it doesn't know yet.
+pub(super) const MAX_JOIN: usize = 512;
+/// The longest message of all: a full address table.
+pub(super) const MAX_MESSAGE: usize = 8 + MAX_WORLD * ADDRESS;
+/// Each message is preceded by its length, a little-endian u32.
+pub(super) const LENGTH: usize = 4;
+const ADDRESS: usize = 19;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Rendezvous,
+    Data,
+    Control,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Join<'a> {
+    pub purpose: Purpose,
+    pub rank: u32,
+    pub world: u32,
+    pub generation: u64,
+    pub run_id: &'a str,
+    pub plan_hash: &'a str,
+    /// Where the others reach this rank.
+    pub listen: SocketAddr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message<'a> {
+    Join(Join<'a>),
+    /// To rank 0: all of my connections stand.
+    Ready,
+    /// To rank 0: I can't go on, because.
+    Failed(&'a str),
+    /// A data or control connection is taken.
+    Accepted,
+    /// You, or all of us, can't go on, because.
+    Refused(&'a str),
+    /// Where to reach each rank (encoded addresses; see [`addresses`]).
+    Table(&'a [u8]),
+    /// Every rank is ready.
+    Go,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WireError {
+    Malformed,
+    /// A `Join` in another version of this protocol.
+    Protocol(u32),
+}
+
+impl Message<'_> {
+    /// The message with its length in front. Texts are cut to their limits.
+    pub(super) fn frame(&self) -> Vec<u8> {
+        let mut out = vec![0; LENGTH];
+        match self {
+            Message::Join(join) => encode_join(join, &mut out),
+            Message::Ready => out.push(2),
+            Message::Failed(text) => put_text(3, text, &mut out),
+            Message::Accepted => out.push(4),
+            Message::Refused(text) => put_text(5, text, &mut out),
+            Message::Table(addresses) => {
+                out.push(6);
+                out.extend_from_slice(addresses);
+            }
+            Message::Go => out.push(7),
+        }
+        let length = (out.len() - LENGTH) as u32;
+        out[..LENGTH].copy_from_slice(&length.to_le_bytes());
+        out
+    }
+}
+
+/// The longest start of `text` that has at most `limit` bytes.
+pub(crate) fn cut(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
+
+fn put_text(tag: u8, text: &str, out: &mut Vec<u8>) {
+    out.push(tag);
+    out.extend_from_slice(cut(text, MAX_TEXT).as_bytes());
+}
+
+fn encode_join(join: &Join<'_>, out: &mut Vec<u8>) {
+    out.push(1);
+    out.extend_from_slice(&PROTOCOL.to_le_bytes());
+    out.push(match join.purpose {
+        Purpose::Rendezvous => 0,
+        Purpose::Data => 1,
+        Purpose::Control => 2,
+    });
+    out.extend_from_slice(&join.rank.to_le_bytes());
+    out.extend_from_slice(&join.world.to_le_bytes());
+    out.extend_from_slice(&join.generation.to_le_bytes());
+    for name in [join.run_id, join.plan_hash] {
+        let name = cut(name, MAX_NAME);
+        out.push(name.len() as u8);
+        out.extend_from_slice(name.as_bytes());
+    }
+    out.extend_from_slice(&encode_address(join.listen));
+}
+
+/// The message in `bytes` (without its length).
+pub(super) fn decode(bytes: &[u8]) -> Result<Message<'_>, WireError> {
+    let (&tag, body) = bytes.split_first().ok_or(WireError::Malformed)?;
+    let empty = |message| if body.is_empty() { Ok(message) } else { Err(WireError::Malformed) };
+    let text = || {
+        let text = std::str::from_utf8(body).map_err(|_| WireError::Malformed)?;
+        if text.len() > MAX_TEXT { Err(WireError::Malformed) } else { Ok(text) }
+    };
+    match tag {
+        1 => decode_join(body).map(Message::Join),
+        2 => empty(Message::Ready),
+        3 => text().map(Message::Failed),
+        4 => empty(Message::Accepted),
+        5 => text().map(Message::Refused),
+        6 if addresses(body).is_some() => Ok(Message::Table(body)),
+        7 => empty(Message::Go),
+        _ => Err(WireError::Malformed),
+    }
+}
+
+fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> Result<&'a [u8; N], WireError> {
+    let (head, tail) = bytes.split_first_chunk().ok_or(WireError::Malformed)?;
+    *bytes = tail;
+    Ok(head)
+}
+
+fn take_name<'a>(bytes: &mut &'a [u8]) -> Result<&'a str, WireError> {
+    let [length] = *take::<1>(bytes)?;
+    let (head, tail) = bytes.split_at_checked(length.into()).ok_or(WireError::Malformed)?;
+    *bytes = tail;
+    match std::str::from_utf8(head) {
+        Ok(name) if name.len() <= MAX_NAME => Ok(name),
+        _ => Err(WireError::Malformed),
+    }
+}
+
+fn decode_join(mut bytes: &[u8]) -> Result<Join<'_>, WireError> {
+    let b = &mut bytes;
+    // First of all: the rest may look otherwise in another version.
+    let protocol = u32::from_le_bytes(*take(b)?);
+    if protocol != PROTOCOL {
+        return Err(WireError::Protocol(protocol));
+    }
+    let purpose = match take::<1>(b)? {
+        [0] => Purpose::Rendezvous,
+        [1] => Purpose::Data,
+        [2] => Purpose::Control,
+        _ => return Err(WireError::Malformed),
+    };
+    let join = Join {
+        purpose,
+        rank: u32::from_le_bytes(*take(b)?),
+        world: u32::from_le_bytes(*take(b)?),
+        generation: u64::from_le_bytes(*take(b)?),
+        run_id: take_name(b)?,
+        plan_hash: take_name(b)?,
+        listen: decode_address(take(b)?).ok_or(WireError::Malformed)?,
+    };
+    if bytes.is_empty() { Ok(join) } else { Err(WireError::Malformed) }
+}
+
+/// Family (4 or 6), address in 16 bytes, port.
+pub(super) fn encode_address(address: SocketAddr) -> [u8; ADDRESS] {
+    let mut out = [0; ADDRESS];
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            out[0] = 4;
+            out[1..5].copy_from_slice(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            out[0] = 6;
+            out[1..17].copy_from_slice(&ip.octets());
+        }
+    }
+    out[17..].copy_from_slice(&address.port().to_le_bytes());
+    out
+}
+
+fn decode_address(bytes: &[u8; ADDRESS]) -> Option<SocketAddr> {
+    let (ip, port) = bytes[1..].split_first_chunk::<16>()?;
+    let port = u16::from_le_bytes(port.try_into().ok()?);
+    let ip: IpAddr = match bytes[0] {
+        4 => Ipv4Addr::from(*ip.first_chunk::<4>()?).into(),
+        6 => Ipv6Addr::from(*ip).into(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+/// The addresses in a `Table`, by rank; None when it is damaged or too long.
+pub(super) fn addresses(table: &[u8]) -> Option<impl Iterator<Item = SocketAddr> + '_> {
+    let (entries, rest) = table.as_chunks::<ADDRESS>();
+    let sound = rest.is_empty()
+        && entries.len() <= MAX_WORLD
+        && entries.iter().all(|entry| decode_address(entry).is_some());
+    sound.then(|| entries.iter().filter_map(decode_address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trip(message: Message<'_>) {
+        let frame = message.frame();
+        assert_eq!(u32::from_le_bytes(frame[..4].try_into().unwrap()) as usize, frame.len() - LENGTH);
+        assert_eq!(decode(&frame[LENGTH..]), Ok(message));
+    }
+
+    #[test]
+    fn messages_come_back() {
+        let listen = "[fe80::1]:4711".parse().unwrap();
+        let (run_id, plan_hash) = ("r".repeat(MAX_NAME), "p".repeat(MAX_NAME));
+        let join = Join {
+            purpose: Purpose::Control,
+            rank: 3,
+            world: 8,
+            generation: u64::MAX,
+            run_id: &run_id,
+            plan_hash: &plan_hash,
+            listen,
+        };
+        round_trip(Message::Join(join));
+        assert!(Message::Join(join).frame().len() <= LENGTH + MAX_JOIN);
+        for m in [Message::Ready, Message::Accepted, Message::Go, Message::Refused("né"), Message::Failed("")]
+        {
+            round_trip(m);
+        }
+        let table = [encode_address(listen), encode_address("127.0.0.1:9".parse().unwrap())].concat();
+        round_trip(Message::Table(&table));
+        let back: Vec<_> = addresses(&table).unwrap().collect();
+        assert_eq!(back, ["[fe80::1]:4711".parse().unwrap(), "127.0.0.1:9".parse().unwrap()]);
+    }
+
+    #[test]
+    fn another_protocol_version_is_told_from_garbage() {
+        let mut join = vec![1];
+        join.extend_from_slice(&2u32.to_le_bytes());
+        join.extend_from_slice(b"whatever a later version may hold");
+        assert_eq!(decode(&join), Err(WireError::Protocol(2)));
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_a_character() {
+        let text = "é".repeat(MAX_TEXT);
+        let frame = Message::Refused(&text).frame();
+        let Ok(Message::Refused(back)) = decode(&frame[LENGTH..]) else { panic!() };
+        assert_eq!(back.len(), MAX_TEXT);
+    }
+
+    proptest! {
+        /// Decoding returns borrowed data only, so not to panic is all that is left to test.
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+            let _ = decode(&bytes);
+        }
+
+        #[test]
+        fn damaged_joins_never_panic(at in 0usize..80, value: u8, keep in 0usize..80) {
+            let join = Join {
+                purpose: Purpose::Data, rank: 1, world: 2, generation: 0, run_id: "run", plan_hash: "0123456789",
+                listen: "127.0.0.1:1".parse().unwrap(),
+            };
+            let mut bytes = Message::Join(join).frame().split_off(LENGTH);
+            if let Some(b) = bytes.get_mut(at) { *b = value }
+            bytes.truncate(keep);
+            let _ = decode(&bytes);
+        }
+    }
+}

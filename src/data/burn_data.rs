@@ -1,0 +1,199 @@
+//! A Burn `Dataset` and its `Batcher`, registered as they are. The loader asks the batcher for batches of one and puts
+//! samples together itself, so sharding, seeking and resumption work as for every other data set; a batcher that
+//! compares the samples of a batch (pads to the longest, say) does not fit.
+
+use super::{
+    DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
+};
+use crate::error::{Error, Result};
+use crate::spec::Fields;
+use burn::data::dataloader::batcher::Batcher;
+use burn::data::dataset::Dataset as BurnDataset;
+use burn::tensor::{Device, TensorData};
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::sync::Arc;
+
+/// A batch as a Burn batcher makes it: `impl From<MyBatch> for BurnBatch` is all that it takes.
+pub struct BurnBatch {
+    /// `[batch, …]`, floats or integers.
+    pub input: TensorData,
+    /// `[batch]` or `[batch, …]`, floats or integers.
+    pub target: TensorData,
+}
+
+/// The splits of a Burn data set, with their batcher.
+pub struct BurnData {
+    train: Arc<dyn Dataset>,
+    val: Option<Arc<dyn Dataset>>,
+    classes: usize,
+}
+
+impl BurnData {
+    /// `classes` bounds integer targets (and integer inputs: the vocabulary); 0 where there are none.
+    pub fn new<I, O>(
+        train: impl BurnDataset<I> + 'static,
+        batcher: impl Batcher<I, O> + 'static,
+        classes: usize,
+    ) -> Result<Self>
+    where
+        I: Send + Sync + 'static,
+        O: Into<BurnBatch> + 'static,
+    {
+        let batcher = Erased::<_, O>(batcher, std::marker::PhantomData);
+        Ok(Self { train: Arc::new(BurnSet::new(train, batcher, classes)?), val: None, classes })
+    }
+
+    /// The validation split.
+    pub fn val<I, O>(
+        mut self,
+        val: impl BurnDataset<I> + 'static,
+        batcher: impl Batcher<I, O> + 'static,
+    ) -> Result<Self>
+    where
+        I: Send + Sync + 'static,
+        O: Into<BurnBatch> + 'static,
+    {
+        let batcher = Erased::<_, O>(batcher, std::marker::PhantomData);
+        self.val = Some(Arc::new(BurnSet::new(val, batcher, self.classes)?));
+        Ok(self)
+    }
+}
+
+/// A kind from a function that opens the data; the `[dataset]` table's own keys are deserialised into `C`.
+pub struct BurnKind<C, F> {
+    open: Arc<F>,
+    config: std::marker::PhantomData<fn() -> C>,
+}
+
+impl<C, F> BurnKind<C, F> {
+    pub fn new(open: F) -> Self {
+        Self { open: Arc::new(open), config: std::marker::PhantomData }
+    }
+}
+
+impl<C, F> DatasetKind for BurnKind<C, F>
+where
+    C: DeserializeOwned + Send + Sync + 'static,
+    F: Fn(&C) -> Result<BurnData> + Send + Sync + 'static,
+{
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+        Arc::new(BurnSource { config: fields.parse::<C>(), open: self.open.clone() })
+    }
+}
+
+struct BurnSource<C, F> {
+    config: Option<C>,
+    open: Arc<F>,
+}
+
+impl<C, F> fmt::Debug for BurnSource<C, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BurnSource").finish_non_exhaustive()
+    }
+}
+
+impl<C, F> DatasetSource for BurnSource<C, F>
+where
+    C: Send + Sync,
+    F: Fn(&C) -> Result<BurnData> + Send + Sync,
+{
+    fn facts(&self) -> DataFacts {
+        DataFacts { input: None, target: None, train: None, val: None, test: None }
+    }
+
+    fn prepare(&self, _: &mut dyn FnMut(&str)) -> Result<()> {
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Splits> {
+        let config = self.config.as_ref().ok_or_else(|| Error::spec("the [dataset] table is invalid"))?;
+        let data = (self.open)(config)?;
+        Ok(Splits { train: data.train, val: data.val, test: None })
+    }
+}
+
+struct BurnSet<I, D, B> {
+    dataset: D,
+    batcher: B,
+    input: FieldFacts,
+    target: FieldFacts,
+    item: std::marker::PhantomData<fn() -> I>,
+}
+
+impl<I, D: BurnDataset<I>, B> BurnSet<I, D, B> {
+    fn new(dataset: D, batcher: B, classes: usize) -> Result<Self>
+    where
+        B: Batcher<I, BurnBatch>,
+    {
+        if dataset.is_empty() {
+            return Err(Error::data("the Burn data set is empty"));
+        }
+        let first: BurnBatch = one(&dataset, &batcher, 0)?;
+        let facts = |data: &TensorData| {
+            let shape = data.shape().to_vec().split_off(1);
+            let kind = if data.dtype().is_float() { FieldKind::Float } else { FieldKind::Index(classes) };
+            FieldFacts { shape, kind }
+        };
+        let (input, target) = (facts(&first.input), facts(&first.target));
+        Ok(Self { dataset, batcher, input, target, item: std::marker::PhantomData })
+    }
+}
+
+/// Sample `index` as a batch of one.
+fn one<I>(
+    dataset: &impl BurnDataset<I>,
+    batcher: &impl Batcher<I, BurnBatch>,
+    index: usize,
+) -> Result<BurnBatch> {
+    let item = dataset.get(index).map_err(|e| Error::data(format!("sample {index}: {e}")))?;
+    Ok(batcher.batch(vec![item], &Device::flex()))
+}
+
+/// The batcher's output type is erased here: a set yields [`BurnBatch`]es.
+struct Erased<B, O>(B, std::marker::PhantomData<fn() -> O>);
+
+impl<I, O: Into<BurnBatch>, B: Batcher<I, O>> Batcher<I, BurnBatch> for Erased<B, O> {
+    fn batch(&self, items: Vec<I>, device: &Device) -> BurnBatch {
+        self.0.batch(items, device).into()
+    }
+}
+
+impl<I, D, B> Dataset for BurnSet<I, D, B>
+where
+    I: Send + Sync,
+    D: BurnDataset<I>,
+    B: Batcher<I, BurnBatch>,
+{
+    fn len(&self) -> usize {
+        self.dataset.len()
+    }
+    fn input(&self) -> FieldFacts {
+        self.input.clone()
+    }
+    fn target(&self) -> FieldFacts {
+        self.target.clone()
+    }
+    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+        let batch = one(&self.dataset, &self.batcher, key.sample as usize)?;
+        fill(batch.input, input, key)?;
+        fill(batch.target, target, key)
+    }
+}
+
+fn fill(data: TensorData, room: FieldMut<'_>, key: SampleKey) -> Result<()> {
+    let len = data.shape().num_elements();
+    let fits = match &room {
+        FieldMut::Float(out) => out.len() == len && data.dtype().is_float(),
+        FieldMut::Index(out) => out.len() == len && !data.dtype().is_float(),
+    };
+    if !fits {
+        let (sample, shape) = (key.sample, data.shape());
+        return Err(Error::data(format!("sample {sample} has shape {shape:?}, unlike the first sample")));
+    }
+    match room {
+        FieldMut::Float(out) => out.iter_mut().zip(data.iter::<f32>()).for_each(|(o, v)| *o = v),
+        FieldMut::Index(out) => out.iter_mut().zip(data.iter::<i64>()).for_each(|(o, v)| *o = v),
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Labelled images from any source (mapped files, decoded files, drawn ones) as a [`Dataset`]: a part of the source's
+//! samples, transformed.
+
+use super::split::Part;
+use super::transforms::{ImageShape, ImageTransform, TransformOptions};
+use super::{Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
+use crate::error::{Error, Result};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// Images as planes of bytes (channel, row, column), and their classes.
+pub trait ImageSource: Send + Sync {
+    fn len(&self) -> usize;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Image `index` and its class. `scratch` is room for sources that have to make the bytes.
+    fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)>;
+}
+
+/// A split of an image data set.
+pub struct ImageSet {
+    source: Arc<dyn ImageSource>,
+    part: Part,
+    transform: ImageTransform,
+    classes: usize,
+}
+
+thread_local! {
+    /// One image's bytes, reused from sample to sample.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Dataset for ImageSet {
+    fn len(&self) -> usize {
+        self.part.len()
+    }
+    fn input(&self) -> FieldFacts {
+        FieldFacts { shape: self.transform.shape().to_vec(), kind: FieldKind::Float }
+    }
+    fn target(&self) -> FieldFacts {
+        class_facts(self.classes)
+    }
+    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+        let (FieldMut::Float(input), FieldMut::Index(target)) = (input, target) else {
+            return Err(wrong_buffers("images and classes"));
+        };
+        SCRATCH.with_borrow_mut(|scratch| {
+            let (pixels, class) = self.source.image(self.part.get(key.sample as usize), scratch)?;
+            if class >= self.classes {
+                return Err(Error::data(format!("label {class} where there are {} classes", self.classes)));
+            }
+            self.transform.apply(key, pixels, input);
+            target[0] = class as i64;
+            Ok(())
+        })
+    }
+}
+
+/// A target that is one class label.
+pub(super) fn class_facts(classes: usize) -> FieldFacts {
+    FieldFacts { shape: vec![], kind: FieldKind::Index(classes) }
+}
+
+pub(super) fn wrong_buffers(what: &str) -> Error {
+    Error::internal(format!("the batch's buffers don't fit a data set of {what}"))
+}
+
+/// An image data set's splits, before they are put together.
+pub(super) struct ImageParts {
+    pub shape: ImageShape,
+    pub classes: usize,
+    pub transform: TransformOptions,
+}
+
+impl ImageParts {
+    pub fn set(&self, source: &Arc<dyn ImageSource>, part: Part, training: bool) -> Arc<dyn Dataset> {
+        Arc::new(ImageSet {
+            source: source.clone(),
+            part,
+            transform: self.transform.build(self.shape, training),
+            classes: self.classes,
+        })
+    }
+
+    /// Training and validation from `train` (split), or validation from `test`, the official test set, when nothing is split.
+    pub fn splits(
+        &self,
+        train: Arc<dyn ImageSource>,
+        test: Option<Arc<dyn ImageSource>>,
+        options: &super::split::SplitOptions,
+    ) -> Splits {
+        let (training, validation) = options.split(train.len());
+        let whole = |source: &Arc<dyn ImageSource>, max| {
+            self.set(source, Part::all(source.len()).limited(max), false)
+        };
+        let val = match &test {
+            _ if options.val_split > 0.0 => Some(self.set(&train, validation, false)),
+            Some(test) => Some(whole(test, options.max_val)),
+            None => None,
+        };
+        Splits { train: self.set(&train, training, true), val, test: test.map(|test| whole(&test, None)) }
+    }
+}

@@ -1,0 +1,301 @@
+//! Batches, assembled ahead of the training step. Worker threads fill host buffers, which go around: consumer, job queue,
+//! worker, consumer. What is delivered depends only on the data set, the order and the options, never on the number of
+//! workers or on their speed. A batch that can't be made arrives as an error in its place; a worker's panic too.
+
+use super::sampler::Order;
+use super::{Dataset, FieldData, FieldFacts, FieldKind, FieldMut, HostBatch, HostField, SampleKey};
+use crate::error::{Error, Result};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// No batch takes longer than this unless its storage hangs; waiting on would hang the run.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// How a [`Loader`] cuts an order into batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoaderOptions {
+    /// Samples in a batch, at least 1.
+    pub batch_size: usize,
+    /// Leave out a last batch that is not full.
+    pub drop_last: bool,
+    /// Goes into every [`SampleKey`].
+    pub seed: u64,
+    /// Goes into every [`SampleKey`].
+    pub epoch: u64,
+    /// First batch to deliver: where a resumed run goes on. Seeking is O(1).
+    pub start_batch: usize,
+    /// Threads that assemble batches; 0 assembles each in the calling thread when it is asked for.
+    pub workers: usize,
+    /// Batches assembled ahead, over all workers (at least one).
+    pub prefetch: usize,
+}
+
+/// The batches of one epoch, in order. Assembly starts in `new`, so a loader made before it is needed (the next epoch's,
+/// before validation) has its first batches ready. Dropping it stops and joins its threads.
+pub struct Loader {
+    work: Arc<Work>,
+    crew: Option<Crew>,
+    /// The batch that the consumer gets next.
+    next: usize,
+    /// One past the last batch.
+    end: usize,
+    spare: Vec<HostBatch>,
+    waited: Duration,
+}
+
+/// What a worker needs to make any batch.
+struct Work {
+    dataset: Arc<dyn Dataset>,
+    order: Box<dyn Order>,
+    options: LoaderOptions,
+    input: FieldFacts,
+    target: FieldFacts,
+    stop: AtomicBool,
+}
+
+/// The threads and what is under way with them.
+struct Crew {
+    jobs: Option<Sender<(usize, HostBatch)>>,
+    results: Receiver<(usize, Result<HostBatch>)>,
+    threads: Vec<JoinHandle<()>>,
+    /// The batch that is handed out next.
+    submitted: usize,
+    /// Batches that were done before their turn.
+    ready: BTreeMap<usize, Result<HostBatch>>,
+}
+
+impl Loader {
+    /// Batches of `dataset` along `order`. `Err` when threads can't be started or `start_batch` lies beyond the end.
+    pub fn new(
+        dataset: Arc<dyn Dataset>,
+        order: impl Order + 'static,
+        options: LoaderOptions,
+    ) -> Result<Self> {
+        let size = options.batch_size.max(1);
+        let end = if options.drop_last { order.len() / size } else { order.len().div_ceil(size) };
+        if options.start_batch > end {
+            return Err(Error::internal(format!(
+                "asked to go on at batch {} of an epoch of {end}",
+                options.start_batch
+            )));
+        }
+        let (input, target) = (dataset.input(), dataset.target());
+        let options = LoaderOptions { batch_size: size, ..options };
+        let stop = AtomicBool::new(false);
+        let work = Arc::new(Work { dataset, order: Box::new(order), options, input, target, stop });
+        let crew = match options.workers.min(end - options.start_batch) {
+            0 => None,
+            threads => Some(Crew::start(&work, threads)?),
+        };
+        let mut loader =
+            Self { work, crew, next: options.start_batch, end, spare: Vec::new(), waited: Duration::ZERO };
+        loader.submit();
+        Ok(loader)
+    }
+
+    /// Batches of the whole epoch, those before `start_batch` included.
+    pub fn batches(&self) -> usize {
+        self.end
+    }
+
+    /// Time that the consumer spent waiting for batches (with `workers = 0`: making them).
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Gives a batch's buffers back, to be filled again.
+    pub fn recycle(&mut self, batch: HostBatch) {
+        self.spare.push(batch);
+        self.submit();
+    }
+
+    /// Keeps the workers busy up to `prefetch` batches ahead.
+    fn submit(&mut self) {
+        let limit = self.end.min(self.next + self.work.options.prefetch.max(1));
+        let Some(crew) = &mut self.crew else { return };
+        let Some(jobs) = &crew.jobs else { return };
+        while crew.submitted < limit {
+            let buffers = self.spare.pop().unwrap_or_else(|| self.work.buffers());
+            if jobs.send((crew.submitted, buffers)).is_err() {
+                return; // every worker is gone; `next` finds that out
+            }
+            crew.submitted += 1;
+        }
+    }
+
+    fn make(&mut self) -> Result<HostBatch> {
+        let asked = Instant::now();
+        let batch = match &mut self.crew {
+            Some(crew) => crew.take(self.next),
+            None => {
+                let buffers = self.spare.pop().unwrap_or_else(|| self.work.buffers());
+                self.work.assemble_caught(self.next, buffers)
+            }
+        };
+        self.waited += asked.elapsed();
+        batch
+    }
+}
+
+impl Iterator for Loader {
+    type Item = Result<HostBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next >= self.end {
+            return None;
+        }
+        let batch = self.make();
+        self.next += 1;
+        if batch.is_err() {
+            self.next = self.end; // nothing after an error can be trusted to be in its place
+        }
+        self.submit();
+        Some(batch)
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.work.stop.store(true, Relaxed);
+        let Some(crew) = &mut self.crew else { return };
+        crew.jobs = None;
+        for thread in crew.threads.drain(..) {
+            let _ = thread.join(); // panics were caught inside
+        }
+    }
+}
+
+impl Crew {
+    fn start(work: &Arc<Work>, threads: usize) -> Result<Self> {
+        let (jobs, queue) = unbounded::<(usize, HostBatch)>();
+        let (done, results) = unbounded();
+        let mut crew = Self {
+            jobs: Some(jobs),
+            results,
+            threads: Vec::with_capacity(threads),
+            submitted: work.options.start_batch,
+            ready: BTreeMap::new(),
+        };
+        for i in 0..threads {
+            let (work, queue, done) = (work.clone(), queue.clone(), done.clone());
+            let spawned = std::thread::Builder::new().name(format!("data-{i}")).spawn(move || {
+                for (number, buffers) in queue {
+                    if work.stop.load(Relaxed)
+                        || done.send((number, work.assemble_caught(number, buffers))).is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+            match spawned {
+                Ok(thread) => crew.threads.push(thread),
+                // One worker is slower, not wrong.
+                Err(_) if i > 0 => break,
+                Err(e) => return Err(Error::internal(format!("cannot start a data-loading thread: {e}"))),
+            }
+        }
+        Ok(crew)
+    }
+
+    /// Waits for batch `number`.
+    fn take(&mut self, number: usize) -> Result<HostBatch> {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            if let Some(batch) = self.ready.remove(&number) {
+                return batch;
+            }
+            match self.results.recv_deadline(deadline) {
+                Ok((done, batch)) => {
+                    self.ready.insert(done, batch);
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::internal("the data-loading threads have ended"));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Error::internal(format!(
+                        "batch {number} was not read within {} s",
+                        DEADLINE.as_secs()
+                    ))
+                    .hint("does the data set's file system answer?"));
+                }
+            }
+        }
+    }
+}
+
+impl Work {
+    fn buffers(&self) -> HostBatch {
+        let field = |facts: &FieldFacts| HostField {
+            shape: facts.shape.clone(),
+            data: match facts.kind {
+                FieldKind::Float => FieldData::Float(Vec::new()),
+                FieldKind::Index(_) => FieldData::Index(Vec::new()),
+            },
+        };
+        HostBatch { len: 0, input: field(&self.input), target: field(&self.target), indices: Vec::new() }
+    }
+
+    fn assemble_caught(&self, number: usize, buffers: HostBatch) -> Result<HostBatch> {
+        catch_unwind(AssertUnwindSafe(|| self.assemble(number, buffers))).unwrap_or_else(|panic| {
+            let what = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+            let what = what.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Err(Error::internal(format!("the data set panicked in batch {number}: {what}")))
+        })
+    }
+
+    fn assemble(&self, number: usize, mut batch: HostBatch) -> Result<HostBatch> {
+        let size = self.options.batch_size;
+        let first = number * size;
+        let len = size.min(self.order.len() - first);
+        let (inputs, targets) = (resize(&mut batch.input, len), resize(&mut batch.target, len));
+        batch.len = len;
+        batch.indices.clear();
+        for i in 0..len {
+            if self.stop.load(Relaxed) {
+                return Err(Error::internal("the loader was dropped"));
+            }
+            let sample = self.order.get(first + i);
+            if sample >= self.dataset.len() as u64 {
+                return Err(Error::internal(format!(
+                    "sample {sample} of a data set of {}",
+                    self.dataset.len()
+                )));
+            }
+            let key = SampleKey { seed: self.options.seed, epoch: self.options.epoch, sample };
+            self.dataset.write(
+                key,
+                part(&mut batch.input, i, inputs),
+                part(&mut batch.target, i, targets),
+            )?;
+            batch.indices.push(sample);
+        }
+        Ok(batch)
+    }
+}
+
+/// Makes room for `len` samples; gives the number of elements of one.
+fn resize(field: &mut HostField, len: usize) -> usize {
+    let each = field.shape.iter().product::<usize>();
+    match &mut field.data {
+        FieldData::Float(values) => values.resize(len * each, 0.0),
+        FieldData::Index(values) => values.resize(len * each, 0),
+    }
+    each
+}
+
+fn part(field: &mut HostField, i: usize, each: usize) -> FieldMut<'_> {
+    let range = i * each..(i + 1) * each;
+    match &mut field.data {
+        FieldData::Float(values) => FieldMut::Float(&mut values[range]),
+        FieldData::Index(values) => FieldMut::Index(&mut values[range]),
+    }
+}
+
+#[cfg(test)]
+#[path = "loader_tests.rs"]
+mod tests;

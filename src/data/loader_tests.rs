@@ -1,0 +1,167 @@
+use super::*;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+
+/// Sample i is [i, seed, epoch] -> i; some samples are bad, some slow.
+struct Counting {
+    len: usize,
+    fails: Option<u64>,
+    panics: Option<u64>,
+    writes: AtomicUsize,
+    /// A worker that reaches this sample waits until the sender is dropped.
+    gate: Option<(u64, Mutex<std::sync::mpsc::Receiver<()>>)>,
+}
+
+impl Counting {
+    fn of(len: usize) -> Self {
+        Self { len, fails: None, panics: None, writes: AtomicUsize::new(0), gate: None }
+    }
+}
+
+impl Dataset for Counting {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn input(&self) -> FieldFacts {
+        FieldFacts { shape: vec![3], kind: FieldKind::Float }
+    }
+    fn target(&self) -> FieldFacts {
+        FieldFacts { shape: vec![], kind: FieldKind::Index(self.len) }
+    }
+    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+        self.writes.fetch_add(1, Relaxed);
+        if let Some((sample, gate)) = &self.gate
+            && *sample == key.sample
+        {
+            let _ = gate.lock().unwrap().recv();
+        }
+        if self.fails == Some(key.sample) {
+            return Err(Error::data(format!("sample {} is damaged", key.sample)));
+        }
+        assert!(self.panics != Some(key.sample), "boom at {}", key.sample);
+        let (FieldMut::Float(input), FieldMut::Index(target)) = (input, target) else { unreachable!() };
+        input.copy_from_slice(&[key.sample as f32, key.seed as f32, key.epoch as f32]);
+        target[0] = key.sample as i64;
+        Ok(())
+    }
+}
+
+fn options(workers: usize) -> LoaderOptions {
+    LoaderOptions { batch_size: 4, drop_last: false, seed: 7, epoch: 2, start_batch: 0, workers, prefetch: 3 }
+}
+
+fn order(n: u64) -> Vec<u64> {
+    (0..n).rev().collect()
+}
+
+fn all(loader: Loader) -> Vec<HostBatch> {
+    loader.map(|b| b.unwrap()).collect()
+}
+
+#[test]
+fn the_number_of_workers_changes_nothing() {
+    let run = |workers| all(Loader::new(Arc::new(Counting::of(50)), order(50), options(workers)).unwrap());
+    let inline = run(0);
+    assert_eq!(inline.len(), 13);
+    assert_eq!(inline[0].indices, [49, 48, 47, 46]);
+    assert_eq!(
+        inline[0].input.data,
+        FieldData::Float(vec![49., 7., 2., 48., 7., 2., 47., 7., 2., 46., 7., 2.])
+    );
+    assert_eq!(inline[12].len, 2);
+    assert_eq!(inline[12].target.data, FieldData::Index(vec![1, 0]));
+    assert_eq!(run(1), inline);
+    assert_eq!(run(4), inline);
+}
+
+#[test]
+fn drop_last_and_seeking() {
+    let data = Arc::new(Counting::of(50));
+    let full =
+        all(Loader::new(data.clone(), order(50), LoaderOptions { drop_last: true, ..options(2) }).unwrap());
+    assert_eq!(full.len(), 12);
+    #[allow(clippy::needless_range_loop)]
+    for start_batch in 0..=13 {
+        data.writes.store(0, Relaxed);
+        let tail =
+            all(Loader::new(data.clone(), order(50), LoaderOptions { start_batch, ..options(2) }).unwrap());
+        assert_eq!(tail.len(), 13 - start_batch);
+        // O(1): nothing before the start was read.
+        assert_eq!(data.writes.load(Relaxed), 50usize.saturating_sub(start_batch * 4));
+        if let Some(first) = tail.first().filter(|b| b.len == 4) {
+            assert_eq!(*first, full[start_batch]);
+        }
+    }
+    assert!(Loader::new(data, order(50), LoaderOptions { start_batch: 14, ..options(2) }).is_err());
+}
+
+#[test]
+fn recycled_buffers_are_reused_and_hold_no_old_samples() {
+    let mut loader = Loader::new(Arc::new(Counting::of(40)), order(40), options(1)).unwrap();
+    let mut addresses = std::collections::BTreeSet::new();
+    let mut seen = Vec::new();
+    while let Some(batch) = loader.next() {
+        let batch = batch.unwrap();
+        let FieldData::Float(values) = &batch.input.data else { unreachable!() };
+        addresses.insert(values.as_ptr() as usize);
+        seen.extend(values.chunks(3).map(|s| s[0] as u64));
+        loader.recycle(batch);
+    }
+    assert_eq!(seen, order(40));
+    // prefetch in flight, one with the consumer
+    assert!(addresses.len() <= 4, "{} buffers for 10 batches", addresses.len());
+    assert!(loader.waited() > Duration::ZERO);
+}
+
+#[test]
+fn a_bad_sample_is_an_error_in_its_place() {
+    for workers in [0, 3] {
+        let data = Counting { fails: Some(9), ..Counting::of(40) };
+        let results: Vec<_> =
+            Loader::new(Arc::new(data), (0..40).collect::<Vec<_>>(), options(workers)).unwrap().collect();
+        assert_eq!(results.len(), 3);
+        assert!(results[0].is_ok() && results[1].is_ok());
+        assert_eq!(results[2].as_ref().unwrap_err().message, "sample 9 is damaged");
+        let data = Counting { panics: Some(5), ..Counting::of(40) };
+        let results: Vec<_> =
+            Loader::new(Arc::new(data), (0..40).collect::<Vec<_>>(), options(workers)).unwrap().collect();
+        assert_eq!(results.len(), 2);
+        let message = &results[1].as_ref().unwrap_err().message;
+        assert_eq!(message, "the data set panicked in batch 1: boom at 5");
+    }
+    let short = Loader::new(Arc::new(Counting::of(3)), order(10), options(1)).unwrap().next().unwrap();
+    assert_eq!(short.unwrap_err().message, "sample 9 of a data set of 3");
+}
+
+#[test]
+fn dropping_it_early_stops_the_work() {
+    let (open, gate) = std::sync::mpsc::channel();
+    let data = Arc::new(Counting { gate: Some((6, Mutex::new(gate))), ..Counting::of(100_000) });
+    let wide = LoaderOptions { prefetch: 1000, ..options(1) };
+    let mut loader = Loader::new(data.clone(), (0..100_000).collect::<Vec<_>>(), wide).unwrap();
+    assert_eq!(loader.next().unwrap().unwrap().indices, [0, 1, 2, 3]);
+    // The worker is now at sample 6 at the latest. It is told to stop before it may go on, so it reads no more.
+    let (work, opener) = (
+        loader.work.clone(),
+        std::thread::spawn({
+            let stopped = loader.work.clone();
+            move || {
+                while !stopped.stop.load(Relaxed) {
+                    std::thread::yield_now();
+                }
+                drop(open);
+            }
+        }),
+    );
+    drop(loader);
+    opener.join().unwrap();
+    assert!(data.writes.load(Relaxed) <= 7, "{} samples were read", data.writes.load(Relaxed));
+    assert_eq!(Arc::strong_count(&work), 1, "a thread outlived its loader");
+}
+
+#[test]
+fn nothing_to_load() {
+    let mut loader = Loader::new(Arc::new(Counting::of(0)), order(0), options(2)).unwrap();
+    assert_eq!(loader.batches(), 0);
+    assert!(loader.next().is_none());
+}

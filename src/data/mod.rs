@@ -1,0 +1,140 @@
+//! From a `[dataset]` table to batches.
+//!
+//! A [`DatasetKind`] is what a registry holds under a name: it reads its own table of the spec (touching nothing else)
+//! and gives a [`DatasetSource`]. At run time rank 0 calls `prepare` (download, verify, unpack), then every rank
+//! calls `open` and gets [`Splits`]. The [`loader`] turns a split, a sampler and transforms into host batches, ahead
+//! of the training step, on threads of its own.
+
+mod avx_mathfun;
+mod burn_data;
+mod images;
+mod loader;
+pub mod mt19937;
+pub mod rng;
+mod sampler;
+mod sets;
+mod split;
+mod standard;
+mod store;
+#[cfg(test)]
+mod testing;
+pub mod transforms;
+
+pub use burn_data::{BurnBatch, BurnData, BurnKind};
+pub use images::{ImageSet, ImageSource};
+pub use loader::{Loader, LoaderOptions};
+pub use sampler::{DistributedSampler, EpochIndices, EvalShard, Order};
+pub use sets::FIGURES;
+pub use split::{Part, SplitOptions};
+pub use standard::standard_kinds;
+
+use crate::error::Result;
+use crate::spec::Fields;
+use std::sync::Arc;
+
+/// Reads a `[dataset]` table. One per name in the registry.
+pub trait DatasetKind: Send + Sync {
+    /// Problems go into `fields`, all of them; the value returned after a problem is never run.
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource>;
+}
+
+/// A data set as the spec describes it. Nothing is opened before `prepare`.
+pub trait DatasetSource: Send + Sync + std::fmt::Debug {
+    /// What is known before any data is read.
+    fn facts(&self) -> DataFacts;
+    /// Rank 0 only: makes the files ready (download where a URL is given, verify, unpack). Idempotent; a second run
+    /// finds the work done. `say` receives one-line progress messages.
+    fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()>;
+    /// Every rank, after `prepare` on rank 0.
+    fn open(&self) -> Result<Splits>;
+}
+
+/// One sample's input or target: its shape and element type.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct FieldFacts {
+    /// Shape of one sample, without the batch dimension, e.g. `[3, 32, 32]`.
+    pub shape: Vec<usize>,
+    pub kind: FieldKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FieldKind {
+    /// f32 values.
+    Float,
+    /// i64 indices below this bound: class labels, tokens.
+    Index(usize),
+}
+
+/// Facts that the plan uses. `None` where only the data can tell.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct DataFacts {
+    pub input: Option<FieldFacts>,
+    pub target: Option<FieldFacts>,
+    /// Samples after the split.
+    pub train: Option<usize>,
+    pub val: Option<usize>,
+    pub test: Option<usize>,
+}
+
+/// The splits of an opened data set. `val` is what the epoch's validation uses; `test` is for `ddp-run eval`.
+#[derive(Clone)]
+pub struct Splits {
+    pub train: Arc<dyn Dataset>,
+    pub val: Option<Arc<dyn Dataset>>,
+    pub test: Option<Arc<dyn Dataset>>,
+}
+
+/// Names a random draw: every augmentation is a pure function of this, whatever thread or rank makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleKey {
+    pub seed: u64,
+    pub epoch: u64,
+    /// Index in the data set.
+    pub sample: u64,
+}
+
+/// Samples by index. Implementations write into the caller's buffers, which are reused from batch to batch.
+pub trait Dataset: Send + Sync {
+    fn len(&self) -> usize;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    fn input(&self) -> FieldFacts;
+    fn target(&self) -> FieldFacts;
+    /// Writes sample `key.sample`, transformed as the split asks (augmented in training, only normalised otherwise),
+    /// to `input` and `target`, each exactly one sample long.
+    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()>;
+}
+
+/// Room for one sample's input or target.
+#[derive(Debug)]
+pub enum FieldMut<'a> {
+    Float(&'a mut [f32]),
+    Index(&'a mut [i64]),
+}
+
+/// One field of a batch on the host: `data` holds `batch` samples of `shape` each, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostField {
+    /// Shape of one sample.
+    pub shape: Vec<usize>,
+    pub data: FieldData,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum FieldData {
+    Float(Vec<f32>),
+    Index(Vec<i64>),
+}
+
+/// A batch on the host, as the loader hands it over and takes it back for reuse.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostBatch {
+    /// Number of samples.
+    pub len: usize,
+    pub input: HostField,
+    pub target: HostField,
+    /// Data-set index of each sample.
+    pub indices: Vec<u64>,
+}

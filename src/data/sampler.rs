@@ -1,0 +1,254 @@
+//! Which samples a rank sees, and in which order: PyTorch's `DistributedSampler` as a pure function of (seed, epoch, rank,
+//! world), and the shard of an evaluation, in which every sample counts exactly once. Any position is reached in O(1).
+
+use super::mt19937::Mt19937;
+use std::sync::Arc;
+
+/// A sequence of data-set indices that can be read at any position, in O(1).
+pub trait Order: Send + Sync {
+    fn len(&self) -> usize;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The data-set index at `position`, which is below `len`.
+    fn get(&self, position: usize) -> u64;
+}
+
+impl Order for Vec<u64> {
+    fn len(&self) -> usize {
+        Vec::len(self)
+    }
+    fn get(&self, position: usize) -> u64 {
+        self[position]
+    }
+}
+
+impl Order for Arc<[u64]> {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+    fn get(&self, position: usize) -> u64 {
+        self[position]
+    }
+}
+
+/// `torch.utils.data.DistributedSampler(dataset, num_replicas=world, rank=rank, shuffle=…, seed=…, drop_last=…)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DistributedSampler {
+    /// Samples in the data set.
+    pub len: usize,
+    /// At least 1.
+    pub world: usize,
+    /// Below `world`.
+    pub rank: usize,
+    pub shuffle: bool,
+    /// Leave out the samples that don't divide by the world (others each epoch when shuffled); otherwise the first ones are
+    /// repeated until they do.
+    pub drop_last: bool,
+    pub seed: u64,
+}
+
+impl DistributedSampler {
+    /// Samples that each rank sees in an epoch.
+    pub fn per_rank(&self) -> usize {
+        if self.drop_last { self.len / self.world } else { self.len.div_ceil(self.world) }
+    }
+
+    /// Samples that are seen twice (or more often) in an epoch, over all ranks.
+    pub fn padded(&self) -> usize {
+        (self.per_rank() * self.world).saturating_sub(self.len)
+    }
+
+    /// Samples that no rank sees in an epoch.
+    pub fn dropped(&self) -> usize {
+        self.len.saturating_sub(self.per_rank() * self.world)
+    }
+
+    /// This rank's indices in `epoch`, as after `set_epoch(epoch)`. A shuffled epoch draws the permutation here, once, in
+    /// O(len); clones of what is returned share it.
+    pub fn epoch(&self, epoch: u64) -> EpochIndices {
+        assert!(self.rank < self.world, "rank {} in a world of {}", self.rank, self.world);
+        let permutation = match self.shuffle {
+            false => Permutation::Sequential,
+            true => Permutation::draw(self.len, self.seed.wrapping_add(epoch)),
+        };
+        EpochIndices { sampler: *self, permutation }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Permutation {
+    Sequential,
+    Narrow(Arc<[u32]>),
+    Wide(Arc<[u64]>),
+}
+
+impl Permutation {
+    fn draw(len: usize, seed: u64) -> Self {
+        let mut generator = Mt19937::new(seed);
+        match u32::try_from(len) {
+            Ok(n) => Self::Narrow(generator.randperm_u32(n).into()),
+            Err(_) => Self::Wide(generator.randperm(len).into()),
+        }
+    }
+}
+
+/// One rank's indices in one epoch. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct EpochIndices {
+    sampler: DistributedSampler,
+    permutation: Permutation,
+}
+
+impl EpochIndices {
+    #[allow(clippy::len_without_is_empty)] // `Order` has it
+    pub fn len(&self) -> usize {
+        self.sampler.per_rank()
+    }
+
+    /// The data-set index at `position`. Padding wraps around to the start of the permutation, as often as it takes.
+    pub fn get(&self, position: usize) -> usize {
+        assert!(position < self.len(), "position {position} of {}", self.len());
+        let i = (self.sampler.rank + position * self.sampler.world) % self.sampler.len;
+        match &self.permutation {
+            Permutation::Sequential => i,
+            Permutation::Narrow(perm) => perm[i] as usize,
+            Permutation::Wide(perm) => perm[i] as usize,
+        }
+    }
+}
+
+impl Order for EpochIndices {
+    fn len(&self) -> usize {
+        EpochIndices::len(self)
+    }
+    fn get(&self, position: usize) -> u64 {
+        EpochIndices::get(self, position) as u64
+    }
+}
+
+/// One rank's share of an evaluation: samples `rank`, `rank + world`, …, so that each of the data set counts exactly once
+/// over all ranks. Shares differ by at most one sample, so ranks must not expect equal numbers of batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvalShard {
+    /// Samples in the data set.
+    pub len: usize,
+    /// At least 1.
+    pub world: usize,
+    /// Below `world`.
+    pub rank: usize,
+}
+
+impl EvalShard {
+    /// Samples of this rank.
+    pub fn count(&self) -> usize {
+        self.len.saturating_sub(self.rank).div_ceil(self.world)
+    }
+
+    /// The data-set index at `position`, which is below `count`.
+    pub fn get(&self, position: usize) -> usize {
+        assert!(position < self.count(), "position {position} of {}", self.count());
+        self.rank + position * self.world
+    }
+}
+
+impl Order for EvalShard {
+    fn len(&self) -> usize {
+        self.count()
+    }
+    fn get(&self, position: usize) -> u64 {
+        EvalShard::get(self, position) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::testing::{sha256_of_indices, torch_ref};
+    use proptest::prelude::*;
+
+    fn all(order: &dyn Order) -> Vec<u64> {
+        (0..order.len()).map(|i| order.get(i)).collect()
+    }
+
+    fn sampler(len: usize, world: usize, rank: usize, shuffle: bool, drop_last: bool) -> DistributedSampler {
+        DistributedSampler { len, world, rank, shuffle, drop_last, seed: 0 }
+    }
+
+    #[test]
+    fn small_vectors_of_torch() {
+        let ranks =
+            |shuffle, drop_last| [0, 1, 2, 3].map(|r| all(&sampler(10, 4, r, shuffle, drop_last).epoch(0)));
+        // randperm(10, seed 0) = [4, 1, 7, 5, 3, 9, 0, 8, 6, 2]
+        assert_eq!(ranks(true, false), [[4, 3, 6], [1, 9, 2], [7, 0, 4], [5, 8, 1]]);
+        assert_eq!(ranks(true, true), [[4, 3], [1, 9], [7, 0], [5, 8]]);
+        assert_eq!(ranks(false, false), [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]);
+        // More ranks than samples: the whole set wraps around.
+        assert_eq!(all(&sampler(3, 8, 7, false, false).epoch(0)), [1]);
+        assert!(all(&sampler(3, 8, 7, true, true).epoch(0)).is_empty());
+    }
+
+    #[test]
+    fn equals_torch_in_every_reference_case() {
+        let Some(reference) = torch_ref("distributed_sampler.json") else { return };
+        let cases = reference["cases"].as_array().unwrap();
+        assert!(cases.len() >= 96);
+        for case in cases {
+            let number = |key: &str| case[key].as_u64().unwrap() as usize;
+            let flag = |key: &str| case[key].as_bool().unwrap();
+            for rank in 0..number("world") {
+                let sampler = DistributedSampler {
+                    seed: number("seed") as u64,
+                    ..sampler(number("n"), number("world"), rank, flag("shuffle"), flag("drop_last"))
+                };
+                let indices = all(&sampler.epoch(number("epoch") as u64));
+                assert_eq!(indices.len(), number("num_samples"));
+                assert_eq!(
+                    sha256_of_indices(indices.iter().copied()),
+                    case["sha256"][rank].as_str().unwrap(),
+                    "rank {rank} of {case}"
+                );
+                if let Some(expected) = case["ranks"].as_array() {
+                    assert_eq!(serde_json::to_value(&indices).unwrap(), expected[rank]);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn equal_counts_and_every_index_once_plus_the_declared_padding(
+            len in 1usize..200, world in 1usize..20, shuffle: bool, drop_last: bool, seed: u64, epoch in 0u64..1000,
+        ) {
+            let mut seen = vec![0usize; len];
+            let (mut padded, mut dropped) = (0, 0);
+            for rank in 0..world {
+                let sampler = DistributedSampler { len, world, rank, shuffle, drop_last, seed };
+                (padded, dropped) = (sampler.padded(), sampler.dropped());
+                let indices = all(&sampler.epoch(epoch));
+                prop_assert_eq!(indices.len(), sampler.per_rank());
+                for index in indices {
+                    seen[index as usize] += 1;
+                }
+            }
+            prop_assert_eq!(padded, if drop_last { 0 } else { (world - len % world) % world });
+            prop_assert_eq!(dropped, if drop_last { len % world } else { 0 });
+            // With drop_last nothing is seen twice; without, each sample is seen as often as wrapping around makes it.
+            let total = len + padded - dropped;
+            let (least, most) = (total / len, total.div_ceil(len));
+            prop_assert!(seen.iter().all(|&n| n == least || n == most));
+            prop_assert_eq!(seen.iter().sum::<usize>(), total);
+        }
+
+        #[test]
+        fn an_evaluation_sees_every_sample_once(len in 0usize..300, world in 1usize..20) {
+            let shards: Vec<EvalShard> = (0..world).map(|rank| EvalShard { len, world, rank }).collect();
+            let mut seen: Vec<u64> = shards.iter().flat_map(|s| all(s)).collect();
+            seen.sort_unstable();
+            prop_assert!(seen.into_iter().eq(0..len as u64));
+            prop_assert!(shards.iter().all(|s| s.count() == len / world || s.count() == len.div_ceil(world)));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `cifar10`: Krizhevsky's 60,000 images of 3 x 32 x 32 in ten classes. The official test set is validation where nothing
+//! is split off; `val_split = 0.1, split_seed = 42` is what `random_split` gives with `manual_seed(42)`.
+
+use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
+use crate::data::images::{ImageParts, ImageSource, class_facts};
+use crate::data::split::SplitOptions;
+use crate::data::store::{Cache, Mapped};
+use crate::data::transforms::{ChannelStats, TransformOptions};
+use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::error::{Error, Result};
+use crate::spec::Fields;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The kind.
+pub struct Cifar10;
+
+const USUAL: ChannelStats = ChannelStats { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
+const SHAPE: [usize; 3] = [3, 32, 32];
+const CLASSES: usize = 10;
+
+#[derive(Clone, Debug)]
+struct Cifar10Source {
+    files: Files,
+    split: SplitOptions,
+    transform: TransformOptions,
+}
+
+impl DatasetKind for Cifar10 {
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+        Arc::new(Cifar10Source {
+            files: Files {
+                root: fields.str("root", "data").into(),
+                cache: Cache::read(fields),
+                url: fields.opt_str("url"),
+                verify: fields.bool("verify", true),
+            },
+            split: SplitOptions::read(fields, 0.0),
+            transform: TransformOptions::read(fields, SHAPE[0], USUAL),
+        })
+    }
+}
+
+impl DatasetSource for Cifar10Source {
+    fn facts(&self) -> DataFacts {
+        // Files that are not verified can be of any length.
+        let sizes = self.files.verify.then(|| self.split.sizes(50_000, Some(10_000)));
+        DataFacts {
+            input: Some(FieldFacts { shape: SHAPE.to_vec(), kind: FieldKind::Float }),
+            target: Some(class_facts(CLASSES)),
+            train: sizes.map(|s| s.0),
+            val: sizes.and_then(|s| s.1),
+            test: sizes.map(|_| 10_000),
+        }
+    }
+
+    fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
+        self.files.prepare(say)
+    }
+
+    fn open(&self) -> Result<Splits> {
+        let folder = self.files.folder()?;
+        let source =
+            |files: &[&str]| Records::open(&folder, files).map(|r| Arc::new(r) as Arc<dyn ImageSource>);
+        let names = FILES.map(|f| f.0);
+        let (train, test) = (source(&names[..5])?, source(&names[5..])?);
+        let parts = ImageParts { shape: SHAPE, classes: CLASSES, transform: self.transform.clone() };
+        Ok(parts.splits(train, Some(test), &self.split))
+    }
+}
+
+/// Records of several mapped files, one after the other.
+struct Records {
+    /// Each with the index of its first record.
+    files: Vec<(usize, Mapped)>,
+    len: usize,
+}
+
+impl Records {
+    fn open(folder: &Path, names: &[&str]) -> Result<Self> {
+        let (mut files, mut len) = (Vec::new(), 0);
+        for name in names {
+            let path = folder.join(name);
+            let map = Mapped::open(&path, None)?;
+            if map.len() % RECORD != 0 {
+                return Err(Error::data(format!(
+                    "{} has {} bytes, no multiple of {RECORD}",
+                    path.display(),
+                    map.len()
+                )));
+            }
+            let records = map.len() / RECORD;
+            files.push((len, map));
+            len += records;
+        }
+        Ok(Self { files, len })
+    }
+}
+
+impl ImageSource for Records {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn image<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
+        let (first, map) = &self.files[self.files.partition_point(|(first, _)| *first <= index) - 1];
+        let record = &map[(index - first) * RECORD..][..RECORD];
+        Ok((&record[1..][..PIXELS], usize::from(record[0])))
+    }
+}
+
+#[cfg(test)]
+#[path = "cifar10_tests.rs"]
+mod tests;

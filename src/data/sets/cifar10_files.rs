@@ -1,0 +1,239 @@
+//! Where CIFAR-10's files are, and how they get there: the official binary layout is what is read; an archive of it, or the
+//! Python release, is turned into it once.
+
+use crate::data::store::{
+    Cache, Digest, FileSpec, Member, download, identity, is_writable, read_batch, read_into_place, untar,
+    verify,
+};
+use crate::error::{Error, IoContext, Result};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Bytes of one image: three planes of 32 x 32.
+pub(super) const PIXELS: usize = 3072;
+/// A label byte, then the image.
+pub(super) const RECORD: usize = 1 + PIXELS;
+const FILE_BYTES: u64 = 10_000 * RECORD as u64;
+
+/// Binary file, its SHA-256; the Python release's file, its MD5 (as torchvision gives it). The last one is the test set.
+#[rustfmt::skip]
+pub(super) const FILES: [(&str, &str, &str, &str); 6] = [
+    ("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+     "data_batch_1", "c99cafc152244af753f735de768cd75f"),
+    ("data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+     "data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec"),
+    ("data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+     "data_batch_3", "54ebc095f3ab1f0389bbae665268c751"),
+    ("data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+     "data_batch_4", "634d18415352ddfa80567beed471001a"),
+    ("data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+     "data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb"),
+    ("test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+     "test_batch", "40351d587109b95175f43aff81a1287e"),
+];
+
+const BINARY: &str = "cifar-10-binary.tar.gz";
+const PYTHON: &str = "cifar-10-python.tar.gz";
+const BINARY_FOLDER: &str = "cifar-10-batches-bin";
+const PYTHON_FOLDER: &str = "cifar-10-batches-py";
+/// What the Python release is turned into.
+const CONVERTED: &str = "cifar-10-batches-bin-from-py";
+const SITE: &str = "https://www.cs.toronto.edu/~kriz";
+
+/// Where to look, and how strictly.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    pub root: PathBuf,
+    pub cache: Cache,
+    pub url: Option<String>,
+    /// Only the official files will do.
+    pub verify: bool,
+}
+
+/// What the binary files can be made from.
+enum Origin {
+    BinaryArchive(PathBuf),
+    PythonArchive(PathBuf),
+    PythonFolder(PathBuf),
+}
+
+impl Files {
+    /// The folder of the binary files, when `prepare` has done its work.
+    pub fn folder(&self) -> Result<PathBuf> {
+        self.found().ok_or_else(|| self.missing())
+    }
+
+    /// Makes the binary files ready.
+    pub fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
+        if let Some(folder) = self.found() {
+            return self.check(&folder);
+        }
+        let origin = match self.origin() {
+            Some(origin) => origin,
+            None => self.fetch(say)?,
+        };
+        let target = self.target(&origin)?;
+        say(&format!("unpacking {} to {}", origin.path().display(), target.display()));
+        read_into_place(&target, |folder| match &origin {
+            Origin::BinaryArchive(archive) => {
+                untar(archive, &members(BINARY_FOLDER, |f| f.0.to_owned()), folder)?;
+                self.check(folder)
+            }
+            Origin::PythonFolder(source) => {
+                fs::create_dir(folder).doing("create", folder)?;
+                self.convert(source, folder)
+            }
+            Origin::PythonArchive(archive) => {
+                fs::create_dir(folder).doing("create", folder)?;
+                let unpacked = folder.join("py");
+                untar(archive, &members(PYTHON_FOLDER, |f| f.2.to_owned()), &unpacked)?;
+                self.convert(&unpacked, folder)?;
+                fs::remove_dir_all(&unpacked).doing("remove", &unpacked)
+            }
+        })
+    }
+
+    fn folders(&self) -> Vec<PathBuf> {
+        let mut folders = vec![self.root.join(BINARY_FOLDER), self.root.clone(), self.root.join(CONVERTED)];
+        let cached = self.verify.then(|| [BINARY_FOLDER, CONVERTED].map(|name| self.cache.join(name)));
+        folders.extend(cached.into_iter().flatten().flatten());
+        if !self.verify
+            && let Some(origin) = self.origin()
+        {
+            folders.extend(self.cached(&origin));
+        }
+        folders
+    }
+
+    /// The first folder that has any of the files.
+    fn found(&self) -> Option<PathBuf> {
+        self.folders().into_iter().find(|folder| FILES.iter().any(|f| folder.join(f.0).is_file()))
+    }
+
+    fn origin(&self) -> Option<Origin> {
+        let download = |name| self.cache.join(name).ok();
+        let archive =
+            |name| [Some(self.root.join(name)), download(name)].into_iter().flatten().find(|p| p.is_file());
+        let python = self.root.join(PYTHON_FOLDER);
+        None.or_else(|| archive(BINARY).map(Origin::BinaryArchive))
+            .or_else(|| python.is_dir().then_some(Origin::PythonFolder(python)))
+            .or_else(|| archive(PYTHON).map(Origin::PythonArchive))
+    }
+
+    /// Where the binary files go: beside the archive, or to the cache where nothing may be written there.
+    fn target(&self, origin: &Origin) -> Result<PathBuf> {
+        if is_writable(&self.root) { Ok(self.root.join(origin.unpacks_to())) } else { self.cached(origin) }
+    }
+
+    /// Official contents are the same whatever archive they came from; others are told apart by their archive.
+    fn cached(&self, origin: &Origin) -> Result<PathBuf> {
+        let name = origin.unpacks_to();
+        if self.verify {
+            return self.cache.join(name);
+        }
+        self.cache.join(&format!("{name}-{}", identity(origin.path())?))
+    }
+
+    fn fetch(&self, say: &mut dyn FnMut(&str)) -> Result<Origin> {
+        let url = self.url.as_ref().ok_or_else(|| self.missing())?;
+        let _ = fs::create_dir_all(&self.root);
+        let place = |name: &str| match is_writable(&self.root) {
+            true => Ok(self.root.join(name)),
+            false => self.cache.join(name),
+        };
+        let spec = FileSpec { size: None, digest: None, from: url.clone() };
+        if url.contains("python") {
+            let path = place(PYTHON)?;
+            return download(url, &path, &spec, say).map(|()| Origin::PythonArchive(path));
+        }
+        let path = place(BINARY)?;
+        download(url, &path, &spec, say).map(|()| Origin::BinaryArchive(path))
+    }
+
+    /// Every file must be there, whole, and the official one.
+    fn check(&self, folder: &Path) -> Result<()> {
+        let official = self.verify && !folder.ends_with(CONVERTED);
+        for (name, sha256, ..) in FILES {
+            let path = folder.join(name);
+            let spec = FileSpec {
+                size: self.verify.then_some(FILE_BYTES),
+                digest: official.then(|| Digest::Sha256(sha256.to_owned())),
+                from: format!("{SITE}/{BINARY}"),
+            };
+            let Ok(meta) = fs::metadata(&path) else {
+                return Err(Error::data(format!("{} is missing\n  expected {spec}", path.display())).hint(
+                    format!(
+                        "the other files of CIFAR-10 are in {}; get all of {}",
+                        folder.display(),
+                        spec.from
+                    ),
+                ));
+            };
+            if meta.len() == 0 || meta.len() % RECORD as u64 != 0 {
+                let message = format!("{} has {} bytes, no multiple of {RECORD}", path.display(), meta.len());
+                return Err(Error::data(format!("{message}\n  expected {spec}"))
+                    .hint(format!("get it again from {}", spec.from)));
+            }
+            verify(&path, &spec, &self.cache)?;
+        }
+        Ok(())
+    }
+
+    /// From the Python release's files in `source` to binary ones in `folder`.
+    fn convert(&self, source: &Path, folder: &Path) -> Result<()> {
+        for (binary, _, python, md5) in FILES {
+            let path = source.join(python);
+            let from = format!("{SITE}/{PYTHON}");
+            let digest = self.verify.then(|| Digest::Md5(md5.to_owned()));
+            let spec = FileSpec { size: None, digest, from };
+            if !path.is_file() {
+                return Err(Error::data(format!("{} is missing\n  expected {spec}", path.display()))
+                    .hint(format!("get it from {}", spec.from)));
+            }
+            verify(&path, &spec, &Cache::none())?;
+            let pickle = fs::read(&path).doing("read", &path)?;
+            let batch = read_batch(&pickle, PIXELS).map_err(|why| {
+                Error::data(format!("{} is no batch of CIFAR-10: {why}", path.display()))
+                    .hint(format!("get it again from {}", spec.from))
+            })?;
+            let target = folder.join(binary);
+            let records = batch.labels.iter().zip(batch.pixels.chunks_exact(PIXELS));
+            let bytes: Vec<u8> = records.flat_map(|(&label, pixels)| [&[label], pixels].concat()).collect();
+            let written =
+                File::create(&target).and_then(|mut f| f.write_all(&bytes).and_then(|()| f.sync_all()));
+            written.doing("write", &target)?;
+        }
+        Ok(())
+    }
+
+    fn missing(&self) -> Error {
+        let root = self.root.display();
+        Error::data(format!(
+            "CIFAR-10 is not in {root}\n  looked for {BINARY_FOLDER}/, {BINARY}, {PYTHON_FOLDER}/ and {PYTHON}\n  \
+             expected {} of {FILE_BYTES} bytes each, such as {}, SHA-256 {}",
+            "six files", FILES[0].0, FILES[0].1
+        ))
+        .hint(format!("put {SITE}/{BINARY} into {root} (`[dataset] root`), or let `[dataset] url` name it"))
+    }
+}
+
+impl Origin {
+    fn path(&self) -> &Path {
+        match self {
+            Self::BinaryArchive(path) | Self::PythonArchive(path) | Self::PythonFolder(path) => path,
+        }
+    }
+
+    fn unpacks_to(&self) -> &'static str {
+        if matches!(self, Self::BinaryArchive(_)) { BINARY_FOLDER } else { CONVERTED }
+    }
+}
+
+fn members(folder: &str, name: impl Fn(&(&str, &str, &str, &str)) -> String) -> Vec<Member> {
+    // The Python files hold file names too.
+    FILES
+        .iter()
+        .map(|f| Member { path: format!("{folder}/{}", name(f)), max: FILE_BYTES + (1 << 20) })
+        .collect()
+}

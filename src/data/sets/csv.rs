@@ -1,0 +1,294 @@
+//! `csv`: rows of a table, features to a target. Text columns are one-hot; number columns are standardised with the mean
+//! and standard deviation of the training rows only, so nothing of validation leaks into training.
+
+use super::csv_table::{Column, RawTable};
+use crate::data::images::{class_facts, wrong_buffers};
+use crate::data::split::{Part, SplitOptions};
+use crate::data::store::NamedFile;
+use crate::data::{
+    DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
+};
+use crate::error::{Error, Result};
+use crate::spec::Fields;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The kind.
+pub struct Csv;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Blanks {
+    Error,
+    Drop,
+    Mean,
+    Zero,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Task {
+    Regression,
+    Classification,
+}
+
+#[derive(Debug)]
+struct CsvSource {
+    file: NamedFile,
+    delimiter: u8,
+    target: String,
+    features: Option<Vec<String>>,
+    categories: BTreeMap<String, Vec<String>>,
+    blanks: Blanks,
+    blank_marks: Vec<String>,
+    task: Task,
+    standardise: bool,
+    standardise_target: bool,
+    split: SplitOptions,
+}
+
+impl DatasetKind for Csv {
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+        let delimiter = fields.str("delimiter", ",");
+        if delimiter.len() != 1 {
+            fields.problem("delimiter", "expected one ASCII character");
+        }
+        let marks = ["", "NA", "N/A", "NaN", "nan", "null"].map(str::to_owned).to_vec();
+        if !fields.has("blank_marks") {
+            fields.note_resolved("blank_marks", marks.clone());
+        }
+        let blanks = [
+            ("error", Blanks::Error),
+            ("drop", Blanks::Drop),
+            ("mean", Blanks::Mean),
+            ("zero", Blanks::Zero),
+        ];
+        let tasks = [("regression", Task::Regression), ("classification", Task::Classification)];
+        let task = fields.choice("task", &tasks, "regression");
+        let source = CsvSource {
+            file: NamedFile::read(fields),
+            delimiter: delimiter.bytes().next().unwrap_or(b','),
+            target: fields.req_str("target"),
+            features: fields.opt_strs("features"),
+            categories: fields.opt_map_strs("categories").unwrap_or_default(),
+            blanks: fields.choice("blanks", &blanks, "error"),
+            blank_marks: fields.opt_strs("blank_marks").unwrap_or(marks),
+            task,
+            standardise: fields.bool("standardise", true),
+            standardise_target: match task {
+                Task::Regression => fields.bool("standardise_target", true),
+                Task::Classification => false,
+            },
+            split: SplitOptions::read(fields, 0.1),
+        };
+        if source.features.as_ref().is_some_and(|f| f.contains(&source.target)) {
+            fields.problem("features", format!("names the target `{}`", source.target));
+        }
+        Arc::new(source)
+    }
+}
+
+impl DatasetSource for CsvSource {
+    fn facts(&self) -> DataFacts {
+        let target = match self.task {
+            Task::Regression => Some(FieldFacts { shape: vec![1], kind: FieldKind::Float }),
+            Task::Classification => self.categories.get(&self.target).map(|names| class_facts(names.len())),
+        };
+        DataFacts { input: None, target, train: None, val: None, test: None }
+    }
+
+    fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
+        self.file.prepare(say)
+    }
+
+    fn open(&self) -> Result<Splits> {
+        let mut table = RawTable::read(&self.file.path, self.delimiter, self.blank_marks.clone())?;
+        let target = table.column(&self.target, "target")?;
+        let columns = self.columns(&table, target)?;
+        self.settle_blanks(&mut table, &columns, target)?;
+        if table.rows.is_empty() {
+            return Err(Error::data(format!("{} has no rows", self.file.path.display())));
+        }
+        let (train, val) = self.split.split(table.rows.len());
+        let targets = self.targets(&table, target, &train)?;
+        let (width, values) = self.features(&table, &columns, &train)?;
+        let rows = Arc::new(Rows { width, values, targets });
+        let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;
+        Ok(Splits { train: set(train), val: (self.split.val_split > 0.0).then(|| set(val)), test: None })
+    }
+}
+
+impl CsvSource {
+    /// The feature columns: those that are named, else all but the target.
+    fn columns(&self, table: &RawTable, target: usize) -> Result<Vec<usize>> {
+        for name in self.categories.keys() {
+            table.column(name, "categories")?;
+        }
+        match &self.features {
+            Some(names) => names.iter().map(|name| table.column(name, "features")).collect(),
+            None => Ok((0..table.header.len()).filter(|&c| c != target).collect()),
+        }
+    }
+
+    /// Drops rows with blanks, or makes sure that what is blank may be. A target can't be made up.
+    fn settle_blanks(&self, table: &mut RawTable, columns: &[usize], target: usize) -> Result<()> {
+        let blank_in = |table: &RawTable, row: usize| {
+            columns.iter().chain([&target]).copied().find(|&c| table.is_blank(row, c))
+        };
+        if self.blanks == Blanks::Drop {
+            let keep: Vec<bool> = (0..table.rows.len()).map(|r| blank_in(table, r).is_none()).collect();
+            let mut keep = keep.into_iter();
+            table.rows.retain(|_| keep.next().unwrap_or(true));
+            return Ok(());
+        }
+        for row in 0..table.rows.len() {
+            if table.is_blank(row, target) {
+                return Err(Error::data(format!("{}: the target is blank", table.place(row, target)))
+                    .hint("`blanks = \"drop\"` leaves such rows out"));
+            }
+            if let Some(column) = blank_in(table, row).filter(|_| self.blanks == Blanks::Error) {
+                return Err(Error::data(format!("{}: the cell is blank", table.place(row, column)))
+                    .hint("`[dataset] blanks` says what to do: \"mean\", \"zero\" or \"drop\""));
+            }
+        }
+        Ok(())
+    }
+
+    fn targets(&self, table: &RawTable, column: usize, train: &Part) -> Result<Targets> {
+        let rows = 0..table.rows.len();
+        if self.task == Task::Classification {
+            let names = match self.categories.get(&self.target) {
+                Some(_) => match table.understand(column, &self.categories)? {
+                    Column::Categories(names) => names,
+                    Column::Numbers => Vec::new(),
+                },
+                None => classes(table, column),
+            };
+            let class = |r: usize| names.iter().position(|n| *n == table.rows[r][column]).unwrap_or(0) as i64;
+            return Ok(Targets::Classes { labels: rows.map(class).collect(), count: names.len() });
+        }
+        let number = |r: usize| {
+            table.number(r, column).map(|x| x as f32).ok_or_else(|| {
+                let (place, cell) = (table.place(r, column), &table.rows[r][column]);
+                Error::data(format!("{place}: the target `{cell}` is not a number"))
+                    .hint("`[dataset] task = \"classification\"` learns text labels")
+            })
+        };
+        let mut values = rows.map(number).collect::<Result<Vec<f32>>>()?;
+        if self.standardise_target {
+            standardise(&mut values, 1, 0, train);
+        }
+        Ok(Targets::Numbers(values))
+    }
+
+    /// Row-major features, filled and standardised, and their number in a row.
+    fn features(&self, table: &RawTable, columns: &[usize], train: &Part) -> Result<(usize, Vec<f32>)> {
+        let kinds = columns
+            .iter()
+            .map(|&c| table.understand(c, &self.categories))
+            .collect::<Result<Vec<Column>>>()?;
+        let width: usize = kinds.iter().map(Column::width).sum();
+        let mut values = vec![0.0; width * table.rows.len()];
+        for (row, mut out) in values.chunks_exact_mut(width.max(1)).enumerate() {
+            for (&column, kind) in columns.iter().zip(&kinds) {
+                let (own, rest) = out.split_at_mut(kind.width());
+                table.encode(row, column, kind, own);
+                out = rest;
+            }
+        }
+        let mut at = 0;
+        for kind in &kinds {
+            for place in at..at + kind.width() {
+                self.fill(&mut values, width, place, train);
+                if self.standardise && *kind == Column::Numbers {
+                    standardise(&mut values, width, place, train);
+                }
+            }
+            at += kind.width();
+        }
+        Ok((width, values))
+    }
+
+    /// Puts something in the place of blanks: the training rows' mean, or zero.
+    fn fill(&self, values: &mut [f32], width: usize, place: usize, train: &Part) {
+        let known = (0..train.len()).map(|i| values[train.get(i) * width + place]).filter(|x| !x.is_nan());
+        let (sum, count) = known.fold((0.0, 0usize), |(sum, n), x| (sum + f64::from(x), n + 1));
+        let filler = if self.blanks == Blanks::Mean && count > 0 { (sum / count as f64) as f32 } else { 0.0 };
+        values.iter_mut().skip(place).step_by(width).filter(|x| x.is_nan()).for_each(|x| *x = filler);
+    }
+}
+
+/// The labels that occur: as numbers where all are, else as text.
+fn classes(table: &RawTable, column: usize) -> Vec<String> {
+    let mut names: Vec<String> = table.rows.iter().map(|row| row[column].to_owned()).collect();
+    names.sort();
+    names.dedup();
+    if names.iter().all(|n| n.parse::<f64>().is_ok()) {
+        names.sort_by(|a, b| a.parse::<f64>().unwrap_or(0.0).total_cmp(&b.parse::<f64>().unwrap_or(0.0)));
+    }
+    names
+}
+
+/// Mean 0 and standard deviation 1 over the training rows. A constant column becomes 0.
+fn standardise(values: &mut [f32], width: usize, place: usize, train: &Part) {
+    let n = train.len().max(1) as f64;
+    let get = |i: usize| f64::from(values[train.get(i) * width + place]);
+    let mean = (0..train.len()).map(get).sum::<f64>() / n;
+    let variance = (0..train.len()).map(|i| (get(i) - mean).powi(2)).sum::<f64>() / n;
+    let scale = if variance > 0.0 { 1.0 / variance.sqrt() } else { 1.0 };
+    values.iter_mut().skip(place).step_by(width).for_each(|x| *x = ((f64::from(*x) - mean) * scale) as f32);
+}
+
+enum Targets {
+    Numbers(Vec<f32>),
+    Classes { labels: Vec<i64>, count: usize },
+}
+
+struct Rows {
+    width: usize,
+    values: Vec<f32>,
+    targets: Targets,
+}
+
+struct CsvSet {
+    rows: Arc<Rows>,
+    part: Part,
+}
+
+impl Dataset for CsvSet {
+    fn len(&self) -> usize {
+        self.part.len()
+    }
+    fn input(&self) -> FieldFacts {
+        FieldFacts { shape: vec![self.rows.width], kind: FieldKind::Float }
+    }
+    fn target(&self) -> FieldFacts {
+        match &self.rows.targets {
+            Targets::Numbers(_) => FieldFacts { shape: vec![1], kind: FieldKind::Float },
+            Targets::Classes { count, .. } => class_facts(*count),
+        }
+    }
+    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+        let row = self.part.get(key.sample as usize);
+        match (input, target, &self.rows.targets) {
+            (FieldMut::Float(input), FieldMut::Float(target), Targets::Numbers(numbers)) => {
+                input.copy_from_slice(self.rows.row(row));
+                target[0] = numbers[row];
+            }
+            (FieldMut::Float(input), FieldMut::Index(target), Targets::Classes { labels, .. }) => {
+                input.copy_from_slice(self.rows.row(row));
+                target[0] = labels[row];
+            }
+            _ => return Err(wrong_buffers("table rows")),
+        }
+        Ok(())
+    }
+}
+
+impl Rows {
+    fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.width..][..self.width]
+    }
+}
+
+#[cfg(test)]
+#[path = "csv_tests.rs"]
+mod tests;

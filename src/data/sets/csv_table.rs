@@ -1,0 +1,122 @@
+//! A CSV file as a table of numbers: which columns are numbers and which are text, text one-hot, blanks as NaN.
+
+use crate::error::{Error, IoContext, Result};
+use crate::spec::did_you_mean;
+use csv::StringRecord;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+
+/// More texts than this in a column are names or notes, not categories.
+const MAX_CATEGORIES: usize = 1000;
+
+/// A file's rows, with the columns' names.
+pub(super) struct RawTable {
+    pub path: String,
+    pub header: Vec<String>,
+    pub rows: Vec<StringRecord>,
+    /// Cells that hold nothing.
+    blanks: Vec<String>,
+}
+
+/// One column of the file, understood.
+#[derive(Debug, PartialEq)]
+pub(super) enum Column {
+    Numbers,
+    /// One-hot, in this order.
+    Categories(Vec<String>),
+}
+
+impl Column {
+    pub fn width(&self) -> usize {
+        match self {
+            Self::Numbers => 1,
+            Self::Categories(names) => names.len(),
+        }
+    }
+}
+
+impl RawTable {
+    pub fn read(path: &Path, delimiter: u8, blanks: Vec<String>) -> Result<Self> {
+        let file = File::open(path).doing("read", path)?;
+        let mut reader =
+            csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
+        let damaged = |e: csv::Error| Error::data(format!("{}: {e}", path.display()));
+        let header: Vec<String> = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
+        if let Some((i, name)) = header.iter().enumerate().find(|(i, name)| header[..*i].contains(name)) {
+            return Err(Error::data(format!("{}: column {} is named `{name}` again", path.display(), i + 1)));
+        }
+        let rows = reader.records().collect::<Result<Vec<_>, _>>().map_err(damaged)?;
+        Ok(Self { path: path.display().to_string(), header, rows, blanks })
+    }
+
+    /// The number of a column; `key` of the spec names it.
+    pub fn column(&self, name: &str, key: &str) -> Result<usize> {
+        self.header.iter().position(|h| h == name).ok_or_else(|| {
+            let near = did_you_mean(name, self.header.iter().map(String::as_str));
+            Error::data(format!("{} has no column `{name}`, which `[dataset] {key}` names{near}", self.path))
+        })
+    }
+
+    pub fn is_blank(&self, row: usize, column: usize) -> bool {
+        let cell = &self.rows[row][column];
+        self.blanks.iter().any(|b| b == cell)
+    }
+
+    /// A cell's place, for messages.
+    pub fn place(&self, row: usize, column: usize) -> String {
+        let line = self.rows[row].position().map_or(0, |p| p.line());
+        format!("{}, line {line}, column `{}`", self.path, self.header[column])
+    }
+
+    pub fn number(&self, row: usize, column: usize) -> Option<f64> {
+        self.rows[row][column].parse::<f64>().ok().filter(|x| x.is_finite())
+    }
+
+    /// What a column holds: what `categories` says, else numbers if all of it are, else the texts that are there, sorted.
+    pub fn understand(&self, column: usize, categories: &BTreeMap<String, Vec<String>>) -> Result<Column> {
+        let filled = || (0..self.rows.len()).filter(|&r| !self.is_blank(r, column));
+        if let Some(names) = categories.get(&self.header[column]) {
+            if let Some(row) = filled().find(|&r| !names.iter().any(|n| *n == self.rows[r][column])) {
+                let (place, cell) = (self.place(row, column), &self.rows[row][column]);
+                return Err(Error::data(format!("{place}: `{cell}` is not among its `categories`")));
+            }
+            return Ok(Column::Categories(names.clone()));
+        }
+        let Some(first_text) = filled().find(|&r| self.number(r, column).is_none()) else {
+            return Ok(Column::Numbers);
+        };
+        let texts = filled().filter(|&r| self.number(r, column).is_none()).count();
+        let place = self.place(first_text, column);
+        let cell = &self.rows[first_text][column];
+        if texts * 2 < filled().count() {
+            return Err(Error::data(format!(
+                "{place}: `{cell}` is not a number, but most of the column are"
+            ))
+            .hint("if it stands for a missing value, add it to `blank_marks`"));
+        }
+        let names: BTreeSet<&str> = filled().map(|r| &self.rows[r][column]).collect();
+        if names.len() > MAX_CATEGORIES {
+            let message = format!(
+                "{place}: `{cell}` is text, and so are {} others: too many to be categories",
+                names.len() - 1
+            );
+            return Err(Error::data(message).hint("leave the column out: list the others in `features`"));
+        }
+        Ok(Column::Categories(names.into_iter().map(str::to_owned).collect()))
+    }
+
+    /// Writes a cell to its `column.width()` places in `out`; a blank is NaN in each.
+    pub fn encode(&self, row: usize, column: usize, kind: &Column, out: &mut [f32]) {
+        if self.is_blank(row, column) {
+            return out.fill(f32::NAN);
+        }
+        match kind {
+            Column::Numbers => out[0] = self.number(row, column).unwrap_or(f64::NAN) as f32,
+            Column::Categories(names) => {
+                let cell = &self.rows[row][column];
+                out.iter_mut().zip(names).for_each(|(o, name)| *o = f32::from(u8::from(name == cell)));
+            }
+        }
+    }
+}

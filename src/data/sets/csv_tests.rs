@@ -1,0 +1,145 @@
+use super::*;
+use crate::data::testing::{configure, sample, shared};
+
+const TABLE: &str = "\
+size,colour,weight,price
+1,red,10,5
+2,green,20,6
+3,,30,7
+,red,40,8
+5,blue,50,9
+6,red,60,10
+7,green,70,11
+8,blue,80,12
+";
+
+fn write(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.csv");
+    std::fs::write(&path, text).unwrap();
+    (folder, format!("path = '{}'\ntarget = 'price'\n", path.display()))
+}
+
+fn open(text: &str, more: &str) -> Result<Splits> {
+    let (_folder, table) = write(text);
+    let source = configure(&Csv, &(table + more)).unwrap();
+    source.prepare(&mut |_| ()).unwrap();
+    source.open()
+}
+
+fn rows(set: &dyn Dataset) -> Vec<(Vec<f64>, Vec<f64>)> {
+    (0..set.len()).map(|i| sample(set, i, 0)).collect()
+}
+
+#[test]
+fn blanks_as_the_spec_says() {
+    let plain = "val_split = 0.0\nstandardise = false\nstandardise_target = false\n";
+    let error = open(TABLE, plain).err().unwrap().to_string();
+    assert!(error.contains("t.csv, line 4, column `colour`: the cell is blank"), "{error}");
+    assert!(error.contains("hint: `[dataset] blanks` says what to do"), "{error}");
+    let drop = rows(&*open(TABLE, &format!("{plain}blanks = 'drop'")).unwrap().train);
+    assert_eq!(drop.len(), 6);
+    // size, then blue, green, red, then weight
+    assert_eq!(drop[0], (vec![1., 0., 0., 1., 10.], vec![5.]));
+    assert_eq!(drop[1], (vec![2., 0., 1., 0., 20.], vec![6.]));
+    let zero = rows(&*open(TABLE, &format!("{plain}blanks = 'zero'")).unwrap().train);
+    assert_eq!(zero[2], (vec![3., 0., 0., 0., 30.], vec![7.]));
+    assert_eq!(zero[3], (vec![0., 0., 0., 1., 40.], vec![8.]));
+    let mean = rows(&*open(TABLE, &format!("{plain}blanks = 'mean'")).unwrap().train);
+    let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-6);
+    assert!(close(&mean[2].0, &[3., 2. / 7., 2. / 7., 3. / 7., 30.]), "{:?}", mean[2]);
+    assert!(close(&mean[3].0, &[32. / 7., 0., 0., 1., 40.]), "{:?}", mean[3]);
+    let error =
+        open(&TABLE.replace("30,7", "30,"), &format!("{plain}blanks = 'mean'")).err().unwrap().to_string();
+    assert!(error.contains("line 4, column `price`: the target is blank"), "{error}");
+}
+
+#[test]
+fn statistics_come_from_the_training_rows_only() {
+    let splits = open(TABLE, "blanks = 'mean'\nval_split = 0.5\nfeatures = ['weight']").unwrap();
+    let (train, val) = (rows(&*splits.train), rows(&**splits.val.as_ref().unwrap()));
+    assert_eq!((train.len(), val.len()), (4, 4));
+    for column in [0, 1] {
+        let of = |rows: &[(Vec<f64>, Vec<f64>)]| -> Vec<f64> {
+            rows.iter().map(|(x, y)| if column == 0 { x[0] } else { y[0] }).collect()
+        };
+        let values = of(&train);
+        let mean = values.iter().sum::<f64>() / 4.0;
+        let variance = values.iter().map(|x| x * x).sum::<f64>() / 4.0;
+        assert!(mean.abs() < 1e-6 && (variance - 1.0).abs() < 1e-5, "{values:?}");
+        // The same line maps validation: weight and price lie on one, so they agree in both.
+        assert!(of(&val).iter().sum::<f64>().abs() > 1e-3, "validation was not centred by itself");
+    }
+    assert!(train.iter().chain(&val).all(|(x, y)| (x[0] - y[0]).abs() < 1e-5));
+}
+
+#[test]
+fn classification_by_text_labels() {
+    let text = "a,kind\n1,wolf\n2,cat\n3,wolf\n4,ant\n";
+    let (_folder, table) = write(text);
+    let source =
+        configure(&Csv, &(table.replace("price", "kind") + "task = 'classification'\nval_split = 0.0"))
+            .unwrap();
+    let splits = source.open().unwrap();
+    assert_eq!(splits.train.target(), class_facts(3));
+    assert_eq!(rows(&*splits.train).iter().map(|r| r.1[0]).collect::<Vec<_>>(), [2., 1., 2., 0.]);
+    let (_folder, table) = write(text);
+    let ordered =
+        "task = 'classification'\nval_split = 0.0\ncategories = { kind = ['wolf', 'cat', 'ant', 'bee'] }";
+    let source = configure(&Csv, &(table.replace("price", "kind") + ordered)).unwrap();
+    assert_eq!(source.facts().target, Some(class_facts(4)));
+    assert_eq!(
+        rows(&*source.open().unwrap().train).iter().map(|r| r.1[0]).collect::<Vec<_>>(),
+        [0., 1., 0., 2.]
+    );
+    // Labels that are numbers keep their order: 10 after 9.
+    let numbers = open("a,price\n1,10\n2,9\n3,100\n", "task = 'classification'\nval_split = 0.0").unwrap();
+    assert_eq!(rows(&*numbers.train).iter().map(|r| r.1[0]).collect::<Vec<_>>(), [1., 0., 2.]);
+}
+
+#[test]
+fn wrong_tables_are_explained() {
+    let typo: String = format!("a,price\n{}x,5\n", "1,2\n".repeat(9));
+    for (text, more, why) in [
+        (
+            TABLE,
+            "features = ['sise']",
+            "has no column `sise`, which `[dataset] features` names; did you mean `size`?",
+        ),
+        (TABLE, "categories = { color = ['x'] }", "did you mean `colour`?"),
+        (
+            TABLE,
+            "blanks = 'mean'\ncategories = { colour = ['red', 'blue'] }",
+            "line 3, column `colour`: `green` is not among its `categories`",
+        ),
+        (&typo, "", "line 11, column `a`: `x` is not a number, but most of the column are"),
+        ("a,price\n1,cheap\n", "", "line 2, column `price`: the target `cheap` is not a number"),
+        ("a,price\n1,2\n1,2,3\n", "", "found record with 3 fields"),
+        ("a,a\n1,2\n", "", "column 2 is named `a` again"),
+        ("a,price\n", "", "has no rows"),
+    ] {
+        let error = open(text, more).err().unwrap_or_else(|| panic!("{why}")).to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    let error = configure(&Csv, "features = ['y']\ntarget = 'y'\ntask = 'ranking'").err().unwrap();
+    assert!(error.contains("missing key `path`") && error.contains("names the target"), "{error}");
+    let source = configure(&Csv, "path = '/nowhere/t.csv'\ntarget = 'y'").unwrap();
+    let error = source.prepare(&mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("/nowhere/t.csv is missing") && error.contains("`[dataset] url`"), "{error}");
+}
+
+#[test]
+fn the_real_tables() {
+    let Some(root) = shared("data") else { return };
+    let table = |name: &str| format!("path = '{}'\n", root.join(name).display());
+    let housing = table("california_housing.csv") + "target = 'median_house_value'\nblanks = 'mean'";
+    let splits = configure(&Csv, &housing).unwrap().open().unwrap();
+    // eight numbers, and five places by the ocean
+    assert_eq!(splits.train.input().shape, [13]);
+    assert_eq!((splits.train.len(), splits.val.as_ref().unwrap().len()), (18_576, 2_064));
+    assert!((0..500).all(|i| sample(&*splits.train, i, 0).0.iter().all(|x| x.is_finite())));
+    let penguins = table("penguins.csv") + "target = 'species'\ntask = 'classification'\nblanks = 'drop'";
+    let splits = configure(&Csv, &penguins).unwrap().open().unwrap();
+    assert_eq!(splits.train.target(), class_facts(3));
+    assert_eq!(splits.train.len() + splits.val.unwrap().len(), 333);
+}

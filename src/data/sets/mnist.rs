@@ -1,0 +1,275 @@
+//! `mnist` and `fashion-mnist`: 70,000 grey images of 28 x 28 in ten classes, as four IDX files, gzipped or not. The official
+//! test set is validation where nothing is split off.
+
+use crate::data::images::{ImageParts, ImageSource, class_facts};
+use crate::data::split::SplitOptions;
+use crate::data::store::{
+    Cache, Digest, FileSpec, Mapped, download, gunzip, identity, is_writable, read_into_place, verify,
+};
+use crate::data::transforms::{ChannelStats, TransformOptions};
+use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::error::{Error, Result};
+use crate::spec::Fields;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The kinds.
+#[derive(Clone, Copy, Debug)]
+pub struct Mnist {
+    title: &'static str,
+    /// Folders in `root` to look into; torchvision's among them.
+    folders: [&'static str; 2],
+    /// MD5 of the gzipped files, in the order of [`STEMS`].
+    md5: [&'static str; 4],
+    usual: ChannelStats,
+    site: &'static str,
+}
+
+impl Mnist {
+    pub const DIGITS: Self = Self {
+        title: "MNIST",
+        folders: ["mnist", "MNIST/raw"],
+        md5: [
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
+        ],
+        usual: ChannelStats { mean: [0.1307; 3], std: [0.3081; 3] },
+        site: "https://ossci-datasets.s3.amazonaws.com/mnist",
+    };
+
+    pub const FASHION: Self = Self {
+        title: "Fashion-MNIST",
+        folders: ["fashion-mnist", "FashionMNIST/raw"],
+        md5: [
+            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "25c81989df183df01b3e8a0aad5dffbe",
+            "bef4ecab320f06d8554ea6380940ec79",
+            "bb300cfdad3c16e7a12a480ee83cd310",
+        ],
+        usual: ChannelStats { mean: [0.2860; 3], std: [0.3530; 3] },
+        site: "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    };
+}
+
+const STEMS: [&str; 4] = [
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+];
+/// Bytes of the unpacked files.
+const SIZES: [u64; 4] = [47_040_016, 60_008, 7_840_016, 10_008];
+const SIDE: usize = 28;
+const CLASSES: usize = 10;
+
+#[derive(Clone, Debug)]
+struct MnistSource {
+    set: Mnist,
+    root: PathBuf,
+    cache: Cache,
+    url: Option<String>,
+    verify: bool,
+    split: SplitOptions,
+    transform: TransformOptions,
+}
+
+impl DatasetKind for Mnist {
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+        Arc::new(MnistSource {
+            set: *self,
+            root: fields.str("root", "data").into(),
+            cache: Cache::read(fields),
+            url: fields.opt_str("url"),
+            verify: fields.bool("verify", true),
+            split: SplitOptions::read(fields, 0.0),
+            transform: TransformOptions::read(fields, 1, self.usual),
+        })
+    }
+}
+
+impl DatasetSource for MnistSource {
+    fn facts(&self) -> DataFacts {
+        // Files that are not verified can be of any length.
+        let sizes = self.verify.then(|| self.split.sizes(60_000, Some(10_000)));
+        DataFacts {
+            input: Some(FieldFacts { shape: vec![1, SIDE, SIDE], kind: FieldKind::Float }),
+            target: Some(class_facts(CLASSES)),
+            train: sizes.map(|s| s.0),
+            val: sizes.and_then(|s| s.1),
+            test: sizes.map(|_| 10_000),
+        }
+    }
+
+    fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
+        (0..4).try_for_each(|i| self.prepare_file(i, say))
+    }
+
+    fn open(&self) -> Result<Splits> {
+        let paths = [0, 1, 2, 3].map(|i| self.unpacked(i).ok_or_else(|| self.missing(i)));
+        let [images, labels, test_images, test_labels] = paths;
+        let train: Arc<dyn ImageSource> = Arc::new(Idx::open(&images?, &labels?)?);
+        let test: Arc<dyn ImageSource> = Arc::new(Idx::open(&test_images?, &test_labels?)?);
+        let transform = self.transform.clone();
+        let parts = ImageParts { shape: [1, SIDE, SIDE], classes: CLASSES, transform };
+        Ok(parts.splits(train, Some(test), &self.split))
+    }
+}
+
+impl MnistSource {
+    fn folders(&self) -> Vec<PathBuf> {
+        let [own, torchvision] = self.set.folders;
+        vec![self.root.join(own), self.root.join(torchvision), self.root.clone()]
+    }
+
+    /// File `i` under any of the names that are in use (`-idx3` or `.idx3`), in `root`.
+    fn find(&self, i: usize, suffix: &str) -> Option<PathBuf> {
+        let dotted = STEMS[i].replace("-idx", ".idx");
+        let names = [format!("{}{suffix}", STEMS[i]), format!("{dotted}{suffix}")];
+        let all = self.folders().into_iter().flat_map(|f| names.clone().map(|n| f.join(n)));
+        all.into_iter().find(|path| path.is_file())
+    }
+
+    fn gzipped(&self, i: usize) -> Option<PathBuf> {
+        let downloaded = || self.cache.join(&self.cached_name(i, "gz")).ok().filter(|p| p.is_file());
+        self.find(i, ".gz").or_else(downloaded)
+    }
+
+    fn cached_name(&self, i: usize, key: &str) -> String {
+        format!("{}/{key}/{}{}", self.set.folders[0], STEMS[i], if key == "gz" { ".gz" } else { "" })
+    }
+
+    /// Where the cache has, or would have, what the gzipped file unpacks to.
+    fn cached(&self, i: usize, gz: Option<&Path>) -> Result<PathBuf> {
+        match gz {
+            Some(gz) if !self.verify => self.cache.join(&self.cached_name(i, &identity(gz)?)),
+            _ => self.cache.join(&self.cached_name(i, &self.set.md5[i][..12])),
+        }
+    }
+
+    /// The file that is read.
+    fn unpacked(&self, i: usize) -> Option<PathBuf> {
+        let cached = || self.cached(i, self.gzipped(i).as_deref()).ok().filter(|path| path.is_file());
+        self.find(i, "").or_else(cached)
+    }
+
+    fn spec(&self, i: usize) -> FileSpec {
+        let digest = self.verify.then(|| Digest::Md5(self.set.md5[i].to_owned()));
+        FileSpec { size: None, digest, from: format!("{}/{}.gz", self.set.site, STEMS[i]) }
+    }
+
+    fn prepare_file(&self, i: usize, say: &mut dyn FnMut(&str)) -> Result<()> {
+        let raw = FileSpec { size: self.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
+        if let Some(path) = self.unpacked(i) {
+            return verify(&path, &raw, &self.cache);
+        }
+        let gz = match self.gzipped(i) {
+            Some(gz) => gz,
+            None => self.fetch(i, say)?,
+        };
+        verify(&gz, &self.spec(i), &self.cache)?;
+        let beside = gz.with_extension("");
+        let target = match gz.parent().is_some_and(is_writable) {
+            true => beside,
+            false => self.cached(i, Some(&gz))?,
+        };
+        say(&format!("unpacking {} to {}", gz.display(), target.display()));
+        read_into_place(&target, |path| {
+            gunzip(&gz, path, 1 << 30)?;
+            verify(path, &raw, &Cache::none())
+        })
+    }
+
+    fn fetch(&self, i: usize, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
+        let url = self.url.as_ref().ok_or_else(|| self.missing(i))?;
+        let url = format!("{}/{}.gz", url.trim_end_matches('/'), STEMS[i]);
+        let folder = self.root.join(self.set.folders[0]);
+        let _ = std::fs::create_dir_all(&folder);
+        let path = match is_writable(&folder) {
+            true => folder.join(format!("{}.gz", STEMS[i])),
+            false => self.cache.join(&self.cached_name(i, "gz"))?,
+        };
+        download(&url, &path, &self.spec(i), say)?;
+        Ok(path)
+    }
+
+    fn missing(&self, i: usize) -> Error {
+        let folders: Vec<String> = self.folders().iter().map(|f| f.display().to_string()).collect();
+        let (title, stem, spec) = (self.set.title, STEMS[i], self.spec(i));
+        Error::data(format!(
+            "{title}: {stem} is missing\n  looked for {stem} and {stem}.gz in {}\n  expected {} bytes, gzipped {spec}",
+            folders.join(", "),
+            SIZES[i]
+        ))
+        .hint(format!("put {} into {}, or let `[dataset] url` name its folder", spec.from, folders[0]))
+    }
+}
+
+/// A pair of IDX files: images and labels.
+struct Idx {
+    images: Mapped,
+    labels: Mapped,
+    len: usize,
+}
+
+/// Where the pixels and the labels start, after the headers.
+const IMAGES_AT: usize = 16;
+const LABELS_AT: usize = 8;
+
+impl Idx {
+    fn open(images: &Path, labels: &Path) -> Result<Self> {
+        let idx = Self { images: Mapped::open(images, None)?, labels: Mapped::open(labels, None)?, len: 0 };
+        let [len, height, width] = header::<3>(images, &idx.images)?;
+        let [count] = header::<1>(labels, &idx.labels)?;
+        if [height, width] != [SIDE, SIDE] {
+            return Err(Error::data(format!(
+                "{} has images of {height} x {width} instead of 28 x 28",
+                images.display()
+            )));
+        }
+        if count != len {
+            let message =
+                format!("{} has {len} images, but {} has {count} labels", images.display(), labels.display());
+            return Err(Error::data(message).hint("the two files are not of the same set"));
+        }
+        Ok(Self { len, ..idx })
+    }
+}
+
+/// The sizes that an IDX file of bytes with `D` dimensions declares, and has.
+fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
+    let word = |i: usize| bytes.get(4 * i..4 * i + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
+    if word(0) != Some(0x0800 + D as u32) {
+        return Err(Error::data(format!("{} is no IDX file of bytes with {D} dimensions", path.display()))
+            .hint("delete it and get it again"));
+    }
+    let sizes = std::array::from_fn(|i| word(i + 1).unwrap_or(0) as usize);
+    let expected =
+        sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size)).and_then(|n| n.checked_add(4 + 4 * D));
+    if expected != Some(bytes.len()) {
+        let declared = expected.map_or("too many".to_owned(), |n| n.to_string());
+        return Err(Error::data(format!(
+            "{} is truncated or damaged: its header declares {declared} bytes, it has {}",
+            path.display(),
+            bytes.len()
+        ))
+        .hint("delete it and get it again"));
+    }
+    Ok(sizes)
+}
+
+impl ImageSource for Idx {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn image<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
+        let pixels = &self.images[IMAGES_AT + index * SIDE * SIDE..][..SIDE * SIDE];
+        Ok((pixels, usize::from(self.labels[LABELS_AT + index])))
+    }
+}
+
+#[cfg(test)]
+#[path = "mnist_tests.rs"]
+mod tests;

@@ -1,0 +1,19 @@
+//! The data sets that ship with ddp-run, one file each.
+
+mod cifar10;
+mod cifar10_files;
+mod csv;
+mod csv_table;
+mod image_folder;
+mod mnist;
+mod random;
+mod shapes;
+mod text;
+
+pub use cifar10::Cifar10;
+pub use csv::Csv;
+pub use image_folder::ImageFolder;
+pub use mnist::Mnist;
+pub use random::Random;
+pub use shapes::{FIGURES, Shapes};
+pub use text::Text;

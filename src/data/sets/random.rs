@@ -1,0 +1,151 @@
+//! `random`: the tutorials' set of 2048 samples, 20 numbers in and 1 out, but with something to learn: the target is a linear
+//! function of the input, plus a little noise. Each sample is a pure function of (seed, index).
+
+use crate::data::images::wrong_buffers;
+use crate::data::rng::{CounterRng, Stream};
+use crate::data::split::{Part, SplitOptions};
+use crate::data::{
+    DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
+};
+use crate::error::Result;
+use crate::spec::Fields;
+use std::sync::Arc;
+
+/// The kind.
+pub struct Random;
+
+#[derive(Clone, Copy, Debug)]
+struct RandomSource {
+    samples: usize,
+    features: usize,
+    outputs: usize,
+    noise: f64,
+    seed: u64,
+    split: SplitOptions,
+}
+
+impl DatasetKind for Random {
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+        Arc::new(RandomSource {
+            samples: fields.usize("samples", 1.., 2048),
+            features: fields.usize("features", 1..=1 << 20, 20),
+            outputs: fields.usize("outputs", 1..=1 << 20, 1),
+            noise: fields.f64("noise", 0.0.., 0.01),
+            seed: fields.u64("seed", .., 0),
+            split: SplitOptions::read(fields, 0.0),
+        })
+    }
+}
+
+impl DatasetSource for RandomSource {
+    fn facts(&self) -> DataFacts {
+        let (train, val) = self.split.sizes(self.samples, None);
+        let field = |n| Some(FieldFacts { shape: vec![n], kind: FieldKind::Float });
+        DataFacts {
+            input: field(self.features),
+            target: field(self.outputs),
+            train: Some(train),
+            val,
+            test: None,
+        }
+    }
+
+    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> Result<()> {
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Splits> {
+        // The hidden truth: per output, one weight per feature, and a bias.
+        let mut truth = CounterRng::new(SampleKey { seed: self.seed, epoch: 0, sample: 0 }, Stream::Truth);
+        let truth: Arc<[f32]> = (0..self.outputs * (self.features + 1)).map(|_| truth.normal()).collect();
+        let (train, val) = self.split.split(self.samples);
+        let set =
+            |part| Arc::new(RandomSet { source: *self, truth: truth.clone(), part }) as Arc<dyn Dataset>;
+        Ok(Splits { train: set(train), val: (self.split.val_split > 0.0).then(|| set(val)), test: None })
+    }
+}
+
+struct RandomSet {
+    source: RandomSource,
+    truth: Arc<[f32]>,
+    part: Part,
+}
+
+impl Dataset for RandomSet {
+    fn len(&self) -> usize {
+        self.part.len()
+    }
+    fn input(&self) -> FieldFacts {
+        FieldFacts { shape: vec![self.source.features], kind: FieldKind::Float }
+    }
+    fn target(&self) -> FieldFacts {
+        FieldFacts { shape: vec![self.source.outputs], kind: FieldKind::Float }
+    }
+    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+        let (FieldMut::Float(input), FieldMut::Float(target)) = (input, target) else {
+            return Err(wrong_buffers("numbers"));
+        };
+        let sample = self.part.get(key.sample as usize) as u64;
+        let own = SampleKey { seed: self.source.seed, epoch: 0, sample };
+        let mut rng = CounterRng::new(own, Stream::Input);
+        input.iter_mut().for_each(|x| *x = rng.uniform());
+        let mut noise = CounterRng::new(own, Stream::Noise);
+        for (y, truth) in target.iter_mut().zip(self.truth.chunks_exact(input.len() + 1)) {
+            let exact: f32 = truth.iter().zip(input.iter()).map(|(w, x)| w * x).sum();
+            *y = exact + truth[input.len()] + self.source.noise as f32 * noise.normal();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::testing::{configure, sample};
+
+    #[test]
+    fn the_tutorials_set() {
+        let source = configure(&Random, "").unwrap();
+        let facts = source.facts();
+        assert_eq!((facts.input.unwrap().shape, facts.target.unwrap().shape), (vec![20], vec![1]));
+        assert_eq!((facts.train, facts.val), (Some(2048), None));
+        let splits = source.open().unwrap();
+        assert_eq!(splits.train.len(), 2048);
+        assert!(splits.val.is_none());
+        let all: Vec<f64> = (0..2048).flat_map(|i| sample(&*splits.train, i, 0).0).collect();
+        assert!(all.iter().all(|x| (0.0..1.0).contains(x)));
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        assert!((mean - 0.5).abs() < 0.01, "{mean}");
+        // Stored, not drawn anew: the same in every epoch, and for whoever opens it.
+        assert_eq!(
+            sample(&*splits.train, 5, 0),
+            sample(&*configure(&Random, "").unwrap().open().unwrap().train, 5, 9)
+        );
+        assert_ne!(
+            sample(&*splits.train, 5, 0),
+            sample(&*configure(&Random, "seed = 1").unwrap().open().unwrap().train, 5, 0)
+        );
+    }
+
+    /// Stochastic gradient descent finds the truth down to the noise: there is something to learn.
+    #[test]
+    fn the_target_can_be_learnt() {
+        let splits =
+            configure(&Random, "features = 3\nnoise = 0.0\nval_split = 0.25").unwrap().open().unwrap();
+        let mut weights = [0.0f64; 4];
+        let predict = |w: &[f64; 4], x: &[f64]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>() + w[3];
+        for _ in 0..60 {
+            for i in 0..splits.train.len() {
+                let (x, y) = sample(&*splits.train, i, 0);
+                let error = predict(&weights, &x) - y[0];
+                (0..4).for_each(|k| weights[k] -= 0.2 * error * x.get(k).unwrap_or(&1.0));
+            }
+        }
+        let val = splits.val.unwrap();
+        assert_eq!(val.len(), 512);
+        for i in 0..val.len() {
+            let (x, y) = sample(&*val, i, 0);
+            assert!((predict(&weights, &x) - y[0]).abs() < 1e-3);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! `shapes`: drawn images of one of eight figures, at random places, sizes, angles and brightness, under noise. Needs no file
+//! and no network; each image is a pure function of (seed, index), drawn when it is asked for.
+
+use crate::data::images::{ImageParts, ImageSource, class_facts};
+use crate::data::rng::{CounterRng, Stream};
+use crate::data::split::{Part, SplitOptions};
+use crate::data::transforms::{ChannelStats, TransformOptions};
+use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, SampleKey, Splits};
+use crate::error::Result;
+use crate::spec::Fields;
+use std::sync::Arc;
+
+/// The kind.
+pub struct Shapes;
+
+/// The classes, in the order of their labels.
+pub const FIGURES: [&str; 8] = ["circle", "square", "triangle", "cross", "ring", "bar", "dots", "frame"];
+
+#[derive(Clone, Debug)]
+struct ShapesSource {
+    train: usize,
+    val: usize,
+    size: usize,
+    channels: usize,
+    classes: usize,
+    noise: f64,
+    seed: u64,
+    transform: TransformOptions,
+}
+
+const USUAL: ChannelStats = ChannelStats { mean: [0.3; 3], std: [0.23; 3] };
+
+impl DatasetKind for Shapes {
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+        let channels = fields.usize("channels", 1..=3, 1);
+        if channels == 2 {
+            fields.problem("channels", "expected 1 (grey) or 3 (colour)");
+        }
+        Arc::new(ShapesSource {
+            train: fields.usize("train", 1.., 4000),
+            val: fields.usize("val", 0.., 1000),
+            size: fields.usize("size", 16..=512, 24),
+            channels,
+            classes: fields.usize("classes", 2..=FIGURES.len(), FIGURES.len()),
+            noise: fields.f64("noise", 0.0..=1.0, 0.05),
+            seed: fields.u64("seed", .., 0),
+            transform: TransformOptions::read(fields, channels, USUAL),
+        })
+    }
+}
+
+impl DatasetSource for ShapesSource {
+    fn facts(&self) -> DataFacts {
+        let shape = vec![self.channels, self.size, self.size];
+        DataFacts {
+            input: Some(FieldFacts { shape, kind: FieldKind::Float }),
+            target: Some(class_facts(self.classes)),
+            train: Some(self.train),
+            val: Some(self.val),
+            test: None,
+        }
+    }
+
+    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> Result<()> {
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Splits> {
+        let shape = [self.channels, self.size, self.size];
+        let parts = ImageParts { shape, classes: self.classes, transform: self.transform.clone() };
+        let source = |first: usize, len: usize| -> Arc<dyn ImageSource> {
+            Arc::new(Drawer { spec: self.clone(), first: first as u64, len })
+        };
+        let mut splits = parts.splits(source(0, self.train), None, &SplitOptions::NONE);
+        // Validation images have indices of their own, far from any training set's.
+        splits.val = Some(parts.set(&source(1 << 40, self.val), Part::all(self.val), false));
+        Ok(splits)
+    }
+}
+
+struct Drawer {
+    spec: ShapesSource,
+    first: u64,
+    len: usize,
+}
+
+impl ImageSource for Drawer {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
+        let key = SampleKey { seed: self.spec.seed, epoch: 0, sample: self.first + index as u64 };
+        // Classes take turns, so every set is balanced.
+        let class = index % self.spec.classes;
+        scratch.resize(self.spec.channels * self.spec.size * self.spec.size, 0);
+        draw(&self.spec, key, class, scratch);
+        Ok((scratch, class))
+    }
+}
+
+fn draw(spec: &ShapesSource, key: SampleKey, class: usize, out: &mut [u8]) {
+    let mut rng = CounterRng::new(key, Stream::Input);
+    let mut noise = CounterRng::new(key, Stream::Noise);
+    let size = spec.size as f32;
+    let radius = size * rng.between(0.29, 0.41);
+    let room = size / 2.0 - radius;
+    let (cx, cy) = (size / 2.0 + rng.between(-room, room), size / 2.0 + rng.between(-room, room));
+    let (sin, cos) = rng.between(0.0, std::f32::consts::TAU).sin_cos();
+    let mut colours = [(0.0, 0.0); 3];
+    let (back, ink) = (rng.between(0.0, 0.3), rng.between(0.65, 1.0));
+    for colour in &mut colours {
+        // In grey images only the first counts. Ink stays brighter than paper by 0.2 or more.
+        *colour = (back + rng.between(-0.05, 0.05), ink + rng.between(-0.1, 0.0));
+    }
+    for y in 0..spec.size {
+        for x in 0..spec.size {
+            let (dx, dy) = (x as f32 + 0.5 - cx, y as f32 + 0.5 - cy);
+            let (u, v) = ((dx * cos + dy * sin) / radius, (dy * cos - dx * sin) / radius);
+            // One pixel wide edges.
+            let cover = (0.5 - distance(class, u, v) * radius).clamp(0.0, 1.0);
+            for (c, (back, ink)) in colours.iter().take(spec.channels).enumerate() {
+                // The sum of two uniform draws is bell-shaped enough, and cheap.
+                let grain = spec.noise as f32 * 2.45 * (noise.uniform() + noise.uniform() - 1.0);
+                let value = back + (ink - back) * cover + grain;
+                out[(c * spec.size + y) * spec.size + x] = (value.clamp(0.0, 1.0) * 255.0) as u8;
+            }
+        }
+    }
+}
+
+/// Signed distance (about) from the figure's edge, negative inside, for a figure of radius 1 around the origin.
+fn distance(class: usize, u: f32, v: f32) -> f32 {
+    let r = u.hypot(v);
+    let square = u.abs().max(v.abs());
+    match class {
+        0 => r - 0.88,
+        1 => square - 0.8,
+        // Three edges at 120 degrees, each 0.5 from the centre.
+        2 => (-v).max(0.866 * u + 0.5 * v).max(-0.866 * u + 0.5 * v) - 0.5,
+        3 => (u.abs() - 0.26).max(v.abs() - 0.95).min((v.abs() - 0.26).max(u.abs() - 0.95)),
+        4 => (r - 0.75).abs() - 0.2,
+        5 => (u.abs() - 1.0).max(v.abs() - 0.24),
+        6 => (u.abs() - 0.6).hypot(v) - 0.36,
+        _ => (square - 0.66).abs() - 0.17,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::testing::{configure, sample};
+
+    #[test]
+    fn sizes_and_facts() {
+        let source = configure(&Shapes, "train = 100\nval = 33\nsize = 32\nchannels = 3").unwrap();
+        let (facts, splits) = (source.facts(), source.open().unwrap());
+        assert_eq!(facts.input, Some(splits.train.input()));
+        assert_eq!(facts.target, Some(splits.train.target()));
+        assert_eq!((facts.train, facts.val), (Some(splits.train.len()), splits.val.map(|v| v.len())));
+        assert_eq!(splits.train.input().shape, [3, 32, 32]);
+        let error = configure(&Shapes, "channels = 2\nclasses = 9").err().unwrap();
+        assert!(error.contains("expected 1 (grey) or 3 (colour)") && error.contains("2 problems"), "{error}");
+    }
+
+    #[test]
+    fn images_depend_on_seed_and_index_alone() {
+        let open = |table| configure(&Shapes, table).unwrap().open().unwrap();
+        let (a, b, other) = (open("train = 80"), open("train = 5000"), open("seed = 1"));
+        for i in [0, 7, 79] {
+            assert_eq!(sample(&*a.train, i, 0), sample(&*b.train, i, 3));
+            assert_ne!(sample(&*a.train, i, 0), sample(&*other.train, i, 0));
+            assert_ne!(sample(&*a.train, i, 0), sample(&**a.val.as_ref().unwrap(), i, 0));
+        }
+    }
+
+    #[test]
+    fn images_are_varied_balanced_and_normalised() {
+        let train = configure(&Shapes, "train = 800").unwrap().open().unwrap().train;
+        let (mut counts, mut sum, mut square, mut n) = ([0; 8], 0.0, 0.0, 0.0);
+        let mut distinct = std::collections::HashSet::new();
+        for i in 0..800 {
+            let (pixels, class) = sample(&*train, i, 0);
+            counts[class[0] as usize] += 1;
+            distinct.insert(format!("{:?}", &pixels[250..260]));
+            for p in pixels {
+                (sum, square, n) = (sum + p, square + p * p, n + 1.0);
+            }
+        }
+        assert_eq!(counts, [100; 8]);
+        assert_eq!(distinct.len(), 800);
+        let mean: f64 = sum / n;
+        let std = (square / n - mean * mean).sqrt();
+        assert!(mean.abs() < 0.15 && (std - 1.0).abs() < 0.15, "mean {mean}, std {std}");
+    }
+
+    /// No two figures look alike: each, unturned, covers pixels that the others don't.
+    #[test]
+    #[allow(clippy::needless_range_loop)]
+    fn figures_differ() {
+        let mask = |class: usize, turn: f32| -> Vec<bool> {
+            let (sin, cos) = turn.sin_cos();
+            (0..1600)
+                .map(|i| ((i % 40) as f32 / 18.0 - 1.1, (i / 40) as f32 / 18.0 - 1.1))
+                .map(|(x, y)| distance(class, x * cos + y * sin, y * cos - x * sin) < 0.0)
+                .collect()
+        };
+        for a in 0..8 {
+            for b in 0..a {
+                for turn in 0..24 {
+                    let turned = mask(b, turn as f32 * 0.27);
+                    let differing = mask(a, 0.0).iter().zip(&turned).filter(|(p, q)| p != q).count();
+                    assert!(differing > 80, "{} and {}: {differing} of 1600 pixels", FIGURES[a], FIGURES[b]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! `text`: a file as a sequence of characters, cut into windows: the input is `block_size` characters, the target the same
+//! shifted by one. The vocabulary is every character of the file, by code point. The last `val_split` of it is validation.
+
+use crate::data::images::wrong_buffers;
+use crate::data::store::NamedFile;
+use crate::data::{
+    DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
+};
+use crate::error::{Error, IoContext, Result};
+use crate::spec::Fields;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The kind.
+pub struct Text;
+
+#[derive(Debug)]
+struct TextSource {
+    file: NamedFile,
+    block: usize,
+    val_split: f64,
+    max_train: Option<usize>,
+    max_val: Option<usize>,
+}
+
+impl DatasetKind for Text {
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+        Arc::new(TextSource {
+            file: NamedFile::read(fields),
+            block: fields.usize("block_size", 1..=1 << 20, 64),
+            val_split: fields.f64("val_split", 0.0..1.0, 0.1),
+            max_train: fields.opt_usize("max_train", 1..),
+            max_val: fields.opt_usize("max_val", 1..),
+        })
+    }
+}
+
+impl DatasetSource for TextSource {
+    fn facts(&self) -> DataFacts {
+        // Shape is known, but not the number of different characters.
+        DataFacts { input: None, target: None, train: None, val: None, test: None }
+    }
+
+    fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
+        self.file.prepare(say)
+    }
+
+    fn open(&self) -> Result<Splits> {
+        let path = &self.file.path;
+        let bytes = std::fs::read(path).doing("read", path)?;
+        let text = String::from_utf8(bytes).map_err(|e| {
+            let at = e.utf8_error().valid_up_to();
+            Error::data(format!("{} is not UTF-8 text: byte {at}", path.display()))
+        })?;
+        let vocabulary = vocabulary(&text);
+        if vocabulary.len() > 1 << 16 {
+            let message = format!("{} has {} different characters", path.display(), vocabulary.len());
+            return Err(Error::data(message).hint("`text` reads up to 65,536; is this a text file?"));
+        }
+        let ids: HashMap<char, u16> = vocabulary.iter().enumerate().map(|(i, &c)| (c, i as u16)).collect();
+        let tokens: Arc<[u16]> = text.chars().map(|c| ids[&c]).collect();
+        let val = (tokens.len() as f64 * self.val_split) as usize;
+        let cut = tokens.len() - val;
+        let windows = |range: Range<usize>, stride, max| {
+            Windows::new(&tokens, range, self.block, stride, vocabulary.len(), max).ok_or_else(|| {
+                let (n, block) = (tokens.len(), self.block);
+                Error::data(format!(
+                    "{} has {n} characters: too few for `block_size = {block}`",
+                    path.display()
+                ))
+                .hint("a smaller `block_size`, another `val_split`, or a longer text")
+            })
+        };
+        let train = windows(0..cut, 1, self.max_train)?;
+        let val = match self.val_split > 0.0 {
+            true => Some(Arc::new(windows(cut..tokens.len(), self.block, self.max_val)?) as Arc<dyn Dataset>),
+            false => None,
+        };
+        Ok(Splits { train: Arc::new(train), val, test: None })
+    }
+}
+
+/// Every character of the text, by code point: a token is an index into this.
+fn vocabulary(text: &str) -> Vec<char> {
+    text.chars().collect::<BTreeSet<char>>().into_iter().collect()
+}
+
+struct Windows {
+    tokens: Arc<[u16]>,
+    start: usize,
+    len: usize,
+    block: usize,
+    stride: usize,
+    vocabulary: usize,
+}
+
+impl Windows {
+    /// `None` when not even one window fits with the character after it.
+    fn new(
+        tokens: &Arc<[u16]>,
+        range: Range<usize>,
+        block: usize,
+        stride: usize,
+        vocabulary: usize,
+        max: Option<usize>,
+    ) -> Option<Self> {
+        let starts = range.len().checked_sub(block).filter(|&n| n > 0)?;
+        let len = starts.div_ceil(stride);
+        let len = max.map_or(len, |max| len.min(max));
+        Some(Self { tokens: tokens.clone(), start: range.start, len, block, stride, vocabulary })
+    }
+
+    fn facts(&self) -> FieldFacts {
+        FieldFacts { shape: vec![self.block], kind: FieldKind::Index(self.vocabulary) }
+    }
+}
+
+impl Dataset for Windows {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn input(&self) -> FieldFacts {
+        self.facts()
+    }
+    fn target(&self) -> FieldFacts {
+        self.facts()
+    }
+    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+        let (FieldMut::Index(input), FieldMut::Index(target)) = (input, target) else {
+            return Err(wrong_buffers("tokens"));
+        };
+        let window = &self.tokens[self.start + key.sample as usize * self.stride..][..self.block + 1];
+        input.iter_mut().zip(window).for_each(|(o, &t)| *o = i64::from(t));
+        target.iter_mut().zip(&window[1..]).for_each(|(o, &t)| *o = i64::from(t));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::testing::{configure, sample, shared};
+
+    fn open(text: &[u8], more: &str) -> Result<Splits> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.txt");
+        std::fs::write(&path, text).unwrap();
+        configure(&Text, &format!("path = '{}'\n{more}", path.display())).unwrap().open()
+    }
+
+    #[test]
+    fn windows_of_characters() {
+        // a=0 b=1 c=2 é=3; 20 characters, 16 of training
+        let splits = open("abcéabcéabcéabcéccba".as_bytes(), "block_size = 3\nval_split = 0.2").unwrap();
+        assert_eq!(splits.train.len(), 13);
+        assert_eq!(splits.train.input(), FieldFacts { shape: vec![3], kind: FieldKind::Index(4) });
+        assert_eq!(sample(&*splits.train, 0, 0), (vec![0., 1., 2.], vec![1., 2., 3.]));
+        assert_eq!(sample(&*splits.train, 12, 0), (vec![0., 1., 2.], vec![1., 2., 3.]));
+        let val = splits.val.unwrap();
+        assert_eq!(val.len(), 1);
+        assert_eq!(sample(&*val, 0, 0), (vec![2., 2., 1.], vec![2., 1., 0.]));
+    }
+
+    #[test]
+    fn validation_windows_do_not_overlap() {
+        let text: Vec<u8> = (0..100).map(|i| b'A' + i % 50).collect();
+        let val = open(&text, "block_size = 4\nval_split = 0.5").unwrap().val.unwrap();
+        // 50 characters: starts 0, 4, …, 44; each window needs the character after it.
+        assert_eq!(val.len(), 12);
+        let targets: Vec<f64> = (0..12).flat_map(|i| sample(&*val, i, 0).1).collect();
+        assert!(targets.iter().copied().eq((1..49).map(f64::from)));
+        assert_eq!(open(&text, "block_size = 4\nmax_train = 7\nval_split = 0.0").unwrap().train.len(), 7);
+    }
+
+    #[test]
+    fn texts_that_will_not_do() {
+        let error = open(b"abc", "block_size = 8\nval_split = 0.0").err().unwrap().to_string();
+        assert!(error.contains("has 3 characters: too few for `block_size = 8`"), "{error}");
+        let error = open(b"ab\xff", "block_size = 1").err().unwrap().to_string();
+        assert!(error.contains("t.txt is not UTF-8 text: byte 2"), "{error}");
+    }
+
+    #[test]
+    fn the_real_text() {
+        let Some(path) = shared("data/tinyshakespeare.txt") else { return };
+        let table = format!(
+            "path = '{}'\nsha256 = '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'",
+            path.display()
+        );
+        let source = configure(&Text, &table).unwrap();
+        source.prepare(&mut |_| ()).unwrap();
+        let splits = source.open().unwrap();
+        assert_eq!(splits.train.input(), FieldFacts { shape: vec![64], kind: FieldKind::Index(65) });
+        assert_eq!(splits.train.len(), 1_115_394 - 111_539 - 64);
+        // "First Citizen:"
+        assert_eq!(sample(&*splits.train, 0, 0).0[..5], [18., 47., 56., 57., 58.]);
+    }
+}

@@ -1,0 +1,114 @@
+//! Which samples are for training and which for validation: `val_split` as PyTorch's `random_split` makes it, and limits
+//! for quick trials.
+
+use super::mt19937::random_split;
+use crate::spec::Fields;
+use std::sync::Arc;
+
+/// `val_split`, `split_seed`, `max_train` and `max_val` of a `[dataset]` table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SplitOptions {
+    /// Part of the training samples that validation gets, in [0, 1).
+    pub val_split: f64,
+    /// `Generator().manual_seed(split_seed)`.
+    pub split_seed: u64,
+    /// At most so many samples of each, the first of the split.
+    pub max_train: Option<usize>,
+    pub max_val: Option<usize>,
+}
+
+impl SplitOptions {
+    pub const NONE: Self = Self { val_split: 0.0, split_seed: 42, max_train: None, max_val: None };
+
+    pub fn read(fields: &mut Fields<'_>, val_split: f64) -> Self {
+        Self {
+            val_split: fields.f64("val_split", 0.0..1.0, val_split),
+            split_seed: fields.u64("split_seed", .., Self::NONE.split_seed),
+            max_train: fields.opt_usize("max_train", 1..),
+            max_val: fields.opt_usize("max_val", 1..),
+        }
+    }
+
+    /// Samples of validation among `n`: `int(n * val_split)`.
+    pub fn val_of(&self, n: usize) -> usize {
+        (n as f64 * self.val_split) as usize
+    }
+
+    /// Sizes of training and validation, when validation is split from `n` samples (`official` is `None` or nothing is
+    /// split) or has `official` samples of its own.
+    pub fn sizes(&self, n: usize, official: Option<usize>) -> (usize, Option<usize>) {
+        let split = self.val_of(n);
+        let val = if self.val_split > 0.0 { Some(split) } else { official };
+        (limit(n - split, self.max_train), val.map(|v| limit(v, self.max_val)))
+    }
+
+    /// `random_split(range(n), [n - val, val])`. Without a split, training is everything in order.
+    pub fn split(&self, n: usize) -> (Part, Part) {
+        let val = self.val_of(n);
+        if val == 0 {
+            return (Part::all(n).limited(self.max_train), Part::all(0));
+        }
+        let parts = random_split(n, &[n - val, val], self.split_seed).unwrap_or_default();
+        let mut parts =
+            parts.into_iter().map(|indices| Part { len: indices.len(), indices: Some(indices.into()) });
+        let mut next = || parts.next().unwrap_or(Part::all(0));
+        (next().limited(self.max_train), next().limited(self.max_val))
+    }
+}
+
+fn limit(n: usize, max: Option<usize>) -> usize {
+    max.map_or(n, |max| n.min(max))
+}
+
+/// Some samples of a stored set, in an order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    len: usize,
+    /// `None`: the samples as they are stored.
+    indices: Option<Arc<[u64]>>,
+}
+
+impl Part {
+    pub fn all(n: usize) -> Self {
+        Self { len: n, indices: None }
+    }
+
+    /// The first `max` of them.
+    pub fn limited(self, max: Option<usize>) -> Self {
+        Self { len: limit(self.len, max), ..self }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where sample `i` of the part is stored.
+    pub fn get(&self, i: usize) -> usize {
+        assert!(i < self.len, "sample {i} of {}", self.len);
+        self.indices.as_ref().map_or(i, |indices| indices[i] as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_say_what_split_does() {
+        let options = SplitOptions { val_split: 0.1, max_val: Some(30), ..SplitOptions::NONE };
+        let (train, val) = options.split(50_000);
+        assert_eq!((train.len(), val.len()), (45_000, 30));
+        assert_eq!(options.sizes(50_000, Some(10_000)), (45_000, Some(30)));
+        // torch's first indices for [45000, 5000], seed 42
+        assert_eq!([train.get(0), train.get(1), train.get(2)], [37542, 44491, 216]);
+        assert_eq!([val.get(0), val.get(1), val.get(2)], [17408, 40845, 3378]);
+        assert_eq!(SplitOptions::NONE.sizes(50_000, Some(10_000)), (50_000, Some(10_000)));
+        assert_eq!(SplitOptions::NONE.sizes(50_000, None), (50_000, None));
+        let (train, val) = SplitOptions { max_train: Some(3), ..SplitOptions::NONE }.split(7);
+        assert_eq!((train.len(), train.get(2), val.len()), (3, 2, 0));
+    }
+}

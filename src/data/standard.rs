@@ -1,0 +1,58 @@
+//! The names under which the registry knows the data sets that ship with ddp-run.
+
+use super::DatasetKind;
+use super::sets::{Cifar10, Csv, ImageFolder, Mnist, Random, Shapes, Text};
+use std::sync::Arc;
+
+pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn DatasetKind>)> {
+    vec![
+        ("random", Arc::new(Random)),
+        ("shapes", Arc::new(Shapes)),
+        ("cifar10", Arc::new(Cifar10)),
+        ("mnist", Arc::new(Mnist::DIGITS)),
+        ("fashion-mnist", Arc::new(Mnist::FASHION)),
+        ("csv", Arc::new(Csv)),
+        ("text", Arc::new(Text)),
+        ("image-folder", Arc::new(ImageFolder)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::testing::configure;
+
+    /// Every kind takes its defaults (and a place where it needs one), and no kind lets an unknown key pass.
+    #[test]
+    fn every_kind_reads_its_table() {
+        for (name, kind) in standard_kinds() {
+            let needs = match name {
+                "csv" => "path = 'a.csv'\ntarget = 'y'\n",
+                "text" => "path = 'a.txt'\n",
+                "image-folder" => "root = 'a'\n",
+                _ => "",
+            };
+            let source = configure(&*kind, needs).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(source.facts().train.is_none_or(|n| n > 0), "{name}");
+            let error = configure(&*kind, &format!("{needs}max_trian = 1\nfrobnicate = 1")).err().unwrap();
+            assert!(error.contains("frobnicate") && error.contains("2 problems"), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn wrong_transforms_are_all_reported() {
+        let (_, shapes) = standard_kinds().into_iter().find(|(name, _)| *name == "shapes").unwrap();
+        let table = "augment = ['flop', 'flip', 'flip']\ncutout = 3\nmean = [0.1, 0.2]\nstd = [0.0]";
+        let error = configure(&*shapes, table).err().unwrap();
+        for why in [
+            "unknown augmentation; did you mean `flip`?",
+            "named twice",
+            "has no effect without \"cutout\" in `augment`",
+            "expected 1 numbers, one per channel, found 2",
+            "5 problems",
+        ] {
+            assert!(error.contains(why), "{why} is not in\n{error}");
+        }
+        configure(&*shapes, "augment = ['cutout', 'crop']\ncutout = 3\nmean = [0.1]\nstd = [0.5]").unwrap();
+    }
+}

@@ -1,0 +1,161 @@
+//! Sizes and digests of known files, and the note that a file was verified.
+
+use super::place::Cache;
+use crate::error::{Error, IoContext, Result};
+use md5::Md5;
+use sha2::Sha256;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The digest that a file's publisher (or this project) gives for it, in lower-case hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Digest {
+    /// Against damage, not against an attacker: what torchvision and the publishers of MNIST give.
+    Md5(String),
+    Sha256(String),
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Md5(hex) => write!(f, "MD5 {hex}"),
+            Self::Sha256(hex) => write!(f, "SHA-256 {hex}"),
+        }
+    }
+}
+
+impl Digest {
+    /// The digest of the same kind of everything that `reader` gives.
+    pub fn of(&self, reader: &mut dyn Read) -> std::io::Result<Self> {
+        match self {
+            Self::Md5(_) => Ok(Self::Md5(hash::<Md5>(reader)?)),
+            Self::Sha256(_) => Ok(Self::Sha256(hash::<Sha256>(reader)?)),
+        }
+    }
+}
+
+fn hash<H: sha2::Digest>(reader: &mut dyn Read) -> std::io::Result<String> {
+    let (mut hasher, mut buffer) = (H::new(), vec![0; 1 << 18]);
+    loop {
+        match reader.read(&mut buffer)? {
+            0 => break,
+            n => hasher.update(&buffer[..n]),
+        }
+    }
+    Ok(hasher.finalize().iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// What a file must be. `None` where that is not known.
+#[derive(Clone, Debug)]
+pub struct FileSpec {
+    pub size: Option<u64>,
+    pub digest: Option<Digest>,
+    /// Where it can be had.
+    pub from: String,
+}
+
+impl fmt::Display for FileSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.size, &self.digest) {
+            (Some(size), Some(digest)) => write!(f, "{size} bytes, {digest}"),
+            (Some(size), None) => write!(f, "{size} bytes"),
+            (None, Some(digest)) => write!(f, "{digest}"),
+            (None, None) => f.write_str("any size"),
+        }
+    }
+}
+
+/// Checks a file's size and digest. A file that was verified before and has not changed since (size, time of change, inode)
+/// is not read again; the note lies in `cache`, and without one (it can't be written) the file is read every time.
+pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
+    let meta = fs::metadata(path).doing("read", path)?;
+    if let Some(size) = spec.size
+        && meta.len() != size
+    {
+        return Err(damaged(path, spec, &format!("{} bytes", meta.len())));
+    }
+    let Some(expected) = &spec.digest else { return Ok(()) };
+    let stamp =
+        format!("{} {}.{:09} {} {expected}\n", meta.len(), meta.mtime(), meta.mtime_nsec(), meta.ino());
+    let note = cache.note_for(path);
+    if note.as_ref().is_some_and(|note| fs::read_to_string(note).is_ok_and(|noted| noted == stamp)) {
+        return Ok(());
+    }
+    let mut file = File::open(path).doing("read", path)?;
+    let found = expected.of(&mut file).doing("read", path)?;
+    if found != *expected {
+        return Err(damaged(path, spec, &format!("{} bytes, {found}", meta.len())));
+    }
+    if let Some(note) = note {
+        // Only speed is lost when this fails.
+        let _ = super::place::write_into_place(&note, stamp.as_bytes());
+    }
+    Ok(())
+}
+
+fn damaged(path: &Path, spec: &FileSpec, found: &str) -> Error {
+    Error::data(format!(
+        "{} is damaged or not the file it should be\n  expected {spec}\n  found    {found}",
+        path.display()
+    ))
+    .hint(format!("delete it and get it again from {}", spec.from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(size: u64, sha256: &str) -> FileSpec {
+        FileSpec {
+            size: Some(size),
+            digest: Some(Digest::Sha256(sha256.to_owned())),
+            from: "https://example.org/abc".to_owned(),
+        }
+    }
+
+    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    #[test]
+    fn sizes_and_digests_are_checked() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache"));
+        let path = folder.path().join("abc");
+        fs::write(&path, "abc").unwrap();
+        verify(&path, &spec(3, ABC), &cache).unwrap();
+        verify(&path, &spec(3, ABC), &cache).unwrap();
+        let md5 = Some(Digest::Md5("900150983cd24fb0d6963f7d28e17f72".to_owned()));
+        verify(&path, &FileSpec { digest: md5, ..spec(3, "") }, &cache).unwrap();
+        let error = verify(&path, &spec(4, ABC), &cache).unwrap_err();
+        assert!(
+            error.message.contains(&format!("expected 4 bytes, SHA-256 {ABC}\n  found    3 bytes")),
+            "{error}"
+        );
+        assert!(error.to_string().contains("hint: delete it and get it again from https://example.org/abc"));
+        // The note speaks of the file as it was.
+        fs::write(&path, "abd").unwrap();
+        let error = verify(&path, &spec(3, ABC), &cache).unwrap_err();
+        assert!(
+            error.message.contains("a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_second_look_does_not_read_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache"));
+        let path = folder.path().join("abc");
+        fs::write(&path, "abc").unwrap();
+        verify(&path, &spec(3, ABC), &cache).unwrap();
+        // Same size, same inode, same time of change: only reading it would tell.
+        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::write(&path, "xyz").unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        verify(&path, &spec(3, ABC), &cache).unwrap();
+        // Another cache knows nothing of it.
+        assert!(verify(&path, &spec(3, ABC), &Cache::at(folder.path().join("other"))).is_err());
+    }
+}

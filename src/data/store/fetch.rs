@@ -1,0 +1,102 @@
+//! Downloads, where a spec gives a URL. The file gets its name only after its digest was checked.
+
+use super::digest::{FileSpec, verify};
+use super::place::{Cache, read_into_place};
+use crate::error::{Error, IoContext, Result};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// No single file of a known data set is larger.
+const MAX_BYTES: u64 = 16 << 30;
+
+/// Fetches `url` to `target`, telling `say` how far it is, at most once a second.
+pub fn download(url: &str, target: &Path, spec: &FileSpec, say: &mut dyn FnMut(&str)) -> Result<()> {
+    say(&format!("downloading {url}"));
+    read_into_place(target, |path| {
+        transfer(url, path, spec.size.unwrap_or(MAX_BYTES), say)?;
+        verify(path, spec, &Cache::none()).map_err(|e| Error {
+            message: format!("{url} did not give the file that it should\n{}", e.message),
+            hint: Some(
+                "the file at this URL is another one, or the transfer was cut; check `url`".to_owned(),
+            ),
+            ..e
+        })
+    })
+}
+
+fn transfer(url: &str, path: &Path, max: u64, say: &mut dyn FnMut(&str)) -> Result<()> {
+    let failed = |e: &dyn std::fmt::Display| {
+        Error::data(format!("cannot download {url}: {e}"))
+            .hint("check the URL and the network, or put the file into `root` by hand")
+    };
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_connect(Some(Duration::from_secs(20)))
+        .timeout_recv_response(Some(Duration::from_secs(60)))
+        .timeout_recv_body(Some(Duration::from_secs(3600)))
+        .build()
+        .into();
+    let response = agent.get(url).header("Accept-Encoding", "identity").call().map_err(|e| failed(&e))?;
+    let total = response.body().content_length();
+    let mut body = response.into_body().into_with_config().limit(max + 1).reader();
+    let mut file = File::create(path).doing("write", path)?;
+    let (mut buffer, mut got, mut told) = (vec![0; 1 << 18], 0u64, Instant::now());
+    loop {
+        let n = body.read(&mut buffer).map_err(|e| failed(&e))?;
+        if n == 0 {
+            break;
+        }
+        got += n as u64;
+        if got > max {
+            return Err(failed(&format!("it is larger than {max} bytes")));
+        }
+        file.write_all(&buffer[..n]).doing("write", path)?;
+        if told.elapsed() >= Duration::from_secs(1) {
+            told = Instant::now();
+            let of = total.map_or(String::new(), |t| format!(" of {:.1}", t as f64 / 1e6));
+            say(&format!("downloading {url}: {:.1}{of} MB", got as f64 / 1e6));
+        }
+    }
+    if total.is_some_and(|total| total != got) {
+        return Err(failed(&format!("the transfer ended after {got} bytes")));
+    }
+    file.sync_all().doing("write", path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Digest;
+    use super::*;
+    use crate::data::testing::serve_once;
+
+    fn fetch(folder: &Path, response: &[u8]) -> Result<Vec<String>> {
+        let spec = FileSpec {
+            size: Some(3),
+            digest: Some(Digest::Md5("900150983cd24fb0d6963f7d28e17f72".to_owned())),
+            from: "nowhere".to_owned(),
+        };
+        let url = serve_once(response);
+        let mut said = Vec::new();
+        download(&url, &folder.join("abc"), &spec, &mut |line| said.push(line.to_owned()))?;
+        Ok(said)
+    }
+
+    #[test]
+    fn a_download_appears_when_it_is_whole_and_right() {
+        let folder = tempfile::tempdir().unwrap();
+        for (response, why) in [
+            (&b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"[..], "404"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabd", "did not give the file that it should"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", "cannot download"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabcdefghi", "larger than 3 bytes"),
+        ] {
+            let error = fetch(folder.path(), response).unwrap_err();
+            assert!(error.message.contains(why), "{error}");
+            assert!(!folder.path().join("abc").exists());
+        }
+        let said = fetch(folder.path(), b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc").unwrap();
+        assert!(said[0].starts_with("downloading http://127.0.0.1:"), "{said:?}");
+        assert_eq!(std::fs::read(folder.path().join("abc")).unwrap(), b"abc");
+    }
+}

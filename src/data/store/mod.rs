@@ -1,0 +1,18 @@
+//! Files of data sets: finding, verifying, downloading, unpacking and mapping them. What is verified once is noted in the
+//! cache, so that a second start doesn't read it again; what is unpacked appears under its final name complete or not at all.
+
+mod digest;
+mod fetch;
+mod map;
+mod named;
+mod pickle;
+mod place;
+mod unpack;
+
+pub use digest::{Digest, FileSpec, verify};
+pub use fetch::download;
+pub use map::Mapped;
+pub use named::NamedFile;
+pub use pickle::read_batch;
+pub use place::{Cache, identity, is_writable, read_into_place};
+pub use unpack::{Member, gunzip, untar};

@@ -1,0 +1,159 @@
+//! Where files go: the user's cache, and the way in which files and folders appear complete or not at all.
+
+use crate::error::{Error, IoContext, Result};
+use crate::spec::Fields;
+use sha2::{Digest as _, Sha256};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where unpacked and verified data is kept when the data folder is read-only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cache {
+    folder: Option<PathBuf>,
+}
+
+impl Cache {
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: Some(folder.into()) }
+    }
+
+    /// No cache: nothing is noted.
+    pub fn none() -> Self {
+        Self { folder: None }
+    }
+
+    /// `$XDG_CACHE_HOME/ddp-run`, else `~/.cache/ddp-run`.
+    pub fn of_user() -> Self {
+        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+        Self { folder: base.map(|base| base.join("ddp-run")) }
+    }
+
+    /// The `cache` key of a `[dataset]` table.
+    pub fn read(fields: &mut Fields<'_>) -> Self {
+        fields.opt_str("cache").map_or_else(Self::of_user, Self::at)
+    }
+
+    /// A path in the cache; an error where there is none.
+    pub fn join(&self, name: &str) -> Result<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.join(name)).ok_or_else(|| {
+            Error::data("no cache folder: neither XDG_CACHE_HOME nor HOME is set")
+                .hint("name one in the spec: `[dataset] cache = \"/some/folder\"`")
+        })
+    }
+
+    /// Where the note about a file lies.
+    pub(super) fn note_for(&self, path: &Path) -> Option<PathBuf> {
+        let canonical = path.canonicalize().ok()?;
+        let hash = Sha256::digest(canonical.as_os_str().as_encoded_bytes());
+        Some(self.folder.as_ref()?.join("verified").join(hex(&hash[..16])))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A short name for a file as it is now: another content, size or time gives another one.
+pub fn identity(path: &Path) -> Result<String> {
+    let meta = fs::metadata(path).doing("read", path)?;
+    let canonical = path.canonicalize().doing("read", path)?;
+    let mut hasher = Sha256::new();
+    hasher.update(canonical.as_os_str().as_encoded_bytes());
+    hasher.update(format!(" {} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec()));
+    Ok(hex(&hasher.finalize()[..8]))
+}
+
+/// Whether something may be put into a folder. The superuser may write anywhere, but a folder without any write permission
+/// was made read-only on purpose.
+pub fn is_writable(folder: &Path) -> bool {
+    let permitted = fs::metadata(folder).is_ok_and(|m| m.is_dir() && m.permissions().mode() & 0o222 != 0);
+    permitted && rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// A path beside `target` that nobody else uses.
+fn scratch_beside(target: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    target.with_file_name(format!(".{name}.part-{}-{count}", std::process::id()))
+}
+
+/// Removes what is left of an attempt that failed.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
+    }
+}
+
+/// Lets `fill` make a file or a folder at a path beside `target`, then gives it its name. When another process was quicker,
+/// what it made stays.
+pub fn read_into_place(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).doing("create", parent)?;
+    let scratch = Scratch(scratch_beside(target));
+    fill(&scratch.0)?;
+    match fs::rename(&scratch.0, target) {
+        // A folder is not renamed over one that has something in it.
+        Err(_) if target.is_dir() => Ok(()),
+        renamed => renamed.doing("create", target),
+    }
+}
+
+/// Writes a small file in one step.
+pub(super) fn write_into_place(target: &Path, bytes: &[u8]) -> Result<()> {
+    read_into_place(target, |path| {
+        File::create(path).and_then(|mut file| file.write_all(bytes)).doing("write", path)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("deep/er/file");
+        let failed = read_into_place(&target, |path| {
+            fs::write(path, "half").unwrap();
+            Err(Error::data("no"))
+        });
+        assert_eq!(failed.unwrap_err().message, "no");
+        assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 0);
+        write_into_place(&target, b"whole").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"whole");
+        assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_quicker_process_wins() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("set");
+        read_into_place(&target, |path| {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("a"), "mine").unwrap();
+            fs::create_dir(&target).unwrap();
+            fs::write(target.join("a"), "theirs").unwrap();
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(fs::read_to_string(target.join("a")).unwrap(), "theirs");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_without_write_permission_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(is_writable(folder.path()));
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
+        assert!(!is_writable(folder.path()));
+        assert!(!is_writable(&folder.path().join("absent")));
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}

@@ -1,0 +1,129 @@
+//! Unpacking gzip and tar archives that may be damaged or hostile: only members that are expected are written, under their
+//! own plain names, and nothing grows beyond its bound.
+
+use crate::error::{Error, IoContext, Result};
+use flate2::read::MultiGzDecoder;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Component, Path};
+
+/// A member that an archive must have.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Path in the archive, `folder/file`.
+    pub path: String,
+    /// Largest size that is accepted.
+    pub max: u64,
+}
+
+fn damaged(archive: &Path, why: impl std::fmt::Display) -> Error {
+    Error::data(format!("{} can't be unpacked: {why}", archive.display()))
+        .hint("the archive is damaged or not the right one; delete it and get it again")
+}
+
+/// Writes the `members` of a `.tar.gz` into the new folder `target`, under the last part of their names. Other members
+/// are skipped; paths that lead out of the archive, and members that are no plain files, are refused.
+pub fn untar(archive: &Path, members: &[Member], target: &Path) -> Result<()> {
+    let file = File::open(archive).doing("read", archive)?;
+    // Skipped members are decompressed too: bound the whole.
+    let bound = members.iter().map(|m| m.max + 1024).sum::<u64>() + (64 << 20);
+    let mut tar = tar::Archive::new(MultiGzDecoder::new(io::BufReader::new(file)).take(bound));
+    fs::create_dir(target).doing("create", target)?;
+    let mut missing: Vec<&str> = members.iter().map(|m| m.path.as_str()).collect();
+    for entry in tar.entries().map_err(|e| damaged(archive, e))? {
+        let mut entry = entry.map_err(|e| damaged(archive, e))?;
+        let path = entry.path().map_err(|e| damaged(archive, e))?.into_owned();
+        if path.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
+            return Err(damaged(archive, format!("its member {} leads out of the archive", path.display())));
+        }
+        let plain: std::path::PathBuf =
+            path.components().filter(|c| matches!(c, Component::Normal(_))).collect();
+        let Some(member) = members.iter().find(|m| Path::new(&m.path) == plain) else { continue };
+        if !entry.header().entry_type().is_file() {
+            return Err(damaged(archive, format!("its member {} is no plain file", member.path)));
+        }
+        let name = plain.file_name().unwrap_or_default();
+        write_bounded(&mut entry, &target.join(name), member.max)
+            .map_err(|e| damaged(archive, format!("{}: {e}", member.path)))?;
+        missing.retain(|m| *m != member.path);
+    }
+    // Read to the end, padding and all: only there does gzip tell whether everything was right.
+    io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(|e| damaged(archive, e))?;
+    match missing.first() {
+        None => Ok(()),
+        Some(first) => Err(damaged(archive, format!("{first} is not in it"))),
+    }
+}
+
+/// Decompresses a gzip file of at most `max` bytes (decompressed) to `target`.
+pub fn gunzip(archive: &Path, target: &Path, max: u64) -> Result<()> {
+    let file = File::open(archive).doing("read", archive)?;
+    let mut reader = MultiGzDecoder::new(io::BufReader::new(file));
+    write_bounded(&mut reader, target, max).map_err(|e| damaged(archive, e))
+}
+
+fn write_bounded(reader: &mut dyn Read, target: &Path, max: u64) -> io::Result<()> {
+    let mut file = File::create(target)?;
+    let written = io::copy(&mut reader.take(max + 1), &mut file)?;
+    if written > max {
+        return Err(io::Error::other(format!("larger than the {max} bytes that it may have")));
+    }
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::testing::{TarMember, tar_gz};
+
+    fn unpack(members: &[TarMember<'_>], max: u64) -> (tempfile::TempDir, Result<()>) {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = folder.path().join("a.tar.gz");
+        fs::write(&archive, tar_gz(members)).unwrap();
+        let expected = Member { path: "set/one.bin".to_owned(), max };
+        let result = untar(&archive, &[expected], &folder.path().join("out"));
+        (folder, result)
+    }
+
+    #[test]
+    fn expected_members_only() {
+        let (folder, result) =
+            unpack(&[TarMember::File("set/readme", b"x"), TarMember::File("./set/one.bin", b"12345")], 5);
+        result.unwrap();
+        let out = folder.path().join("out");
+        assert_eq!(fs::read(out.join("one.bin")).unwrap(), b"12345");
+        assert_eq!(fs::read_dir(out).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn hostile_archives_are_refused() {
+        for (members, why) in [
+            (vec![TarMember::File("../one.bin", b"x"), TarMember::File("set/one.bin", b"x")], "leads out"),
+            (vec![TarMember::File("/tmp/one.bin", b"x")], "leads out"),
+            (vec![TarMember::File("set/../../one.bin", b"x")], "leads out"),
+            (vec![TarMember::Link("set/one.bin", "/etc/passwd")], "no plain file"),
+            (vec![TarMember::File("set/one.bin", b"123456")], "larger than the 5 bytes"),
+            (vec![TarMember::File("other/one.bin", b"1")], "set/one.bin is not in it"),
+        ] {
+            let (folder, result) = unpack(&members, 5);
+            let error = result.unwrap_err();
+            assert!(error.message.contains(why), "{error}");
+            assert!(!folder.path().join("one.bin").exists());
+        }
+    }
+
+    #[test]
+    fn torn_archives_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let noise: Vec<u8> = (0..50_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let whole = tar_gz(&[TarMember::File("set/one.bin", &noise)]);
+        let expected = Member { path: "set/one.bin".to_owned(), max: 1 << 20 };
+        for (i, cut) in [0, 5, whole.len() / 2, whole.len() - 9].into_iter().enumerate() {
+            let archive = folder.path().join("a.tar.gz");
+            fs::write(&archive, &whole[..cut]).unwrap();
+            let out = folder.path().join(format!("out{i}"));
+            let result = untar(&archive, std::slice::from_ref(&expected), &out);
+            assert!(result.is_err(), "cut at {cut} of {}", whole.len());
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Helpers of this room's tests: torch's reference numbers and small files of every format, made on the spot.
+
+use sha2::{Digest as _, Sha256};
+use std::path::PathBuf;
+
+/// `../shared`, or what `DDP_RUN_SHARED` names; `None` (and a line that says so) where it isn't there.
+pub fn shared(path: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("DDP_RUN_SHARED")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
+    let path = root.join(path);
+    if path.exists() {
+        return Some(path);
+    }
+    println!("skipped: {} is not there", path.display());
+    None
+}
+
+/// A cache beside the test program, which outlives the test: real data is unpacked once.
+pub fn lasting_cache() -> PathBuf {
+    std::env::current_exe().unwrap().with_file_name("test-data-cache")
+}
+
+/// One of torch's reference files.
+pub fn torch_ref(name: &str) -> Option<serde_json::Value> {
+    let text = std::fs::read_to_string(shared("torch_ref")?.join(name)).unwrap();
+    Some(serde_json::from_str(&text).unwrap())
+}
+
+/// SHA-256 over the indices as little-endian i64, as the reference files give it.
+pub fn sha256_of_indices(indices: impl Iterator<Item = u64>) -> String {
+    let mut hasher = Sha256::new();
+    for index in indices {
+        hasher.update(index.to_le_bytes());
+    }
+    hex(&hasher.finalize())
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// A member of a test archive.
+pub enum TarMember<'a> {
+    File(&'a str, &'a [u8]),
+    Link(&'a str, &'a str),
+}
+
+/// A `.tar.gz` with any names, hostile ones too (which `tar::Builder` itself would refuse).
+pub fn tar_gz(members: &[TarMember<'_>]) -> Vec<u8> {
+    let mut builder =
+        tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
+    for member in members {
+        let (name, bytes, link) = match member {
+            TarMember::File(name, bytes) => (*name, *bytes, None),
+            TarMember::Link(name, link) => (*name, &[][..], Some(*link)),
+        };
+        let mut header = tar::Header::new_old();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        if let Some(link) = link {
+            header.set_entry_type(tar::EntryType::Symlink);
+            header.set_link_name(link).unwrap();
+        }
+        header.set_cksum();
+        builder.append(&header, bytes).unwrap();
+    }
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+/// Answers one HTTP request on loopback with `response`; gives the URL.
+pub fn serve_once(response: &[u8]) -> String {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/abc", listener.local_addr().unwrap());
+    let response = response.to_vec();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        let mut byte = [0];
+        while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) == 1 {
+            request.push(byte[0]);
+        }
+        let _ = stream.write_all(&response);
+    });
+    url
+}
+
+/// Configures a data set from the lines of its table, as the plan does.
+pub fn configure(
+    kind: &dyn super::DatasetKind,
+    table: &str,
+) -> Result<std::sync::Arc<dyn super::DatasetSource>, String> {
+    let text = format!("[dataset]\n{table}\n");
+    let job = crate::spec::JobTree::parse("job.toml", &text, &[]).map_err(|e| e.to_string())?;
+    let read = job.read(|fields| fields.table("dataset").map(|mut fields| kind.configure(&mut fields)));
+    read.map(|(source, _)| source.unwrap()).map_err(|e| e.to_string())
+}
+
+/// One sample of a data set: its input and its target as floats.
+pub fn sample(set: &dyn super::Dataset, index: usize, epoch: u64) -> (Vec<f64>, Vec<f64>) {
+    use super::{FieldData, FieldFacts, FieldKind, FieldMut, SampleKey};
+    let room = |facts: &FieldFacts| {
+        let n = facts.shape.iter().product();
+        match facts.kind {
+            FieldKind::Float => FieldData::Float(vec![f32::NAN; n]),
+            FieldKind::Index(_) => FieldData::Index(vec![-1; n]),
+        }
+    };
+    fn view(data: &mut FieldData) -> FieldMut<'_> {
+        match data {
+            FieldData::Float(v) => FieldMut::Float(v),
+            FieldData::Index(v) => FieldMut::Index(v),
+        }
+    }
+    let floats = |data: FieldData| match data {
+        FieldData::Float(v) => v.into_iter().map(f64::from).collect(),
+        FieldData::Index(v) => v.into_iter().map(|i| i as f64).collect(),
+    };
+    let (mut input, mut target) = (room(&set.input()), room(&set.target()));
+    let key = SampleKey { seed: 1, epoch, sample: index as u64 };
+    set.write(key, view(&mut input), view(&mut target)).unwrap();
+    (floats(input), floats(target))
+}
+
+/// A batch of `row` bytes a sample as CIFAR-10's release has it: Python 2, protocol 2.
+pub fn python2_pickle(labels: &[u8], pixels: &[u8], row: u16) -> Vec<u8> {
+    let n = labels.len() as u8;
+    let mut out =
+        b"\x80\x02}q\x01(U\x0bbatch_labelq\x02U\x15training batch 1 of 5q\x03U\x06labelsq\x04]q\x05("
+            .to_vec();
+    labels.iter().for_each(|&l| out.extend([b'K', l]));
+    out.extend(b"eU\x04dataq\x06cnumpy.core.multiarray\n_reconstruct\nq\x07cnumpy\nndarray\nq\x08K\x00\x85U\x01b\x87Rq\x09(K\x01");
+    out.extend([b'K', n, b'M']);
+    out.extend(row.to_le_bytes());
+    out.extend(b"\x86cnumpy\ndtype\nq\nU\x02u1K\x00K\x01\x87Rq\x0b(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T");
+    out.extend((pixels.len() as u32).to_le_bytes());
+    out.extend(pixels);
+    out.extend(b"tbU\tfilenamesq\x0c]q\x0d(U\x05a.pngq\x0eeu.");
+    out
+}

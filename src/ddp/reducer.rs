@@ -1,0 +1,220 @@
+//! Averages gradients over the ranks while the backward pass runs.
+//!
+//! Taps copy gradients into buckets. In the last micro-batch of an optimizer step a bucket whose gradients are all there goes
+//! to the communication thread, strictly in bucket order, which is the same on all ranks. `finish` launches what
+//! is left (parameters that took no part contribute zeros and are named once) and waits.
+
+use super::buckets::{BucketLayout, Slot};
+use super::tap::GradientSink;
+use crate::comm::{CommError, ProcessGroup, ReduceOp};
+use burn::backend::{BackendTypes, Flex};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// One model's gradients. Lives as long as the training.
+pub struct Reducer {
+    shared: Arc<Shared>,
+    comm: Option<CommThread>,
+    names: Vec<String>,
+    told_unused: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    layout: BucketLayout,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    buckets: Vec<Bucket>,
+    seen: Vec<bool>,
+    /// Ever seen since the reducer was made.
+    micro: usize,
+    syncing: bool,
+    next_launch: usize,
+    jobs: Option<Sender<(usize, Vec<f32>)>>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    data: Vec<f32>,
+    parameters: usize,
+    pending: usize,
+}
+
+impl Reducer {
+    /// `names` by parameter number, for the message about unused parameters.
+    pub fn new(
+        layout: BucketLayout,
+        names: Vec<String>,
+        group: Arc<dyn ProcessGroup>,
+    ) -> std::io::Result<Self> {
+        let comm = if group.world_size() > 1 { Some(CommThread::start(group)?) } else { None };
+        let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
+            data: vec![0.0; *len],
+            parameters: layout.slots.iter().flatten().filter(|s| s.bucket == b).count(),
+            pending: 0,
+        });
+        let state = State {
+            buckets: buckets.collect(),
+            seen: vec![false; layout.slots.len()],
+            micro: 0,
+            syncing: false,
+            next_launch: 0,
+            jobs: comm.as_ref().map(|c| c.jobs.clone()),
+        };
+        let shared = Arc::new(Shared { layout, state: Mutex::new(state) });
+        Ok(Self { shared, comm, names, told_unused: false })
+    }
+
+    /// What the taps report to.
+    pub fn sink(&self) -> Arc<dyn GradientSink> {
+        self.shared.clone()
+    }
+
+    /// Call before each micro-batch's backward pass. `micro` counts from 0 in the optimizer step; `last` starts the
+    /// synchronisation: no gradient leaves this process before.
+    pub fn begin(&self, micro: usize, last: bool) {
+        let mut state = self.shared.lock();
+        state.micro = micro;
+        state.syncing = last;
+        if micro == 0 {
+            state.next_launch = 0;
+        }
+        state.seen.fill(false);
+        for bucket in &mut state.buckets {
+            bucket.pending = bucket.parameters;
+        }
+    }
+
+    /// Ends a micro-batch that is not the last: parameters without a gradient count as zero.
+    pub fn end_micro(&mut self) {
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        self.zero_unseen(&shared.layout, &mut state);
+    }
+
+    /// Ends the optimizer step: returns with all buckets averaged over the ranks.
+    ///
+    /// # Errors
+    /// The first failed collective. Gradients are unusable then.
+    pub fn finish(&mut self) -> Result<(), CommError> {
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        self.zero_unseen(&shared.layout, &mut state);
+        state.launch_ready(true);
+        let Some(comm) = &self.comm else { return Ok(()) };
+        for _ in 0..state.buckets.len() {
+            let (bucket, data) = comm.results.recv().unwrap_or_else(|_| Err(comm_thread_died()))?;
+            state.buckets[bucket].data = data;
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with every bucket, mutable, in order.
+    pub fn with_buckets<T>(&self, f: impl FnOnce(&mut [&mut [f32]]) -> T) -> T {
+        let mut state = self.shared.lock();
+        let mut slices: Vec<&mut [f32]> = state.buckets.iter_mut().map(|b| b.data.as_mut_slice()).collect();
+        f(&mut slices)
+    }
+
+    /// Where parameter `index` lies in the buckets.
+    pub fn slot(&self, index: usize) -> Option<Slot> {
+        self.shared.layout.slots[index]
+    }
+
+    fn zero_unseen(&mut self, layout: &BucketLayout, state: &mut State) {
+        let mut unused = Vec::new();
+        for (parameter, slot) in layout.slots.iter().enumerate() {
+            let Some(slot) = slot else { continue };
+            if state.seen[parameter] {
+                continue;
+            }
+            unused.push(self.names.get(parameter).map(String::as_str).unwrap_or("?"));
+            let bucket = &mut state.buckets[slot.bucket];
+            if state.micro == 0 {
+                bucket.data[slot.offset..slot.offset + slot.len].fill(0.0);
+            }
+            bucket.pending = 0;
+        }
+        if !unused.is_empty() && !self.told_unused {
+            self.told_unused = true;
+            tracing::warn!("no gradient for {}: they contribute zeros", unused.join(", "));
+        }
+    }
+}
+
+fn comm_thread_died() -> CommError {
+    CommError::new(crate::comm::CommErrorKind::Aborted, None, "the communication thread ended unexpectedly")
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in a tap ends the worker; the data behind a poisoned lock is never used for an update.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GradientSink for Shared {
+    fn ready(&self, parameter: usize, gradient: <Flex as BackendTypes>::FloatTensorPrimitive) {
+        let Some(slot) = self.layout.slots[parameter] else { return };
+        let gradient = gradient.to_contiguous();
+        let values = &gradient.storage::<f32>()[..slot.len];
+        let mut state = self.lock();
+        let micro = state.micro;
+        let first = !state.seen[parameter];
+        state.seen[parameter] = true;
+        let bucket = &mut state.buckets[slot.bucket];
+        let room = &mut bucket.data[slot.offset..slot.offset + slot.len];
+        if micro == 0 && first {
+            room.copy_from_slice(values);
+        } else {
+            room.iter_mut().zip(values).for_each(|(sum, g)| *sum += g);
+        }
+        bucket.pending = bucket.pending.saturating_sub(1);
+        if state.syncing {
+            state.launch_ready(false);
+        }
+    }
+}
+
+impl State {
+    /// Sends buckets that are full, or all that are left, to the communication thread, in order.
+    fn launch_ready(&mut self, all: bool) {
+        let Some(jobs) = &self.jobs else { return };
+        while let Some(bucket) = self.buckets.get_mut(self.next_launch) {
+            if bucket.pending > 0 && !all {
+                return;
+            }
+            // A closed channel shows as a missing result in `finish`.
+            let _ = jobs.send((self.next_launch, std::mem::take(&mut bucket.data)));
+            self.next_launch += 1;
+        }
+    }
+}
+
+type Reduced = Result<(usize, Vec<f32>), CommError>;
+
+struct CommThread {
+    jobs: Sender<(usize, Vec<f32>)>,
+    results: Receiver<Reduced>,
+    _thread: JoinHandle<()>,
+}
+
+impl CommThread {
+    fn start(group: Arc<dyn ProcessGroup>) -> std::io::Result<Self> {
+        let (jobs, inbox) = channel::<(usize, Vec<f32>)>();
+        let (outbox, results) = channel();
+        let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
+            while let Ok((bucket, mut data)) = inbox.recv() {
+                let done = group.all_reduce(data.as_mut_slice().into(), ReduceOp::Mean);
+                if outbox.send(done.map(|()| (bucket, data))).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, results, _thread: thread })
+    }
+}

@@ -1,0 +1,132 @@
+//! Gradient taps: an identity in the forward pass whose backward step hands the parameter's finished gradient over.
+//!
+//! Burn runs backward steps by depth in the graph, deepest first, and a step that hangs on a leaf has depth 1: all taps
+//! would run at the very end. So each tap has a second, untracked parent, a rung of a ladder whose depth grows with
+//! the parameter's place in the model. A tap then runs right after the layers that come later than its parameter, and
+//! communication overlaps with the rest of the backward pass. A wrong guess of the place costs overlap, never
+//! correctness: a tap's consumers are always deeper than the tap.
+
+use burn::backend::{Autodiff, Backend, Flex};
+use burn::tensor::{Device, Tensor};
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+type Ad = Autodiff<Flex>;
+type Flat = <Flex as burn::backend::BackendTypes>::FloatTensorPrimitive;
+type AdTensor = <Ad as burn::backend::BackendTypes>::FloatTensorPrimitive;
+
+/// Receives each parameter's gradient once per backward pass, from the thread that runs it.
+pub trait GradientSink: Send + Sync + Debug {
+    /// `gradient` has the parameter's shape, of any strides.
+    fn ready(&self, parameter: usize, gradient: Flat);
+}
+
+/// Graph depths that a layer may use before its tap stops being timely.
+const RUNGS_PER_PARAMETER: usize = 12;
+
+/// Untracked scalars of growing graph depth. Made once for a model, used by each step.
+pub struct TapLadder {
+    rungs: Vec<AdTensor>,
+}
+
+impl TapLadder {
+    /// A ladder for `parameters` parameters on `device` (autodiff on).
+    pub fn new(parameters: usize, device: &Device) -> Self {
+        let mut rung = Tensor::<1>::zeros([1], device);
+        let mut rungs = Vec::with_capacity(parameters);
+        for _ in 0..parameters {
+            for _ in 0..RUNGS_PER_PARAMETER {
+                rung = rung + 0.0;
+            }
+            rungs.push(
+                rung.clone().try_into_primitive::<Ad>().expect("the ladder lives on the CPU with autodiff"),
+            );
+        }
+        Self { rungs }
+    }
+
+    /// `tensor` itself, with a backward step that gives its gradient to `sink` and nothing to the leaf.
+    pub fn tap(&self, parameter: usize, tensor: AdTensor, sink: &Arc<dyn GradientSink>) -> AdTensor {
+        let rung = self.rungs[parameter].node();
+        let (primitive, leaf) = tensor.into_parts();
+        let step = TapStep.prepare::<NoCheckpointing>([leaf, rung]).compute_bound().stateful();
+        match step {
+            OpsKind::Tracked(prep) => prep.finish(TapState { parameter, sink: sink.clone() }, primitive),
+            OpsKind::UnTracked(prep) => prep.finish(primitive),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct TapState {
+    parameter: usize,
+    sink: Arc<dyn GradientSink>,
+}
+
+#[derive(Debug)]
+struct TapStep;
+
+impl Backward<Flex, 2> for TapStep
+where
+    Flex: Backend,
+{
+    type State = TapState;
+
+    fn backward(self, ops: Ops<TapState, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = grads.consume::<Flex>(&ops.node);
+        ops.state.sink.ready(ops.state.parameter, gradient);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[derive(Debug, Default)]
+    struct Recorder(Mutex<Vec<(usize, Vec<f32>)>>);
+
+    impl GradientSink for Recorder {
+        fn ready(&self, parameter: usize, gradient: Flat) {
+            let values = gradient.to_contiguous().storage::<f32>().to_vec();
+            self.0.lock().expect("no test thread panics here").push((parameter, values));
+        }
+    }
+
+    /// y = ((x w0) w1) w2 with scalars: gradients arrive last layer first, each exactly once, and before the backward pass
+    /// reaches the first layer.
+    #[test]
+    fn gradients_arrive_in_reverse_order_of_the_layers() {
+        let device = Device::flex().autodiff();
+        let ladder = TapLadder::new(3, &device);
+        let recorder = Arc::new(Recorder::default());
+        let sink: Arc<dyn GradientSink> = recorder.clone();
+        let leaf = |v: f32| Tensor::<1>::from_floats([v], &device).require_grad();
+        let mut y = Tensor::<1>::from_floats([2.0], &device);
+        for (i, w) in [3.0, 5.0, 7.0].into_iter().enumerate() {
+            let tapped = ladder.tap(i, leaf(w).try_into_primitive::<Ad>().unwrap(), &sink);
+            y = y * Tensor::from_primitive::<Ad>(tapped);
+        }
+        y.sum().backward();
+        let seen = recorder.0.lock().unwrap().clone();
+        assert_eq!(seen, vec![(2, vec![30.0]), (1, vec![42.0]), (0, vec![70.0])]);
+    }
+
+    /// A parameter that is used twice gets one gradient, the sum of both uses.
+    #[test]
+    fn a_shared_parameter_is_reported_once_with_the_sum() {
+        let device = Device::flex().autodiff();
+        let ladder = TapLadder::new(1, &device);
+        let recorder = Arc::new(Recorder::default());
+        let sink: Arc<dyn GradientSink> = recorder.clone();
+        let w = Tensor::<1>::from_floats([3.0], &device).require_grad();
+        let tapped = ladder.tap(0, w.try_into_primitive::<Ad>().unwrap(), &sink);
+        let tapped = Tensor::<1>::from_primitive::<Ad>(tapped);
+        (tapped.clone() * tapped).sum().backward();
+        assert_eq!(*recorder.0.lock().unwrap(), vec![(0, vec![6.0])]);
+    }
+}

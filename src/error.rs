@@ -1,0 +1,118 @@
+//! The one error type of the program and its exit codes.
+//!
+//! An [`Error`] says what went wrong, where, and what to do about it; `main` prints it once and exits with its
+//! [`ExitCode`]. Rooms may have richer errors of their own (`comm::CommError`, `spec::Diagnostics`), which turn
+//! into this one at their border.
+
+use std::fmt;
+
+/// The documented exit codes (DESIGN.md, "The contract"). Scripts hold on to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[repr(u8)]
+pub enum ExitCode {
+    Done = 0,
+    /// Bad command line.
+    Usage = 2,
+    /// A device or backend that the job needs is missing.
+    Unavailable = 69,
+    /// A bug in ddp-run, or an operating-system failure that it has no better name for.
+    Internal = 70,
+    /// A checkpoint (or another output file) can't be read or written.
+    Checkpoint = 74,
+    /// Stopped on request; `--resume auto` continues the run.
+    Stopped = 75,
+    /// The spec is invalid, or the data that it names is missing or damaged.
+    Spec = 78,
+    /// A worker failed and the restarts are spent.
+    WorkerFailed = 90,
+    /// A collective timed out or lost a peer.
+    Collective = 91,
+    /// Loss or gradient is not finite.
+    NonFinite = 92,
+    /// The processes did not find each other.
+    Rendezvous = 93,
+}
+
+impl ExitCode {
+    pub const ALL: [ExitCode; 11] = [
+        ExitCode::Done,
+        ExitCode::Usage,
+        ExitCode::Unavailable,
+        ExitCode::Internal,
+        ExitCode::Checkpoint,
+        ExitCode::Stopped,
+        ExitCode::Spec,
+        ExitCode::WorkerFailed,
+        ExitCode::Collective,
+        ExitCode::NonFinite,
+        ExitCode::Rendezvous,
+    ];
+
+    /// The documented meaning of a process exit status, if it is one of ours.
+    pub fn from_status(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| *c as i32 == code)
+    }
+}
+
+/// What went wrong, what to do about it, and the exit code that it leads to.
+#[derive(Debug)]
+pub struct Error {
+    pub code: ExitCode,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: None }
+    }
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(ExitCode::Usage, message)
+    }
+    pub fn spec(message: impl Into<String>) -> Self {
+        Self::new(ExitCode::Spec, message)
+    }
+    /// Missing or damaged data: the spec names it, so mending the spec or the file is the user's move.
+    pub fn data(message: impl Into<String>) -> Self {
+        Self::new(ExitCode::Spec, message)
+    }
+    pub fn checkpoint(message: impl Into<String>) -> Self {
+        Self::new(ExitCode::Checkpoint, message)
+    }
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(ExitCode::Internal, message)
+    }
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ExitCode::Unavailable, message)
+    }
+    /// What to do about it, printed on a line of its own after `hint:`.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Adds the path or the deed to an I/O error: `fs::read(p).doing("read", p)?`.
+pub trait IoContext<T> {
+    fn doing(self, verb: &str, path: &std::path::Path) -> Result<T>;
+}
+
+impl<T> IoContext<T> for std::io::Result<T> {
+    fn doing(self, verb: &str, path: &std::path::Path) -> Result<T> {
+        self.map_err(|e| Error::internal(format!("cannot {verb} {}: {e}", path.display())))
+    }
+}

@@ -1,0 +1,82 @@
+//! The note that a failing worker leaves for its supervisor: `logs/failure-rank-N.json`.
+//!
+//! A worker's own words about what went wrong (message, hint, exit code) are better than the last lines of its log. The
+//! note is a courtesy: a worker that dies of a signal leaves none, and the supervisor then shows the log.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub rank: usize,
+    /// Tells a note of this process from one that an earlier attempt left.
+    pub pid: u32,
+    /// The exit code that the worker is about to end with.
+    pub code: i32,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+/// No honest note is longer; the file is in a folder that others may write to.
+const MAX_BYTES: u64 = 256 << 10;
+
+impl Failure {
+    /// The note of this process about `error`.
+    pub fn of(rank: usize, error: &Error) -> Self {
+        Self {
+            rank,
+            pid: std::process::id(),
+            code: error.code as i32,
+            message: error.message.clone(),
+            hint: error.hint.clone(),
+        }
+    }
+
+    /// Writes the note so that a reader sees all of it or none.
+    pub fn write(&self, log_dir: &Path) -> io::Result<()> {
+        let path = Self::path(log_dir, self.rank);
+        let scratch = path.with_extension("json.tmp");
+        fs::write(&scratch, serde_json::to_vec_pretty(self)?)?;
+        fs::rename(&scratch, &path)
+    }
+
+    /// The note that process `pid` left as `rank`; `None` when there is none, or none that can be read.
+    pub fn read(log_dir: &Path, rank: usize, pid: u32) -> Option<Self> {
+        let mut bytes = Vec::new();
+        fs::File::open(Self::path(log_dir, rank)).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+        let note: Self = serde_json::from_slice(&bytes).ok()?;
+        (note.rank == rank && note.pid == pid).then_some(note)
+    }
+
+    /// Removes the note of an earlier attempt.
+    pub fn clear(log_dir: &Path, rank: usize) {
+        let _ = fs::remove_file(Self::path(log_dir, rank));
+    }
+
+    fn path(log_dir: &Path, rank: usize) -> PathBuf {
+        log_dir.join(format!("failure-rank-{rank}.json"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_read_back_only_for_the_process_that_wrote_it() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let note = Failure::of(3, &Error::data("no file").hint("fetch it"));
+        assert_eq!(Failure::read(folder.path(), 3, note.pid), None);
+        note.write(folder.path()).expect("write");
+        assert_eq!(Failure::read(folder.path(), 3, note.pid), Some(note.clone()));
+        assert_eq!(Failure::read(folder.path(), 3, note.pid + 1), None);
+        assert_eq!(Failure::read(folder.path(), 2, note.pid), None);
+        Failure::clear(folder.path(), 3);
+        assert_eq!(Failure::read(folder.path(), 3, note.pid), None);
+    }
+}

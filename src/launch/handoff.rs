@@ -1,0 +1,252 @@
+//! What a supervisor tells a worker: one JSON line over the worker's standard input, which stays open after it.
+//!
+//! A pipe, because arguments and environment are visible to others and the line carries the run's secret. The pipe is
+//! the control pipe too: the supervisor holds its other end until the worker is gone and writes nothing more, so
+//! end-of-file means that the supervisor is dead, and the worker ends at once.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, IsTerminal, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::os;
+use super::secret::Secret;
+use crate::error::{Error, ExitCode, Result};
+
+/// A resolved spec is some kilobytes; a longer line is no handoff.
+pub const MAX_BYTES: usize = 4 << 20;
+
+/// Both sides are the same binary, unless it was replaced under a running supervisor.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// A worker's place among the processes of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub rank: usize,
+    /// Rank among the processes of this node: which device is its own.
+    pub local_rank: usize,
+    pub world_size: usize,
+    /// Number of processes on this node.
+    pub local_world_size: usize,
+    pub node_rank: usize,
+    pub nnodes: usize,
+}
+
+/// How this worker meets the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Endpoint {
+    /// It is alone.
+    Solo,
+    /// Rank 0: the supervisor bound and listens on `addr`; the socket is inherited as descriptor `fd`.
+    Inherited { fd: i32, addr: SocketAddr },
+    /// Rank 0 of an externally launched run: bind `host:port` yourself.
+    Listen { host: String, port: u16 },
+    /// The others: rank 0 listens there.
+    Connect { host: String, port: u16 },
+}
+
+/// The job itself, the same for every worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobHandoff {
+    /// The spec as typed, for messages.
+    pub spec_name: String,
+    /// The resolved spec (`job.toml`).
+    pub job_toml: String,
+    pub out_dir: PathBuf,
+    /// `auto`, `never` or a path.
+    pub resume: String,
+    /// Further flags of `train` that a worker needs (`device`, `log-format`, `progress`).
+    pub flags: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handoff {
+    version: String,
+    pub place: Place,
+    /// Threads that this worker may keep busy.
+    pub threads: usize,
+    pub endpoint: Endpoint,
+    pub secret: Secret,
+    pub run_id: String,
+    /// Counts the sets of workers that this run has had, from 0.
+    pub generation: u32,
+    /// Counts the starts after failures, from 1.
+    pub attempt: u32,
+    /// Where `rank-N.log` and `failure-rank-N.json` go.
+    pub log_dir: PathBuf,
+    pub job: JobHandoff,
+}
+
+/// What a worker has after [`Handoff::receive`].
+#[derive(Debug)]
+pub struct Received {
+    pub handoff: Handoff,
+    /// Rank 0's rendezvous listener, when it was inherited.
+    pub listener: Option<TcpListener>,
+}
+
+impl Handoff {
+    /// A handoff of the first generation and attempt.
+    pub fn new(place: Place, endpoint: Endpoint, secret: Secret, job: JobHandoff) -> Self {
+        Self {
+            version: VERSION.to_string(),
+            place,
+            threads: 1,
+            endpoint,
+            secret,
+            run_id: String::new(),
+            generation: 0,
+            attempt: 1,
+            log_dir: job.out_dir.join("logs"),
+            job,
+        }
+    }
+
+    /// The line that goes down the pipe, newline included.
+    ///
+    /// Errors: longer than [`MAX_BYTES`], or a path that is not UTF-8.
+    pub fn to_line(&self) -> Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)
+            .map_err(|e| Error::usage(format!("the job can't be handed to a worker process: {e}")))?;
+        line.push(b'\n');
+        if line.len() > MAX_BYTES {
+            return Err(Error::spec(format!(
+                "the resolved spec has {} bytes; the limit is {MAX_BYTES}",
+                line.len()
+            )));
+        }
+        Ok(line)
+    }
+
+    fn from_line(line: &[u8]) -> Result<Self> {
+        // The version first: another version's handoff may not decode, and that would be the wrong complaint.
+        #[derive(Deserialize)]
+        struct Version {
+            version: String,
+        }
+        let broken = |e| Error::internal(format!("the supervisor's handoff can't be decoded: {e}"));
+        let version = serde_json::from_slice::<Version>(line).map_err(broken)?.version;
+        if version != VERSION {
+            let what = format!("this worker is ddp-run {VERSION}, its supervisor is {version}");
+            return Err(Error::internal(what)
+                .hint("the program was replaced while the run was going on: start it again"));
+        }
+        serde_json::from_slice(line).map_err(broken)
+    }
+
+    /// The worker's first deed: reads the handoff from standard input, takes over the listener, and starts the thread
+    /// that ends this process when the supervisor is gone. Call it once, from `ddp-run worker` only.
+    ///
+    /// Errors: standard input is no handoff (someone typed `ddp-run worker`), or was written by another version.
+    pub fn receive() -> Result<Received> {
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            return Err(by_hand());
+        }
+        let line = read_line(&mut stdin.lock())?;
+        let handoff = Self::from_line(&line)?;
+        let listener = match &handoff.endpoint {
+            Endpoint::Inherited { fd, .. } => Some(os::adopt_listener(*fd).map_err(|e| {
+                Error::internal(format!("the rendezvous socket was not inherited as descriptor {fd}: {e}"))
+            })?),
+            _ => None,
+        };
+        let rank = handoff.place.rank;
+        std::thread::Builder::new()
+            .name("supervisor-watch".into())
+            .stack_size(64 << 10)
+            .spawn(move || {
+                wait_for_end(&mut io::stdin().lock());
+                end_orphan(rank);
+            })
+            .map_err(|e| {
+                Error::internal(format!("cannot start the thread that watches the supervisor: {e}"))
+            })?;
+        Ok(Received { handoff, listener })
+    }
+}
+
+fn by_hand() -> Error {
+    Error::usage("`ddp-run worker` is started by the supervisor, not by hand")
+        .hint("`ddp-run SPEC.toml` starts a run")
+}
+
+/// One line of at most [`MAX_BYTES`].
+fn read_line(input: &mut impl BufRead) -> Result<Vec<u8>> {
+    let mut line = Vec::new();
+    input
+        .take(MAX_BYTES as u64)
+        .read_until(b'\n', &mut line)
+        .map_err(|e| Error::internal(format!("cannot read the supervisor's handoff: {e}")))?;
+    match line.pop() {
+        Some(b'\n') => Ok(line),
+        None => Err(by_hand()),
+        Some(_) => Err(Error::internal("the supervisor's handoff is cut off or too long")),
+    }
+}
+
+/// Returns when the other end is closed. Nothing more is written to it, so whatever arrives is passed over.
+fn wait_for_end(input: &mut impl Read) {
+    let mut buf = [0; 64];
+    loop {
+        match input.read(&mut buf) {
+            Ok(0) => return,
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => return,
+            _ => {}
+        }
+    }
+}
+
+/// Without destructors and exit handlers: they may wait for threads that wait for peers. On Linux the kernel's
+/// parent-death signal usually comes first.
+fn end_orphan(rank: usize) -> ! {
+    use std::io::Write;
+    let _ = writeln!(io::stderr(), "rank {rank}: the supervisor is gone; ending at once");
+    signal_hook::low_level::exit(ExitCode::WorkerFailed as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handoff() -> Handoff {
+        let place =
+            Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
+        let endpoint = Endpoint::Connect { host: "127.0.0.1".into(), port: 4711 };
+        let job = JobHandoff { job_toml: "name = \"x\"\n# \u{2028} ü\n".into(), ..JobHandoff::default() };
+        Handoff::new(place, endpoint, Secret::random().expect("random"), job)
+    }
+
+    #[test]
+    fn survives_the_pipe_as_one_line() {
+        let sent = handoff();
+        let line = sent.to_line().expect("encode");
+        assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
+        let mut input = &line[..];
+        let got = Handoff::from_line(&read_line(&mut input).expect("read")).expect("decode");
+        assert_eq!(got, sent);
+    }
+
+    #[test]
+    fn debug_output_does_not_show_the_secret() {
+        let handoff = handoff();
+        assert!(!format!("{handoff:?}").contains(&handoff.secret.to_hex()));
+    }
+
+    #[test]
+    fn refuses_what_is_no_handoff() {
+        assert_eq!(read_line(&mut &b""[..]).expect_err("empty").code, ExitCode::Usage);
+        assert!(read_line(&mut &b"{\"version\""[..]).expect_err("cut").message.contains("cut off"));
+        let long = vec![b'x'; MAX_BYTES + 10];
+        assert!(read_line(&mut &long[..]).expect_err("long").message.contains("too long"));
+        assert!(Handoff::from_line(b"[]").is_err());
+        let other = Handoff::from_line(b"{\"version\":\"0.0.0-other\",\"new\":1}").expect_err("version");
+        assert!(other.message.contains("0.0.0-other"), "{other}");
+        let mut big = handoff();
+        big.job.job_toml = "x".repeat(MAX_BYTES);
+        assert_eq!(big.to_line().expect_err("too long").code, ExitCode::Spec);
+    }
+}

@@ -1,0 +1,225 @@
+//! Each rank's log, `logs/rank-N.log`: who writes it, and how its end is read.
+//!
+//! The supervisor appends a header line for every start. Ranks above 0 have their standard output and error in the
+//! file; rank 0 keeps the supervisor's, so that its progress is live on the terminal, and only its tracing goes to the
+//! file. Panics reach the file on every rank ([`record_panics`]).
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Mutex;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use super::failure::Failure;
+use super::handoff::Handoff;
+use crate::error::{Error, IoContext, Result};
+
+/// Starts a header line, and marks the beginning of an attempt for [`tail`].
+const HEADER: &str = "=== ddp-run ";
+
+/// Lines and bytes of a log that a report shows.
+pub const TAIL_LINES: usize = 15;
+pub const TAIL_BYTES: u64 = 16 << 10;
+
+/// `--log-format`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err("expected `text` or `json`".into()),
+        }
+    }
+}
+
+pub fn path(log_dir: &Path, rank: usize) -> PathBuf {
+    log_dir.join(format!("rank-{rank}.log"))
+}
+
+/// Opens a rank's log for appending (whole writes of several processes don't mix) and writes the header line.
+pub fn open_with_header(handoff: &Handoff) -> Result<File> {
+    let path = path(&handoff.log_dir, handoff.place.rank);
+    let mut file = open(&path)?;
+    let mut line = String::from(HEADER);
+    let place = &handoff.place;
+    let _ = write!(line, "{} rank {}/{}", env!("CARGO_PKG_VERSION"), place.rank, place.world_size);
+    let _ = write!(
+        line,
+        " attempt {} generation {} run {} at ",
+        handoff.attempt, handoff.generation, handoff.run_id
+    );
+    let _ = SystemTime.format_time(&mut Writer::new(&mut line));
+    line.push_str(" ===\n");
+    // A worker that was killed may have left half a line.
+    if !ends_with_newline(&path).unwrap_or(true) {
+        line.insert(0, '\n');
+    }
+    file.write_all(line.as_bytes()).doing("write", &path)?;
+    Ok(file)
+}
+
+fn open(path: &Path) -> Result<File> {
+    OpenOptions::new().create(true).append(true).open(path).map_err(|e| {
+        Error::checkpoint(format!("cannot open the log {}: {e}", path.display()))
+            .hint("`--out DIR` writes elsewhere")
+    })
+}
+
+fn ends_with_newline(path: &Path) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last[0] == b'\n')
+}
+
+/// The worker's tracing goes to its log from here on. `DDP_RUN_LOG` sets the level (`info` without it; the syntax is
+/// `EnvFilter`'s). Call it once, right after [`Handoff::receive`].
+pub fn init_worker(handoff: &Handoff, format: LogFormat) -> Result<()> {
+    let file = open(&path(&handoff.log_dir, handoff.place.rank))?;
+    install(format, Mutex::new(file), "info")
+}
+
+/// The tracing of a supervisor, or of a program without workers: warnings go to standard error.
+pub fn init_terminal(format: LogFormat) -> Result<()> {
+    install(format, io::stderr, "warn")
+}
+
+fn install<W>(format: LogFormat, writer: W, level: &str) -> Result<()>
+where
+    W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,
+{
+    let directives = std::env::var("DDP_RUN_LOG").unwrap_or_else(|_| level.to_string());
+    let filter = EnvFilter::try_new(&directives).map_err(|e| {
+        Error::usage(format!("DDP_RUN_LOG is `{directives}`: {e}")).hint("DDP_RUN_LOG=debug shows more")
+    })?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer);
+    let done = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    done.map_err(|e| Error::internal(format!("tracing is already set up: {e}")))
+}
+
+/// A panic is written to the rank's log and leaves a failure note; then the hook that was there before prints it.
+pub fn record_panics(handoff: &Handoff) {
+    let (log_dir, rank) = (handoff.log_dir.clone(), handoff.place.rank);
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let thread = std::thread::current();
+        let message = format!("thread `{}` {info}", thread.name().unwrap_or("unnamed"));
+        // The others' standard error is their log already.
+        if rank == 0 {
+            tracing::error!("{message}");
+        }
+        let error = Error::internal(message).hint("this is a bug in ddp-run; please report it with the log");
+        let _ = Failure::of(rank, &error).write(&log_dir);
+        before(info);
+    }));
+}
+
+/// The last `lines` lines of the newest attempt in a log, from its last `max_bytes` bytes, free of control characters.
+pub fn tail(path: &Path, lines: usize, max_bytes: u64) -> io::Result<Vec<String>> {
+    let mut file = File::open(path)?;
+    let len = file.metadata()?.len();
+    let start = len.saturating_sub(max_bytes);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(max_bytes).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let mut found: Vec<&str> = text.lines().collect();
+    if start > 0 && !found.is_empty() {
+        // It starts somewhere in the middle.
+        found.remove(0);
+    }
+    let attempt = found.iter().rposition(|l| l.starts_with(HEADER)).map_or(0, |i| i + 1);
+    let shown = found[attempt..].iter().map(|l| printable(l)).filter(|l| !l.is_empty()).collect::<Vec<_>>();
+    Ok(shown[shown.len().saturating_sub(lines)..].to_vec())
+}
+
+/// A log must not drive the terminal that shows it: no escape sequences, and of a line that was overwritten by carriage
+/// returns (a progress bar) only what stood there last.
+fn printable(line: &str) -> String {
+    let last = line.trim_end().rsplit('\r').next().unwrap_or_default();
+    let mut out = String::with_capacity(last.len());
+    let mut chars = last.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => {
+                // CSI: parameters, then one letter. Other sequences lose their introducer only.
+                let mut rest = chars.clone();
+                if rest.next() == Some('[') {
+                    rest.by_ref().find(|c| ('\u{40}'..='\u{7e}').contains(c));
+                    chars = rest;
+                }
+            }
+            '\t' => out.push_str("    "),
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::{Endpoint, JobHandoff, Place, Secret};
+
+    fn handoff(folder: &Path) -> Handoff {
+        let place =
+            Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
+        let mut handoff =
+            Handoff::new(place, Endpoint::Solo, Secret::random().expect("random"), JobHandoff::default());
+        handoff.log_dir = folder.to_path_buf();
+        handoff
+    }
+
+    #[test]
+    fn the_tail_shows_the_newest_attempt_only() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let handoff = handoff(folder.path());
+        let mut log = open_with_header(&handoff).expect("open");
+        log.write_all(b"old\nhalf a line").expect("write");
+        let mut log = open_with_header(&handoff).expect("open");
+        let path = path(folder.path(), 1);
+        assert_eq!(tail(&path, 5, 1 << 12).expect("read"), Vec::<String>::new());
+        log.write_all(b"one\n\ntwo\nthree").expect("write");
+        assert_eq!(tail(&path, 2, 1 << 12).expect("read"), ["two", "three"]);
+        assert_eq!(tail(&path, 9, 1 << 12).expect("read"), ["one", "two", "three"]);
+        // Nothing of the earlier attempt is lost, and the header stands on a line of its own.
+        let text = std::fs::read_to_string(&path).expect("read");
+        assert_eq!(text.lines().filter(|l| l.starts_with(HEADER)).count(), 2, "{text}");
+        assert!(text.contains("half a line\n"));
+    }
+
+    #[test]
+    fn the_tail_is_bounded_and_cannot_drive_the_terminal() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let path = folder.path().join("x.log");
+        std::fs::write(&path, format!("{}\nlast\n", "x".repeat(100_000))).expect("write");
+        assert_eq!(tail(&path, 5, 1000).expect("read"), ["last"]);
+        std::fs::write(&path, b"10%\r20%\r\x1b[31mred\x1b[0m\x07 \xff\x1b]0;title\n").expect("write");
+        assert_eq!(tail(&path, 5, 1000).expect("read"), ["red \u{fffd}]0;title"]);
+        assert!(tail(&folder.path().join("none"), 5, 10).is_err());
+    }
+}

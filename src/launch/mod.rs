@@ -1,0 +1,30 @@
+//! Starting the processes of a run on this machine, watching them, and bringing them all to their end.
+//!
+//! The supervisor ([`LocalLaunch`]) starts one worker process a rank from its own binary, hands each its
+//! [`Handoff`] over a pipe, forwards stop signals, and names the culprit when one dies. What it decides is in
+//! [`state`], a state machine without I/O; [`supervisor`] carries the decisions out. The worker side is
+//! [`Handoff::receive`], [`StopFlag`], [`logs`] and [`Failure`]. No worker outlives its supervisor: the kernel kills
+//! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
+
+pub mod env;
+mod failure;
+mod handoff;
+mod local;
+pub mod logs;
+mod os;
+mod report;
+mod secret;
+pub mod state;
+mod stop;
+mod supervisor;
+mod verdict;
+mod worker;
+
+pub use env::{Nproc, WorkerEnv};
+pub use failure::Failure;
+pub use handoff::{Endpoint, Handoff, JobHandoff, Place, Received};
+pub use local::{FirstRankOutput, LocalLaunch, Outcome};
+pub use secret::Secret;
+pub use state::Policy;
+pub use stop::{OnSecondSignal, StopFlag};
+pub use verdict::{End, Verdict, WorkerStatus};

@@ -1,0 +1,199 @@
+//! The few calls into the operating system that need `unsafe`: the child's side of `fork`, adopting an inherited
+//! descriptor, the signal mask, and the worker's signal handler.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::io::FdFlags;
+
+/// Makes the process that `command` starts die with the calling *thread* (Linux), lead a process group of its own,
+/// and inherit no descriptor but 0, 1, 2 and `pass`.
+///
+/// A group of its own, because the terminal sends Ctrl-C to the whole foreground group: a worker would get the signal
+/// twice, from the terminal and from the supervisor, and because killing the group reaches what the worker started.
+pub fn bind_to_supervisor(command: &mut Command, pass: Option<RawFd>) {
+    let supervisor = rustix::process::getpid();
+    command.process_group(0);
+    let in_child = move || -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        // The supervisor may have died before the line above took effect; then no signal will ever come.
+        if rustix::process::getppid() != Some(supervisor) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        close_on_exec_from(3);
+        // A terminal set to `tostop` would stop a background group that writes to it; ignored, the write goes through.
+        // SAFETY: `signal` is async-signal-safe and SIG_IGN installs no handler.
+        unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+        if let Some(fd) = pass {
+            // SAFETY: `pass` is open in the supervisor for the length of `spawn`, so its copy is open here.
+            rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, FdFlags::empty())?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes only async-signal-safe system calls and does not allocate
+    // (`from_raw_os_error` stores a number), nor does it take a lock that another thread may have held at the fork.
+    unsafe { command.pre_exec(in_child) };
+}
+
+/// Descriptors that someone above the supervisor left open would otherwise reach the workers. They are marked rather
+/// than closed: `Command` reports a failed exec through one of them.
+fn close_on_exec_from(first: libc::c_uint) {
+    // SAFETY: the call only changes flags of descriptors, and takes three integers. Kernels before 5.11 refuse it,
+    // which leaves such descriptors inherited, as they are without this call.
+    #[cfg(target_os = "linux")]
+    unsafe {
+        libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
+    };
+    #[cfg(not(target_os = "linux"))]
+    let _ = first;
+}
+
+/// Takes over a listening socket that was inherited under the number `fd`, and keeps it from this process' children.
+///
+/// Errors when `fd` is not an open, listening socket. Call it once for a number: the listener owns the descriptor.
+pub fn adopt_listener(fd: RawFd) -> io::Result<TcpListener> {
+    if fd < 3 {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("descriptor {fd} is a standard stream"),
+        ));
+    }
+    // SAFETY: only asks about the number; F_GETFD fails with EBADF when it is not open.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open (above) and nobody else in this process knows it: it came with the handoff.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    if !listens(fd.as_fd())? {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the inherited descriptor is no listening socket",
+        ));
+    }
+    rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+    Ok(TcpListener::from(fd))
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn listens(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(rustix::net::sockopt::socket_acceptconn(fd)?)
+}
+
+#[cfg(target_vendor = "apple")]
+fn listens(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(rustix::net::getsockname(fd).is_ok())
+}
+
+/// Lets `signals` through to the calling thread: a launcher may have left them blocked, and the mask is inherited.
+pub fn unblock(signals: &[i32]) -> io::Result<()> {
+    // SAFETY: `set` is initialised by sigemptyset before it is read, and outlives the calls.
+    let status = unsafe {
+        let mut set = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&mut set);
+        for signal in signals {
+            libc::sigaddset(&mut set, *signal);
+        }
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut())
+    };
+    if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
+}
+
+/// Calls `handler` in signal context whenever `signal` arrives.
+///
+/// # Safety
+/// `handler` must be async-signal-safe: no allocation, no lock, no panic.
+pub unsafe fn on_signal(signal: i32, handler: impl Fn() + Send + Sync + 'static) -> io::Result<()> {
+    // SAFETY: passed on to our caller.
+    unsafe { signal_hook::low_level::register(signal, handler) }.map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::process::Stdio;
+
+    use super::*;
+
+    fn stdout_of(mut command: Command) -> String {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("spawn");
+        let mut out = String::new();
+        child.stdout.take().expect("piped").read_to_string(&mut out).expect("read");
+        assert!(child.wait().expect("wait").success());
+        out
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_child_inherits_the_passed_descriptor_and_no_other() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let leak = std::fs::File::open("/dev/null").expect("open");
+        rustix::io::fcntl_setfd(&leak, FdFlags::empty()).expect("fcntl");
+        let list = |pass| {
+            let mut command = Command::new("sh");
+            // The shell itself is looked at, because `ls` has the directory it reads open.
+            command.args(["-c", "ls /proc/$$/fd"]);
+            bind_to_supervisor(&mut command, pass);
+            stdout_of(command)
+        };
+        let with = list(Some(listener.as_raw_fd()));
+        assert!(with.lines().any(|l| l == listener.as_raw_fd().to_string()), "{with}");
+        assert!(!with.lines().any(|l| l == leak.as_raw_fd().to_string()), "{with}");
+        let without = list(None);
+        assert!(!without.lines().any(|l| l == listener.as_raw_fd().to_string()), "{without}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_child_leads_its_own_process_group() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cut -d' ' -f1,5 /proc/$$/stat"]);
+        bind_to_supervisor(&mut command, None);
+        let out = stdout_of(command);
+        let (pid, group) = out.trim().split_once(' ').expect("two numbers");
+        assert_eq!(pid, group);
+    }
+
+    #[test]
+    fn adopts_a_listening_socket_and_nothing_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let addr = listener.local_addr().expect("addr");
+        let adopted = adopt_listener(listener.into_raw_fd()).expect("adopt");
+        assert_eq!(adopted.local_addr().expect("addr"), addr);
+        assert!(rustix::io::fcntl_getfd(&adopted).expect("fcntl").contains(FdFlags::CLOEXEC));
+        let file = std::fs::File::open("/dev/null").expect("open");
+        assert!(adopt_listener(file.into_raw_fd()).is_err());
+        assert!(adopt_listener(0).is_err());
+        assert!(adopt_listener(1 << 20).is_err());
+    }
+
+    #[test]
+    fn an_inherited_block_is_lifted() {
+        let blocked = |signal| {
+            // SAFETY: a null new set only reads the mask into `set`.
+            unsafe {
+                let mut set = std::mem::zeroed::<libc::sigset_t>();
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
+                libc::sigismember(&set, signal) == 1
+            }
+        };
+        std::thread::spawn(move || {
+            // SAFETY: as above; the mask is this thread's own and ends with it.
+            unsafe {
+                let mut set = std::mem::zeroed::<libc::sigset_t>();
+                libc::sigemptyset(&mut set);
+                libc::sigaddset(&mut set, libc::SIGUSR2);
+                libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+            }
+            assert!(blocked(libc::SIGUSR2));
+            unblock(&[libc::SIGUSR2]).expect("unblock");
+            assert!(!blocked(libc::SIGUSR2));
+        })
+        .join()
+        .expect("thread");
+    }
+}

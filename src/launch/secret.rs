@@ -1,0 +1,232 @@
+//! The per-run secret that the workers prove to each other at the rendezvous.
+//!
+//! A supervised run draws a fresh one and hands it over a pipe, so it is in no argument list and no environment. Workers
+//! that something else started (torchrun) must agree on one without talking first: `DDP_RUN_SECRET`,
+//! `DDP_RUN_SECRET_FILE`, or a key in the user's home folder.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use crate::error::{Error, IoContext, Result};
+
+/// 32 bytes that never appear in a log: `Debug` prints no digit of them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// Fresh, from the operating system's generator.
+    pub fn random() -> Result<Self> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes)
+            .map_err(|e| Error::internal(format!("the system gives no random bytes: {e}")))?;
+        Ok(Self(bytes))
+    }
+
+    /// From key material of any length, bound to `purpose` (HMAC-SHA256).
+    pub fn derive(key: &[u8], purpose: &str) -> Self {
+        let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+        mac.update(purpose.as_bytes());
+        Self(mac.finalize().into_bytes().into())
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// 64 lowercase digits.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// The inverse of [`Self::to_hex`].
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl serde::Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.to_hex())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Secret {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(d)?;
+        Self::from_hex(&text).ok_or_else(|| serde::de::Error::custom("a secret has 64 hexadecimal digits"))
+    }
+}
+
+/// Where the key material of an externally launched worker comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// `DDP_RUN_SECRET`; its value is kept here, for the environment is read once.
+    Env(KeyText),
+    /// `DDP_RUN_SECRET_FILE`.
+    File(PathBuf),
+    /// `~/.config/ddp-run/secret`: made at the first use, readable by its owner only. Nodes that share the home folder
+    /// share it.
+    Home(PathBuf),
+}
+
+/// A key from the environment, unprintable.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyText(pub String);
+
+impl fmt::Debug for KeyText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyText(…)")
+    }
+}
+
+/// Shorter keys can be guessed.
+const MIN_KEY: usize = 16;
+const MAX_KEY: u64 = 4096;
+
+impl KeySource {
+    /// The run's secret, bound to `purpose` (which all ranks spell alike).
+    ///
+    /// Errors: the key is missing, too short, or a file that others may read (exit 2).
+    pub fn secret(&self, purpose: &str) -> Result<Secret> {
+        let key = match self {
+            KeySource::Env(text) => text.0.trim().as_bytes().to_vec(),
+            KeySource::File(path) => read_key(path)?,
+            KeySource::Home(path) => {
+                make_key(path)?;
+                read_key(path)?
+            }
+        };
+        if key.len() < MIN_KEY {
+            let name = match self {
+                KeySource::Env(_) => "DDP_RUN_SECRET".to_string(),
+                KeySource::File(p) | KeySource::Home(p) => p.display().to_string(),
+            };
+            return Err(Error::usage(format!(
+                "{name} holds {} characters, at least {MIN_KEY} are needed",
+                key.len()
+            ))
+            .hint("`openssl rand -hex 32` prints a good one; all ranks need the same"));
+        }
+        Ok(Secret::derive(&key, purpose))
+    }
+}
+
+fn read_key(path: &Path) -> Result<Vec<u8>> {
+    let cannot = |e: io::Error| Error::usage(format!("cannot read the secret file {}: {e}", path.display()));
+    let file = File::open(path).map_err(cannot)?;
+    let mode = file.metadata().map_err(cannot)?.mode();
+    if mode & 0o027 != 0 {
+        let what = format!(
+            "the secret file {} has mode {:o}: other users may read or change it",
+            path.display(),
+            mode & 0o777
+        );
+        return Err(Error::usage(what).hint(format!("chmod 600 {}", path.display())));
+    }
+    let mut key = Vec::new();
+    file.take(MAX_KEY).read_to_end(&mut key).map_err(cannot)?;
+    Ok(key.trim_ascii().to_vec())
+}
+
+/// Makes the key file if it is not there. Several ranks may try at once, on several nodes: a hard link appears whole or
+/// not at all, and only one succeeds, on NFS too.
+fn make_key(path: &Path) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).doing("create", folder)?;
+    let name = Secret::random()?.to_hex();
+    let scratch = folder.join(format!(".secret-{}", &name[..16]));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&scratch)
+        .doing("create", &scratch)?;
+    let written = file.write_all(Secret::random()?.to_hex().as_bytes()).and_then(|()| file.sync_all());
+    let linked = written.and_then(|()| match fs::hard_link(&scratch, path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(()),
+    });
+    let removed = fs::remove_file(&scratch);
+    linked.and(removed).doing("write", path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn hex_round_trips_and_debug_shows_nothing() {
+        let secret = Secret::random().expect("random");
+        assert_ne!(secret, Secret::random().expect("random"));
+        assert_eq!(Secret::from_hex(&secret.to_hex()), Some(secret.clone()));
+        assert_eq!(Secret::from_hex("00"), None);
+        assert_eq!(Secret::from_hex(&"ß".repeat(32)), None);
+        assert_eq!(Secret::from_hex(&"zz".repeat(32)), None);
+        assert!(!format!("{secret:?}").contains(&secret.to_hex()[..8]));
+    }
+
+    #[test]
+    fn derivation_is_hmac_sha256() {
+        // RFC 4231, test case 2.
+        let secret = Secret::derive(b"Jefe", "what do ya want for nothing?");
+        assert_eq!(secret.to_hex(), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    }
+
+    #[test]
+    fn ranks_that_start_at_once_agree_on_the_home_key() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let source = KeySource::Home(folder.path().join("ddp-run/secret"));
+        let threads: Vec<_> = (0..8)
+            .map(|_| (source.clone(), "run"))
+            .map(|(s, p)| std::thread::spawn(move || s.secret(p)))
+            .collect();
+        let secrets: Vec<_> =
+            threads.into_iter().map(|t| t.join().expect("thread").expect("secret")).collect();
+        assert!(secrets.windows(2).all(|w| w[0] == w[1]));
+        assert_ne!(secrets[0], source.secret("another run").expect("secret"));
+        let left: Vec<_> = fs::read_dir(folder.path().join("ddp-run")).expect("dir").collect();
+        assert_eq!(left.len(), 1, "scratch files are left: {left:?}");
+    }
+
+    #[test]
+    fn a_readable_or_short_key_is_refused() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let path = folder.path().join("key");
+        fs::write(&path, "0123456789abcdef\n").expect("write");
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("chmod");
+        let error = KeySource::File(path.clone()).secret("run").expect_err("readable by all");
+        assert!(error.message.contains("mode 644"), "{error}");
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("chmod");
+        let secret = KeySource::File(path).secret("run").expect("fine");
+        assert_eq!(
+            secret,
+            KeySource::Env(KeyText("0123456789abcdef".into())).secret("run").expect("the same key")
+        );
+        let error = KeySource::Env(KeyText("short".into())).secret("run").expect_err("short");
+        assert!(error.message.contains("at least 16"), "{error}");
+    }
+}

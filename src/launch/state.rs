@@ -1,0 +1,335 @@
+//! What the supervisor does about each thing that happens to its workers, as a pure state machine.
+//!
+//! [`State::step`] maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O and
+//! reads no clock (time comes in as [`Event::TimerFired`]). One `State` is one generation of workers: it starts
+//! them one after the other, and ends with exactly one [`Action::Finish`] when all of them are gone. Restarting is a
+//! decision about a finished generation, so it belongs to a layer above.
+//!
+//! The policy: the first worker that fails takes the run down. The others get SIGTERM at once and SIGKILL after
+//! [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is an echo of someone else's death, which the
+//! kernel may report later than the echo; so an echo first waits [`Policy::echo_wait`] for its root cause. The first
+//! stop signal is forwarded once and the workers save and exit with 75; the second one kills at once.
+
+use std::time::Duration;
+
+use super::verdict::{self, Asked, Class, End, Verdict, WorkerStatus};
+
+/// How long the supervisor waits for what. `echo_wait + grace` is how long a failed run may linger: under 2 s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// From an echo (exit 91, 93) to taking the run down without a root cause.
+    pub echo_wait: Duration,
+    /// From SIGTERM to SIGKILL once the run is being taken down.
+    pub grace: Duration,
+    /// From the forwarded stop signal to SIGKILL, for workers that neither finish their step nor save.
+    pub stop_deadline: Option<Duration>,
+    /// Stop signals this close to the first are the same request: `timeout` signals both the process and its group.
+    pub debounce: Duration,
+    /// From SIGKILL to giving up on a process that the kernel can't end (uninterruptible I/O).
+    pub abandon: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            echo_wait: Duration::from_millis(250),
+            grace: Duration::from_millis(750),
+            stop_deadline: Some(Duration::from_secs(600)),
+            debounce: Duration::from_millis(50),
+            abandon: Duration::from_secs(5),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The first event of a generation.
+    Start,
+    WorkerStarted(usize),
+    WorkerSpawnFailed {
+        rank: usize,
+        error: String,
+    },
+    WorkerExited {
+        rank: usize,
+        status: WorkerStatus,
+    },
+    /// SIGTERM, SIGINT or SIGUSR1 reached the supervisor.
+    StopRequested,
+    TimerFired(Timer),
+}
+
+/// Setting a timer that is running already restarts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Timer {
+    Echo,
+    Grace,
+    StopDeadline,
+    Debounce,
+    Abandon,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Answered by `WorkerStarted` or `WorkerSpawnFailed`.
+    Spawn(usize),
+    /// SIGTERM.
+    Terminate(usize),
+    /// SIGKILL, to the worker and whatever it started.
+    Kill(usize),
+    SetTimer(Timer, Duration),
+    Finish(Verdict),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Worker {
+    Waiting,
+    /// A `Spawn` is out, its answer is not yet in.
+    Spawning,
+    Running {
+        asked: Asked,
+        overdue: bool,
+    },
+    Ended(End),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Running,
+    /// A stop signal was forwarded; the workers save.
+    Stopping,
+    /// An echo was seen; its root cause may still come in.
+    Suspecting,
+    /// SIGTERM was sent because of a failure.
+    TakingDown,
+    /// SIGKILL was sent.
+    Killing,
+    Finished,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    policy: Policy,
+    phase: Phase,
+    workers: Vec<Worker>,
+    ended: usize,
+    stop_requested: bool,
+    /// The stop request came before any worker had failed.
+    stopped_unharmed: bool,
+    debouncing: bool,
+}
+
+impl State {
+    /// A generation of `workers` processes, none of them started. `workers` is at least 1.
+    pub fn new(workers: usize, policy: Policy) -> Self {
+        Self {
+            policy,
+            phase: Phase::Starting,
+            workers: vec![Worker::Waiting; workers],
+            ended: 0,
+            stop_requested: false,
+            stopped_unharmed: false,
+            debouncing: false,
+        }
+    }
+
+    /// Events that can't be (an exit of a worker that isn't alive, a timer that was never set) change nothing.
+    pub fn step(mut self, event: Event) -> (Self, Vec<Action>) {
+        let mut actions = Vec::new();
+        if self.phase != Phase::Finished {
+            self.apply(event, &mut actions);
+            self.finish_if_all_gone(&mut actions);
+        }
+        (self, actions)
+    }
+
+    /// Each rank's end; `None` for one that was never started, or that is still there.
+    pub fn ends(&self) -> Vec<Option<&End>> {
+        self.workers.iter().map(|w| if let Worker::Ended(end) = w { Some(end) } else { None }).collect()
+    }
+
+    /// What `end` says about the run, in the light of what is known now.
+    pub fn class(&self, end: &End) -> Class {
+        verdict::class(end, self.stop_requested)
+    }
+
+    fn apply(&mut self, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Start => self.spawn_next(actions),
+            Event::WorkerStarted(rank) => self.started(rank, actions),
+            Event::WorkerSpawnFailed { rank, error } => {
+                if self.workers.get(rank) == Some(&Worker::Spawning) {
+                    self.ended(rank, WorkerStatus::NotStarted(error), actions);
+                }
+            }
+            Event::WorkerExited { rank, status } => {
+                if matches!(self.workers.get(rank), Some(Worker::Running { .. })) {
+                    self.ended(rank, status, actions);
+                }
+            }
+            Event::StopRequested => self.stop(actions),
+            Event::TimerFired(timer) => self.timer(timer, actions),
+        }
+    }
+
+    /// One at a time, so that a start that fails is followed by no further one.
+    fn spawn_next(&mut self, actions: &mut Vec<Action>) {
+        if self.phase != Phase::Starting || self.workers.contains(&Worker::Spawning) {
+            return;
+        }
+        match self.workers.iter().position(|w| *w == Worker::Waiting) {
+            Some(rank) => {
+                self.workers[rank] = Worker::Spawning;
+                actions.push(Action::Spawn(rank));
+            }
+            None => self.phase = Phase::Running,
+        }
+    }
+
+    fn started(&mut self, rank: usize, actions: &mut Vec<Action>) {
+        if self.workers.get(rank) != Some(&Worker::Spawning) {
+            return;
+        }
+        let asked = match self.phase {
+            Phase::TakingDown => Asked::ToStop,
+            Phase::Killing => Asked::ToDie,
+            _ => Asked::Nothing,
+        };
+        self.workers[rank] = Worker::Running { asked, overdue: false };
+        match asked {
+            Asked::Nothing => self.spawn_next(actions),
+            Asked::ToStop => actions.push(Action::Terminate(rank)),
+            Asked::ToDie => actions.push(Action::Kill(rank)),
+        }
+    }
+
+    fn ended(&mut self, rank: usize, status: WorkerStatus, actions: &mut Vec<Action>) {
+        let (asked, overdue) = match self.workers[rank] {
+            Worker::Running { asked, overdue } => (asked, overdue),
+            _ => (Asked::Nothing, false),
+        };
+        let end = End { status, asked, order: self.ended, overdue };
+        let class = verdict::class(&end, self.stop_requested);
+        self.workers[rank] = Worker::Ended(end);
+        self.ended += 1;
+        let untouched = matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping);
+        match class {
+            Class::Done | Class::Stopped => {}
+            Class::Echo if untouched => {
+                self.phase = Phase::Suspecting;
+                actions.push(Action::SetTimer(Timer::Echo, self.policy.echo_wait));
+            }
+            Class::Echo => {}
+            Class::Root | Class::Provoked if untouched || self.phase == Phase::Suspecting => {
+                self.take_down(actions)
+            }
+            Class::Root | Class::Provoked => {}
+        }
+    }
+
+    fn stop(&mut self, actions: &mut Vec<Action>) {
+        if self.stop_requested {
+            if !self.debouncing {
+                self.kill_all(actions);
+            }
+            return;
+        }
+        self.stop_requested = true;
+        self.stopped_unharmed = matches!(self.phase, Phase::Starting | Phase::Running);
+        self.debouncing = true;
+        actions.push(Action::SetTimer(Timer::Debounce, self.policy.debounce));
+        match self.phase {
+            // The workers that are there wait for peers that won't come any more: nothing is trained or saved yet.
+            Phase::Starting => self.take_down(actions),
+            Phase::Running => {
+                self.phase = Phase::Stopping;
+                self.terminate_all(actions);
+                if let Some(deadline) = self.policy.stop_deadline {
+                    actions.push(Action::SetTimer(Timer::StopDeadline, deadline));
+                }
+            }
+            // The run ends already.
+            _ => {}
+        }
+    }
+
+    fn timer(&mut self, timer: Timer, actions: &mut Vec<Action>) {
+        match (timer, self.phase) {
+            (Timer::Debounce, _) => self.debouncing = false,
+            (Timer::Echo, Phase::Suspecting) => self.take_down(actions),
+            (Timer::Grace, Phase::TakingDown) => self.kill_all(actions),
+            (Timer::StopDeadline, Phase::Stopping) => {
+                for worker in &mut self.workers {
+                    if let Worker::Running { overdue, .. } = worker {
+                        *overdue = true;
+                    }
+                }
+                self.kill_all(actions);
+            }
+            // A start whose answer is still out has to be killed first.
+            (Timer::Abandon, Phase::Killing) if self.workers.contains(&Worker::Spawning) => {
+                actions.push(Action::SetTimer(Timer::Abandon, self.policy.abandon));
+            }
+            (Timer::Abandon, Phase::Killing) => self.finish(actions),
+            _ => {}
+        }
+    }
+
+    fn take_down(&mut self, actions: &mut Vec<Action>) {
+        self.phase = Phase::TakingDown;
+        self.terminate_all(actions);
+        actions.push(Action::SetTimer(Timer::Grace, self.policy.grace));
+    }
+
+    /// SIGTERM to those that have not had one: a second one would mean "at once" to a worker.
+    fn terminate_all(&mut self, actions: &mut Vec<Action>) {
+        self.ask_all(Asked::ToStop, Action::Terminate, actions);
+    }
+
+    fn kill_all(&mut self, actions: &mut Vec<Action>) {
+        if self.phase != Phase::Killing {
+            self.phase = Phase::Killing;
+            self.ask_all(Asked::ToDie, Action::Kill, actions);
+            actions.push(Action::SetTimer(Timer::Abandon, self.policy.abandon));
+        }
+    }
+
+    fn ask_all(&mut self, what: Asked, action: fn(usize) -> Action, actions: &mut Vec<Action>) {
+        for (rank, worker) in self.workers.iter_mut().enumerate() {
+            if let Worker::Running { asked, .. } = worker
+                && *asked < what
+            {
+                *asked = what;
+                actions.push(action(rank));
+            }
+        }
+    }
+
+    fn finish_if_all_gone(&mut self, actions: &mut Vec<Action>) {
+        let alive = self.workers.iter().any(|w| matches!(w, Worker::Spawning | Worker::Running { .. }));
+        if !alive && self.phase != Phase::Starting && self.phase != Phase::Finished {
+            self.finish(actions);
+        }
+    }
+
+    fn finish(&mut self, actions: &mut Vec<Action>) {
+        self.phase = Phase::Finished;
+        let run = verdict::Run {
+            workers: self.workers.len(),
+            ends: self.ends().into_iter().enumerate().filter_map(|(rank, end)| Some((rank, end?))).collect(),
+            overdue: self.workers.iter().position(|w| matches!(w, Worker::Running { overdue: true, .. })),
+            stop_requested: self.stop_requested,
+            stopped_unharmed: self.stopped_unharmed,
+        };
+        actions.push(Action::Finish(run.verdict()));
+    }
+}
+
+#[cfg(test)]
+#[path = "state_model.rs"]
+mod model;
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

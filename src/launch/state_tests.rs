@@ -1,0 +1,149 @@
+use super::*;
+use crate::error::ExitCode;
+
+fn exited(rank: usize, code: i32) -> Event {
+    Event::WorkerExited { rank, status: WorkerStatus::Exited(code) }
+}
+
+fn killed_by(rank: usize, signal: i32) -> Event {
+    Event::WorkerExited { rank, status: WorkerStatus::Signaled { signal, core_dumped: false } }
+}
+
+/// A generation whose workers all run, and that has answered `events`; the actions of the last event.
+fn after(world: usize, events: &[Event]) -> (State, Vec<Action>) {
+    let starts = (0..world).map(Event::WorkerStarted);
+    let all = std::iter::once(Event::Start).chain(starts).chain(events.iter().cloned());
+    all.fold((State::new(world, Policy::default()), vec![]), |(state, _), event| state.step(event))
+}
+
+fn verdict(world: usize, events: &[Event]) -> (ExitCode, Option<usize>) {
+    match after(world, events).1.last() {
+        Some(Action::Finish(v)) => (v.code, v.culprit),
+        other => panic!("not finished: {other:?}"),
+    }
+}
+
+#[test]
+fn starts_ranks_in_order_one_at_a_time() {
+    let (state, actions) = State::new(2, Policy::default()).step(Event::Start);
+    assert_eq!(actions, [Action::Spawn(0)]);
+    let (state, actions) = state.step(Event::WorkerStarted(0));
+    assert_eq!(actions, [Action::Spawn(1)]);
+    assert_eq!(state.step(Event::WorkerStarted(1)).1, []);
+}
+
+#[test]
+fn verdicts_of_quiet_runs() {
+    assert_eq!(verdict(2, &[exited(1, 0), exited(0, 0)]), (ExitCode::Done, None));
+    assert_eq!(verdict(2, &[exited(1, 75), exited(0, 75)]), (ExitCode::Stopped, None));
+    assert_eq!(verdict(2, &[Event::StopRequested, exited(1, 0), exited(0, 75)]), (ExitCode::Stopped, None));
+    assert_eq!(verdict(2, &[Event::StopRequested, exited(1, 0), exited(0, 0)]), (ExitCode::Done, None));
+}
+
+#[test]
+fn a_failure_terminates_the_others_at_once_and_kills_them_after_the_grace() {
+    let (state, actions) = after(3, &[killed_by(1, 9)]);
+    let grace = Policy::default().grace;
+    assert_eq!(actions, [Action::Terminate(0), Action::Terminate(2), Action::SetTimer(Timer::Grace, grace)]);
+    let (state, _) = state.step(exited(0, 91));
+    let (state, actions) = state.step(Event::TimerFired(Timer::Grace));
+    assert_eq!(actions[0], Action::Kill(2));
+    let (_, actions) = state.step(killed_by(2, 9));
+    assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::WorkerFailed, culprit: Some(1) })]);
+}
+
+#[test]
+fn a_failed_run_is_gone_within_two_seconds() {
+    let p = Policy::default();
+    assert!(p.echo_wait + p.grace < Duration::from_millis(1500));
+}
+
+#[test]
+fn documented_codes_pass_through_and_others_become_90() {
+    for (code, run) in
+        [(78, 78), (74, 74), (92, 92), (69, 69), (70, 70), (2, 2), (90, 90), (3, 90), (101, 90), (143, 90)]
+    {
+        let (exit, culprit) = verdict(2, &[exited(1, code), exited(0, 91)]);
+        assert_eq!((exit as i32, culprit), (run, Some(1)), "worker code {code}");
+    }
+    // Without a root cause, the first echo is all there is to blame.
+    assert_eq!(verdict(2, &[exited(1, 91), exited(0, 91)]), (ExitCode::Collective, Some(1)));
+    assert_eq!(verdict(2, &[exited(1, 93), exited(0, 91)]), (ExitCode::Rendezvous, Some(1)));
+}
+
+#[test]
+fn an_echo_waits_for_its_root_cause_and_is_not_blamed() {
+    let (state, actions) = after(3, &[exited(0, 91)]);
+    assert_eq!(
+        actions,
+        [Action::SetTimer(Timer::Echo, Policy::default().echo_wait)],
+        "nobody is signalled yet"
+    );
+    let (_, actions) = state.clone().step(killed_by(2, 11));
+    assert_eq!(actions[0], Action::Terminate(1));
+    // ... not even when the root cause shows up after the wait.
+    let (state, actions) = state.step(Event::TimerFired(Timer::Echo));
+    assert_eq!(actions[..2], [Action::Terminate(1), Action::Terminate(2)]);
+    let (state, _) = state.step(exited(1, 91));
+    let (_, actions) = state.step(exited(2, 92));
+    assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::NonFinite, culprit: Some(2) })]);
+}
+
+#[test]
+fn a_stop_is_forwarded_once_and_a_second_one_kills() {
+    let (state, actions) = after(2, &[Event::StopRequested]);
+    assert_eq!(actions[1..3], [Action::Terminate(0), Action::Terminate(1)]);
+    let (state, actions) = state.step(Event::StopRequested);
+    assert_eq!(actions, [], "`timeout` delivers one request twice");
+    let (state, _) = state.step(Event::TimerFired(Timer::Debounce));
+    let (state, actions) = state.step(Event::StopRequested);
+    assert_eq!(actions[..2], [Action::Kill(0), Action::Kill(1)]);
+    let (state, _) = state.step(killed_by(0, 9));
+    let (_, actions) = state.step(killed_by(1, 9));
+    assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Stopped, culprit: None })]);
+}
+
+#[test]
+fn a_worker_that_ignores_the_stop_is_named_after_the_deadline() {
+    let events =
+        [Event::StopRequested, exited(0, 75), Event::TimerFired(Timer::StopDeadline), killed_by(1, 9)];
+    assert_eq!(verdict(2, &events), (ExitCode::WorkerFailed, Some(1)));
+}
+
+#[test]
+fn a_worker_that_dies_of_the_stop_signal_itself_is_no_failure() {
+    // It had not installed its handlers yet; its peers then lose it.
+    let early = [Event::StopRequested, exited(0, 91), killed_by(1, 15)];
+    assert_eq!(verdict(2, &early), (ExitCode::Stopped, None));
+    // Slurm signals every process of the step: the worker's death may be seen before the supervisor's own signal.
+    let slurm = [killed_by(1, 10), Event::StopRequested, exited(0, 91)];
+    assert_eq!(verdict(2, &slurm), (ExitCode::Stopped, None));
+    // But a failure that came first stays one.
+    let late = [exited(0, 91), Event::TimerFired(Timer::Echo), Event::StopRequested, killed_by(1, 15)];
+    assert_eq!(verdict(2, &late), (ExitCode::Collective, Some(0)));
+    assert_eq!(verdict(1, &[killed_by(0, 15)]), (ExitCode::WorkerFailed, Some(0)));
+}
+
+#[test]
+fn a_failed_save_after_a_stop_keeps_its_code() {
+    assert_eq!(
+        verdict(2, &[Event::StopRequested, exited(0, 74), exited(1, 91)]),
+        (ExitCode::Checkpoint, Some(0))
+    );
+}
+
+#[test]
+fn a_start_that_fails_starts_no_further_rank() {
+    let (state, _) = State::new(3, Policy::default()).step(Event::Start);
+    let (state, _) = state.step(Event::WorkerStarted(0));
+    let (state, actions) = state.step(Event::WorkerSpawnFailed { rank: 1, error: "EAGAIN".into() });
+    assert_eq!(actions[0], Action::Terminate(0));
+    let (_, actions) = state.step(killed_by(0, 15));
+    assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Internal, culprit: Some(1) })]);
+}
+
+#[test]
+fn a_process_that_the_kernel_cannot_end_does_not_hold_the_run() {
+    let events = [exited(0, 3), Event::TimerFired(Timer::Grace), Event::TimerFired(Timer::Abandon)];
+    assert_eq!(verdict(2, &events), (ExitCode::WorkerFailed, Some(0)));
+}

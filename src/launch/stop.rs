@@ -1,0 +1,116 @@
+//! The worker's view of a stop request: a flag that the training loop reads at step boundaries.
+//!
+//! SIGTERM, SIGINT and SIGUSR1 (Slurm's preemption notice) all mean "save and stop". SIGCONT, which Slurm sends along,
+//! is no event. Under a supervisor a repeated signal changes nothing for the worker: Slurm signals every process of
+//! a step, so a worker may get the same request from Slurm and from its supervisor, and it is the supervisor that
+//! knows when a second request was meant; it then kills the workers. A process without a supervisor decides itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+
+use super::os;
+use crate::error::{Error, ExitCode, Result};
+
+/// The signals that ask a run to save and stop.
+pub const STOP_SIGNALS: [i32; 3] = [SIGTERM, SIGINT, SIGUSR1];
+
+/// Signals this close to the first one are the same request: `timeout` signals a process and then its group.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+
+/// What a second stop signal does to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnSecondSignal {
+    /// Nothing: a supervisor kills this process when it is meant to end at once.
+    Ignore,
+    /// It ends at once with exit code 75: nothing is saved, and the last checkpoint continues the run.
+    Exit,
+}
+
+/// Whether this process was asked to stop. Clones share one state; reading it is one atomic load.
+#[derive(Clone, Debug, Default)]
+pub struct StopFlag(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// 0 until a stop is requested, then the first signal's number, or -1 for [`StopFlag::request`].
+    signal: AtomicI32,
+    /// Nanoseconds from `install` to the first signal.
+    at: AtomicU64,
+}
+
+impl StopFlag {
+    /// A flag that no signal sets, for tests and for training inside another program.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Installs handlers for the stop signals, for the rest of the process. Call it as early as possible: until then a
+    /// stop signal kills the process without saving.
+    pub fn install(second: OnSecondSignal) -> Result<Self> {
+        let flag = Self::new();
+        let start = Instant::now();
+        for signal in STOP_SIGNALS {
+            let inner = Arc::clone(&flag.0);
+            let handler = move || inner.arrived(signal, start, second);
+            // SAFETY: `arrived` uses atomics, clock_gettime and _exit, all of them async-signal-safe.
+            unsafe { os::on_signal(signal, handler) }
+                .map_err(|e| Error::internal(format!("cannot install a handler for signal {signal}: {e}")))?;
+        }
+        os::unblock(&STOP_SIGNALS)
+            .map_err(|e| Error::internal(format!("cannot unblock the stop signals: {e}")))?;
+        Ok(flag)
+    }
+
+    pub fn requested(&self) -> bool {
+        self.0.signal.load(Ordering::Acquire) != 0
+    }
+
+    /// The number of the signal that asked first; `None` before that, or when [`Self::request`] did.
+    pub fn signal(&self) -> Option<i32> {
+        Some(self.0.signal.load(Ordering::Acquire)).filter(|s| *s > 0)
+    }
+
+    /// Asks for a stop from inside the process.
+    pub fn request(&self) {
+        let _ = self.0.signal.compare_exchange(0, -1, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+impl Inner {
+    fn arrived(&self, signal: i32, start: Instant, second: OnSecondSignal) {
+        let now = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // Stored first: whoever sees the signal number sees the time with it.
+        let first = self.at.compare_exchange(0, now.max(1), Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.signal.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
+        if let Err(first) = first
+            && second == OnSecondSignal::Exit
+            && now.saturating_sub(first) > DEBOUNCE.as_nanos() as u64
+        {
+            signal_hook::low_level::exit(ExitCode::Stopped as i32);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_seen_by_every_clone_and_the_first_signal_is_kept() {
+        let flag = StopFlag::new();
+        let clone = flag.clone();
+        assert!(!clone.requested());
+        flag.0.arrived(SIGUSR1, Instant::now(), OnSecondSignal::Exit);
+        // Right after the first: the same request, so this process is still here.
+        flag.0.arrived(SIGTERM, Instant::now(), OnSecondSignal::Exit);
+        assert!(clone.requested());
+        assert_eq!(clone.signal(), Some(SIGUSR1));
+        let own = StopFlag::new();
+        own.request();
+        assert!(own.requested());
+        assert_eq!(own.signal(), None);
+    }
+}

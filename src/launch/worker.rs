@@ -1,0 +1,143 @@
+//! One worker process as its supervisor holds it: the control pipe, signals, and its end.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+use super::os;
+use super::verdict::WorkerStatus;
+
+/// A running worker. Dropping it kills it with all that it started.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    /// Held open until the worker is gone: its end-of-file tells the worker that the supervisor is dead.
+    control: Option<ChildStdin>,
+    /// What of the handoff is not in the pipe yet. A pipe takes 64 KiB at once; the rest follows as the worker reads,
+    /// so that a worker which doesn't can't hold up the supervisor.
+    unsent: Vec<u8>,
+    reaped: bool,
+}
+
+/// Where a worker's standard output and error go.
+#[derive(Debug)]
+pub enum Output {
+    Inherit,
+    Log(File),
+}
+
+impl Process {
+    /// Starts `command`, whose first input will be `handoff`, with the descriptor `pass` and no other. The worker dies
+    /// with the calling thread, so that has to be one that lives as long as the run: the main thread.
+    pub fn start(
+        mut command: Command,
+        handoff: Vec<u8>,
+        output: Output,
+        pass: Option<RawFd>,
+    ) -> io::Result<Self> {
+        command.stdin(Stdio::piped());
+        if let Output::Log(file) = output {
+            command.stdout(file.try_clone()?).stderr(file);
+        }
+        os::bind_to_supervisor(&mut command, pass);
+        let mut child = command.spawn()?;
+        let control = child.stdin.take();
+        let mut process = Self { child, control, unsent: handoff, reaped: false };
+        if let Some(control) = &process.control {
+            rustix::io::ioctl_fionbio(control, true)?;
+        }
+        process.send();
+        Ok(process)
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The control pipe while there is something left to send.
+    pub fn to_send(&self) -> Option<BorrowedFd<'_>> {
+        self.control.as_ref().filter(|_| !self.unsent.is_empty()).map(|c| c.as_fd())
+    }
+
+    /// Sends what the pipe takes now.
+    pub fn send(&mut self) {
+        let Some(control) = &mut self.control else { return };
+        while !self.unsent.is_empty() {
+            match control.write(&self.unsent) {
+                Ok(n) if n > 0 => drop(self.unsent.drain(..n)),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                // The worker closed its end, which is its right if it is about to end: its status tells.
+                _ => self.unsent.clear(),
+            }
+        }
+    }
+
+    /// Its end, if it has come. What the worker had started in its process group is killed with it.
+    pub fn try_reap(&mut self) -> io::Result<Option<WorkerStatus>> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if rustix::process::waitid(WaitId::Pid(self.pid()), options)?.is_none() {
+            return Ok(None);
+        }
+        // Before it is reaped, while neither its number nor its group's can belong to anyone else.
+        self.signal_group(Signal::KILL);
+        let status = self.child.wait()?;
+        self.reaped = true;
+        Ok(Some(status_of(status)))
+    }
+
+    pub fn terminate(&self) {
+        if !self.reaped {
+            let _ = rustix::process::kill_process(self.pid(), Signal::TERM);
+        }
+    }
+
+    pub fn kill(&self) {
+        self.signal_group(Signal::KILL);
+    }
+
+    pub fn pause(&self) {
+        self.signal_group(Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        self.signal_group(Signal::CONT);
+    }
+
+    /// Leaves a process that the kernel can't end to its fate: no one will wait for it.
+    pub fn abandon(mut self) {
+        self.reaped = true;
+    }
+
+    fn signal_group(&self, signal: Signal) {
+        if !self.reaped {
+            let _ = rustix::process::kill_process_group(self.pid(), signal);
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn status_of(status: ExitStatus) -> WorkerStatus {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => WorkerStatus::Exited(code),
+        (None, signal) => {
+            WorkerStatus::Signaled { signal: signal.unwrap_or(0), core_dumped: status.core_dumped() }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! ddp-run: distributed data-parallel training on Burn, from a TOML job spec.
+//!
+//! One way through: [`spec`] (what was typed) -> [`plan`] (everything resolved and checked) -> [`launch`] (processes) ->
+//! [`worker`] (one rank: process group, data, model, optimizer, checkpoint) -> [`train`] (the loop). The other rooms serve
+//! these: [`comm`] collectives, [`ddp`] gradient buckets, [`data`], [`models`], [`optim`], [`checkpoint`], [`telemetry`].
+//! A user's crate adds models and data sets through [`registry::Registry`].
+
+pub mod checkpoint;
+pub mod cli;
+pub mod comm;
+pub mod data;
+pub mod ddp;
+pub mod error;
+pub mod launch;
+pub mod models;
+pub mod optim;
+pub mod plan;
+pub mod registry;
+pub mod spec;
+pub mod telemetry;
+pub mod train;
+pub mod worker;
+
+pub use registry::Registry;

@@ -1,0 +1,125 @@
+//! A small GPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias (as nanoGPT, in the structure of
+//! `torch_ref/README.md`): `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
+
+use super::layers::{Affine, Embed, Norm};
+use super::{Input, Net};
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::activation::{gelu, softmax};
+use burn::tensor::{Bool, Device, Int, Tensor};
+
+/// The sizes of a GPT.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GptConfig {
+    pub vocab_size: usize,
+    pub block_size: usize,
+    pub n_layer: usize,
+    pub n_head: usize,
+    pub n_embd: usize,
+    pub dropout: f64,
+}
+
+#[derive(Module, Debug)]
+struct Attention {
+    c_attn: Affine,
+    c_proj: Affine,
+    dropout: Dropout,
+    heads: usize,
+}
+
+impl Attention {
+    /// `x` `[batch * time, width]`; `hidden` `[time, time]` is true where a key lies in the query's future.
+    fn forward(&self, x: Tensor<2>, batch: usize, hidden: &Tensor<2, Bool>) -> Tensor<2> {
+        let [rows, width] = x.dims();
+        let (time, head) = (rows / batch, width / self.heads);
+        let qkv = self.c_attn.forward(x);
+        let part = |i: usize| {
+            qkv.clone()
+                .slice([0..rows, i * width..(i + 1) * width])
+                .reshape([batch, time, self.heads, head])
+                .swap_dims(1, 2)
+        };
+        let scores = part(0).matmul(part(1).transpose()) * (1.0 / (head as f64).sqrt());
+        let scores = scores.mask_fill(hidden.clone().unsqueeze::<4>(), f32::NEG_INFINITY);
+        let weights = self.dropout.forward(softmax(scores, 3));
+        let y = weights.matmul(part(2)).swap_dims(1, 2).reshape([rows, width]);
+        self.dropout.forward(self.c_proj.forward(y))
+    }
+}
+
+#[derive(Module, Debug)]
+struct Block {
+    ln_1: Norm,
+    attn: Attention,
+    ln_2: Norm,
+    fc: Affine,
+    proj: Affine,
+    dropout: Dropout,
+}
+
+impl Block {
+    fn new(c: &GptConfig, device: &Device) -> Self {
+        let width = c.n_embd;
+        let affine = |inputs, outputs| Affine::normal(inputs, outputs, 0.02, true, device);
+        let dropout = DropoutConfig::new(c.dropout).init();
+        Self {
+            ln_1: Norm::new(width, device),
+            attn: Attention {
+                c_attn: affine(width, 3 * width),
+                c_proj: affine(width, width),
+                dropout: dropout.clone(),
+                heads: c.n_head,
+            },
+            ln_2: Norm::new(width, device),
+            fc: affine(width, 4 * width),
+            proj: affine(4 * width, width),
+            dropout,
+        }
+    }
+
+    fn forward(&self, x: Tensor<2>, batch: usize, hidden: &Tensor<2, Bool>) -> Tensor<2> {
+        let x = x.clone() + self.attn.forward(self.ln_1.forward(x), batch, hidden);
+        let y = self.proj.forward(gelu(self.fc.forward(self.ln_2.forward(x.clone()))));
+        x + self.dropout.forward(y)
+    }
+}
+
+/// Tokens `[batch, time]` to logits `[batch * time, vocab]`.
+#[derive(Module, Debug)]
+pub struct Gpt {
+    wte: Embed,
+    wpe: Embed,
+    h: Vec<Block>,
+    ln_f: Norm,
+    lm_head: Affine,
+    dropout: Dropout,
+}
+
+impl Gpt {
+    pub fn new(c: GptConfig, device: &Device) -> Self {
+        Self {
+            wte: Embed::new(c.vocab_size, c.n_embd, device),
+            wpe: Embed::new(c.block_size, c.n_embd, device),
+            h: (0..c.n_layer).map(|_| Block::new(&c, device)).collect(),
+            ln_f: Norm::new(c.n_embd, device),
+            lm_head: Affine::normal(c.n_embd, c.vocab_size, 0.02, false, device),
+            dropout: DropoutConfig::new(c.dropout).init(),
+        }
+    }
+}
+
+impl Net for Gpt {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        let index: Tensor<2, Int> = input.index::<2>();
+        let [batch, time] = index.dims();
+        let tokens = self.wte.forward(index);
+        let [_, _, width] = tokens.dims();
+        let positions = self.wpe.weight.val().slice([0..time, 0..width]).unsqueeze::<3>();
+        let mut x = self.dropout.forward((tokens + positions).reshape([batch * time, width]));
+        let hidden = Tensor::<2, Bool>::tril_mask([time, time], 0, &x.device());
+        for block in &self.h {
+            x = block.forward(x, batch, &hidden);
+        }
+        self.lm_head.forward(self.ln_f.forward(x))
+    }
+}

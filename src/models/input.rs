@@ -1,0 +1,96 @@
+//! A batch on the device, whatever its rank: the network asks for the rank that it expects.
+
+use crate::data::{FieldData, HostField};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+/// The inputs of one batch.
+#[derive(Clone, Debug)]
+pub struct Input {
+    shape: Vec<usize>,
+    data: Field,
+}
+
+/// The targets of one batch.
+pub type Target = Input;
+
+#[derive(Clone, Debug)]
+enum Field {
+    Float(Tensor<1>),
+    Index(Tensor<1, Int>),
+}
+
+impl Input {
+    /// Copies `len` samples of a host field to `device`.
+    pub fn from_host(field: &HostField, len: usize, device: &Device) -> Self {
+        let mut shape = vec![len];
+        shape.extend_from_slice(&field.shape);
+        let count: usize = shape.iter().product();
+        let data = match &field.data {
+            FieldData::Float(v) => {
+                Field::Float(Tensor::from_data(TensorData::new(v[..count].to_vec(), [count]), device))
+            }
+            FieldData::Index(v) => {
+                Field::Index(Tensor::from_data(TensorData::new(v[..count].to_vec(), [count]), device))
+            }
+        };
+        Self { shape, data }
+    }
+
+    /// `[batch, …]`.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The values as a tensor of rank `D`.
+    ///
+    /// # Panics
+    /// When the data set gives indices, or samples of another rank: the model doesn't fit the data set.
+    pub fn float<const D: usize>(self) -> Tensor<D> {
+        let dims = self.dims::<D>();
+        match self.data {
+            Field::Float(t) => t.reshape(dims),
+            Field::Index(_) => panic!("the model reads float inputs; this data set gives indices"),
+        }
+    }
+
+    /// The indices (tokens, labels) as a tensor of rank `D`.
+    ///
+    /// # Panics
+    /// When the data set gives floats, or samples of another rank.
+    pub fn index<const D: usize>(self) -> Tensor<D, Int> {
+        let dims = self.dims::<D>();
+        match self.data {
+            Field::Index(t) => t.reshape(dims),
+            Field::Float(_) => panic!("the model reads indices; this data set gives float inputs"),
+        }
+    }
+
+    /// The values as `[batch, features]`, each sample flattened.
+    pub fn rows(self) -> Tensor<2> {
+        let batch = self.shape[0];
+        let features = self.shape[1..].iter().product();
+        match self.data {
+            Field::Float(t) => t.reshape([batch, features]),
+            Field::Index(_) => panic!("the model reads float inputs; this data set gives indices"),
+        }
+    }
+
+    /// All indices in one row: labels of `[batch]` or `[batch, time]` targets.
+    pub fn flat_index(self) -> Tensor<1, Int> {
+        match self.data {
+            Field::Index(t) => t,
+            Field::Float(_) => panic!("the loss needs class indices; this data set gives float targets"),
+        }
+    }
+
+    /// True where the field holds indices.
+    pub fn is_index(&self) -> bool {
+        matches!(self.data, Field::Index(_))
+    }
+
+    fn dims<const D: usize>(&self) -> [usize; D] {
+        self.shape.clone().try_into().unwrap_or_else(|shape: Vec<usize>| {
+            panic!("the model reads rank {D}; this data set gives batches of shape {shape:?}")
+        })
+    }
+}

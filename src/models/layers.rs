@@ -1,0 +1,171 @@
+//! Layers whose state has PyTorch's names and layouts, so that a checkpoint is a state dict as it stands.
+//!
+//! Burn's own `nn::Linear` keeps its weight as `[in, out]` and its norms call their parameters gamma and beta; a model
+//! built from those works too (the state dict is translated, see `state.rs`), these just need no translation. Initial
+//! values follow PyTorch's defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
+
+use burn::module::{Initializer, Module, Param, RunningState};
+use burn::tensor::module as ops;
+use burn::tensor::ops::ConvOptions;
+use burn::tensor::{Device, Int, Tensor};
+
+/// `torch.nn.Linear`: weight `[out, in]`, bias `[out]`.
+#[derive(Module, Debug)]
+pub struct Affine {
+    pub weight: Param<Tensor<2>>,
+    pub bias: Option<Param<Tensor<1>>>,
+}
+
+/// PyTorch's default for weights and biases: uniform within 1/sqrt(fan_in).
+fn torch_uniform(fan_in: usize) -> Initializer {
+    let bound = 1.0 / (fan_in.max(1) as f64).sqrt();
+    Initializer::Uniform { min: -bound, max: bound }
+}
+
+impl Affine {
+    /// Default initial values of `torch.nn.Linear(inputs, outputs)`.
+    pub fn new(inputs: usize, outputs: usize, device: &Device) -> Self {
+        let init = torch_uniform(inputs);
+        Self { weight: init.init([outputs, inputs], device), bias: Some(init.init([outputs], device)) }
+    }
+
+    /// Weights from N(0, std), bias zero or absent (GPT-2's initial values).
+    pub fn normal(inputs: usize, outputs: usize, std: f64, bias: bool, device: &Device) -> Self {
+        Self {
+            weight: Initializer::Normal { mean: 0.0, std }.init([outputs, inputs], device),
+            bias: bias.then(|| Initializer::Zeros.init([outputs], device)),
+        }
+    }
+
+    /// `[rows, in] -> [rows, out]`.
+    pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+        ops::linear(x, self.weight.val().transpose(), self.bias.as_ref().map(|b| b.val()))
+    }
+}
+
+/// `torch.nn.Conv2d`: weight `[out, in, k, k]`.
+#[derive(Module, Debug)]
+pub struct Conv {
+    pub weight: Param<Tensor<4>>,
+    pub bias: Option<Param<Tensor<1>>>,
+    stride: usize,
+    padding: usize,
+}
+
+impl Conv {
+    /// Default initial values of `torch.nn.Conv2d`, with bias.
+    pub fn new(inputs: usize, outputs: usize, kernel: usize, padding: usize, device: &Device) -> Self {
+        let init = torch_uniform(inputs * kernel * kernel);
+        Self {
+            weight: init.init([outputs, inputs, kernel, kernel], device),
+            bias: Some(init.init([outputs], device)),
+            stride: 1,
+            padding,
+        }
+    }
+
+    /// Without bias, from N(0, sqrt(2 / fan_out)): torchvision's ResNet (`kaiming_normal_`, mode fan_out).
+    pub fn residual(inputs: usize, outputs: usize, kernel: usize, stride: usize, device: &Device) -> Self {
+        let std = (2.0 / (outputs * kernel * kernel) as f64).sqrt();
+        Self {
+            weight: Initializer::Normal { mean: 0.0, std }.init([outputs, inputs, kernel, kernel], device),
+            bias: None,
+            stride,
+            padding: kernel / 2,
+        }
+    }
+
+    /// `[batch, in, h, w] -> [batch, out, h', w']`.
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let options = ConvOptions::new([self.stride, self.stride], [self.padding, self.padding], [1, 1], 1);
+        ops::conv2d(x, self.weight.val(), self.bias.as_ref().map(|b| b.val()), options)
+    }
+}
+
+/// `torch.nn.BatchNorm2d` with its defaults (eps 1e-5, momentum 0.1, unbiased running variance).
+#[derive(Module, Debug)]
+pub struct BatchNorm2d {
+    pub weight: Param<Tensor<1>>,
+    pub bias: Param<Tensor<1>>,
+    pub running_mean: RunningState<Tensor<1>>,
+    pub running_var: RunningState<Tensor<1>>,
+}
+
+const BN_EPS: f64 = 1e-5;
+const BN_MOMENTUM: f64 = 0.1;
+
+impl BatchNorm2d {
+    pub fn new(channels: usize, device: &Device) -> Self {
+        Self {
+            weight: Initializer::Ones.init([channels], device),
+            bias: Initializer::Zeros.init([channels], device),
+            running_mean: RunningState::new(Tensor::zeros([channels], device)),
+            running_var: RunningState::new(Tensor::ones([channels], device)),
+        }
+    }
+
+    /// Batch statistics (and an update of the running ones) on an autodiff device, running statistics elsewhere.
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        if !x.device().is_autodiff() {
+            return ops::batch_norm(
+                x,
+                self.weight.val(),
+                self.bias.val(),
+                self.running_mean.value(),
+                self.running_var.value(),
+                BN_EPS,
+            );
+        }
+        let [batch, _, height, width] = x.dims();
+        let count = (batch * height * width) as f64;
+        let out = ops::batch_norm_train(x, self.weight.val(), self.bias.val(), BN_EPS);
+        let unbiased = out.variance * (count / (count - 1.0).max(1.0));
+        track(&self.running_mean, out.mean);
+        track(&self.running_var, unbiased);
+        out.output
+    }
+}
+
+/// `running = (1 - momentum) * running + momentum * batch`, visible at once: a checkpoint must not lag by a step.
+fn track(running: &RunningState<Tensor<1>>, batch: Tensor<1>) {
+    let old = running.value();
+    running.update(old * (1.0 - BN_MOMENTUM) + batch * BN_MOMENTUM);
+    running.value_sync();
+}
+
+/// `torch.nn.LayerNorm` over the last dimension.
+#[derive(Module, Debug)]
+pub struct Norm {
+    pub weight: Param<Tensor<1>>,
+    pub bias: Param<Tensor<1>>,
+}
+
+impl Norm {
+    pub fn new(width: usize, device: &Device) -> Self {
+        Self {
+            weight: Initializer::Ones.init([width], device),
+            bias: Initializer::Zeros.init([width], device),
+        }
+    }
+
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        ops::layer_norm(x, self.weight.val(), Some(self.bias.val()), 1e-5)
+    }
+}
+
+/// `torch.nn.Embedding`: weight `[rows, width]`, from N(0, 0.02).
+#[derive(Module, Debug)]
+pub struct Embed {
+    pub weight: Param<Tensor<2>>,
+}
+
+impl Embed {
+    pub fn new(rows: usize, width: usize, device: &Device) -> Self {
+        Self { weight: Initializer::Normal { mean: 0.0, std: 0.02 }.init([rows, width], device) }
+    }
+
+    /// `[batch, time] -> [batch, time, width]`.
+    pub fn forward(&self, index: Tensor<2, Int>) -> Tensor<3> {
+        ops::embedding(self.weight.val(), index)
+    }
+}

@@ -1,0 +1,39 @@
+//! Networks and how the rest of the program holds them.
+//!
+//! A network is a Burn module that implements [`Net`]. [`Model`] is the same thing behind a trait object: its state by
+//! PyTorch name, forward passes for training (with every parameter tapped, see `ddp::tap`) and for evaluation, and
+//! access to the values on the host. `kind.rs` and `standard.rs` are what a spec's `[model]` table turns into.
+
+mod gpt;
+mod input;
+mod kind;
+mod layers;
+mod model;
+mod resnet;
+mod simple;
+mod standard;
+mod state;
+
+pub use gpt::{Gpt, GptConfig};
+pub use input::{Input, Target};
+pub use kind::{ModelKind, ModelSource, TensorFacts};
+pub use model::{Evaluator, Model, NetModel, Tap};
+pub use resnet::{Depth, ResNet, Stem};
+pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
+pub use standard::{FnModel, standard_kinds};
+pub use state::{Layout, StateEntry};
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+
+/// A network: a Burn module and its forward pass.
+pub trait Net: Module + 'static {
+    /// One row of outputs for each sample (or each token): `[rows, outputs]`. Logits for cross-entropy, values for MSE.
+    fn forward(&self, input: Input) -> Tensor<2>;
+
+    /// The state-dict name of the parameter at a module path such as `layers.1.weight`. Names and layouts of Burn's own
+    /// `nn` modules are translated to PyTorch's before this is asked.
+    fn rename(path: &str) -> String {
+        path.to_owned()
+    }
+}

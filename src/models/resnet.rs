@@ -1,0 +1,135 @@
+//! ResNet-18, -34 and -50 with torchvision's structure and parameter names (He et al. 2015, arXiv:1512.03385).
+
+use super::layers::{Affine, BatchNorm2d, Conv};
+use super::{Input, Net};
+use burn::module::Module;
+use burn::tensor::module::{adaptive_avg_pool2d, max_pool2d};
+use burn::tensor::ops::MaxPoolOptions;
+use burn::tensor::{Device, Tensor, activation::relu};
+
+/// How the network begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stem {
+    /// 7x7 convolution of stride 2, then 3x3 max pooling: torchvision's.
+    ImageNet,
+    /// 3x3 convolution of stride 1, no pooling: for images of about 32 pixels.
+    Cifar,
+}
+
+/// Blocks in each of the four stages, and whether they are bottlenecks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depth {
+    pub blocks: [usize; 4],
+    pub bottleneck: bool,
+}
+
+impl Depth {
+    pub const RESNET18: Depth = Depth { blocks: [2, 2, 2, 2], bottleneck: false };
+    pub const RESNET34: Depth = Depth { blocks: [3, 4, 6, 3], bottleneck: false };
+    pub const RESNET50: Depth = Depth { blocks: [3, 4, 6, 3], bottleneck: true };
+}
+
+/// torchvision's `BasicBlock` (two convolutions) or `Bottleneck` (three: `conv3` and `bn3` present).
+#[derive(Module, Debug)]
+struct Block {
+    conv1: Conv,
+    bn1: BatchNorm2d,
+    conv2: Conv,
+    bn2: BatchNorm2d,
+    conv3: Option<Conv>,
+    bn3: Option<BatchNorm2d>,
+    downsample: Option<(Conv, BatchNorm2d)>,
+}
+
+impl Block {
+    fn new(inputs: usize, width: usize, stride: usize, bottleneck: bool, device: &Device) -> Self {
+        let outputs = if bottleneck { width * 4 } else { width };
+        let (first_kernel, first_stride) = if bottleneck { (1, 1) } else { (3, stride) };
+        let second_stride = if bottleneck { stride } else { 1 };
+        let shrinks = stride != 1 || inputs != outputs;
+        Self {
+            conv1: Conv::residual(inputs, width, first_kernel, first_stride, device),
+            bn1: BatchNorm2d::new(width, device),
+            conv2: Conv::residual(width, width, 3, second_stride, device),
+            bn2: BatchNorm2d::new(width, device),
+            conv3: bottleneck.then(|| Conv::residual(width, outputs, 1, 1, device)),
+            bn3: bottleneck.then(|| BatchNorm2d::new(outputs, device)),
+            downsample: shrinks.then(|| {
+                (Conv::residual(inputs, outputs, 1, stride, device), BatchNorm2d::new(outputs, device))
+            }),
+        }
+    }
+
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let mut y = relu(self.bn1.forward(self.conv1.forward(x.clone())));
+        y = self.bn2.forward(self.conv2.forward(y));
+        if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
+            y = bn3.forward(conv3.forward(relu(y)));
+        }
+        let identity = match &self.downsample {
+            Some((conv, bn)) => bn.forward(conv.forward(x)),
+            None => x,
+        };
+        relu(y + identity)
+    }
+}
+
+/// A residual network for images `[batch, channels, h, w]`; logits `[batch, classes]`.
+#[derive(Module, Debug)]
+pub struct ResNet {
+    conv1: Conv,
+    bn1: BatchNorm2d,
+    layer1: Vec<Block>,
+    layer2: Vec<Block>,
+    layer3: Vec<Block>,
+    layer4: Vec<Block>,
+    fc: Affine,
+    pool: bool,
+}
+
+impl ResNet {
+    pub fn new(depth: Depth, stem: Stem, channels: usize, classes: usize, device: &Device) -> Self {
+        let conv1 = match stem {
+            Stem::ImageNet => Conv::residual(channels, 64, 7, 2, device),
+            Stem::Cifar => Conv::residual(channels, 64, 3, 1, device),
+        };
+        let mut inputs = 64;
+        let mut stage = |width: usize, count: usize, stride: usize| -> Vec<Block> {
+            (0..count)
+                .map(|i| {
+                    let stride = if i == 0 { stride } else { 1 };
+                    let block = Block::new(inputs, width, stride, depth.bottleneck, device);
+                    inputs = if depth.bottleneck { width * 4 } else { width };
+                    block
+                })
+                .collect()
+        };
+        let [a, b, c, d] = depth.blocks;
+        let (layer1, layer2) = (stage(64, a, 1), stage(128, b, 2));
+        let (layer3, layer4) = (stage(256, c, 2), stage(512, d, 2));
+        Self {
+            conv1,
+            bn1: BatchNorm2d::new(64, device),
+            layer1,
+            layer2,
+            layer3,
+            layer4,
+            fc: Affine::new(if depth.bottleneck { 2048 } else { 512 }, classes, device),
+            pool: stem == Stem::ImageNet,
+        }
+    }
+}
+
+impl Net for ResNet {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        let mut x = relu(self.bn1.forward(self.conv1.forward(input.float::<4>())));
+        if self.pool {
+            x = max_pool2d(x, MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]));
+        }
+        for block in self.layer1.iter().chain(&self.layer2).chain(&self.layer3).chain(&self.layer4) {
+            x = block.forward(x);
+        }
+        let x: Tensor<2> = adaptive_avg_pool2d(x, [1, 1]).flatten(1, 3);
+        self.fc.forward(x)
+    }
+}

@@ -1,0 +1,142 @@
+//! The small networks: one affine layer, a multi-layer perceptron, and a plain convolutional network.
+
+use super::layers::{Affine, Conv};
+use super::{Input, Net};
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::module::max_pool2d;
+use burn::tensor::ops::MaxPoolOptions;
+use burn::tensor::{Device, Tensor, activation::relu};
+
+/// `torch.nn.Linear`, parameters `weight` and `bias`.
+#[derive(Module, Debug)]
+pub struct LinearNet {
+    layer: Affine,
+}
+
+impl LinearNet {
+    pub fn new(inputs: usize, outputs: usize, device: &Device) -> Self {
+        Self { layer: Affine::new(inputs, outputs, device) }
+    }
+}
+
+impl Net for LinearNet {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        self.layer.forward(input.rows())
+    }
+    fn rename(path: &str) -> String {
+        path.trim_start_matches("layer.").to_owned()
+    }
+}
+
+/// Affine layers with ReLU (and dropout) between them, named as in `nn.Sequential(Linear, ReLU, Linear, …)`.
+#[derive(Module, Debug)]
+pub struct Mlp {
+    layers: Vec<Affine>,
+    dropout: Dropout,
+}
+
+impl Mlp {
+    /// `sizes`: inputs, hidden widths, outputs.
+    pub fn new(sizes: &[usize], dropout: f64, device: &Device) -> Self {
+        Self {
+            layers: sizes.windows(2).map(|w| Affine::new(w[0], w[1], device)).collect(),
+            dropout: DropoutConfig::new(dropout).init(),
+        }
+    }
+}
+
+impl Net for Mlp {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        let mut x = input.rows();
+        for (i, layer) in self.layers.iter().enumerate() {
+            if i > 0 {
+                x = self.dropout.forward(relu(x));
+            }
+            x = layer.forward(x);
+        }
+        x
+    }
+    /// `layers.1.weight` is the module at place 2 of the Sequential.
+    fn rename(path: &str) -> String {
+        sequential(path, "layers.", "", 2, 0)
+    }
+}
+
+/// 3x3 convolutions, each with ReLU and 2x2 max pooling, then a hidden affine layer and the head. As PyTorch:
+/// `features = Sequential(Conv2d, ReLU, MaxPool2d, …)`, `classifier = Sequential(Flatten, Linear, ReLU, Dropout, Linear)`.
+#[derive(Module, Debug)]
+pub struct Cnn {
+    convs: Vec<Conv>,
+    hidden: Affine,
+    head: Affine,
+    dropout: Dropout,
+}
+
+/// The sizes of a [`Cnn`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct CnnConfig {
+    /// Channels, height, width.
+    pub input: [usize; 3],
+    pub channels: Vec<usize>,
+    pub hidden: usize,
+    pub outputs: usize,
+    pub dropout: f64,
+}
+
+impl Cnn {
+    pub fn new(c: &CnnConfig, device: &Device) -> Self {
+        let [mut inputs, mut height, mut width] = c.input;
+        let mut convs = Vec::new();
+        for &outputs in &c.channels {
+            convs.push(Conv::new(inputs, outputs, 3, 1, device));
+            (inputs, height, width) = (outputs, height / 2, width / 2);
+        }
+        Self {
+            convs,
+            hidden: Affine::new(inputs * height * width, c.hidden, device),
+            head: Affine::new(c.hidden, c.outputs, device),
+            dropout: DropoutConfig::new(c.dropout).init(),
+        }
+    }
+}
+
+impl Net for Cnn {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        let mut x = input.float::<4>();
+        for conv in &self.convs {
+            x = relu(conv.forward(x));
+            x = max_pool2d(x, MaxPoolOptions::new([2, 2]));
+        }
+        let x = relu(self.hidden.forward(x.flatten(1, 3)));
+        self.head.forward(self.dropout.forward(x))
+    }
+    fn rename(path: &str) -> String {
+        let path = sequential(path, "convs.", "features.", 3, 0);
+        path.replace("hidden.", "classifier.1.").replace("head.", "classifier.4.")
+    }
+}
+
+/// Renames `{from}{i}.rest` to `{to}{i * stride + offset}.rest`: a list of layers as places in an `nn.Sequential`.
+fn sequential(path: &str, from: &str, to: &str, stride: usize, offset: usize) -> String {
+    let renamed = path.strip_prefix(from).and_then(|rest| {
+        let (index, tail) = rest.split_once('.')?;
+        let index: usize = index.parse().ok()?;
+        Some(format!("{to}{}.{tail}", index * stride + offset))
+    });
+    renamed.unwrap_or_else(|| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_an_nn_sequential() {
+        assert_eq!(LinearNet::rename("layer.weight"), "weight");
+        assert_eq!(Mlp::rename("layers.2.bias"), "4.bias");
+        assert_eq!(Cnn::rename("convs.1.weight"), "features.3.weight");
+        assert_eq!(Cnn::rename("head.bias"), "classifier.4.bias");
+        assert_eq!(Cnn::rename("hidden.weight"), "classifier.1.weight");
+    }
+}

@@ -1,0 +1,39 @@
+//! `adadelta`: `torch.optim.Adadelta`.
+
+use super::{Optimizer, WeightDecay, simd, slots};
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Adadelta {
+    pub rho: f64,
+    pub eps: f64,
+    #[serde(flatten)]
+    pub decay: WeightDecay,
+}
+
+impl Optimizer for Adadelta {
+    fn slots(&self) -> &'static [&'static str] {
+        &["square_avg", "acc_delta"]
+    }
+
+    fn update(
+        &self,
+        _step: u64,
+        lr: f64,
+        scale: f32,
+        shape: &[usize],
+        param: &mut [f32],
+        grad: &[f32],
+        state: &mut [&mut [f32]],
+    ) {
+        let (lr, decay) = (lr as f32, self.decay.of(shape) as f32);
+        let (keep, take, eps) = (self.rho as f32, (1.0 - self.rho) as f32, self.eps as f32);
+        simd::for_each(param, grad, slots::<2>(state), |p, g, [square, acc]| {
+            let g = g * scale + decay * p;
+            let square = square * keep + take * g * g;
+            let delta = (acc + eps).sqrt() / (square + eps).sqrt() * g;
+            let acc = acc * keep + take * delta * delta;
+            (p - lr * delta, [square, acc])
+        });
+    }
+}

@@ -1,0 +1,115 @@
+//! `adafactor`: `torch.optim.Adafactor`: the second moment of a matrix is kept as one row and one column of means.
+//! Tensors with more than two dimensions are stacks of matrices over their last two.
+
+use super::{Optimizer, WeightDecay, clip, lerp, simd, slots};
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Adafactor {
+    pub beta2_decay: f64,
+    /// PyTorch's `eps[0]`, by default f32's epsilon.
+    pub eps1: f64,
+    /// PyTorch's `eps[1]`: the least root mean square that a parameter is taken to have.
+    pub eps2: f64,
+    /// Bound on the update's root mean square.
+    pub d: f64,
+    /// Decoupled.
+    #[serde(flatten)]
+    pub decay: WeightDecay,
+}
+
+impl Optimizer for Adafactor {
+    fn slots(&self) -> &'static [&'static str] {
+        &["row_var", "col_var", "variance"]
+    }
+
+    fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
+        let Some(n) = shape.len().checked_sub(2) else {
+            return if slot == 2 { shape.to_vec() } else { vec![0] };
+        };
+        let mut shape = shape.to_vec();
+        match slot {
+            0 => shape[n + 1] = 1,
+            1 => shape[n] = 1,
+            _ => return vec![0],
+        }
+        shape
+    }
+
+    fn update(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: f32,
+        shape: &[usize],
+        param: &mut [f32],
+        grad: &[f32],
+        state: &mut [&mut [f32]],
+    ) {
+        let take = (step as f64).powf(self.beta2_decay) as f32;
+        let rho = lr.min(1.0 / (step as f64).sqrt());
+        let count = (param.len().max(1) as f64).sqrt();
+        let alpha = self.eps2.max(clip::global_norm([&*param]) / count) * rho;
+        let floor = (self.eps1 * self.eps1) as f32;
+        let shrink = (1.0 - lr * self.decay.of(shape)) as f32;
+        let [row, col, variance] = slots::<3>(state);
+
+        let mut update = vec![0.0f32; param.len()];
+        if let [.., rows, cols] = *shape {
+            let matrices = update
+                .chunks_exact_mut((rows * cols).max(1))
+                .zip(grad.chunks_exact((rows * cols).max(1)))
+                .zip(row.chunks_exact_mut(rows.max(1)).zip(col.chunks_exact_mut(cols.max(1))));
+            for ((update, grad), (row, col)) in matrices {
+                update_factors(grad, scale, take, row, col);
+                factored_direction(update, grad, scale, row, col, self.eps1, floor);
+            }
+        } else {
+            simd::for_each(&mut update, grad, [variance], |_, g, [v]| {
+                let g = g * scale;
+                let v = lerp(v, g * g, take);
+                (g / v.max(floor).sqrt(), [v])
+            });
+        }
+        let denom = (clip::global_norm([&*update]) / (count * self.d)).max(1.0);
+        let size = (alpha / denom) as f32;
+        simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
+    }
+}
+
+/// Moves the row and column means of one matrix's squared gradient, sums in f64.
+fn update_factors(grad: &[f32], scale: f32, take: f32, row: &mut [f32], col: &mut [f32]) {
+    let mut by_col = vec![0.0f64; col.len()];
+    for (g, row) in grad.chunks_exact(col.len()).zip(row.iter_mut()) {
+        let mut by_row = 0.0f64;
+        for (&g, by_col) in g.iter().zip(&mut by_col) {
+            let square = f64::from(g * scale) * f64::from(g * scale);
+            by_row += square;
+            *by_col += square;
+        }
+        *row = lerp(*row, (by_row / col.len() as f64) as f32, take);
+    }
+    for (c, sum) in col.iter_mut().zip(by_col) {
+        *c = lerp(*c, (sum / row.len() as f64) as f32, take);
+    }
+}
+
+/// `grad / sqrt(row x col / mean(row))` of one matrix.
+fn factored_direction(
+    update: &mut [f32],
+    grad: &[f32],
+    scale: f32,
+    row: &[f32],
+    col: &[f32],
+    eps1: f64,
+    floor: f32,
+) {
+    let mean = row.iter().map(|&r| f64::from(r)).sum::<f64>() / row.len() as f64;
+    let mean = mean.max(eps1) as f32;
+    let lines = update.chunks_exact_mut(col.len()).zip(grad.chunks_exact(col.len()));
+    for ((update, grad), &r) in lines.zip(row) {
+        for ((u, &g), &c) in update.iter_mut().zip(grad).zip(col) {
+            *u = g * scale / (r * c / mean).max(floor).sqrt();
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The global gradient norm and the clip coefficient, as `torch.nn.utils.clip_grad_norm_` has them.
+//!
+//! Squares are summed in f64 over fixed lanes, so the result depends on the order of the slices and on nothing else:
+//! not on the CPU, not on threads. Squares of finite f32 values cannot overflow an f64 sum and nothing can cancel, so
+//! **the norm is finite exactly when every element is**: the finite check costs no pass of its own.
+
+/// Parallel sums; also the width of the vectorised loop.
+const LANES: usize = 16;
+
+/// A sum of squares in the making.
+#[derive(Clone, Debug, Default)]
+pub struct SumOfSquares {
+    lanes: [f64; LANES],
+}
+
+impl SumOfSquares {
+    /// Adds the squares of `values`. Slice by slice: splitting a slice elsewhere may change the last bit.
+    pub fn add(&mut self, values: &[f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has AVX2, which is all that `add_avx2` requires.
+            return unsafe { add_avx2(&mut self.lanes, values) };
+        }
+        add_portable(&mut self.lanes, values);
+    }
+
+    /// The L2 norm of all that was added. Not finite exactly when some element was not.
+    pub fn norm(&self) -> f64 {
+        self.lanes.iter().sum::<f64>().sqrt()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn add_avx2(lanes: &mut [f64; LANES], values: &[f32]) {
+    add_portable(lanes, values);
+}
+
+#[inline(always)]
+fn add_portable(lanes: &mut [f64; LANES], values: &[f32]) {
+    let mut sums = *lanes;
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    for block in blocks {
+        for (sum, &x) in sums.iter_mut().zip(block) {
+            *sum += f64::from(x) * f64::from(x);
+        }
+    }
+    for (sum, &x) in sums.iter_mut().zip(rest) {
+        *sum += f64::from(x) * f64::from(x);
+    }
+    *lanes = sums;
+}
+
+/// The L2 norm over all `slices`, in their order. Not finite exactly when some element is not.
+pub fn global_norm<'a>(slices: impl IntoIterator<Item = &'a [f32]>) -> f64 {
+    let mut sum = SumOfSquares::default();
+    for slice in slices {
+        sum.add(slice);
+    }
+    sum.norm()
+}
+
+/// What every gradient is multiplied by so that their norm is at most `max_norm`:
+/// `min(1, max_norm / (norm + 1e-6))`.
+pub fn clip_coefficient(norm: f64, max_norm: f64) -> f32 {
+    (max_norm / (norm + 1e-6)).min(1.0) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn norm_is_that_of_all_slices_together() {
+        let a: Vec<f32> = (0..37).map(|i| i as f32 * 0.25 - 3.0).collect();
+        let b: Vec<f32> = (0..16).map(|i| 1.0 / (i + 1) as f32).collect();
+        let plain = a.iter().chain(&b).map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+        let norm = global_norm([&a[..], &[], &b[..]]);
+        assert!((norm - plain).abs() < 1e-12, "{norm} {plain}");
+    }
+
+    #[test]
+    fn norm_is_finite_exactly_when_every_element_is() {
+        let mut values = vec![f32::MAX; 1000];
+        assert!(global_norm([&values[..]]).is_finite());
+        for (at, bad) in [(0, f32::NAN), (999, f32::INFINITY), (500, f32::NEG_INFINITY)] {
+            let old = std::mem::replace(&mut values[at], bad);
+            assert!(!global_norm([&values[..]]).is_finite(), "{bad} at {at} went unseen");
+            values[at] = old;
+        }
+    }
+
+    #[test]
+    fn avx2_and_portable_give_the_same_bits() {
+        let values: Vec<f32> = (0..1003).map(|i| ((i * 7919) % 1009) as f32 * 0.37 - 100.0).collect();
+        let (mut fast, mut slow) = (SumOfSquares::default(), SumOfSquares::default());
+        fast.add(&values);
+        add_portable(&mut slow.lanes, &values);
+        assert_eq!(fast.lanes.map(f64::to_bits), slow.lanes.map(f64::to_bits));
+    }
+
+    #[test]
+    fn coefficient_is_pytorchs() {
+        assert_eq!(clip_coefficient(0.5, 1.0), 1.0);
+        assert_eq!(clip_coefficient(0.0, 1.0), 1.0);
+        assert_eq!(clip_coefficient(4.0, 1.0), (1.0f64 / (4.0 + 1e-6)) as f32);
+    }
+}

@@ -1,0 +1,51 @@
+//! `lars`: You et al. 2017 (arXiv 1708.03888), momentum SGD with a learning rate per layer, in the form of the MLPerf
+//! ResNet reference: tensors with fewer than two dimensions (biases, norms) take plain momentum SGD. Neither PyTorch
+//! nor burn-optim has it.
+
+use super::{Optimizer, WeightDecay, clip, simd, slots};
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Lars {
+    pub momentum: f64,
+    pub trust_coefficient: f64,
+    pub eps: f64,
+    #[serde(flatten)]
+    pub decay: WeightDecay,
+}
+
+impl Lars {
+    /// What the learning rate of this tensor is multiplied by.
+    fn ratio(&self, shape: &[usize], decay: f64, param: &[f32], grad: &[f32], scale: f32) -> f64 {
+        if shape.len() < 2 {
+            return 1.0;
+        }
+        let (p, g) = (clip::global_norm([param]), clip::global_norm([grad]) * f64::from(scale.abs()));
+        if p > 0.0 && g > 0.0 { self.trust_coefficient * p / (g + decay * p + self.eps) } else { 1.0 }
+    }
+}
+
+impl Optimizer for Lars {
+    fn slots(&self) -> &'static [&'static str] {
+        &["momentum_buffer"]
+    }
+
+    fn update(
+        &self,
+        _step: u64,
+        lr: f64,
+        scale: f32,
+        shape: &[usize],
+        param: &mut [f32],
+        grad: &[f32],
+        state: &mut [&mut [f32]],
+    ) {
+        let decay = self.decay.of(shape);
+        let local = (lr * self.ratio(shape, decay, param, grad, scale)) as f32;
+        let (decay, momentum) = (decay as f32, self.momentum as f32);
+        simd::for_each(param, grad, slots::<1>(state), |p, g, [m]| {
+            let m = m * momentum + local * (g * scale + decay * p);
+            (p - m, [m])
+        });
+    }
+}

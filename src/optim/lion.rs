@@ -1,0 +1,47 @@
+//! `lion`: Chen et al. 2023 (arXiv 2302.06675), as burn-optim 0.22.1 and the authors' code have it. PyTorch has none.
+
+use super::{Optimizer, WeightDecay, simd, slots};
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Lion {
+    pub betas: [f64; 2],
+    /// Decoupled, as in AdamW.
+    #[serde(flatten)]
+    pub decay: WeightDecay,
+}
+
+impl Optimizer for Lion {
+    fn slots(&self) -> &'static [&'static str] {
+        &["exp_avg"]
+    }
+
+    fn update(
+        &self,
+        _step: u64,
+        lr: f64,
+        scale: f32,
+        shape: &[usize],
+        param: &mut [f32],
+        grad: &[f32],
+        state: &mut [&mut [f32]],
+    ) {
+        let shrink = (1.0 - lr * self.decay.of(shape)) as f32;
+        let lr = lr as f32;
+        let (keep1, take1) = (self.betas[0] as f32, (1.0 - self.betas[0]) as f32);
+        let (keep2, take2) = (self.betas[1] as f32, (1.0 - self.betas[1]) as f32);
+        simd::for_each(param, grad, slots::<1>(state), |p, g, [m]| {
+            let g = g * scale;
+            let direction = m * keep1 + g * take1;
+            // Not `signum`, which is ±1 at ±0: a parameter without a gradient must stay where it is.
+            let sign = if direction > 0.0 {
+                1.0
+            } else if direction < 0.0 {
+                -1.0
+            } else {
+                0.0
+            };
+            (p * shrink - lr * sign, [m * keep2 + g * take2])
+        });
+    }
+}

@@ -1,0 +1,120 @@
+//! Optimizers, learning-rate schedules and gradient clipping, over host `f32` slices.
+//!
+//! An [`OptimizerPlan`] is what `[optimizer]` resolves to; [`OptimizerPlan::build`] makes the [`Optimizer`], which
+//! updates one parameter tensor in one fused pass. A [`Schedule`] is what `[scheduler]` resolves to: a pure function
+//! from the number of optimizer steps done to the learning rate, so that a resumed run needs no scheduler state.
+//! [`clip`] has the global gradient norm. Nothing here knows of Burn, devices or processes, and every result is a
+//! deterministic function of its inputs, bit for bit.
+//!
+//! Formulas and defaults are PyTorch's (`torch.optim`, single-tensor path) unless an optimizer says otherwise.
+
+mod adadelta;
+mod adafactor;
+mod adagrad;
+mod adam;
+mod adamax;
+mod adan;
+pub mod clip;
+mod configure;
+#[cfg(test)]
+mod golden;
+mod lamb;
+mod lars;
+mod lion;
+mod muon;
+mod nadam;
+mod plan;
+mod radam;
+mod rmsprop;
+pub mod schedule;
+mod sgd;
+mod simd;
+#[cfg(test)]
+mod testing;
+
+pub use clip::{clip_coefficient, global_norm};
+pub use plan::{OptimizerKind, OptimizerPlan};
+pub use schedule::Schedule;
+
+use serde::Serialize;
+
+/// Updates one parameter tensor at a time. All tensor state lives with the caller, who saves and restores it under
+/// the names that [`slots`](Optimizer::slots) gives; new state is all zeros.
+pub trait Optimizer: Send {
+    /// Names of the state tensors of each parameter (PyTorch's names where it has the optimizer).
+    fn slots(&self) -> &'static [&'static str];
+
+    /// Shape of state tensor `slots()[slot]` for a parameter of this shape. `[0]` where this parameter has none.
+    fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
+        let _ = slot;
+        shape.to_vec()
+    }
+
+    /// One update of one parameter, in place.
+    ///
+    /// * `step` counts from 1: the number of this update.
+    /// * `lr`: the learning rate of this step.
+    /// * `scale` multiplies the gradient on the fly: the clip coefficient, one over the accumulated batches.
+    /// * `shape`: the parameter's; `param` and `grad` have its product as length.
+    /// * `state`: one slice per slot, each as long as the product of its `slot_shape`.
+    ///
+    /// Panics when a length is wrong or the number of state slices is not that of `slots()`.
+    #[allow(clippy::too_many_arguments, reason = "one call a tensor; a struct would only rename them")]
+    fn update(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: f32,
+        shape: &[usize],
+        param: &mut [f32],
+        grad: &[f32],
+        state: &mut [&mut [f32]],
+    );
+}
+
+/// Weight decay and the parameters that it applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WeightDecay {
+    #[serde(rename = "weight_decay")]
+    pub value: f64,
+    #[serde(rename = "decay")]
+    pub on: DecayOn,
+}
+
+/// Which parameters weight decay applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DecayOn {
+    /// All of them, as in PyTorch.
+    All,
+    /// Those with two or more dimensions: no biases, no norms (nanoGPT's rule).
+    Matrices,
+}
+
+impl WeightDecay {
+    /// The decay of a parameter of this shape.
+    fn of(&self, shape: &[usize]) -> f64 {
+        match self.on {
+            DecayOn::Matrices if shape.len() < 2 => 0.0,
+            _ => self.value,
+        }
+    }
+}
+
+/// The state slices as an array, or a panic that names the fault: the caller passed another optimizer's state.
+fn slots<'a, const N: usize>(state: &'a mut [&mut [f32]]) -> [&'a mut [f32]; N] {
+    assert_eq!(state.len(), N, "optimizer state has the wrong number of tensors");
+    let mut slices = state.iter_mut();
+    std::array::from_fn(|_| &mut **slices.next().expect("length was checked"))
+}
+
+/// `torch.lerp`: `a + weight * (b - a)`, in the order of operations that PyTorch uses on either side of one half.
+#[inline(always)]
+fn lerp(a: f32, b: f32, weight: f32) -> f32 {
+    if weight < 0.5 { a + weight * (b - a) } else { b - (b - a) * (1.0 - weight) }
+}
+
+/// `1 - beta^step`, the bias correction of a moving average that started at zero.
+fn bias_correction(beta: f64, step: u64) -> f64 {
+    1.0 - beta.powf(step as f64)
+}

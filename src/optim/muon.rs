@@ -1,0 +1,174 @@
+//! `muon`: `torch.optim.Muon` for tensors with two or more dimensions (taken as `[d0, rest]`), AdamW for the others,
+//! which PyTorch leaves to a second optimizer. Newton-Schulz runs in f32 (PyTorch: bf16), on one thread, so that its
+//! bits do not depend on the number of threads; the GEMM's kernel, and with it the last bits, does depend on the CPU.
+
+use super::adam::Adam;
+use super::{Optimizer, WeightDecay, clip, lerp, simd, slots};
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Muon {
+    pub momentum: f64,
+    pub nesterov: bool,
+    pub ns_steps: usize,
+    pub adjust_lr: AdjustLr,
+    /// Decoupled.
+    #[serde(flatten)]
+    pub decay: WeightDecay,
+}
+
+/// PyTorch's `adjust_lr_fn`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdjustLr {
+    /// `sqrt(max(1, rows / cols))`.
+    Original,
+    /// `0.2 sqrt(max(rows, cols))`: updates as large as AdamW's, so that one learning rate serves both.
+    MatchRmsAdamw,
+}
+
+impl Muon {
+    fn adamw(&self) -> Adam {
+        Adam { betas: [0.9, 0.999], eps: 1e-8, amsgrad: false, decoupled: true, decay: self.decay }
+    }
+}
+
+impl Optimizer for Muon {
+    fn slots(&self) -> &'static [&'static str] {
+        &["momentum_buffer", "exp_avg", "exp_avg_sq"]
+    }
+
+    fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
+        if (slot == 0) == (shape.len() >= 2) { shape.to_vec() } else { vec![0] }
+    }
+
+    fn update(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: f32,
+        shape: &[usize],
+        param: &mut [f32],
+        grad: &[f32],
+        state: &mut [&mut [f32]],
+    ) {
+        if shape.len() < 2 {
+            return self.adamw().update(step, lr, scale, shape, param, grad, &mut state[1..]);
+        }
+        let [buffer, _, _] = slots::<3>(state);
+        let (take, momentum) = ((1.0 - self.momentum) as f32, self.momentum as f32);
+        let mut update = vec![0.0f32; param.len()];
+        let nesterov = self.nesterov;
+        simd::for_each(&mut update, grad, [buffer], |_, g, [m]| {
+            let g = g * scale;
+            let m = lerp(m, g, take);
+            (if nesterov { lerp(g, m, momentum) } else { m }, [m])
+        });
+        let rows = shape[0];
+        let cols = param.len() / rows.max(1);
+        orthogonalise(&mut update, rows, cols, self.ns_steps);
+        let (a, b) = (rows as f64, cols as f64);
+        let adjusted = lr
+            * match self.adjust_lr {
+                AdjustLr::Original => (a / b).max(1.0).sqrt(),
+                AdjustLr::MatchRmsAdamw => 0.2 * a.max(b).sqrt(),
+            };
+        let (shrink, size) = ((1.0 - lr * self.decay.of(shape)) as f32, adjusted as f32);
+        simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
+    }
+}
+
+/// Brings the singular values of row-major `x` (`rows` x `cols`) near one: `steps` quintic Newton-Schulz iterations
+/// with Keller Jordan's coefficients.
+fn orthogonalise(x: &mut [f32], rows: usize, cols: usize, steps: usize) {
+    const A: f32 = 3.4445;
+    const B: f32 = -4.775;
+    const C: f32 = 2.0315;
+    if x.is_empty() {
+        return;
+    }
+    let norm = clip::global_norm([&*x]).max(1e-7) as f32;
+    x.iter_mut().for_each(|v| *v /= norm);
+    // The Gram matrix is taken on the shorter side. Strides say which: `long` walks along the longer side.
+    let (n, k) = (rows.min(cols), rows.max(cols));
+    let (short, long) = if rows <= cols { (cols, 1) } else { (1, cols) };
+    let mut gram = vec![0.0f32; n * n];
+    let mut poly = vec![0.0f32; n * n];
+    let mut next = vec![0.0f32; n * k];
+    for _ in 0..steps {
+        product(&mut gram, (n, 1), x, (short, long), x, (long, short), [n, n, k]);
+        product(&mut poly, (n, 1), &gram, (n, 1), &gram, (n, 1), [n, n, n]);
+        poly.iter_mut().zip(&gram).for_each(|(p, g)| *p = B * g + C * *p);
+        product(&mut next, (short, long), &poly, (n, 1), x, (short, long), [n, k, n]);
+        x.iter_mut().zip(&next).for_each(|(x, n)| *x = A * *x + n);
+    }
+}
+
+/// `out = left x right` with the sizes `[m, n, k]`, each operand with its (row, column) stride. One thread.
+fn product(
+    out: &mut [f32],
+    out_strides: (usize, usize),
+    left: &[f32],
+    left_strides: (usize, usize),
+    right: &[f32],
+    right_strides: (usize, usize),
+    [m, n, k]: [usize; 3],
+) {
+    let fits = |len: usize, (r, c): (usize, usize), rows: usize, cols: usize| {
+        rows > 0 && cols > 0 && (rows - 1) * r + (cols - 1) * c < len
+    };
+    assert!(fits(out.len(), out_strides, m, n), "product: output too small");
+    assert!(fits(left.len(), left_strides, m, k), "product: left operand too small");
+    assert!(fits(right.len(), right_strides, k, n), "product: right operand too small");
+    // SAFETY: the largest index of each operand under its strides was just checked against its length; `out` is
+    // borrowed mutably, so it overlaps neither operand.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            out.as_mut_ptr(),
+            out_strides.1 as isize,
+            out_strides.0 as isize,
+            false,
+            left.as_ptr(),
+            left_strides.1 as isize,
+            left_strides.0 as isize,
+            right.as_ptr(),
+            right_strides.1 as isize,
+            right_strides.0 as isize,
+            0.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orthogonalise_brings_singular_values_near_one_in_both_orientations() {
+        for (rows, cols) in [(3, 7), (7, 3), (4, 4), (1, 5), (5, 1)] {
+            let mut x: Vec<f32> = (0..rows * cols).map(|i| ((i * 37 + 11) % 23) as f32 - 11.0).collect();
+            orthogonalise(&mut x, rows, cols, 5);
+            let n = rows.min(cols);
+            // The trace of the Gram matrix is the sum of squared singular values; each lies in about [0.7, 1.2].
+            let trace = x.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>();
+            assert!((0.4 * n as f64..1.5 * n as f64).contains(&trace), "{rows}x{cols}: {trace}");
+        }
+    }
+
+    #[test]
+    fn product_honours_strides() {
+        // left 2x3 row-major, right = left transposed by strides: the Gram matrix.
+        let left = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let mut out = [0.0; 4];
+        product(&mut out, (2, 1), &left, (3, 1), &left, (1, 3), [2, 2, 3]);
+        assert_eq!(out, [14.0, 32.0, 32.0, 77.0]);
+    }
+}

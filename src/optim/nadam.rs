@@ -1,0 +1,71 @@
+//! `nadam`: `torch.optim.NAdam`, with PyTorch's `decoupled_weight_decay`.
+
+use super::{Optimizer, WeightDecay, bias_correction, lerp, simd, slots};
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NAdam {
+    pub betas: [f64; 2],
+    pub eps: f64,
+    pub momentum_decay: f64,
+    pub decoupled_weight_decay: bool,
+    #[serde(flatten)]
+    pub decay: WeightDecay,
+}
+
+impl NAdam {
+    /// The momentum of step `step`, counted from 1.
+    fn mu(&self, step: u64) -> f64 {
+        self.betas[0] * (1.0 - 0.5 * 0.96f64.powf(step as f64 * self.momentum_decay))
+    }
+
+    /// `mu(1) * … * mu(step)`. PyTorch keeps it as state; here it is recomputed, which is cheap because the product
+    /// falls below what `1 - product` can show within some tens of factors.
+    fn mu_product(&self, step: u64) -> f64 {
+        let mut product = 1.0;
+        for i in 1..=step {
+            product *= self.mu(i);
+            if product < 1e-20 {
+                break;
+            }
+        }
+        product
+    }
+}
+
+impl Optimizer for NAdam {
+    fn slots(&self) -> &'static [&'static str] {
+        &["exp_avg", "exp_avg_sq"]
+    }
+
+    fn update(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: f32,
+        shape: &[usize],
+        param: &mut [f32],
+        grad: &[f32],
+        state: &mut [&mut [f32]],
+    ) {
+        let decay = self.decay.of(shape);
+        let (shrink, l2) =
+            if self.decoupled_weight_decay { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
+        let (take1, keep2) = ((1.0 - self.betas[0]) as f32, self.betas[1] as f32);
+        let take2 = (1.0 - self.betas[1]) as f32;
+        let (mu, next, product) = (self.mu(step), self.mu(step + 1), self.mu_product(step));
+        let by_grad = (lr * (1.0 - mu) / (1.0 - product)) as f32;
+        let by_avg = (lr * next / (1.0 - product * next)) as f32;
+        let correction = bias_correction(self.betas[1], step) as f32;
+        let eps = self.eps as f32;
+        simd::for_each(param, grad, slots::<2>(state), |p, g, [m, v]| {
+            let p = p * shrink;
+            let g = g * scale + l2 * p;
+            let m = lerp(m, g, take1);
+            let v = v * keep2 + take2 * g * g;
+            let denom = (v / correction).sqrt() + eps;
+            let p = p - by_grad * g / denom;
+            (p - by_avg * m / denom, [m, v])
+        });
+    }
+}

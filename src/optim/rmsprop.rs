@@ -1,0 +1,65 @@
+//! `rmsprop`: `torch.optim.RMSprop` (momentum, centred).
+
+use super::{Optimizer, WeightDecay, lerp, simd, slots};
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RmsProp {
+    pub alpha: f64,
+    pub eps: f64,
+    pub momentum: f64,
+    pub centered: bool,
+    #[serde(flatten)]
+    pub decay: WeightDecay,
+}
+
+impl Optimizer for RmsProp {
+    fn slots(&self) -> &'static [&'static str] {
+        match (self.momentum > 0.0, self.centered) {
+            (false, false) => &["square_avg"],
+            (true, false) => &["square_avg", "momentum_buffer"],
+            (false, true) => &["square_avg", "grad_avg"],
+            (true, true) => &["square_avg", "momentum_buffer", "grad_avg"],
+        }
+    }
+
+    fn update(
+        &self,
+        _step: u64,
+        lr: f64,
+        scale: f32,
+        shape: &[usize],
+        param: &mut [f32],
+        grad: &[f32],
+        state: &mut [&mut [f32]],
+    ) {
+        let (lr, decay, eps) = (lr as f32, self.decay.of(shape) as f32, self.eps as f32);
+        let (keep, take, momentum) = (self.alpha as f32, (1.0 - self.alpha) as f32, self.momentum as f32);
+        let square = move |p: f32, g: f32, square: f32| {
+            let g = g * scale + decay * p;
+            (g, square * keep + take * g * g)
+        };
+        match (self.momentum > 0.0, self.centered) {
+            (false, false) => simd::for_each(param, grad, slots::<1>(state), |p, g, [s]| {
+                let (g, s) = square(p, g, s);
+                (p - lr * g / (s.sqrt() + eps), [s])
+            }),
+            (true, false) => simd::for_each(param, grad, slots::<2>(state), |p, g, [s, m]| {
+                let (g, s) = square(p, g, s);
+                let m = m * momentum + g / (s.sqrt() + eps);
+                (p - lr * m, [s, m])
+            }),
+            (false, true) => simd::for_each(param, grad, slots::<2>(state), |p, g, [s, a]| {
+                let (g, s) = square(p, g, s);
+                let a = lerp(a, g, take);
+                (p - lr * g / ((s - a * a).sqrt() + eps), [s, a])
+            }),
+            (true, true) => simd::for_each(param, grad, slots::<3>(state), |p, g, [s, m, a]| {
+                let (g, s) = square(p, g, s);
+                let a = lerp(a, g, take);
+                let m = m * momentum + g / ((s - a * a).sqrt() + eps);
+                (p - lr * m, [s, m, a])
+            }),
+        }
+    }
+}

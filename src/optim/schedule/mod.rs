@@ -1,0 +1,103 @@
+//! Learning-rate schedules: pure functions from the number of optimizer steps done to the learning rate.
+//!
+//! A [`Schedule`] is a chain of [`Segment`]s, one after the other, each starting anew from the base learning rate, as
+//! PyTorch's `SequentialLR` has it. Every kind is in closed form, so a resumed run needs no scheduler state and any
+//! step is O(1) to reach. A segment counts its time `t` in epochs (PyTorch's habit of one `scheduler.step()` an
+//! epoch) or in optimizer steps; one that counts epochs changes the rate at the run's epoch boundaries only.
+
+mod configure;
+mod kinds;
+
+pub use kinds::{Anneal, Kind};
+
+use serde::Serialize;
+
+/// What a segment counts its time in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    Epoch,
+    Step,
+}
+
+/// A stretch of training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Length {
+    Epochs(u64),
+    Steps(u64),
+}
+
+impl Length {
+    fn steps(self, steps_per_epoch: u64) -> u64 {
+        match self {
+            Length::Epochs(n) => n.saturating_mul(steps_per_epoch),
+            Length::Steps(n) => n,
+        }
+    }
+}
+
+/// One kind of schedule for a stretch of the run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Segment {
+    #[serde(flatten)]
+    pub kind: Kind,
+    pub unit: Unit,
+    /// `None` for the last one: the rest of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length: Option<Length>,
+}
+
+/// What `[scheduler]` or `[[scheduler]]` resolves to. Read by [`Schedule::configure`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Schedule {
+    /// Never empty. All but the last have a length.
+    segments: Vec<Segment>,
+}
+
+impl Schedule {
+    /// The base learning rate throughout.
+    pub fn constant() -> Self {
+        Self { segments: vec![Segment { kind: Kind::Constant, unit: Unit::Epoch, length: None }] }
+    }
+
+    /// A chain. `None` when it is empty, or when a segment other than the last has no length.
+    pub fn chain(segments: Vec<Segment>) -> Option<Self> {
+        let (_, before) = segments.split_last()?;
+        before.iter().all(|s| s.length.is_some()).then_some(Self { segments })
+    }
+
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The learning rate of the next optimizer step when `step` are done (0 for the first), in a run of `total_steps`.
+    ///
+    /// Past the end of a run, each kind goes on as its formula says.
+    pub fn lr(&self, base_lr: f64, step: u64, steps_per_epoch: u64, total_steps: u64) -> f64 {
+        let per_epoch = steps_per_epoch.max(1);
+        let mut start = 0u64;
+        let last = self.segments.len() - 1;
+        for (i, segment) in self.segments.iter().enumerate() {
+            let end = match segment.length {
+                Some(length) => start.saturating_add(length.steps(per_epoch)),
+                None => total_steps.max(start),
+            };
+            if step < end || i == last {
+                let (t, span) = match segment.unit {
+                    Unit::Step => (step - start, end - start),
+                    Unit::Epoch => (step / per_epoch - start / per_epoch, {
+                        end.div_ceil(per_epoch) - start / per_epoch
+                    }),
+                };
+                return segment.kind.lr(base_lr, t, span);
+            }
+            start = end;
+        }
+        base_lr
+    }
+}
+
+#[cfg(test)]
+mod tests;

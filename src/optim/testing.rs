@@ -1,0 +1,36 @@
+//! What the tests of this room share.
+
+use super::Optimizer;
+use crate::spec::{Fields, JobTree};
+
+/// Reads `text` as one table. Gives what was read and every problem, rendered; no problems is the empty string.
+pub fn read<T>(text: &str, configure: fn(&mut Fields<'_>) -> T) -> (T, String) {
+    let tree = JobTree::parse("test.toml", text, &[]).expect("the text is TOML");
+    let mut made = None;
+    let problems = tree.read(|fields| made = Some(configure(fields)));
+    let problems = problems.err().map(|e| e.to_string()).unwrap_or_default();
+    (made.expect("configure was called"), problems)
+}
+
+/// The gradient of element `i` at step `t`, in f32 as everywhere: the same formula as in the PyTorch script.
+pub fn gradient(i: usize, t: u64) -> f32 {
+    ((0.7 * i as f64 + 0.3 * t as f64).sin() * (1.0 + 0.1 * i as f64)) as f32
+}
+
+pub fn start(i: usize) -> f32 {
+    (i as f64).cos() as f32
+}
+
+/// Twenty steps on six parameters of this shape. The gradients are passed doubled, with `scale` one half.
+pub fn twenty_steps(optimizer: &dyn Optimizer, lr: f64, shape: &[usize]) -> Vec<f32> {
+    let mut param: Vec<f32> = (0..6).map(start).collect();
+    let slots = 0..optimizer.slots().len();
+    let mut state: Vec<Vec<f32>> =
+        slots.map(|slot| vec![0.0; optimizer.slot_shape(slot, shape).iter().product()]).collect();
+    for t in 1..=20 {
+        let grad: Vec<f32> = (0..6).map(|i| 2.0 * gradient(i, t)).collect();
+        let mut state: Vec<&mut [f32]> = state.iter_mut().map(Vec::as_mut_slice).collect();
+        optimizer.update(t, lr, 0.5, shape, &mut param, &grad, &mut state);
+    }
+    param
+}

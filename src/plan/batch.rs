@@ -1,0 +1,126 @@
+//! How an epoch divides into samples per rank, micro-batches and optimizer steps.
+
+use serde::Serialize;
+
+/// An epoch in numbers. All but `global_batch` are `None` while the data set's size is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct BatchAlgebra {
+    pub train_samples: Option<usize>,
+    /// Samples that each rank draws per epoch, padding included (PyTorch's `DistributedSampler.num_samples`).
+    pub samples_per_rank: Option<usize>,
+    /// Batches of each rank per epoch.
+    pub micro_batches_per_epoch: Option<usize>,
+    /// Optimizer steps per epoch.
+    pub steps_per_epoch: Option<usize>,
+    /// Samples that one full optimizer step averages over: batch size x processes x accumulation.
+    pub global_batch: usize,
+    /// Samples that are drawn a second time per epoch, so that ranks have equally many.
+    pub padded: Option<usize>,
+    /// Samples that are left out of each epoch.
+    pub dropped: Option<usize>,
+}
+
+impl BatchAlgebra {
+    /// For `n` training samples over `world` ranks in batches of `batch`. `drop_last` is both the sampler's (no
+    /// padding: ranks get equally many by leaving out a few) and the loader's (no short last batch). The last step of
+    /// an epoch may accumulate fewer than `accumulate` batches. `world`, `batch` and `accumulate` are at least 1.
+    pub fn of(n: usize, world: usize, batch: usize, accumulate: usize, drop_last: bool) -> Self {
+        let (world, batch, accumulate) = (world.max(1), batch.max(1), accumulate.max(1));
+        // PyTorch rounds the uneven case up from `n - world`, which is `n / world` whenever n >= world.
+        let per_rank = if drop_last { n / world } else { n.div_ceil(world) };
+        let micro_batches = if drop_last { per_rank / batch } else { per_rank.div_ceil(batch) };
+        let drawn = per_rank.saturating_mul(world);
+        let used = if drop_last { (micro_batches * batch).saturating_mul(world) } else { n };
+        Self {
+            train_samples: Some(n),
+            samples_per_rank: Some(per_rank),
+            micro_batches_per_epoch: Some(micro_batches),
+            steps_per_epoch: Some(micro_batches.div_ceil(accumulate)),
+            global_batch: global_batch(world, batch, accumulate),
+            padded: Some(drawn.saturating_sub(n)),
+            dropped: Some(n - used.min(n)),
+        }
+    }
+
+    /// While the number of samples is unknown.
+    pub fn unknown(world: usize, batch: usize, accumulate: usize) -> Self {
+        Self {
+            train_samples: None,
+            samples_per_rank: None,
+            micro_batches_per_epoch: None,
+            steps_per_epoch: None,
+            global_batch: global_batch(world, batch, accumulate),
+            padded: None,
+            dropped: None,
+        }
+    }
+
+    /// Batches of each rank per epoch; 0 while unknown.
+    pub fn micro_batches(&self) -> u64 {
+        self.micro_batches_per_epoch.unwrap_or(0) as u64
+    }
+
+    /// Optimizer steps per epoch; 0 while unknown.
+    pub fn steps_per_epoch(&self) -> u64 {
+        self.steps_per_epoch.unwrap_or(0) as u64
+    }
+}
+
+fn global_batch(world: usize, batch: usize, accumulate: usize) -> usize {
+    batch.saturating_mul(world).saturating_mul(accumulate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_tutorials_job_has_16_steps_on_4_ranks() {
+        let algebra = BatchAlgebra::of(2048, 4, 32, 1, false);
+        assert_eq!((algebra.steps_per_epoch(), algebra.global_batch), (16, 128));
+        assert_eq!((algebra.padded, algebra.dropped), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn a_short_last_batch_is_kept_and_ranks_are_padded() {
+        let algebra = BatchAlgebra::of(10, 4, 2, 1, false);
+        assert_eq!(algebra.samples_per_rank, Some(3));
+        assert_eq!(algebra.micro_batches(), 2);
+        assert_eq!((algebra.padded, algebra.dropped), (Some(2), Some(0)));
+    }
+
+    #[test]
+    fn drop_last_drops_in_the_sampler_and_in_the_loader() {
+        let algebra = BatchAlgebra::of(11, 4, 2, 1, true);
+        assert_eq!(algebra.samples_per_rank, Some(2));
+        assert_eq!((algebra.padded, algebra.dropped), (Some(0), Some(3)));
+        let algebra = BatchAlgebra::of(45_000, 2, 128, 1, true);
+        assert_eq!((algebra.steps_per_epoch(), algebra.dropped), (175, Some(45_000 - 175 * 256)));
+        assert_eq!(BatchAlgebra::of(3, 4, 1, 1, true).steps_per_epoch(), 0);
+    }
+
+    #[test]
+    fn the_last_step_of_an_epoch_may_be_short() {
+        assert_eq!(BatchAlgebra::of(100, 1, 10, 4, false).steps_per_epoch(), 3);
+    }
+
+    /// `DistributedSampler.__init__`, as PyTorch writes it.
+    fn pytorch_num_samples(n: usize, world: usize, drop_last: bool) -> usize {
+        if drop_last && !n.is_multiple_of(world) {
+            ((n as f64 - world as f64) / world as f64).ceil() as usize
+        } else {
+            (n as f64 / world as f64).ceil() as usize
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn samples_per_rank_are_pytorchs(n in 1usize..100_000, world in 1usize..300, drop_last: bool) {
+            let algebra = BatchAlgebra::of(n, world, 7, 1, drop_last);
+            prop_assert_eq!(algebra.samples_per_rank, Some(pytorch_num_samples(n, world, drop_last)));
+            prop_assert!(algebra.dropped.unwrap() <= n);
+            prop_assert!(algebra.padded.unwrap() < world);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Combinations that can't work, each reported at the value to change.
+
+use super::{Backend, BatchAlgebra, DeviceSpec, World};
+use crate::data::{DataFacts, FieldKind};
+use crate::spec::Fields;
+use std::collections::BTreeMap;
+
+pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device: DeviceSpec, world: &World) {
+    if backend != Backend::Nccl {
+        return;
+    }
+    let per_node = world.nproc_per_node;
+    if device == DeviceSpec::Cpu {
+        root.problem_with_hint(
+            "backend",
+            "nccl moves data between CUDA devices, and `device = \"cpu\"`",
+            "`backend = \"gloo\"` trains on the CPU",
+        );
+    } else if let DeviceSpec::Cuda(Some(index)) = device
+        && per_node > 1
+    {
+        let message = format!(
+            "nccl needs a CUDA device for each of {per_node} processes, and `device` names one, cuda:{index}"
+        );
+        root.problem_with_hint("backend", message, "`device = \"cuda\"` gives each process its own");
+    }
+}
+
+pub(super) fn batches(
+    root: &mut Fields<'_>,
+    batch: &BatchAlgebra,
+    world: &World,
+    batch_size: usize,
+    accumulate: usize,
+    drop_last: bool,
+) {
+    let (Some(samples), Some(per_rank)) = (batch.train_samples, batch.samples_per_rank) else { return };
+    let micro = batch.micro_batches();
+    let ranks = world.world_size;
+    if samples == 0 {
+        root.problem("dataset", "no training samples are left by the split");
+    } else if micro == 0 && drop_last {
+        let message = format!(
+            "larger than the {per_rank} samples of each of {ranks} ranks; with `drop_last` an epoch would have no batch, found {batch_size}"
+        );
+        root.problem("batch_size", message);
+    } else if accumulate as u64 > micro {
+        let message =
+            format!("more than the {micro} batches that a rank has in an epoch, found {accumulate}");
+        root.problem_at(&["train", "accumulate"], message);
+    }
+}
+
+pub(super) fn map_location(fields: &mut Fields<'_>, map: &BTreeMap<String, String>) {
+    let device = |name: &str| matches!(DeviceSpec::parse(name), Some(DeviceSpec::Cpu | DeviceSpec::Cuda(_)));
+    let message = |name: &str| format!("not a device: `{name}`; expected `cpu`, `cuda` or `cuda:N`");
+    for (from, to) in map {
+        if !device(from) {
+            fields.problem_with_key_at(&["map_location", from], message(from));
+        }
+        if !device(to) {
+            fields.problem_at(&["map_location", from], message(to));
+        }
+    }
+}
+
+/// A metric of classes can't rank a regression, nor the other way round.
+pub(super) fn metric_fits_targets(fields: &mut Fields<'_>, metric: &str, facts: &DataFacts) {
+    let Some(target) = facts.target.as_ref().filter(|_| fields.has("best")) else { return };
+    let of_classes = matches!(metric, "val.accuracy" | "val.top5" | "val.perplexity");
+    let of_numbers = matches!(metric, "val.mae" | "val.r2");
+    match target.kind {
+        FieldKind::Float if of_classes => {
+            fields.problem("best", format!("`{metric}` needs class targets; the data set's are numbers"));
+        }
+        FieldKind::Index(_) if of_numbers => {
+            fields
+                .problem("best", format!("`{metric}` needs numbers as targets; the data set's are classes"));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,76 @@
+//! A plan as a spec of its own, and its hash.
+
+use super::Plan;
+use crate::spec::ResolvedValue;
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use toml::{Table, Value};
+
+impl Plan {
+    /// The resolved job as a spec, every default written out: it resolves to a plan with the same values.
+    pub fn to_toml(&self) -> String {
+        let mut root = Table::new();
+        for resolved in &self.values {
+            let segments: Vec<&str> = resolved.key.split('.').collect();
+            insert(&mut root, &segments, resolved.value.clone());
+        }
+        let body = toml::to_string_pretty(&root).expect("a table of TOML values is always TOML");
+        format!("# Resolved by ddp-run; `ddp-run train` on this file runs the same job.\n{body}")
+    }
+}
+
+/// Puts `value` at a dotted path, making tables on the way; a number names an element of a list of tables.
+fn insert(table: &mut Table, path: &[&str], value: Value) {
+    match path {
+        [] => {}
+        [key] => drop(table.insert((*key).to_owned(), value)),
+        [key, index, rest @ ..] if index.parse::<usize>().is_ok() && !rest.is_empty() => {
+            let list = table.entry(*key).or_insert_with(|| Value::Array(Vec::new()));
+            let (Value::Array(items), Ok(index)) = (list, index.parse::<usize>()) else { return };
+            while items.len() <= index {
+                items.push(Value::Table(Table::new()));
+            }
+            if let Value::Table(inner) = &mut items[index] {
+                insert(inner, rest, value);
+            }
+        }
+        [key, rest @ ..] => {
+            let inner = table.entry(*key).or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Table(inner) = inner {
+                insert(inner, rest, value);
+            }
+        }
+    }
+}
+
+/// Keys that results do not depend on; a trailing dot stands for a whole table.
+const NO_EFFECT: [&str; 10] = [
+    "name",
+    "save_every",
+    "launch.",
+    "metrics.",
+    "checkpoint.",
+    "distributed.timeout",
+    "distributed.init_timeout",
+    "dataset.root",
+    "dataset.workers",
+    "dataset.prefetch",
+];
+
+/// SHA-256 over the other keys and their values, sorted by key.
+pub(super) fn hash(values: &[ResolvedValue]) -> String {
+    let without_effect =
+        |key: &str| NO_EFFECT.iter().any(|k| if k.ends_with('.') { key.starts_with(k) } else { key == *k });
+    let mut counted: Vec<&ResolvedValue> = values.iter().filter(|v| !without_effect(&v.key)).collect();
+    counted.sort_by(|a, b| a.key.cmp(&b.key));
+    let mut hasher = Sha256::new();
+    for resolved in counted {
+        // Neither a key nor a value on one line holds a newline, so the lines can't run into each other.
+        hasher.update(format!("{}={}\n", resolved.key, resolved.value).as_bytes());
+    }
+    hasher.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
+        // Writing to a string can't fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}

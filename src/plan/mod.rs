@@ -1,0 +1,92 @@
+//! What a job comes to: everything resolved and checked, before a device, a socket or a data set is touched.
+//!
+//! [`Plan::resolve`] reads a [`JobTree`] with the components of a [`Registry`] and the number of processes that is
+//! asked for, and gives an immutable [`Plan`] or every problem at once. A plan prints itself ([`Plan::text`],
+//! [`Plan::json`]), writes itself as a spec that resolves to the same plan ([`Plan::to_toml`]) and has a hash that
+//! changes exactly when a value changes that results depend on.
+
+mod batch;
+mod checks;
+mod export;
+mod print;
+mod resolve;
+mod sections;
+mod sizes;
+mod tables;
+mod units;
+mod values;
+mod world;
+
+pub use batch::BatchAlgebra;
+pub use sections::{
+    BufferSync, CheckpointPlan, DatasetPlan, DistributedPlan, LaunchPlan, LoaderPlan, LossPlan, MetricsPlan,
+    ModelPlan, TrainPlan,
+};
+pub use sizes::Sizes;
+pub use values::{Backend, DeviceSpec, Every};
+pub use world::{World, WorldRequest};
+
+use crate::optim::{OptimizerPlan, Schedule};
+use crate::registry::Registry;
+use crate::spec::{Diagnostics, JobTree, ResolvedValue};
+
+/// A resolved job.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub name: String,
+    pub seed: u64,
+    pub epochs: u64,
+    /// Samples per process and micro-batch.
+    pub batch_size: usize,
+    /// How often a checkpoint is saved.
+    pub save_every: Every,
+    pub backend: Backend,
+    pub device: DeviceSpec,
+    pub world: World,
+    pub model: ModelPlan,
+    pub dataset: DatasetPlan,
+    pub loader: LoaderPlan,
+    pub loss: LossPlan,
+    pub train: TrainPlan,
+    pub optimizer: OptimizerPlan,
+    pub schedule: Schedule,
+    pub checkpoint: CheckpointPlan,
+    pub metrics: MetricsPlan,
+    pub launch: LaunchPlan,
+    pub distributed: DistributedPlan,
+    pub batch: BatchAlgebra,
+    /// `None` where the model's size follows from data that is not read yet.
+    pub sizes: Option<Sizes>,
+    /// Every value that the job runs with, in the order of the tables, and who said so.
+    pub values: Vec<ResolvedValue>,
+    /// SHA-256, in hex, over the values that results depend on. Not among them: the job's name, where its data
+    /// lies, how it is launched, watched and saved, and the number of processes.
+    pub hash: String,
+}
+
+impl Plan {
+    /// Resolves and checks a job.
+    ///
+    /// # Errors
+    /// Every problem of the spec, each at its place.
+    pub fn resolve(tree: &JobTree, registry: &Registry, world: WorldRequest) -> Result<Plan, Diagnostics> {
+        let (plan, mut values) = tree.read(|root| resolve::plan(root, registry, world))?;
+        values.sort_by_key(|v| print::table_rank(&v.key));
+        let mut plan = plan.expect("a plan is withheld only after a problem, which `read` returns");
+        plan.hash = export::hash(&values);
+        plan.values = values;
+        Ok(plan)
+    }
+
+    /// Optimizer steps of the whole run; `None` where only the data can tell.
+    pub fn total_steps(&self) -> Option<u64> {
+        let by_epochs = self.batch.steps_per_epoch.map(|steps| self.epochs.saturating_mul(steps as u64));
+        match (by_epochs, self.train.max_steps) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! How a plan is shown: as text to read before the first step, and as JSON for programs.
+
+use super::units::{show_bytes, show_count};
+use super::{LossPlan, Plan};
+use serde_json::json;
+use std::fmt::Write;
+
+impl Plan {
+    /// Every value with its origin, table by table, and then what they come to.
+    pub fn text(&self) -> String {
+        let mut out = self.values_text();
+        for (title, rows) in self.facts() {
+            let _ = writeln!(out, "\n{title}");
+            let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+            for (name, value) in rows {
+                let _ = writeln!(out, "  {name:width$}  {value}");
+            }
+        }
+        out
+    }
+
+    fn values_text(&self) -> String {
+        let mut tables: Vec<(&str, Vec<[String; 3]>)> = Vec::new();
+        for resolved in &self.values {
+            let (table, key) = resolved.key.rsplit_once('.').unwrap_or(("", &resolved.key));
+            let row = [key.to_owned(), one_line(&resolved.value), resolved.origin.to_string()];
+            match tables.iter_mut().find(|(name, _)| *name == table) {
+                Some((_, rows)) => rows.push(row),
+                None => tables.push((table, vec![row])),
+            }
+        }
+        // One long value (a list of columns) must not push the origins of all others off the screen.
+        let width = |i: usize, most: usize| {
+            let lengths = tables.iter().flat_map(|(_, rows)| rows.iter().map(move |r| r[i].chars().count()));
+            lengths.filter(|l| *l <= most).max().unwrap_or(0)
+        };
+        let (keys, values) = (width(0, 40), width(1, 40));
+        let mut out = String::new();
+        for (table, rows) in &tables {
+            if !table.is_empty() {
+                let _ = writeln!(out, "\n[{table}]");
+            }
+            for [key, value, origin] in rows {
+                let _ = writeln!(out, "  {key:keys$}  {value:values$}  {origin}");
+            }
+        }
+        out
+    }
+
+    /// What the values come to, in groups of (name, value).
+    fn facts(&self) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+        let mut groups = vec![("Work", self.work()), ("Data", self.data())];
+        groups.push(("Model", self.model_facts()));
+        groups.push(("Identity", vec![("hash", self.hash.clone())]));
+        groups
+    }
+
+    fn work(&self) -> Vec<(&'static str, String)> {
+        let world = &self.world;
+        let processes = match world.nnodes {
+            1 => show_count(world.world_size as u64),
+            n => format!("{} ({n} nodes x {})", show_count(world.world_size as u64), world.nproc_per_node),
+        };
+        let accumulate = match self.train.accumulate {
+            1 => String::new(),
+            n => format!(" x {n} accumulated"),
+        };
+        let batch = &self.batch;
+        let global = format!(
+            "{} ({} x {} process{}{accumulate})",
+            show_count(batch.global_batch as u64),
+            self.batch_size,
+            world.world_size,
+            if world.world_size == 1 { "" } else { "es" }
+        );
+        let unknown = || "known when the data is read".to_owned();
+        let count = |n: Option<usize>| n.map_or_else(unknown, |n| show_count(n as u64));
+        let mut rows = vec![
+            ("processes", processes),
+            ("global batch", global),
+            ("samples per rank", count(batch.samples_per_rank)),
+            ("steps per epoch", count(batch.steps_per_epoch)),
+            ("steps in all", self.total_steps().map_or_else(unknown, show_count)),
+        ];
+        if let (Some(padded), Some(dropped)) = (batch.padded, batch.dropped) {
+            let samples = |n: usize, what: &str| match n {
+                0 => "none".to_owned(),
+                1 => format!("1 sample an epoch {what}"),
+                n => format!("{} samples an epoch {what}", show_count(n as u64)),
+            };
+            rows.push(("padding", samples(padded, "drawn twice")));
+            rows.push(("dropped", samples(dropped, "left out")));
+        }
+        rows.push(("loss", self.loss_text()));
+        rows.push(("checkpoints", self.save_every.to_string()));
+        rows
+    }
+
+    fn loss_text(&self) -> String {
+        match self.loss {
+            LossPlan::CrossEntropy { label_smoothing: 0.0 } => "cross-entropy".to_owned(),
+            LossPlan::CrossEntropy { label_smoothing } => {
+                format!("cross-entropy, label smoothing {label_smoothing}")
+            }
+            LossPlan::Mse => "mean squared error".to_owned(),
+        }
+    }
+
+    fn data(&self) -> Vec<(&'static str, String)> {
+        use crate::data::{FieldFacts, FieldKind};
+        let unknown = || "known when the data is read".to_owned();
+        let count = |n: Option<usize>| n.map_or_else(unknown, |n| show_count(n as u64));
+        let field = |field: &Option<FieldFacts>| match field {
+            None => unknown(),
+            Some(FieldFacts { shape, kind: FieldKind::Float }) => format!("{shape:?} numbers"),
+            Some(FieldFacts { shape, kind: FieldKind::Index(n) }) if shape.is_empty() => {
+                format!("one of {n} classes")
+            }
+            Some(FieldFacts { shape, kind: FieldKind::Index(n) }) => format!("{shape:?} indices below {n}"),
+        };
+        let facts = &self.dataset.facts;
+        // Where the size of the training split is known, so are the others.
+        let part = |n: Option<usize>| match (n, facts.train) {
+            (None | Some(0), Some(_)) => "none".to_owned(),
+            (n, _) => count(n),
+        };
+        vec![
+            ("training", count(facts.train)),
+            ("validation", part(facts.val)),
+            ("test", part(facts.test)),
+            ("input", field(&facts.input)),
+            ("target", field(&facts.target)),
+        ]
+    }
+
+    fn model_facts(&self) -> Vec<(&'static str, String)> {
+        let Some(sizes) = &self.sizes else {
+            return vec![("parameters", "known when the data is read".to_owned())];
+        };
+        let traffic = match (self.world.world_size, sizes.buckets) {
+            (1, _) => "none with one process".to_owned(),
+            (_, buckets) => format!(
+                "{} a step from each rank, in {buckets} bucket{}",
+                show_bytes(sizes.all_reduce_bytes_per_step),
+                if buckets == 1 { "" } else { "s" }
+            ),
+        };
+        vec![
+            (
+                "parameters",
+                format!("{} ({})", show_count(sizes.parameters), show_bytes(sizes.gradient_bytes)),
+            ),
+            ("buffers", format!("{} ({})", show_count(sizes.buffers), show_bytes(sizes.buffers * 4))),
+            ("gradients", show_bytes(sizes.gradient_bytes)),
+            ("optimizer state", show_bytes(sizes.optimizer_bytes)),
+            ("all-reduce", traffic),
+            ("checkpoint", show_bytes(sizes.checkpoint_bytes)),
+        ]
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> serde_json::Value {
+        json!({
+            "name": self.name,
+            "hash": self.hash,
+            "world": self.world,
+            "batch": self.batch,
+            "total_steps": self.total_steps(),
+            "data": self.dataset.facts,
+            "loss": self.loss,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            "sizes": self.sizes,
+            "values": self.values,
+        })
+    }
+}
+
+/// A value as TOML writes it on one line, with small numbers in exponents.
+fn one_line(value: &toml::Value) -> String {
+    match value {
+        toml::Value::Float(x) if *x != 0.0 && x.abs() < 1e-4 => format!("{x:e}"),
+        other => other.to_string(),
+    }
+}
+
+/// Order of the tables in a plan: what is trained, on what, how; then saving, watching and launching.
+pub(super) fn table_rank(key: &str) -> usize {
+    const ORDER: [&str; 9] = [
+        "model",
+        "dataset",
+        "train",
+        "optimizer",
+        "scheduler",
+        "checkpoint",
+        "metrics",
+        "launch",
+        "distributed",
+    ];
+    match key.split_once('.') {
+        None => 0,
+        Some((table, _)) => 1 + ORDER.iter().position(|t| *t == table).unwrap_or(ORDER.len()),
+    }
+}

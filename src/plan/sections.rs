@@ -1,0 +1,168 @@
+//! The parts of a plan, one for each component that runs from it.
+
+use crate::checkpoint::Direction;
+use crate::data::{DataFacts, DatasetSource, FieldFacts, FieldKind};
+use crate::error::Error;
+use crate::launch::Nproc;
+use crate::models::ModelSource;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// `[model]`
+#[derive(Clone)]
+pub struct ModelPlan {
+    pub name: String,
+    pub source: Arc<dyn ModelSource>,
+    /// PyTorch weights to start from: `.safetensors` or `.pt`.
+    pub pretrained: Option<PathBuf>,
+    /// Whether every tensor of the model must be in them, with its shape.
+    pub pretrained_strict: bool,
+}
+
+impl fmt::Debug for ModelPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelPlan")
+            .field("name", &self.name)
+            .field("pretrained", &self.pretrained)
+            .field("pretrained_strict", &self.pretrained_strict)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `[dataset]`, less what concerns loading.
+#[derive(Clone, Debug)]
+pub struct DatasetPlan {
+    pub name: String,
+    pub source: Arc<dyn DatasetSource>,
+    pub facts: DataFacts,
+}
+
+/// `[dataset]`: how batches are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LoaderPlan {
+    pub shuffle: bool,
+    /// Leave out the samples that would make an epoch uneven: no padding, no short last batch.
+    pub drop_last: bool,
+    /// Threads that assemble batches.
+    pub workers: usize,
+    /// Batches that are assembled ahead.
+    pub prefetch: usize,
+}
+
+/// What training minimises.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "name", rename_all = "kebab-case")]
+pub enum LossPlan {
+    CrossEntropy { label_smoothing: f64 },
+    Mse,
+}
+
+impl LossPlan {
+    /// Checks the loss against the opened data's targets, which the spec may not have known.
+    ///
+    /// # Errors
+    /// Numbers for cross-entropy, or classes for the mean squared error (exit 78).
+    pub fn fits(&self, target: &FieldFacts) -> Result<(), Error> {
+        match (self, target.kind) {
+            (LossPlan::CrossEntropy { .. }, FieldKind::Float) => {
+                Err(Error::spec("cross-entropy needs class targets; the data set's are numbers")
+                    .hint("`loss = \"mse\"` in `[train]` fits them"))
+            }
+            (LossPlan::Mse, FieldKind::Index(classes)) => {
+                Err(Error::spec(format!("mse needs numbers as targets; the data set has {classes} classes"))
+                    .hint("`loss = \"cross-entropy\"` in `[train]` fits them"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What happens to buffers (batch-norm statistics), which each rank gathers from its own samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BufferSync {
+    /// Rank 0's are everyone's, as in PyTorch's DDP.
+    Broadcast,
+    /// The mean over ranks.
+    Mean,
+    /// Each rank keeps its own; rank 0's are saved.
+    Local,
+}
+
+/// `[train]`, less the loss.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TrainPlan {
+    /// Micro-batches per optimizer step.
+    pub accumulate: usize,
+    /// Largest global L2 norm of the gradients.
+    pub clip_norm: Option<f64>,
+    /// End after so many optimizer steps, even in mid-epoch.
+    pub max_steps: Option<u64>,
+    /// Epochs between evaluations; 0 for never.
+    pub eval_every: u64,
+    pub buffers: BufferSync,
+}
+
+/// `[checkpoint]`
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CheckpointPlan {
+    /// Newest checkpoints to keep; 0 keeps all.
+    pub keep_last: usize,
+    /// Best checkpoints to keep besides.
+    pub keep_best: usize,
+    /// Metric that ranks them, as `metrics.jsonl` names it: `val.loss`.
+    pub best: String,
+    /// Whether small or large values of it are good.
+    pub direction: Direction,
+    /// Where tensors go that were saved on a device: `cuda:0` to `cuda:2`. By default each rank loads to its own.
+    pub map_location: BTreeMap<String, String>,
+    /// Write while training goes on.
+    #[serde(rename = "async")]
+    pub asynchronous: bool,
+}
+
+/// `[metrics]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MetricsPlan {
+    /// Optimizer steps between step events.
+    pub log_every: u64,
+    /// Whether to report top-5 accuracy. `None`: whether there are more than five classes is known once the data
+    /// is open.
+    pub top5: Option<bool>,
+}
+
+impl MetricsPlan {
+    /// Whether to report top-5 accuracy over so many classes.
+    pub fn reports_top5(&self, classes: usize) -> bool {
+        self.top5.unwrap_or(classes > 5)
+    }
+}
+
+/// `[launch]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchPlan {
+    pub nproc_per_node: Nproc,
+    pub nnodes: usize,
+    pub max_restarts: u32,
+    /// Compute threads of each worker; by default cores / workers.
+    pub threads: Option<usize>,
+    /// Address that rank 0 listens on.
+    pub bind: IpAddr,
+}
+
+/// `[distributed]`
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct DistributedPlan {
+    /// MiB of gradients in a bucket, and in the first one, which should fill early.
+    pub bucket_cap_mb: f64,
+    pub first_bucket_mb: f64,
+    /// How long a collective waits for its peers.
+    pub timeout: Duration,
+    /// How long processes look for each other.
+    pub init_timeout: Duration,
+}

@@ -1,0 +1,69 @@
+//! What the model takes: memory, disk, and traffic between processes.
+
+use super::{DistributedPlan, World};
+use crate::ddp::{BucketCaps, BucketLayout};
+use crate::models::TensorFacts;
+use crate::optim::OptimizerPlan;
+use serde::Serialize;
+
+/// Everything is f32. Bytes are those of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Sizes {
+    /// Values in parameters (not in buffers).
+    pub parameters: u64,
+    /// Of these, the ones that are trained.
+    pub trainable: u64,
+    /// Values in buffers, such as batch-norm statistics.
+    pub buffers: u64,
+    pub model_bytes: u64,
+    pub gradient_bytes: u64,
+    pub optimizer_bytes: u64,
+    /// Tensors of one checkpoint.
+    pub checkpoint_bytes: u64,
+    /// Gradient buckets, each one all-reduce a step.
+    pub buckets: usize,
+    /// Sent by each rank per optimizer step, with a ring: 2 (w - 1) / w of the gradients.
+    pub all_reduce_bytes_per_step: u64,
+}
+
+const BYTES: u64 = size_of::<f32>() as u64;
+
+impl Sizes {
+    pub(super) fn of(
+        tensors: &[TensorFacts],
+        optimizer: &OptimizerPlan,
+        distributed: &DistributedPlan,
+        world: &World,
+    ) -> Self {
+        let numel = |t: &TensorFacts| t.shape.iter().product::<usize>();
+        let total = |trainable: bool| -> u64 {
+            tensors.iter().filter(|t| t.trainable == trainable).map(|t| numel(t) as u64).sum()
+        };
+        let (trainable, buffers) = (total(true), total(false));
+        let state: u64 =
+            tensors.iter().filter(|t| t.trainable).map(|t| optimizer.state_len(&t.shape) as u64).sum();
+        let gradients: Vec<Option<usize>> = tensors.iter().map(|t| t.trainable.then(|| numel(t))).collect();
+        let caps = distributed.bucket_caps();
+        let w = world.world_size as u64;
+        let model_bytes = (trainable + buffers) * BYTES;
+        Self {
+            parameters: trainable,
+            trainable,
+            buffers,
+            model_bytes,
+            gradient_bytes: trainable * BYTES,
+            optimizer_bytes: state * BYTES,
+            checkpoint_bytes: model_bytes + state * BYTES,
+            buckets: BucketLayout::new(&gradients, caps).buckets.len(),
+            all_reduce_bytes_per_step: (2 * (w - 1) * trainable * BYTES) / w,
+        }
+    }
+}
+
+impl DistributedPlan {
+    /// The bucket sizes in bytes.
+    pub fn bucket_caps(&self) -> BucketCaps {
+        let bytes = |mb: f64| (mb * 1024.0 * 1024.0) as usize;
+        BucketCaps { first: bytes(self.first_bucket_mb), rest: bytes(self.bucket_cap_mb) }
+    }
+}

@@ -1,0 +1,318 @@
+//! The room as its users see it: specs with components of their own resolve, print, export and hash.
+
+use super::*;
+use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::launch::Nproc;
+use crate::models::{ModelKind, ModelSource, TensorFacts};
+use crate::spec::{Fields, Override};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// 1000 samples in 10 classes unless the spec says otherwise; nothing to open.
+#[derive(Debug, Clone)]
+struct Stub(DataFacts);
+
+struct StubKind;
+
+impl DatasetKind for StubKind {
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+        let samples = fields.usize("samples", 0.., 1000);
+        let classes = fields.usize("classes", 0.., 10);
+        let known = fields.bool("known", true);
+        let kind = if classes == 0 { FieldKind::Float } else { FieldKind::Index(classes) };
+        fields.str("root", "data");
+        Arc::new(Stub(DataFacts {
+            input: Some(FieldFacts { shape: vec![4], kind: FieldKind::Float }),
+            target: known.then_some(FieldFacts { shape: vec![], kind }),
+            train: known.then_some(samples),
+            val: fields.opt_usize("val", 0..),
+            test: None,
+        }))
+    }
+}
+
+impl DatasetSource for Stub {
+    fn facts(&self) -> DataFacts {
+        self.0.clone()
+    }
+    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> crate::error::Result<()> {
+        unreachable!("a plan opens nothing")
+    }
+    fn open(&self) -> crate::error::Result<Splits> {
+        unreachable!("a plan opens nothing")
+    }
+}
+
+/// Weights of 4 x 10 and 10 values, and a buffer of 3.
+struct StubModel;
+
+impl ModelKind for StubModel {
+    fn configure(&self, fields: &mut Fields<'_>, _facts: &DataFacts) -> Arc<dyn ModelSource> {
+        fields.f64("dropout", 0.0..1.0, 0.0);
+        Arc::new(StubModel)
+    }
+}
+
+impl ModelSource for StubModel {
+    fn tensors(&self) -> Option<Vec<TensorFacts>> {
+        let tensor = |name: &str, shape: &[usize], trainable| TensorFacts {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            trainable,
+        };
+        Some(vec![tensor("w", &[10, 4], true), tensor("b", &[10], true), tensor("mean", &[3], false)])
+    }
+    fn build(&self, _facts: &DataFacts, _seed: u64) -> crate::error::Result<Box<dyn crate::models::Model>> {
+        unreachable!("a plan builds nothing")
+    }
+}
+
+const JOB: &str = r#"
+name = "job"
+batch_size = 8
+[model]
+name = "stub"
+[dataset]
+name = "stub"
+[optimizer]
+name = "adamw"
+"#;
+
+fn resolve_for(text: &str, sets: &[&str], world: WorldRequest) -> Result<Plan, Diagnostics> {
+    let registry = Registry::empty().add_model("stub", StubModel).add_dataset("stub", StubKind);
+    let edits: Vec<Override> = sets.iter().map(|s| Override::Set((*s).to_owned())).collect();
+    Plan::resolve(&JobTree::parse("job.toml", text, &edits)?, &registry, world)
+}
+
+fn resolve(sets: &[&str]) -> Plan {
+    resolve_for(JOB, sets, WorldRequest::default()).unwrap_or_else(|d| panic!("{d}"))
+}
+
+/// The messages for a job with these edits.
+fn refused(sets: &[&str]) -> Vec<String> {
+    match resolve_for(JOB, sets, WorldRequest::default()) {
+        Ok(_) => Vec::new(),
+        Err(d) => d.problems().iter().map(|p| p.message.clone()).collect(),
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_documentation() {
+    let plan = resolve(&[]);
+    assert_eq!((plan.seed, plan.epochs, plan.save_every), (0, 1, Every::Epochs(1)));
+    assert_eq!((plan.backend, plan.device), (Backend::Auto, DeviceSpec::Auto));
+    assert_eq!(plan.world, World { nnodes: 1, nproc_per_node: 1, world_size: 1 });
+    assert_eq!(plan.loss, LossPlan::CrossEntropy { label_smoothing: 0.0 });
+    let loader = LoaderPlan { shuffle: true, drop_last: false, workers: 1, prefetch: 2 };
+    assert_eq!(plan.loader, loader);
+    let train = TrainPlan {
+        accumulate: 1,
+        clip_norm: None,
+        max_steps: None,
+        eval_every: 1,
+        buffers: BufferSync::Mean,
+    };
+    assert_eq!(plan.train, train);
+    assert_eq!((plan.checkpoint.keep_last, plan.checkpoint.asynchronous), (3, true));
+    assert_eq!(plan.distributed.timeout, Duration::from_secs(1800));
+    assert_eq!(plan.distributed.init_timeout, Duration::from_secs(300));
+    assert_eq!(plan.metrics, MetricsPlan { log_every: 10, top5: Some(true) });
+    assert_eq!(plan.launch.bind.to_string(), "127.0.0.1");
+    assert_eq!(plan.schedule, Schedule::constant());
+    assert!(plan.values.iter().any(|v| v.key == "optimizer.eps" && v.origin.to_string() == "default"));
+}
+
+#[test]
+fn steps_and_sizes_follow_from_the_world() {
+    let plan = resolve_for(JOB, &["epochs=3"], WorldRequest::of(4)).unwrap();
+    assert_eq!(
+        (plan.batch.steps_per_epoch, plan.batch.global_batch, plan.total_steps()),
+        (Some(32), 32, Some(96))
+    );
+    let sizes = plan.sizes.unwrap();
+    assert_eq!((sizes.parameters, sizes.buffers, sizes.buckets), (50, 3, 1));
+    assert_eq!((sizes.gradient_bytes, sizes.optimizer_bytes), (200, 400));
+    assert_eq!(sizes.all_reduce_bytes_per_step, 300, "a ring of 4 sends 2 x 3/4 of the gradients");
+    assert_eq!(sizes.checkpoint_bytes, 53 * 4 + 400);
+    assert_eq!(resolve(&["train.max_steps=5"]).total_steps(), Some(5));
+    assert_eq!(resolve(&["dataset.known=false"]).total_steps(), None);
+}
+
+#[test]
+fn a_plan_for_a_million_processes_takes_no_time() {
+    let started = Instant::now();
+    let plan = resolve_for(JOB, &["dataset.samples=1000000000"], WorldRequest::of(1 << 20)).unwrap();
+    assert_eq!(plan.world.world_size, 1 << 20);
+    assert!(plan.text().contains("1,048,576"));
+    assert!(started.elapsed() < Duration::from_millis(200), "{:?}", started.elapsed());
+}
+
+#[test]
+fn values_with_a_syntax_of_their_own() {
+    let plan = resolve(&[
+        "save_every=10 min",
+        "device=cuda:1",
+        "distributed.timeout=90",
+        "distributed.init_timeout=2 min",
+        "launch.nproc_per_node=cpu",
+        "launch.bind=\"::1\"",
+        "metrics.top5=false",
+        "checkpoint.map_location={\"cuda:0\"=\"cuda:2\"}",
+    ]);
+    assert_eq!(plan.save_every, Every::Time(Duration::from_secs(600)));
+    assert_eq!(plan.device, DeviceSpec::Cuda(Some(1)));
+    assert_eq!(plan.distributed.timeout, Duration::from_secs(90));
+    assert_eq!(plan.distributed.init_timeout, Duration::from_secs(120));
+    assert_eq!(plan.launch.nproc_per_node, Nproc::Cpu);
+    assert!(plan.launch.bind.is_ipv6());
+    assert_eq!(plan.metrics.top5, Some(false));
+    assert_eq!(plan.checkpoint.map_location["cuda:0"], "cuda:2");
+}
+
+#[test]
+fn a_resolved_job_resolves_to_the_same_plan() {
+    let sets = [
+        "seed=3",
+        "save_every=500 steps",
+        "scheduler=[{name=\"warmup\", steps=4}, {name=\"cosine\"}]",
+        "checkpoint.map_location={\"cuda:0\"=\"cpu\"}",
+        "train.clip_norm=0.1",
+        "train.label_smoothing=0.1",
+        "launch.nproc_per_node=3",
+        "dataset.val=100",
+        "optimizer.eps=1e-12",
+        "optimizer.lr=0.1",
+    ];
+    let first = resolve(&sets);
+    let text = first.to_toml();
+    let second = resolve_for(&text, &[], WorldRequest::default()).unwrap_or_else(|d| panic!("{d}\n{text}"));
+    let plain =
+        |plan: &Plan| -> Vec<_> { plan.values.iter().map(|v| (v.key.clone(), v.value.clone())).collect() };
+    assert_eq!(plain(&first), plain(&second));
+    assert_eq!(first.hash, second.hash);
+    assert_eq!(first.optimizer, second.optimizer);
+    assert_eq!(first.schedule, second.schedule);
+    assert_eq!(second.to_toml(), text);
+    assert_eq!((first.world, first.batch, first.sizes), (second.world, second.batch, second.sizes));
+}
+
+#[test]
+fn the_hash_changes_exactly_when_results_would() {
+    let base = resolve(&[]).hash;
+    assert_eq!(base.len(), 64);
+    let same = [
+        "name=other",
+        "save_every=never",
+        "launch.nproc_per_node=2",
+        "metrics.log_every=1",
+        "checkpoint.keep_last=1",
+        "distributed.timeout=5",
+        "dataset.root=elsewhere",
+        "dataset.workers=4",
+        "seed=0",
+        "optimizer.lr=0.001",
+        "optimizer.weight_decay=1e-2",
+    ];
+    for set in same {
+        assert_eq!(resolve(&[set]).hash, base, "{set}");
+    }
+    let different = [
+        "seed=1",
+        "batch_size=16",
+        "epochs=2",
+        "optimizer.lr=0.002",
+        "train.accumulate=2",
+        "dataset.shuffle=false",
+        "model.dropout=0.1",
+        "scheduler.name=cosine",
+        "distributed.bucket_cap_mb=1",
+    ];
+    let mut seen = std::collections::BTreeSet::from([base]);
+    for set in different {
+        assert!(seen.insert(resolve(&[set]).hash), "{set}");
+    }
+}
+
+#[test]
+fn impossible_combinations_are_refused() {
+    let one = |sets: &[&str], part: &str| {
+        let found = refused(sets);
+        assert!(found.len() == 1 && found[0].contains(part), "{sets:?}: {found:#?}");
+    };
+    one(&["backend=nccl", "device=cpu"], "nccl moves data between CUDA devices");
+    one(
+        &["backend=nccl", "device=cuda:1", "launch.nproc_per_node=2"],
+        "a CUDA device for each of 2 processes",
+    );
+    one(&["dataset.drop_last=true", "batch_size=1001"], "larger than the 1000 samples of each of 1 ranks");
+    one(&["train.accumulate=126"], "more than the 125 batches");
+    one(&["dataset.classes=0", "train.label_smoothing=0.1"], "label smoothing belongs to cross-entropy");
+    one(&["dataset.classes=0", "train.loss=cross-entropy"], "cross-entropy needs class targets");
+    one(&["train.loss=mse"], "mse needs numbers as targets; the data set has 10 classes");
+    one(&["train.max_steps=0"], "expected an integer of at least 1, found 0");
+    one(&["metrics.top5=true", "dataset.classes=4"], "top-5 accuracy of 4 classes is always 1");
+    one(&["metrics.top5=true", "dataset.classes=0"], "top-5 accuracy needs class targets");
+    one(
+        &["checkpoint.keep_best=1"],
+        "`val.loss`, which is never measured: the data set has no validation split",
+    );
+    one(&["checkpoint.keep_best=1", "dataset.val=10", "train.eval_every=0"], "`train.eval_every = 0`");
+    one(&["checkpoint.best=val.r2", "dataset.val=10"], "`val.r2` needs numbers");
+    one(
+        &["checkpoint.best=val.accuracy", "dataset.val=10", "dataset.classes=0"],
+        "`val.accuracy` needs class targets",
+    );
+    one(&["checkpoint.map_location={\"gpu\"=\"cuda:1\"}"], "not a device: `gpu`");
+    one(&["checkpoint.map_location={\"cpu\"=\"cuda:x\"}"], "not a device: `cuda:x`");
+    one(&["model.pretrained=w.onnx"], "expected a `.safetensors`, `.pt` or `.pth` file");
+    one(&["model.pretrained_strict=true"], "no effect without `pretrained`");
+    one(&["dataset.samples=0"], "no training samples");
+    one(&["name=a b"], "a name is made of letters");
+    one(&["name=.."], "a name is made of letters");
+    one(&["name=\"\""], "a name can't be empty");
+    assert_eq!(refused(&["checkpoint.keep_best=1", "checkpoint.best=train.loss"]), [""; 0]);
+    assert_eq!(resolve(&[]).checkpoint.keep_best, 0, "no validation split, so nothing to rank by");
+    assert_eq!(resolve(&["dataset.val=10"]).checkpoint.keep_best, 1);
+}
+
+#[test]
+fn an_empty_spec_lacks_everything_at_once() {
+    let d = resolve_for("", &[], WorldRequest::default()).expect_err("empty");
+    let found: Vec<&str> = d.problems().iter().map(|p| p.message.as_str()).collect();
+    let expected = [
+        "missing key `name`",
+        "missing key `batch_size`",
+        "missing table `[dataset]`",
+        "missing table `[model]`",
+        "missing table `[optimizer]`",
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_text_has_every_value_and_what_they_come_to() {
+    let text = resolve_for(JOB, &["seed=9", "dataset.val=100"], WorldRequest::of(3)).unwrap().text();
+    let has = |line: &str| {
+        assert!(text.lines().any(|l| l.split_whitespace().eq(line.split_whitespace())), "{line}\n{text}")
+    };
+    has("seed 9 override");
+    has("name \"adamw\" spec");
+    has("eps 1e-8 default");
+    has("[optimizer]");
+    has("global batch 24 (8 x 3 processes)");
+    has("steps per epoch 42");
+    has("padding 2 samples an epoch drawn twice");
+    has("dropped none");
+    has("parameters 50 (200 B)");
+    has("validation 100");
+    has("test none");
+}
+
+#[test]
+fn the_json_has_the_same_for_programs() {
+    let json = resolve(&["dataset.val=100"]).json();
+    assert_eq!(json["batch"]["steps_per_epoch"], 125);
+    assert_eq!(json["world"]["world_size"], 1);
+    assert_eq!(json["values"][0], serde_json::json!({ "key": "name", "value": "job", "origin": "spec" }));
+    assert_eq!(json["loss"]["name"], "cross-entropy");
+}

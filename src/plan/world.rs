@@ -1,0 +1,82 @@
+//! How many processes, on how many nodes.
+
+use crate::launch::Nproc;
+use serde::Serialize;
+
+/// The processes of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct World {
+    pub nnodes: usize,
+    pub nproc_per_node: usize,
+    pub world_size: usize,
+}
+
+/// What the command line, a launcher and the machine say about the number of processes. What is `None` comes from
+/// `[launch]`.
+#[derive(Clone, Copy, Debug)]
+pub struct WorldRequest {
+    /// So many processes in all, whatever the spec says (`plan --world`, or WORLD_SIZE under a launcher).
+    pub world_size: Option<usize>,
+    pub nnodes: Option<usize>,
+    pub nproc_per_node: Option<Nproc>,
+    /// Usable cores of a node, for `nproc_per_node = "auto"` and `"cpu"`.
+    pub cores: usize,
+    /// CUDA devices of a node. `check` and `plan` don't look, and say 0.
+    pub cuda_devices: usize,
+}
+
+impl Default for WorldRequest {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { world_size: None, nnodes: None, nproc_per_node: None, cores, cuda_devices: 0 }
+    }
+}
+
+impl WorldRequest {
+    /// Exactly this many processes.
+    pub fn of(world_size: usize) -> Self {
+        Self { world_size: Some(world_size), ..Self::default() }
+    }
+
+    pub(super) fn resolve(&self, nnodes: usize, nproc_per_node: Nproc) -> World {
+        let nnodes = self.nnodes.unwrap_or(nnodes).max(1);
+        let nproc = self.nproc_per_node.unwrap_or(nproc_per_node);
+        // `gpu` on a machine without any is an error when the job starts there, not when it is planned.
+        let nproc = nproc.resolve(self.cores, self.cuda_devices).unwrap_or(1).max(1);
+        match self.world_size {
+            None => World { nnodes, nproc_per_node: nproc, world_size: nnodes.saturating_mul(nproc) },
+            Some(world) if nnodes > 1 && world.is_multiple_of(nnodes) => {
+                World { nnodes, nproc_per_node: world / nnodes, world_size: world }
+            }
+            Some(world) if nnodes == 1 || !world.is_multiple_of(nproc) => {
+                World { nnodes: 1, nproc_per_node: world, world_size: world }
+            }
+            Some(world) => World { nnodes: world / nproc, nproc_per_node: nproc, world_size: world },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world(request: WorldRequest, nnodes: usize, nproc: usize) -> (usize, usize, usize) {
+        let w = request.resolve(nnodes, Nproc::Count(nproc));
+        (w.nnodes, w.nproc_per_node, w.world_size)
+    }
+
+    #[test]
+    fn the_spec_says_it_unless_the_command_line_does() {
+        assert_eq!(world(WorldRequest::default(), 2, 4), (2, 4, 8));
+        let request = WorldRequest { nproc_per_node: Some(Nproc::Count(3)), ..WorldRequest::default() };
+        assert_eq!(world(request, 2, 4), (2, 3, 6));
+    }
+
+    #[test]
+    fn a_world_size_is_kept_whatever_the_spec_says() {
+        assert_eq!(world(WorldRequest::of(16), 1, 4), (1, 16, 16));
+        assert_eq!(world(WorldRequest::of(16), 2, 4), (2, 8, 16));
+        assert_eq!(world(WorldRequest::of(7), 2, 4), (1, 7, 7));
+        assert_eq!(world(WorldRequest::of(12), 5, 4), (3, 4, 12));
+    }
+}

@@ -1,0 +1,95 @@
+//! The components that a spec can name. [`Registry::standard`] holds those that ship with ddp-run; a user's own crate
+//! adds models and data sets to it and calls [`Registry::run`], which is the whole program with those names known.
+
+use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind};
+use crate::error::ExitCode;
+use crate::models::{FnModel, ModelKind, Net};
+use burn::tensor::Device;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Names and what they build. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Registry {
+    models: BTreeMap<String, Arc<dyn ModelKind>>,
+    datasets: BTreeMap<String, Arc<dyn DatasetKind>>,
+}
+
+impl Registry {
+    /// No components at all.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// The components that ship with ddp-run.
+    pub fn standard() -> Self {
+        let mut registry = Self::default();
+        registry.models.extend(crate::models::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
+        registry.datasets.extend(crate::data::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
+        registry
+    }
+
+    /// Adds a model: `[model] name = "…"` and the keys of `C`, built by `build` from them, what is known of the data, and
+    /// the device.
+    pub fn model<C, N, F>(self, name: &str, build: F) -> Self
+    where
+        C: DeserializeOwned + Send + Sync + 'static,
+        N: Net,
+        F: Fn(&C, &DataFacts, &Device) -> N + Send + Sync + 'static,
+    {
+        self.add_model(name, FnModel::new(build))
+    }
+
+    /// Adds a Burn `Dataset` with its `Batcher`, opened by `open` from the `[dataset]` table's own keys `C`.
+    pub fn burn_dataset<C, F>(self, name: &str, open: F) -> Self
+    where
+        C: DeserializeOwned + Send + Sync + 'static,
+        F: Fn(&C) -> crate::error::Result<BurnData> + Send + Sync + 'static,
+    {
+        self.add_dataset(name, BurnKind::new(open))
+    }
+
+    /// The whole program with these components: parses the process's arguments, runs the subcommand, prints the error if
+    /// there is one, and ends the process with the documented exit code.
+    pub fn run(self) -> ! {
+        let code = crate::cli::run(std::env::args_os(), &self).unwrap_or_else(|error| {
+            eprintln!("error: {error}");
+            error.code
+        });
+        std::process::exit(code as i32)
+    }
+
+    /// The program's exit code for given arguments, for tests and for programs around this one.
+    pub fn run_with(self, arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, crate::error::Error> {
+        crate::cli::run(arguments, &self)
+    }
+
+    pub fn model_kind(&self, name: &str) -> Option<Arc<dyn ModelKind>> {
+        self.models.get(name).cloned()
+    }
+
+    pub fn dataset_kind(&self, name: &str) -> Option<Arc<dyn DatasetKind>> {
+        self.datasets.get(name).cloned()
+    }
+
+    pub fn model_names(&self) -> Vec<&str> {
+        self.models.keys().map(String::as_str).collect()
+    }
+
+    pub fn dataset_names(&self) -> Vec<&str> {
+        self.datasets.keys().map(String::as_str).collect()
+    }
+
+    /// Adds a model kind under `name`; a later one replaces an earlier one.
+    pub fn add_model(mut self, name: &str, kind: impl ModelKind + 'static) -> Self {
+        self.models.insert(name.to_owned(), Arc::new(kind));
+        self
+    }
+
+    /// Adds a data-set kind under `name`; a later one replaces an earlier one.
+    pub fn add_dataset(mut self, name: &str, kind: impl DatasetKind + 'static) -> Self {
+        self.datasets.insert(name.to_owned(), Arc::new(kind));
+        self
+    }
+}

@@ -1,0 +1,295 @@
+//! Reading a table into a user's own type through serde, with places for what is wrong.
+
+use super::collect::Unknown;
+use super::diagnostics::{Kind, Problem};
+use super::source::Span;
+use super::suggest::did_you_mean;
+use super::tree::{Entry, Node, Value};
+use serde::de::{self, DeserializeOwned, DeserializeSeed, Expected, Unexpected, Visitor};
+use serde::forward_to_deserialize_any;
+use std::cell::RefCell;
+use std::fmt;
+
+pub(super) struct Decoded<T> {
+    pub value: Result<T, Problem>,
+    pub unknown: Vec<Unknown>,
+}
+
+/// Reads the entries of the table at `path` as a `T`. What is missing is reported at `header`.
+pub(super) fn entries<T: DeserializeOwned>(entries: &[&Entry], path: &str, header: Span) -> Decoded<T> {
+    let unknown = RefCell::new(Vec::new());
+    let map = MapDe { entries, next: 0, path, known: &[], unknown: &unknown };
+    let value = T::deserialize(TableDe { map }).map_err(|e| Problem {
+        kind: if e.absence { Kind::Absence } else { Kind::Local },
+        ..Problem::new(e.span.unwrap_or(header), e.message)
+    });
+    Decoded { value, unknown: unknown.into_inner() }
+}
+
+/// serde's complaint; the innermost place it passes on its way out is the one that is kept.
+#[derive(Debug)]
+struct DecodeError {
+    message: String,
+    span: Option<Span>,
+    absence: bool,
+}
+
+impl DecodeError {
+    fn new(message: String) -> Self {
+        Self { message, span: None, absence: false }
+    }
+
+    fn at(mut self, span: Span) -> Self {
+        self.span.get_or_insert(span);
+        self
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+impl de::Error for DecodeError {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(message.to_string())
+    }
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(format!("expected {expected}, found {found}"))
+    }
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(format!("expected {expected}, found {found}"))
+    }
+    fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
+        Self::new(format!("expected {expected}, found {length} items"))
+    }
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        Self::new(format!("unknown value{}", did_you_mean(variant, expected.iter().copied())))
+    }
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        Self::new(format!("unknown key{}", did_you_mean(field, expected.iter().copied())))
+    }
+    fn missing_field(field: &'static str) -> Self {
+        Self { absence: true, ..Self::new(format!("missing key `{field}`")) }
+    }
+}
+
+type UnknownKeys = RefCell<Vec<Unknown>>;
+
+struct TableDe<'a> {
+    map: MapDe<'a>,
+}
+
+impl<'de> de::Deserializer<'de> for TableDe<'_> {
+    type Error = DecodeError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        visitor.visit_map(self.map)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        mut self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        self.map.known = fields;
+        visitor.visit_map(self.map)
+    }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+struct MapDe<'a> {
+    entries: &'a [&'a Entry],
+    next: usize,
+    path: &'a str,
+    /// Field names of the type that is being read, where serde tells them.
+    known: &'static [&'static str],
+    unknown: &'a UnknownKeys,
+}
+
+impl<'de> de::MapAccess<'de> for MapDe<'_> {
+    type Error = DecodeError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
+        let Some(entry) = self.entries.get(self.next) else { return Ok(None) };
+        let key = de::value::StrDeserializer::<DecodeError>::new(&entry.key);
+        seed.deserialize(key).map(Some).map_err(|e| e.at(entry.key_span))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
+        let entry = self.entries[self.next];
+        self.next += 1;
+        let path =
+            if self.path.is_empty() { entry.key.clone() } else { format!("{}.{}", self.path, entry.key) };
+        let place = Some(Place { entry, table: self.path, known: self.known });
+        seed.deserialize(NodeDe {
+            node: &entry.node,
+            header: entry.header,
+            path,
+            place,
+            unknown: self.unknown,
+        })
+        .map_err(|e| {
+            let span = if e.absence { entry.header } else { entry.node.span };
+            e.at(span)
+        })
+    }
+}
+
+/// The entry whose value is being read.
+struct Place<'a> {
+    entry: &'a Entry,
+    table: &'a str,
+    known: &'static [&'static str],
+}
+
+struct NodeDe<'a> {
+    node: &'a Node,
+    header: Span,
+    path: String,
+    place: Option<Place<'a>>,
+    unknown: &'a UnknownKeys,
+}
+
+impl NodeDe<'_> {
+    /// Reads a table's entries; anything else as it comes.
+    fn any<'de, V: Visitor<'de>>(
+        self,
+        known: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        match &self.node.value {
+            Value::String(s) => visitor.visit_str(s),
+            Value::Integer(i) => visitor.visit_i64(*i),
+            Value::Float(x) => visitor.visit_f64(*x),
+            Value::Boolean(b) => visitor.visit_bool(*b),
+            Value::Datetime(d) => visitor.visit_string(d.to_string()),
+            Value::Broken => visitor.visit_unit(),
+            Value::Array(items) => visitor.visit_seq(SeqDe {
+                items: items.iter(),
+                path: &self.path,
+                index: 0,
+                unknown: self.unknown,
+            }),
+            Value::Table(table) => {
+                let entries: Vec<&Entry> = table.entries.iter().collect();
+                visitor.visit_map(MapDe {
+                    entries: &entries,
+                    next: 0,
+                    path: &self.path,
+                    known,
+                    unknown: self.unknown,
+                })
+            }
+        }
+        .map_err(|e| e.at(self.header))
+    }
+}
+
+impl<'de> de::Deserializer<'de> for NodeDe<'_> {
+    type Error = DecodeError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.any(&[], visitor)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        self.any(fields, visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        match &self.node.value {
+            Value::String(s) => visitor.visit_enum(de::value::StrDeserializer::new(s)),
+            Value::Table(table) => {
+                let entries: Vec<&Entry> = table.entries.iter().collect();
+                let map =
+                    MapDe { entries: &entries, next: 0, path: &self.path, known: &[], unknown: self.unknown };
+                visitor.visit_enum(de::value::MapAccessDeserializer::new(map))
+            }
+            other => Err(DecodeError::new(format!("expected a name, found {}", other.describe()))),
+        }
+    }
+
+    /// serde asks for this when the type has no such field: the key is unknown.
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        if let Some(place) = self.place {
+            self.unknown.borrow_mut().push(Unknown {
+                table: place.table.to_owned(),
+                key: place.entry.key.clone(),
+                span: place.entry.key_span,
+                known: place.known.iter().map(|k| (*k).to_owned()).collect(),
+            });
+        }
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct seq tuple tuple_struct map identifier
+    }
+}
+
+struct SeqDe<'a> {
+    items: std::slice::Iter<'a, Node>,
+    path: &'a str,
+    index: usize,
+    unknown: &'a UnknownKeys,
+}
+
+impl<'de> de::SeqAccess<'de> for SeqDe<'_> {
+    type Error = DecodeError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, DecodeError> {
+        let Some(node) = self.items.next() else { return Ok(None) };
+        let path = format!("{}.{}", self.path, self.index);
+        self.index += 1;
+        seed.deserialize(NodeDe { node, header: node.span, path, place: None, unknown: self.unknown })
+            .map(Some)
+            .map_err(|e| e.at(node.span))
+    }
+}

@@ -1,0 +1,266 @@
+//! Problems with their places, and how they are shown.
+//!
+//! Every problem of a job is collected and shown at once, grouped by the file that it is in:
+//!
+//! ```text
+//! error: 1 problem in configs/cifar.toml
+//!   --> line 7, column 1
+//!     7 | batchsize = 128
+//!       | ^^^^^^^^^ unknown key; did you mean `batch_size`?
+//! ```
+
+use super::source::{Role, Source, Span};
+use crate::error::{Error, ExitCode};
+use std::fmt::{self, Write};
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+/// One thing wrong, at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub span: Span,
+    pub message: String,
+    /// What to do about it, shown after all problems.
+    pub hint: Option<String>,
+    pub(super) kind: Kind,
+}
+
+/// What a problem rests on, which tells whether to believe it when part of the job could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The marked text alone.
+    Local,
+    /// Something that is not there.
+    Absence,
+    /// How several things go together.
+    Judgement,
+}
+
+impl Problem {
+    pub(super) fn new(span: Span, message: impl Into<String>) -> Self {
+        Self { span, message: message.into(), hint: None, kind: Kind::Local }
+    }
+
+    fn overlaps(&self, other: &Problem) -> bool {
+        let (a, b) = (self.span, other.span);
+        a.source == b.source && a.start <= b.end && b.start <= a.end
+    }
+}
+
+/// Everything that is wrong with one job, in the order of its sources and lines.
+#[derive(Clone, Debug)]
+pub struct Diagnostics {
+    sources: Arc<Vec<Source>>,
+    problems: Vec<Problem>,
+}
+
+impl Diagnostics {
+    pub(super) fn new(sources: Arc<Vec<Source>>, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|p| p.span);
+        problems.dedup_by(|a, b| a.span == b.span && a.message == b.message);
+        Self { sources, problems }
+    }
+
+    /// Problems of reading the texts (`early`) with those found in what was read (`later`), except for what may be
+    /// due to the early ones: all that touches one, and, where the tree is `shaky`, all that is said of more than the
+    /// marked text. Of a text that is torn, only what stands before the tear is believed.
+    pub(super) fn combine(
+        sources: Arc<Vec<Source>>,
+        early: &[Problem],
+        shaky: bool,
+        torn: &[Span],
+        later: Vec<Problem>,
+    ) -> Self {
+        let believed = |p: &Problem| {
+            let repeats = early.iter().any(|e| e.overlaps(p));
+            let after_tear = torn.iter().any(|t| t.source == p.span.source && t.start <= p.span.start);
+            !repeats && !after_tear && (!shaky || p.kind == Kind::Local)
+        };
+        let mut problems = early.to_vec();
+        problems.extend(later.into_iter().filter(believed));
+        Self::new(sources, problems)
+    }
+
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Name of the source, line and column (from 1) of a problem.
+    pub fn place(&self, problem: &Problem) -> (&str, usize, usize) {
+        let source = &self.sources[problem.span.source];
+        let (line, column) = source.position(problem.span.start);
+        (&source.name, line, column)
+    }
+
+    /// The whole message, without a final newline.
+    pub fn render(&self, colour: bool) -> String {
+        let mut out = String::new();
+        for (i, group) in self.groups().enumerate() {
+            let gap = if i == 0 { "" } else { "\n" };
+            // Writing to a string can't fail.
+            let _ = write!(out, "{gap}{}", self.render_group(group, Paint { on: colour }));
+        }
+        let mut hints: Vec<&str> = self.problems.iter().filter_map(|p| p.hint.as_deref()).collect();
+        let mut seen = std::collections::HashSet::new();
+        hints.retain(|hint| seen.insert(*hint));
+        for (i, hint) in hints.into_iter().enumerate() {
+            let gap = if i == 0 { "\n" } else { "" };
+            let _ = writeln!(out, "{gap}{} {hint}", Paint { on: colour }.cyan("hint:"));
+        }
+        out.truncate(out.trim_end().len());
+        out
+    }
+
+    /// Problems of the same file together; all of the command line's are one group.
+    fn groups(&self) -> impl Iterator<Item = &[Problem]> {
+        self.problems.chunk_by(|a, b| {
+            let (a, b) = (a.span.source, b.span.source);
+            a == b || (self.is_override(a) && self.is_override(b))
+        })
+    }
+
+    fn is_override(&self, source: usize) -> bool {
+        self.sources[source].role == Role::Override
+    }
+
+    fn render_group(&self, group: &[Problem], paint: Paint) -> String {
+        let first = &self.sources[group[0].span.source];
+        let place = match first.role {
+            Role::Override => "on the command line".to_owned(),
+            _ => format!("in {}", first.name),
+        };
+        let count =
+            if group.len() == 1 { "1 problem".to_owned() } else { format!("{} problems", group.len()) };
+        let mut out = format!("{} {count} {place}\n", paint.red("error:"));
+        let width = group.iter().map(|p| self.line_label(p).len()).max().unwrap_or(1).max(3);
+        for problem in group {
+            out.push_str(&self.render_problem(problem, width, paint));
+        }
+        out
+    }
+
+    /// What stands in the gutter: a line number; nothing for a one-line argument.
+    fn line_label(&self, problem: &Problem) -> String {
+        let source = &self.sources[problem.span.source];
+        match source.role {
+            Role::Override => String::new(),
+            _ => source.position(problem.span.start).0.to_string(),
+        }
+    }
+
+    fn render_problem(&self, problem: &Problem, width: usize, paint: Paint) -> String {
+        let source = &self.sources[problem.span.source];
+        if source.text.is_empty() {
+            return format!("  {} {}\n", paint.blue("-->"), problem.message);
+        }
+        let (line, column) = source.position(problem.span.start);
+        let place = match source.role {
+            Role::Override => format!("{}, column {column}", source.name),
+            _ => format!("line {line}, column {column}"),
+        };
+        let range = source.line_range(problem.span.start);
+        let start = problem.span.start.clamp(range.start, range.end);
+        let end = problem.span.end.clamp(start, range.end);
+        let before = display(&source.text[range.start..start]);
+        let marked = display(&source.text[start..end]);
+        let after = display(&source.text[end..range.end]);
+        let bar = paint.blue("|");
+        let label = paint.blue(&format!("{:>width$}", self.line_label(problem), width = width + 2));
+        let blank = " ".repeat(width + 2);
+        let carets = paint.red(&"^".repeat(columns(&marked).max(1)));
+        let pad = " ".repeat(columns(&before));
+        let text = format!("{before}{marked}{after}");
+        format!(
+            "  {} {place}\n{label} {bar} {}\n{blank} {bar} {pad}{carets} {}\n",
+            paint.blue("-->"),
+            text.trim_end(),
+            problem.message
+        )
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl From<Diagnostics> for Error {
+    /// The message without its leading `error: `, which whoever prints the error adds.
+    fn from(diagnostics: Diagnostics) -> Self {
+        let paint = Paint::for_stderr();
+        let text = diagnostics.render(paint.on);
+        let prefix = format!("{} ", paint.red("error:"));
+        Error::new(ExitCode::Spec, text.strip_prefix(&prefix).unwrap_or(&text))
+    }
+}
+
+/// Text as it is shown: tabs become four spaces and control characters a dot, so that carets stand where they should
+/// and a spec can't write to the terminal.
+fn display(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '\t' => out.push_str("    "),
+            '\u{feff}' => {}
+            c if c.is_control() => out.push('\u{b7}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Terminal columns of a text, as UAX #11 has them for the blocks that turn up in specs: East Asian wide characters
+/// and emoji take two, combining marks none.
+fn columns(text: &str) -> usize {
+    text.chars().map(char_columns).sum()
+}
+
+fn char_columns(c: char) -> usize {
+    match c as u32 {
+        0x0300..=0x036f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f | 0xfe20..=0xfe2f => 0,
+        0x1100..=0x115f
+        | 0x2e80..=0x303e
+        | 0x3041..=0xa4cf
+        | 0xa960..=0xa97f
+        | 0xac00..=0xd7a3
+        | 0xf900..=0xfaff
+        | 0xfe30..=0xfe6f
+        | 0xff00..=0xff60
+        | 0xffe0..=0xffe6
+        | 0x1f300..=0x1f64f
+        | 0x1f680..=0x1f6ff
+        | 0x1f900..=0x1f9ff
+        | 0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
+}
+
+/// Colours, if they are on.
+#[derive(Clone, Copy)]
+struct Paint {
+    on: bool,
+}
+
+impl Paint {
+    /// On when stderr is a terminal and `NO_COLOR` is not set (<https://no-color.org>).
+    fn for_stderr() -> Self {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        Self { on: !no_color && std::io::stderr().is_terminal() }
+    }
+
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+    fn red(self, text: &str) -> String {
+        self.wrap("1;31", text)
+    }
+    fn blue(self, text: &str) -> String {
+        self.wrap("1;34", text)
+    }
+    fn cyan(self, text: &str) -> String {
+        self.wrap("1;36", text)
+    }
+}

@@ -1,0 +1,318 @@
+//! Reading one table of a job, with every problem kept and every value noted. The accessors of values are in
+//! `accessors`; here are the tables, the problems and the book-keeping.
+
+use super::ResolvedValue;
+use super::collect::{Collector, Unknown};
+use super::decode;
+use super::diagnostics::{Kind, Problem};
+use super::load::JobTree;
+use super::source::{Origin, Span};
+use super::tree::{Entry, Node, Table, Value};
+use std::borrow::Cow;
+
+/// Reads one table. Each accessor marks its key as known; keys that are never asked for are reported when the reader
+/// is dropped. A wrong value is reported at its place and read as absent.
+pub struct Fields<'a> {
+    job: &'a JobTree,
+    out: &'a Collector,
+    /// `None` for an optional table that is not there.
+    table: Option<&'a Table>,
+    path: String,
+    /// Where to point for what is missing.
+    header: Span,
+    /// A problem covers this table already.
+    muted: bool,
+    known: Vec<Cow<'static, str>>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn root(job: &'a JobTree, out: &'a Collector) -> Self {
+        Self::new(job, out, Some(&job.root), String::new(), Span::new(0, 0..0))
+    }
+
+    fn new(
+        job: &'a JobTree,
+        out: &'a Collector,
+        table: Option<&'a Table>,
+        path: String,
+        header: Span,
+    ) -> Self {
+        Self { job, out, table, path, header, muted: false, known: Vec::new() }
+    }
+
+    /// Dotted path of this table: `dataset`, `scheduler.0`; empty for the root.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether the table is written at all; an optional one may not be.
+    pub fn is_present(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Whether the key is written. Does not mark it as known.
+    pub fn has(&self, key: &str) -> bool {
+        self.entry(key).is_some()
+    }
+
+    /// Whether the key is written and a string.
+    pub fn is_str(&self, key: &str) -> bool {
+        self.entry(key).is_some_and(|e| matches!(e.node.value, Value::String(_)))
+    }
+
+    /// Whether no problem is on record yet, in this table or any other.
+    pub fn is_sound(&self) -> bool {
+        self.out.is_sound()
+    }
+
+    /// The keys that are written, in their order.
+    pub fn keys(&self) -> Vec<&'a str> {
+        self.table.map(|t| t.keys().collect()).unwrap_or_default()
+    }
+
+    /// The job's `seed`, for components whose own seed defaults to it. 0 where it is absent or wrong.
+    pub fn seed(&self) -> u64 {
+        match self.job.root.get("seed").map(|e| &e.node.value) {
+            Some(Value::Integer(i)) => u64::try_from(*i).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    // ---- tables --------------------------------------------------------------------------------------------------
+
+    /// A sub-table, if it is written.
+    pub fn table(&mut self, key: &'static str) -> Option<Fields<'a>> {
+        let path = self.join(key);
+        let entry = self.take(key)?;
+        match &entry.node.value {
+            Value::Table(table) => Some(Fields::new(self.job, self.out, Some(table), path, entry.header)),
+            Value::Broken => None,
+            other => {
+                let message = format!("expected a table, `[{path}]`, found {}", other.describe());
+                self.push(Problem::new(entry.node.span, message));
+                None
+            }
+        }
+    }
+
+    /// A sub-table, or an empty one where it is not written: all its defaults hold.
+    pub fn section(&mut self, key: &'static str) -> Fields<'a> {
+        let wrong = self.has(key);
+        self.table(key).unwrap_or_else(|| {
+            let mut empty = Fields::new(self.job, self.out, None, self.join(key), self.header);
+            empty.muted = wrong || self.muted;
+            empty
+        })
+    }
+
+    /// A sub-table that must be written.
+    pub fn req_section(&mut self, key: &'static str) -> Fields<'a> {
+        let absent = !self.has(key);
+        if absent {
+            self.missing_message(key, format!("missing table `[{}]`", self.join(key)));
+        }
+        let mut section = self.section(key);
+        section.muted |= absent;
+        section
+    }
+
+    /// A list of tables (`[[key]]`), or one table (`[key]`): calls `f` for each, with its index.
+    pub fn tables(&mut self, key: &'static str, f: &mut dyn FnMut(&mut Fields<'_>, usize)) {
+        let path = self.join(key);
+        let Some(entry) = self.take(key) else { return };
+        let items = match &entry.node.value {
+            Value::Array(items) => items,
+            Value::Table(table) => {
+                return f(&mut Fields::new(self.job, self.out, Some(table), path, entry.header), 0);
+            }
+            Value::Broken => return,
+            other => {
+                let message =
+                    format!("expected a table, `[{path}]` or `[[{path}]]`, found {}", other.describe());
+                return self.push(Problem::new(entry.node.span, message));
+            }
+        };
+        for (i, item) in items.iter().enumerate() {
+            match &item.value {
+                Value::Table(table) => {
+                    let path = format!("{path}.{i}");
+                    f(&mut Fields::new(self.job, self.out, Some(table), path, item.span), i);
+                }
+                Value::Broken => {}
+                other => self
+                    .push(Problem::new(item.span, format!("expected a table, found {}", other.describe()))),
+            }
+        }
+    }
+
+    // ---- problems ------------------------------------------------------------------------------------------------
+
+    /// A problem with `key`'s value, or with what its table lacks when the key is not written.
+    pub fn problem(&mut self, key: &str, message: impl Into<String>) {
+        self.problem_at(&[key], message);
+    }
+
+    pub fn problem_with_hint(&mut self, key: &str, message: impl Into<String>, hint: impl Into<String>) {
+        let problem = Problem::new(self.locate(&[key]), message);
+        self.push(Problem { hint: Some(hint.into()), kind: Kind::Judgement, ..problem });
+    }
+
+    /// A problem with a value further down: keys of tables and indices of lists, from this table. The deepest one that
+    /// is written is pointed at.
+    pub fn problem_at(&mut self, path: &[&str], message: impl Into<String>) {
+        self.push(Problem { kind: Kind::Judgement, ..Problem::new(self.locate(path), message) });
+    }
+
+    /// A problem with the key itself: it has no business here.
+    pub fn problem_with_key(&mut self, key: &str, message: impl Into<String>) {
+        self.problem_with_key_at(&[key], message);
+    }
+
+    /// As [`Fields::problem_with_key`], for a key of a table further down.
+    pub fn problem_with_key_at(&mut self, path: &[&str], message: impl Into<String>) {
+        let span = match path.split_last() {
+            Some((key, tables)) => {
+                let table =
+                    tables.iter().try_fold(self.table, |table, key| match table?.get(key)?.node.value {
+                        Value::Table(ref inner) => Some(Some(inner)),
+                        _ => None,
+                    });
+                table.flatten().and_then(|t| t.get(key)).map_or_else(|| self.locate(path), |e| e.key_span)
+            }
+            None => self.header,
+        };
+        self.push(Problem { kind: Kind::Judgement, ..Problem::new(span, message) });
+    }
+
+    /// Leaves the rest of the table unchecked: what its keys mean can't be known after a problem.
+    pub fn ignore_rest(&mut self) {
+        self.known.extend(self.table.into_iter().flat_map(|t| t.keys()).map(|k| Cow::Owned(k.to_owned())));
+    }
+
+    // ---- user components -----------------------------------------------------------------------------------------
+
+    /// Every key not read yet, through serde. A wrong value is reported at its place, and so are keys that `T` does
+    /// not know. The values are noted as they are written; `T`'s own defaults are not known here.
+    pub fn parse<T: serde::de::DeserializeOwned>(&mut self) -> Option<T> {
+        static EMPTY: Table = Table { entries: Vec::new() };
+        let table = self.table.unwrap_or(&EMPTY);
+        let rest: Vec<&Entry> =
+            table.entries.iter().filter(|e| !self.known.iter().any(|k| *k == e.key)).collect();
+        let decoded = decode::entries::<T>(&rest, &self.path, self.header);
+        for entry in &rest {
+            self.known.push(Cow::Owned(entry.key.clone()));
+            self.note(&entry.key, entry.node.span, entry.node.value.to_toml());
+        }
+        let mut siblings: Vec<String> = self.known.iter().map(|k| k.to_string()).collect();
+        siblings.retain(|k| !rest.iter().any(|e| e.key == *k));
+        for mut unknown in decoded.unknown {
+            if unknown.table == self.path {
+                unknown.known.extend(siblings.iter().cloned());
+            }
+            self.out.unknown.borrow_mut().push(unknown);
+        }
+        match decoded.value {
+            Ok(value) => Some(value),
+            Err(problem) => {
+                if !(self.muted && problem.kind == Kind::Absence) {
+                    self.push(problem);
+                }
+                None
+            }
+        }
+    }
+
+    /// Notes what a value comes to, for the plan to show, where it is not what is written (`auto`).
+    pub fn note_resolved(&mut self, key: &str, value: impl Into<toml::Value>) {
+        let origin = self.entry(key).map_or(Origin::Default, |e| self.job.origin(e.node.span));
+        self.record(key, value.into(), origin);
+    }
+
+    // ---- the works -----------------------------------------------------------------------------------------------
+
+    pub(super) fn join(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    pub(super) fn entry(&self, key: &str) -> Option<&'a Entry> {
+        self.table.and_then(|t| t.get(key))
+    }
+
+    pub(super) fn take(&mut self, key: &'static str) -> Option<&'a Entry> {
+        if !self.known.iter().any(|k| k == key) {
+            self.known.push(Cow::Borrowed(key));
+        }
+        self.entry(key)
+    }
+
+    pub(super) fn push(&self, problem: Problem) {
+        self.out.problems.borrow_mut().push(problem);
+    }
+
+    fn locate(&self, path: &[&str]) -> Span {
+        let Some((first, rest)) = path.split_first() else { return self.header };
+        let Some(entry) = self.entry(first) else { return self.header };
+        let mut span =
+            if matches!(entry.node.value, Value::Table(_)) { entry.header } else { entry.node.span };
+        let mut value = &entry.node.value;
+        for key in rest {
+            let next: Option<&Node> = match value {
+                Value::Table(table) => table.get(key).map(|e| &e.node),
+                Value::Array(items) => key.parse::<usize>().ok().and_then(|i| items.get(i)),
+                _ => None,
+            };
+            let Some(node) = next else { break };
+            span = node.span;
+            value = &node.value;
+        }
+        span
+    }
+
+    pub(super) fn missing<T>(&mut self, key: &str, placeholder: T) -> T {
+        if !self.has(key) {
+            let message = match self.table {
+                Some(_) => format!("missing key `{key}`"),
+                None => format!("missing key `{}`", self.join(key)),
+            };
+            self.missing_message(key, message);
+        }
+        placeholder
+    }
+
+    fn missing_message(&self, key: &str, message: String) {
+        if !self.muted {
+            let problem = Problem { kind: Kind::Absence, ..Problem::new(self.header, message) };
+            self.out.missing.borrow_mut().push((self.path.clone(), key.to_owned(), problem));
+        }
+    }
+
+    pub(super) fn note(&self, key: &str, span: Span, value: toml::Value) {
+        self.record(key, value, self.job.origin(span));
+    }
+
+    pub(super) fn record(&self, key: &str, value: toml::Value, origin: Origin) {
+        let resolved = ResolvedValue { key: self.join(key), value, origin };
+        let mut values = self.out.values.borrow_mut();
+        match values.iter_mut().find(|v| v.key == resolved.key) {
+            Some(earlier) => *earlier = resolved,
+            None => values.push(resolved),
+        }
+    }
+}
+
+impl Drop for Fields<'_> {
+    fn drop(&mut self) {
+        let mut known = self.out.known.borrow_mut();
+        known.extend(self.known.iter().map(|key| (self.path.clone(), key.to_string())));
+        let entries = self.table.map_or(&[][..], |t| &t.entries);
+        let mut unknown = self.out.unknown.borrow_mut();
+        for entry in entries.iter().filter(|e| !self.known.iter().any(|k| *k == e.key)) {
+            unknown.push(Unknown {
+                table: self.path.clone(),
+                key: entry.key.clone(),
+                span: entry.key_span,
+                known: self.known.iter().map(|k| k.to_string()).collect(),
+            });
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! From files and arguments to one merged tree: `extends` chains, then the command line's edits.
+
+use super::collect::{Collector, ResolvedValue};
+use super::diagnostics::{Diagnostics, Problem};
+use super::fields::Fields;
+use super::merge::merge;
+use super::overrides::{self, Override};
+use super::parse;
+use super::source::{Origin, Role, Source, Span};
+use super::tree::{Node, Table, Value};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// No spec is longer than this; what is was not meant as one.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// A job as typed: the spec, what it extends, and the command line's edits, merged.
+#[derive(Clone, Debug)]
+pub struct JobTree {
+    pub(super) sources: Arc<Vec<Source>>,
+    pub(super) root: Table,
+    /// Problems of reading the texts, which wait to be shown with those of what was read.
+    early: Vec<Problem>,
+    /// What is missing from the tree may just not have been read.
+    shaky: bool,
+    torn: Vec<Span>,
+}
+
+impl JobTree {
+    /// Reads the spec at `path` and its bases.
+    ///
+    /// The only error here is a file that can't be read. Syntax errors, wrong edits and bases that are missing or go
+    /// in a circle wait for [`JobTree::read`], to be shown with all that it finds.
+    pub fn load(path: &Path, edits: &[Override]) -> Result<JobTree, Diagnostics> {
+        let name = path.display().to_string();
+        match read_text(path) {
+            Ok(text) => Ok(Self::build(&name, text, Some(path), edits)),
+            Err(why) => {
+                let sources = Arc::new(vec![Source::new(Role::Spec, name, "")]);
+                Err(Diagnostics::new(sources, vec![Problem::new(Span::new(0, 0..0), why)]))
+            }
+        }
+    }
+
+    /// As [`JobTree::load`], for a text at hand, which is always readable; `extends` in it is relative to the folder of
+    /// `name`.
+    pub fn parse(name: &str, text: &str, edits: &[Override]) -> Result<JobTree, Diagnostics> {
+        Ok(Self::build(name, text.to_owned(), None, edits))
+    }
+
+    fn build(name: &str, text: String, path: Option<&Path>, edits: &[Override]) -> JobTree {
+        let mut loader = Loader::default();
+        let identity = path.map_or_else(|| PathBuf::from(name), identify);
+        let mut root = loader.document(Role::Spec, PathBuf::from(name), identity, text);
+        let edit_problems = overrides::apply(&mut root, edits, &mut loader.sources);
+        loader.shaky |= !edit_problems.is_empty();
+        loader.problems.extend(edit_problems);
+        JobTree {
+            sources: Arc::new(loader.sources),
+            root,
+            early: loader.problems,
+            shaky: loader.shaky,
+            torn: loader.torn,
+        }
+    }
+
+    /// Lets `read` read the whole tree, and gives what it made and every value that it saw, or every problem: those
+    /// that it found, keys that it did not read, and syntax errors.
+    pub fn read<T>(
+        &self,
+        read: impl FnOnce(&mut Fields<'_>) -> T,
+    ) -> Result<(T, Vec<ResolvedValue>), Diagnostics> {
+        let out = Collector::default();
+        let made = {
+            let mut root = Fields::root(self, &out);
+            read(&mut root)
+        };
+        let (values, found) = out.finish();
+        if found.is_empty() && self.early.is_empty() {
+            return Ok((made, values));
+        }
+        Err(Diagnostics::combine(self.sources.clone(), &self.early, self.shaky, &self.torn, found))
+    }
+
+    /// The texts that the job came from: the spec first, then its bases, then the command line's edits.
+    pub fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
+    pub(super) fn origin(&self, span: Span) -> Origin {
+        self.sources[span.source].origin()
+    }
+}
+
+/// A file's one name, whatever path led to it, to find cycles.
+fn identify(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+fn read_text(path: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|e| format!("cannot read the file: {e}"))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!("not a job spec: longer than {} MiB", MAX_BYTES >> 20));
+    }
+    String::from_utf8(bytes)
+        .map_err(|e| format!("not a job spec: byte {} is not UTF-8 text", e.utf8_error().valid_up_to() + 1))
+}
+
+#[derive(Default)]
+struct Loader {
+    sources: Vec<Source>,
+    /// Identity and shown name of each file on the way to the current one.
+    chain: Vec<(PathBuf, String)>,
+    problems: Vec<Problem>,
+    shaky: bool,
+    torn: Vec<Span>,
+}
+
+impl Loader {
+    /// Parses one text and lays it over what it extends. Problems are left in `self`.
+    fn document(&mut self, role: Role, path: PathBuf, identity: PathBuf, text: String) -> Table {
+        let source = self.sources.len();
+        let name = path.display().to_string();
+        let parsed = parse::document(&text, source);
+        self.sources.push(Source::new(role, name.clone(), text));
+        self.problems.extend(parsed.problems);
+        self.shaky |= parsed.shaky;
+        self.torn.extend(parsed.torn);
+        let mut table = parsed.root;
+        let Some(extends) = table.remove("extends") else { return table };
+        self.chain.push((identity, name));
+        let base = self.base(&path, &extends.node);
+        self.chain.pop();
+        match base {
+            Ok(mut below) => {
+                merge(&mut below, table);
+                below
+            }
+            Err(message) => {
+                // A key that only the base has would now be reported as missing.
+                self.shaky = true;
+                self.problems.push(Problem::new(extends.node.span, message));
+                table
+            }
+        }
+    }
+
+    fn base(&mut self, from: &Path, extends: &Node) -> Result<Table, String> {
+        let Value::String(name) = &extends.value else {
+            return Err(format!("expected the path of a spec, found {}", extends.value.describe()));
+        };
+        if name.is_empty() {
+            return Err("expected the path of a spec, found an empty string".to_owned());
+        }
+        let path = from.parent().unwrap_or(Path::new("")).join(name);
+        let identity = identify(&path);
+        if let Some(at) = self.chain.iter().position(|(seen, _)| *seen == identity) {
+            let mut names: Vec<&str> = self.chain[at..].iter().map(|(_, name)| name.as_str()).collect();
+            names.push(&self.chain[at].1);
+            return Err(format!("a spec can't extend itself: {}", names.join(" -> ")));
+        }
+        let text = read_text(&path).map_err(|why| {
+            let chain: Vec<String> = self.chain.iter().map(|(_, name)| name.clone()).collect();
+            format!("{} (extended by {}): {why}", path.display(), chain.join(" -> "))
+        })?;
+        Ok(self.document(Role::Base, path, identity, text))
+    }
+}

@@ -1,0 +1,32 @@
+//! What was typed: job specs as positioned trees, and the reading of them.
+//!
+//! A [`JobTree`] is a spec after `extends`, `--set` and `--unset`: every key and value in it knows the text that it
+//! came from. Components read their tables of it through [`Fields`], which collects every problem with its place, so
+//! that [`Diagnostics`] shows them all at once. Nothing here knows what any key means, and nothing here touches a
+//! device, a socket or a data set: the only files read are the spec and its bases.
+
+mod accessors;
+mod collect;
+mod decode;
+mod diagnostics;
+mod fields;
+mod lists;
+mod load;
+mod merge;
+mod overrides;
+mod parse;
+mod range;
+mod source;
+mod suggest;
+mod tree;
+
+pub use collect::ResolvedValue;
+pub use diagnostics::{Diagnostics, Problem};
+pub use fields::Fields;
+pub use load::JobTree;
+pub use overrides::Override;
+pub use source::{Origin, Source, Span};
+pub use suggest::{closest, did_you_mean};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! `--set KEY=VALUE` and `--unset KEY`: edits of the merged tree that are checked like the file itself.
+
+use super::diagnostics::Problem;
+use super::merge::merge;
+use super::parse;
+use super::source::{Role, Source, Span};
+use super::suggest::did_you_mean;
+use super::tree::{Entry, Node, Table, Value};
+
+/// One edit from the command line, as typed after its flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Override {
+    /// `KEY=VALUE`. The value is TOML; a bare word that is not is taken as a string.
+    Set(String),
+    /// A dotted key that the spec or one of its bases sets.
+    Unset(String),
+}
+
+/// Applies the edits in order, adding each to `sources`, so that problems can show it.
+pub(super) fn apply(root: &mut Table, edits: &[Override], sources: &mut Vec<Source>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for edit in edits {
+        let (flag, text) = match edit {
+            Override::Set(text) => ("--set", text),
+            Override::Unset(text) => ("--unset", text),
+        };
+        let source = sources.len();
+        sources.push(Source::new(Role::Override, flag, format!("{flag} {text}")));
+        let edit = Edit { text, source, offset: flag.len() + 1 };
+        let done = match flag {
+            "--set" => edit.set(root),
+            _ => edit.unset(root),
+        };
+        if let Err(more) = done {
+            problems.extend(more);
+        }
+    }
+    problems
+}
+
+/// A key of a dotted path and where it stands.
+struct Segment {
+    key: String,
+    span: Span,
+}
+
+struct Edit<'a> {
+    text: &'a str,
+    source: usize,
+    /// Where `text` starts in its source.
+    offset: usize,
+}
+
+impl Edit<'_> {
+    fn set(&self, root: &mut Table) -> Result<(), Vec<Problem>> {
+        let Some(equals) = unquoted_equals(self.text) else {
+            return Err(vec![
+                self.problem(0..self.text.len(), "expected KEY=VALUE, as in `optimizer.lr=1e-3`"),
+            ]);
+        };
+        let path = self.path(&self.text[..equals])?;
+        let value = self.value(equals + 1)?;
+        insert(root, &path, value)
+    }
+
+    fn unset(&self, root: &mut Table) -> Result<(), Vec<Problem>> {
+        if let Some(equals) = unquoted_equals(self.text) {
+            let rest = equals..self.text.len();
+            return Err(vec![self.problem(rest, "`--unset` takes a key alone; `--set` gives it a value")]);
+        }
+        let path = self.path(self.text)?;
+        remove(root, &path)
+    }
+
+    fn problem(&self, range: std::ops::Range<usize>, message: impl Into<String>) -> Problem {
+        Problem::new(self.span(range), message)
+    }
+
+    fn span(&self, range: std::ops::Range<usize>) -> Span {
+        Span::new(self.source, range.start + self.offset..range.end + self.offset)
+    }
+
+    /// Splits a dotted key, quoted parts and all, by letting TOML read it.
+    fn path(&self, key: &str) -> Result<Vec<Segment>, Vec<Problem>> {
+        let whole = 0..key.len();
+        if key.trim().is_empty() {
+            return Err(vec![self.problem(whole, "missing key before `=`, as in `optimizer.lr=1e-3`")]);
+        }
+        if key.contains(['\n', '\r', '#', '=']) || key.trim_start().starts_with(['[', '{']) {
+            return Err(vec![self.problem(whole, "not a key; write it dotted, as in `optimizer.lr`")]);
+        }
+        let parsed = parse::document(&format!("{key}=0"), self.source);
+        if !parsed.problems.is_empty() {
+            let message = "not a key: parts are letters, digits, `-` and `_`, or quoted, joined by dots";
+            return Err(vec![self.problem(whole, message)]);
+        }
+        let mut path = Vec::new();
+        let mut table = Some(parsed.root);
+        while let Some(entry) = table.take().and_then(|mut t| t.entries.pop()) {
+            let Span { source, start, end } = entry.key_span;
+            let span = Span { source, start: start + self.offset, end: end + self.offset };
+            path.push(Segment { key: entry.key, span });
+            if let Value::Table(inner) = entry.node.value {
+                table = Some(inner);
+            }
+        }
+        Ok(path)
+    }
+
+    fn value(&self, from: usize) -> Result<Node, Vec<Problem>> {
+        let raw = &self.text[from..];
+        let text = raw.trim();
+        let start = from + (raw.len() - raw.trim_start().len());
+        let range = start..start + text.len();
+        if text.is_empty() {
+            return Err(vec![self.problem(range, "missing value; `\"\"` is the empty string")]);
+        }
+        parse::value(text, self.source, self.offset + start).or_else(|problems| {
+            // What opens a quote or a bracket was meant as TOML, and so was what reads as a number; else it's a word.
+            let number = text.bytes().all(|b| b.is_ascii_digit() || b"+-._".contains(&b));
+            if text.starts_with(['"', '\'', '[', '{']) || (number && text.parse::<f64>().is_ok()) {
+                return Err(problems);
+            }
+            Ok(Node { value: Value::String(text.to_owned()), span: self.span(range) })
+        })
+    }
+}
+
+/// Position of the first `=` that is not inside quotes.
+fn unquoted_equals(text: &str) -> Option<usize> {
+    let mut quote = None;
+    for (i, c) in text.char_indices() {
+        match (c, quote) {
+            ('=', None) => return Some(i),
+            ('"' | '\'', None) => quote = Some(c),
+            (c, Some(q)) if c == q => quote = None,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn insert(root: &mut Table, path: &[Segment], value: Node) -> Result<(), Vec<Problem>> {
+    let Some((last, parents)) = path.split_last() else { return Ok(()) };
+    let mut table = root;
+    let mut rest = parents;
+    while let Some((segment, tail)) = rest.split_first() {
+        rest = tail;
+        if table.get(&segment.key).is_none() {
+            let node = Node { value: Value::Table(Table::default()), span: segment.span };
+            table.entries.push(Entry {
+                key: segment.key.clone(),
+                key_span: segment.span,
+                header: segment.span,
+                node,
+            });
+        }
+        let Some(entry) = table.get_mut(&segment.key) else { return Ok(()) };
+        table = match &mut entry.node.value {
+            Value::Table(inner) => inner,
+            Value::Array(items) => {
+                let Some((index, tail)) = rest.split_first() else {
+                    return Err(vec![not_a_table(segment, &Value::Array(Vec::new()))]);
+                };
+                rest = tail;
+                element(items, segment, index)?
+            }
+            other => return Err(vec![not_a_table(segment, other)]),
+        };
+    }
+    let key_span = last.span;
+    let over = Entry { key: last.key.clone(), key_span, header: key_span, node: value };
+    merge(table, Table { entries: vec![over] });
+    Ok(())
+}
+
+fn remove(root: &mut Table, path: &[Segment]) -> Result<(), Vec<Problem>> {
+    let Some((last, parents)) = path.split_last() else { return Ok(()) };
+    let mut table = root;
+    let mut rest = parents;
+    while let Some((segment, tail)) = rest.split_first() {
+        rest = tail;
+        if table.get(&segment.key).is_none() {
+            return Err(vec![not_set(segment, table)]);
+        }
+        let Some(entry) = table.get_mut(&segment.key) else { return Ok(()) };
+        table = match &mut entry.node.value {
+            Value::Table(inner) => inner,
+            Value::Array(items) => {
+                let Some((index, tail)) = rest.split_first() else {
+                    return Err(vec![not_a_table(segment, &Value::Array(Vec::new()))]);
+                };
+                rest = tail;
+                element(items, segment, index)?
+            }
+            other => return Err(vec![not_a_table(segment, other)]),
+        };
+    }
+    match table.remove(&last.key) {
+        Some(_) => Ok(()),
+        None => Err(vec![not_set(last, table)]),
+    }
+}
+
+/// `scheduler.0`: tables of a list are named by their index.
+fn element<'t>(
+    items: &'t mut [Node],
+    list: &Segment,
+    index: &Segment,
+) -> Result<&'t mut Table, Vec<Problem>> {
+    let count = items.len();
+    let found = index.key.parse::<usize>().ok().and_then(|i| items.get_mut(i));
+    match found.map(|node| &mut node.value) {
+        Some(Value::Table(table)) => Ok(table),
+        Some(other) => Err(vec![not_a_table(index, other)]),
+        None => Err(vec![Problem::new(
+            index.span,
+            format!("`{}` is a list of {count}: its items are numbered from 0", list.key),
+        )]),
+    }
+}
+
+fn not_a_table(segment: &Segment, found: &Value) -> Problem {
+    Problem::new(segment.span, format!("`{}` is {}, not a table", segment.key, found.describe()))
+}
+
+fn not_set(segment: &Segment, table: &Table) -> Problem {
+    let keys: Vec<&str> = table.keys().collect();
+    let suggestion = did_you_mean(&segment.key, keys.iter().copied());
+    let suggestion = suggestion.replace("is known here", "is set here").replace("known here", "set here");
+    Problem::new(segment.span, format!("nothing to unset: `{}` is not set{suggestion}", segment.key))
+}

@@ -1,0 +1,64 @@
+//! "Did you mean": the nearest known name by edit distance.
+
+/// The candidate nearest to `typed`, if any is near enough to be what was meant: at most a third of its characters
+/// differ (Damerau-Levenshtein, ignoring case and `-` against `_`), or one is the other without its separators.
+pub fn closest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |s: &str| s.to_lowercase().replace('-', "_");
+    let typed = plain(typed);
+    let length = typed.chars().count();
+    candidates
+        .into_iter()
+        .filter_map(|candidate| {
+            let other = plain(candidate);
+            let distance = if other.replace('_', "") == typed.replace('_', "") {
+                0
+            } else {
+                strsim::damerau_levenshtein(&typed, &other)
+            };
+            let allowed = length.max(other.chars().count()).div_ceil(3);
+            (distance <= allowed && distance < length.max(1)).then_some((distance, candidate))
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// `; did you mean `x`?`, or a list of what there is when nothing is near (or nothing at all when that is long).
+pub fn did_you_mean<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    if let Some(best) = closest(typed, candidates.clone()) {
+        return format!("; did you mean `{best}`?");
+    }
+    let all: Vec<String> = candidates.into_iter().map(|c| format!("`{c}`")).collect();
+    match all.as_slice() {
+        [] => String::new(),
+        [one] => format!("; only {one} is known here"),
+        many if many.len() <= 16 => format!("; known here: {}", many.join(", ")),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_offered() {
+        let keys = ["batch_size", "backend", "epochs", "seed"];
+        assert_eq!(closest("batchsize", keys), Some("batch_size"));
+        assert_eq!(closest("batch-size", keys), Some("batch_size"));
+        assert_eq!(closest("Epoch", keys), Some("epochs"));
+        assert_eq!(closest("sede", keys), Some("seed"));
+        assert_eq!(closest("learning_rate", keys), None);
+        assert_eq!(closest("", keys), None);
+    }
+
+    #[test]
+    fn one_letter_is_not_taken_for_another() {
+        assert_eq!(closest("x", ["y"]), None);
+    }
+
+    #[test]
+    fn without_a_near_name_the_choices_are_listed() {
+        assert_eq!(did_you_mean("qqq", ["adam", "sgd"]), "; known here: `adam`, `sgd`");
+        assert_eq!(did_you_mean("qqq", []), "");
+    }
+}

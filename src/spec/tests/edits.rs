@@ -1,0 +1,67 @@
+//! `--set` and `--unset`.
+
+use super::*;
+
+#[test]
+fn overrides_are_checked_like_the_file() {
+    let text = "a = 1\nl = [{z = 1}]\n[t]\nx = 0.5";
+    let edits = [
+        set("a=ten"),
+        set("t.xx=1"),
+        set("l.0.z=0"),
+        set("t . \"y\" = 'q'"),
+        set("noequals"),
+        set("=3"),
+        set("a="),
+        set("t.y=\"open"),
+        set("a.b.c=1"),
+        set("l.1.z=1"),
+        set("a b=1"),
+        set("t.y=[1,\n2"),
+    ];
+    assert_eq!(
+        problems(text, &edits),
+        [
+            "--set:1:9+3: expected an integer from 1 to 9, found the string \"ten\"",
+            "--set:1:9+2: unknown key; did you mean `x`?",
+            "--set:1:13+1: expected an integer of at least 1, found 0",
+            "--set:1:7+8: expected KEY=VALUE, as in `optimizer.lr=1e-3`",
+            "--set:1:7+0: missing key before `=`, as in `optimizer.lr=1e-3`",
+            "--set:1:9+0: missing value; `\"\"` is the empty string",
+            "--set:1:16+0: this string lacks its closing `\"`",
+            "--set:1:7+1: `a` is the string \"ten\", not a table",
+            "--set:1:9+1: `l` is a list of 1: its items are numbered from 0",
+            "--set:1:7+3: not a key: parts are letters, digits, `-` and `_`, or quoted, joined by dots",
+            "--set:2:2+0: unclosed array, expected `]`",
+        ]
+    );
+}
+
+#[test]
+fn override_values_are_toml_and_words_are_strings() {
+    let text = |value: &str| {
+        tree("", &[set(&format!("t.y={value}"))]).read(|r| r.section("t").str("y", "")).unwrap().0
+    };
+    assert_eq!(text("500 steps"), "500 steps");
+    assert_eq!(text("\"a=b\""), "a=b");
+    assert_eq!(text(" cuda:1 "), "cuda:1");
+    assert_eq!(text("a=b"), "a=b");
+    let edits = [set("t={x=0.25}"), set("t.y=Z"), set("l=[{z=3}]")];
+    let (read, _) = tree("[t]\nx = 0.5\ny = 'Q'", &edits).read(read_little).unwrap();
+    assert_eq!(read, (5, 0.25, "Z".to_owned(), vec![3]));
+}
+
+#[test]
+fn unset_removes_what_is_set_and_nothing_else() {
+    assert_eq!(values("a = 2\n[t]\nx = 0", &[unset("t")])[1..], values("", &[])[1..]);
+    assert_eq!(values("l = [{z = 1}]\na = 1", &[unset("l"), unset("a")]), values("", &[]));
+    assert_eq!(
+        problems("a = 2\n[t]\nx = 0", &[unset("t.xx"), unset("b"), unset("a=3"), unset("a.b")]),
+        [
+            "--unset:1:11+2: nothing to unset: `xx` is not set; did you mean `x`?",
+            "--unset:1:9+1: nothing to unset: `b` is not set; set here: `a`, `t`",
+            "--unset:1:10+2: `--unset` takes a key alone; `--set` gives it a value",
+            "--unset:1:9+1: `a` is 2, not a table",
+        ]
+    );
+}

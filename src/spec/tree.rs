@@ -1,0 +1,93 @@
+//! The positioned tree: TOML values that know where they were written.
+
+use super::source::Span;
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub value: Value,
+    /// The value's own text; for a table with a header, the header.
+    pub span: Span,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    String(String),
+    Integer(i64),
+    Float(f64),
+    Boolean(bool),
+    Datetime(toml::value::Datetime),
+    Array(Vec<Node>),
+    Table(Table),
+    /// Could not be read; a problem is on record already, so nothing more is said about it.
+    Broken,
+}
+
+/// Entries in the order in which they were written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    pub entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub key: String,
+    pub key_span: Span,
+    pub node: Node,
+    /// Where to point when the entry's table lacks something: its header, or its key where it is inline.
+    pub header: Span,
+}
+
+impl Table {
+    pub fn get(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|e| e.key == key)
+    }
+
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|e| e.key == key)
+    }
+
+    pub fn remove(&mut self, key: &str) -> Option<Entry> {
+        let at = self.entries.iter().position(|e| e.key == key)?;
+        Some(self.entries.remove(at))
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|e| e.key.as_str())
+    }
+}
+
+impl Value {
+    /// As a person would say it: `the string "x"`, `3`, `a list`.
+    pub fn describe(&self) -> String {
+        match self {
+            Value::String(s) if s.chars().count() > 40 => {
+                format!("the string \"{}…\"", s.chars().take(40).collect::<String>().escape_debug())
+            }
+            Value::String(s) => format!("the string \"{}\"", s.escape_debug()),
+            Value::Integer(i) => format!("{i}"),
+            Value::Float(x) => toml::Value::Float(*x).to_string(),
+            Value::Boolean(b) => format!("{b}"),
+            Value::Datetime(d) => format!("the date {d}"),
+            Value::Array(items) if items.is_empty() => "an empty list".to_owned(),
+            Value::Array(_) => "a list".to_owned(),
+            Value::Table(_) => "a table".to_owned(),
+            Value::Broken => "something unreadable".to_owned(),
+        }
+    }
+
+    pub fn to_toml(&self) -> toml::Value {
+        match self {
+            Value::String(s) => toml::Value::String(s.clone()),
+            Value::Integer(i) => toml::Value::Integer(*i),
+            Value::Float(x) => toml::Value::Float(*x),
+            Value::Boolean(b) => toml::Value::Boolean(*b),
+            Value::Datetime(d) => toml::Value::Datetime(*d),
+            Value::Array(items) => toml::Value::Array(items.iter().map(|n| n.value.to_toml()).collect()),
+            Value::Table(table) => toml::Value::Table(
+                table.entries.iter().map(|e| (e.key.clone(), e.node.value.to_toml())).collect(),
+            ),
+            Value::Broken => toml::Value::String(String::new()),
+        }
+    }
+}

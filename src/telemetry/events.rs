@@ -1,0 +1,271 @@
+//! The lines of `metrics.jsonl`. A change here is a change of the contract (DESIGN.md) and a CHANGELOG entry: keys may
+//! be added at the end of an event, never renamed or reordered.
+
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// One line. Epochs count from 0; `step` is the number of optimizer steps done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Event {
+    Step(StepEvent),
+    Epoch(EpochEvent),
+    Checkpoint(CheckpointEvent),
+    Restart(RestartEvent),
+    Resume(ResumeEvent),
+    End(EndEvent),
+}
+
+impl Event {
+    /// Optimizer steps done, where the event knows.
+    pub fn step(&self) -> Option<u64> {
+        match self {
+            Event::Step(e) => Some(e.step),
+            Event::Epoch(e) => Some(e.step),
+            Event::Checkpoint(e) => Some(e.step),
+            Event::Restart(_) => None,
+            Event::Resume(e) => Some(e.step),
+            Event::End(e) => Some(e.step),
+        }
+    }
+}
+
+/// After an optimizer step. Values are global: over all ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepEvent {
+    pub step: u64,
+    pub epoch: u64,
+    /// Mean training loss since the last such line. JSON has no NaN: a loss that is not finite is `null`.
+    #[serde(with = "nullable")]
+    pub loss: f64,
+    pub lr: f64,
+    pub samples_per_s: f64,
+    /// Global gradient norm before clipping, where it is computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grad_norm: Option<f64>,
+    /// Share of the time that the training step waited for data, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_wait: Option<f64>,
+}
+
+/// After an epoch and its validation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochEvent {
+    pub epoch: u64,
+    pub train: Metrics,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val: Option<Metrics>,
+    pub seconds: f64,
+    pub step: u64,
+    pub lr: f64,
+    pub samples_per_s: f64,
+    /// Share of the time that training steps waited for data, 0 to 1.
+    pub data_wait: f64,
+}
+
+/// A checkpoint is complete on disk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointEvent {
+    pub step: u64,
+    /// Epochs completed.
+    pub epoch: u64,
+    /// Relative to the run folder.
+    pub path: String,
+    pub bytes: u64,
+    pub seconds: f64,
+}
+
+/// The supervisor starts the workers again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RestartEvent {
+    /// 1 for the first restart.
+    pub attempt: u64,
+    pub reason: String,
+}
+
+/// The run goes on from a checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResumeEvent {
+    pub step: u64,
+    /// Epochs completed.
+    pub epoch: u64,
+    /// Relative to the run folder.
+    pub path: String,
+    pub world: usize,
+}
+
+/// The workers stop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndEvent {
+    pub step: u64,
+    /// Epochs completed.
+    pub epoch: u64,
+    /// `done`, `stopped`, or what failed.
+    pub reason: String,
+    pub exit_code: u8,
+    pub seconds: f64,
+}
+
+/// Named values in their order: `loss` first, then the task's metrics; `n`, the samples that they were taken over, last
+/// where it is said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics {
+    values: Vec<(String, f64)>,
+    pub n: Option<u64>,
+}
+
+impl Metrics {
+    pub fn new(loss: f64) -> Self {
+        Self { values: vec![("loss".to_owned(), loss)], n: None }
+    }
+
+    /// Adds a value; one of the same name is replaced.
+    pub fn with(mut self, name: &str, value: f64) -> Self {
+        match self.values.iter_mut().find(|(n, _)| n == name) {
+            Some((_, old)) => *old = value,
+            None => self.values.push((name.to_owned(), value)),
+        }
+        self
+    }
+
+    pub fn samples(mut self, n: u64) -> Self {
+        self.n = Some(n);
+        self
+    }
+
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.values.iter().find(|(n, _)| n == name).map(|(_, v)| *v)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.values.iter().map(|(n, v)| (n.as_str(), *v))
+    }
+}
+
+impl Serialize for Metrics {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (name, value) in &self.values {
+            map.serialize_entry(name, value)?;
+        }
+        if let Some(n) = self.n {
+            map.serialize_entry("n", &n)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Metrics {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Named;
+        impl<'de> Visitor<'de> for Named {
+            type Value = Metrics;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of numbers")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metrics, A::Error> {
+                let mut metrics = Metrics::default();
+                while let Some(name) = map.next_key::<String>()? {
+                    if name == "n" {
+                        metrics.n = Some(map.next_value()?);
+                    } else {
+                        let value = map.next_value::<Option<f64>>()?.unwrap_or(f64::NAN);
+                        metrics.values.push((name, value));
+                    }
+                }
+                Ok(metrics)
+            }
+        }
+        deserializer.deserialize_map(Named)
+    }
+}
+
+/// NaN and infinities as JSON `null`, and back as NaN.
+mod nullable {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(*value)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_those_of_the_contract() {
+        let events = [
+            (
+                Event::Step(StepEvent {
+                    step: 480,
+                    epoch: 1,
+                    loss: 0.1 + 0.2,
+                    lr: 5e-4,
+                    samples_per_s: 1234.5,
+                    grad_norm: None,
+                    data_wait: None,
+                }),
+                r#"{"event":"step","step":480,"epoch":1,"loss":0.30000000000000004,"lr":0.0005,"samples_per_s":1234.5}"#,
+            ),
+            (
+                Event::Epoch(EpochEvent {
+                    epoch: 0,
+                    train: Metrics::new(1.5).with("accuracy", 0.55),
+                    val: Some(Metrics::new(1.25).with("accuracy", 0.5).samples(5000)),
+                    seconds: 12.5,
+                    step: 352,
+                    lr: 5e-4,
+                    samples_per_s: 3600.0,
+                    data_wait: 0.001,
+                }),
+                r#"{"event":"epoch","epoch":0,"train":{"loss":1.5,"accuracy":0.55},"val":{"loss":1.25,"accuracy":0.5,"n":5000},"seconds":12.5,"step":352,"lr":0.0005,"samples_per_s":3600.0,"data_wait":0.001}"#,
+            ),
+            (
+                Event::Checkpoint(CheckpointEvent {
+                    step: 480,
+                    epoch: 1,
+                    path: "checkpoints/step-00000480".into(),
+                    bytes: 134,
+                    seconds: 0.25,
+                }),
+                r#"{"event":"checkpoint","step":480,"epoch":1,"path":"checkpoints/step-00000480","bytes":134,"seconds":0.25}"#,
+            ),
+            (
+                Event::Restart(RestartEvent { attempt: 1, reason: "rank 1 was killed".into() }),
+                r#"{"event":"restart","attempt":1,"reason":"rank 1 was killed"}"#,
+            ),
+            (
+                Event::Resume(ResumeEvent { step: 480, epoch: 1, path: "c".into(), world: 2 }),
+                r#"{"event":"resume","step":480,"epoch":1,"path":"c","world":2}"#,
+            ),
+            (
+                Event::End(EndEvent {
+                    step: 960,
+                    epoch: 2,
+                    reason: "done".into(),
+                    exit_code: 0,
+                    seconds: 60.0,
+                }),
+                r#"{"event":"end","step":960,"epoch":2,"reason":"done","exit_code":0,"seconds":60.0}"#,
+            ),
+        ];
+        for (event, line) in events {
+            assert_eq!(serde_json::to_string(&event).unwrap(), line);
+            assert_eq!(serde_json::from_str::<Event>(line).unwrap(), event);
+        }
+    }
+
+    #[test]
+    fn a_loss_that_is_not_finite_is_null_and_reads_back_as_nan() {
+        let line = r#"{"event":"step","step":1,"epoch":0,"loss":null,"lr":0.1,"samples_per_s":1.0}"#;
+        let Event::Step(step) = serde_json::from_str(line).unwrap() else { panic!("a step") };
+        assert!(step.loss.is_nan());
+        assert_eq!(serde_json::to_string(&Event::Step(step)).unwrap(), line);
+    }
+}

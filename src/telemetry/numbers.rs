@@ -1,0 +1,65 @@
+//! Numbers for people: short, and of one width from line to line where that matters.
+
+/// Four significant digits, in a plain form for everyday sizes.
+pub(super) fn significant(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if !value.is_finite() => value.to_string(),
+        0.0 => "0".to_owned(),
+        _ if !(1e-4..1e6).contains(&size) => format!("{value:.3e}"),
+        _ => {
+            let digits = (3 - size.log10().floor() as i32).max(0) as usize;
+            format!("{value:.digits$}")
+        }
+    }
+}
+
+/// A learning rate: `0.1`, `5e-4`, `3.333e-5`.
+pub(super) fn exponent(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    if (0.01..1000.0).contains(&value) {
+        return significant(value).trim_end_matches('0').trim_end_matches('.').to_owned();
+    }
+    let text = format!("{value:.3e}");
+    match text.split_once('e') {
+        Some((digits, power)) => format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.')),
+        None => text,
+    }
+}
+
+/// A rate per second.
+pub(super) fn rate(per_second: f64) -> String {
+    if per_second >= 10.0 { format!("{per_second:.0}") } else { format!("{per_second:.2}") }
+}
+
+/// A time in seconds, as `12.3 s` or, from ten minutes, as [`clock`] has it.
+pub(super) fn seconds(seconds: f64) -> String {
+    if seconds < 600.0 { format!("{seconds:.1} s") } else { clock(seconds) }
+}
+
+/// `42s`, `3m07s`, `2h05m`, `3d04h`.
+pub(super) fn clock(seconds: f64) -> String {
+    let s = seconds.round() as u64;
+    match s {
+        0..60 => format!("{s}s"),
+        60..3600 => format!("{}m{:02}s", s / 60, s % 60),
+        3600..86_400 => format!("{}h{:02}m", s / 3600, s / 60 % 60),
+        _ => format!("{}d{:02}h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn learning_rates_are_short() {
+        for (value, text) in
+            [(0.1, "0.1"), (5e-4, "5e-4"), (0.0, "0"), (1.0 / 30000.0, "3.333e-5"), (1.0, "1")]
+        {
+            assert_eq!(exponent(value), text);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Progress for people: one steady line on a terminal, plain lines elsewhere, and the lines of an epoch's end.
+
+use super::events::EpochEvent;
+use super::numbers::{clock, exponent, rate, seconds, significant};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// `--progress`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProgressMode {
+    /// A bar on a terminal, else plain.
+    #[default]
+    Auto,
+    Bar,
+    Plain,
+    None,
+}
+
+impl ProgressMode {
+    /// Name and value of each choice, for the command line.
+    pub const CHOICES: [(&'static str, ProgressMode); 4] =
+        [("auto", Self::Auto), ("bar", Self::Bar), ("plain", Self::Plain), ("none", Self::None)];
+}
+
+/// Plain progress says nothing more often than this, so that a log of a quick run stays short.
+const PLAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// The size of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    pub epochs: u64,
+    /// Optimizer steps.
+    pub steps_per_epoch: u64,
+    /// `train.max_steps`: ends a run early.
+    pub max_steps: Option<u64>,
+}
+
+impl Totals {
+    fn steps(&self) -> u64 {
+        let all = self.epochs * self.steps_per_epoch;
+        self.max_steps.map_or(all, |max| max.min(all))
+    }
+}
+
+/// What progress shows of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepLine {
+    /// From 0.
+    pub epoch: u64,
+    /// Optimizer steps done, in the whole run.
+    pub step: u64,
+    pub loss: f64,
+    pub lr: f64,
+    pub samples_per_s: f64,
+}
+
+/// What the tutorials' line shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochLine {
+    pub rank: usize,
+    pub epoch: u64,
+    /// Per process.
+    pub batch_size: usize,
+    /// Batches of this rank in the epoch.
+    pub steps: u64,
+}
+
+/// `[GPU: 0 Epoch: 0, Batch size: 32 | Steps 16]`, as PyTorch's DDP tutorials print it; `GPU` is the rank on CPUs too.
+pub fn tutorial_line(line: EpochLine) -> String {
+    let EpochLine { rank, epoch, batch_size, steps } = line;
+    format!("[GPU: {rank} Epoch: {epoch}, Batch size: {batch_size} | Steps {steps}]")
+}
+
+/// `epoch 0  train loss 1.234 acc 55.1 %  val loss … acc …  12.3 s  1234 samples/s  data wait 0.1 %`
+pub fn epoch_summary(event: &EpochEvent) -> String {
+    let mut line = format!("epoch {}", event.epoch);
+    for (split, metrics) in [("train", Some(&event.train)), ("val", event.val.as_ref())] {
+        let Some(metrics) = metrics else { continue };
+        let _ = write!(line, "  {split}");
+        for (name, value) in metrics.iter() {
+            let _ = match name {
+                "accuracy" => write!(line, " acc {:.1} %", 100.0 * value),
+                "top5" | "top_5" => write!(line, " top-5 {:.1} %", 100.0 * value),
+                _ => write!(line, " {name} {}", significant(value)),
+            };
+        }
+    }
+    let _ = write!(line, "  {}", seconds(event.seconds));
+    let _ = write!(line, "  {} samples/s", rate(event.samples_per_s));
+    let _ = write!(line, "  data wait {:.1} %", 100.0 * event.data_wait);
+    line
+}
+
+/// Rank 0's progress on stderr.
+pub struct Progress {
+    totals: Totals,
+    show: Show,
+}
+
+enum Show {
+    Bar(ProgressBar),
+    Plain {
+        out: Box<dyn Write + Send>,
+        every: Duration,
+        started: Instant,
+        first: Option<u64>,
+        last: Option<Instant>,
+    },
+    Nothing,
+}
+
+impl Progress {
+    /// Shows on stderr.
+    pub fn new(mode: ProgressMode, totals: Totals) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        match mode {
+            ProgressMode::None => Self { totals, show: Show::Nothing },
+            ProgressMode::Bar => Self::bar(totals, ProgressDrawTarget::stderr()),
+            ProgressMode::Auto if terminal => Self::bar(totals, ProgressDrawTarget::stderr()),
+            ProgressMode::Auto | ProgressMode::Plain => {
+                Self::plain(totals, Box::new(std::io::stderr()), PLAIN_EVERY)
+            }
+        }
+    }
+
+    fn bar(totals: Totals, target: ProgressDrawTarget) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(totals.steps()), target);
+        let style = ProgressStyle::with_template("{prefix}  {bar:24} {pos}/{len}  {msg}  eta {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("━╸ "));
+        Self { totals, show: Show::Bar(bar) }
+    }
+
+    /// A line at most every `every`, and one for the last step, to `out`.
+    pub fn plain(totals: Totals, out: Box<dyn Write + Send>, every: Duration) -> Self {
+        Self { totals, show: Show::Plain { out, every, started: Instant::now(), first: None, last: None } }
+    }
+
+    /// A resumed run starts here: the time left is estimated from the steps that this process does.
+    pub fn resume_at(&mut self, step: u64) {
+        match &mut self.show {
+            Show::Bar(bar) => {
+                bar.set_position(step);
+                bar.reset_eta();
+            }
+            Show::Plain { first, .. } => *first = Some(step),
+            Show::Nothing => {}
+        }
+    }
+
+    /// An optimizer step is done.
+    pub fn step(&mut self, line: StepLine) {
+        self.step_at(line, Instant::now());
+    }
+
+    fn step_at(&mut self, line: StepLine, now: Instant) {
+        let totals = self.totals;
+        match &mut self.show {
+            Show::Bar(bar) => {
+                bar.set_prefix(format!("epoch {}/{}", line.epoch + 1, totals.epochs));
+                bar.set_message(numbers(&line));
+                bar.set_position(line.step);
+            }
+            Show::Plain { out, every, started, first, last } => {
+                let first = *first.get_or_insert(line.step.saturating_sub(1));
+                let due = last.is_none_or(|last| now.duration_since(last) >= *every);
+                if !due && line.step != totals.steps() {
+                    return;
+                }
+                *last = Some(now);
+                let done = line.step.saturating_sub(first).max(1);
+                let left = totals.steps().saturating_sub(line.step);
+                let eta = now.duration_since(*started).as_secs_f64() / done as f64 * left as f64;
+                let (epoch, epochs, steps) = (line.epoch + 1, totals.epochs, totals.steps());
+                let numbers = numbers(&line);
+                // Progress is a courtesy: a closed stderr does not stop a run.
+                let _ = writeln!(
+                    out,
+                    "epoch {epoch}/{epochs}  step {}/{steps}  {numbers}  eta {}",
+                    line.step,
+                    clock(eta)
+                );
+            }
+            Show::Nothing => {}
+        }
+    }
+
+    /// A line of its own, above the bar: an epoch's summary, a warning.
+    pub fn message(&mut self, text: &str) {
+        match &mut self.show {
+            Show::Bar(bar) => bar.suspend(|| {
+                let _ = writeln!(std::io::stderr(), "{text}");
+            }),
+            Show::Plain { out, .. } => {
+                let _ = writeln!(out, "{text}");
+            }
+            Show::Nothing => {}
+        }
+    }
+
+    /// Takes the bar off the terminal.
+    pub fn finish(&mut self) {
+        if let Show::Bar(bar) = &self.show {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn numbers(line: &StepLine) -> String {
+    let (loss, lr) = (significant(line.loss), exponent(line.lr));
+    format!("loss {loss}  lr {lr}  {} samples/s", rate(line.samples_per_s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::Metrics;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn line(step: u64) -> StepLine {
+        StepLine { epoch: (step - 1) / 10, step, loss: 2.3031, lr: 5e-4, samples_per_s: 1234.4 }
+    }
+
+    #[test]
+    fn the_tutorials_line_is_exact() {
+        let line = EpochLine { rank: 0, epoch: 0, batch_size: 32, steps: 16 };
+        assert_eq!(tutorial_line(line), "[GPU: 0 Epoch: 0, Batch size: 32 | Steps 16]");
+    }
+
+    #[test]
+    fn the_epoch_summary_reads_well_with_and_without_validation() {
+        let mut event = EpochEvent {
+            epoch: 0,
+            train: Metrics::new(1.2341).with("accuracy", 0.5512),
+            val: Some(Metrics::new(1.1).with("accuracy", 0.6).samples(5000)),
+            seconds: 12.34,
+            step: 352,
+            lr: 5e-4,
+            samples_per_s: 1234.4,
+            data_wait: 0.001,
+        };
+        assert_eq!(
+            epoch_summary(&event),
+            "epoch 0  train loss 1.234 acc 55.1 %  val loss 1.100 acc 60.0 %  12.3 s  1234 samples/s  data wait 0.1 %"
+        );
+        event.val = None;
+        event.train = Metrics::new(0.00001234).with("mae", 12345.6);
+        assert_eq!(
+            epoch_summary(&event),
+            "epoch 0  train loss 1.234e-5 mae 12346  12.3 s  1234 samples/s  data wait 0.1 %"
+        );
+    }
+
+    #[test]
+    fn plain_progress_is_rare_ends_with_the_last_step_and_has_no_control_characters() {
+        let out = Shared::default();
+        let totals = Totals { epochs: 2, steps_per_epoch: 10, max_steps: None };
+        let mut progress = Progress::plain(totals, Box::new(out.clone()), Duration::from_secs(10));
+        let start = Instant::now();
+        for step in 1..=20 {
+            progress.step_at(line(step), start + Duration::from_secs(step));
+        }
+        progress.finish();
+        let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        let steps: Vec<&str> = text.lines().map(|l| l.split("  ").nth(1).unwrap()).collect();
+        assert_eq!(steps, ["step 1/20", "step 11/20", "step 20/20"]);
+        let first = text.lines().next().unwrap();
+        assert!(
+            first.starts_with("epoch 1/2  step 1/20  loss 2.303  lr 5e-4  1234 samples/s  eta 19s"),
+            "{first}"
+        );
+    }
+
+    #[test]
+    fn the_time_left_of_a_resumed_run_counts_only_its_own_steps() {
+        let out = Shared::default();
+        let totals = Totals { epochs: 10, steps_per_epoch: 100, max_steps: None };
+        let mut progress = Progress::plain(totals, Box::new(out.clone()), Duration::from_secs(10));
+        progress.resume_at(900);
+        progress.step_at(line(910), Instant::now() + Duration::from_secs(10));
+        let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
+        assert!(text.trim_end().ends_with("eta 1m30s"), "{text}");
+    }
+
+    #[test]
+    fn the_bar_follows_the_steps() {
+        let mut progress = Progress::bar(
+            Totals { epochs: 2, steps_per_epoch: 10, max_steps: None },
+            ProgressDrawTarget::hidden(),
+        );
+        progress.resume_at(5);
+        progress.step(line(12));
+        let Show::Bar(bar) = &progress.show else { panic!("a bar") };
+        assert_eq!((bar.position(), bar.length()), (12, Some(20)));
+        assert_eq!(
+            (bar.prefix().as_str(), bar.message().as_str()),
+            ("epoch 2/2", "loss 2.303  lr 5e-4  1234 samples/s")
+        );
+        progress.finish();
+    }
+}

@@ -1,0 +1,262 @@
+//! `run.json`: what ran, from which sources, on what.
+
+use super::clock::rfc3339;
+use super::write_atomically;
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Git may hang on a network file system; a run does not wait for it longer than this.
+const GIT_LIMIT: Duration = Duration::from_secs(2);
+
+/// Starts kept in `run.json` besides the latest: a job that restarts for weeks must not grow the file without end.
+const MAX_EARLIER: usize = 100;
+
+/// One start of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// RFC 3339, UTC.
+    pub started: String,
+    pub name: String,
+    pub spec_hash: String,
+    pub argv: Vec<String>,
+    pub world: usize,
+    /// One per local rank, in order.
+    pub devices: Vec<String>,
+    pub backend: String,
+    /// `None` outside a repository, or without git.
+    pub git: Option<Git>,
+    pub versions: Versions,
+    pub host: Host,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Git {
+    pub commit: String,
+    /// Tracked files differ from the commit. `None` where git did not say in time.
+    pub dirty: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    pub ddp_run: String,
+    pub burn: String,
+    /// `None` where the build did not record it (`DDP_RUN_RUSTC` at compile time).
+    pub rustc: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    pub name: String,
+    pub os: String,
+    pub kernel: String,
+    pub arch: String,
+    pub cpu: String,
+    /// Usable by this process.
+    pub cores: usize,
+}
+
+/// What only the caller knows of a start.
+#[derive(Clone, Debug)]
+pub struct Start<'a> {
+    pub name: &'a str,
+    pub spec_hash: &'a str,
+    /// The folder whose git state is recorded: that of the spec.
+    pub source_dir: &'a Path,
+    pub world: usize,
+    pub devices: Vec<String>,
+    pub backend: &'a str,
+}
+
+impl Provenance {
+    /// Gathers everything. Takes some milliseconds, at most some seconds where git hangs.
+    pub fn gather(start: Start<'_>) -> Self {
+        Self {
+            started: rfc3339(SystemTime::now()),
+            name: start.name.to_owned(),
+            spec_hash: start.spec_hash.to_owned(),
+            argv: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+            world: start.world,
+            devices: start.devices,
+            backend: start.backend.to_owned(),
+            git: git(start.source_dir),
+            versions: Versions {
+                ddp_run: env!("CARGO_PKG_VERSION").to_owned(),
+                burn: "0.22.1".to_owned(),
+                rustc: option_env!("DDP_RUN_RUSTC").map(str::to_owned),
+            },
+            host: host(),
+        }
+    }
+}
+
+/// A run's starts: the latest, and those before it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunFile {
+    #[serde(flatten)]
+    pub latest: Provenance,
+    /// Oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Provenance>,
+}
+
+/// Writes `run.json` atomically. What an existing one says is kept under `earlier`; one that can't be read is replaced
+/// with a warning, for provenance never stops a run.
+pub fn write(path: &Path, latest: Provenance) -> Result<()> {
+    let mut earlier = Vec::new();
+    if path.exists() {
+        match read(path) {
+            Ok(before) => {
+                earlier = before.earlier;
+                earlier.push(before.latest);
+            }
+            Err(e) => tracing::warn!("{e}; it is replaced"),
+        }
+    }
+    if earlier.len() > MAX_EARLIER {
+        earlier.drain(..earlier.len() - MAX_EARLIER);
+    }
+    let mut text = serde_json::to_string_pretty(&RunFile { latest, earlier })
+        .map_err(|e| Error::internal(format!("cannot write provenance as JSON: {e}")))?;
+    text.push('\n');
+    write_atomically(path, text.as_bytes())
+}
+
+pub fn read(path: &Path) -> Result<RunFile> {
+    let unreadable = |e: String| Error::checkpoint(format!("cannot read {}: {e}", path.display()));
+    let text = std::fs::read(path).map_err(|e| unreadable(e.to_string()))?;
+    serde_json::from_slice(&text).map_err(|e| unreadable(e.to_string()))
+}
+
+fn git(folder: &Path) -> Option<Git> {
+    let deadline = Instant::now() + GIT_LIMIT;
+    let commit = run_git(folder, &["rev-parse", "HEAD"], deadline)?.trim().to_owned();
+    let status = run_git(folder, &["status", "--porcelain", "--untracked-files=no"], deadline);
+    Some(Git { commit, dirty: status.map(|s| !s.trim().is_empty()) })
+}
+
+/// Output of a git command, if it succeeds in time. The repository's own hooks and monitors are not run.
+fn run_git(folder: &Path, args: &[&str], deadline: Instant) -> Option<String> {
+    let mut child = Command::new("git")
+        .args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"])
+        .args(args)
+        .current_dir(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+        .env("GIT_OPTIONAL_LOCKS", "0")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let mut stdout = child.stdout.take()?;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // The thread ends with the child's output, at the latest when the child is killed below.
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        let read = std::io::Read::read_to_string(&mut stdout, &mut text);
+        let _ = sender.send(read.ok().map(|_| text));
+    });
+    let text = receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok().flatten();
+    if text.is_none() {
+        let _ = child.kill();
+    }
+    let status = child.wait().ok()?;
+    text.filter(|_| status.success())
+}
+
+fn host() -> Host {
+    let system = rustix::system::uname();
+    Host {
+        name: system.nodename().to_string_lossy().into_owned(),
+        os: os_name(),
+        kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
+        arch: system.machine().to_string_lossy().into_owned(),
+        cpu: cpu_model(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+fn os_name() -> String {
+    let text = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let pretty = text.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="));
+    pretty.map_or_else(|| std::env::consts::OS.to_owned(), |name| name.trim_matches('"').to_owned())
+}
+
+fn cpu_model() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split_once(':'));
+    model.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(folder: &Path) -> Provenance {
+        Provenance::gather(Start {
+            name: "toy",
+            spec_hash: "abc",
+            source_dir: folder,
+            world: 2,
+            devices: vec!["cpu".into(), "cpu".into()],
+            backend: "gloo",
+        })
+    }
+
+    fn sh(folder: &Path, script: &str) -> bool {
+        Command::new("sh").args(["-ec", script]).current_dir(folder).status().is_ok_and(|s| s.success())
+    }
+
+    #[test]
+    fn every_start_is_kept_and_the_latest_is_on_top() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.json");
+        let mut first = gathered(dir.path());
+        first.spec_hash = "first".into();
+        write(&path, first.clone()).unwrap();
+        let second = gathered(dir.path());
+        write(&path, second.clone()).unwrap();
+        assert_eq!(read(&path).unwrap(), RunFile { latest: second, earlier: vec![first] });
+        let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(json["spec_hash"], "abc");
+        assert_eq!(json["versions"]["burn"], "0.22.1");
+        assert!(json["host"]["cores"].as_u64().unwrap() >= 1);
+    }
+
+    #[test]
+    fn a_damaged_file_does_not_stop_a_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.json");
+        std::fs::write(&path, "{").unwrap();
+        assert!(read(&path).unwrap_err().message.contains("run.json"));
+        write(&path, gathered(dir.path())).unwrap();
+        assert!(read(&path).unwrap().earlier.is_empty());
+    }
+
+    #[test]
+    fn git_state_is_commit_and_dirt() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(git(dir.path()), None, "no repository");
+        let made = "git init -q . && echo a > a && git add a && \
+                    git -c user.name=t -c user.email=t@example.com commit -q -m a";
+        if !sh(dir.path(), made) {
+            println!("skipped: git is not there");
+            return;
+        }
+        let clean = git(dir.path()).unwrap();
+        assert_eq!((clean.commit.len(), clean.dirty), (40, Some(false)));
+        std::fs::write(dir.path().join("a"), "b").unwrap();
+        assert_eq!(git(dir.path()).unwrap().dirty, Some(true));
+    }
+
+    #[test]
+    fn a_git_that_hangs_is_given_up_at_the_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        // The deadline has passed already; the child is killed, not waited for.
+        let before = Instant::now();
+        assert_eq!(run_git(dir.path(), &["cat-file", "--batch"], before), None);
+        assert!(before.elapsed() < Duration::from_secs(5));
+    }
+}

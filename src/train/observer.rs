@@ -1,0 +1,30 @@
+//! What the loop tells the outside. Rank 0's observer writes metrics, progress and checkpoints; the others' write a log.
+
+use super::{Position, StepReport, Sums, Updater};
+use crate::error::Result;
+use crate::models::Model;
+use crate::plan::BatchAlgebra;
+use std::time::Duration;
+
+/// Receives the events of one rank's training, in order, on the training thread.
+pub trait Observer {
+    fn epoch_begins(&mut self, position: &Position, algebra: &BatchAlgebra);
+    /// After each optimizer step; `position` already counts it.
+    fn step(&mut self, position: &Position, report: &StepReport);
+    /// After the epoch's evaluation; `position.epoch` is the epoch that ends.
+    fn epoch(
+        &mut self,
+        position: &Position,
+        train: &Sums,
+        val: Option<&Sums>,
+        training: Duration,
+        data_wait: Duration,
+        lr: f64,
+    );
+    /// Rank 0 only: takes copies of what a checkpoint needs and returns; writing may go on elsewhere.
+    ///
+    /// # Errors
+    /// A checkpoint that could not be written, this one or an earlier one.
+    fn save(&mut self, position: &Position, model: &dyn Model, updater: &Updater, seconds: f64)
+    -> Result<()>;
+}

@@ -1,0 +1,133 @@
+//! Sums from which every reported metric is a ratio. They add up over batches and over ranks, so that a metric is exact
+//! whatever the number of ranks, and a resumed run reports the bits of one that was never interrupted.
+
+use crate::data::FieldData;
+use serde::{Deserialize, Serialize};
+
+/// Running sums in f64. `loss` is weighted by rows (samples, or tokens for a language model).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sums {
+    pub loss: f64,
+    pub rows: f64,
+    pub samples: f64,
+    pub correct: f64,
+    pub top5: f64,
+    /// Sum of absolute errors, of squared errors, of targets and of squared targets, over all elements.
+    pub absolute: f64,
+    pub squared: f64,
+    pub target: f64,
+    pub target_squared: f64,
+    pub elements: f64,
+}
+
+impl Sums {
+    pub const LEN: usize = 10;
+
+    pub fn to_array(self) -> [f64; Self::LEN] {
+        let Sums { loss, rows, samples, correct, top5, absolute, squared, target, target_squared, elements } =
+            self;
+        [loss, rows, samples, correct, top5, absolute, squared, target, target_squared, elements]
+    }
+
+    pub fn from_array(a: [f64; Self::LEN]) -> Self {
+        let [loss, rows, samples, correct, top5, absolute, squared, target, target_squared, elements] = a;
+        Self { loss, rows, samples, correct, top5, absolute, squared, target, target_squared, elements }
+    }
+
+    pub fn add(&mut self, other: &Sums) {
+        let (mut a, b) = (self.to_array(), other.to_array());
+        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+        *self = Self::from_array(a);
+    }
+
+    /// The sums of one batch: mean loss over rows, outputs `[rows, outputs]` row-major, and the targets.
+    pub fn of_batch(loss: f64, samples: usize, outputs: &[f32], width: usize, target: &FieldData) -> Self {
+        let rows = outputs.len() / width.max(1);
+        let mut sums =
+            Sums { loss: loss * rows as f64, rows: rows as f64, samples: samples as f64, ..Sums::default() };
+        match target {
+            FieldData::Index(labels) => {
+                for (row, label) in outputs.chunks_exact(width.max(1)).zip(labels) {
+                    let above = rank_of(row, *label as usize);
+                    sums.correct += f64::from(above == 0);
+                    sums.top5 += f64::from(above < 5);
+                }
+            }
+            FieldData::Float(targets) => {
+                for (y, t) in outputs.iter().zip(targets) {
+                    let (y, t) = (f64::from(*y), f64::from(*t));
+                    sums.absolute += (y - t).abs();
+                    sums.squared += (y - t) * (y - t);
+                    sums.target += t;
+                    sums.target_squared += t * t;
+                    sums.elements += 1.0;
+                }
+            }
+        }
+        sums
+    }
+
+    pub fn mean_loss(&self) -> f64 {
+        self.loss / self.rows
+    }
+    pub fn accuracy(&self) -> f64 {
+        self.correct / self.rows
+    }
+    pub fn top5(&self) -> f64 {
+        self.top5 / self.rows
+    }
+    pub fn mae(&self) -> f64 {
+        self.absolute / self.elements
+    }
+    /// Coefficient of determination, over all elements.
+    pub fn r2(&self) -> f64 {
+        let total = self.target_squared - self.target * self.target / self.elements;
+        1.0 - self.squared / total
+    }
+    /// `exp` of the mean cross-entropy.
+    pub fn perplexity(&self) -> f64 {
+        self.mean_loss().exp()
+    }
+}
+
+/// How many classes come before `label` in the order of scores; among equal ones the lower index comes first, as in
+/// `argmax`. A score that is not a number comes before all others, as in PyTorch.
+fn rank_of(row: &[f32], label: usize) -> usize {
+    let Some(&own) = row.get(label) else { return row.len() };
+    let before = |(i, s): (usize, &f32)| {
+        let (s_nan, own_nan) = (s.is_nan(), own.is_nan());
+        i != label && ((s_nan && !own_nan) || *s > own || ((*s == own || s_nan && own_nan) && i < label))
+    };
+    row.iter().enumerate().filter(|x| before(*x)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accuracy_takes_the_first_of_equal_scores_as_argmax_does() {
+        let labels = FieldData::Index(vec![1, 0, 0]);
+        let sums = Sums::of_batch(0.5, 3, &[1.0, 2.0, 3.0, 3.0, f32::NAN, f32::NAN], 2, &labels);
+        assert_eq!((sums.correct, sums.rows), (3.0, 3.0));
+        let sums = Sums::of_batch(0.5, 2, &[3.0, 3.0, 0.0, f32::NAN], 2, &FieldData::Index(vec![1, 0]));
+        assert_eq!(sums.correct, 0.0);
+    }
+
+    #[test]
+    fn r2_is_one_for_a_perfect_fit_and_zero_for_the_mean() {
+        let targets = FieldData::Float(vec![1.0, 2.0, 3.0]);
+        assert_eq!(Sums::of_batch(0.0, 3, &[1.0, 2.0, 3.0], 1, &targets).r2(), 1.0);
+        assert!(Sums::of_batch(0.0, 3, &[2.0, 2.0, 2.0], 1, &targets).r2().abs() < 1e-12);
+    }
+
+    #[test]
+    fn sums_of_parts_are_the_sums_of_the_whole() {
+        let outputs = [0.1, 0.9, 0.8, 0.2];
+        let whole = Sums::of_batch(0.5, 2, &outputs, 2, &FieldData::Index(vec![1, 1]));
+        let mut parts = Sums::of_batch(0.5, 1, &outputs[..2], 2, &FieldData::Index(vec![1]));
+        parts.add(&Sums::of_batch(0.5, 1, &outputs[2..], 2, &FieldData::Index(vec![1])));
+        assert_eq!(whole, parts);
+        assert_eq!(whole.accuracy(), 0.5);
+    }
+}

@@ -1,0 +1,370 @@
+//! The training loop. One optimizer step is: `accumulate` micro-batches forward and backward (gradients reduced over the
+//! ranks while the last one's backward pass runs), one exchange of the step's sums and flags, the update. Everything
+//! that decides what happens next (stop, save, end) comes out of that exchange, so all ranks decide alike.
+
+use super::evaluate::{EvalOptions, evaluate, host, scalar};
+use super::flags::{Flags, exchange};
+use super::{Loss, Observer, Position, Sums, Updater};
+use crate::comm::{ProcessGroup, ReduceOp};
+use crate::data::{Dataset, DistributedSampler, HostBatch, Loader, LoaderOptions, Splits};
+use crate::ddp::{BucketCaps, BucketLayout, Reducer, TapLadder};
+use crate::error::{Error, ExitCode, Result};
+use crate::models::{Input, Model};
+use crate::plan::{BatchAlgebra, BufferSync, Every, Plan};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Everything one rank needs to train.
+pub struct Trainer<'a> {
+    plan: &'a Plan,
+    group: Arc<dyn ProcessGroup>,
+    splits: Splits,
+    pub(super) model: Box<dyn Model>,
+    pub(super) updater: Updater,
+    reducer: Reducer,
+    ladder: TapLadder,
+    pub(super) position: Position,
+    algebra: BatchAlgebra,
+    stop: &'a dyn Fn() -> bool,
+    observer: &'a mut dyn Observer,
+    started: Instant,
+    last_save: Instant,
+    saved_step: Option<u64>,
+    data_wait: Duration,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Done,
+    /// Stopped on request, with a checkpoint to go on from.
+    Stopped,
+}
+
+/// What one optimizer step saw, over all ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct StepReport {
+    pub sums: Sums,
+    /// This rank's share.
+    pub local: Sums,
+    pub lr: f64,
+    pub grad_norm: f64,
+    pub seconds: f64,
+    pub data_wait: f64,
+}
+
+impl<'a> Trainer<'a> {
+    /// `model` and `updater` hold the state to start from (fresh or loaded), equal on all ranks; `stop` is polled once
+    /// a step.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        plan: &'a Plan,
+        group: Arc<dyn ProcessGroup>,
+        splits: Splits,
+        model: Box<dyn Model>,
+        updater: Updater,
+        mut position: Position,
+        stop: &'a dyn Fn() -> bool,
+        observer: &'a mut dyn Observer,
+    ) -> Result<Self> {
+        let sizes: Vec<Option<usize>> =
+            model.entries().iter().map(|e| e.trainable.then(|| e.numel())).collect();
+        let mib = |mb: f64| (mb * 1024.0 * 1024.0) as usize;
+        let caps = BucketCaps {
+            first: mib(plan.distributed.first_bucket_mb),
+            rest: mib(plan.distributed.bucket_cap_mb),
+        };
+        let names = model.entries().iter().map(|e| e.name.clone()).collect();
+        let reducer = Reducer::new(BucketLayout::new(&sizes, caps), names, group.clone())
+            .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
+        let algebra = BatchAlgebra::of(
+            splits.train.len(),
+            group.world_size(),
+            plan.batch_size,
+            plan.train.accumulate,
+            plan.loader.drop_last,
+        );
+        let now = Instant::now();
+        position.saved_epochs = position.epoch;
+        let saved_step = (position.step > 0).then_some(position.step);
+        Ok(Self {
+            ladder: TapLadder::new(sizes.len(), model.device()),
+            plan,
+            group,
+            splits,
+            model,
+            updater,
+            reducer,
+            position,
+            algebra,
+            stop,
+            observer,
+            started: now,
+            last_save: now,
+            saved_step,
+            data_wait: Duration::ZERO,
+        })
+    }
+
+    /// Trains to the end of the plan, or until a stop is requested.
+    pub fn run(&mut self) -> Result<Ended> {
+        while self.position.epoch < self.plan.epochs && !self.spent() {
+            if self.epoch()? == Ended::Stopped {
+                return Ok(Ended::Stopped);
+            }
+        }
+        if self.plan.save_every != Every::Never {
+            self.save(true)?;
+        }
+        Ok(Ended::Done)
+    }
+
+    /// The trained model.
+    pub fn into_model(self) -> Box<dyn Model> {
+        self.model
+    }
+
+    /// True once `train.max_steps` optimizer steps are done.
+    fn spent(&self) -> bool {
+        self.plan.train.max_steps.is_some_and(|max| self.position.step >= max)
+    }
+
+    fn epoch(&mut self) -> Result<Ended> {
+        let begun = Instant::now();
+        let mut loader = self.loader()?;
+        self.observer.epoch_begins(&self.position, &self.algebra);
+        let micro_batches = self.algebra.micro_batches();
+        while self.position.micro < micro_batches && !self.spent() {
+            let flags = self.step(&mut loader, micro_batches)?;
+            if flags.stop {
+                self.save(false)?;
+                return Ok(Ended::Stopped);
+            }
+            if self.save_due(flags) {
+                self.save(false)?;
+            }
+        }
+        drop(loader);
+        self.finish_epoch(begun.elapsed())?;
+        Ok(Ended::Done)
+    }
+
+    /// This rank's batches of the epoch, from the position on.
+    fn loader(&self) -> Result<Loader> {
+        let sampler = DistributedSampler {
+            len: self.splits.train.len(),
+            world: self.group.world_size(),
+            rank: self.group.rank(),
+            shuffle: self.plan.loader.shuffle,
+            drop_last: self.plan.loader.drop_last,
+            seed: self.plan.seed,
+        };
+        Loader::new(
+            self.splits.train.clone(),
+            sampler.epoch(self.position.epoch),
+            LoaderOptions {
+                batch_size: self.plan.batch_size,
+                drop_last: self.plan.loader.drop_last,
+                seed: self.plan.seed,
+                epoch: self.position.epoch,
+                start_batch: self.position.micro as usize,
+                workers: self.plan.loader.workers,
+                prefetch: self.plan.loader.prefetch,
+            },
+        )
+    }
+
+    /// One optimizer step.
+    fn step(&mut self, loader: &mut Loader, micro_batches: u64) -> Result<Flags> {
+        let begun = Instant::now();
+        let left = (micro_batches - self.position.micro) as usize;
+        let count = self.plan.train.accumulate.min(left);
+        let mut local = Sums::default();
+        let mut waited = Duration::ZERO;
+        for micro in 0..count {
+            let asked = Instant::now();
+            let batch =
+                loader.next().unwrap_or_else(|| Err(Error::internal("the loader ran out of batches")))?;
+            waited += asked.elapsed();
+            local.add(&self.micro_batch(&batch, micro, micro + 1 == count)?);
+            loader.recycle(batch);
+        }
+        self.reducer.finish()?;
+        let mine = Flags { stop: (self.stop)(), save: self.timed_save_due() };
+        let (sums, flags) = exchange(local, mine, &*self.group)?;
+        let step = self.position.step + 1;
+        if !sums.mean_loss().is_finite() {
+            return Err(loss_not_finite(step, sums.mean_loss()));
+        }
+        let lr = self.lr();
+        let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, count)?;
+        self.average_buffers()?;
+        self.position.advance(count as u64, &sums);
+        self.data_wait += waited;
+        let report = StepReport {
+            sums,
+            local,
+            lr,
+            grad_norm: updated.grad_norm,
+            seconds: begun.elapsed().as_secs_f64(),
+            data_wait: waited.as_secs_f64(),
+        };
+        self.observer.step(&self.position, &report);
+        if self.position.step.is_multiple_of(self.plan.metrics.log_every.max(1)) {
+            self.position.window = Sums::default();
+        }
+        Ok(flags)
+    }
+
+    /// Learning rate of the step that comes next.
+    fn lr(&self) -> f64 {
+        let steps_per_epoch = self.algebra.steps_per_epoch();
+        let total = self.plan.train.max_steps.unwrap_or(self.plan.epochs * steps_per_epoch);
+        self.plan.schedule.lr(self.plan.optimizer.lr, self.position.step, steps_per_epoch, total)
+    }
+
+    /// Forward and backward of one micro-batch; its sums on this rank.
+    fn micro_batch(&mut self, batch: &HostBatch, micro: usize, last: bool) -> Result<Sums> {
+        let device = self.model.device().clone();
+        // Dropout draws from a stream named by (seed, rank, micro-batch), so a resumed run draws what it would have drawn.
+        device.seed(stream(
+            self.plan.seed,
+            self.group.rank() as u64,
+            self.position.micro_total + micro as u64,
+        ));
+        self.reducer.begin(micro, last);
+        let (sink, ladder) = (self.reducer.sink(), &self.ladder);
+        let input = Input::from_host(&batch.input, batch.len, &device);
+        let target = Input::from_host(&batch.target, batch.len, &device);
+        let output = self.model.forward(input, &mut |index, tensor| ladder.tap(index, tensor, &sink));
+        let [_, width] = output.dims();
+        let loss = Loss::from(&self.plan.loss).of(output.clone(), target);
+        let values = host(output.inner());
+        let value = scalar(loss.clone().inner());
+        drop(loss.backward());
+        if !last {
+            self.reducer.end_micro();
+        }
+        Ok(Sums::of_batch(value, batch.len, &values, width, &batch.target.data))
+    }
+
+    /// `train.buffers = "mean"`: running statistics are averaged over the ranks after each step.
+    fn average_buffers(&mut self) -> Result<()> {
+        if self.plan.train.buffers != BufferSync::Mean || self.group.world_size() == 1 {
+            return Ok(());
+        }
+        sync_buffers(&mut *self.model, &mut |values| self.group.all_reduce(values.into(), ReduceOp::Mean))
+    }
+
+    /// `train.buffers = "broadcast"`: rank 0's running statistics are the model's. Training never reads them, so one
+    /// broadcast before an evaluation equals PyTorch's broadcast before every forward pass.
+    fn adopt_buffers(&mut self) -> Result<()> {
+        if self.plan.train.buffers != BufferSync::Broadcast || self.group.world_size() == 1 {
+            return Ok(());
+        }
+        sync_buffers(&mut *self.model, &mut |values| self.group.broadcast(values.into(), 0))
+    }
+
+    fn finish_epoch(&mut self, training: Duration) -> Result<()> {
+        let every = self.plan.train.eval_every;
+        let epoch = self.position.epoch;
+        let last = epoch + 1 == self.plan.epochs || self.spent();
+        let due = every > 0 && ((epoch + 1).is_multiple_of(every) || last);
+        let mut val = None;
+        if let Some(dataset) = self.splits.val.clone().filter(|d| due && !d.is_empty()) {
+            val = Some(self.evaluate(&dataset)?);
+        }
+        let train = self.position.epoch_sums;
+        let lr = self.lr();
+        self.observer.epoch(&self.position, &train, val.as_ref(), training, self.data_wait, lr);
+        self.data_wait = Duration::ZERO;
+        self.position.next_epoch(val);
+        let due = matches!(self.plan.save_every, Every::Epochs(n) if self.position.epoch.is_multiple_of(n));
+        if due { self.save(true) } else { Ok(()) }
+    }
+
+    /// Evaluates a split over all ranks.
+    pub fn evaluate(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
+        self.adopt_buffers()?;
+        let options = EvalOptions {
+            batch_size: self.plan.batch_size,
+            workers: self.plan.loader.workers,
+            prefetch: self.plan.loader.prefetch,
+            seed: self.plan.seed,
+        };
+        evaluate(&*self.model, Loss::from(&self.plan.loss), dataset, options, &*self.group)
+    }
+
+    fn timed_save_due(&self) -> bool {
+        match self.plan.save_every {
+            Every::Time(interval) => self.group.rank() == 0 && self.last_save.elapsed() >= interval,
+            _ => false,
+        }
+    }
+
+    fn save_due(&self, flags: Flags) -> bool {
+        flags.save || matches!(self.plan.save_every, Every::Steps(n) if self.position.step.is_multiple_of(n))
+    }
+
+    /// Hands a checkpoint to the observer of rank 0; the others go on at once.
+    fn save(&mut self, after_epoch: bool) -> Result<()> {
+        self.last_save = Instant::now();
+        if after_epoch
+            && self.saved_step == Some(self.position.step)
+            && self.position.saved_epochs == self.position.epoch
+        {
+            return Ok(());
+        }
+        self.saved_step = Some(self.position.step);
+        self.position.saved_epochs = self.position.epoch;
+        if self.group.rank() == 0 {
+            let seconds = self.started.elapsed().as_secs_f64();
+            self.observer.save(&self.position, &*self.model, &self.updater, seconds)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs `collective` over every buffer (not the parameters), one after the other.
+fn sync_buffers(
+    model: &mut dyn Model,
+    collective: &mut dyn FnMut(&mut [f32]) -> Result<(), crate::comm::CommError>,
+) -> Result<()> {
+    let buffers: Vec<bool> = model.entries().iter().map(|e| !e.trainable).collect();
+    if !buffers.contains(&true) {
+        return Ok(());
+    }
+    let mut flat = Vec::new();
+    model.read(&mut |i, values| {
+        if buffers[i] {
+            flat.extend_from_slice(values);
+        }
+    });
+    collective(&mut flat)?;
+    let mut rest = flat.as_slice();
+    model.edit(&mut |i, values| {
+        if buffers[i] {
+            let (own, tail) = rest.split_at(values.len());
+            values.copy_from_slice(own);
+            rest = tail;
+        }
+    });
+    Ok(())
+}
+
+/// Names a random stream: splitmix64's finaliser (Steele et al. 2014) over the three numbers.
+pub(super) fn stream(seed: u64, rank: u64, micro_batch: u64) -> u64 {
+    let mix = |mut z: u64| {
+        z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    mix(mix(mix(seed) ^ rank) ^ micro_batch)
+}
+
+fn loss_not_finite(step: u64, loss: f64) -> Error {
+    let message = format!("the loss of step {step} is {loss}; nothing was updated or saved");
+    Error::new(ExitCode::NonFinite, message)
+        .hint("a lower learning rate, `train.clip_norm`, or a look at the data of this step usually helps")
+}

@@ -1,0 +1,198 @@
+//! One rank of a run, from its place among the others to its end: process group, data, model, optimizer, checkpoint,
+//! trainer, in this order.
+
+mod metrics;
+mod recorder;
+mod state;
+
+pub use metrics::Reported;
+pub use recorder::{Recorder, RecorderOptions};
+pub use state::load_pretrained;
+
+use crate::checkpoint::{CheckpointStore, Loaded, load_any};
+use crate::comm::{ProcessGroup, Wait};
+use crate::data::{DataFacts, Dataset, Splits};
+use crate::error::{Error, Result};
+use crate::models::Model;
+use crate::plan::Plan;
+use crate::train::{Ended, Loss, Sums, Trainer, Updater};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Which checkpoint a run starts from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// The newest good one of the run's folder, if there is any.
+    Auto,
+    Never,
+    /// This checkpoint, or the newest of this run folder.
+    From(PathBuf),
+}
+
+impl Resume {
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "auto" => Resume::Auto,
+            "never" => Resume::Never,
+            path => Resume::From(path.into()),
+        }
+    }
+}
+
+/// What one rank needs to run a plan.
+pub struct Job<'a> {
+    pub plan: &'a Plan,
+    pub group: Arc<dyn ProcessGroup>,
+    pub out_dir: &'a Path,
+    pub resume: Resume,
+    pub stop: &'a dyn Fn() -> bool,
+    pub recorder: RecorderOptions,
+}
+
+/// Trains. An error of this rank's own is told to the others before it returns, so that they end at once.
+pub fn train(job: Job<'_>) -> Result<Ended> {
+    let group = job.group.clone();
+    train_rank(job).inspect_err(|e| group.abort(&e.message))
+}
+
+fn train_rank(job: Job<'_>) -> Result<Ended> {
+    let (plan, group) = (job.plan, job.group.clone());
+    let splits = open_data(plan, &*group)?;
+    let facts = facts_of(&splits);
+    plan.loss.fits(&splits.train.target())?;
+    let mut model = plan.model.source.build(&facts, plan.seed)?;
+    let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries());
+    let (mut position, mut from) = (None, None);
+    if group.rank() == 0 {
+        match find_checkpoint(&job)? {
+            Some(loaded) => {
+                from = Some(loaded.path.clone());
+                position =
+                    Some(state::restore(plan, group.world_size(), &loaded, &mut *model, &mut updater)?);
+                announce(plan, &loaded);
+            }
+            None => start_from_weights(plan, &mut *model)?,
+        }
+    }
+    let position = state::share(&mut *model, &mut updater, position, &*group)?;
+    let mut recorder = Recorder::start(plan, &*group, &facts, job.out_dir, &position, from, job.recorder)?;
+    let mut trainer =
+        Trainer::new(plan, group.clone(), splits, model, updater, position, job.stop, &mut recorder)?;
+    let ended = trainer.run();
+    drop(trainer);
+    let ended = recorder.finish(ended)?;
+    // No rank leaves while another may still need it; a save under way is waited for without a deadline.
+    group.barrier(Wait::WhilePeersLive)?;
+    Ok(ended)
+}
+
+/// Rank 0 prepares the files, however long that takes; then every rank opens them.
+fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
+    if group.rank() == 0 {
+        plan.dataset.source.prepare(&mut |line| {
+            tracing::info!("{line}");
+            eprintln!("{line}");
+        })?;
+    }
+    group.barrier(Wait::WhilePeersLive)?;
+    let splits = plan.dataset.source.open()?;
+    if splits.train.is_empty() {
+        return Err(Error::data(format!("data set `{}` has no training samples", plan.dataset.name)));
+    }
+    Ok(splits)
+}
+
+/// What is known once the data is open.
+fn facts_of(splits: &Splits) -> DataFacts {
+    let len = |set: &Option<Arc<dyn Dataset>>| set.as_ref().map(|s| s.len());
+    DataFacts {
+        input: Some(splits.train.input()),
+        target: Some(splits.train.target()),
+        train: Some(splits.train.len()),
+        val: len(&splits.val),
+        test: len(&splits.test),
+    }
+}
+
+fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
+    match &job.resume {
+        Resume::Never => Ok(None),
+        Resume::Auto => CheckpointStore::read_only(checkpoints(job.out_dir)).latest_verified(),
+        Resume::From(path) => load_any(path).map(Some),
+    }
+}
+
+/// Where a run's checkpoints lie.
+pub fn checkpoints(out_dir: &Path) -> PathBuf {
+    out_dir.join("checkpoints")
+}
+
+fn announce(plan: &Plan, loaded: &Loaded) {
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+        eprintln!("warning: {warning}");
+    }
+    if loaded.state.spec_hash != plan.hash {
+        tracing::warn!("the spec has changed since this checkpoint was made");
+        eprintln!("warning: the spec has changed since checkpoint {} was made", loaded.path.display());
+    }
+    let state = &loaded.state;
+    let line = format!(
+        "resumes at step {} (epoch {}) from {}",
+        state.global_step,
+        state.epochs_completed,
+        loaded.path.display()
+    );
+    tracing::info!("{line}");
+    eprintln!("{line}");
+}
+
+fn start_from_weights(plan: &Plan, model: &mut dyn Model) -> Result<()> {
+    let Some(path) = &plan.model.pretrained else { return Ok(()) };
+    let left_out = state::load_pretrained(model, path, plan.model.pretrained_strict)?;
+    let mut line = format!("starts from the weights in {}", path.display());
+    if !left_out.is_empty() {
+        line.push_str(&format!("; left out:\n{left_out}"));
+    }
+    tracing::info!("{line}");
+    eprintln!("{line}");
+    Ok(())
+}
+
+/// Which split to evaluate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    Train,
+    Val,
+    Test,
+}
+
+/// Evaluates a checkpoint's model on one split, on this process alone.
+pub fn evaluate(
+    plan: &Plan,
+    checkpoint: &Path,
+    split: Split,
+    group: Arc<dyn ProcessGroup>,
+) -> Result<serde_json::Value> {
+    let splits = open_data(plan, &*group)?;
+    let facts = facts_of(&splits);
+    let mut model = plan.model.source.build(&facts, plan.seed)?;
+    let loaded = load_any(checkpoint)?;
+    let mut updater = Updater::new(&plan.optimizer, None, model.entries());
+    state::restore(plan, group.world_size(), &loaded, &mut *model, &mut updater)?;
+    let dataset = match split {
+        Split::Train => Some(splits.train.clone()),
+        Split::Val => splits.val.clone(),
+        Split::Test => splits.test.clone(),
+    };
+    let dataset = dataset
+        .ok_or_else(|| Error::data(format!("data set `{}` has no {split:?} split", plan.dataset.name)))?;
+    let options = crate::train::EvalOptions {
+        batch_size: plan.batch_size,
+        workers: plan.loader.workers,
+        prefetch: plan.loader.prefetch,
+        seed: plan.seed,
+    };
+    let sums: Sums = crate::train::evaluate(&*model, Loss::from(&plan.loss), &dataset, options, &*group)?;
+    Ok(metrics::json(&sums, recorder::reported(plan, &facts)))
+}

@@ -1,0 +1,312 @@
+//! Where a rank's events go. Every rank logs its epochs; rank 0 also writes metrics, TensorBoard files, checkpoints and the
+//! report, and shows progress.
+
+use super::metrics::{Reported, named};
+use super::state::snapshot;
+use crate::checkpoint::{AsyncSaver, BestBy, CheckpointStore, Retention, Saved};
+use crate::comm::ProcessGroup;
+use crate::data::{DataFacts, FieldKind};
+use crate::error::{Error, ExitCode, Result};
+use crate::models::Model;
+use crate::plan::{BatchAlgebra, LossPlan, Plan};
+use crate::telemetry::{
+    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, Progress, ProgressMode,
+    ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals, epoch_summary, report, tutorial_line,
+};
+use crate::train::{Ended, Observer, Position, StepReport, Sums, Updater};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How the recorder of rank 0 shows itself.
+#[derive(Clone, Debug)]
+pub struct RecorderOptions {
+    pub progress: ProgressMode,
+}
+
+/// A save that takes longer means a dead disk.
+const SAVE_DEADLINE: Duration = Duration::from_secs(600);
+
+/// One rank's observer.
+pub struct Recorder<'a> {
+    plan: &'a Plan,
+    rank: usize,
+    world: usize,
+    first: Option<First>,
+}
+
+/// What only rank 0 has.
+struct First {
+    out_dir: PathBuf,
+    reported: Reported,
+    metrics: MetricsWriter,
+    tensorboard: TensorBoardWriter,
+    progress: Progress,
+    saver: AsyncSaver,
+    started: Instant,
+    /// Since the last step line.
+    window: Window,
+    last: (u64, u64),
+    /// The first thing that went wrong where nothing could be returned.
+    failed: Option<Error>,
+}
+
+#[derive(Default)]
+struct Window {
+    samples: f64,
+    seconds: f64,
+    data_wait: f64,
+}
+
+/// Which metrics a job reports besides the loss.
+pub fn reported(plan: &Plan, facts: &DataFacts) -> Reported {
+    let classes = match facts.target.as_ref().map(|t| t.kind) {
+        Some(FieldKind::Index(classes)) => classes,
+        _ => 0,
+    };
+    let tokens = facts.target.as_ref().is_some_and(|t| !t.shape.is_empty());
+    let cross_entropy = matches!(plan.loss, LossPlan::CrossEntropy { .. });
+    Reported { top5: classes > 0 && plan.metrics.reports_top5(classes), perplexity: tokens && cross_entropy }
+}
+
+impl<'a> Recorder<'a> {
+    /// Opens the run's files on rank 0. A resumed run's lines after `position` are taken back: they will be written anew.
+    pub fn start(
+        plan: &'a Plan,
+        group: &dyn ProcessGroup,
+        facts: &DataFacts,
+        out_dir: &Path,
+        position: &Position,
+        resumed: Option<PathBuf>,
+        options: RecorderOptions,
+    ) -> Result<Self> {
+        let (rank, world) = (group.rank(), group.world_size());
+        let mut recorder = Self { plan, rank, world, first: None };
+        if rank != 0 {
+            return Ok(recorder);
+        }
+        let algebra = BatchAlgebra::of(
+            facts.train.unwrap_or(0),
+            world,
+            plan.batch_size,
+            plan.train.accumulate,
+            plan.loader.drop_last,
+        );
+        let totals = Totals {
+            epochs: plan.epochs,
+            steps_per_epoch: algebra.steps_per_epoch(),
+            max_steps: plan.train.max_steps,
+        };
+        let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
+        metrics.truncate_after(position.step, position.epoch)?;
+        let mut progress = Progress::new(options.progress, totals);
+        let resumed_at = resumed.is_some().then_some(position.step);
+        if let Some(path) = resumed {
+            progress.resume_at(position.step);
+            metrics.write(&Event::Resume(ResumeEvent {
+                step: position.step,
+                epoch: position.epoch,
+                path: relative(&path, out_dir),
+                world,
+            }))?;
+        }
+        recorder.first = Some(First {
+            reported: reported(plan, facts),
+            tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), resumed_at)?,
+            saver: saver(plan, out_dir)?,
+            out_dir: out_dir.to_owned(),
+            metrics,
+            progress,
+            started: Instant::now(),
+            window: Window::default(),
+            last: (position.step, position.epoch),
+            failed: None,
+        });
+        Ok(recorder)
+    }
+
+    /// Waits for the save under way, writes the last event and the report, and gives the run's end on.
+    pub fn finish(mut self, ended: Result<Ended>) -> Result<Ended> {
+        let Some(first) = self.first.take() else { return ended };
+        first.finish(ended)
+    }
+}
+
+fn saver(plan: &Plan, out_dir: &Path) -> Result<AsyncSaver> {
+    let keep = &plan.checkpoint;
+    let best = (keep.keep_best > 0).then(|| BestBy {
+        metric: keep.best.clone(),
+        direction: keep.direction,
+        keep: keep.keep_best,
+    });
+    let retention = Retention { keep_last: (keep.keep_last > 0).then_some(keep.keep_last), best };
+    let store = CheckpointStore::open(super::checkpoints(out_dir))?;
+    match keep.asynchronous {
+        true => AsyncSaver::new(store, retention, SAVE_DEADLINE),
+        false => Ok(AsyncSaver::synchronous(store, retention)),
+    }
+}
+
+fn relative(path: &Path, out_dir: &Path) -> String {
+    path.strip_prefix(out_dir).unwrap_or(path).display().to_string()
+}
+
+impl First {
+    /// Notes the first failure; the loop hears of it at the next save.
+    fn note<T>(&mut self, done: Result<T>) -> Option<T> {
+        match done {
+            Ok(value) => Some(value),
+            Err(e) => {
+                tracing::error!("{}", e.message);
+                self.failed.get_or_insert(e);
+                None
+            }
+        }
+    }
+
+    fn write(&mut self, event: &Event) {
+        let done = self.metrics.write(event);
+        self.note(done);
+        let done = self.tensorboard.write(event);
+        self.note(done);
+    }
+
+    fn saved(&mut self, saved: Option<Saved>) {
+        let Some(saved) = saved else { return };
+        let path = relative(&saved.path, &self.out_dir);
+        tracing::info!("saved {path}: {} bytes in {:.3} s", saved.bytes, saved.seconds);
+        let epoch = self.last.1;
+        self.write(&Event::Checkpoint(CheckpointEvent {
+            step: saved.step,
+            epoch,
+            path,
+            bytes: saved.bytes,
+            seconds: saved.seconds,
+        }));
+        let done = self.metrics.sync();
+        self.note(done);
+    }
+
+    fn finish(mut self, ended: Result<Ended>) -> Result<Ended> {
+        let flushed = self.saver.flush();
+        let saved = self.note(flushed).flatten();
+        self.saved(saved);
+        let ended = match (ended, self.failed.take()) {
+            (Ok(_), Some(e)) => Err(e),
+            (ended, _) => ended,
+        };
+        let (reason, code) = match &ended {
+            Ok(Ended::Done) => ("done".to_owned(), ExitCode::Done),
+            Ok(Ended::Stopped) => ("stopped".to_owned(), ExitCode::Stopped),
+            Err(e) => (e.message.clone(), e.code),
+        };
+        let (step, epoch) = self.last;
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.progress.finish();
+        self.write(&Event::End(EndEvent { step, epoch, reason, exit_code: code as u8, seconds }));
+        match self.failed.take() {
+            Some(e) if ended.is_ok() => return Err(e),
+            _ => {}
+        }
+        if let Err(e) = report::write(&self.out_dir) {
+            // The report is made from files that are all there; `ddp-run report` makes it again.
+            tracing::warn!("no report: {}", e.message);
+        }
+        ended
+    }
+}
+
+impl Observer for Recorder<'_> {
+    fn epoch_begins(&mut self, position: &Position, algebra: &BatchAlgebra) {
+        let line = tutorial_line(EpochLine {
+            rank: self.rank,
+            epoch: position.epoch,
+            batch_size: self.plan.batch_size,
+            steps: algebra.micro_batches(),
+        });
+        tracing::info!("{line}");
+    }
+
+    fn step(&mut self, position: &Position, report: &StepReport) {
+        let every = self.plan.metrics.log_every.max(1);
+        let Some(first) = &mut self.first else { return };
+        first.last = (position.step, position.epoch);
+        let polled = first.saver.poll();
+        let saved = first.note(polled).flatten();
+        first.saved(saved);
+        first.window.samples += report.sums.samples;
+        first.window.seconds += report.seconds;
+        first.window.data_wait += report.data_wait;
+        first.progress.step(StepLine {
+            epoch: position.epoch,
+            step: position.step,
+            loss: report.sums.mean_loss(),
+            lr: report.lr,
+            samples_per_s: report.sums.samples / report.seconds,
+        });
+        if position.step.is_multiple_of(every) {
+            let window = std::mem::take(&mut first.window);
+            first.write(&Event::Step(StepEvent {
+                step: position.step,
+                epoch: position.epoch,
+                loss: position.window.mean_loss(),
+                lr: report.lr,
+                samples_per_s: window.samples / window.seconds,
+                grad_norm: Some(report.grad_norm),
+                data_wait: Some(window.data_wait / window.seconds),
+            }));
+        }
+    }
+
+    fn epoch(
+        &mut self,
+        position: &Position,
+        train: &Sums,
+        val: Option<&Sums>,
+        training: Duration,
+        data_wait: Duration,
+        lr: f64,
+    ) {
+        let Some(first) = &mut self.first else { return };
+        let seconds = training.as_secs_f64();
+        let event = EpochEvent {
+            epoch: position.epoch,
+            train: metrics(train, first.reported),
+            val: val.map(|v| metrics(v, first.reported)),
+            seconds,
+            step: position.step,
+            lr,
+            samples_per_s: train.samples / seconds,
+            data_wait: data_wait.as_secs_f64() / seconds,
+        };
+        let line = epoch_summary(&event);
+        tracing::info!("{line}");
+        first.progress.message(&line);
+        first.last = (position.step, position.epoch + 1);
+        first.write(&Event::Epoch(event));
+    }
+
+    fn save(
+        &mut self,
+        position: &Position,
+        model: &dyn Model,
+        updater: &Updater,
+        seconds: f64,
+    ) -> Result<()> {
+        let Some(first) = &mut self.first else { return Ok(()) };
+        if let Some(e) = first.failed.take() {
+            return Err(e);
+        }
+        let snapshot = snapshot(self.plan, self.world, position, model, updater, seconds)?;
+        let saved = first.saver.submit(snapshot)?;
+        first.saved(saved);
+        Ok(())
+    }
+}
+
+fn metrics(sums: &Sums, reported: Reported) -> Metrics {
+    let mut metrics = Metrics::new(sums.mean_loss()).samples(sums.samples as u64);
+    for (name, value) in named(sums, reported) {
+        metrics = metrics.with(name, value);
+    }
+    metrics
+}

@@ -1,0 +1,101 @@
+//! What the tests with the real binary share.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+pub fn ddp_run() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
+    command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
+    for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DDP_RUN_LOG"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Trains `spec` into `out` to the end.
+pub fn train(spec: &Path, out: &Path, flags: &[&str]) -> Output {
+    let mut command = ddp_run();
+    command.arg("train").arg(spec).arg("--out").arg(out).args(["--progress", "none"]).args(flags);
+    command.output().expect("the binary starts")
+}
+
+pub fn start(spec: &Path, out: &Path, flags: &[&str]) -> Child {
+    let mut command = ddp_run();
+    command.arg("train").arg(spec).arg("--out").arg(out).args(["--progress", "none"]).args(flags);
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts")
+}
+
+pub fn write_spec(dir: &Path, text: &str) -> PathBuf {
+    let path = dir.join("job.toml");
+    std::fs::write(&path, text).expect("the scratch folder is writable");
+    path
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+pub fn assert_code(output: &Output, code: i32) {
+    assert_eq!(output.status.code(), Some(code), "stderr:\n{}", stderr(output));
+}
+
+/// The events of a run, parsed.
+pub fn events(out: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|l| serde_json::from_str(l).ok()).collect()
+}
+
+/// What of a run's metrics must not depend on when it was interrupted: everything but times and the marks of resumption.
+pub fn results(out: &Path) -> Vec<serde_json::Value> {
+    let mut events = events(out);
+    events.retain(|e| e["event"] == "step" || e["event"] == "epoch");
+    for event in &mut events {
+        let object = event.as_object_mut().expect("events are objects");
+        for timing in ["seconds", "samples_per_s", "data_wait"] {
+            object.remove(timing);
+        }
+    }
+    events
+}
+
+/// Waits until `ready`, with a deadline; the only use of the clock is to give up.
+#[track_caller]
+pub fn wait_for(what: &str, deadline: Duration, mut ready: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !ready() {
+        assert!(begun.elapsed() < deadline, "waited {deadline:?} in vain for {what}");
+        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+pub fn kill(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process id");
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+/// Process ids of the workers that `supervisor` has started (Linux).
+pub fn children(supervisor: u32) -> Vec<u32> {
+    let path = format!("/proc/{supervisor}/task/{supervisor}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|p| p.parse().ok()).collect()
+}
+
+pub fn alive(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z')
+}
+
+/// The newest checkpoint folder of a run.
+pub fn newest_checkpoint(out: &Path) -> PathBuf {
+    let mut steps: Vec<PathBuf> = std::fs::read_dir(out.join("checkpoints"))
+        .expect("the run has checkpoints")
+        .filter_map(|e| Some(e.ok()?.path()))
+        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("step-")))
+        .collect();
+    steps.sort();
+    steps.pop().expect("the run has a checkpoint")
+}

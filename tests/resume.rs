@@ -1,0 +1,156 @@
+//! Killed anywhere and resumed, a run ends in the same bits as one never interrupted (invariant 1); nothing that exists
+//! but can't be read is passed over silently (invariant 3).
+
+mod common;
+
+use common::*;
+use rustix::process::Signal;
+use std::path::Path;
+use std::time::Duration;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Three epochs of 16 steps, with everything that has state: AdamW, a schedule, dropout, augmented order, clipping, and a
+/// checkpoint every 5 steps.
+fn spec(world: usize) -> String {
+    format!(
+        "name = \"resume\"\nseed = 3\nepochs = 3\nbatch_size = {}\nsave_every = \"5 steps\"\n\
+         [model]\nname = \"mlp\"\nhidden = [24]\ndropout = 0.2\n\
+         [dataset]\nname = \"random\"\nsamples = 320\nfeatures = 8\nval_split = 0.2\n\
+         [train]\nclip_norm = 1.0\n\
+         [optimizer]\nname = \"adamw\"\nlr = 1e-2\n\
+         [scheduler]\nname = \"cosine\"\nunit = \"step\"\nwarmup_steps = 4\n\
+         [metrics]\nlog_every = 3\n\
+         [checkpoint]\nkeep_last = 2\n\
+         [launch]\nnproc_per_node = {world}\nthreads = 1\n",
+        16 / world
+    )
+}
+
+/// Model and optimizer bytes of the last checkpoint.
+fn bits(out: &Path) -> (Vec<u8>, Vec<u8>) {
+    let checkpoint = newest_checkpoint(out);
+    let read = |name: &str| std::fs::read(checkpoint.join(name)).expect("a checkpoint has this file");
+    (read("model.safetensors"), read("optimizer.safetensors"))
+}
+
+fn steps_done(out: &Path) -> u64 {
+    let steps = |e: &serde_json::Value| if e["event"] == "step" { e["step"].as_u64() } else { None };
+    events(out).iter().filter_map(steps).max().unwrap_or(0)
+}
+
+/// Ten runs at world 1 and ten at world 2, each killed with SIGKILL as soon as a step chosen at random is seen, by
+/// killing the supervisor or a worker, and then resumed to the end.
+#[test]
+fn killed_at_20_moments_and_resumed_ends_in_the_same_bits() {
+    for world in [1usize, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = write_spec(dir.path(), &spec(world));
+        let whole = dir.path().join("whole");
+        assert_code(&train(&spec, &whole, &[]), 0);
+        let (expected, metrics) = (bits(&whole), results(&whole));
+        assert_eq!(metrics.iter().filter(|e| e["event"] == "epoch").count(), 3);
+        let mut state = 0x9e37_79b9_7f4a_7c15u64 ^ world as u64;
+        for round in 0..10 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (moment, victim) = ((state >> 33) % 46, (state >> 20) as usize);
+            let out = dir.path().join(format!("killed-{round}"));
+            let mut run = start(&spec, &out, &[]);
+            let seen = || steps_done(&out) >= moment;
+            wait_for("the chosen step", DEADLINE, || seen() || run.try_wait().unwrap().is_some());
+            let workers = children(run.id());
+            // Every third round takes a worker, the others the supervisor; its workers must die with it.
+            let target = if round % 3 == 2 && !workers.is_empty() {
+                workers[victim % workers.len()]
+            } else {
+                run.id()
+            };
+            kill(target, Signal::KILL);
+            run.wait().unwrap();
+            wait_for("the workers' end", Duration::from_secs(5), || workers.iter().all(|pid| !alive(*pid)));
+            assert_code(&train(&spec, &out, &[]), 0);
+            let at = format!("world {world}, round {round}, killed at step {moment}");
+            assert!(bits(&out) == expected, "{at}: model or optimizer differ");
+            assert_eq!(results(&out), metrics, "{at}");
+        }
+    }
+}
+
+#[test]
+fn a_stop_signal_saves_and_the_same_command_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = write_spec(dir.path(), &spec(2));
+    let whole = dir.path().join("whole");
+    assert_code(&train(&spec, &whole, &[]), 0);
+    let out = dir.path().join("stopped");
+    let mut run = start(&spec, &out, &["--set", "epochs=3", "--set", "save_every=\"never\""]);
+    wait_for("the first steps", DEADLINE, || steps_done(&out) >= 3 || run.try_wait().unwrap().is_some());
+    kill(run.id(), Signal::TERM);
+    let ended = run.wait().unwrap();
+    if ended.code() == Some(0) {
+        return; // it was faster than the signal
+    }
+    assert_eq!(ended.code(), Some(75));
+    assert_code(&train(&spec, &out, &[]), 0);
+    assert!(bits(&out) == bits(&whole), "model or optimizer differ");
+    assert_eq!(results(&out), results(&whole));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = write_spec(dir.path(), &spec(1));
+    let whole = dir.path().join("whole");
+    assert_code(&train(&spec, &whole, &[]), 0);
+    for damage in ["truncate", "flip", "tear"] {
+        let out = dir.path().join(damage);
+        assert_code(&train(&spec, &out, &["--set", "epochs=2"]), 0);
+        let newest = newest_checkpoint(&out);
+        let model = newest.join("model.safetensors");
+        let mut bytes = std::fs::read(&model).unwrap();
+        match damage {
+            "truncate" => bytes.truncate(bytes.len() / 2),
+            "flip" => *bytes.last_mut().unwrap() ^= 1,
+            _ => std::fs::remove_file(newest.join("state.json")).unwrap(),
+        }
+        std::fs::write(&model, bytes).unwrap();
+        let output = train(&spec, &out, &[]);
+        assert_code(&output, 0);
+        let name = newest.file_name().unwrap().to_string_lossy().into_owned();
+        let told = stderr(&output);
+        assert!(told.contains(&name) && told.contains("refused"), "{damage}: {told}");
+        assert!(bits(&out) == bits(&whole), "{damage}: model or optimizer differ");
+    }
+}
+
+#[test]
+fn when_no_checkpoint_can_be_read_the_run_does_not_start_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = write_spec(dir.path(), &spec(1));
+    let out = dir.path().join("run");
+    assert_code(&train(&spec, &out, &["--set", "epochs=1"]), 0);
+    for entry in std::fs::read_dir(out.join("checkpoints")).unwrap() {
+        let state = entry.unwrap().path().join("state.json");
+        if state.exists() {
+            std::fs::write(state, "{}").unwrap();
+        }
+    }
+    let output = train(&spec, &out, &[]);
+    assert_code(&output, 74);
+    assert!(stderr(&output).contains("none can be read"), "{}", stderr(&output));
+    // Starting over on purpose keeps what was there.
+    assert_code(&train(&spec, &out, &["--resume", "never", "--set", "epochs=1"]), 0);
+    assert!(dir.path().join("run.1/checkpoints").is_dir());
+}
+
+#[test]
+fn a_checkpoint_loads_on_another_number_of_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = write_spec(dir.path(), &spec(1));
+    let out = dir.path().join("run");
+    assert_code(&train(&spec, &out, &["--set", "epochs=1"]), 0);
+    assert_code(&train(&spec, &out, &["--nproc-per-node", "2", "--set", "batch_size=8"]), 0);
+    let epochs: Vec<_> = results(&out).into_iter().filter(|e| e["event"] == "epoch").collect();
+    assert_eq!(epochs.len(), 3);
+    assert!(epochs.iter().all(|e| e["val"]["n"] == 64), "{epochs:?}");
+}

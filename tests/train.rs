@@ -1,0 +1,198 @@
+//! Jobs with the real binary: what they print, write and exit with.
+
+mod common;
+
+use common::*;
+use rustix::process::Signal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const SMOKE: &str = "configs/ci/smoke.toml";
+
+#[test]
+fn a_job_leaves_what_the_contract_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("smoke");
+    let output = train(Path::new(SMOKE), &out, &[]);
+    assert_code(&output, 0);
+    for file in ["job.toml", "run.json", "metrics.jsonl", "report.html", "logs/rank-0.log", "logs/rank-1.log"]
+    {
+        assert!(out.join(file).is_file(), "{file} is missing");
+    }
+    assert!(std::fs::read_dir(out.join("tensorboard")).unwrap().count() > 0);
+    let events = events(&out);
+    let steps: Vec<u64> =
+        events.iter().filter(|e| e["event"] == "step").filter_map(|e| e["step"].as_u64()).collect();
+    assert!(steps.windows(2).all(|w| w[0] < w[1]), "a step appears twice: {steps:?}");
+    assert_eq!(events.last().unwrap()["reason"], "done");
+    let log = std::fs::read_to_string(out.join("logs/rank-1.log")).unwrap();
+    assert!(log.contains("[GPU: 1 Epoch: 0, Batch size: 8 | Steps 8]"), "{log}");
+    // The resolved spec runs, and comes to the same plan.
+    let check = ddp_run().arg("check").arg(out.join("job.toml")).output().unwrap();
+    assert_code(&check, 0);
+    // What is done stays done.
+    let again = train(Path::new(SMOKE), &out, &[]);
+    assert_code(&again, 0);
+    assert_eq!(
+        results(&out).len(),
+        events.iter().filter(|e| e["event"] == "step" || e["event"] == "epoch").count()
+    );
+}
+
+#[test]
+fn two_equal_runs_give_equal_bits_at_every_world_size() {
+    let dir = tempfile::tempdir().unwrap();
+    for world in ["1", "2", "3"] {
+        let runs: Vec<_> = ["a", "b"]
+            .iter()
+            .map(|name| {
+                let out = dir.path().join(format!("{name}{world}"));
+                assert_code(
+                    &train(Path::new("configs/ci/images.toml"), &out, &["--nproc-per-node", world]),
+                    0,
+                );
+                let model = std::fs::read(newest_checkpoint(&out).join("model.safetensors")).unwrap();
+                (model, results(&out))
+            })
+            .collect();
+        assert!(runs[0] == runs[1], "world {world}");
+        for epoch in runs[0].1.iter().filter(|e| e["event"] == "epoch") {
+            assert_eq!(epoch["val"]["n"], 32, "every validation sample counts once at world {world}");
+        }
+    }
+}
+
+#[test]
+fn batch_norm_statistics_are_rank_0s_and_the_state_dict_is_pytorchs() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("bn");
+    assert_code(&train(Path::new("configs/ci/bn.toml"), &out, &[]), 0);
+    let file = ddp_run::checkpoint::read_weights(&newest_checkpoint(&out).join("model.safetensors")).unwrap();
+    assert_eq!(file.len(), 122, "torchvision's ResNet-18 has 122 entries");
+    assert_eq!(file.get("layer2.0.downsample.1.num_batches_tracked").unwrap().shape, Vec::<usize>::new());
+    assert_eq!(file.get("layer4.1.bn2.running_var").unwrap().shape, vec![512]);
+    assert_eq!(file.get("conv1.weight").unwrap().shape, vec![64, 3, 3, 3]);
+}
+
+#[test]
+fn a_killed_worker_takes_the_run_down_and_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let flags = ["--set", "epochs=100000", "--set", "save_every=\"never\""];
+    let run = start(Path::new(SMOKE), &out, &flags);
+    let training = || events(&out).iter().any(|e| e["event"] == "step");
+    wait_for("the first step", Duration::from_secs(60), training);
+    let workers = children(run.id());
+    assert_eq!(workers.len(), 2);
+    let rank_1 = workers.iter().copied().find(|pid| is_rank(&out, *pid, 1)).unwrap_or(workers[1]);
+    let killed = Instant::now();
+    kill(rank_1, Signal::KILL);
+    let output = run.wait_with_output().unwrap();
+    let took = killed.elapsed();
+    assert_code(&output, 90);
+    let told = stderr(&output);
+    assert!(told.contains("rank 1") && told.contains("SIGKILL"), "{told}");
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    assert!(workers.iter().all(|pid| !alive(*pid)));
+}
+
+/// Workers are started in the order of their ranks, so the second child is rank 1 unless process ids wrapped around.
+fn is_rank(_: &Path, pid: u32, rank: usize) -> bool {
+    let parent = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let ppid = parent.lines().find_map(|l| l.strip_prefix("PPid:")).and_then(|p| p.trim().parse().ok());
+    ppid.is_some_and(|ppid: u32| children(ppid).get(rank) == Some(&pid))
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_with_92_and_is_not_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let flags = [
+        "--set",
+        "optimizer.name=sgd",
+        "--set",
+        "optimizer.lr=1e30",
+        "--unset",
+        "scheduler",
+        "--set",
+        "train.clip_norm=1e30",
+    ];
+    let output = train(Path::new(SMOKE), &out, &flags);
+    assert_code(&output, 92);
+    assert!(
+        stderr(&output).contains("not finite")
+            || stderr(&output).contains("NaN")
+            || stderr(&output).contains("inf")
+    );
+}
+
+#[test]
+fn wrong_specs_and_missing_parts_have_their_exit_codes() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let bad = write_spec(dir.path(), "name = \"x\"\nbatchsize = 3\n");
+    assert_code(&ddp_run().arg("check").arg(&bad).output().unwrap(), 78);
+    assert_code(&train(&bad, &out, &[]), 78);
+    assert_code(&train(Path::new(SMOKE), &out, &["--device", "cuda"]), 69);
+    assert_code(&train(Path::new(SMOKE), &out, &["--set", "backend=mpi"]), 69);
+    assert_code(&ddp_run().arg("trian").output().unwrap(), 2);
+    assert_code(&ddp_run().args(["inspect", "/nonexistent"]).output().unwrap(), 74);
+    assert!(!out.exists(), "nothing is left behind by a job that could not start");
+    let missing = ["--set", "dataset.root=/nonexistent"];
+    let output = train(Path::new("configs/cifar.toml"), &out, &missing);
+    assert_code(&output, 78);
+    assert!(stderr(&output).contains("/nonexistent"), "{}", stderr(&output));
+}
+
+/// RANK and WORLD_SIZE in the environment make a worker, as torchrun's would be.
+#[test]
+fn runs_under_a_launcher_that_sets_rank_and_world_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let (own, under) = (dir.path().join("own"), dir.path().join("under"));
+    assert_code(&train(Path::new(SMOKE), &own, &[]), 0);
+    let ranks: Vec<_> = ["0", "1"]
+        .iter()
+        .map(|rank| {
+            let mut command = ddp_run();
+            command.args(["train", SMOKE, "--progress", "none", "--out"]).arg(&under);
+            command.env("RANK", rank).env("LOCAL_RANK", rank).env("WORLD_SIZE", "2");
+            command.env("LOCAL_WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
+            command.env("DDP_RUN_SECRET", "a secret of these two processes");
+            command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for rank in ranks {
+        assert_code(&rank.wait_with_output().unwrap(), 0);
+    }
+    assert_eq!(results(&under), results(&own));
+}
+
+#[test]
+fn eval_export_and_inspect_read_what_train_wrote() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    assert_code(&train(Path::new(SMOKE), &out, &[]), 0);
+    let eval = ddp_run().args(["eval", SMOKE, "--checkpoint"]).arg(&out).output().unwrap();
+    assert_code(&eval, 0);
+    let metrics: serde_json::Value = serde_json::from_slice(&eval.stdout).unwrap();
+    let last = results(&out).into_iter().rfind(|e| e["event"] == "epoch").unwrap();
+    let gap = metrics["loss"].as_f64().unwrap() - last["val"]["loss"].as_f64().unwrap();
+    assert!(gap.abs() < 1e-6, "{metrics} against {last}");
+    let file = dir.path().join("model.safetensors");
+    assert_code(&ddp_run().arg("export").arg(&out).arg(&file).output().unwrap(), 0);
+    assert_code(&ddp_run().arg("inspect").arg(&file).output().unwrap(), 0);
+    // Exported weights start another run, exactly.
+    let next = dir.path().join("next");
+    let pretrained = format!("model.pretrained={:?}", file.display().to_string());
+    assert_code(
+        &train(
+            Path::new(SMOKE),
+            &next,
+            &["--set", &pretrained, "--set", "optimizer.lr=0.0", "--unset", "scheduler"],
+        ),
+        0,
+    );
+    let start = results(&next).into_iter().rfind(|e| e["event"] == "epoch").unwrap();
+    assert_eq!(start["val"]["loss"], last["val"]["loss"]);
+}
