@@ -71,7 +71,7 @@ fn batch_norm_statistics_are_rank_0s_and_the_state_dict_is_pytorchs() {
     assert_eq!(file.len(), 122, "torchvision's ResNet-18 has 122 entries");
     assert_eq!(file.get("layer2.0.downsample.1.num_batches_tracked").unwrap().shape, Vec::<usize>::new());
     assert_eq!(file.get("layer4.1.bn2.running_var").unwrap().shape, vec![512]);
-    assert_eq!(file.get("conv1.weight").unwrap().shape, vec![64, 3, 3, 3]);
+    assert_eq!(file.get("conv1.weight").unwrap().shape, vec![64, 1, 3, 3]);
 }
 
 #[test]
@@ -138,7 +138,8 @@ fn wrong_specs_and_missing_parts_have_their_exit_codes() {
     assert_code(&ddp_run().arg("trian").output().unwrap(), 2);
     assert_code(&ddp_run().args(["inspect", "/nonexistent"]).output().unwrap(), 74);
     assert!(!out.exists(), "nothing is left behind by a job that could not start");
-    let missing = ["--set", "dataset.root=/nonexistent"];
+    let cache = format!("dataset.cache={:?}", dir.path().join("cache").display().to_string());
+    let missing = ["--set", "dataset.root=/nonexistent", "--set", &cache];
     let output = train(Path::new("configs/cifar.toml"), &out, &missing);
     assert_code(&output, 78);
     assert!(stderr(&output).contains("/nonexistent"), "{}", stderr(&output));

@@ -121,7 +121,7 @@ fn dataset(
     let loader = LoaderPlan {
         shuffle: fields.bool("shuffle", true),
         drop_last: fields.bool("drop_last", false),
-        workers: fields.usize("workers", 1..=256, 1),
+        workers: fields.usize("workers", 0..=256, 1),
         prefetch: fields.usize("prefetch", 1..=1024, 2),
     };
     let source = match registry.dataset_kind(&name) {

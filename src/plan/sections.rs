@@ -48,7 +48,7 @@ pub struct LoaderPlan {
     pub shuffle: bool,
     /// Leave out the samples that would make an epoch uneven: no padding, no short last batch.
     pub drop_last: bool,
-    /// Threads that assemble batches.
+    /// Threads that assemble batches; 0 assembles each in the training thread.
     pub workers: usize,
     /// Batches that are assembled ahead.
     pub prefetch: usize,
@@ -86,12 +86,11 @@ impl LossPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BufferSync {
-    /// Rank 0's are everyone's, as in PyTorch's DDP.
+    /// Rank 0's are the model's, as in PyTorch's DDP: the others take them over before an evaluation. PyTorch copies them before
+    /// every forward pass, which comes to the same, because training never reads them.
     Broadcast,
-    /// The mean over ranks.
+    /// The mean over ranks, after each step.
     Mean,
-    /// Each rank keeps its own; rank 0's are saved.
-    Local,
 }
 
 /// `[train]`, less the loss.

@@ -31,14 +31,13 @@ pub(super) fn train(root: &mut Fields<'_>, facts: &DataFacts) -> (Option<LossPla
     let choice = fields.choice("loss", &choices, "auto");
     let label_smoothing = fields.opt_f64("label_smoothing", 0.0..1.0);
     let loss = loss(&mut fields, choice, label_smoothing, facts);
-    let buffers =
-        [("broadcast", BufferSync::Broadcast), ("mean", BufferSync::Mean), ("local", BufferSync::Local)];
+    let buffers = [("broadcast", BufferSync::Broadcast), ("mean", BufferSync::Mean)];
     let train = TrainPlan {
         accumulate: fields.usize("accumulate", 1..=1 << 20, 1),
         clip_norm: fields.opt_f64("clip_norm", POSITIVE),
         max_steps: fields.opt_u64("max_steps", 1..),
         eval_every: fields.u64("eval_every", 0.., 1),
-        buffers: fields.choice("buffers", &buffers, "mean"),
+        buffers: fields.choice("buffers", &buffers, "broadcast"),
     };
     (loss, train)
 }

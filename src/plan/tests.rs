@@ -110,7 +110,7 @@ fn the_defaults_are_those_of_the_documentation() {
         clip_norm: None,
         max_steps: None,
         eval_every: 1,
-        buffers: BufferSync::Mean,
+        buffers: BufferSync::Broadcast,
     };
     assert_eq!(plan.train, train);
     assert_eq!((plan.checkpoint.keep_last, plan.checkpoint.asynchronous), (3, true));

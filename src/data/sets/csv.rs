@@ -52,9 +52,10 @@ impl DatasetKind for Csv {
             fields.problem("delimiter", "expected one ASCII character");
         }
         let marks = ["", "NA", "N/A", "NaN", "nan", "null"].map(str::to_owned).to_vec();
-        if !fields.has("blank_marks") {
+        let blank_marks = fields.opt_strs("blank_marks").unwrap_or_else(|| {
             fields.note_resolved("blank_marks", marks.clone());
-        }
+            marks
+        });
         let blanks = [
             ("error", Blanks::Error),
             ("drop", Blanks::Drop),
@@ -70,7 +71,7 @@ impl DatasetKind for Csv {
             features: fields.opt_strs("features"),
             categories: fields.opt_map_strs("categories").unwrap_or_default(),
             blanks: fields.choice("blanks", &blanks, "error"),
-            blank_marks: fields.opt_strs("blank_marks").unwrap_or(marks),
+            blank_marks,
             task,
             standardise: fields.bool("standardise", true),
             standardise_target: match task {

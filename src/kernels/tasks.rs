@@ -1,0 +1,118 @@
+//! Running a list of tasks on a few threads, and scratch memory that outlives a call: each thread keeps the buffers it
+//! has used, so that a training step allocates none after the first.
+
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, PoisonError};
+
+/// Runs `work` on every task, on at most `parallelism` threads of the current rayon pool (1: here, in order). Which
+/// thread takes which task is not fixed; tasks must not depend on one another.
+pub(super) fn for_each<T: Send>(
+    parallelism: usize,
+    tasks: impl ExactSizeIterator<Item = T> + Send,
+    work: impl Fn(T) + Sync,
+) {
+    let workers = parallelism.min(tasks.len());
+    if workers <= 1 {
+        tasks.for_each(work);
+        return;
+    }
+    let queue = Mutex::new(tasks);
+    // The lock is held only while taking a task, so it is poisoned only if the iterator itself fails.
+    let drain = || {
+        loop {
+            let task = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            match task {
+                Some(task) => work(task),
+                None => return,
+            }
+        }
+    };
+    rayon::scope(|scope| {
+        for _ in 1..workers {
+            scope.spawn(|_| drain());
+        }
+        drain();
+    });
+}
+
+/// Buffers kept per thread; more than this many at once are dropped instead.
+const KEPT: usize = 12;
+
+thread_local! {
+    static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A borrowed scratch buffer, given back to its thread when dropped.
+pub(super) struct Scratch(Vec<f32>);
+
+/// A buffer of `len` elements with unspecified contents.
+pub(super) fn scratch(len: usize) -> Scratch {
+    let mut buffer = FREE.with_borrow_mut(|free| {
+        // The tightest fit; failing that the largest, which then grows.
+        let tightest = (0..free.len()).filter(|&i| free[i].capacity() >= len).min_by_key(|&i| free[i].capacity());
+        let chosen = tightest.or_else(|| (0..free.len()).max_by_key(|&i| free[i].capacity()));
+        chosen.map_or_else(Vec::new, |i| free.swap_remove(i))
+    });
+    if buffer.capacity() < len {
+        buffer = Vec::with_capacity(len);
+    }
+    buffer.resize(len, 0.0);
+    Scratch(buffer)
+}
+
+impl Deref for Scratch {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        &self.0
+    }
+}
+
+impl DerefMut for Scratch {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        &mut self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let buffer = std::mem::take(&mut self.0);
+        // While a thread ends its list may be gone already; the buffer is then simply freed.
+        let _ = FREE.try_with(|free| {
+            let mut free = free.borrow_mut();
+            if free.len() < KEPT {
+                free.push(buffer);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn every_task_runs_once() {
+        for parallelism in [0, 1, 2, 5, 100] {
+            let seen: Vec<AtomicUsize> = (0..17).map(|_| AtomicUsize::new(0)).collect();
+            for_each(parallelism, 0..17usize, |i| {
+                seen[i].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(seen.iter().all(|n| n.load(Ordering::Relaxed) == 1), "parallelism {parallelism}");
+        }
+    }
+
+    #[test]
+    fn scratch_is_used_again() {
+        std::thread::spawn(|| {
+            let first = scratch(1000).as_ptr();
+            let (second, other) = (scratch(500), scratch(500));
+            assert_eq!(first, second.as_ptr());
+            assert_ne!(first, other.as_ptr());
+            assert_eq!((second.len(), other.len()), (500, 500));
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,0 +1,64 @@
+//! Compiling a loop several times, for plain x86-64, AVX2 and AVX-512, and choosing when it runs. The variants are the
+//! same Rust code, so rounding and order of sums are the same in each: Rust never reorders or contracts float
+//! arithmetic.
+
+/// `wide!(fn name(arg: Type, …) { body });` makes `name`, which runs `body` in the widest variant this processor has.
+macro_rules! wide {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments)]
+        $vis fn $name($($arg: $ty),*) {
+            #[inline(always)]
+            fn plain($($arg: $ty),*) $body
+
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+                fn with_avx512($($arg: $ty),*) {
+                    plain($($arg),*)
+                }
+
+                #[target_feature(enable = "avx2")]
+                fn with_avx2($($arg: $ty),*) {
+                    plain($($arg),*)
+                }
+
+                if is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512dq")
+                {
+                    // SAFETY: a safe function whose only demand, the four features, was just checked.
+                    return unsafe { with_avx512($($arg),*) };
+                }
+                if is_x86_feature_detected!("avx2") {
+                    // SAFETY: a safe function whose only demand, AVX2, was just checked.
+                    return unsafe { with_avx2($($arg),*) };
+                }
+            }
+            plain($($arg),*)
+        }
+    };
+}
+
+pub(super) use wide;
+
+#[cfg(test)]
+mod tests {
+    wide! {
+        fn scale_and_add(out: &mut [f32], x: &[f32], scale: f32) {
+            for (o, &x) in out.iter_mut().zip(x) {
+                *o += x * scale;
+            }
+        }
+    }
+
+    #[test]
+    fn wide_code_rounds_as_plain_code_does() {
+        let x: Vec<f32> = (0..1003).map(|i| (i as f32).sin()).collect();
+        let mut wide: Vec<f32> = (0..1003).map(|i| (i as f32).cos()).collect();
+        let plain: Vec<f32> = wide.iter().zip(&x).map(|(&o, &x)| o + std::hint::black_box(x * 0.7)).collect();
+        scale_and_add(&mut wide, &x, 0.7);
+        assert_eq!(wide, plain);
+    }
+}
