@@ -11,6 +11,7 @@ pub mod comm;
 pub mod data;
 pub mod ddp;
 pub mod error;
+pub mod kernels;
 pub mod launch;
 pub mod models;
 pub mod optim;

@@ -261,4 +261,4 @@ fn add_bias(bias: Option<&[f32]>, map: Map, dst: &mut [f32]) {
 
 #[cfg(test)]
 #[path = "conv_tests.rs"]
-mod tests;
+pub(super) mod tests;

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 /// Small numbers without pattern, by a linear congruence.
-pub(crate) fn noise(len: usize, seed: u64) -> Vec<f32> {
+pub(in crate::kernels) fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

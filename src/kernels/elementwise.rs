@@ -1,0 +1,78 @@
+//! ReLU, and the addition with ReLU that ends a residual block. NaN passes through, as in PyTorch.
+
+use super::wide::wide;
+
+wide! {
+    /// `out = max(x, 0)`.
+    pub fn relu(x: &[f32], out: &mut [f32]) {
+        assert_eq!(x.len(), out.len(), "lengths of a ReLU's input and output");
+        for (out, &x) in out.iter_mut().zip(x) {
+            *out = if x <= 0.0 { 0.0 } else { x };
+        }
+    }
+}
+
+wide! {
+    /// `out = max(a + b, 0)`. [`relu_backward`] gives the gradient of both `a` and `b`.
+    pub fn add_relu(a: &[f32], b: &[f32], out: &mut [f32]) {
+        assert_eq!((a.len(), b.len()), (out.len(), out.len()), "lengths of an addition's inputs and output");
+        for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+            let sum = a + b;
+            *out = if sum <= 0.0 { 0.0 } else { sum };
+        }
+    }
+}
+
+wide! {
+    /// `dx = dy` where the ReLU's result `out` is above 0 (or NaN), else 0.
+    pub fn relu_backward(out: &[f32], dy: &[f32], dx: &mut [f32]) {
+        assert_eq!((out.len(), dy.len()), (dx.len(), dx.len()), "lengths of a ReLU's gradients");
+        for ((dx, &dy), &out) in dx.iter_mut().zip(dy).zip(out) {
+            *dx = if out <= 0.0 { 0.0 } else { dy };
+        }
+    }
+}
+
+wide! {
+    /// The same in place: `dy` becomes the input's gradient.
+    pub fn relu_backward_in_place(out: &[f32], dy: &mut [f32]) {
+        assert_eq!(out.len(), dy.len(), "lengths of a ReLU's gradients");
+        for (dy, &out) in dy.iter_mut().zip(out) {
+            *dy = if out <= 0.0 { 0.0 } else { *dy };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X: [f32; 6] = [-1.0, 0.0, -0.0, 2.5, f32::NAN, f32::INFINITY];
+
+    fn same(got: &[f32], expected: &[f32]) {
+        let bits = |v: &[f32]| v.iter().map(|v| if v.is_nan() { 1 } else { v.to_bits() }).collect::<Vec<_>>();
+        assert_eq!(bits(got), bits(expected), "{got:?}");
+    }
+
+    #[test]
+    fn relu_keeps_what_is_positive_or_nan() {
+        let mut out = [7.0; 6];
+        relu(&X, &mut out);
+        same(&out, &[0.0, 0.0, 0.0, 2.5, f32::NAN, f32::INFINITY]);
+        let mut dx = [7.0; 6];
+        relu_backward(&out, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &mut dx);
+        same(&dx, &[0.0, 0.0, 0.0, 4.0, 5.0, 6.0]);
+        let mut dy = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        relu_backward_in_place(&out, &mut dy);
+        same(&dy, &dx);
+    }
+
+    #[test]
+    fn add_relu_adds_first() {
+        let mut out = [7.0; 40];
+        let a: Vec<f32> = (0..40).map(|i| i as f32 - 20.0).collect();
+        add_relu(&a, &[5.0; 40], &mut out);
+        let expected: Vec<f32> = (0..40).map(|i| (i as f32 - 15.0).max(0.0)).collect();
+        same(&out, &expected);
+    }
+}

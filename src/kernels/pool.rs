@@ -1,0 +1,223 @@
+//! 2-d max pooling over NCHW maps, with PyTorch's choices: padding never wins, the first of equal values in a window
+//! wins, and NaN beats everything (the last NaN of several).
+
+use super::conv::out_size;
+use super::tasks::for_each;
+use super::wide::wide;
+
+/// Sizes of one pooling; `planes` is batch times channels. Pairs are (rows, columns).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolShape {
+    pub planes: usize,
+    pub height: usize,
+    pub width: usize,
+    pub kernel: [usize; 2],
+    pub stride: [usize; 2],
+    /// At most half the kernel, so that every window holds a pixel.
+    pub padding: [usize; 2],
+}
+
+impl PoolShape {
+    pub fn out_height(&self) -> usize {
+        out_size(self.height, self.kernel[0], self.stride[0], self.padding[0])
+    }
+
+    pub fn out_width(&self) -> usize {
+        out_size(self.width, self.kernel[1], self.stride[1], self.padding[1])
+    }
+
+    fn in_pixels(&self) -> usize {
+        self.height * self.width
+    }
+
+    fn out_pixels(&self) -> usize {
+        self.out_height() * self.out_width()
+    }
+
+    fn check(&self, x: usize, y: usize, indices: usize) {
+        assert!((0..2).all(|i| self.stride[i] > 0 && self.kernel[i] > 0), "empty pooling window or stride: {self:?}");
+        assert!((0..2).all(|i| self.padding[i] <= self.kernel[i] / 2), "padding above half the window: {self:?}");
+        assert!(u32::try_from(self.in_pixels()).is_ok(), "more pixels than 32-bit indices: {self:?}");
+        assert_eq!(x, self.planes * self.in_pixels(), "length of a pooling's input: {self:?}");
+        assert_eq!(y, self.planes * self.out_pixels(), "length of a pooling's output: {self:?}");
+        assert_eq!(indices, y, "length of a pooling's indices: {self:?}");
+    }
+}
+
+/// Planes of one task.
+const BLOCK: usize = 256;
+
+/// Fills `out` and `indices` (row * width + column of each winner in its input map). At most `parallelism` threads.
+pub fn max_forward(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32], parallelism: usize) {
+    shape.check(x.len(), out.len(), indices.len());
+    if out.is_empty() {
+        return;
+    }
+    let outs = BLOCK * shape.out_pixels();
+    let blocks = x.chunks(BLOCK * shape.in_pixels()).zip(out.chunks_mut(outs).zip(indices.chunks_mut(outs)));
+    for_each(parallelism, blocks, |(x, (out, indices))| planes(shape, x, out, indices));
+}
+
+/// Gradient by the input: each `dy` goes to the pixel that won. `dx` is overwritten. At most `parallelism` threads.
+pub fn max_backward(shape: &PoolShape, dy: &[f32], indices: &[u32], dx: &mut [f32], parallelism: usize) {
+    shape.check(dx.len(), dy.len(), indices.len());
+    if dy.is_empty() || dx.is_empty() {
+        dx.fill(0.0);
+        return;
+    }
+    let outs = BLOCK * shape.out_pixels();
+    let blocks = dx.chunks_mut(BLOCK * shape.in_pixels()).zip(dy.chunks(outs).zip(indices.chunks(outs)));
+    for_each(parallelism, blocks, |(dx, (dy, indices))| {
+        dx.fill(0.0);
+        let winners = dy.chunks_exact(shape.out_pixels()).zip(indices.chunks_exact(shape.out_pixels()));
+        for (dx, (dy, indices)) in dx.chunks_exact_mut(shape.in_pixels()).zip(winners) {
+            for (&dy, &index) in dy.iter().zip(indices) {
+                dx[index as usize] += dy;
+            }
+        }
+    });
+}
+
+wide! {
+    /// Whole planes, one row of outputs at a time: each tap in turn is compared along the row.
+    fn planes(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32]) {
+        let width = shape.out_width();
+        let maps = out.chunks_exact_mut(shape.out_pixels()).zip(indices.chunks_exact_mut(shape.out_pixels()));
+        for (x, (out, indices)) in x.chunks_exact(shape.in_pixels()).zip(maps) {
+            let rows = out.chunks_exact_mut(width).zip(indices.chunks_exact_mut(width)).enumerate();
+            for (out_row, (best, index)) in rows {
+                best.fill(f32::NEG_INFINITY);
+                let first = (out_row * shape.stride[0]).saturating_sub(shape.padding[0]);
+                let end = (out_row * shape.stride[0] + shape.kernel[0] - shape.padding[0]).min(shape.height);
+                // A window of nothing but -inf still names its first pixel.
+                for (column, index) in index.iter_mut().enumerate() {
+                    let column = (column * shape.stride[1]).saturating_sub(shape.padding[1]);
+                    *index = (first * shape.width + column) as u32;
+                }
+                for row in first..end {
+                    for tap in 0..shape.kernel[1] {
+                        compare(shape, x, row, tap, best, index);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Column `tap` of the windows of one row of outputs, on input row `row`.
+#[inline(always)]
+fn compare(shape: &PoolShape, x: &[f32], row: usize, tap: usize, best: &mut [f32], index: &mut [u32]) {
+    let (stride, padding) = (shape.stride[1], shape.padding[1]);
+    // Outputs whose column of the input, `output * stride + tap - padding`, exists.
+    let first = padding.saturating_sub(tap).div_ceil(stride);
+    let end = (shape.width + padding).saturating_sub(tap).div_ceil(stride).min(best.len());
+    if first >= end {
+        return;
+    }
+    let start = row * shape.width + first * stride + tap - padding;
+    let (x, best, index) = (&x[start..(row + 1) * shape.width], &mut best[first..end], &mut index[first..end]);
+    // The usual strides, so that the compiler knows the step of its loads.
+    match stride {
+        1 => compare_step::<1>(x, start, best, index),
+        2 => compare_step::<2>(x, start, best, index),
+        _ => {
+            for (i, (best, index)) in best.iter_mut().zip(index).enumerate() {
+                keep(x[i * stride], start + i * stride, best, index);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn compare_step<const STEP: usize>(x: &[f32], start: usize, best: &mut [f32], index: &mut [u32]) {
+    let x = &x[..(best.len() - 1) * STEP + 1];
+    for (i, (best, index)) in best.iter_mut().zip(index).enumerate() {
+        keep(x[i * STEP], start + i * STEP, best, index);
+    }
+}
+
+#[inline(always)]
+fn keep(value: f32, at: usize, best: &mut f32, index: &mut u32) {
+    // Not `value > best`'s opposite: a NaN wins too.
+    let wins = (value > *best) | value.is_nan();
+    *best = if wins { value } else { *best };
+    *index = if wins { at as u32 } else { *index };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::conv::tests::noise;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// PyTorch's loop, word for word.
+    fn naive(s: &PoolShape, x: &[f32]) -> Vec<(f32, usize)> {
+        let mut all = Vec::new();
+        for x in x.chunks_exact(s.height * s.width) {
+            for (i, j) in (0..s.out_height()).flat_map(|i| (0..s.out_width()).map(move |j| (i, j))) {
+                let start = [i * s.stride[0], j * s.stride[1]];
+                let rows = start[0].saturating_sub(s.padding[0])..(start[0] + s.kernel[0] - s.padding[0]).min(s.height);
+                let columns = start[1].saturating_sub(s.padding[1])..(start[1] + s.kernel[1] - s.padding[1]).min(s.width);
+                let mut best = (f32::NEG_INFINITY, rows.start * s.width + columns.start);
+                for at in rows.flat_map(|row| columns.clone().map(move |column| row * s.width + column)) {
+                    if x[at] > best.0 || x[at].is_nan() {
+                        best = (x[at], at);
+                    }
+                }
+                all.push(best);
+            }
+        }
+        all
+    }
+
+    fn check(shape: &PoolShape, x: &[f32]) {
+        let expected = naive(shape, x);
+        for parallelism in [1, 2, 3] {
+            let (mut out, mut indices) = (vec![7.0; expected.len()], vec![7; expected.len()]);
+            max_forward(shape, x, &mut out, &mut indices, parallelism);
+            let got: Vec<(u32, usize)> = out.iter().zip(&indices).map(|(v, &i)| (v.to_bits(), i as usize)).collect();
+            let expected: Vec<(u32, usize)> = expected.iter().map(|&(v, i)| (v.to_bits(), i)).collect();
+            assert_eq!(got, expected, "{shape:?}");
+            let dy = noise(out.len(), 12);
+            let (mut dx, mut expected_dx) = (vec![7.0; x.len()], vec![0.0; x.len()]);
+            max_backward(shape, &dy, &indices, &mut dx, parallelism);
+            for (i, (&dy, &(_, at))) in dy.iter().zip(&expected).enumerate() {
+                expected_dx[i / shape.out_pixels() * shape.in_pixels() + at] += dy;
+            }
+            assert_eq!(dx, expected_dx, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn ties_nan_and_infinities() {
+        let shape = PoolShape { planes: 1, height: 2, width: 4, kernel: [2; 2], stride: [2; 2], padding: [0; 2] };
+        let low = f32::NEG_INFINITY;
+        check(&shape, &[1.0, 1.0, f32::NAN, 5.0, 1.0, 0.0, 2.0, f32::NAN]);
+        check(&shape, &[low, low, -0.0, 0.0, low, low, 0.0, -0.0]);
+        let mut indices = [9; 2];
+        max_forward(&shape, &[3.0, 3.0, 0.0, 1.0, 3.0, 3.0, 1.0, 0.0], &mut [0.0; 2], &mut indices, 1);
+        assert_eq!(indices, [0, 3]);
+    }
+
+    #[test]
+    fn the_stem_of_a_resnet() {
+        let shape =
+            PoolShape { planes: 600, height: 16, width: 16, kernel: [3; 2], stride: [2; 2], padding: [1; 2] };
+        check(&shape, &noise(600 * 256, 3));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn any_shape(
+            planes in 1usize..5, size in [1usize..12, 1usize..12], kernel in [1usize..5, 1usize..5],
+            stride in [1usize..4, 1usize..4], padding in [0usize..3, 0usize..3],
+        ) {
+            let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
+            let shape = PoolShape { planes, height: size[0], width: size[1], kernel, stride, padding };
+            // Coarse values, so that ties are common.
+            let x: Vec<f32> = noise(planes * size[0] * size[1], 4).iter().map(|x| (x * 3.0).round()).collect();
+            check(&shape, &x);
+        }
+    }
+}

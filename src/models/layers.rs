@@ -4,9 +4,9 @@
 //! built from those works too (the state dict is translated, see `state.rs`), these just need no translation. Initial
 //! values follow PyTorch's defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
 
+use super::conv_op::conv2d;
 use burn::module::{Initializer, Module, Param, RunningState};
 use burn::tensor::module as ops;
-use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, Int, Tensor};
 
 /// `torch.nn.Linear`: weight `[out, in]`, bias `[out]`.
@@ -77,8 +77,7 @@ impl Conv {
 
     /// `[batch, in, h, w] -> [batch, out, h', w']`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let options = ConvOptions::new([self.stride, self.stride], [self.padding, self.padding], [1, 1], 1);
-        ops::conv2d(x, self.weight.val(), self.bias.as_ref().map(|b| b.val()), options)
+        conv2d(x, self.weight.val(), self.bias.as_ref().map(|b| b.val()), self.stride, self.padding)
     }
 }
 

@@ -4,6 +4,7 @@
 //! PyTorch name, forward passes for training (with every parameter tapped, see `ddp::tap`) and for evaluation, and
 //! access to the values on the host. `kind.rs` and `standard.rs` are what a spec's `[model]` table turns into.
 
+mod conv_op;
 mod gpt;
 mod input;
 mod kind;

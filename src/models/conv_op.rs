@@ -1,0 +1,183 @@
+//! Convolution as a custom Burn operation over our own CPU kernel (`kernels::conv`). Burn's flex backend runs one matrix
+//! product per image, which starves deep layers with 1x1 to 4x4 maps; the kernel runs one over many images.
+
+use crate::kernels::conv::{self, ConvShape};
+use burn::backend::{Autodiff, BackendTypes, Flex};
+use burn::tensor::{Tensor, TensorData};
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+
+type Ad = Autodiff<Flex>;
+type Flat = <Flex as BackendTypes>::FloatTensorPrimitive;
+
+/// `torch.nn.functional.conv2d` for one stride and one padding: `x` `[batch, in, h, w]`, `w` `[out, in, kh, kw]`.
+pub fn conv2d(x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>, stride: usize, padding: usize) -> Tensor<4> {
+    let [batch, in_channels, height, width] = x.dims();
+    let [out_channels, _, kh, kw] = w.dims();
+    let shape = ConvShape {
+        batch,
+        in_channels,
+        height,
+        width,
+        out_channels,
+        kernel: [kh, kw],
+        stride: [stride, stride],
+        padding: [padding, padding],
+    };
+    if x.device().is_autodiff() { tracked(shape, x, w, bias) } else { plain(shape, x, w, bias) }
+}
+
+fn plain(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>) -> Tensor<4> {
+    const CPU: &str = "models run on the CPU device";
+    let x = x.try_into_primitive::<Flex>().expect(CPU).to_contiguous();
+    let w = w.try_into_primitive::<Flex>().expect(CPU).to_contiguous();
+    let bias = bias.map(|b| b.try_into_primitive::<Flex>().expect(CPU).to_contiguous());
+    Tensor::from_primitive::<Flex>(forward(&shape, &x, &w, bias.as_ref()))
+}
+
+fn tracked(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>) -> Tensor<4> {
+    const CPU: &str = "models train on the CPU device with autodiff";
+    let (x, x_node) = x.try_into_primitive::<Ad>().expect(CPU).into_parts();
+    let (w, w_node) = w.try_into_primitive::<Ad>().expect(CPU).into_parts();
+    let (x, w) = (x.to_contiguous(), w.to_contiguous());
+    let Some(bias) = bias else {
+        let out = forward(&shape, &x, &w, None);
+        let step = ConvStep.prepare::<NoCheckpointing>([x_node, w_node]).compute_bound().stateful();
+        return Tensor::from_primitive::<Ad>(match step {
+            OpsKind::Tracked(prep) => prep.finish(Saved { shape, x, w }, out),
+            OpsKind::UnTracked(prep) => prep.finish(out),
+        });
+    };
+    let (bias, b_node) = bias.try_into_primitive::<Ad>().expect(CPU).into_parts();
+    let out = forward(&shape, &x, &w, Some(&bias.to_contiguous()));
+    let step = ConvStep.prepare::<NoCheckpointing>([x_node, w_node, b_node]).compute_bound().stateful();
+    Tensor::from_primitive::<Ad>(match step {
+        OpsKind::Tracked(prep) => prep.finish(Saved { shape, x, w }, out),
+        OpsKind::UnTracked(prep) => prep.finish(out),
+    })
+}
+
+/// What the backward pass needs: cheap to clone, the buffers are shared.
+#[derive(Clone, Debug)]
+struct Saved {
+    shape: ConvShape,
+    x: Flat,
+    w: Flat,
+}
+
+#[derive(Debug)]
+struct ConvStep;
+
+fn threads() -> usize {
+    rayon::current_num_threads()
+}
+
+/// The values of a contiguous tensor.
+fn values(tensor: &Flat) -> &[f32] {
+    tensor.as_slice::<f32>().expect("made contiguous, and models are f32")
+}
+
+fn tensor(values: Vec<f32>, dims: impl Into<burn::tensor::Shape>) -> Flat {
+    Flat::from_data(TensorData::new(values, dims))
+}
+
+fn forward(shape: &ConvShape, x: &Flat, w: &Flat, bias: Option<&Flat>) -> Flat {
+    let mut out = vec![0.0; shape.output_len()];
+    conv::forward(shape, values(x), values(w), bias.map(values), &mut out, threads());
+    tensor(out, [shape.batch, shape.out_channels, shape.out_height(), shape.out_width()])
+}
+
+impl Saved {
+    fn by_input(&self, dy: &[f32]) -> Flat {
+        let s = &self.shape;
+        let mut dx = vec![0.0; s.input_len()];
+        conv::backward_input(s, values(&self.w), dy, &mut dx, threads());
+        tensor(dx, [s.batch, s.in_channels, s.height, s.width])
+    }
+
+    fn by_weight(&self, dy: &[f32]) -> Flat {
+        let s = &self.shape;
+        let mut dw = vec![0.0; s.weight_len()];
+        conv::backward_weight(s, values(&self.x), dy, &mut dw, threads());
+        tensor(dw, [s.out_channels, s.in_channels, s.kernel[0], s.kernel[1]])
+    }
+
+    fn by_bias(&self, dy: &[f32]) -> Flat {
+        let mut db = vec![0.0; self.shape.out_channels];
+        conv::backward_bias(&self.shape, dy, &mut db);
+        tensor(db, [self.shape.out_channels])
+    }
+}
+
+impl Backward<Flex, 2> for ConvStep {
+    type State = Saved;
+
+    fn backward(self, ops: Ops<Saved, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let [x, w] = ops.parents;
+        if let Some(node) = w {
+            grads.register::<Flex>(node.id, ops.state.by_weight(values(&dy)));
+        }
+        if let Some(node) = x {
+            grads.register::<Flex>(node.id, ops.state.by_input(values(&dy)));
+        }
+    }
+}
+
+impl Backward<Flex, 3> for ConvStep {
+    type State = Saved;
+
+    fn backward(self, ops: Ops<Saved, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let [x, w, bias] = ops.parents;
+        if let Some(node) = bias {
+            grads.register::<Flex>(node.id, ops.state.by_bias(values(&dy)));
+        }
+        if let Some(node) = w {
+            grads.register::<Flex>(node.id, ops.state.by_weight(values(&dy)));
+        }
+        if let Some(node) = x {
+            grads.register::<Flex>(node.id, ops.state.by_input(values(&dy)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::ops::ConvOptions;
+    use burn::tensor::{Device, Distribution};
+
+    /// Values and all three gradients against Burn's own convolution.
+    #[test]
+    fn equals_burns_convolution_and_its_gradients() {
+        let device = Device::flex().autodiff();
+        for (channels, size, kernel, stride, padding) in
+            [(3, 8, 3, 1, 1), (3, 9, 7, 2, 3), (4, 1, 3, 1, 1), (4, 5, 1, 2, 0)]
+        {
+            let random = |dims: [usize; 4]| {
+                Tensor::<4>::random(dims, Distribution::Uniform(-1.0, 1.0), &device).require_grad()
+            };
+            let x = random([5, channels, size, size]);
+            let w = random([6, channels, kernel, kernel]);
+            let b = Tensor::<1>::random([6], Distribution::Uniform(-1.0, 1.0), &device).require_grad();
+            let options = ConvOptions::new([stride, stride], [padding, padding], [1, 1], 1);
+            let run = |own: bool| {
+                let (x, w, b) = (x.clone(), w.clone(), b.clone());
+                let y = match own {
+                    true => conv2d(x, w, Some(b), stride, padding),
+                    false => burn::tensor::module::conv2d(x, w, Some(b), options.clone()),
+                };
+                (y.clone().inner(), (y.clone() * y).sum().backward())
+            };
+            let ((own, own_grads), (theirs, their_grads)) = (run(true), run(false));
+            let close = |a: TensorData, b: TensorData| a.assert_approx_eq::<f32>(&b, burn::tensor::Tolerance::rel_abs(1e-4, 1e-4));
+            close(own.into_data(), theirs.into_data());
+            close(x.grad(&own_grads).unwrap().into_data(), x.grad(&their_grads).unwrap().into_data());
+            close(w.grad(&own_grads).unwrap().into_data(), w.grad(&their_grads).unwrap().into_data());
+            close(b.grad(&own_grads).unwrap().into_data(), b.grad(&their_grads).unwrap().into_data());
+        }
+    }
+}
