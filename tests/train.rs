@@ -197,3 +197,36 @@ fn eval_export_and_inspect_read_what_train_wrote() {
     let start = results(&next).into_iter().rfind(|e| e["event"] == "epoch").unwrap();
     assert_eq!(start["val"]["loss"], last["val"]["loss"]);
 }
+
+/// Mean semantics: two micro-batches of 8 are one batch of 16 (no dropout, no batch norm).
+#[test]
+fn accumulated_gradients_are_those_of_the_larger_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let losses = |name: &str, flags: &[&str]| -> Vec<f64> {
+        let out = dir.path().join(name);
+        assert_code(&train(Path::new(SMOKE), &out, flags), 0);
+        let steps = results(&out).into_iter().filter(|e| e["event"] == "step");
+        steps.filter_map(|e| e["loss"].as_f64()).collect()
+    };
+    let whole = losses("whole", &["--set", "batch_size=16"]);
+    let halves = losses("halves", &["--set", "train.accumulate=2"]);
+    assert_eq!(whole.len(), halves.len());
+    assert!(!whole.is_empty());
+    for (a, b) in whole.iter().zip(&halves) {
+        assert!((a - b).abs() < 1e-6, "{whole:?}\n{halves:?}");
+    }
+}
+
+#[test]
+fn a_map_location_that_this_machine_lacks_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    assert_code(&train(Path::new(SMOKE), &out, &["--set", "epochs=1"]), 0);
+    let elsewhere = "checkpoint.map_location={ cpu = \"cuda:2\" }";
+    let output = train(Path::new(SMOKE), &out, &["--set", elsewhere]);
+    assert_code(&output, 69);
+    assert!(stderr(&output).contains("cuda:2"), "{}", stderr(&output));
+    // What was saved on another device comes to this one by itself.
+    let other = "checkpoint.map_location={ \"cuda:0\" = \"cuda:2\" }";
+    assert_code(&train(Path::new(SMOKE), &out, &["--set", other]), 0);
+}

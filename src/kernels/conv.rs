@@ -83,7 +83,14 @@ fn lanes(batch: usize) -> usize {
 /// `out[n,o] = bias[o] + sum over c of x[n,c] * w[o,c]` (`*`: correlation). Everything in `out` is overwritten.
 ///
 /// Panics when a slice's length does not match `shape`; so do the gradients below.
-pub fn forward(shape: &ConvShape, x: &[f32], w: &[f32], bias: Option<&[f32]>, out: &mut [f32], parallelism: usize) {
+pub fn forward(
+    shape: &ConvShape,
+    x: &[f32],
+    w: &[f32],
+    bias: Option<&[f32]>,
+    out: &mut [f32],
+    parallelism: usize,
+) {
     shape.check(x.len(), w.len(), out.len());
     let plan = Plan::forward(shape);
     let (inputs, taps) = (shape.in_channels, plan.taps.len());
@@ -91,7 +98,8 @@ pub fn forward(shape: &ConvShape, x: &[f32], w: &[f32], bias: Option<&[f32]>, ou
     let mut moved = scratch(if shape.kernel_len() == 1 { 0 } else { shape.out_channels * taps * inputs });
     if !moved.is_empty() {
         let block = shape.out_channels.div_ceil(8);
-        let blocks = moved.chunks_mut(block * taps * inputs).zip(w.chunks(block * inputs * shape.kernel_len()));
+        let blocks =
+            moved.chunks_mut(block * taps * inputs).zip(w.chunks(block * inputs * shape.kernel_len()));
         for_each(parallelism, blocks, |(to, from)| {
             taps_outward(from, inputs, shape.kernel_len(), &plan.taps, to);
         });
@@ -143,17 +151,34 @@ pub fn backward_bias(shape: &ConvShape, dy: &[f32], db: &mut [f32]) {
 
 /// `[outputs][inputs][kernel]` to `[inputs][taps of the plan][outputs]`.
 fn weights_inward(shape: &ConvShape, plan: &Plan, w: &[f32], moved: &mut [f32], parallelism: usize) {
-    let (inputs, outputs, all, kept) = (shape.in_channels, shape.out_channels, shape.kernel_len(), plan.taps.len());
+    let (inputs, outputs, all, kept) =
+        (shape.in_channels, shape.out_channels, shape.kernel_len(), plan.taps.len());
+    // Where most taps only meet padding, they are dropped first rather than transposed.
+    let few = 2 * kept < all;
+    let mut dense = scratch(if few { outputs * inputs * kept } else { 0 });
+    if few {
+        let rows = outputs.div_ceil(8);
+        let blocks = dense.chunks_mut(rows * inputs * kept).zip(w.chunks(rows * inputs * all));
+        for_each(parallelism, blocks, |(to, from)| taps_outward(from, inputs, all, &plan.taps, to));
+    }
     let block = inputs.min(32);
     let mut offsets = vec![SKIP; block * all];
     for channel in 0..block {
         for (position, &tap) in plan.taps.iter().enumerate() {
-            offsets[channel * all + tap] = (channel * kept + position) * outputs;
+            let column = if few { position * block + channel } else { channel * all + tap };
+            offsets[column] = (channel * kept + position) * outputs;
         }
     }
     for_each(parallelism, moved.chunks_mut(block * kept * outputs).enumerate(), |(i, to)| {
-        let columns = to.len() / (kept * outputs) * all;
-        scatter(&w[i * block * all..], inputs * all, outputs, &offsets[..columns], to);
+        let channels = to.len() / (kept * outputs);
+        if few {
+            for position in 0..kept {
+                let from = &dense[position * inputs + i * block..];
+                scatter(from, inputs * kept, outputs, &offsets[position * block..][..channels], to);
+            }
+        } else {
+            scatter(&w[i * block * all..], inputs * all, outputs, &offsets[..channels * all], to);
+        }
     });
 }
 

@@ -141,15 +141,23 @@ fn make(
 ) -> Plan {
     let tap_rows: Vec<usize> = (0..rows.kernel).filter(|&tap| rows.used(tap)).collect();
     let tap_columns: Vec<usize> = order.into_iter().filter(|&tap| columns.used(tap)).collect();
-    let taps = tap_rows.iter().flat_map(|row| tap_columns.iter().map(move |column| row * shape.kernel[1] + column));
+    let taps =
+        tap_rows.iter().flat_map(|row| tap_columns.iter().map(move |column| row * shape.kernel[1] + column));
     let mut runs: Vec<Run> = Vec::new();
-    for (dst_row, dst_column) in (0..dst_size[0]).flat_map(|row| (0..dst_size[1]).map(move |column| (row, column))) {
+    for (dst_row, dst_column) in
+        (0..dst_size[0]).flat_map(|row| (0..dst_size[1]).map(move |column| (row, column)))
+    {
         let dst = dst_row * dst_size[1] + dst_column;
         for (i, &tap_row) in tap_rows.iter().enumerate() {
             let Some(src_row) = meets(rows, dst_row, tap_row) else { continue };
             for (j, &tap_column) in tap_columns.iter().enumerate() {
                 let Some(src_column) = meets(columns, dst_column, tap_column) else { continue };
-                let next = Run { dst, src: src_row * src_width + src_column, tap: i * tap_columns.len() + j, taps: 1 };
+                let next = Run {
+                    dst,
+                    src: src_row * src_width + src_column,
+                    tap: i * tap_columns.len() + j,
+                    taps: 1,
+                };
                 match runs.last_mut() {
                     Some(last)
                         if last.dst == dst

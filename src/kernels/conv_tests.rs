@@ -46,7 +46,8 @@ fn close(what: &str, shape: &ConvShape, got: &[f32], expected: &[(f64, f64)]) {
 }
 
 fn results(shape: &ConvShape, parallelism: usize) -> [Vec<f32>; 4] {
-    let (x, w, dy) = (noise(shape.input_len(), 1), noise(shape.weight_len(), 2), noise(shape.output_len(), 3));
+    let (x, w, dy) =
+        (noise(shape.input_len(), 1), noise(shape.weight_len(), 2), noise(shape.output_len(), 3));
     let bias = noise(shape.out_channels, 4);
     // What was there before must not matter.
     let mut out = vec![f32::NAN; shape.output_len()];
@@ -61,7 +62,8 @@ fn results(shape: &ConvShape, parallelism: usize) -> [Vec<f32>; 4] {
 }
 
 fn check(shape: &ConvShape) {
-    let (x, w, dy) = (noise(shape.input_len(), 1), noise(shape.weight_len(), 2), noise(shape.output_len(), 3));
+    let (x, w, dy) =
+        (noise(shape.input_len(), 1), noise(shape.weight_len(), 2), noise(shape.output_len(), 3));
     let bias = noise(shape.out_channels, 4);
     let pixels = shape.out_pixels().max(1);
     let start = |i: usize| f64::from(bias[i / pixels % shape.out_channels]);
@@ -92,7 +94,14 @@ fn check(shape: &ConvShape) {
     }
 }
 
-fn shape(batch: usize, channels: [usize; 2], size: usize, kernel: usize, stride: usize, padding: usize) -> ConvShape {
+fn shape(
+    batch: usize,
+    channels: [usize; 2],
+    size: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> ConvShape {
     ConvShape {
         batch,
         in_channels: channels[0],

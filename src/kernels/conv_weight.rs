@@ -48,7 +48,11 @@ impl<'a> Cut<'a> {
             together,
             width: if together { exact.next_multiple_of(16) } else { exact },
             groups: if together { GROUPS } else { 1 },
-            block: if together { outputs } else { outputs.div_ceil(2).next_multiple_of(8).min(64).min(outputs) },
+            block: if together {
+                outputs
+            } else {
+                outputs.div_ceil(2).next_multiple_of(8).min(64).min(outputs)
+            },
         }
     }
 
@@ -95,7 +99,14 @@ pub(super) fn backward(shape: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32],
             for inner in inner.chunks_exact(cut.lanes * image_len).take(images.div_ceil(cut.lanes)) {
                 let images = left.min(cut.lanes);
                 left -= images;
-                add_block(&cut, task / tasks_per_group, task % tasks_per_group * cut.block, inner, images, sums);
+                add_block(
+                    &cut,
+                    task / tasks_per_group,
+                    task % tasks_per_group * cut.block,
+                    inner,
+                    images,
+                    sums,
+                );
             }
         });
     }

@@ -78,7 +78,8 @@ pub fn forward_train(
     parallelism: usize,
 ) {
     let Statistics { mean, variance, inv_std } = statistics;
-    shape.check(&[x.len(), out.len()], &[weight.len(), bias.len(), mean.len(), variance.len(), inv_std.len()]);
+    shape
+        .check(&[x.len(), out.len()], &[weight.len(), bias.len(), mean.len(), variance.len(), inv_std.len()]);
     let count = (shape.batch * shape.pixels) as f64;
     let block = shape.block();
     let per_block = mean.chunks_mut(block).zip(variance.chunks_mut(block)).zip(inv_std.chunks_mut(block));

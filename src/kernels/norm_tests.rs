@@ -84,7 +84,11 @@ fn check(shape: NormShape, offset: f32, relu: bool) {
         check_channel(shape, channel, &x, &dy, relu, &got);
     }
     for parallelism in [1, 2, 5] {
-        assert_eq!(got.bits(), run(shape, &x, &dy, relu, parallelism).bits(), "{parallelism} threads: {shape:?}");
+        assert_eq!(
+            got.bits(),
+            run(shape, &x, &dy, relu, parallelism).bits(),
+            "{parallelism} threads: {shape:?}"
+        );
     }
 }
 

@@ -1,8 +1,11 @@
 //! 2-d max pooling over NCHW maps, with PyTorch's choices: padding never wins, the first of equal values in a window
 //! wins, and NaN beats everything (the last NaN of several).
 
+use std::ops::Range;
+
 use super::conv::out_size;
-use super::tasks::for_each;
+use super::layout::scatter;
+use super::tasks::{for_each, scratch};
 use super::wide::wide;
 
 /// Sizes of one pooling; `planes` is batch times channels. Pairs are (rows, columns).
@@ -35,8 +38,14 @@ impl PoolShape {
     }
 
     fn check(&self, x: usize, y: usize, indices: usize) {
-        assert!((0..2).all(|i| self.stride[i] > 0 && self.kernel[i] > 0), "empty pooling window or stride: {self:?}");
-        assert!((0..2).all(|i| self.padding[i] <= self.kernel[i] / 2), "padding above half the window: {self:?}");
+        assert!(
+            (0..2).all(|i| self.stride[i] > 0 && self.kernel[i] > 0),
+            "empty pooling window or stride: {self:?}"
+        );
+        assert!(
+            (0..2).all(|i| self.padding[i] <= self.kernel[i] / 2),
+            "padding above half the window: {self:?}"
+        );
         assert!(u32::try_from(self.in_pixels()).is_ok(), "more pixels than 32-bit indices: {self:?}");
         assert_eq!(x, self.planes * self.in_pixels(), "length of a pooling's input: {self:?}");
         assert_eq!(y, self.planes * self.out_pixels(), "length of a pooling's output: {self:?}");
@@ -44,8 +53,10 @@ impl PoolShape {
     }
 }
 
-/// Planes of one task.
+/// Planes of one task; a multiple of [`LANES`].
 const BLOCK: usize = 256;
+/// Planes compared at once, one a lane.
+const LANES: usize = 16;
 
 /// Fills `out` and `indices` (row * width + column of each winner in its input map). At most `parallelism` threads.
 pub fn max_forward(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32], parallelism: usize) {
@@ -54,8 +65,18 @@ pub fn max_forward(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut 
         return;
     }
     let outs = BLOCK * shape.out_pixels();
+    let lane_offsets: Vec<usize> = (0..shape.in_pixels()).map(|pixel| pixel * LANES).collect();
     let blocks = x.chunks(BLOCK * shape.in_pixels()).zip(out.chunks_mut(outs).zip(indices.chunks_mut(outs)));
-    for_each(parallelism, blocks, |(x, (out, indices))| planes(shape, x, out, indices));
+    for_each(parallelism, blocks, |(x, (out, indices))| {
+        let mut inner = scratch(shape.in_pixels() * LANES);
+        let outs = LANES * shape.out_pixels();
+        let groups =
+            x.chunks(LANES * shape.in_pixels()).zip(out.chunks_mut(outs).zip(indices.chunks_mut(outs)));
+        for (x, (out, indices)) in groups {
+            scatter(x, shape.in_pixels(), x.len() / shape.in_pixels(), &lane_offsets, &mut inner);
+            lanes(shape, &inner, out, indices);
+        }
+    });
 }
 
 /// Gradient by the input: each `dy` goes to the pixel that won. `dx` is overwritten. At most `parallelism` threads.
@@ -79,69 +100,40 @@ pub fn max_backward(shape: &PoolShape, dy: &[f32], indices: &[u32], dx: &mut [f3
 }
 
 wide! {
-    /// Whole planes, one row of outputs at a time: each tap in turn is compared along the row.
-    fn planes(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32]) {
-        let width = shape.out_width();
-        let maps = out.chunks_exact_mut(shape.out_pixels()).zip(indices.chunks_exact_mut(shape.out_pixels()));
-        for (x, (out, indices)) in x.chunks_exact(shape.in_pixels()).zip(maps) {
-            let rows = out.chunks_exact_mut(width).zip(indices.chunks_exact_mut(width)).enumerate();
-            for (out_row, (best, index)) in rows {
-                best.fill(f32::NEG_INFINITY);
-                let first = (out_row * shape.stride[0]).saturating_sub(shape.padding[0]);
-                let end = (out_row * shape.stride[0] + shape.kernel[0] - shape.padding[0]).min(shape.height);
-                // A window of nothing but -inf still names its first pixel.
-                for (column, index) in index.iter_mut().enumerate() {
-                    let column = (column * shape.stride[1]).saturating_sub(shape.padding[1]);
-                    *index = (first * shape.width + column) as u32;
-                }
-                for row in first..end {
-                    for tap in 0..shape.kernel[1] {
-                        compare(shape, x, row, tap, best, index);
+    /// `x` is `[pixel][lane]`; `out` and `indices` are the maps of as many lanes as are in use.
+    fn lanes(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32]) {
+        let (width, pixels) = (shape.out_width(), shape.out_pixels());
+        for pixel in 0..pixels {
+            let [rows, columns] = [(pixel / width, shape.height), (pixel % width, shape.width)];
+            let rows = window(rows.0, rows.1, shape.kernel[0], shape.stride[0], shape.padding[0]);
+            let columns = window(columns.0, columns.1, shape.kernel[1], shape.stride[1], shape.padding[1]);
+            let mut best = [f32::NEG_INFINITY; LANES];
+            // A window of nothing but -inf still names its first pixel.
+            let mut index = [(rows.start * shape.width + columns.start) as u32; LANES];
+            for row in rows {
+                for at in row * shape.width + columns.start..row * shape.width + columns.end {
+                    let values = &x[at * LANES..][..LANES];
+                    for lane in 0..LANES {
+                        let value = values[lane];
+                        let wins = (value > best[lane]) | value.is_nan();
+                        best[lane] = if wins { value } else { best[lane] };
+                        index[lane] = if wins { at as u32 } else { index[lane] };
                     }
                 }
             }
-        }
-    }
-}
-
-/// Column `tap` of the windows of one row of outputs, on input row `row`.
-#[inline(always)]
-fn compare(shape: &PoolShape, x: &[f32], row: usize, tap: usize, best: &mut [f32], index: &mut [u32]) {
-    let (stride, padding) = (shape.stride[1], shape.padding[1]);
-    // Outputs whose column of the input, `output * stride + tap - padding`, exists.
-    let first = padding.saturating_sub(tap).div_ceil(stride);
-    let end = (shape.width + padding).saturating_sub(tap).div_ceil(stride).min(best.len());
-    if first >= end {
-        return;
-    }
-    let start = row * shape.width + first * stride + tap - padding;
-    let (x, best, index) = (&x[start..(row + 1) * shape.width], &mut best[first..end], &mut index[first..end]);
-    // The usual strides, so that the compiler knows the step of its loads.
-    match stride {
-        1 => compare_step::<1>(x, start, best, index),
-        2 => compare_step::<2>(x, start, best, index),
-        _ => {
-            for (i, (best, index)) in best.iter_mut().zip(index).enumerate() {
-                keep(x[i * stride], start + i * stride, best, index);
+            let maps = out[pixel..].iter_mut().step_by(pixels).zip(indices[pixel..].iter_mut().step_by(pixels));
+            for ((out, to), (&best, &index)) in maps.zip(best.iter().zip(&index)) {
+                (*out, *to) = (best, index);
             }
         }
     }
 }
 
+/// The input positions that a window sees along one axis.
 #[inline(always)]
-fn compare_step<const STEP: usize>(x: &[f32], start: usize, best: &mut [f32], index: &mut [u32]) {
-    let x = &x[..(best.len() - 1) * STEP + 1];
-    for (i, (best, index)) in best.iter_mut().zip(index).enumerate() {
-        keep(x[i * STEP], start + i * STEP, best, index);
-    }
-}
-
-#[inline(always)]
-fn keep(value: f32, at: usize, best: &mut f32, index: &mut u32) {
-    // Not `value > best`'s opposite: a NaN wins too.
-    let wins = (value > *best) | value.is_nan();
-    *best = if wins { value } else { *best };
-    *index = if wins { at as u32 } else { *index };
+fn window(at: usize, input: usize, kernel: usize, stride: usize, padding: usize) -> Range<usize> {
+    let start = at * stride;
+    start.saturating_sub(padding)..(start + kernel - padding).min(input)
 }
 
 #[cfg(test)]
@@ -156,8 +148,10 @@ mod tests {
         for x in x.chunks_exact(s.height * s.width) {
             for (i, j) in (0..s.out_height()).flat_map(|i| (0..s.out_width()).map(move |j| (i, j))) {
                 let start = [i * s.stride[0], j * s.stride[1]];
-                let rows = start[0].saturating_sub(s.padding[0])..(start[0] + s.kernel[0] - s.padding[0]).min(s.height);
-                let columns = start[1].saturating_sub(s.padding[1])..(start[1] + s.kernel[1] - s.padding[1]).min(s.width);
+                let rows = start[0].saturating_sub(s.padding[0])
+                    ..(start[0] + s.kernel[0] - s.padding[0]).min(s.height);
+                let columns = start[1].saturating_sub(s.padding[1])
+                    ..(start[1] + s.kernel[1] - s.padding[1]).min(s.width);
                 let mut best = (f32::NEG_INFINITY, rows.start * s.width + columns.start);
                 for at in rows.flat_map(|row| columns.clone().map(move |column| row * s.width + column)) {
                     if x[at] > best.0 || x[at].is_nan() {
@@ -175,7 +169,8 @@ mod tests {
         for parallelism in [1, 2, 3] {
             let (mut out, mut indices) = (vec![7.0; expected.len()], vec![7; expected.len()]);
             max_forward(shape, x, &mut out, &mut indices, parallelism);
-            let got: Vec<(u32, usize)> = out.iter().zip(&indices).map(|(v, &i)| (v.to_bits(), i as usize)).collect();
+            let got: Vec<(u32, usize)> =
+                out.iter().zip(&indices).map(|(v, &i)| (v.to_bits(), i as usize)).collect();
             let expected: Vec<(u32, usize)> = expected.iter().map(|&(v, i)| (v.to_bits(), i)).collect();
             assert_eq!(got, expected, "{shape:?}");
             let dy = noise(out.len(), 12);
@@ -190,7 +185,8 @@ mod tests {
 
     #[test]
     fn ties_nan_and_infinities() {
-        let shape = PoolShape { planes: 1, height: 2, width: 4, kernel: [2; 2], stride: [2; 2], padding: [0; 2] };
+        let shape =
+            PoolShape { planes: 1, height: 2, width: 4, kernel: [2; 2], stride: [2; 2], padding: [0; 2] };
         let low = f32::NEG_INFINITY;
         check(&shape, &[1.0, 1.0, f32::NAN, 5.0, 1.0, 0.0, 2.0, f32::NAN]);
         check(&shape, &[low, low, -0.0, 0.0, low, low, 0.0, -0.0]);

@@ -43,40 +43,48 @@ thread_local! {
     static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Elements of a cache line: where buffers start, so that a tile's side is one line.
+const LINE: usize = 16;
+
 /// A borrowed scratch buffer, given back to its thread when dropped.
-pub(super) struct Scratch(Vec<f32>);
+pub(super) struct Scratch {
+    buffer: Vec<f32>,
+    start: usize,
+    len: usize,
+}
 
 /// A buffer of `len` elements with unspecified contents.
 pub(super) fn scratch(len: usize) -> Scratch {
+    let needed = len + LINE - 1;
     let mut buffer = FREE.with_borrow_mut(|free| {
-        // The tightest fit; failing that the largest, which then grows.
-        let tightest = (0..free.len()).filter(|&i| free[i].capacity() >= len).min_by_key(|&i| free[i].capacity());
-        let chosen = tightest.or_else(|| (0..free.len()).max_by_key(|&i| free[i].capacity()));
+        // The tightest fit; failing that the largest gives way to a larger one.
+        let tightest = (0..free.len()).filter(|&i| free[i].len() >= needed).min_by_key(|&i| free[i].len());
+        let chosen = tightest.or_else(|| (0..free.len()).max_by_key(|&i| free[i].len()));
         chosen.map_or_else(Vec::new, |i| free.swap_remove(i))
     });
-    if buffer.capacity() < len {
-        buffer = Vec::with_capacity(len);
+    if buffer.len() < needed {
+        buffer = vec![0.0; needed];
     }
-    buffer.resize(len, 0.0);
-    Scratch(buffer)
+    let start = buffer.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE - 1);
+    Scratch { buffer, start, len }
 }
 
 impl Deref for Scratch {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
-        &self.0
+        &self.buffer[self.start..self.start + self.len]
     }
 }
 
 impl DerefMut for Scratch {
     fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.0
+        &mut self.buffer[self.start..self.start + self.len]
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let buffer = std::mem::take(&mut self.0);
+        let buffer = std::mem::take(&mut self.buffer);
         // While a thread ends its list may be gone already; the buffer is then simply freed.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();

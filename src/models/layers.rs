@@ -4,10 +4,10 @@
 //! built from those works too (the state dict is translated, see `state.rs`), these just need no translation. Initial
 //! values follow PyTorch's defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
 
-use super::conv_op::conv2d;
+use super::ops::{batch_norm_eval, batch_norm_train, conv2d};
 use burn::module::{Initializer, Module, Param, RunningState};
-use burn::tensor::module as ops;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::module as burn_ops;
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 /// `torch.nn.Linear`: weight `[out, in]`, bias `[out]`.
 #[derive(Module, Debug)]
@@ -39,7 +39,7 @@ impl Affine {
 
     /// `[rows, in] -> [rows, out]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        ops::linear(x, self.weight.val().transpose(), self.bias.as_ref().map(|b| b.val()))
+        burn_ops::linear(x, self.weight.val().transpose(), self.bias.as_ref().map(|b| b.val()))
     }
 }
 
@@ -103,25 +103,22 @@ impl BatchNorm2d {
         }
     }
 
-    /// Batch statistics (and an update of the running ones) on an autodiff device, running statistics elsewhere.
-    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        if !x.device().is_autodiff() {
-            return ops::batch_norm(
-                x,
-                self.weight.val(),
-                self.bias.val(),
-                self.running_mean.value(),
-                self.running_var.value(),
-                BN_EPS,
-            );
+    /// Batch statistics (and an update of the running ones) on an autodiff device, running statistics elsewhere; followed by
+    /// a ReLU if `relu`.
+    pub fn forward(&self, x: Tensor<4>, relu: bool) -> Tensor<4> {
+        let (weight, bias) = (self.weight.val(), self.bias.val());
+        let device = x.device();
+        if !device.is_autodiff() {
+            let (mean, variance) = (self.running_mean.value(), self.running_var.value());
+            return batch_norm_eval(x, weight, bias, mean, variance, BN_EPS, relu);
         }
-        let [batch, _, height, width] = x.dims();
-        let count = (batch * height * width) as f64;
-        let out = ops::batch_norm_train(x, self.weight.val(), self.bias.val(), BN_EPS);
-        let unbiased = out.variance * (count / (count - 1.0).max(1.0));
-        track(&self.running_mean, out.mean);
-        track(&self.running_var, unbiased);
-        out.output
+        let [batch, channels, height, width] = x.dims();
+        let count = (batch * height * width) as f32;
+        let (out, statistics) = batch_norm_train(x, weight, bias, BN_EPS, relu);
+        let unbiased = statistics.variance.iter().map(|v| v * (count / (count - 1.0).max(1.0))).collect();
+        track(&self.running_mean, Tensor::from_data(TensorData::new(statistics.mean, [channels]), &device));
+        track(&self.running_var, Tensor::from_data(TensorData::new::<f32, _>(unbiased, [channels]), &device));
+        out
     }
 }
 
@@ -148,7 +145,7 @@ impl Norm {
     }
 
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        ops::layer_norm(x, self.weight.val(), Some(self.bias.val()), 1e-5)
+        burn_ops::layer_norm(x, self.weight.val(), Some(self.bias.val()), 1e-5)
     }
 }
 
@@ -165,6 +162,6 @@ impl Embed {
 
     /// `[batch, time] -> [batch, time, width]`.
     pub fn forward(&self, index: Tensor<2, Int>) -> Tensor<3> {
-        ops::embedding(self.weight.val(), index)
+        burn_ops::embedding(self.weight.val(), index)
     }
 }

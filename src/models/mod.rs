@@ -4,12 +4,12 @@
 //! PyTorch name, forward passes for training (with every parameter tapped, see `ddp::tap`) and for evaluation, and
 //! access to the values on the host. `kind.rs` and `standard.rs` are what a spec's `[model]` table turns into.
 
-mod conv_op;
 mod gpt;
 mod input;
 mod kind;
 mod layers;
 mod model;
+mod ops;
 mod resnet;
 mod simple;
 mod standard;

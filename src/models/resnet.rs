@@ -1,11 +1,11 @@
 //! ResNet-18, -34 and -50 with torchvision's structure and parameter names (He et al. 2015, arXiv:1512.03385).
 
 use super::layers::{Affine, BatchNorm2d, Conv};
+use super::ops::{add_relu, max_pool2d};
 use super::{Input, Net};
 use burn::module::Module;
-use burn::tensor::module::{adaptive_avg_pool2d, max_pool2d};
-use burn::tensor::ops::MaxPoolOptions;
-use burn::tensor::{Device, Tensor, activation::relu};
+use burn::tensor::module::adaptive_avg_pool2d;
+use burn::tensor::{Device, Tensor};
 
 /// How the network begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,16 +61,16 @@ impl Block {
     }
 
     fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let mut y = relu(self.bn1.forward(self.conv1.forward(x.clone())));
-        y = self.bn2.forward(self.conv2.forward(y));
+        let mut y = self.bn1.forward(self.conv1.forward(x.clone()), true);
+        y = self.bn2.forward(self.conv2.forward(y), self.bn3.is_some());
         if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
-            y = bn3.forward(conv3.forward(relu(y)));
+            y = bn3.forward(conv3.forward(y), false);
         }
         let identity = match &self.downsample {
-            Some((conv, bn)) => bn.forward(conv.forward(x)),
+            Some((conv, bn)) => bn.forward(conv.forward(x), false),
             None => x,
         };
-        relu(y + identity)
+        add_relu(y, identity)
     }
 }
 
@@ -122,9 +122,9 @@ impl ResNet {
 
 impl Net for ResNet {
     fn forward(&self, input: Input) -> Tensor<2> {
-        let mut x = relu(self.bn1.forward(self.conv1.forward(input.float::<4>())));
+        let mut x = self.bn1.forward(self.conv1.forward(input.float::<4>()), true);
         if self.pool {
-            x = max_pool2d(x, MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]));
+            x = max_pool2d(x, 3, 2, 1);
         }
         for block in self.layer1.iter().chain(&self.layer2).chain(&self.layer3).chain(&self.layer4) {
             x = block.forward(x);

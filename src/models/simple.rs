@@ -1,11 +1,10 @@
 //! The small networks: one affine layer, a multi-layer perceptron, and a plain convolutional network.
 
 use super::layers::{Affine, Conv};
+use super::ops::max_pool2d;
 use super::{Input, Net};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
-use burn::tensor::module::max_pool2d;
-use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor, activation::relu};
 
 /// `torch.nn.Linear`, parameters `weight` and `bias`.
@@ -106,7 +105,7 @@ impl Net for Cnn {
         let mut x = input.float::<4>();
         for conv in &self.convs {
             x = relu(conv.forward(x));
-            x = max_pool2d(x, MaxPoolOptions::new([2, 2]));
+            x = max_pool2d(x, 2, 2, 0);
         }
         let x = relu(self.hidden.forward(x.flatten(1, 3)));
         self.head.forward(self.dropout.forward(x))

@@ -10,10 +10,15 @@ use crate::train::{Position, Updater};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
+/// The one device of this build.
+const DEVICE: &str = "cpu";
+
 /// What of `state.json` only this program reads.
 #[derive(Serialize, Deserialize)]
 struct Extra {
     position: Position,
+    /// The device of the rank that saved.
+    device: String,
     batch_size: usize,
     accumulate: usize,
 }
@@ -27,8 +32,12 @@ pub fn snapshot(
     updater: &Updater,
     seconds: f64,
 ) -> Result<Snapshot> {
-    let extra =
-        Extra { position: position.clone(), batch_size: plan.batch_size, accumulate: plan.train.accumulate };
+    let extra = Extra {
+        device: DEVICE.to_owned(),
+        position: position.clone(),
+        batch_size: plan.batch_size,
+        accumulate: plan.train.accumulate,
+    };
     let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
     Ok(Snapshot {
         state: State {
@@ -124,6 +133,13 @@ pub fn restore(
     put_optimizer(model.entries(), updater, &loaded.optimizer).map_err(unfit)?;
     let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
         .map_err(|e| unfit(Error::checkpoint(format!("its state is not understood: {e}"))))?;
+    if let Some(target) = plan.checkpoint.map_location.get(&extra.device).filter(|t| *t != DEVICE) {
+        let from = &extra.device;
+        return Err(Error::unavailable(format!(
+            "checkpoint.map_location sends tensors of `{from}` to `{target}`, which this machine does not have"
+        ))
+        .hint("without an entry, each rank loads to its own device"));
+    }
     Ok(replace_position(plan, world, &loaded.state, extra))
 }
 

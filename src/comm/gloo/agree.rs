@@ -26,6 +26,10 @@ impl Engine {
             let cause = format!("rank {peer} sends messages of another run or generation");
             return self.fail(CommErrorKind::Mismatch, Some(peer), &cause);
         }
+        // A rank that needed nothing of this peer may be past the call on which they disagree.
+        let earlier = Some(theirs.sequence).filter(|s| !theirs.operation.is_pairwise() && *s < own.sequence);
+        let earlier = earlier.and_then(|s| self.shared.group_call(s)).filter(|call| call != theirs);
+        let own = earlier.as_ref().unwrap_or(own);
         let mut sides = [(self.me, own), (peer, theirs)];
         sides.sort_by_key(|(rank, _)| *rank);
         let [(a, call_a), (b, call_b)] = sides;
@@ -42,8 +46,6 @@ impl Engine {
 
     /// A connection that the call does not need now has something: the header of the peer's call.
     pub(super) fn overhear(&mut self, peer: usize) -> Result<(), CommError> {
-        let own = self.header;
-        let me = self.me;
         let link = self.link(peer)?;
         match link.recv(&mut []) {
             Ok(Got::Bytes(_)) => {}
@@ -55,7 +57,13 @@ impl Engine {
                 return Ok(());
             }
         }
-        let Some(theirs) = link.parked().copied() else { return Ok(()) };
+        self.judge(peer)
+    }
+
+    /// Judges the header that `peer` has sent on a connection that the call may not need.
+    pub(super) fn judge(&mut self, peer: usize) -> Result<(), CommError> {
+        let (own, me) = (self.header, self.me);
+        let Some(theirs) = self.link(peer)?.parked().copied() else { return Ok(()) };
         let other_run = (theirs.run, theirs.generation) != (own.run, own.generation);
         let both_group = !theirs.operation.is_pairwise() && !own.operation.is_pairwise();
         // A later call than ours is the peer being ahead; ours follows.

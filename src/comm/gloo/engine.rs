@@ -109,7 +109,9 @@ impl Engine {
         self.probe = None;
         self.links.iter_mut().flatten().for_each(Link::begin);
         self.shared.started(header);
-        self.poll_once(None, None, Some(Instant::now()), false).map(|_| ())
+        self.poll_once(None, None, Some(Instant::now()), false)?;
+        // Headers of ranks that were ahead wait here for their call; it may be this one, and need nothing of them.
+        self.peers().try_for_each(|peer| self.judge(peer))
     }
 
     /// Sends the header, if it is not out, and what there is room for of `payload`; never waits. Returns the

@@ -130,6 +130,13 @@ impl Shared {
         error.clone()
     }
 
+    /// What is left of a process that was killed says nothing: from now on this rank fails without a word.
+    #[cfg(test)]
+    pub(super) fn silence(&self) {
+        let error = CommError::new(CommErrorKind::Aborted, Some(self.rank), "killed by the test");
+        assert!(self.failed.set(error).is_ok(), "the group had failed before");
+    }
+
     pub(super) fn started(&self, header: Header) {
         let mut calls = lock(&self.calls);
         if calls.len() == HISTORY {
@@ -146,6 +153,13 @@ impl Shared {
 
     fn running(&self) -> Option<Header> {
         lock(&self.calls).back().filter(|c| c.took.is_none()).map(|c| c.header)
+    }
+
+    /// This rank's group call of that number, if it is remembered.
+    pub(super) fn group_call(&self, sequence: u64) -> Option<Header> {
+        let calls = lock(&self.calls);
+        let mut group_calls = calls.iter().rev().map(|c| c.header).filter(|h| !h.operation.is_pairwise());
+        group_calls.find(|h| h.sequence == sequence)
     }
 
     pub(super) fn last(&self) -> Option<CallRecord> {

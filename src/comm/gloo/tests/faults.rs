@@ -72,6 +72,8 @@ fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
                 while target.status().is_none_or(|s| s.sequence() < 3) {
                     thread::yield_now();
                 }
+                // Sockets end one after the other, and who is not yet cut off must not hear the dead blame the others.
+                target.shared.silence();
                 cut.iter().for_each(|s| s.shutdown(std::net::Shutdown::Both).unwrap());
             });
             let results = on_ranks(&groups, |g| {

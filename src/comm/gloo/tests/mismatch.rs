@@ -1,7 +1,8 @@
 //! Ranks that call different things find out within a second, all of them, and are told what each called.
 
+use super::super::header::{Header, Operation};
 use super::*;
-use crate::comm::{CommErrorKind, ProcessGroup, ReduceOp, Wait};
+use crate::comm::{CommErrorKind, DType, ProcessGroup, ReduceOp, Wait};
 use std::time::Instant;
 
 type Call = fn(&GlooGroup) -> Outcome;
@@ -165,5 +166,55 @@ fn a_wrong_call_of_one_rank_is_told_to_all() {
             error.message.contains("rank 2 made a wrong call") && error.message.contains("mean of i64"),
             "{error}"
         );
+    }
+}
+
+/// Rank 0 needs nothing of rank 1 in its reduction, and is past it when it sees what rank 1 called.
+#[test]
+fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
+    let groups = form(3, AMPLE);
+    let results = thread::scope(|scope| {
+        // In the tree under rank 2, ranks 0 and 1 are leaves: rank 0 only has to hear that rank 2 is there.
+        let root =
+            scope.spawn(|| groups[2].reduce((&mut vec![1u8; 4]).into(), ReduceOp::Sum, 2).unwrap_err());
+        groups[0].reduce((&mut vec![1u8; 4]).into(), ReduceOp::Sum, 2).unwrap();
+        // Rank 1 calls what begins with a message to rank 0, and looks no further.
+        let mut engine = groups[1].engine.lock().unwrap();
+        let sequence = engine.count_call();
+        let header = Header { sequence, ..groups[1].header(Operation::Broadcast, DType::F32, SMALL) };
+        engine.begin(header, Some(AMPLE)).unwrap();
+        engine.announce(0).unwrap();
+        drop(engine);
+        let late = groups[0].barrier(Wait::AtMost(AMPLE)).unwrap_err();
+        [late, groups[1].barrier(Wait::AtMost(AMPLE)).unwrap_err(), root.join().unwrap()]
+    });
+    for error in results {
+        assert_eq!(error.kind, CommErrorKind::Mismatch, "{error}");
+        let disagreement =
+            "rank 0 reduce #1 (sum of 4 u8 to rank 2), rank 1 broadcast #1 (10 f32 from rank 0)";
+        assert!(error.message.contains(disagreement), "{error}");
+    }
+}
+
+/// Rank 1 calls before rank 0 does, which then needs nothing of it: only the header that came early can tell.
+#[test]
+fn a_header_that_came_before_its_call_is_judged_when_the_call_begins() {
+    let groups = form(3, AMPLE);
+    let results = thread::scope(|scope| {
+        let early = scope.spawn(|| all_reduce(&groups[1], SMALL, ReduceOp::Sum).unwrap_err());
+        let mut engine = groups[0].engine.lock().unwrap();
+        while engine.links[1].as_ref().unwrap().parked().is_none() {
+            engine.overhear(1).unwrap();
+            thread::yield_now();
+        }
+        drop(engine);
+        // Rank 2 calls nothing, so rank 0 would wait for it.
+        let late = groups[0].broadcast((&mut vec![1u8; 4]).into(), 2).unwrap_err();
+        [late, early.join().unwrap()]
+    });
+    for error in results {
+        assert_eq!(error.kind, CommErrorKind::Mismatch, "{error}");
+        let disagreement = "rank 0 broadcast #1 (4 u8 from rank 2), rank 1 all_reduce #1 (sum of 10 f32)";
+        assert!(error.message.contains(disagreement), "{error}");
     }
 }

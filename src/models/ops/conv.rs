@@ -1,19 +1,23 @@
 //! Convolution as a custom Burn operation over our own CPU kernel (`kernels::conv`). Burn's flex backend runs one matrix
 //! product per image, which starves deep layers with 1x1 to 4x4 maps; the kernel runs one over many images.
 
+use super::{Ad, Flat, tensor, threads, values};
 use crate::kernels::conv::{self, ConvShape};
-use burn::backend::{Autodiff, BackendTypes, Flex};
-use burn::tensor::{Tensor, TensorData};
+use burn::backend::Flex;
+use burn::tensor::Tensor;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
-type Ad = Autodiff<Flex>;
-type Flat = <Flex as BackendTypes>::FloatTensorPrimitive;
-
 /// `torch.nn.functional.conv2d` for one stride and one padding: `x` `[batch, in, h, w]`, `w` `[out, in, kh, kw]`.
-pub fn conv2d(x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>, stride: usize, padding: usize) -> Tensor<4> {
+pub fn conv2d(
+    x: Tensor<4>,
+    w: Tensor<4>,
+    bias: Option<Tensor<1>>,
+    stride: usize,
+    padding: usize,
+) -> Tensor<4> {
     let [batch, in_channels, height, width] = x.dims();
     let [out_channels, _, kh, kw] = w.dims();
     let shape = ConvShape {
@@ -30,18 +34,12 @@ pub fn conv2d(x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>, stride: usize
 }
 
 fn plain(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>) -> Tensor<4> {
-    const CPU: &str = "models run on the CPU device";
-    let x = x.try_into_primitive::<Flex>().expect(CPU).to_contiguous();
-    let w = w.try_into_primitive::<Flex>().expect(CPU).to_contiguous();
-    let bias = bias.map(|b| b.try_into_primitive::<Flex>().expect(CPU).to_contiguous());
+    let (x, w, bias) = (super::plain(x), super::plain(w), bias.map(super::plain));
     Tensor::from_primitive::<Flex>(forward(&shape, &x, &w, bias.as_ref()))
 }
 
 fn tracked(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>) -> Tensor<4> {
-    const CPU: &str = "models train on the CPU device with autodiff";
-    let (x, x_node) = x.try_into_primitive::<Ad>().expect(CPU).into_parts();
-    let (w, w_node) = w.try_into_primitive::<Ad>().expect(CPU).into_parts();
-    let (x, w) = (x.to_contiguous(), w.to_contiguous());
+    let ((x, x_node), (w, w_node)) = (super::tracked(x), super::tracked(w));
     let Some(bias) = bias else {
         let out = forward(&shape, &x, &w, None);
         let step = ConvStep.prepare::<NoCheckpointing>([x_node, w_node]).compute_bound().stateful();
@@ -50,8 +48,8 @@ fn tracked(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>
             OpsKind::UnTracked(prep) => prep.finish(out),
         });
     };
-    let (bias, b_node) = bias.try_into_primitive::<Ad>().expect(CPU).into_parts();
-    let out = forward(&shape, &x, &w, Some(&bias.to_contiguous()));
+    let (bias, b_node) = super::tracked(bias);
+    let out = forward(&shape, &x, &w, Some(&bias));
     let step = ConvStep.prepare::<NoCheckpointing>([x_node, w_node, b_node]).compute_bound().stateful();
     Tensor::from_primitive::<Ad>(match step {
         OpsKind::Tracked(prep) => prep.finish(Saved { shape, x, w }, out),
@@ -69,19 +67,6 @@ struct Saved {
 
 #[derive(Debug)]
 struct ConvStep;
-
-fn threads() -> usize {
-    rayon::current_num_threads()
-}
-
-/// The values of a contiguous tensor.
-fn values(tensor: &Flat) -> &[f32] {
-    tensor.as_slice::<f32>().expect("made contiguous, and models are f32")
-}
-
-fn tensor(values: Vec<f32>, dims: impl Into<burn::tensor::Shape>) -> Flat {
-    Flat::from_data(TensorData::new(values, dims))
-}
 
 fn forward(shape: &ConvShape, x: &Flat, w: &Flat, bias: Option<&Flat>) -> Flat {
     let mut out = vec![0.0; shape.output_len()];
@@ -148,7 +133,7 @@ impl Backward<Flex, 3> for ConvStep {
 mod tests {
     use super::*;
     use burn::tensor::ops::ConvOptions;
-    use burn::tensor::{Device, Distribution};
+    use burn::tensor::{Device, Distribution, TensorData};
 
     /// Values and all three gradients against Burn's own convolution.
     #[test]
@@ -173,7 +158,9 @@ mod tests {
                 (y.clone().inner(), (y.clone() * y).sum().backward())
             };
             let ((own, own_grads), (theirs, their_grads)) = (run(true), run(false));
-            let close = |a: TensorData, b: TensorData| a.assert_approx_eq::<f32>(&b, burn::tensor::Tolerance::rel_abs(1e-4, 1e-4));
+            let close = |a: TensorData, b: TensorData| {
+                a.assert_approx_eq::<f32>(&b, burn::tensor::Tolerance::rel_abs(1e-4, 1e-4))
+            };
             close(own.into_data(), theirs.into_data());
             close(x.grad(&own_grads).unwrap().into_data(), x.grad(&their_grads).unwrap().into_data());
             close(w.grad(&own_grads).unwrap().into_data(), w.grad(&their_grads).unwrap().into_data());

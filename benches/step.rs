@@ -1,0 +1,118 @@
+//! What one optimizer step costs on this machine, by model: forward, backward and update on synthetic batches, one
+//! process. `cargo bench --bench step` prints medians; set RAYON_NUM_THREADS to choose the threads.
+
+use ddp_run::Registry;
+use ddp_run::comm::SoloGroup;
+use ddp_run::data::{DataFacts, FieldData, FieldFacts, FieldKind, HostField};
+use ddp_run::ddp::{BucketCaps, BucketLayout, Reducer, TapLadder};
+use ddp_run::models::{Input, Model};
+use ddp_run::plan::{Plan, WorldRequest};
+use ddp_run::spec::JobTree;
+use ddp_run::train::{Loss, Updater};
+use std::sync::Arc;
+use std::time::Instant;
+
+struct Case {
+    name: &'static str,
+    spec: &'static str,
+    input: &'static [usize],
+    batch: usize,
+    steps: usize,
+}
+
+const CASES: [Case; 3] = [
+    Case { name: "mlp 784-512-512-10, SGD", spec: "configs/mlp.toml", input: &[784], batch: 64, steps: 200 },
+    Case {
+        name: "cnn on 28x28, AdamW",
+        spec: "configs/mnist.toml",
+        input: &[1, 28, 28],
+        batch: 64,
+        steps: 40,
+    },
+    Case {
+        name: "ResNet-18 on 32x32, AdamW",
+        spec: "configs/cifar.toml",
+        input: &[3, 32, 32],
+        batch: 128,
+        steps: 8,
+    },
+];
+
+fn main() {
+    println!("{:<28} {:>6} {:>12} {:>12} {:>14}", "model", "batch", "step ms", "best ms", "samples/s");
+    for case in &CASES {
+        let mut times = run(case);
+        times.sort_by(f64::total_cmp);
+        let (median, best) = (times[times.len() / 2], times[0]);
+        let rate = case.batch as f64 / median;
+        println!(
+            "{:<28} {:>6} {:>12.2} {:>12.2} {rate:>14.0}",
+            case.name,
+            case.batch,
+            median * 1e3,
+            best * 1e3
+        );
+    }
+}
+
+/// Seconds of each step after two to warm up.
+fn run(case: &Case) -> Vec<f64> {
+    let tree = JobTree::load(case.spec.as_ref(), &[]).unwrap_or_else(|e| panic!("{e}"));
+    let plan =
+        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap_or_else(|e| panic!("{e}"));
+    let numbers = |shape: &[usize]| FieldFacts { shape: shape.to_vec(), kind: FieldKind::Float };
+    let label = FieldFacts { shape: Vec::new(), kind: FieldKind::Index(10) };
+    let facts = DataFacts {
+        input: Some(numbers(case.input)),
+        target: Some(label),
+        train: None,
+        val: None,
+        test: None,
+    };
+    let mut model = plan.model.source.build(&facts, 0).unwrap_or_else(|e| panic!("{e}"));
+    let mut updater = Updater::new(&plan.optimizer, None, model.entries());
+    let sizes: Vec<_> = model.entries().iter().map(|e| e.trainable.then(|| e.numel())).collect();
+    let layout = BucketLayout::new(&sizes, BucketCaps { first: 1 << 20, rest: 25 << 20 });
+    let mut reducer =
+        Reducer::new(layout, Vec::new(), Arc::new(SoloGroup::default())).expect("no thread is needed");
+    let ladder = TapLadder::new(sizes.len(), model.device());
+    let len = case.batch * case.input.iter().product::<usize>();
+    let x = HostField {
+        shape: case.input.to_vec(),
+        data: FieldData::Float((0..len).map(|i| (i as f32 * 0.37).sin()).collect()),
+    };
+    let y = HostField {
+        shape: Vec::new(),
+        data: FieldData::Index((0..case.batch as i64).map(|i| i % 10).collect()),
+    };
+    let mut times = Vec::new();
+    for step in 0..case.steps + 2 {
+        let begun = Instant::now();
+        one_step(&mut *model, &mut updater, &mut reducer, &ladder, &x, &y, case.batch, step as u64 + 1);
+        if step >= 2 {
+            times.push(begun.elapsed().as_secs_f64());
+        }
+    }
+    times
+}
+
+#[allow(clippy::too_many_arguments)]
+fn one_step(
+    model: &mut dyn Model,
+    updater: &mut Updater,
+    reducer: &mut Reducer,
+    ladder: &TapLadder,
+    x: &HostField,
+    y: &HostField,
+    batch: usize,
+    step: u64,
+) {
+    let device = model.device().clone();
+    reducer.begin(0, true);
+    let sink = reducer.sink();
+    let output = model.forward(Input::from_host(x, batch, &device), &mut |i, t| ladder.tap(i, t, &sink));
+    let loss = Loss::CrossEntropy { label_smoothing: 0.0 }.of(output, Input::from_host(y, batch, &device));
+    drop(loss.backward());
+    reducer.finish().expect("a group of one does not fail");
+    updater.apply(model, reducer, step, 1e-4, 1).unwrap_or_else(|e| panic!("{e}"));
+}

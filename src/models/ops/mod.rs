@@ -1,0 +1,43 @@
+//! Custom Burn operations over our own CPU kernels (`crate::kernels`), each with its backward step. They run on the flex
+//! device, with and without autodiff; shapes and semantics are PyTorch's.
+
+mod conv;
+mod norm;
+mod pool;
+mod residual;
+
+pub use conv::conv2d;
+pub use norm::{batch_norm_eval, batch_norm_train};
+pub use pool::max_pool2d;
+pub use residual::add_relu;
+
+use burn::backend::{Autodiff, BackendTypes, Flex};
+use burn::tensor::{Shape, Tensor, TensorData};
+
+type Ad = Autodiff<Flex>;
+type Flat = <Flex as BackendTypes>::FloatTensorPrimitive;
+
+fn threads() -> usize {
+    rayon::current_num_threads()
+}
+
+/// The values of a contiguous tensor.
+fn values(tensor: &Flat) -> &[f32] {
+    tensor.as_slice::<f32>().expect("made contiguous, and models are f32")
+}
+
+fn tensor(values: Vec<f32>, dims: impl Into<Shape>) -> Flat {
+    Flat::from_data(TensorData::new(values, dims))
+}
+
+/// A tensor without autodiff as its contiguous primitive.
+fn plain<const D: usize>(tensor: Tensor<D>) -> Flat {
+    tensor.try_into_primitive::<Flex>().expect("models run on the CPU device").to_contiguous()
+}
+
+/// A tensor with autodiff as its primitive and the guard of its node.
+fn tracked<const D: usize>(tensor: Tensor<D>) -> (Flat, burn_autodiff::ops::NodeGuard) {
+    let tensor = tensor.try_into_primitive::<Ad>().expect("models train on the CPU device with autodiff");
+    let (primitive, node) = tensor.into_parts();
+    (primitive.to_contiguous(), node)
+}

@@ -1,0 +1,118 @@
+//! Batch normalisation of images, fused with the ReLU that usually follows.
+
+use super::{Flat, tensor, threads, values};
+use crate::kernels::norm::{self, NormShape, Saved, Statistics};
+use burn::backend::Flex;
+use burn::tensor::Tensor;
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+
+/// What a batch was normalised by: `[channels]` each, the variance biased. Not part of the graph.
+pub struct BatchStatistics {
+    pub mean: Vec<f32>,
+    pub variance: Vec<f32>,
+}
+
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` with the batch's own statistics, then ReLU if `relu`.
+/// `x` `[batch, channels, h, w]` on a device with autodiff.
+pub fn batch_norm_train(
+    x: Tensor<4>,
+    weight: Tensor<1>,
+    bias: Tensor<1>,
+    eps: f64,
+    relu: bool,
+) -> (Tensor<4>, BatchStatistics) {
+    let dims = x.dims();
+    let shape = shape(dims);
+    let ((x, x_node), (weight, w_node), (bias, b_node)) =
+        (super::tracked(x), super::tracked(weight), super::tracked(bias));
+    let channels = || vec![0.0; shape.channels];
+    let (mut mean, mut variance, mut inv_std) = (channels(), channels(), channels());
+    let mut out = vec![0.0; values(&x).len()];
+    let statistics = Statistics { mean: &mut mean, variance: &mut variance, inv_std: &mut inv_std };
+    let (w, b) = (values(&weight), values(&bias));
+    norm::forward_train(shape, values(&x), w, b, eps as f32, relu, &mut out, statistics, threads());
+    let out = tensor(out, dims);
+    let state = State {
+        shape,
+        x,
+        weight,
+        mean: tensor(mean.clone(), [shape.channels]),
+        inv_std: tensor(inv_std, [shape.channels]),
+        relu_out: relu.then(|| out.clone()),
+    };
+    let step = NormStep.prepare::<NoCheckpointing>([x_node, w_node, b_node]).compute_bound().stateful();
+    let out = match step {
+        OpsKind::Tracked(prep) => prep.finish(state, out),
+        OpsKind::UnTracked(prep) => prep.finish(out),
+    };
+    (Tensor::from_primitive::<super::Ad>(out), BatchStatistics { mean, variance })
+}
+
+/// The same with given statistics, on a device without autodiff.
+pub fn batch_norm_eval(
+    x: Tensor<4>,
+    weight: Tensor<1>,
+    bias: Tensor<1>,
+    mean: Tensor<1>,
+    variance: Tensor<1>,
+    eps: f64,
+    relu: bool,
+) -> Tensor<4> {
+    let dims = x.dims();
+    let x = super::plain(x);
+    let [w, b, m, v] = [weight, bias, mean, variance].map(super::plain);
+    let mut out = vec![0.0; values(&x).len()];
+    let (w, b, m, v) = (values(&w), values(&b), values(&m), values(&v));
+    norm::forward_eval(shape(dims), values(&x), w, b, m, v, eps as f32, relu, &mut out, threads());
+    Tensor::from_primitive::<Flex>(tensor(out, dims))
+}
+
+fn shape([batch, channels, height, width]: [usize; 4]) -> NormShape {
+    NormShape { batch, channels, pixels: height * width }
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    shape: NormShape,
+    x: Flat,
+    weight: Flat,
+    mean: Flat,
+    inv_std: Flat,
+    relu_out: Option<Flat>,
+}
+
+#[derive(Debug)]
+struct NormStep;
+
+impl Backward<Flex, 3> for NormStep {
+    type State = State;
+
+    fn backward(self, ops: Ops<State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let State { shape, x, weight, mean, inv_std, relu_out } = &ops.state;
+        let saved = Saved {
+            x: values(x),
+            mean: values(mean),
+            inv_std: values(inv_std),
+            weight: values(weight),
+            relu_out: relu_out.as_ref().map(values),
+        };
+        let mut dx = vec![0.0; values(x).len()];
+        let (mut dw, mut db) = (vec![0.0; shape.channels], vec![0.0; shape.channels]);
+        norm::backward(*shape, saved, values(&dy), &mut dx, &mut dw, &mut db, threads());
+        let dims = burn::tensor::Shape::from(x.layout().shape().to_vec());
+        let [x_node, w_node, b_node] = ops.parents;
+        if let Some(node) = b_node {
+            grads.register::<Flex>(node.id, tensor(db, [shape.channels]));
+        }
+        if let Some(node) = w_node {
+            grads.register::<Flex>(node.id, tensor(dw, [shape.channels]));
+        }
+        if let Some(node) = x_node {
+            grads.register::<Flex>(node.id, tensor(dx, dims));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Max pooling.
+
+use super::{Flat, tensor, threads, values};
+use crate::kernels::pool::{PoolShape, max_backward, max_forward};
+use burn::backend::Flex;
+use burn::tensor::Tensor;
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use std::sync::Arc;
+
+/// `torch.nn.functional.max_pool2d` with a square window: of equal values the first wins.
+pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) -> Tensor<4> {
+    let [batch, channels, height, width] = x.dims();
+    let shape = PoolShape {
+        planes: batch * channels,
+        height,
+        width,
+        kernel: [kernel; 2],
+        stride: [stride; 2],
+        padding: [padding; 2],
+    };
+    let dims = [batch, channels, shape.out_height(), shape.out_width()];
+    if !x.device().is_autodiff() {
+        return Tensor::from_primitive::<Flex>(forward(&shape, &super::plain(x), dims).0);
+    }
+    let (x, node) = super::tracked(x);
+    let (out, indices) = forward(&shape, &x, dims);
+    let step = PoolStep.prepare::<NoCheckpointing>([node]).compute_bound().stateful();
+    Tensor::from_primitive::<super::Ad>(match step {
+        OpsKind::Tracked(prep) => {
+            prep.finish(State { shape, dims: [batch, channels, height, width], indices: indices.into() }, out)
+        }
+        OpsKind::UnTracked(prep) => prep.finish(out),
+    })
+}
+
+fn forward(shape: &PoolShape, x: &Flat, dims: [usize; 4]) -> (Flat, Vec<u32>) {
+    let len = dims.iter().product();
+    let (mut out, mut indices) = (vec![0.0; len], vec![0; len]);
+    max_forward(shape, values(x), &mut out, &mut indices, threads());
+    (tensor(out, dims), indices)
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    shape: PoolShape,
+    /// Of the input.
+    dims: [usize; 4],
+    indices: Arc<[u32]>,
+}
+
+#[derive(Debug)]
+struct PoolStep;
+
+impl Backward<Flex, 1> for PoolStep {
+    type State = State;
+
+    fn backward(self, ops: Ops<State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let State { shape, dims, indices } = &ops.state;
+        let mut dx = vec![0.0; dims.iter().product()];
+        max_backward(shape, values(&dy), indices, &mut dx, threads());
+        if let [Some(node)] = ops.parents {
+            grads.register::<Flex>(node.id, tensor(dx, *dims));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The end of a residual block: addition and ReLU in one pass.
+
+use super::{Flat, tensor, values};
+use crate::kernels::elementwise;
+use burn::backend::Flex;
+use burn::tensor::Tensor;
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+
+/// `relu(a + b)` for tensors of one shape.
+pub fn add_relu(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
+    let dims = a.dims();
+    assert_eq!(dims, b.dims(), "the two ways through a residual block give the same shape");
+    let sum = |a: &Flat, b: &Flat| {
+        let mut out = vec![0.0; values(a).len()];
+        elementwise::add_relu(values(a), values(b), &mut out);
+        tensor(out, dims)
+    };
+    if !a.device().is_autodiff() {
+        return Tensor::from_primitive::<Flex>(sum(&super::plain(a), &super::plain(b)));
+    }
+    let ((a, a_node), (b, b_node)) = (super::tracked(a), super::tracked(b));
+    let out = sum(&a, &b);
+    let step = AddReluStep.prepare::<NoCheckpointing>([a_node, b_node]).compute_bound().stateful();
+    Tensor::from_primitive::<super::Ad>(match step {
+        OpsKind::Tracked(prep) => prep.finish(out.clone(), out),
+        OpsKind::UnTracked(prep) => prep.finish(out),
+    })
+}
+
+#[derive(Debug)]
+struct AddReluStep;
+
+impl Backward<Flex, 2> for AddReluStep {
+    /// The result: no gradient passes where it is 0.
+    type State = Flat;
+
+    fn backward(self, ops: Ops<Flat, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let out = &ops.state;
+        let mut dx = vec![0.0; values(out).len()];
+        elementwise::relu_backward(values(out), values(&dy), &mut dx);
+        let dx = tensor(dx, burn::tensor::Shape::from(out.layout().shape().to_vec()));
+        for node in ops.parents.into_iter().flatten() {
+            grads.register::<Flex>(node.id, dx.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{batch_norm_train, max_pool2d};
+    use super::*;
+    use burn::tensor::activation::relu;
+    use burn::tensor::ops::MaxPoolOptions;
+    use burn::tensor::{Device, Distribution, Tolerance};
+
+    fn close<const D: usize>(a: Tensor<D>, b: Tensor<D>) {
+        a.into_data().assert_approx_eq::<f32>(&b.into_data(), Tolerance::rel_abs(1e-4, 1e-4));
+    }
+
+    /// A small residual block from our operations and from Burn's: same values, same gradients.
+    #[test]
+    fn a_block_of_our_operations_equals_one_of_burns() {
+        let device = Device::flex().autodiff();
+        let uniform = Distribution::Uniform(-1.0, 1.0);
+        let x = Tensor::<4>::random([3, 4, 7, 6], uniform, &device).require_grad();
+        let w = Tensor::<1>::random([4], uniform, &device).require_grad();
+        let b = Tensor::<1>::random([4], uniform, &device).require_grad();
+        let run = |own: bool| {
+            let (x, w, b) = (x.clone(), w.clone(), b.clone());
+            let y = match own {
+                true => {
+                    let (y, _) = batch_norm_train(x.clone(), w.clone(), b.clone(), 1e-5, true);
+                    let (z, _) = batch_norm_train(y, w, b, 1e-5, false);
+                    max_pool2d(add_relu(z, x), 3, 2, 1)
+                }
+                false => {
+                    let norm = |x, w, b| burn::tensor::module::batch_norm_train(x, w, b, 1e-5).output;
+                    let y = relu(norm(x.clone(), w.clone(), b.clone()));
+                    let z = relu(norm(y, w, b) + x);
+                    let options = MaxPoolOptions::new([3, 3]).with_stride([2, 2]).with_padding([1, 1]);
+                    burn::tensor::module::max_pool2d(z, options)
+                }
+            };
+            (y.clone().inner(), (y.clone() * y).sum().backward())
+        };
+        let ((own, own_grads), (theirs, their_grads)) = (run(true), run(false));
+        close(own, theirs);
+        close(x.grad(&own_grads).unwrap(), x.grad(&their_grads).unwrap());
+        close(w.grad(&own_grads).unwrap(), w.grad(&their_grads).unwrap());
+        close(b.grad(&own_grads).unwrap(), b.grad(&their_grads).unwrap());
+    }
+}
