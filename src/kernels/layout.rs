@@ -13,9 +13,9 @@ wide! {
     /// `dst[offsets[q] + r] = src[r*step + q]` for `r < rows` and every column `q` that is not [`SKIP`]ped.
     pub(super) fn scatter(src: &[f32], step: usize, rows: usize, offsets: &[usize], dst: &mut [f32]) {
         let mut tile = [[0.0f32; TILE]; TILE];
-        for r0 in (0..rows).step_by(TILE) {
-            let height = TILE.min(rows - r0);
-            for (i, offsets) in offsets.chunks(TILE).enumerate() {
+        for (i, offsets) in offsets.chunks(TILE).enumerate() {
+            for r0 in (0..rows).step_by(TILE) {
+                let height = TILE.min(rows - r0);
                 for r in 0..height {
                     let from = &src[(r0 + r) * step + i * TILE..][..offsets.len()];
                     for (column, &value) in tile.iter_mut().zip(from) {
@@ -36,9 +36,9 @@ wide! {
     /// The way back: `dst[r*step + q] = src[offsets[q] + r]` for `r < rows` and every column `q`, none of them skipped.
     pub(super) fn gather(src: &[f32], offsets: &[usize], rows: usize, dst: &mut [f32], step: usize) {
         let mut tile = [[0.0f32; TILE]; TILE];
-        for r0 in (0..rows).step_by(TILE) {
-            let height = TILE.min(rows - r0);
-            for (i, offsets) in offsets.chunks(TILE).enumerate() {
+        for (i, offsets) in offsets.chunks(TILE).enumerate() {
+            for r0 in (0..rows).step_by(TILE) {
+                let height = TILE.min(rows - r0);
                 for (column, &offset) in tile.iter_mut().zip(offsets) {
                     copy(&src[offset + r0..][..height], &mut column[..height]);
                 }

@@ -13,6 +13,7 @@ mod conv_weight;
 pub mod elementwise;
 mod layout;
 pub mod norm;
+mod norm_loops;
 pub mod pool;
 mod product;
 mod tasks;

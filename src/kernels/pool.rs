@@ -55,8 +55,8 @@ impl PoolShape {
 
 /// Planes of one task; a multiple of [`LANES`].
 const BLOCK: usize = 256;
-/// Planes compared at once, one a lane.
-const LANES: usize = 16;
+/// Planes compared at once, one a lane; enough that the compiler makes a vector loop of them rather than unroll them.
+const LANES: usize = 64;
 
 /// Fills `out` and `indices` (row * width + column of each winner in its input map). At most `parallelism` threads.
 pub fn max_forward(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32], parallelism: usize) {
@@ -99,32 +99,42 @@ pub fn max_backward(shape: &PoolShape, dy: &[f32], indices: &[u32], dx: &mut [f3
     });
 }
 
+/// `x` is `[pixel][lane]`; `out` and `indices` are the maps of as many lanes as are in use.
+fn lanes(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32]) {
+    let (width, pixels) = (shape.out_width(), shape.out_pixels());
+    for pixel in 0..pixels {
+        let [rows, columns] = [(pixel / width, shape.height), (pixel % width, shape.width)];
+        let rows = window(rows.0, rows.1, shape.kernel[0], shape.stride[0], shape.padding[0]);
+        let columns = window(columns.0, columns.1, shape.kernel[1], shape.stride[1], shape.padding[1]);
+        // A window of nothing but -inf still names its first pixel.
+        let first = (rows.start * shape.width + columns.start) as u32;
+        let mut pair = [([f32::NEG_INFINITY; LANES], [first; LANES]); 2];
+        let [mut now, mut next] = pair.each_mut();
+        for row in rows {
+            for at in row * shape.width + columns.start..row * shape.width + columns.end {
+                compare(&x[at * LANES..][..LANES], at as u32, &now.0, &now.1, &mut next.0, &mut next.1);
+                std::mem::swap(&mut now, &mut next);
+            }
+        }
+        let (best, index) = &*now;
+        let maps = out[pixel..].iter_mut().step_by(pixels).zip(indices[pixel..].iter_mut().step_by(pixels));
+        for ((out, to), (&best, &index)) in maps.zip(best.iter().zip(index)) {
+            (*out, *to) = (best, index);
+        }
+    }
+}
+
 wide! {
-    /// `x` is `[pixel][lane]`; `out` and `indices` are the maps of as many lanes as are in use.
-    fn lanes(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32]) {
-        let (width, pixels) = (shape.out_width(), shape.out_pixels());
-        for pixel in 0..pixels {
-            let [rows, columns] = [(pixel / width, shape.height), (pixel % width, shape.width)];
-            let rows = window(rows.0, rows.1, shape.kernel[0], shape.stride[0], shape.padding[0]);
-            let columns = window(columns.0, columns.1, shape.kernel[1], shape.stride[1], shape.padding[1]);
-            let mut best = [f32::NEG_INFINITY; LANES];
-            // A window of nothing but -inf still names its first pixel.
-            let mut index = [(rows.start * shape.width + columns.start) as u32; LANES];
-            for row in rows {
-                for at in row * shape.width + columns.start..row * shape.width + columns.end {
-                    let values = &x[at * LANES..][..LANES];
-                    for lane in 0..LANES {
-                        let value = values[lane];
-                        let wins = (value > best[lane]) | value.is_nan();
-                        best[lane] = if wins { value } else { best[lane] };
-                        index[lane] = if wins { at as u32 } else { index[lane] };
-                    }
-                }
-            }
-            let maps = out[pixel..].iter_mut().step_by(pixels).zip(indices[pixel..].iter_mut().step_by(pixels));
-            for ((out, to), (&best, &index)) in maps.zip(best.iter().zip(&index)) {
-                (*out, *to) = (best, index);
-            }
+    /// The larger of `best` and `values` in each lane, with its index; a NaN always wins. Not in place: the compiler
+    /// would make masked stores of it, which are slow on AMD's processors.
+    fn compare(
+        values: &[f32], at: u32, best: &[f32], index: &[u32], next_best: &mut [f32], next_index: &mut [u32],
+    ) {
+        let next = next_best.iter_mut().zip(next_index);
+        for ((&value, (&best, &index)), (next_best, next_index)) in values.iter().zip(best.iter().zip(index)).zip(next) {
+            let wins = (value > best) | value.is_nan();
+            *next_best = if wins { value } else { best };
+            *next_index = if wins { at } else { index };
         }
     }
 }

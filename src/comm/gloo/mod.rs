@@ -1,6 +1,8 @@
 //! The `gloo` engine: collectives over TCP between CPU processes, one connection for data and one for control
 //! between each pair of ranks. No thread of its own: a blocked call makes the progress. Every wait has a deadline,
-//! every failure reaches all ranks at once and names the same culprit everywhere.
+//! every failure reaches all ranks at once and names the same culprit everywhere. One case is beyond this: where a
+//! connection breaks between two ranks that both live on, each sees the other gone, and the rest hear who spoke
+//! first ("seen by rank …").
 //!
 //! From the outside in: [`GlooGroup`] checks arguments and takes the lock; `large` and `small` are the algorithms;
 //! `stream` moves their bytes; `engine` waits and hears the news, `agree` judges what peers call, `probe` finds out
