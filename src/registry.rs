@@ -2,7 +2,6 @@
 //! adds models and data sets to it and calls [`Registry::run`], which is the whole program with those names known.
 
 use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind};
-use crate::error::ExitCode;
 use crate::models::{FnModel, ModelKind, Net};
 use burn::tensor::Device;
 use serde::de::DeserializeOwned;
@@ -60,15 +59,12 @@ impl Registry {
         std::process::exit(code as i32)
     }
 
-    /// The program's exit code for given arguments, for tests and for programs around this one.
-    pub fn run_with(self, arguments: Vec<std::ffi::OsString>) -> Result<ExitCode, crate::error::Error> {
-        crate::cli::run(arguments, &self)
-    }
-
+    /// The model kind of a name in specs.
     pub fn model_kind(&self, name: &str) -> Option<Arc<dyn ModelKind>> {
         self.models.get(name).cloned()
     }
 
+    /// The data-set kind of a name in specs.
     pub fn dataset_kind(&self, name: &str) -> Option<Arc<dyn DatasetKind>> {
         self.datasets.get(name).cloned()
     }

@@ -29,8 +29,8 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     buckets: Vec<Bucket>,
+    /// Parameters whose gradient has arrived in this micro-batch.
     seen: Vec<bool>,
-    /// Ever seen since the reducer was made.
     micro: usize,
     syncing: bool,
     next_launch: usize,

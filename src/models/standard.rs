@@ -247,7 +247,7 @@ impl ModelKind for GptKind {
         let dropout = fields.f64("dropout", 0.0..1.0, 0.0);
         let block = checked(fields, "block_size", time.ok_or_else(unknown), false);
         let vocab_size = checked(fields, "vocab_size", vocab.ok_or_else(unknown), false);
-        if n_embd % n_head != 0 {
+        if !n_embd.is_multiple_of(n_head) {
             fields.problem("n_embd", format!("must be a multiple of n_head = {n_head}, found {n_embd}"));
         }
         source(facts, move |facts: &DataFacts, device: &Device| {

@@ -1,6 +1,7 @@
 //! From a plan, data and a model to a trained model: the loop, the losses, the sums behind every metric, evaluation.
 //! Events go out through [`Observer`]; nothing calls back in.
 
+mod buffers;
 mod evaluate;
 mod flags;
 mod loss;

@@ -4,13 +4,13 @@
 
 use super::evaluate::{EvalOptions, evaluate, host, scalar};
 use super::flags::{Flags, exchange};
-use super::{Loss, Observer, Position, Sums, Updater};
-use crate::comm::{ProcessGroup, ReduceOp};
+use super::{Loss, Observer, Position, Sums, Updater, buffers};
+use crate::comm::ProcessGroup;
 use crate::data::{Dataset, DistributedSampler, HostBatch, Loader, LoaderOptions, Splits};
 use crate::ddp::{BucketCaps, BucketLayout, Reducer, TapLadder};
 use crate::error::{Error, ExitCode, Result};
 use crate::models::{Input, Model};
-use crate::plan::{BatchAlgebra, BufferSync, Every, Plan};
+use crate::plan::{BatchAlgebra, Every, Plan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -198,7 +198,7 @@ impl<'a> Trainer<'a> {
         }
         let lr = self.lr();
         let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, count)?;
-        self.average_buffers()?;
+        buffers::after_step(self.plan.train.buffers, &mut *self.model, &*self.group)?;
         self.position.advance(count as u64, &sums);
         self.data_wait += waited;
         let report = StepReport {
@@ -248,23 +248,6 @@ impl<'a> Trainer<'a> {
         Ok(Sums::of_batch(value, batch.len, &values, width, &batch.target.data))
     }
 
-    /// `train.buffers = "mean"`: running statistics are averaged over the ranks after each step.
-    fn average_buffers(&mut self) -> Result<()> {
-        if self.plan.train.buffers != BufferSync::Mean || self.group.world_size() == 1 {
-            return Ok(());
-        }
-        sync_buffers(&mut *self.model, &mut |values| self.group.all_reduce(values.into(), ReduceOp::Mean))
-    }
-
-    /// `train.buffers = "broadcast"`: rank 0's running statistics are the model's. Training never reads them, so one
-    /// broadcast before an evaluation equals PyTorch's broadcast before every forward pass.
-    fn adopt_buffers(&mut self) -> Result<()> {
-        if self.plan.train.buffers != BufferSync::Broadcast || self.group.world_size() == 1 {
-            return Ok(());
-        }
-        sync_buffers(&mut *self.model, &mut |values| self.group.broadcast(values.into(), 0))
-    }
-
     fn finish_epoch(&mut self, training: Duration) -> Result<()> {
         let every = self.plan.train.eval_every;
         let epoch = self.position.epoch;
@@ -285,7 +268,7 @@ impl<'a> Trainer<'a> {
 
     /// Evaluates a split over all ranks.
     pub fn evaluate(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
-        self.adopt_buffers()?;
+        buffers::before_evaluation(self.plan.train.buffers, &mut *self.model, &*self.group)?;
         let options = EvalOptions {
             batch_size: self.plan.batch_size,
             workers: self.plan.loader.workers,
@@ -323,33 +306,6 @@ impl<'a> Trainer<'a> {
         }
         Ok(())
     }
-}
-
-/// Runs `collective` over every buffer (not the parameters), one after the other.
-fn sync_buffers(
-    model: &mut dyn Model,
-    collective: &mut dyn FnMut(&mut [f32]) -> Result<(), crate::comm::CommError>,
-) -> Result<()> {
-    let buffers: Vec<bool> = model.entries().iter().map(|e| !e.trainable).collect();
-    if !buffers.contains(&true) {
-        return Ok(());
-    }
-    let mut flat = Vec::new();
-    model.read(&mut |i, values| {
-        if buffers[i] {
-            flat.extend_from_slice(values);
-        }
-    });
-    collective(&mut flat)?;
-    let mut rest = flat.as_slice();
-    model.edit(&mut |i, values| {
-        if buffers[i] {
-            let (own, tail) = rest.split_at(values.len());
-            values.copy_from_slice(own);
-            rest = tail;
-        }
-    });
-    Ok(())
 }
 
 /// Names a random stream: splitmix64's finaliser (Steele et al. 2014) over the three numbers.
