@@ -1,8 +1,8 @@
 //! Checkpoints: what a run leaves behind so that nothing is lost, and what it reads to go on.
 //!
-//! [`format`] says what a checkpoint directory is; [`CheckpointStore`] writes one so that it is complete or absent,
+//! [`mod@format`] says what a checkpoint directory is; [`CheckpointStore`] writes one so that it is complete or absent,
 //! finds the newest that verifies and drops old ones; [`AsyncSaver`] does the writing beside the training loop.
-//! [`read_weights`] and [`match_weights`] bring in PyTorch's weights, [`export`] and [`inspect`] serve the
+//! [`read_weights`] and [`match_weights`] bring in PyTorch's weights, [`export()`] and [`inspect()`] serve the
 //! commands of these names. Tensors are bytes on the host here: no device, no Burn type.
 
 mod digest;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct Args {
     #[command(flatten)]
     pub spec: SpecArgs,
-    /// A checkpoint or a run folder [default: the run of the spec, runs/<name>]
+    /// A checkpoint or a run folder [default: runs/NAME, the run of the spec]
     #[arg(long, value_name = "PATH")]
     pub checkpoint: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = SplitName::Val)]

@@ -24,7 +24,7 @@ pub struct Args {
     /// Where to go on from: `auto` (the run's newest good checkpoint), `never`, or a checkpoint or run folder
     #[arg(long, value_name = "auto|never|PATH", default_value = "auto")]
     pub resume: String,
-    /// The run's folder [default: runs/<name>]
+    /// The run's folder [default: runs/NAME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Overrides the spec's device: `auto`, `cpu`, `cuda`, `cuda:N`

@@ -2,7 +2,7 @@
 //!
 //! A [`DatasetKind`] is what a registry holds under a name: it reads its own table of the spec (touching nothing else)
 //! and gives a [`DatasetSource`]. At run time rank 0 calls `prepare` (download, verify, unpack), then every rank
-//! calls `open` and gets [`Splits`]. The [`loader`] turns a split, a sampler and transforms into host batches, ahead
+//! calls `open` and gets [`Splits`]. The [`Loader`] turns a split, a sampler and transforms into host batches, ahead
 //! of the training step, on threads of its own.
 
 mod avx_mathfun;

@@ -2,7 +2,7 @@
 //! batch's mean and biased variance; what running statistics make of these is the caller's. A ReLU can be fused in.
 //!
 //! Channels are worked on a few at a time, so that the second and third pass over them find them in the cache. Sums run
-//! over the images in f32, one sum per pixel of the map, and are then added up in f64, every [`FOLD`] images: one order
+//! over the images in f32, one sum per pixel of the map, and are then added up in f64, every `FOLD` images: one order
 //! on every processor and with any number of threads.
 
 use super::norm_loops::{add, add_products, add_products_relu, add_squares, input_gradient, mask, normalise};

@@ -107,7 +107,7 @@ impl Handoff {
 
     /// The line that goes down the pipe, newline included.
     ///
-    /// Errors: longer than [`MAX_BYTES`], or a path that is not UTF-8.
+    /// Errors: longer than 4 MiB, or a path that is not UTF-8.
     pub fn to_line(&self) -> Result<Vec<u8>> {
         let mut line = serde_json::to_vec(self)
             .map_err(|e| Error::usage(format!("the job can't be handed to a worker process: {e}")))?;

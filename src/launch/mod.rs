@@ -2,7 +2,7 @@
 //!
 //! The supervisor ([`LocalLaunch`]) starts one worker process a rank from its own binary, hands each its
 //! [`Handoff`] over a pipe, forwards stop signals, and names the culprit when one dies. What it decides is in
-//! [`state`], a state machine without I/O; [`supervisor`] carries the decisions out. The worker side is
+//! [`state`], a state machine without I/O; [`LocalLaunch`] carries the decisions out. The worker side is
 //! [`Handoff::receive`], [`StopFlag`], [`logs`] and [`Failure`]. No worker outlives its supervisor: the kernel kills
 //! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
 
