@@ -13,11 +13,16 @@ use std::path::Path;
 /// The one device of this build.
 const DEVICE: &str = "cpu";
 
+fn own_device() -> String {
+    DEVICE.to_owned()
+}
+
 /// What of `state.json` only this program reads.
 #[derive(Serialize, Deserialize)]
 struct Extra {
     position: Position,
     /// The device of the rank that saved.
+    #[serde(default = "own_device")]
     device: String,
     batch_size: usize,
     accumulate: usize,
@@ -33,7 +38,7 @@ pub fn snapshot(
     seconds: f64,
 ) -> Result<Snapshot> {
     let extra = Extra {
-        device: DEVICE.to_owned(),
+        device: own_device(),
         position: position.clone(),
         batch_size: plan.batch_size,
         accumulate: plan.train.accumulate,
