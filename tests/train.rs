@@ -33,6 +33,7 @@ fn a_job_leaves_what_the_contract_says() {
     // What is done stays done.
     let again = train(Path::new(SMOKE), &out, &[]);
     assert_code(&again, 0);
+    assert!(stderr(&again).contains("the run is complete"), "{}", stderr(&again));
     assert_eq!(
         results(&out).len(),
         events.iter().filter(|e| e["event"] == "step" || e["event"] == "epoch").count()

@@ -145,6 +145,10 @@ fn announce(plan: &Plan, loaded: &Loaded) {
     );
     tracing::info!("{line}");
     eprintln!("{line}");
+    let all_steps = plan.train.max_steps.is_some_and(|max| state.global_step >= max);
+    if state.epochs_completed as u64 >= plan.epochs || all_steps {
+        eprintln!("the run is complete; more `epochs` continue it, `--resume never` starts over");
+    }
 }
 
 fn start_from_weights(plan: &Plan, model: &mut dyn Model) -> Result<()> {
