@@ -14,6 +14,7 @@ use crate::telemetry::{
     ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals, epoch_summary, report, tutorial_line,
 };
 use crate::train::{Ended, Observer, Position, StepReport, Sums, Updater};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,8 @@ struct First {
     /// Since the last step line.
     window: Window,
     last: (u64, u64),
+    /// Epochs completed at the steps whose saves are under way.
+    saving: BTreeMap<u64, u64>,
     /// The first thing that went wrong where nothing could be returned.
     failed: Option<Error>,
 }
@@ -119,6 +122,7 @@ impl<'a> Recorder<'a> {
             started: Instant::now(),
             window: Window::default(),
             last: (position.step, position.epoch),
+            saving: BTreeMap::new(),
             failed: None,
         });
         Ok(recorder)
@@ -174,7 +178,7 @@ impl First {
         let Some(saved) = saved else { return };
         let path = relative(&saved.path, &self.out_dir);
         tracing::info!("saved {path}: {} bytes in {:.3} s", saved.bytes, saved.seconds);
-        let epoch = self.last.1;
+        let epoch = self.saving.remove(&saved.step).unwrap_or(self.last.1);
         self.write(&Event::Checkpoint(CheckpointEvent {
             step: saved.step,
             epoch,
@@ -297,6 +301,7 @@ impl Observer for Recorder<'_> {
             return Err(e);
         }
         let snapshot = snapshot(self.plan, self.world, position, model, updater, seconds)?;
+        first.saving.insert(position.step, position.epoch);
         let saved = first.saver.submit(snapshot)?;
         first.saved(saved);
         Ok(())
