@@ -116,6 +116,10 @@ pub(super) fn available(plan: &Plan) -> Result<()> {
         return Err(Error::unavailable(format!("device `{}`: this build has no CUDA support", plan.device))
             .hint("`--device cpu` trains on the CPU"));
     }
+    if plan.launch.max_restarts > 0 {
+        return Err(Error::unavailable("launch.max_restarts: this build does not restart workers by itself")
+            .hint("without it, the same command started again goes on from the last checkpoint"));
+    }
     match plan.backend {
         Backend::Auto | Backend::Gloo => Ok(()),
         Backend::Nccl | Backend::Mpi => {
