@@ -1,6 +1,6 @@
 //! A worker process: started by the supervisor (`ddp-run worker`, hidden), or by torchrun and its like.
 
-use crate::comm::gloo::GlooGroup;
+use crate::comm::gloo::{GlooGroup, GlooOptions};
 use crate::comm::rendezvous::{self, RendezvousConfig};
 use crate::comm::{ProcessGroup, SoloGroup};
 use crate::error::{Error, ExitCode, IoContext, Result};
@@ -131,7 +131,7 @@ fn connect(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Res
         (Endpoint::Connect { host, port }, None) => rendezvous::Endpoint::Connect(format!("{host}:{port}")),
     };
     let secret = rendezvous::Secret::from_hex(&handoff.secret.to_hex())?;
-    let group = GlooGroup::connect(RendezvousConfig {
+    let config = RendezvousConfig {
         rank: place.rank,
         world_size: place.world_size,
         endpoint,
@@ -141,6 +141,6 @@ fn connect(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Res
         plan_hash: plan.hash.clone(),
         init_timeout: plan.distributed.init_timeout,
         timeout: plan.distributed.timeout,
-    })?;
-    Ok(Arc::new(group))
+    };
+    Ok(Arc::new(GlooGroup::connect(config, GlooOptions::default())?))
 }

@@ -7,11 +7,13 @@
 mod buffer;
 mod check;
 pub mod gloo;
+mod record;
 mod reduce;
 pub mod rendezvous;
 mod solo;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
+pub use record::{CallRecord, Phase, Place};
 pub use solo::SoloGroup;
 
 use std::time::Duration;
@@ -80,6 +82,12 @@ pub trait ProcessGroup: Send + Sync {
     /// Gives up for a reason of this rank's own (`why`), so that every peer's pending or next collective fails at
     /// once with a message that names this rank. Idempotent.
     fn abort(&self, why: &str);
+    /// Says where in its work this rank is, for the reports of failures. Costs a few nanoseconds.
+    fn note(&self, _place: Place) {}
+    /// The last calls (64 at most), oldest first; empty for engines that keep none.
+    fn history(&self) -> Vec<CallRecord> {
+        Vec::new()
+    }
 }
 
 /// What kind of end a collective met.

@@ -65,6 +65,14 @@ pub(super) enum Algorithm {
 
 impl Algorithm {
     const ALL: [Algorithm; 3] = [Algorithm::Direct, Algorithm::Ring, Algorithm::Doubling];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Algorithm::Direct => "direct",
+            Algorithm::Ring => "ring",
+            Algorithm::Doubling => "doubling",
+        }
+    }
 }
 
 /// One call of one rank.

@@ -14,6 +14,7 @@ mod engine;
 mod header;
 mod large;
 mod link;
+mod options;
 mod probe;
 mod shared;
 mod small;
@@ -21,10 +22,13 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use shared::CallRecord;
+pub use options::{AlgorithmChoice, GlooOptions, Transport};
 
 use super::rendezvous::{self, RendezvousConfig};
-use super::{CommError, CommErrorKind, DType, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait, check};
+use super::{
+    CallRecord, CommError, CommErrorKind, DType, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
+    check,
+};
 use control::Control;
 use engine::Engine;
 use header::{Algorithm, Header, Operation};
@@ -52,7 +56,7 @@ pub struct GlooGroup {
 
 impl GlooGroup {
     /// Meets the other ranks and connects to each; blocks for `init_timeout` at most.
-    pub fn connect(mut config: RendezvousConfig) -> Result<Self, CommError> {
+    pub fn connect(mut config: RendezvousConfig, _options: GlooOptions) -> Result<Self, CommError> {
         let mesh = rendezvous::form_mesh(&mut config)?;
         let failed = |e: std::io::Error| {
             CommError::new(CommErrorKind::Rendezvous, None, format!("cannot set up the connections: {e}"))
@@ -90,11 +94,6 @@ impl GlooGroup {
     /// The last call that was made, running or done; None before the first.
     pub fn status(&self) -> Option<CallRecord> {
         self.shared.last()
-    }
-
-    /// The last 64 calls, oldest first.
-    pub fn history(&self) -> Vec<CallRecord> {
-        self.shared.history()
     }
 
     /// Runs one call under the lock: argument check, header, algorithm, record. A wrong call ends the group for
@@ -253,6 +252,14 @@ impl ProcessGroup for GlooGroup {
     fn abort(&self, why: &str) {
         let cause = format!("rank {} gave up: {why}", self.rank);
         self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &cause);
+    }
+
+    fn note(&self, place: Place) {
+        self.shared.note(place);
+    }
+
+    fn history(&self) -> Vec<CallRecord> {
+        self.shared.history()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::control::Control;
 use super::header::Header;
-use crate::comm::{CommError, CommErrorKind, DType};
+use crate::comm::{CallRecord, CommError, CommErrorKind, Place};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -49,37 +49,31 @@ impl ControlSocket {
     }
 }
 
-/// A call that this rank has made, for reports of failures. Displays as `all_reduce #12 (sum of 1024 f32)`.
+/// A call that this rank has made.
 #[derive(Clone, Debug)]
-pub struct CallRecord {
-    pub(super) header: Header,
-    pub started: SystemTime,
+struct Call {
+    header: Header,
+    place: Place,
+    started: SystemTime,
     /// None while it runs, and for the call that failed.
-    pub took: Option<Duration>,
+    took: Option<Duration>,
     clock: Instant,
 }
 
-impl CallRecord {
-    /// `all_reduce`, `broadcast`, …
-    pub fn operation(&self) -> &'static str {
-        self.header.operation.name()
-    }
-    /// Group calls count from 1; send and recv for each pair and direction of their own.
-    pub fn sequence(&self) -> u64 {
-        self.header.sequence
-    }
-    pub fn dtype(&self) -> DType {
-        self.header.dtype
-    }
-    /// Elements of the buffer (of one rank's block for gathers and scatters).
-    pub fn count(&self) -> u64 {
-        self.header.count
-    }
-}
-
-impl std::fmt::Display for CallRecord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.header.fmt(f)
+impl Call {
+    fn record(&self) -> CallRecord {
+        let Header { operation, sequence, dtype, count, algorithm, .. } = self.header;
+        CallRecord {
+            call: self.header.to_string(),
+            operation: operation.name(),
+            sequence,
+            dtype,
+            count,
+            algorithm: algorithm.name(),
+            place: self.place,
+            started: self.started,
+            took: self.took,
+        }
     }
 }
 
@@ -88,7 +82,8 @@ pub(super) struct Shared {
     /// By rank; this rank's own entry is None.
     pub control: Vec<Option<ControlSocket>>,
     failed: OnceLock<CommError>,
-    calls: Mutex<VecDeque<CallRecord>>,
+    calls: Mutex<VecDeque<Call>>,
+    place: Mutex<Place>,
     /// A byte written to the first end wakes the call that polls the second.
     wake: (UnixStream, UnixStream),
 }
@@ -98,7 +93,7 @@ impl Shared {
         let wake = UnixStream::pair()?;
         wake.0.set_nonblocking(true)?;
         let calls = Mutex::new(VecDeque::with_capacity(HISTORY));
-        Ok(Self { rank, control, failed: OnceLock::new(), calls, wake })
+        Ok(Self { rank, control, failed: OnceLock::new(), calls, place: Mutex::default(), wake })
     }
 
     pub(super) fn failure(&self) -> Option<CommError> {
@@ -142,7 +137,13 @@ impl Shared {
         if calls.len() == HISTORY {
             calls.pop_front();
         }
-        calls.push_back(CallRecord { header, started: SystemTime::now(), took: None, clock: Instant::now() });
+        calls.push_back(Call {
+            header,
+            place: self.place(),
+            started: SystemTime::now(),
+            took: None,
+            clock: Instant::now(),
+        });
     }
 
     pub(super) fn finished(&self) {
@@ -162,11 +163,19 @@ impl Shared {
         group_calls.find(|h| h.sequence == sequence)
     }
 
+    pub(super) fn note(&self, place: Place) {
+        *lock(&self.place) = place;
+    }
+
+    pub(super) fn place(&self) -> Place {
+        *lock(&self.place)
+    }
+
     pub(super) fn last(&self) -> Option<CallRecord> {
-        lock(&self.calls).back().cloned()
+        lock(&self.calls).back().map(Call::record)
     }
 
     pub(super) fn history(&self) -> Vec<CallRecord> {
-        lock(&self.calls).iter().cloned().collect()
+        lock(&self.calls).iter().map(Call::record).collect()
     }
 }

@@ -2,10 +2,14 @@
 
 use super::accept::MAGIC;
 use super::*;
-use crate::comm::gloo::GlooGroup;
+use crate::comm::gloo::{GlooGroup, GlooOptions};
 use crate::comm::{ProcessGroup, ReduceOp};
 use std::io::{Read, Write};
 use std::thread;
+
+fn connect(config: RendezvousConfig) -> Result<GlooGroup, CommError> {
+    GlooGroup::connect(config, GlooOptions::default())
+}
 
 fn config(rank: usize, world: usize, endpoint: Endpoint, secret: &Secret) -> RendezvousConfig {
     RendezvousConfig {
@@ -47,7 +51,7 @@ type Outcome = Result<GlooGroup, CommError>;
 
 /// Runs every configuration on a thread of its own.
 fn meet(configs: Vec<RendezvousConfig>) -> Vec<Outcome> {
-    let threads: Vec<_> = configs.into_iter().map(|c| thread::spawn(move || GlooGroup::connect(c))).collect();
+    let threads: Vec<_> = configs.into_iter().map(|c| thread::spawn(move || connect(c))).collect();
     threads.into_iter().map(|t| t.join().unwrap()).collect()
 }
 
@@ -98,22 +102,22 @@ fn a_guest_that_comes_first_waits_for_the_listener() {
     let guest = m.guest(1, 2);
     let secret = m.secret.clone();
     drop(m);
-    let early = thread::spawn(move || GlooGroup::connect(guest));
-    let host = GlooGroup::connect(config(0, 2, Endpoint::Bind(address), &secret));
+    let early = thread::spawn(move || connect(guest));
+    let host = connect(config(0, 2, Endpoint::Bind(address), &secret));
     works(vec![host, early.join().unwrap()]);
 }
 
 #[test]
 fn a_world_of_one_needs_nobody() {
     let m = Meeting::new("127.0.0.1:0");
-    works(vec![GlooGroup::connect(m.guest(0, 1))]);
+    works(vec![connect(m.guest(0, 1))]);
 }
 
 #[test]
 fn strangers_are_refused_while_the_others_meet() {
     let mut m = Meeting::new("127.0.0.1:0");
     let host = m.host(3);
-    let host = thread::spawn(move || GlooGroup::connect(host));
+    let host = thread::spawn(move || connect(host));
     // Idle ones, more than are waited for at a time.
     let idle: Vec<_> = (0..300).map_while(|_| TcpStream::connect(m.address).ok()).collect();
     let mut talkers = Vec::new();
@@ -124,7 +128,7 @@ fn strangers_are_refused_while_the_others_meet() {
         talkers.push(stream);
     }
     let impostor = RendezvousConfig { secret: Secret::generate().unwrap(), ..m.guest(1, 3) };
-    let refused = GlooGroup::connect(impostor);
+    let refused = connect(impostor);
     assert!(error(&refused).message.contains("refused rank 1's proof of the run's secret"));
     let mut outcomes = meet(vec![m.guest(1, 3), m.guest(2, 3)]);
     outcomes.push(host.join().unwrap());
@@ -136,13 +140,13 @@ fn strangers_are_refused_while_the_others_meet() {
 fn a_listener_that_is_not_ours_is_told_from_rank_0() {
     let m = Meeting::new("127.0.0.1:0");
     let guest = m.guest(1, 2);
-    let other = thread::spawn(move || GlooGroup::connect(guest));
+    let other = thread::spawn(move || connect(guest));
     let (mut stream, _) = m.listener.as_ref().unwrap().accept().unwrap();
     stream.write_all(&[b'x'; 100]).unwrap();
     assert!(error(&other.join().unwrap()).message.contains("not ddp-run"));
     // One that speaks the protocol, and claims to have checked our proof, but can't prove the secret itself.
     let guest = m.guest(1, 2);
-    let other = thread::spawn(move || GlooGroup::connect(guest));
+    let other = thread::spawn(move || connect(guest));
     let (mut stream, _) = m.listener.as_ref().unwrap().accept().unwrap();
     stream.write_all(&[&MAGIC[..], &[7; 32]].concat()).unwrap();
     stream.read_exact(&mut [0; 72]).unwrap();
@@ -188,7 +192,7 @@ fn two_processes_that_claim_a_rank_are_both_told() {
 fn leftovers_of_other_runs_and_generations_are_sent_away_and_the_run_forms() {
     let mut m = Meeting::new("127.0.0.1:0");
     let host = m.host(2);
-    let host = thread::spawn(move || GlooGroup::connect(host));
+    let host = thread::spawn(move || connect(host));
     let old = RendezvousConfig { generation: 2, ..m.guest(1, 2) };
     let other = RendezvousConfig { run_id: "other".into(), ..m.guest(1, 2) };
     for (stray, word) in meet(vec![old, other]).iter().zip(["generation 2; rank 0", "run `other`"]) {
@@ -213,7 +217,7 @@ fn ranks_that_never_come_are_named_to_those_who_did() {
     // And a host that never listens.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let guest = config(1, 2, Endpoint::Connect(address.to_string()), &m.secret);
-    let outcome = GlooGroup::connect(RendezvousConfig { init_timeout: Duration::from_millis(200), ..guest });
+    let outcome = connect(RendezvousConfig { init_timeout: Duration::from_millis(200), ..guest });
     assert!(error(&outcome).message.contains("rank 1 could not reach rank 0"));
 }
 
@@ -223,9 +227,9 @@ fn ranks_that_never_come_are_named_to_those_who_did() {
 fn a_guest_that_dies_while_waiting_may_come_again() {
     let mut m = Meeting::new("127.0.0.1:0");
     let host = m.host(3);
-    let host = thread::spawn(move || GlooGroup::connect(host));
+    let host = thread::spawn(move || connect(host));
     let dying = RendezvousConfig { init_timeout: Duration::from_millis(100), ..m.guest(1, 3) };
-    assert!(error(&GlooGroup::connect(dying)).message.contains("waited for the other ranks"));
+    assert!(error(&connect(dying)).message.contains("waited for the other ranks"));
     let mut outcomes = meet(vec![m.guest(1, 3), m.guest(2, 3)]);
     outcomes.push(host.join().unwrap());
     works(outcomes);
@@ -244,7 +248,7 @@ fn impossible_configurations_are_refused_before_any_socket() {
     ];
     for config in bad {
         let start = Instant::now();
-        error(&GlooGroup::connect(config));
+        error(&connect(config));
         assert!(start.elapsed() < Duration::from_secs(1));
     }
 }

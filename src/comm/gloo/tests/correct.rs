@@ -227,10 +227,10 @@ fn calls_are_recorded() {
         g.all_reduce((&mut vec![0f32; 10]).into(), ReduceOp::Max).unwrap();
         let last = g.status().unwrap();
         assert_eq!(last.to_string(), "all_reduce #71 (max of 10 f32)");
-        assert_eq!((last.operation(), last.sequence(), last.count()), ("all_reduce", 71, 10));
+        assert_eq!((last.operation, last.sequence, last.count), ("all_reduce", 71, 10));
         assert!(last.took.is_some());
         let history = g.history();
-        assert_eq!((history.len(), history[0].sequence()), (64, 8));
+        assert_eq!((history.len(), history[0].sequence), (64, 8));
     });
 }
 

@@ -69,7 +69,7 @@ fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
         let results = thread::scope(|scope| {
             let watcher = scope.spawn(|| {
                 let target = &groups[victim];
-                while target.status().is_none_or(|s| s.sequence() < 3) {
+                while target.status().is_none_or(|s| s.sequence < 3) {
                     thread::yield_now();
                 }
                 // Sockets end one after the other, and who is not yet cut off must not hear the dead blame the others.

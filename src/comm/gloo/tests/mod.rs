@@ -5,7 +5,7 @@ mod correct;
 mod faults;
 mod mismatch;
 
-use super::GlooGroup;
+use super::{GlooGroup, GlooOptions};
 use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
 use crate::comm::{CommError, Element};
 use std::net::TcpListener;
@@ -36,7 +36,7 @@ fn form(world: usize, timeout: Duration) -> Vec<GlooGroup> {
                 init_timeout: INIT,
                 timeout,
             };
-            thread::spawn(move || GlooGroup::connect(config).unwrap())
+            thread::spawn(move || GlooGroup::connect(config, GlooOptions::default()).unwrap())
         })
         .collect();
     ranks.into_iter().map(|t| t.join().unwrap()).collect()

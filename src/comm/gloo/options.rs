@@ -1,0 +1,72 @@
+//! What a spec may choose about the engine: how bytes travel, and who sends what to whom.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident: $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)?) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum $name {
+            #[default]
+            $($(#[$variant_doc])* #[serde(rename = $text)] $variant),+
+        }
+
+        impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// As in specs.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+
+            /// None unless `text` is one of the names.
+            pub fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|c| c.name() == text)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+choice! {
+    /// `[distributed] transport`: how two ranks exchange bytes.
+    Transport:
+    /// Shared memory between ranks of one host, TCP between hosts.
+    Auto = "auto",
+    /// Shared memory; ranks on several hosts are an error.
+    Shm = "shm",
+    Tcp = "tcp",
+}
+
+choice! {
+    /// `[distributed] algorithm`: how an all-reduce is carried out. Other collectives take the nearest relative.
+    AlgorithmChoice:
+    /// By size and topology.
+    Auto = "auto",
+    /// Scatter-reduce, then all-gather, around the ring of ranks.
+    Ring = "ring",
+    /// Recursive halving, then recursive doubling.
+    HalvingDoubling = "halving-doubling",
+    /// Up a binomial tree, then down.
+    Tree = "tree",
+    /// One rank gathers, reduces and sends back: there to be compared with.
+    ParameterServer = "parameter-server",
+    /// Shared memory inside a host, a ring between hosts.
+    Hierarchical = "hierarchical",
+}
+
+/// Must be equal on all ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GlooOptions {
+    pub transport: Transport,
+    pub algorithm: AlgorithmChoice,
+    /// The network interface (such as `eth0`) whose address peers connect to; by default the one that reaches rank 0.
+    pub interface: Option<String>,
+    /// TCP connections for data between two ranks, 1 to 16; by default 1 within a host and 4 between hosts.
+    pub sockets: Option<usize>,
+}

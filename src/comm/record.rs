@@ -1,0 +1,104 @@
+//! What a rank says of itself when a collective fails: where in its work it was, and its last calls.
+
+use super::DType;
+use serde::Serialize;
+use std::time::{Duration, SystemTime};
+
+/// What a rank is doing, as far as others can be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Before the first step: building the model, sharing its state.
+    #[default]
+    Setup,
+    /// Preparing or reading data.
+    Data,
+    Forward,
+    Backward,
+    /// Waiting for the gradients' all-reduce.
+    Sync,
+    /// The optimizer.
+    Update,
+    Evaluate,
+    Save,
+    /// After the last step.
+    Finish,
+}
+
+impl Phase {
+    pub const ALL: [Phase; 9] = [
+        Phase::Setup,
+        Phase::Data,
+        Phase::Forward,
+        Phase::Backward,
+        Phase::Sync,
+        Phase::Update,
+        Phase::Evaluate,
+        Phase::Save,
+        Phase::Finish,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::Setup => "setup",
+            Phase::Data => "data",
+            Phase::Forward => "forward",
+            Phase::Backward => "backward",
+            Phase::Sync => "sync",
+            Phase::Update => "update",
+            Phase::Evaluate => "evaluate",
+            Phase::Save => "save",
+            Phase::Finish => "finish",
+        }
+    }
+}
+
+/// A rank's optimizer step (steps done so far, of the whole run) and phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Place {
+    pub step: u64,
+    pub phase: Phase,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "step {}, phase {}", self.step, self.phase.name())
+    }
+}
+
+/// A call that this rank has made. Displays as `all_reduce #12 (sum of 1024 f32)`.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallRecord {
+    /// In words, as `Display` gives it.
+    pub call: String,
+    /// `all_reduce`, `broadcast`, …
+    pub operation: &'static str,
+    /// Group calls count from 1; send and recv for each pair and direction of their own.
+    pub sequence: u64,
+    pub dtype: DType,
+    /// Elements of the buffer (of one rank's block for gathers and scatters).
+    pub count: u64,
+    /// How the call was carried out: `shared-memory`, `ring`, …
+    pub algorithm: &'static str,
+    pub place: Place,
+    #[serde(serialize_with = "unix_seconds")]
+    pub started: SystemTime,
+    /// Seconds in JSON. None while it runs, and for the call that failed.
+    #[serde(rename = "took_seconds", serialize_with = "seconds")]
+    pub took: Option<Duration>,
+}
+
+impl std::fmt::Display for CallRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.call)
+    }
+}
+
+fn unix_seconds<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    serializer.serialize_f64(since.as_secs_f64())
+}
+
+fn seconds<S: serde::Serializer>(took: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    took.map(|t| t.as_secs_f64()).serialize(serializer)
+}
