@@ -20,7 +20,7 @@ impl Engine {
         }
     }
 
-    fn mismatch(&self, peer: usize, theirs: &Header) -> CommError {
+    pub(super) fn mismatch(&self, peer: usize, theirs: &Header) -> CommError {
         let own = &self.header;
         if (theirs.run, theirs.generation) != (own.run, own.generation) {
             let cause = format!("rank {peer} sends messages of another run or generation");

@@ -21,6 +21,8 @@ pub(super) enum Control<'a> {
     Probe,
     /// Yes, in this one.
     Echo(Header),
+    /// There is something new in the host's memory, for a rank that cannot sleep on that alone.
+    Bell,
 }
 
 const KINDS: [CommErrorKind; 6] = [
@@ -48,6 +50,7 @@ impl Control<'_> {
                 out.extend_from_slice(&header.encode());
                 4
             }
+            Control::Bell => 5,
         };
         let length = (out.len() - PREFIX) as u16;
         out[..2].copy_from_slice(&length.to_le_bytes());
@@ -72,6 +75,7 @@ fn decode(tag: u8, body: &[u8]) -> Option<Control<'_>> {
             let header: &[u8; HEADER] = header.try_into().ok()?;
             Header::decode(header).ok().map(Control::Echo)
         }
+        (5, []) => Some(Control::Bell),
         _ => None,
     }
 }
@@ -142,6 +146,7 @@ mod tests {
             Control::Goodbye,
             Control::Probe,
             Control::Echo(sample()),
+            Control::Bell,
             Control::Abort { kind: CommErrorKind::Aborted, culprit: None, cause: cut(&long, MAX_TEXT) },
         ];
         let bytes: Vec<u8> = frames.iter().flat_map(|f| f.frame()).collect();
@@ -160,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1usize..50, tag in 0u8..6) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1usize..50, tag in 0u8..7) {
             let _ = feed(&bytes, piece);
             let mut framed = ((bytes.len()) as u16).to_le_bytes().to_vec();
             framed.push(tag);

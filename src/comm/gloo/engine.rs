@@ -1,23 +1,18 @@
-//! One call at a time: its deadline, its header on every connection that it uses, and the wait for sockets in
-//! which all news from peers is heard. Algorithms are written on top of `try_send`, `try_recv` and `wait`.
-//!
-//! While a call waits it watches every connection, not only the ones that it needs: a header of another call on
-//! any of them, a failure reported by anyone, a connection that closes, each ends the call at once.
+//! One call at a time: its deadline, and its header on every link that it uses. Algorithms are written on top of
+//! `try_send`, `try_recv` and the waits of `wait`.
 
 use super::header::Header;
 use super::link::{Got, Link};
 use super::probe::Probe;
 use super::shared::Shared;
-use crate::comm::rendezvous::poll_until;
+use super::shm::Arena;
+use super::wire::Wire;
 use crate::comm::{CommError, CommErrorKind};
-use rustix::event::{PollFd, PollFlags};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a broken data connection waits for the control connection to say why.
 const VERDICT: Duration = Duration::from_millis(500);
-/// Two ranks that call at the same moment meet within this; longer waits are left to the kernel.
-const SPIN: Duration = Duration::from_micros(5);
 
 pub(super) struct Engine {
     pub me: usize,
@@ -31,17 +26,12 @@ pub(super) struct Engine {
     pub patience: Duration,
     pub probe: Option<Probe>,
     pub sequence: u64,
+    /// Calls announced, and chunks moved, in the memory of this host so far: equal on all of its ranks.
+    pub round: u64,
+    pub chunk: u64,
     /// Memory of algorithms, kept between calls: whole messages, and the blocks of a stream (aligned for any type).
     pub work: Vec<u64>,
     pub stage: Vec<u64>,
-}
-
-/// What `poll` watches.
-#[derive(Clone, Copy, PartialEq)]
-enum Source {
-    Wake,
-    Control(usize),
-    Data(usize),
 }
 
 impl Engine {
@@ -56,6 +46,8 @@ impl Engine {
             patience: Duration::ZERO,
             probe: None,
             sequence: 0,
+            round: 0,
+            chunk: 0,
             work: Vec::new(),
             stage: Vec::new(),
         }
@@ -94,6 +86,26 @@ impl Engine {
         (0..self.world).filter(move |p| *p != me)
     }
 
+    /// Whether every other rank is of this host and shares its memory.
+    pub(super) fn all_in_memory(&self) -> bool {
+        self.shared.arena().is_some_and(|arena| arena.ranks() == self.world)
+    }
+
+    /// From now on the ranks of this host exchange bytes through its memory.
+    pub(super) fn move_into(&mut self, arena: Arena) {
+        for local in arena.others() {
+            if let Some(link) = &mut self.links[arena.members[local]] {
+                link.wire = Wire::memory(self.shared.clone(), local);
+                link.data_closed = false;
+            }
+        }
+        self.shared.set_arena(arena);
+    }
+
+    pub(super) fn is_in_memory(&self, peer: usize) -> bool {
+        self.links.get(peer).and_then(Option::as_ref).is_some_and(|l| l.wire.is_memory())
+    }
+
     pub(super) fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
         self.shared.fail(kind, culprit, cause)
     }
@@ -109,7 +121,10 @@ impl Engine {
         self.probe = None;
         self.links.iter_mut().flatten().for_each(Link::begin);
         self.shared.started(header);
-        self.poll_once(None, None, Some(Instant::now()), false)?;
+        // In memory, other news than of failures is heard soon enough by whoever has to wait.
+        if !self.all_in_memory() || self.shared.arena().is_some_and(|arena| arena.has_failures()) {
+            self.poll_once(None, None, Some(Instant::now()), false)?;
+        }
         // Headers of ranks that were ahead wait here for their call; it may be this one, and need nothing of them.
         self.peers().try_for_each(|peer| self.judge(peer))
     }
@@ -154,8 +169,7 @@ impl Engine {
         while let Ok(link) = self.link(peer) {
             link.data_closed = true;
             if link.departed {
-                let cause = format!("rank {peer} has left the group, but rank {} still needs it", self.me);
-                return self.fail(CommErrorKind::PeerLost, Some(peer), &cause);
+                return self.missed(peer);
             }
             match self.poll_once(None, None, Some(until), false) {
                 Ok(_) if Instant::now() < until => {}
@@ -167,91 +181,9 @@ impl Engine {
         self.fail(CommErrorKind::PeerLost, Some(peer), &cause)
     }
 
-    /// Sleeps until the data connection to `send_to` has room, or the one to `recv_from` has bytes.
-    pub(super) fn wait(&mut self, send_to: Option<usize>, recv_from: Option<usize>) -> Result<(), CommError> {
-        loop {
-            let until = self.probe.as_ref().map(|p| p.until).or(self.deadline);
-            if self.poll_once(send_to, recv_from, until, true)? {
-                return Ok(());
-            }
-            if until.is_some_and(|u| Instant::now() >= u) {
-                self.overdue(send_to.into_iter().chain(recv_from).collect())?;
-            }
-        }
-    }
-
-    /// A few microseconds of attempts before the kernel is asked to wake us.
-    pub(super) fn spin(&self, since: &mut Option<Instant>) -> bool {
-        let start = since.get_or_insert_with(Instant::now);
-        std::hint::spin_loop();
-        start.elapsed() < SPIN
-    }
-
-    /// One `poll(2)`, and everything that it brings. True when a wanted data connection is ready.
-    fn poll_once(
-        &mut self,
-        send_to: Option<usize>,
-        recv_from: Option<usize>,
-        until: Option<Instant>,
-        data: bool,
-    ) -> Result<bool, CommError> {
-        let mut sources = vec![Source::Wake];
-        let mut fds = vec![PollFd::new(self.shared.wake_end(), PollFlags::IN)];
-        for (peer, link) in self.links.iter().enumerate() {
-            let (Some(link), Some(control)) = (link, &self.shared.control[peer]) else { continue };
-            if !link.control_closed {
-                sources.push(Source::Control(peer));
-                fds.push(PollFd::new(&control.stream, PollFlags::IN));
-            }
-            let mut flags = PollFlags::empty();
-            let idle = !link.reading && !link.data_closed && link.parked().is_none();
-            flags.set(PollFlags::IN, recv_from == Some(peer) || idle);
-            flags.set(PollFlags::OUT, send_to == Some(peer));
-            // A socket that nothing is wanted of would still report its end, again and again.
-            if data && !flags.is_empty() {
-                sources.push(Source::Data(peer));
-                fds.push(PollFd::new(&link.data, flags));
-            }
-        }
-        match poll_until(&mut fds, until) {
-            Ok(true) => {}
-            Ok(false) => return Ok(false),
-            Err(e) => {
-                let cause = format!("rank {} cannot wait for its connections: {e}", self.me);
-                return Err(self.fail(CommErrorKind::Aborted, Some(self.me), &cause));
-            }
-        }
-        let events: Vec<(Source, PollFlags)> =
-            sources.into_iter().zip(fds.iter().map(|f| f.revents())).filter(|(_, e)| !e.is_empty()).collect();
-        drop(fds);
-        self.handle(&events, send_to, recv_from)
-    }
-
-    /// Control first: it knows best why a data connection has ended.
-    fn handle(
-        &mut self,
-        events: &[(Source, PollFlags)],
-        send_to: Option<usize>,
-        recv_from: Option<usize>,
-    ) -> Result<bool, CommError> {
-        let mut ready = false;
-        for (source, _) in events {
-            match source {
-                Source::Wake => return Err(self.shared.failure().unwrap_or_else(|| self.garbage(self.me))),
-                Source::Control(peer) => self.hear(*peer)?,
-                Source::Data(_) => {}
-            }
-        }
-        for (source, flags) in events {
-            let Source::Data(peer) = *source else { continue };
-            let end = flags.intersects(PollFlags::ERR | PollFlags::HUP);
-            let wanted = send_to == Some(peer) && (end || flags.contains(PollFlags::OUT))
-                || recv_from == Some(peer) && (end || flags.contains(PollFlags::IN));
-            match wanted {
-                true => ready = true,
-                false => self.overhear(peer)?,
-            }
-        }
-        Ok(ready)
+    /// A rank that said goodbye is needed after all.
+    pub(super) fn missed(&self, peer: usize) -> CommError {
+        let cause = format!("rank {peer} has left the group, but rank {} still needs it", self.me);
+        self.fail(CommErrorKind::PeerLost, Some(peer), &cause)
     }
 }

@@ -61,16 +61,39 @@ pub(super) enum Algorithm {
     Ring,
     /// Recursive doubling, binomial tree, dissemination: a logarithmic number of whole messages.
     Doubling,
+    /// Recursive halving, then recursive doubling.
+    HalvingDoubling,
+    Tree,
+    /// One rank gathers, reduces and sends back.
+    ParameterServer,
+    /// In the memory of the one host that all ranks are on.
+    Memory,
+    /// In the memory of each host, and between hosts.
+    Hierarchical,
 }
 
 impl Algorithm {
-    const ALL: [Algorithm; 3] = [Algorithm::Direct, Algorithm::Ring, Algorithm::Doubling];
+    const ALL: [Algorithm; 8] = [
+        Algorithm::Direct,
+        Algorithm::Ring,
+        Algorithm::Doubling,
+        Algorithm::HalvingDoubling,
+        Algorithm::Tree,
+        Algorithm::ParameterServer,
+        Algorithm::Memory,
+        Algorithm::Hierarchical,
+    ];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Algorithm::Direct => "direct",
             Algorithm::Ring => "ring",
             Algorithm::Doubling => "doubling",
+            Algorithm::HalvingDoubling => "halving-doubling",
+            Algorithm::Tree => "tree",
+            Algorithm::ParameterServer => "parameter-server",
+            Algorithm::Memory => "shared-memory",
+            Algorithm::Hierarchical => "hierarchical",
         }
     }
 }

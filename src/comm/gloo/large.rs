@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::slice::from_ref;
 
 /// The `index`-th of `parts` nearly equal parts of `elements`, in bytes.
-fn part(elements: usize, size: usize, parts: usize, index: usize) -> Range<usize> {
+pub(super) fn part(elements: usize, size: usize, parts: usize, index: usize) -> Range<usize> {
     let (base, extra) = (elements / parts, elements % parts);
     let start = index * base + index.min(extra);
     start * size..(start + base + usize::from(index < extra)) * size
@@ -36,17 +36,32 @@ impl Engine {
 
     /// Reduce-scatter, then all-gather, as one stream: what is received in a step is what the next one sends.
     pub(super) fn all_reduce_ring(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
-        let (w, size) = (self.world, kind.dtype.size());
+        let all: Vec<usize> = (0..self.world).collect();
+        self.all_reduce_around(&all, buf, kind)
+    }
+
+    /// The same around some ranks, of which this is one; a mean is of the whole world.
+    pub(super) fn all_reduce_around(
+        &mut self,
+        ranks: &[usize],
+        buf: &mut [u8],
+        kind: Kind,
+    ) -> Result<(), CommError> {
+        let (w, size) = (ranks.len(), kind.dtype.size());
+        let Some(me) = ranks.iter().position(|r| *r == self.me).filter(|_| w > 1) else { return Ok(()) };
         let range = |index| part(buf.len() / size, size, w, index);
-        let last = Action::Combine(divisor(kind.op, w));
+        let walk = |first: usize, step: usize| (first + 2 * w - step) % w;
+        let last = Action::Combine(divisor(kind.op, self.world));
         let action = |step| match step {
             s if s + 2 < w => Action::Combine(None),
             s if s + 2 == w => last,
             _ => Action::Store,
         };
-        let send: Vec<_> = (0..2 * w - 2).map(|s| range(self.walk(self.me, s))).collect();
-        let recv: Vec<_> = (0..2 * w - 2).map(|s| (range(self.walk(self.me, s + 1)), action(s))).collect();
-        self.ring(buf, kind, &send, &recv)
+        let send: Vec<_> = (0..2 * w - 2).map(|s| range(walk(me, s))).collect();
+        let recv: Vec<_> = (0..2 * w - 2).map(|s| (range(walk(me, s + 1)), action(s))).collect();
+        let tx = Tx { peer: ranks[(me + 1) % w], parts: &send, lead: send[0].len() };
+        let rx = Rx { peer: ranks[(me + w - 1) % w], parts: &recv };
+        self.stream(buf, kind, Some(tx), Some(rx))
     }
 
     /// `work` holds all ranks' blocks; this rank's is reduced when it returns, the others hold partial results.

@@ -1,18 +1,18 @@
-//! The data connection to one peer: bytes in, bytes out, never blocking. It owns the half-read header and the
-//! facts about the peer that outlive a call; what they mean is the engine's business.
+//! The link to one peer: bytes in, bytes out, never blocking. It owns the half-read header and the facts about the
+//! peer that outlive a call; what they mean is the engine's business.
 
 use super::control::FrameReader;
 use super::header::{HEADER, Header, Malformed};
-use std::io::{self, IoSliceMut, Read, Write};
-use std::net::TcpStream;
+use super::wire::Wire;
+use std::io;
 
 /// Payload that travels in the same system call as its header.
 const INLINE: usize = 8192;
 
 pub(super) struct Link {
-    pub data: TcpStream,
+    pub wire: Wire,
     pub control_in: FrameReader,
-    /// Nothing more comes on the data (control) connection.
+    /// Nothing more comes on a data (the control) connection.
     pub data_closed: bool,
     pub control_closed: bool,
     /// The peer has said goodbye.
@@ -40,9 +40,9 @@ pub(super) enum Got {
 }
 
 impl Link {
-    pub(super) fn new(data: TcpStream) -> Self {
+    pub(super) fn new(wire: Wire) -> Self {
         Self {
-            data,
+            wire,
             control_in: FrameReader::new(),
             data_closed: false,
             control_closed: false,
@@ -82,7 +82,10 @@ impl Link {
     /// payload bytes sent; None if there was no room at all.
     pub(super) fn send(&mut self, header: &Header, payload: &[u8]) -> io::Result<Option<usize>> {
         if self.header_is_out() {
-            return retry(|| (&self.data).write(payload));
+            return self.wire.write(payload);
+        }
+        if self.header_out == 0 {
+            self.wire.begin_sending();
         }
         let head = header.encode();
         let head = &head[self.header_out..];
@@ -90,7 +93,7 @@ impl Link {
         let mut frame = [0; HEADER + INLINE];
         frame[..head.len()].copy_from_slice(head);
         frame[head.len()..head.len() + inline].copy_from_slice(&payload[..inline]);
-        let sent = retry(|| (&self.data).write(&frame[..head.len() + inline]))?;
+        let sent = self.wire.write(&frame[..head.len() + inline])?;
         Ok(sent.map(|n| {
             self.header_out += n.min(head.len());
             n.saturating_sub(head.len())
@@ -104,16 +107,17 @@ impl Link {
             if payload.is_empty() {
                 return Ok(Got::Bytes(0));
             }
-            return Ok(match retry(|| (&self.data).read(payload))? {
+            return Ok(match self.wire.read(payload)? {
                 None => Got::WouldBlock,
                 Some(0) => Got::Closed,
                 Some(n) => Got::Bytes(n),
             });
         }
+        if self.head_filled == 0 {
+            self.wire.begin_receiving();
+        }
         let missing = HEADER - self.head_filled;
-        let head = &mut self.head[self.head_filled..];
-        let mut both = [IoSliceMut::new(head), IoSliceMut::new(payload)];
-        match retry(|| (&self.data).read_vectored(&mut both))? {
+        match self.wire.read_two(&mut self.head[self.head_filled..], payload)? {
             None => Ok(Got::WouldBlock),
             Some(0) => Ok(Got::Closed),
             Some(n) if n < missing => {
@@ -128,17 +132,6 @@ impl Link {
                 }
                 Ok(Got::Bytes(n - missing))
             }
-        }
-    }
-}
-
-fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
-    loop {
-        match call() {
-            Ok(n) => return Ok(Some(n)),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
         }
     }
 }

@@ -1,30 +1,41 @@
-//! The `gloo` engine: collectives over TCP between CPU processes, one connection for data and one for control
-//! between each pair of ranks. No thread of its own: a blocked call makes the progress. Every wait has a deadline,
-//! every failure reaches all ranks at once and names the same culprit everywhere. One case is beyond this: where a
-//! connection breaks between two ranks that both live on, each sees the other gone, and the rest hear who spoke
-//! first ("seen by rank …").
+//! The `gloo` engine: collectives between CPU processes, through memory inside a host and over TCP between hosts. No
+//! thread of its own: a blocked call makes the progress. Every wait has a deadline, every failure reaches all ranks at
+//! once and names the same culprit everywhere. One case is beyond this: where a connection breaks between two ranks that
+//! both live on, each sees the other gone, and the rest hear who spoke first ("seen by rank …").
 //!
-//! From the outside in: [`GlooGroup`] checks arguments and takes the lock; `large` and `small` are the algorithms;
-//! `stream` moves their bytes; `engine` waits and hears the news, `agree` judges what peers call, `probe` finds out
-//! who is late; `link`, `header` and `control` are the wire; `shared` is what other threads may touch during a call.
+//! From the outside in: [`GlooGroup`] checks arguments and takes the lock; `topology` chooses an algorithm; `local` and
+//! `chunks` work in a host's memory (`shm`), `hierarchy`, `large`, `small` and `compare` between ranks by links;
+//! `stream` moves their bytes; `engine` keeps the call, `wait` waits and hears the news, `agree` judges what peers
+//! call, `probe` finds out who is late; `link`, `wire`, `lanes`, `header` and `control` are what travels; `shared` is
+//! what other threads may touch during a call.
 
 mod agree;
+mod chunks;
+mod compare;
 mod control;
 mod engine;
 mod header;
+mod hierarchy;
+mod lanes;
 mod large;
 mod link;
+mod local;
 mod options;
 mod probe;
+mod setup;
 mod shared;
+mod shm;
 mod small;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod topology;
+mod wait;
+mod wire;
 
 pub use options::{AlgorithmChoice, GlooOptions, Transport};
 
-use super::rendezvous::{self, RendezvousConfig};
+use super::rendezvous::RendezvousConfig;
 use super::{
     CallRecord, CommError, CommErrorKind, DType, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
     check,
@@ -32,22 +43,21 @@ use super::{
 use control::Control;
 use engine::Engine;
 use header::{Algorithm, Header, Operation};
-use link::Link;
-use sha2::{Digest, Sha256};
-use shared::{ControlSocket, Shared, lock};
-use std::net::{Shutdown, TcpStream};
+use shared::{Shared, lock};
+use std::net::Shutdown;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stream::Kind;
+use topology::Topology;
 
-/// Buffers of up to this many bytes go by the algorithms for small ones.
-const SMALL: usize = 64 << 10;
-
-/// A process group over TCP. Drop it to leave in peace: the others lose it only if they still need it.
+/// A process group of CPU processes. Drop it to leave in peace: the others lose it only if they still need it.
 pub struct GlooGroup {
     rank: usize,
     world: usize,
     timeout: Duration,
+    topology: Topology,
+    choice: AlgorithmChoice,
     /// What headers of this group have in common.
     base: Header,
     shared: Arc<Shared>,
@@ -56,39 +66,18 @@ pub struct GlooGroup {
 
 impl GlooGroup {
     /// Meets the other ranks and connects to each; blocks for `init_timeout` at most.
-    pub fn connect(mut config: RendezvousConfig, _options: GlooOptions) -> Result<Self, CommError> {
-        let mesh = rendezvous::form_mesh(&mut config)?;
-        let failed = |e: std::io::Error| {
-            CommError::new(CommErrorKind::Rendezvous, None, format!("cannot set up the connections: {e}"))
-        };
-        let (mut links, mut control) = (Vec::new(), Vec::new());
-        for sockets in mesh {
-            if let Some(s) = &sockets {
-                keep_alive(&s.control).map_err(|e| failed(e.into()))?;
-            }
-            let (link, c) = match sockets {
-                Some(s) => (Some(Link::new(s.data)), Some(ControlSocket::new(s.control))),
-                None => (None, None),
-            };
-            links.push(link);
-            control.push(c);
-        }
-        let (rank, world) = (config.rank, config.world_size);
-        let base = Header {
-            operation: Operation::Barrier,
-            dtype: DType::U8,
-            reduce_op: ReduceOp::Sum,
-            algorithm: Algorithm::Direct,
-            root: 0,
-            tag: 0,
-            run: Sha256::digest(config.run_id.as_bytes()).first_chunk().map_or(0, |b| u64::from_le_bytes(*b)),
-            generation: config.generation,
-            sequence: 0,
-            count: 0,
-        };
-        let shared = Arc::new(Shared::new(rank, control).map_err(failed)?);
-        let engine = Engine::new(rank, links, shared.clone(), base);
-        Ok(Self { rank, world, timeout: config.timeout, base, shared, engine: Mutex::new(engine) })
+    pub fn connect(mut config: RendezvousConfig, options: GlooOptions) -> Result<Self, CommError> {
+        let (engine, topology) = setup::set_up(&mut config, &options)?;
+        Ok(Self {
+            rank: config.rank,
+            world: config.world_size,
+            timeout: config.timeout,
+            topology,
+            choice: options.algorithm,
+            base: engine.header,
+            shared: engine.shared.clone(),
+            engine: Mutex::new(engine),
+        })
     }
 
     /// The last call that was made, running or done; None before the first.
@@ -126,13 +115,16 @@ impl GlooGroup {
         Ok(())
     }
 
+    /// What a call announces: the algorithm follows from the operation and from the `count` elements of a buffer.
     fn header(&self, operation: Operation, dtype: DType, count: usize) -> Header {
-        Header { operation, dtype, count: count as u64, ..self.base }
+        let algorithm = self.topology.choose(self.choice, operation, count * dtype.size());
+        Header { operation, dtype, count: count as u64, algorithm, ..self.base }
     }
+}
 
-    fn algorithm(&self, bytes: usize) -> Algorithm {
-        if bytes <= SMALL { Algorithm::Doubling } else { Algorithm::Ring }
-    }
+/// `world` blocks of `block` bytes.
+fn blocks(world: usize, block: usize) -> Vec<Range<usize>> {
+    (0..world).map(|rank| rank * block..(rank + 1) * block).collect()
 }
 
 impl ProcessGroup for GlooGroup {
@@ -148,37 +140,46 @@ impl ProcessGroup for GlooGroup {
 
     fn all_reduce(&self, mut buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
         let check = check::reduction("all_reduce", buf.dtype(), op);
-        let algorithm = self.algorithm(buf.bytes().len());
         let header = self.header(Operation::AllReduce, buf.dtype(), buf.len());
-        let header = Header { reduce_op: op, algorithm, ..header };
-        self.call(check, header, Some(self.timeout), |engine, kind| match algorithm {
-            _ if engine.world == 1 => Ok(()),
-            Algorithm::Ring => engine.all_reduce_ring(buf.bytes_mut(), kind),
-            _ => engine.all_reduce_doubling(buf.bytes_mut(), kind),
+        let header = Header { reduce_op: op, ..header };
+        self.call(check, header, Some(self.timeout), |engine, kind| {
+            let buf = buf.bytes_mut();
+            match header.algorithm {
+                _ if engine.world == 1 => Ok(()),
+                Algorithm::Memory => engine.all_reduce_in_memory(buf, kind),
+                Algorithm::Hierarchical => engine.all_reduce_hierarchical(buf, kind, &self.topology),
+                Algorithm::Ring => engine.all_reduce_ring(buf, kind),
+                Algorithm::HalvingDoubling => engine.all_reduce_halving_doubling(buf, kind),
+                Algorithm::Tree => engine.all_reduce_tree(buf, kind),
+                Algorithm::ParameterServer => engine.all_reduce_star(buf, kind),
+                Algorithm::Doubling | Algorithm::Direct => engine.all_reduce_doubling(buf, kind),
+            }
         })
     }
 
     fn reduce(&self, mut buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
         let check = check::reduction("reduce", buf.dtype(), op)
             .and_then(|()| check::root("reduce", root, self.world));
-        let algorithm = self.algorithm(buf.bytes().len());
         let header = self.header(Operation::Reduce, buf.dtype(), buf.len());
-        let header = Header { reduce_op: op, algorithm, root: root as u32, ..header };
-        self.call(check, header, Some(self.timeout), |engine, kind| match algorithm {
+        let header = Header { reduce_op: op, root: root as u32, ..header };
+        self.call(check, header, Some(self.timeout), |engine, kind| match header.algorithm {
             _ if engine.world == 1 => Ok(()),
+            Algorithm::Memory => engine.reduce_in_memory(buf.bytes_mut(), kind, root),
             Algorithm::Ring => engine.reduce_chain(buf.bytes_mut(), kind, root),
+            Algorithm::ParameterServer => engine.reduce_star(buf.bytes_mut(), kind, root),
             _ => engine.reduce_tree(buf.bytes_mut(), kind, root),
         })
     }
 
     fn broadcast(&self, mut buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
         let check = check::root("broadcast", root, self.world);
-        let algorithm = self.algorithm(buf.bytes().len());
         let header = self.header(Operation::Broadcast, buf.dtype(), buf.len());
-        let header = Header { algorithm, root: root as u32, ..header };
-        self.call(check, header, Some(self.timeout), |engine, kind| match algorithm {
+        let header = Header { root: root as u32, ..header };
+        self.call(check, header, Some(self.timeout), |engine, kind| match header.algorithm {
             _ if engine.world == 1 => Ok(()),
+            Algorithm::Memory => engine.broadcast_in_memory(buf.bytes_mut(), root),
             Algorithm::Ring => engine.broadcast_chain(buf.bytes_mut(), kind, root),
+            Algorithm::ParameterServer => engine.broadcast_star(buf.bytes_mut(), kind, root),
             _ => engine.broadcast_tree(buf.bytes_mut(), kind, root),
         })
     }
@@ -187,11 +188,14 @@ impl ProcessGroup for GlooGroup {
         let whole = (output.dtype(), output.len());
         let check = check::blocks("all_gather", (input.dtype(), input.len()), whole, self.world);
         let header = self.header(Operation::AllGather, input.dtype(), input.len());
-        let header = Header { algorithm: Algorithm::Ring, ..header };
         self.call(check, header, Some(self.timeout), |engine, kind| {
             let (output, block) = (output.bytes_mut(), input.bytes().len());
             output[engine.me * block..][..block].copy_from_slice(input.bytes());
-            if engine.world == 1 { Ok(()) } else { engine.all_gather_ring(output, kind) }
+            match header.algorithm {
+                _ if engine.world == 1 => Ok(()),
+                Algorithm::Memory => engine.all_gather_in_memory(output, &blocks(self.world, block)),
+                _ => engine.all_gather_ring(output, kind),
+            }
         })
     }
 
@@ -205,7 +209,7 @@ impl ProcessGroup for GlooGroup {
         let check = check::reduction("reduce_scatter", input.dtype(), op)
             .and_then(|()| check::blocks("reduce_scatter", block, whole, self.world));
         let header = self.header(Operation::ReduceScatter, output.dtype(), output.len());
-        let header = Header { reduce_op: op, algorithm: Algorithm::Ring, ..header };
+        let header = Header { reduce_op: op, ..header };
         self.call(check, header, Some(self.timeout), |engine, kind| {
             let (input, output) = (input.bytes(), output.bytes_mut());
             if engine.world == 1 {
@@ -215,7 +219,12 @@ impl ProcessGroup for GlooGroup {
             let mut memory = engine.take_work(input.len());
             let work = &mut bytemuck::cast_slice_mut(&mut memory)[..input.len()];
             work.copy_from_slice(input);
-            let result = engine.reduce_scatter_ring(work, kind);
+            let result = match header.algorithm {
+                Algorithm::Memory => {
+                    engine.reduce_scatter_in_memory(work, &blocks(self.world, output.len()), kind)
+                }
+                _ => engine.reduce_scatter_ring(work, kind),
+            };
             output.copy_from_slice(&work[engine.me * output.len()..][..output.len()]);
             engine.work = memory;
             result
@@ -223,13 +232,17 @@ impl ProcessGroup for GlooGroup {
     }
 
     fn barrier(&self, wait: Wait) -> Result<(), CommError> {
-        let header = Header { algorithm: Algorithm::Doubling, ..self.base };
+        let header = self.header(Operation::Barrier, DType::U8, 0);
         let patience = match wait {
             Wait::Deadline => Some(self.timeout),
             Wait::AtMost(duration) => Some(duration),
             Wait::WhilePeersLive => None,
         };
-        self.call(Ok(()), header, patience, Engine::barrier_dissemination)
+        self.call(Ok(()), header, patience, |engine, kind| match header.algorithm {
+            _ if engine.world == 1 => Ok(()),
+            Algorithm::Memory => engine.local_barrier(),
+            _ => engine.barrier_dissemination(kind),
+        })
     }
 
     /// Returns when the operating system has taken the bytes, which is not to say that they have arrived.
@@ -263,16 +276,6 @@ impl ProcessGroup for GlooGroup {
     }
 }
 
-/// A host that vanishes sends nothing, not even the end of a connection: without this, a barrier without deadline
-/// would wait for it forever.
-fn keep_alive(control: &TcpStream) -> rustix::io::Result<()> {
-    use rustix::net::sockopt;
-    sockopt::set_socket_keepalive(control, true)?;
-    sockopt::set_tcp_keepidle(control, Duration::from_secs(15))?;
-    sockopt::set_tcp_keepintvl(control, Duration::from_secs(5))?;
-    sockopt::set_tcp_keepcnt(control, 4)
-}
-
 impl Drop for GlooGroup {
     fn drop(&mut self) {
         if self.shared.failure().is_none() {
@@ -281,7 +284,7 @@ impl Drop for GlooGroup {
         }
         let engine = self.engine.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         for link in engine.links.iter().flatten() {
-            let _ = link.data.shutdown(Shutdown::Write);
+            link.wire.streams().iter().for_each(|s| drop(s.shutdown(Shutdown::Write)));
         }
         for control in self.shared.control.iter().flatten() {
             let _ = control.stream.shutdown(Shutdown::Write);

@@ -1,6 +1,8 @@
 //! What a spec may choose about the engine: how bytes travel, and who sends what to whom.
 
+use crate::comm::{CommError, CommErrorKind};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident: $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)?) => {
@@ -69,4 +71,29 @@ pub struct GlooOptions {
     pub interface: Option<String>,
     /// TCP connections for data between two ranks, 1 to 16; by default 1 within a host and 4 between hosts.
     pub sockets: Option<usize>,
+    /// Names this rank's host: ranks with equal names share memory. By default the system is asked.
+    pub host: Option<String>,
+}
+
+impl GlooOptions {
+    /// The address of the interface.
+    pub(super) fn address(&self) -> Result<Option<IpAddr>, CommError> {
+        let Some(name) = &self.interface else { return Ok(None) };
+        let failed = |m: String| CommError::new(CommErrorKind::Rendezvous, None, m);
+        let all =
+            if_addrs::get_if_addrs().map_err(|e| failed(format!("cannot list network interfaces: {e}")))?;
+        let of_that_name = all.iter().filter(|i| i.name == *name).map(if_addrs::Interface::ip);
+        // IPv4 first: link-local IPv6 addresses need a scope that others don't know.
+        match of_that_name.min_by_key(|ip| !ip.is_ipv4()) {
+            Some(ip) => Ok(Some(ip)),
+            None => {
+                let mut names: Vec<&str> = all.iter().map(|i| i.name.as_str()).collect();
+                names.dedup();
+                Err(failed(format!(
+                    "there is no network interface `{name}` with an address here; there are: {}",
+                    names.join(", ")
+                )))
+            }
+        }
+    }
 }

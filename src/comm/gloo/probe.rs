@@ -110,6 +110,7 @@ impl Engine {
                 }
                 Ok(())
             }
+            Some(Control::Bell) => Ok(()),
             Some(Control::Echo(theirs)) => {
                 if let Some(slot) = self.probe.as_mut().and_then(|p| p.answers.get_mut(peer)) {
                     *slot = Some(theirs);

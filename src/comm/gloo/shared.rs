@@ -3,12 +3,13 @@
 
 use super::control::Control;
 use super::header::Header;
+use super::shm::Arena;
 use crate::comm::{CallRecord, CommError, CommErrorKind, Place};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Calls that are remembered.
@@ -82,6 +83,8 @@ pub(super) struct Shared {
     /// By rank; this rank's own entry is None.
     pub control: Vec<Option<ControlSocket>>,
     failed: OnceLock<CommError>,
+    /// The host's memory, once it is set up.
+    arena: OnceLock<Arc<Arena>>,
     calls: Mutex<VecDeque<Call>>,
     place: Mutex<Place>,
     /// A byte written to the first end wakes the call that polls the second.
@@ -93,11 +96,45 @@ impl Shared {
         let wake = UnixStream::pair()?;
         wake.0.set_nonblocking(true)?;
         let calls = Mutex::new(VecDeque::with_capacity(HISTORY));
-        Ok(Self { rank, control, failed: OnceLock::new(), calls, place: Mutex::default(), wake })
+        Ok(Self {
+            rank,
+            control,
+            failed: OnceLock::new(),
+            arena: OnceLock::new(),
+            calls,
+            place: Mutex::default(),
+            wake,
+        })
     }
 
     pub(super) fn failure(&self) -> Option<CommError> {
         self.failed.get().cloned()
+    }
+
+    pub(super) fn set_arena(&self, arena: Arena) {
+        // Set up once, before the first call.
+        let _ = self.arena.set(Arc::new(arena));
+    }
+
+    pub(super) fn arena(&self) -> Option<&Arc<Arena>> {
+        self.arena.get()
+    }
+
+    /// Wakes a rank of this host (counted within it) that may be waiting for what has just been put into memory.
+    pub(super) fn ring(&self, local: usize) {
+        let Some(arena) = self.arena() else { return };
+        if arena.ring(local)
+            && let Some(control) = self.control.get(arena.members[local]).and_then(Option::as_ref)
+        {
+            control.send(&Control::Bell.frame());
+        }
+    }
+
+    /// Wakes all others of this host.
+    pub(super) fn ring_others(&self) {
+        if let Some(arena) = self.arena() {
+            arena.others().for_each(|local| self.ring(local));
+        }
     }
 
     /// Readable once the group has failed.
@@ -121,6 +158,10 @@ impl Shared {
             let frame = Control::Abort { kind, culprit, cause }.frame();
             self.control.iter().flatten().for_each(|c| c.send(&frame));
             let _ = (&self.wake.0).write(&[1]);
+            if let Some(arena) = self.arena() {
+                arena.mark_failed();
+                arena.ring_all();
+            }
         }
         error.clone()
     }
@@ -152,6 +193,11 @@ impl Shared {
         }
     }
 
+    /// Calls that were no user's.
+    pub(super) fn forget(&self) {
+        lock(&self.calls).clear();
+    }
+
     fn running(&self) -> Option<Header> {
         lock(&self.calls).back().filter(|c| c.took.is_none()).map(|c| c.header)
     }
@@ -165,6 +211,9 @@ impl Shared {
 
     pub(super) fn note(&self, place: Place) {
         *lock(&self.place) = place;
+        if let Some(arena) = self.arena() {
+            arena.note(place);
+        }
     }
 
     pub(super) fn place(&self) -> Place {

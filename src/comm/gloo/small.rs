@@ -12,17 +12,30 @@ use crate::comm::reduce::combine;
 const ALIGN: usize = 64;
 
 impl Engine {
-    /// In round k, each rank exchanges its result with the rank whose number differs in bit k. Ranks beyond the
-    /// largest power of two hand theirs to a partner before, and get the result after.
     pub(super) fn all_reduce_doubling(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
-        let (me, core) = (self.me, 1 << self.world.ilog2());
+        let all: Vec<usize> = (0..self.world).collect();
+        self.all_reduce_doubling_among(&all, buf, kind)
+    }
+
+    /// In round k, each rank exchanges its result with the one whose place among `ranks` differs in bit k. Those beyond
+    /// the largest power of two hand theirs to a partner before, and get the result after. A mean is of the whole world.
+    pub(super) fn all_reduce_doubling_among(
+        &mut self,
+        ranks: &[usize],
+        buf: &mut [u8],
+        kind: Kind,
+    ) -> Result<(), CommError> {
+        let Some(me) = ranks.iter().position(|r| *r == self.me).filter(|_| ranks.len() > 1) else {
+            return Ok(());
+        };
+        let core = 1 << ranks.len().ilog2();
         if me >= core {
-            self.send_all(buf, me - core)?;
-            return self.recv_all(buf, kind, me - core);
+            self.send_all(buf, ranks[me - core])?;
+            return self.recv_all(buf, kind, ranks[me - core]);
         }
         let padded = buf.len().next_multiple_of(ALIGN);
         let mut work = self.take_work(2 * padded);
-        let result = self.doubling(buf, bytemuck::cast_slice_mut(&mut work), padded, core, kind);
+        let result = self.doubling(buf, bytemuck::cast_slice_mut(&mut work), padded, (ranks, me), kind);
         self.work = work;
         result
     }
@@ -32,11 +45,11 @@ impl Engine {
         buf: &mut [u8],
         work: &mut [u8],
         half: usize,
-        core: usize,
+        (ranks, me): (&[usize], usize),
         kind: Kind,
     ) -> Result<(), CommError> {
-        let (me, n) = (self.me, buf.len());
-        let partner = Some(me + core).filter(|p| *p < self.world);
+        let (core, n) = (1 << ranks.len().ilog2(), buf.len());
+        let partner = ranks.get(me + core).copied();
         work[..n].copy_from_slice(buf);
         if let Some(p) = partner {
             self.recv_all(&mut work[half..half + n], kind, p)?;
@@ -49,8 +62,9 @@ impl Engine {
         while bit < core {
             let (mine, theirs) = (own * half, (1 - own) * half);
             let (send, recv) = (mine..mine + n, [(theirs..theirs + n, Action::Store)]);
-            let tx = Tx { peer: me ^ bit, parts: std::slice::from_ref(&send), lead: n };
-            self.stream(work, kind, Some(tx), Some(Rx { peer: me ^ bit, parts: &recv }))?;
+            let peer = ranks[me ^ bit];
+            let tx = Tx { peer, parts: std::slice::from_ref(&send), lead: n };
+            self.stream(work, kind, Some(tx), Some(Rx { peer, parts: &recv }))?;
             let last = if bit * 2 == core { divisor(kind.op, self.world) } else { None };
             let (low, high) = work.split_at_mut(half);
             let (low, high) = (&mut low[..n], &mut high[..n]);

@@ -54,7 +54,7 @@ struct Pending {
 }
 
 pub(super) struct Acceptor {
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     secret: Secret,
     /// Oldest first.
     pending: VecDeque<Pending>,
@@ -62,9 +62,9 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    pub(super) fn new(listener: TcpListener, secret: Secret) -> Result<Self, CommError> {
-        listener.set_nonblocking(true).map_err(listener_failed)?;
-        Ok(Self { listener, secret, pending: VecDeque::new(), warned: HashSet::new() })
+    pub(super) fn new(listeners: Vec<TcpListener>, secret: Secret) -> Result<Self, CommError> {
+        listeners.iter().try_for_each(|l| l.set_nonblocking(true)).map_err(listener_failed)?;
+        Ok(Self { listeners, secret, pending: VecDeque::new(), warned: HashSet::new() })
     }
 
     /// The next peer that proves the secret, or news on a watched socket.
@@ -72,19 +72,20 @@ impl Acceptor {
         loop {
             let until = self.pending.front().map_or(deadline, |p| p.until.min(deadline));
             let mut fds: Vec<PollFd<'_>> = watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
-            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+            fds.extend(self.listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
             fds.extend(self.pending.iter().map(|p| PollFd::new(&p.stream, PollFlags::IN)));
             poll_until(&mut fds, Some(until)).map_err(listener_failed)?;
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             if let Some(index) = ready[..watch.len()].iter().position(|r| *r) {
                 return Ok(Event::Watched(index));
             }
-            if let Some(joined) = self.progress(&ready[watch.len() + 1..]) {
+            let (knocks, ready) = ready[watch.len()..].split_at(self.listeners.len());
+            if let Some(joined) = self.progress(ready) {
                 return Ok(joined);
             }
             self.expire();
-            if ready[watch.len()] {
-                self.accept()?;
+            for (listener, _) in knocks.iter().enumerate().filter(|(_, knocks)| **knocks) {
+                self.accept(listener)?;
             }
             if Instant::now() >= deadline {
                 return Ok(Event::Deadline);
@@ -93,9 +94,9 @@ impl Acceptor {
     }
 
     /// Takes every connection that waits, up to a limit, so that the ones in progress get their turn.
-    fn accept(&mut self) -> Result<(), CommError> {
+    fn accept(&mut self, listener: usize) -> Result<(), CommError> {
         for _ in 0..MAX_PENDING / 2 {
-            let (stream, address) = match self.listener.accept() {
+            let (stream, address) = match self.listeners[listener].accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // The connection died in the queue, or descriptors ran out: others may fare better.

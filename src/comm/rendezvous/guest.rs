@@ -5,13 +5,14 @@ use super::dial::{Dial, DialError};
 use super::identity::Identity;
 use super::io::{Trouble, read_message};
 use super::mesh::{MeshBuilder, name_ranks, tell};
-use super::wire::{self, MAX_MESSAGE, Message, Purpose};
-use super::{CommError, CommErrorKind, Mesh, RendezvousConfig, failed};
+use super::wire::{self, Entry, MAX_MESSAGE, Message, Purpose};
+use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig, failed};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
 
 struct GuestSide<'a> {
     config: &'a RendezvousConfig,
+    options: &'a MeshOptions,
     me: Identity<'a>,
     /// Rank 0's `host:port`.
     target: &'a str,
@@ -21,15 +22,20 @@ struct GuestSide<'a> {
     listen: SocketAddr,
 }
 
-pub(super) fn run(config: &RendezvousConfig, target: &str, deadline: Instant) -> Result<Mesh, CommError> {
-    let me = Identity::of(config);
+pub(super) fn run(
+    config: &RendezvousConfig,
+    options: &MeshOptions,
+    target: &str,
+    deadline: Instant,
+) -> Result<Mesh, CommError> {
+    let me = Identity::of(config, options.host);
     let dial =
         Dial { target, peer: "rank 0", rank: config.rank, secret: &config.secret, watch: &[], deadline };
     let mut bound: Option<(TcpListener, SocketAddr)> = None;
     let host = dial
         .run(false, |stream| {
             // On the interface that reaches rank 0, and on no other: loopback if rank 0 is there.
-            let (listener, listen) = listen_beside(stream)
+            let (listener, listen) = listen_beside(stream, options)
                 .map_err(|e| failed(format!("rank {} cannot listen for its peers: {e}", config.rank)))?;
             bound = Some((listener, listen));
             Ok(me.join(Purpose::Rendezvous, listen))
@@ -39,7 +45,7 @@ pub(super) fn run(config: &RendezvousConfig, target: &str, deadline: Instant) ->
             DialError::Watched => failed("the rendezvous ended"),
         })?;
     let Some((listener, listen)) = bound else { return Err(failed("the rendezvous has no listener")) };
-    let side = GuestSide { config, me, target, deadline, host, listen };
+    let side = GuestSide { config, options, me, target, deadline, host, listen };
     let table = match side.hear()? {
         Heard::Table(table) => table,
         Heard::Go => return Err(failed("rank 0 sent an answer that makes no sense")),
@@ -54,16 +60,19 @@ pub(super) fn run(config: &RendezvousConfig, target: &str, deadline: Instant) ->
     }
 }
 
-fn listen_beside(stream: &TcpStream) -> std::io::Result<(TcpListener, SocketAddr)> {
+fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(TcpListener, SocketAddr)> {
     let mut address = stream.local_addr()?;
     address.set_port(0);
+    if let Some(ip) = options.address {
+        address = (ip, 0).into();
+    }
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
     Ok((listener, address))
 }
 
 enum Heard {
-    Table(Vec<SocketAddr>),
+    Table(Vec<Entry>),
     Go,
 }
 
@@ -85,7 +94,7 @@ impl GuestSide<'_> {
             Ok(Message::Go) => Ok(Heard::Go),
             Ok(Message::Refused(why)) => Err(from_host(why.to_owned())),
             Ok(Message::Table(table)) => {
-                let table: Vec<SocketAddr> = wire::addresses(table).into_iter().flatten().collect();
+                let table: Vec<Entry> = wire::entries(table).into_iter().flatten().collect();
                 match table.len() == self.me.world {
                     true => Ok(Heard::Table(table)),
                     false => Err(from_host("rank 0 sent an address table of the wrong length".into())),
@@ -103,11 +112,13 @@ impl GuestSide<'_> {
         }
     }
 
-    fn connect(&self, table: &[SocketAddr], listener: TcpListener) -> Result<Mesh, CommError> {
-        let mut mesh = MeshBuilder::new(self.me);
-        for (peer, address) in table.iter().enumerate().take(self.me.rank) {
-            let target = if peer == 0 { self.target.to_owned() } else { self.scoped(*address).to_string() };
-            for purpose in [Purpose::Data, Purpose::Control] {
+    fn connect(&self, table: &[Entry], listener: TcpListener) -> Result<Mesh, CommError> {
+        let hosts = table.iter().map(|e| e.host).collect();
+        let mut mesh = MeshBuilder::new(self.me, hosts, self.options);
+        for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.rank) {
+            let as_before = address.port() == 0;
+            let target = if as_before { self.target.to_owned() } else { self.scoped(*address).to_string() };
+            for purpose in mesh.purposes(peer) {
                 let name = format!("rank {peer}");
                 let dial = Dial {
                     target: &target,
@@ -130,7 +141,7 @@ impl GuestSide<'_> {
     }
 
     fn take_calls(&self, mesh: &mut MeshBuilder<'_>, listener: TcpListener) -> Result<(), CommError> {
-        let mut acceptor = Acceptor::new(listener, self.config.secret.clone())?;
+        let mut acceptor = Acceptor::new(vec![listener], self.config.secret.clone())?;
         loop {
             let missing = mesh.missing();
             if missing.is_empty() {

@@ -5,8 +5,8 @@ use super::accept::{Acceptor, Event};
 use super::identity::{Identity, Verdict};
 use super::io::{is_closed, read_message, write_by};
 use super::mesh::{MeshBuilder, name_ranks, tell};
-use super::wire::{self, MAX_TEXT, Message, Purpose};
-use super::{CommError, CommErrorKind, Mesh, RendezvousConfig, failed};
+use super::wire::{self, Entry, HostId, MAX_TEXT, Message, Purpose};
+use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig, failed};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,15 @@ struct Guest {
     stream: TcpStream,
     from: SocketAddr,
     listen: SocketAddr,
+    host: HostId,
     ready: bool,
 }
 
 struct Host<'a> {
     me: Identity<'a>,
+    options: &'a MeshOptions,
+    /// Where peers reach this rank, if not where they have come to.
+    listen: Option<SocketAddr>,
     at: String,
     acceptor: Acceptor,
     guests: Vec<Guest>,
@@ -28,12 +32,23 @@ struct Host<'a> {
 
 pub(super) fn run(
     config: &RendezvousConfig,
+    options: &MeshOptions,
     listener: TcpListener,
     deadline: Instant,
 ) -> Result<Mesh, CommError> {
     let at = listener.local_addr().map_or_else(|_| "its address".into(), |a| a.to_string());
-    let acceptor = Acceptor::new(listener, config.secret.clone())?;
-    let mut host = Host { me: Identity::of(config), at, acceptor, guests: Vec::new(), deadline };
+    let mut listeners = vec![listener];
+    let mut listen = None;
+    if let Some(address) = options.address {
+        let second = TcpListener::bind((address, 0)).and_then(|l| Ok((l.local_addr()?, l)));
+        let (at, second) =
+            second.map_err(|e| failed(format!("rank {} cannot listen on {address}: {e}", config.rank)))?;
+        listen = Some(at);
+        listeners.push(second);
+    }
+    let acceptor = Acceptor::new(listeners, config.secret.clone())?;
+    let me = Identity::of(config, options.host);
+    let mut host = Host { me, options, listen, at, acceptor, guests: Vec::new(), deadline };
     let result = host.gather().and_then(|()| host.connect());
     if let Err(error) = &result {
         for guest in &host.guests {
@@ -84,7 +99,8 @@ impl Host<'_> {
                 let rank = join.rank as usize;
                 self.guests.retain(|g| g.rank != rank || !is_closed(&g.stream));
                 let Some(other) = self.guests.iter().find(|g| g.rank == rank) else {
-                    self.guests.push(Guest { rank, stream, from, listen: join.listen, ready: false });
+                    let (listen, host) = (join.listen, join.host);
+                    self.guests.push(Guest { rank, stream, from, listen, host, ready: false });
                     return Ok(());
                 };
                 let why = format!(
@@ -110,14 +126,16 @@ impl Host<'_> {
 
     /// Until every pair of ranks is connected.
     fn connect(&mut self) -> Result<Mesh, CommError> {
-        // Nobody dials rank 0 by the table: each knows already how to reach it.
-        let mut table = wire::encode_address(SocketAddr::from(([0; 4], 0))).repeat(self.me.world);
+        // Without an interface of its own rank 0 is reached where it has been reached before: port 0 says so.
+        let own = self.listen.unwrap_or(SocketAddr::from(([0; 4], 0)));
+        let mut entries = vec![Entry { address: own, host: self.me.host }; self.me.world];
         for guest in &self.guests {
-            let entry = wire::encode_address(guest.listen);
-            table[guest.rank * entry.len()..][..entry.len()].copy_from_slice(&entry);
+            entries[guest.rank] = Entry { address: guest.listen, host: guest.host };
         }
+        let table: Vec<u8> = entries.iter().flat_map(wire::encode_entry).collect();
         self.broadcast(Message::Table(&table))?;
-        let mut mesh = MeshBuilder::new(self.me);
+        let hosts = entries.iter().map(|e| e.host).collect();
+        let mut mesh = MeshBuilder::new(self.me, hosts, self.options);
         loop {
             let unready: Vec<usize> = self.guests.iter().filter(|g| !g.ready).map(|g| g.rank).collect();
             let missing = mesh.missing();

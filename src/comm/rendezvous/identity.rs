@@ -1,7 +1,7 @@
 //! Whether two processes mean the same run: what each says of itself, and the words for a disagreement.
 
 use super::RendezvousConfig;
-use super::wire::{self, Join, Message, PROTOCOL, Purpose, WireError};
+use super::wire::{self, HostId, Join, Message, PROTOCOL, Purpose, WireError};
 use std::net::SocketAddr;
 
 #[derive(Clone, Copy)]
@@ -11,6 +11,7 @@ pub(super) struct Identity<'a> {
     run_id: &'a str,
     generation: u64,
     plan_hash: &'a str,
+    pub host: HostId,
 }
 
 pub(super) enum Verdict<'a> {
@@ -22,13 +23,14 @@ pub(super) enum Verdict<'a> {
 }
 
 impl<'a> Identity<'a> {
-    pub(super) fn of(config: &'a RendezvousConfig) -> Self {
+    pub(super) fn of(config: &'a RendezvousConfig, host: HostId) -> Self {
         Self {
             rank: config.rank,
             world: config.world_size,
             run_id: &config.run_id,
             generation: config.generation,
             plan_hash: &config.plan_hash,
+            host,
         }
     }
 
@@ -41,6 +43,7 @@ impl<'a> Identity<'a> {
             run_id: self.run_id,
             plan_hash: self.plan_hash,
             listen,
+            host: self.host,
         })
         .frame()
     }

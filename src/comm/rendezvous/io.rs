@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Why a read or write did not complete.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     Io(io::Error),
     /// The other side closed the connection.
     Closed,
@@ -65,7 +65,7 @@ fn ready(
 }
 
 /// Fills `buf` from a nonblocking `stream`.
-pub(super) fn read_by(
+pub(crate) fn read_by(
     mut stream: &TcpStream,
     buf: &mut [u8],
     watch: &[&TcpStream],
@@ -85,7 +85,7 @@ pub(super) fn read_by(
 }
 
 /// Writes all of `bytes` to a nonblocking `stream`.
-pub(super) fn write_by(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> Result<(), Trouble> {
+pub(crate) fn write_by(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> Result<(), Trouble> {
     while !bytes.is_empty() {
         match stream.write(bytes) {
             Ok(n) => bytes = &bytes[n..],

@@ -3,8 +3,8 @@
 use super::accept::Acceptor;
 use super::identity::{Identity, Verdict};
 use super::io::{is_closed, write_by};
-use super::wire::{Message, Purpose};
-use super::{CommError, Mesh, PeerSockets, failed};
+use super::wire::{HostId, Message, Purpose};
+use super::{CommError, Mesh, MeshOptions, PeerSockets, failed};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -15,29 +15,41 @@ pub(super) fn tell(stream: &TcpStream, message: Message<'_>) -> bool {
     write_by(stream, &message.frame(), Instant::now() + ANSWER).is_ok()
 }
 
-#[derive(Default)]
+/// The connections to one peer.
 struct Half {
-    data: Option<TcpStream>,
+    data: Vec<Option<TcpStream>>,
     control: Option<TcpStream>,
 }
 
 pub(super) struct MeshBuilder<'a> {
     me: Identity<'a>,
+    hosts: Vec<HostId>,
     links: Vec<Half>,
 }
 
 impl<'a> MeshBuilder<'a> {
-    pub(super) fn new(me: Identity<'a>) -> Self {
-        Self { me, links: (0..me.world).map(|_| Half::default()).collect() }
+    /// `hosts` of all ranks.
+    pub(super) fn new(me: Identity<'a>, hosts: Vec<HostId>, options: &MeshOptions) -> Self {
+        let half = |host: &HostId| Half {
+            data: (0..options.lanes(*host == me.host)).map(|_| None).collect(),
+            control: None,
+        };
+        Self { me, links: hosts.iter().map(half).collect(), hosts }
     }
 
     fn slot(&mut self, rank: usize, purpose: Purpose) -> Option<&mut Option<TcpStream>> {
         let half = self.links.get_mut(rank)?;
         match purpose {
-            Purpose::Data => Some(&mut half.data),
+            Purpose::Data(lane) => half.data.get_mut(usize::from(lane)),
             Purpose::Control => Some(&mut half.control),
             Purpose::Rendezvous => None,
         }
+    }
+
+    /// What a peer is connected for.
+    pub(super) fn purposes(&self, peer: usize) -> impl Iterator<Item = Purpose> + use<> {
+        let lanes = self.links.get(peer).map_or(0, |half| half.data.len());
+        (0..lanes).map(|lane| Purpose::Data(lane as u8)).chain([Purpose::Control])
     }
 
     /// A connection that this rank made itself.
@@ -58,9 +70,11 @@ impl<'a> MeshBuilder<'a> {
         let me = self.me.rank;
         let refusal = match self.me.judge(message, from) {
             Verdict::Welcome(join) => match self.slot(join.rank as usize, join.purpose) {
-                None => {
-                    format!("rank {} ({from}) came after the rendezvous of all ranks was complete", join.rank)
-                }
+                None => format!(
+                    "rank {} ({from}) came after the rendezvous of all ranks was complete, or with more sockets a \
+                     pair than rank {me}",
+                    join.rank
+                ),
                 Some(slot) if slot.as_ref().is_none_or(is_closed) && join.rank as usize > me => {
                     if stream.set_nodelay(true).is_ok() && tell(&stream, Message::Accepted) {
                         *slot = Some(stream);
@@ -82,14 +96,19 @@ impl<'a> MeshBuilder<'a> {
 
     /// Ranks with a connection still to come.
     pub(super) fn missing(&self) -> Vec<usize> {
-        let incomplete = |r: &usize| self.links[*r].data.is_none() || self.links[*r].control.is_none();
+        let incomplete = |r: &usize| {
+            let half = &self.links[*r];
+            half.control.is_none() || half.data.iter().any(Option::is_none)
+        };
         (0..self.me.world).filter(|r| *r != self.me.rank).filter(incomplete).collect()
     }
 
     pub(super) fn finish(self) -> Mesh {
-        let pair =
-            |half: Half| half.data.zip(half.control).map(|(data, control)| PeerSockets { data, control });
-        self.links.into_iter().map(pair).collect()
+        let pair = |half: Half| {
+            let data: Option<Vec<TcpStream>> = half.data.into_iter().collect();
+            data.zip(half.control).map(|(data, control)| PeerSockets { data, control })
+        };
+        Mesh { sockets: self.links.into_iter().map(pair).collect(), hosts: self.hosts }
     }
 }
 

@@ -19,12 +19,12 @@ mod tests;
 mod wire;
 
 pub use auth::{Secret, SecretText};
-pub(crate) use io::poll_until;
+pub(crate) use io::{Trouble, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
-pub(crate) use wire::{MAX_WORLD, cut};
+pub(crate) use wire::{HostId, MAX_WORLD, cut};
 
 use super::{CommError, CommErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Where the rendezvous takes place. Rank 0 gives one of the first two, the others the last.
@@ -57,32 +57,58 @@ pub struct RendezvousConfig {
     pub timeout: Duration,
 }
 
-/// The two connections to a peer, both nonblocking and without Nagle's delay.
+/// What more there is to know about this rank's connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeshOptions {
+    pub host: HostId,
+    /// Data connections between two ranks, if it is not left to the default.
+    pub sockets: Option<usize>,
+    /// The address at which peers shall reach this rank; by default the one that reaches rank 0.
+    pub address: Option<IpAddr>,
+}
+
+impl MeshOptions {
+    /// A single flow rarely fills a link between hosts; within a host it is the processor that limits.
+    fn lanes(&self, same_host: bool) -> usize {
+        self.sockets.unwrap_or(if same_host { 1 } else { 4 }).clamp(1, wire::MAX_LANES)
+    }
+}
+
+/// The connections to a peer, all nonblocking and without Nagle's delay.
 pub(crate) struct PeerSockets {
-    pub data: TcpStream,
+    pub data: Vec<TcpStream>,
     pub control: TcpStream,
 }
 
-/// By rank; this rank's own entry is None.
-pub(crate) type Mesh = Vec<Option<PeerSockets>>;
+/// By rank; this rank's own sockets are None.
+pub(crate) struct Mesh {
+    pub sockets: Vec<Option<PeerSockets>>,
+    pub hosts: Vec<HostId>,
+}
+
+/// When `init_timeout` is over. The year-long ones that people write to mean "never" must not overflow the clock.
+pub(crate) fn deadline_of(config: &RendezvousConfig) -> Instant {
+    Instant::now() + config.init_timeout.min(Duration::from_secs(365 * 24 * 3600))
+}
 
 /// Meets the other ranks and connects to each of them.
-pub(crate) fn form_mesh(config: &mut RendezvousConfig) -> Result<Mesh, CommError> {
+pub(crate) fn form_mesh(
+    config: &mut RendezvousConfig,
+    options: &MeshOptions,
+    deadline: Instant,
+) -> Result<Mesh, CommError> {
     check(config)?;
     if config.world_size == 1 {
-        return Ok(vec![None]);
+        return Ok(Mesh { sockets: vec![None], hosts: vec![options.host] });
     }
-    // The year-long timeouts that people write to mean "never" must not overflow the clock.
-    let patience = config.init_timeout.min(Duration::from_secs(365 * 24 * 3600));
-    let deadline = Instant::now() + patience;
     match std::mem::replace(&mut config.endpoint, Endpoint::Connect(String::new())) {
-        Endpoint::Listener(listener) => host::run(config, listener, deadline),
+        Endpoint::Listener(listener) => host::run(config, options, listener, deadline),
         Endpoint::Bind(address) => {
             let listener = TcpListener::bind(address)
                 .map_err(|e| failed(format!("rank {} cannot listen on {address}: {e}", config.rank)))?;
-            host::run(config, listener, deadline)
+            host::run(config, options, listener, deadline)
         }
-        Endpoint::Connect(address) => guest::run(config, &address, deadline),
+        Endpoint::Connect(address) => guest::run(config, options, &address, deadline),
     }
 }
 

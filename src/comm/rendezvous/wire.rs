@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Of the messages below. Raise it with any change to them or to the frames of `gloo`.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 /// Ranks in a run; bounds the address table.
 pub(crate) const MAX_WORLD: usize = 4096;
 /// A run id, a plan hash.
@@ -14,16 +14,32 @@ pub(super) const MAX_TEXT: usize = 1024;
 /// The longest `Join`, which is all that a listener reads from a peer whose rank it doesn't know yet.
 pub(super) const MAX_JOIN: usize = 512;
 /// The longest message of all: a full address table.
-pub(super) const MAX_MESSAGE: usize = 8 + MAX_WORLD * ADDRESS;
+pub(super) const MAX_MESSAGE: usize = 8 + MAX_WORLD * ENTRY;
 /// Each message is preceded by its length, a little-endian u32.
 pub(super) const LENGTH: usize = 4;
 const ADDRESS: usize = 19;
+/// Of the table: address and host.
+const ENTRY: usize = ADDRESS + HOST;
+/// Data connections between two ranks.
+pub(crate) const MAX_LANES: usize = 16;
+
+const HOST: usize = 16;
+/// Equal for ranks that can share memory.
+pub(crate) type HostId = [u8; HOST];
+
+/// What the table says of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub address: SocketAddr,
+    pub host: HostId,
+}
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Rendezvous,
-    Data,
+    /// One of several, counted from 0.
+    Data(u8),
     Control,
 }
 
@@ -37,6 +53,7 @@ pub(super) struct Join<'a> {
     pub plan_hash: &'a str,
     /// Where the others reach this rank.
     pub listen: SocketAddr,
+    pub host: HostId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +67,7 @@ pub(super) enum Message<'a> {
     Accepted,
     /// You, or all of us, can't go on, because.
     Refused(&'a str),
-    /// Where to reach each rank (encoded addresses; see [`addresses`]).
+    /// Where to reach each rank, and its host (encoded; see [`entries`]).
     Table(&'a [u8]),
     /// Every rank is ready.
     Go,
@@ -73,9 +90,9 @@ impl Message<'_> {
             Message::Failed(text) => put_text(3, text, &mut out),
             Message::Accepted => out.push(4),
             Message::Refused(text) => put_text(5, text, &mut out),
-            Message::Table(addresses) => {
+            Message::Table(entries) => {
                 out.push(6);
-                out.extend_from_slice(addresses);
+                out.extend_from_slice(entries);
             }
             Message::Go => out.push(7),
         }
@@ -98,11 +115,12 @@ fn put_text(tag: u8, text: &str, out: &mut Vec<u8>) {
 fn encode_join(join: &Join<'_>, out: &mut Vec<u8>) {
     out.push(1);
     out.extend_from_slice(&PROTOCOL.to_le_bytes());
-    out.push(match join.purpose {
-        Purpose::Rendezvous => 0,
-        Purpose::Data => 1,
-        Purpose::Control => 2,
-    });
+    let (purpose, lane) = match join.purpose {
+        Purpose::Rendezvous => (0, 0),
+        Purpose::Data(lane) => (1, lane),
+        Purpose::Control => (2, 0),
+    };
+    out.extend_from_slice(&[purpose, lane]);
     out.extend_from_slice(&join.rank.to_le_bytes());
     out.extend_from_slice(&join.world.to_le_bytes());
     out.extend_from_slice(&join.generation.to_le_bytes());
@@ -111,7 +129,7 @@ fn encode_join(join: &Join<'_>, out: &mut Vec<u8>) {
         out.push(name.len() as u8);
         out.extend_from_slice(name.as_bytes());
     }
-    out.extend_from_slice(&encode_address(join.listen));
+    out.extend_from_slice(&encode_entry(&Entry { address: join.listen, host: join.host }));
 }
 
 /// The message in `bytes` (without its length).
@@ -128,7 +146,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Message<'_>, WireError> {
         3 => text().map(Message::Failed),
         4 => empty(Message::Accepted),
         5 => text().map(Message::Refused),
-        6 if addresses(body).is_some() => Ok(Message::Table(body)),
+        6 if entries(body).is_some() => Ok(Message::Table(body)),
         7 => empty(Message::Go),
         _ => Err(WireError::Malformed),
     }
@@ -157,10 +175,10 @@ fn decode_join(mut bytes: &[u8]) -> Result<Join<'_>, WireError> {
     if protocol != PROTOCOL {
         return Err(WireError::Protocol(protocol));
     }
-    let purpose = match take::<1>(b)? {
-        [0] => Purpose::Rendezvous,
-        [1] => Purpose::Data,
-        [2] => Purpose::Control,
+    let purpose = match *take::<2>(b)? {
+        [0, 0] => Purpose::Rendezvous,
+        [1, lane] if usize::from(lane) < MAX_LANES => Purpose::Data(lane),
+        [2, 0] => Purpose::Control,
         _ => return Err(WireError::Malformed),
     };
     let join = Join {
@@ -171,12 +189,20 @@ fn decode_join(mut bytes: &[u8]) -> Result<Join<'_>, WireError> {
         run_id: take_name(b)?,
         plan_hash: take_name(b)?,
         listen: decode_address(take(b)?).ok_or(WireError::Malformed)?,
+        host: *take(b)?,
     };
     if bytes.is_empty() { Ok(join) } else { Err(WireError::Malformed) }
 }
 
+pub(super) fn encode_entry(entry: &Entry) -> [u8; ENTRY] {
+    let mut out = [0; ENTRY];
+    out[..ADDRESS].copy_from_slice(&encode_address(entry.address));
+    out[ADDRESS..].copy_from_slice(&entry.host);
+    out
+}
+
 /// Family (4 or 6), address in 16 bytes, port.
-pub(super) fn encode_address(address: SocketAddr) -> [u8; ADDRESS] {
+fn encode_address(address: SocketAddr) -> [u8; ADDRESS] {
     let mut out = [0; ADDRESS];
     match address.ip() {
         IpAddr::V4(ip) => {
@@ -203,13 +229,18 @@ fn decode_address(bytes: &[u8; ADDRESS]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// The addresses in a `Table`, by rank; None when it is damaged or too long.
-pub(super) fn addresses(table: &[u8]) -> Option<impl Iterator<Item = SocketAddr> + '_> {
-    let (entries, rest) = table.as_chunks::<ADDRESS>();
+fn decode_entry(bytes: &[u8; ENTRY]) -> Option<Entry> {
+    let (address, host) = bytes.split_first_chunk::<ADDRESS>()?;
+    Some(Entry { address: decode_address(address)?, host: host.try_into().ok()? })
+}
+
+/// The entries of a `Table`, by rank; None when it is damaged or too long.
+pub(super) fn entries(table: &[u8]) -> Option<impl Iterator<Item = Entry> + '_> {
+    let (entries, rest) = table.as_chunks::<ENTRY>();
     let sound = rest.is_empty()
         && entries.len() <= MAX_WORLD
-        && entries.iter().all(|entry| decode_address(entry).is_some());
-    sound.then(|| entries.iter().filter_map(decode_address))
+        && entries.iter().all(|entry| decode_entry(entry).is_some());
+    sound.then(|| entries.iter().filter_map(decode_entry))
 }
 
 #[cfg(test)]
@@ -235,6 +266,7 @@ mod tests {
             run_id: &run_id,
             plan_hash: &plan_hash,
             listen,
+            host: [9; HOST],
         };
         round_trip(Message::Join(join));
         assert!(Message::Join(join).frame().len() <= LENGTH + MAX_JOIN);
@@ -242,18 +274,20 @@ mod tests {
         {
             round_trip(m);
         }
-        let table = [encode_address(listen), encode_address("127.0.0.1:9".parse().unwrap())].concat();
+        round_trip(Message::Join(Join { purpose: Purpose::Data(MAX_LANES as u8 - 1), ..join }));
+        let other = Entry { address: "127.0.0.1:9".parse().unwrap(), host: [3; HOST] };
+        let all = [Entry { address: listen, host: [1; HOST] }, other];
+        let table = all.map(|e| encode_entry(&e)).concat();
         round_trip(Message::Table(&table));
-        let back: Vec<_> = addresses(&table).unwrap().collect();
-        assert_eq!(back, ["[fe80::1]:4711".parse().unwrap(), "127.0.0.1:9".parse().unwrap()]);
+        assert_eq!(entries(&table).unwrap().collect::<Vec<_>>(), all);
     }
 
     #[test]
     fn another_protocol_version_is_told_from_garbage() {
         let mut join = vec![1];
-        join.extend_from_slice(&2u32.to_le_bytes());
+        join.extend_from_slice(&(PROTOCOL + 1).to_le_bytes());
         join.extend_from_slice(b"whatever a later version may hold");
-        assert_eq!(decode(&join), Err(WireError::Protocol(2)));
+        assert_eq!(decode(&join), Err(WireError::Protocol(PROTOCOL + 1)));
     }
 
     #[test]
@@ -274,8 +308,8 @@ mod tests {
         #[test]
         fn damaged_joins_never_panic(at in 0usize..80, value: u8, keep in 0usize..80) {
             let join = Join {
-                purpose: Purpose::Data, rank: 1, world: 2, generation: 0, run_id: "run", plan_hash: "0123456789",
-                listen: "127.0.0.1:1".parse().unwrap(),
+                purpose: Purpose::Data(0), rank: 1, world: 2, generation: 0, run_id: "run", plan_hash: "0123456789",
+                listen: "127.0.0.1:1".parse().unwrap(), host: [0; HOST],
             };
             let mut bytes = Message::Join(join).frame().split_off(LENGTH);
             if let Some(b) = bytes.get_mut(at) { *b = value }

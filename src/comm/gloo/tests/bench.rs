@@ -14,7 +14,8 @@ fn cpu() -> f64 {
 #[ignore = "a measurement, not a test"]
 fn all_reduce_speed() {
     let world = std::env::var("WORLD").ok().and_then(|w| w.parse().ok()).unwrap_or(2);
-    let groups = form(world, AMPLE);
+    let transport = std::env::var("TRANSPORT").ok().and_then(|t| Transport::parse(&t)).unwrap_or_default();
+    let groups = form(transport, world, AMPLE);
     for (bytes, rounds) in [
         (4usize, 5000),
         (1 << 10, 5000),

@@ -29,9 +29,11 @@ const CALLS: [Call; 7] = [
 #[test]
 fn a_rank_that_dies_before_a_call_is_named_by_all() {
     for call in CALLS {
-        for world in [3, 5] {
+        for (world, transport) in
+            [(3, Transport::Shm), (3, Transport::Tcp), (5, Transport::Shm), (5, Transport::Tcp)]
+        {
             let together = Barrier::new(world);
-            let results = with_owned(form(world, AMPLE), |g| {
+            let results = with_owned(form(transport, world, AMPLE), |g| {
                 all_reduce(&g, 5).unwrap();
                 together.wait();
                 if g.rank() == 2 {
@@ -56,14 +58,14 @@ fn a_rank_that_dies_before_a_call_is_named_by_all() {
 /// Copies of a group's sockets, with which it can be killed while it is in a call.
 fn sockets(g: &GlooGroup) -> Vec<TcpStream> {
     let engine = g.engine.lock().unwrap();
-    let data = engine.links.iter().flatten().map(|l| l.data.try_clone().unwrap());
+    let data = engine.links.iter().flatten().flat_map(|l| l.wire.streams()).map(|s| s.try_clone().unwrap());
     g.shared.control.iter().flatten().map(|c| c.stream.try_clone().unwrap()).chain(data).collect()
 }
 
 #[test]
 fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
-    for round in 0..4 {
-        let groups = form(3, AMPLE);
+    for round in 0..6 {
+        let groups = form(TRANSPORTS[round / 3], 3, AMPLE);
         let victim = round % 3;
         let cut = sockets(&groups[victim]);
         let results = thread::scope(|scope| {
@@ -94,16 +96,18 @@ fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
 
 #[test]
 fn a_rank_that_leaves_in_peace_is_missed_only_by_who_needs_it() {
-    let results = with_owned(form(3, AMPLE), |g| {
-        all_reduce(&g, 5).unwrap();
-        if g.rank() == 1 {
-            return None;
+    for transport in TRANSPORTS {
+        let results = with_owned(form(transport, 3, AMPLE), |g| {
+            all_reduce(&g, 5).unwrap();
+            if g.rank() == 1 {
+                return None;
+            }
+            Some(all_reduce(&g, 5).unwrap_err())
+        });
+        for error in results.into_iter().flatten() {
+            assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
+            assert!(error.message.contains("left the group"), "{error}");
         }
-        Some(all_reduce(&g, 5).unwrap_err())
-    });
-    for error in results.into_iter().flatten() {
-        assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
-        assert!(error.message.contains("left the group"), "{error}");
     }
 }
 
@@ -111,7 +115,7 @@ fn a_rank_that_leaves_in_peace_is_missed_only_by_who_needs_it() {
 #[test]
 fn finishing_at_different_moments_harms_nobody() {
     for round in 0..30 {
-        with_owned(form(4, AMPLE), |g| {
+        with_owned(form(TRANSPORTS[round / 3 % 2], 4, AMPLE), |g| {
             all_reduce(&g, 50_000).unwrap();
             let mut v = vec![g.rank() as f32; if round % 2 == 0 { 10 } else { 100_000 }];
             match round % 3 {
@@ -133,8 +137,8 @@ fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
         |g| g.broadcast((&mut vec![1f32; 1_000_000]).into(), 0),
         |g| g.all_gather((&vec![1f32; 10]).into(), (&mut vec![0f32; 10 * g.world_size()]).into()),
     ];
-    for call in calls {
-        let groups = form(4, timeout);
+    for (call, transport) in calls.into_iter().flat_map(|c| TRANSPORTS.map(|t| (c, t))) {
+        let groups = form(transport, 4, timeout);
         let results = on_ranks(&groups, |g| {
             if g.rank() == 3 {
                 return None;
@@ -154,7 +158,7 @@ fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
 
 #[test]
 fn ranks_that_wait_for_each_other_time_out_with_what_each_is_doing() {
-    let results = on_ranks(&form(2, Duration::from_millis(200)), |g| {
+    let results = on_ranks(&form(Transport::Shm, 2, Duration::from_millis(200)), |g| {
         g.recv((&mut vec![0u8; 4]).into(), 1 - g.rank(), 7).unwrap_err()
     });
     for error in results {
@@ -166,7 +170,7 @@ fn ranks_that_wait_for_each_other_time_out_with_what_each_is_doing() {
 
 #[test]
 fn a_barrier_without_deadline_outlasts_the_timeout() {
-    on_ranks(&form(3, Duration::from_millis(50)), |g| {
+    on_ranks(&form(Transport::Shm, 3, Duration::from_millis(50)), |g| {
         if g.rank() == 0 {
             // Work of unbounded length: nothing is sent here, this only lets time pass.
             let (_open, never) = mpsc::channel::<()>();
@@ -178,7 +182,7 @@ fn a_barrier_without_deadline_outlasts_the_timeout() {
 
 #[test]
 fn giving_up_reaches_everyone_with_its_reason() {
-    let groups = form(3, AMPLE);
+    let groups = form(Transport::Shm, 3, AMPLE);
     let results = on_ranks(&groups, |g| {
         if g.rank() == 1 {
             g.abort("loss is not finite");
@@ -196,7 +200,7 @@ fn giving_up_reaches_everyone_with_its_reason() {
 
 #[test]
 fn a_blocked_call_is_aborted_from_another_thread() {
-    let groups = form(2, AMPLE);
+    let groups = form(Transport::Shm, 2, AMPLE);
     thread::scope(|scope| {
         let blocked = scope.spawn(|| groups[0].barrier(Wait::WhilePeersLive).unwrap_err());
         while groups[0].status().is_none() {

@@ -94,9 +94,9 @@ fn disagreements() -> Vec<(Call, &'static str, Call, &'static str)> {
 }
 
 /// `deviant` makes the second call, all others the first.
-fn check(world: usize, deviant: usize, case: usize) {
+fn check(transport: Transport, world: usize, deviant: usize, case: usize) {
     let (usual, word, other, other_word) = disagreements()[case];
-    let groups = form(world, AMPLE);
+    let groups = form(transport, world, AMPLE);
     // A failure may overtake a rank that is still in the good call.
     let together = Barrier::new(world);
     let results = on_ranks(&groups, |g| {
@@ -109,7 +109,8 @@ fn check(world: usize, deviant: usize, case: usize) {
         (error, start.elapsed(), g.barrier(Wait::Deadline).unwrap_err())
     });
     for (rank, (error, took, again)) in results.into_iter().enumerate() {
-        let case = format!("case {case}, world {world}, deviant {deviant}, rank {rank}: {error}");
+        let case =
+            format!("{transport}, case {case}, world {world}, deviant {deviant}, rank {rank}: {error}");
         assert_eq!(error.kind, CommErrorKind::Mismatch, "{case}");
         assert!(took < Duration::from_secs(1), "{took:?}, {case}");
         assert!(error.message.contains(word) && error.message.contains(other_word), "{case}");
@@ -121,8 +122,8 @@ fn check(world: usize, deviant: usize, case: usize) {
 #[test]
 fn two_ranks_that_disagree_are_both_told() {
     for case in 0..disagreements().len() {
-        for deviant in 0..2 {
-            check(2, deviant, case);
+        for (deviant, transport) in [0, 1].into_iter().zip(TRANSPORTS).chain([(1, Transport::Shm)]) {
+            check(transport, 2, deviant, case);
         }
     }
 }
@@ -130,7 +131,7 @@ fn two_ranks_that_disagree_are_both_told() {
 #[test]
 fn one_that_disagrees_with_three_fails_them_all() {
     for case in 0..disagreements().len() {
-        check(4, case % 4, case);
+        TRANSPORTS.into_iter().for_each(|transport| check(transport, 4, case % 4, case));
     }
 }
 
@@ -141,8 +142,8 @@ fn a_message_of_another_tag_length_or_kind_is_named() {
         (|g| g.send((&vec![1u8; 5]).into(), 1, 7), "send #1 (5 u8 to rank 1, tag 7)"),
         (|g| all_reduce(g, SMALL, ReduceOp::Sum), "all_reduce #1"),
     ];
-    for (call, word) in wrong {
-        let results = on_ranks(&form(2, AMPLE), |g| match g.rank() {
+    for ((call, word), transport) in wrong.into_iter().flat_map(|w| TRANSPORTS.map(|t| (w, t))) {
+        let results = on_ranks(&form(transport, 2, AMPLE), |g| match g.rank() {
             0 => call(g).and_then(|()| g.barrier(Wait::Deadline)).unwrap_err(),
             _ => g.recv((&mut vec![0u8; 4]).into(), 0, 7).unwrap_err(),
         });
@@ -156,7 +157,7 @@ fn a_message_of_another_tag_length_or_kind_is_named() {
 
 #[test]
 fn a_wrong_call_of_one_rank_is_told_to_all() {
-    let results = on_ranks(&form(3, AMPLE), |g| match g.rank() {
+    let results = on_ranks(&form(Transport::Shm, 3, AMPLE), |g| match g.rank() {
         2 => g.all_reduce((&mut vec![1i64; 4]).into(), ReduceOp::Mean).unwrap_err(),
         _ => g.all_reduce((&mut vec![1f64; 4]).into(), ReduceOp::Mean).unwrap_err(),
     });
@@ -172,7 +173,7 @@ fn a_wrong_call_of_one_rank_is_told_to_all() {
 /// Rank 0 needs nothing of rank 1 in its reduction, and is past it when it sees what rank 1 called.
 #[test]
 fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
-    let groups = form(3, AMPLE);
+    let groups = form(Transport::Tcp, 3, AMPLE);
     let results = thread::scope(|scope| {
         // In the tree under rank 2, ranks 0 and 1 are leaves: rank 0 only has to hear that rank 2 is there.
         let root =
@@ -199,7 +200,7 @@ fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
 /// Rank 1 calls before rank 0 does, which then needs nothing of it: only the header that came early can tell.
 #[test]
 fn a_header_that_came_before_its_call_is_judged_when_the_call_begins() {
-    let groups = form(3, AMPLE);
+    let groups = form(Transport::Tcp, 3, AMPLE);
     let results = thread::scope(|scope| {
         let early = scope.spawn(|| all_reduce(&groups[1], SMALL, ReduceOp::Sum).unwrap_err());
         let mut engine = groups[0].engine.lock().unwrap();

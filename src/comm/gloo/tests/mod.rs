@@ -1,11 +1,11 @@
-//! Ranks as threads of one process, over loopback.
+//! Ranks as threads of one process.
 
 mod bench;
 mod correct;
 mod faults;
 mod mismatch;
 
-use super::{GlooGroup, GlooOptions};
+use super::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
 use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
 use crate::comm::{CommError, Element};
 use std::net::TcpListener;
@@ -17,8 +17,16 @@ const INIT: Duration = Duration::from_secs(10);
 /// For tests in which nothing should ever come to the deadline.
 const AMPLE: Duration = Duration::from_secs(20);
 
+/// Ranks of one host by its memory, and by TCP.
+const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Tcp];
+
 /// A group of `world` ranks, by rank.
-fn form(world: usize, timeout: Duration) -> Vec<GlooGroup> {
+fn form(transport: Transport, world: usize, timeout: Duration) -> Vec<GlooGroup> {
+    form_with(world, timeout, |_| GlooOptions { transport, ..GlooOptions::default() })
+}
+
+/// The same with options by rank.
+fn form_with(world: usize, timeout: Duration, options: impl Fn(usize) -> GlooOptions) -> Vec<GlooGroup> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let secret = Secret::generate().unwrap();
@@ -36,7 +44,8 @@ fn form(world: usize, timeout: Duration) -> Vec<GlooGroup> {
                 init_timeout: INIT,
                 timeout,
             };
-            thread::spawn(move || GlooGroup::connect(config, GlooOptions::default()).unwrap())
+            let options = options(rank);
+            thread::spawn(move || GlooGroup::connect(config, options).unwrap())
         })
         .collect();
     ranks.into_iter().map(|t| t.join().unwrap()).collect()
@@ -67,7 +76,7 @@ fn kill(group: GlooGroup) {
         control.stream.shutdown(std::net::Shutdown::Both).unwrap();
     }
     for link in engine.links.iter().flatten() {
-        link.data.shutdown(std::net::Shutdown::Both).unwrap();
+        link.wire.streams().iter().for_each(|s| s.shutdown(std::net::Shutdown::Both).unwrap());
     }
     drop(engine);
     drop(group);

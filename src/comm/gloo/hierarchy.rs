@@ -1,0 +1,47 @@
+//! An all-reduce over hosts with several ranks: inside each host by its memory, between hosts by connections. Where all
+//! hosts have as many ranks, each rank takes a part of the buffer across; else the first of each host takes it all.
+
+use super::chunks;
+use super::engine::Engine;
+use super::large::part;
+use super::stream::Kind;
+use super::topology::{SMALL, Topology};
+use crate::comm::CommError;
+use std::ops::Range;
+
+impl Engine {
+    pub(super) fn all_reduce_hierarchical(
+        &mut self,
+        buf: &mut [u8],
+        kind: Kind,
+        topology: &Topology,
+    ) -> Result<(), CommError> {
+        let host = topology.host_of(self.me).to_vec();
+        let place = host.iter().position(|r| *r == self.me).unwrap_or(0);
+        let column = topology.column(self.me).filter(|_| buf.len() > SMALL);
+        let size = kind.dtype.size();
+        let blocks: Vec<Range<usize>> = (0..host.len())
+            .map(|index| match (&column, index) {
+                (Some(_), _) => part(buf.len() / size, size, host.len(), index),
+                (None, 0) => 0..buf.len(),
+                (None, _) => buf.len()..buf.len(),
+            })
+            .collect();
+        if host.len() > 1 {
+            let mut work = chunks::ReduceScatter { buf, blocks: &blocks, kind, divisor: None };
+            self.through_slots(&mut work)?;
+        }
+        let across = column.clone().unwrap_or_else(|| topology.leaders());
+        let own = &mut buf[blocks[place].clone()];
+        if column.is_some() || place == 0 {
+            match own.len() <= SMALL {
+                true => self.all_reduce_doubling_among(&across, own, kind)?,
+                false => self.all_reduce_around(&across, own, kind)?,
+            }
+        }
+        if host.len() > 1 {
+            self.through_slots(&mut chunks::AllGather { buf, blocks: &blocks })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! The bytes of one direction of a link, over several TCP connections: stripes of them go to each connection in
+//! turn, so that several flows share the way between two hosts. Both ends count stripes from the start of a message.
+
+use std::io::{self, IoSliceMut, Read, Write};
+use std::net::TcpStream;
+
+/// Consecutive bytes on one connection.
+const STRIPE: usize = 128 << 10;
+
+pub(super) struct Lanes {
+    streams: Vec<TcpStream>,
+    /// Bytes of the current message so far.
+    sent: usize,
+    received: usize,
+}
+
+/// Which connection is next, and for how many bytes.
+fn place(at: usize, lanes: usize) -> (usize, usize) {
+    match lanes {
+        1 => (0, usize::MAX),
+        _ => (at / STRIPE % lanes, STRIPE - at % STRIPE),
+    }
+}
+
+impl Lanes {
+    pub(super) fn new(streams: Vec<TcpStream>) -> Self {
+        Self { streams, sent: 0, received: 0 }
+    }
+
+    pub(super) fn streams(&self) -> &[TcpStream] {
+        &self.streams
+    }
+
+    /// A message to send begins.
+    pub(super) fn begin_sending(&mut self) {
+        self.sent = 0;
+    }
+
+    /// A message to receive begins.
+    pub(super) fn begin_receiving(&mut self) {
+        self.received = 0;
+    }
+
+    /// The connection that the next byte leaves by.
+    pub(super) fn outgoing(&self) -> &TcpStream {
+        &self.streams[place(self.sent, self.streams.len()).0]
+    }
+
+    /// The connection that the next byte comes by.
+    pub(super) fn incoming(&self) -> &TcpStream {
+        &self.streams[place(self.received, self.streams.len()).0]
+    }
+
+    /// Writes what there is room for; None if there is none.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        let (lane, room) = place(self.sent, self.streams.len());
+        let bytes = &bytes[..bytes.len().min(room)];
+        let written = retry(|| (&self.streams[lane]).write(bytes))?;
+        self.sent += written.unwrap_or(0);
+        Ok(written)
+    }
+
+    /// Reads what has come; None if nothing has, 0 at the end of the connection.
+    pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        let (lane, room) = place(self.received, self.streams.len());
+        let count = bytes.len().min(room);
+        let read = retry(|| (&self.streams[lane]).read(&mut bytes[..count]))?;
+        self.received += read.unwrap_or(0);
+        Ok(read)
+    }
+
+    /// As `read`, into `head` and then `tail`; a message begins with `head`, so this is within its first stripe.
+    pub(super) fn read_two(&mut self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
+        let (lane, room) = place(self.received, self.streams.len());
+        let count = tail.len().min(room - head.len());
+        let mut both = [IoSliceMut::new(head), IoSliceMut::new(&mut tail[..count])];
+        let read = retry(|| (&self.streams[lane]).read_vectored(&mut both))?;
+        self.received += read.unwrap_or(0);
+        Ok(read)
+    }
+}
+
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
+    loop {
+        match call() {
+            Ok(n) => return Ok(Some(n)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Collectives between the ranks of a host, in its memory. Every call begins with a round of notices, by which all see
+//! that all call the same; small payloads come with the notice, larger ones go through the ranks' slots in chunks.
+//!
+//! Every element is reduced in the order of ranks within the host, wherever it lies in the buffer.
+
+use super::chunks::{AllGather, AllReduce, ReduceScatter};
+use super::engine::Engine;
+use super::header::Header;
+use super::large::divisor;
+use super::shm::{Arena, FLAT, Progress, SLOTS};
+use super::stream::Kind;
+use crate::comm::reduce::combine;
+use crate::comm::{CommError, CommErrorKind};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a rank does with each chunk of a call. `index` counts in the call, `chunk` names the slots.
+pub(super) trait Work {
+    /// Chunks of the call, the same on all ranks.
+    fn chunks(&self) -> usize;
+    /// Writes into this rank's slot what the others need of it.
+    fn stage(&mut self, arena: &Arena, index: usize, chunk: u64);
+    /// All have staged: reads their slots, and may write its own again.
+    fn work(&mut self, arena: &Arena, index: usize, chunk: u64);
+    /// All have worked: reads their slots for the last time.
+    fn finish(&mut self, arena: &Arena, index: usize, chunk: u64);
+}
+
+impl Engine {
+    fn arena(&self) -> Result<Arc<Arena>, CommError> {
+        self.shared.arena().cloned().ok_or_else(|| {
+            let message = format!("rank {} shares no memory with others", self.me);
+            CommError::new(CommErrorKind::Misuse, None, message)
+        })
+    }
+
+    /// Announces this rank's call with `payload`, and waits until all of the host have announced the same.
+    fn meet(&mut self, arena: &Arc<Arena>, payload: &[u8]) -> Result<(), CommError> {
+        self.round += 1;
+        let round = self.round;
+        arena.post(round, &self.header.encode(), payload);
+        self.shared.ring_others();
+        let late = |a: &Arena| {
+            a.others().filter(|local| !a.has_posted(round, *local)).map(|local| a.members[local]).collect()
+        };
+        self.wait_in_memory(None, |a| a.all_posted(round), late)?;
+        self.judge_notices(arena)
+    }
+
+    /// Compares what others of this host have announced for the current round with this rank's call.
+    pub(super) fn judge_notices(&mut self, arena: &Arc<Arena>) -> Result<(), CommError> {
+        let round = self.round;
+        if round == 0 || !arena.has_posted(round, arena.me) {
+            return Ok(());
+        }
+        let own = arena.header(round, arena.me);
+        for local in arena.others().filter(|local| arena.has_posted(round, *local)) {
+            let theirs = arena.header(round, local);
+            if theirs != own {
+                self.judge_notice(arena.members[local], &theirs)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A call without payload.
+    pub(super) fn local_barrier(&mut self) -> Result<(), CommError> {
+        let arena = self.arena()?;
+        self.meet(&arena, &[])
+    }
+
+    /// Everybody gets everybody's payload and reduces it by himself.
+    pub(super) fn flat_all_reduce(
+        &mut self,
+        buf: &mut [u8],
+        kind: Kind,
+        divisor: Option<usize>,
+    ) -> Result<(), CommError> {
+        debug_assert!(buf.len() <= FLAT);
+        let arena = self.arena()?;
+        self.meet(&arena, buf)?;
+        let (round, n, ranks) = (self.round, buf.len(), arena.ranks());
+        buf.copy_from_slice(arena.payload(round, 0, n));
+        for local in 1..ranks {
+            let last = divisor.filter(|_| local + 1 == ranks);
+            combine(kind.dtype, kind.op, buf, arena.payload(round, local, n), last);
+        }
+        Ok(())
+    }
+
+    /// `root` is a rank of the host, counted within it.
+    pub(super) fn flat_broadcast(&mut self, buf: &mut [u8], root: usize) -> Result<(), CommError> {
+        let arena = self.arena()?;
+        let payload: &[u8] = if arena.me == root { buf } else { &[] };
+        self.meet(&arena, payload)?;
+        if arena.me != root {
+            let n = buf.len();
+            buf.copy_from_slice(arena.payload(self.round, root, n));
+        }
+        Ok(())
+    }
+
+    /// Announces the call, then takes all chunks through their three steps, whichever is possible first.
+    pub(super) fn through_slots(&mut self, work: &mut dyn Work) -> Result<(), CommError> {
+        let arena = self.arena()?;
+        self.meet(&arena, &[])?;
+        let first = self.chunk;
+        let end = first + work.chunks() as u64;
+        self.chunk = end;
+        let (mut staged, mut worked, mut freed) = (first, first, first);
+        let index = |chunk: u64| (chunk - first) as usize;
+        while freed < end {
+            // What the next steps wait for: nothing, if this rank itself has not come so far.
+            let can_finish = |a: &Arena| freed < worked && a.all(Progress::Worked) > freed;
+            let can_work = |a: &Arena| worked < staged && a.all(Progress::Staged) > worked;
+            let can_stage = |a: &Arena| staged < end && a.all(Progress::Freed) + SLOTS as u64 > staged;
+            if can_finish(&arena) {
+                work.finish(&arena, index(freed), freed);
+                freed += 1;
+                arena.publish(Progress::Freed, freed);
+            } else if can_work(&arena) {
+                work.work(&arena, index(worked), worked);
+                worked += 1;
+                arena.publish(Progress::Worked, worked);
+            } else if can_stage(&arena) {
+                work.stage(&arena, index(staged), staged);
+                staged += 1;
+                arena.publish(Progress::Staged, staged);
+            } else {
+                let late = |a: &Arena| {
+                    let behind = |local: &usize| {
+                        a.progress(*local, Progress::Worked) < worked
+                            || a.progress(*local, Progress::Staged) < staged
+                            || a.progress(*local, Progress::Freed) < freed
+                    };
+                    a.others().filter(behind).map(|local| a.members[local]).collect()
+                };
+                self.wait_in_memory(None, |a| can_finish(a) || can_work(a) || can_stage(a), late)?;
+                continue;
+            }
+            self.shared.ring_others();
+        }
+        Ok(())
+    }
+
+    /// Of the whole world, which is in this memory, as are the calls below.
+    pub(super) fn all_reduce_in_memory(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
+        let divisor = divisor(kind.op, self.world);
+        match buf.len() <= FLAT {
+            true => self.flat_all_reduce(buf, kind, divisor),
+            false => self.through_slots(&mut AllReduce { buf, kind, divisor, root: None }),
+        }
+    }
+
+    pub(super) fn reduce_in_memory(
+        &mut self,
+        buf: &mut [u8],
+        kind: Kind,
+        root: usize,
+    ) -> Result<(), CommError> {
+        let divisor = divisor(kind.op, self.world);
+        match buf.len() <= FLAT {
+            true => self.flat_all_reduce(buf, kind, divisor),
+            false => self.through_slots(&mut AllReduce { buf, kind, divisor, root: Some(root) }),
+        }
+    }
+
+    pub(super) fn broadcast_in_memory(&mut self, buf: &mut [u8], root: usize) -> Result<(), CommError> {
+        if buf.len() <= FLAT {
+            return self.flat_broadcast(buf, root);
+        }
+        let n = buf.len();
+        let blocks: Vec<Range<usize>> =
+            (0..self.world).map(|rank| if rank == root { 0..n } else { n..n }).collect();
+        self.through_slots(&mut AllGather { buf, blocks: &blocks })
+    }
+
+    /// `buf` holds this rank's block already.
+    pub(super) fn all_gather_in_memory(
+        &mut self,
+        buf: &mut [u8],
+        blocks: &[Range<usize>],
+    ) -> Result<(), CommError> {
+        self.through_slots(&mut AllGather { buf, blocks })
+    }
+
+    /// `buf` holds all blocks; this rank's is reduced when it returns.
+    pub(super) fn reduce_scatter_in_memory(
+        &mut self,
+        buf: &mut [u8],
+        blocks: &[Range<usize>],
+        kind: Kind,
+    ) -> Result<(), CommError> {
+        let divisor = divisor(kind.op, self.world);
+        self.through_slots(&mut ReduceScatter { buf, blocks, kind, divisor })
+    }
+
+    /// A notice that differs from this rank's own.
+    pub(super) fn judge_notice(
+        &mut self,
+        peer: usize,
+        theirs: &[u8; super::header::HEADER],
+    ) -> Result<(), CommError> {
+        match Header::decode(theirs) {
+            Ok(theirs) => Err(self.mismatch(peer, &theirs)),
+            Err(_) => Err(self.garbage(peer)),
+        }
+    }
+}

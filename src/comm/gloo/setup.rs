@@ -1,0 +1,141 @@
+//! From a rendezvous to a group that works: connections, then the memory of each host, on which all ranks must agree.
+
+use super::engine::Engine;
+use super::header::{Algorithm, Header, Operation};
+use super::link::Link;
+use super::options::{GlooOptions, Transport};
+use super::shared::{ControlSocket, Shared};
+use super::shm;
+use super::stream::Kind;
+use super::topology::{Topology, host_id};
+use super::wire::Wire;
+use crate::comm::rendezvous::{self, MeshOptions, RendezvousConfig};
+use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
+use sha2::{Digest, Sha256};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn failed(message: impl Into<String>) -> CommError {
+    CommError::new(CommErrorKind::Rendezvous, None, message)
+}
+
+/// Meets the other ranks by `init_timeout`; the engine is ready for its first call.
+pub(super) fn set_up(
+    config: &mut RendezvousConfig,
+    options: &GlooOptions,
+) -> Result<(Engine, Topology), CommError> {
+    let mesh_options = MeshOptions {
+        host: host_id(options.host.as_deref()),
+        sockets: options.sockets,
+        address: options.address()?,
+    };
+    let deadline = rendezvous::deadline_of(config);
+    let mesh = rendezvous::form_mesh(config, &mesh_options, deadline)?;
+    let (rank, world) = (config.rank, config.world_size);
+    let (mut links, mut control) = (Vec::new(), Vec::new());
+    for sockets in mesh.sockets {
+        if let Some(s) = &sockets {
+            keep_alive(&s.control).map_err(|e| failed(format!("cannot set up the connections: {e}")))?;
+        }
+        let (data, c) = sockets.map(|s| (s.data, s.control)).unzip();
+        links.push(data.map(|streams| Link::new(Wire::tcp(streams))));
+        control.push(c.map(ControlSocket::new));
+    }
+    let base = Header {
+        operation: Operation::Barrier,
+        dtype: DType::U8,
+        reduce_op: ReduceOp::Sum,
+        algorithm: Algorithm::Direct,
+        root: 0,
+        tag: 0,
+        run: Sha256::digest(config.run_id.as_bytes()).first_chunk().map_or(0, |b| u64::from_le_bytes(*b)),
+        generation: config.generation,
+        sequence: 0,
+        count: 0,
+    };
+    let shared = Shared::new(rank, control);
+    let shared = Arc::new(shared.map_err(|e| failed(format!("cannot set up the connections: {e}")))?);
+    let mut engine = Engine::new(rank, links, shared, base);
+    let together = Topology::of(&mesh.hosts);
+    let topology = match options.transport {
+        Transport::Tcp => Topology::scattered(world),
+        Transport::Shm if together.hosts.len() > 1 => {
+            return Err(failed(format!(
+                "transport = \"shm\" needs all ranks on one host, but they are on {}; use \"auto\"",
+                together.hosts.len()
+            )));
+        }
+        Transport::Auto | Transport::Shm if together.shares() => {
+            share_memory(&mut engine, together, options.transport, deadline)?
+        }
+        Transport::Auto | Transport::Shm => together,
+    };
+    Ok((engine, topology))
+}
+
+/// Sets up the memory of every host; without it on one of them there is none on any, for all ranks must go by the same
+/// algorithms.
+fn share_memory(
+    engine: &mut Engine,
+    topology: Topology,
+    transport: Transport,
+    deadline: Instant,
+) -> Result<Topology, CommError> {
+    let host = topology.host_of(engine.me);
+    let arena = match host.len() {
+        1 => None,
+        _ => {
+            let socket = |rank: &usize| engine.links[*rank].as_ref().and_then(|l| l.wire.outgoing());
+            let sockets: Vec<Option<&TcpStream>> = host.iter().map(socket).collect();
+            Some(shm::share(engine.me, host, &sockets, deadline))
+        }
+    };
+    let mut all_have_it = [u8::from(!matches!(arena, Some(Err(_))))];
+    agree(engine, &mut all_have_it, deadline)?;
+    let why = match arena {
+        Some(Ok(arena)) if all_have_it == [1] => {
+            engine.move_into(arena);
+            return Ok(topology);
+        }
+        _ if all_have_it == [1] => return Ok(topology),
+        Some(Err(why)) => why,
+        _ => "another host has none".into(),
+    };
+    if transport == Transport::Shm {
+        return Err(failed(format!(
+            "transport = \"shm\", but there is no shared memory: {why}; use \"auto\""
+        )));
+    }
+    tracing::warn!("no shared memory ({why}); the ranks of a host use TCP");
+    Ok(Topology::scattered(engine.world))
+}
+
+/// The least of all ranks' values, before the first call of the group proper.
+fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(), CommError> {
+    let header = Header {
+        operation: Operation::AllReduce,
+        reduce_op: ReduceOp::Min,
+        algorithm: Algorithm::Doubling,
+        count: value.len() as u64,
+        ..engine.header
+    };
+    let left = deadline.saturating_duration_since(Instant::now());
+    let kind = Kind { dtype: DType::U8, op: ReduceOp::Min };
+    let agreed = engine
+        .begin(header, Some(left))
+        .and_then(|()| engine.all_reduce_doubling(value, kind))
+        .map_err(|e| CommError { kind: CommErrorKind::Rendezvous, ..e });
+    engine.shared.forget();
+    agreed
+}
+
+/// A host that vanishes sends nothing, not even the end of a connection: without this, a barrier without deadline
+/// would wait for it forever.
+fn keep_alive(control: &TcpStream) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_socket_keepalive(control, true)?;
+    sockopt::set_tcp_keepidle(control, Duration::from_secs(15))?;
+    sockopt::set_tcp_keepintvl(control, Duration::from_secs(5))?;
+    sockopt::set_tcp_keepcnt(control, 4)
+}

@@ -1,0 +1,392 @@
+//! One rank's view of its host's segment: notices of calls, chunks on their way, pipes, and the bells that wake whoever
+//! sleeps. Ranks are counted within the host.
+//!
+//! The protocol that makes the bytes safe to touch: a rank writes only its own notices, slots and pipe ends. It writes
+//! a notice of round r only after it has seen everybody's of round r - 1, so nobody still reads the one of r - 2 in the
+//! same place. It writes a slot only after everybody is done with the slot's last chunk. Readers wait for the word that
+//! announces the bytes (release, acquire).
+
+use super::layout::{Layout, PIPE};
+use super::memory::Segment;
+use crate::comm::gloo::header::HEADER;
+use crate::comm::{Phase, Place};
+use rustix::thread::futex;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Duration;
+
+/// What a rank has done with its chunks so far, over all calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Progress {
+    /// Written for the others.
+    Staged,
+    /// The others' combined, the result written for them.
+    Worked,
+    /// Nothing more is read of the chunk.
+    Freed,
+}
+
+/// How a rank waits, for those who might wake it.
+const AWAKE: u32 = 0;
+const ON_FUTEX: u32 = 1;
+const IN_POLL: u32 = 2;
+
+pub(crate) struct Arena {
+    segment: Segment,
+    layout: Layout,
+    /// This rank within the host.
+    pub me: usize,
+    /// The ranks of this host, ascending.
+    pub members: Vec<usize>,
+    crowded: OnceLock<bool>,
+}
+
+impl Arena {
+    /// A new segment for `members`, of which the first makes it.
+    pub(super) fn create(members: &[usize]) -> io::Result<(Self, OwnedFd)> {
+        let layout = Layout::new(members.len());
+        let (segment, fd) = Segment::create(layout.len())?;
+        Ok((Self::over(segment, layout, 0, members), fd))
+    }
+
+    /// The segment that another rank of this host has made.
+    pub(super) fn open(fd: &OwnedFd, me: usize, members: &[usize]) -> io::Result<Self> {
+        let layout = Layout::new(members.len());
+        let segment = Segment::open(fd, layout.len())?;
+        Ok(Self::over(segment, layout, me, members))
+    }
+
+    fn over(segment: Segment, layout: Layout, me: usize, members: &[usize]) -> Self {
+        let arena = Self { segment, layout, me, members: members.to_vec(), crowded: OnceLock::new() };
+        arena.publish_processors();
+        arena
+    }
+
+    pub(crate) fn ranks(&self) -> usize {
+        self.members.len()
+    }
+
+    /// A global rank's number within this host.
+    pub(crate) fn local(&self, rank: usize) -> Option<usize> {
+        self.members.binary_search(&rank).ok()
+    }
+
+    pub(crate) fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let me = self.me;
+        (0..self.ranks()).filter(move |r| *r != me)
+    }
+
+    // Notices.
+
+    /// Announces this rank's call of a round.
+    pub(crate) fn post(&self, round: u64, header: &[u8; HEADER], payload: &[u8]) {
+        let at = self.layout.notice(round, self.me);
+        // SAFETY: this rank's own notice, which nobody reads any more (see above).
+        unsafe {
+            self.segment.bytes_mut(at + 8..at + 8 + HEADER).copy_from_slice(header);
+            self.segment.bytes_mut(at + 64..at + 64 + payload.len()).copy_from_slice(payload);
+        }
+        self.segment.word(at).store(round, Ordering::Release);
+    }
+
+    pub(crate) fn has_posted(&self, round: u64, rank: usize) -> bool {
+        self.segment.word(self.layout.notice(round, rank)).load(Ordering::Acquire) == round
+    }
+
+    pub(crate) fn all_posted(&self, round: u64) -> bool {
+        (0..self.ranks()).all(|r| self.has_posted(round, r))
+    }
+
+    /// The header of a notice that has been posted.
+    pub(crate) fn header(&self, round: u64, rank: usize) -> [u8; HEADER] {
+        let at = self.layout.notice(round, rank);
+        let mut header = [0; HEADER];
+        // SAFETY: posted, and not written again before this rank has posted the next round.
+        header.copy_from_slice(unsafe { self.segment.bytes(at + 8..at + 8 + HEADER) });
+        header
+    }
+
+    /// The payload of a notice that has been posted.
+    pub(crate) fn payload(&self, round: u64, rank: usize, len: usize) -> &[u8] {
+        let at = self.layout.notice(round, rank) + 64;
+        // SAFETY: as for the header.
+        unsafe { self.segment.bytes(at..at + len) }
+    }
+
+    // Chunks.
+
+    fn progress_word(&self, rank: usize, what: Progress) -> &std::sync::atomic::AtomicU64 {
+        self.segment.word(self.layout.progress(rank) + 8 * what as usize)
+    }
+
+    /// This rank has come so far, in chunks.
+    pub(crate) fn publish(&self, what: Progress, chunks: u64) {
+        self.progress_word(self.me, what).store(chunks, Ordering::Release);
+    }
+
+    /// How far the last rank of the host has come.
+    pub(crate) fn all(&self, what: Progress) -> u64 {
+        (0..self.ranks()).map(|r| self.progress(r, what)).min().unwrap_or(0)
+    }
+
+    pub(crate) fn progress(&self, rank: usize, what: Progress) -> u64 {
+        self.progress_word(rank, what).load(Ordering::Acquire)
+    }
+
+    /// A rank's bytes in the slot of a chunk, which it has announced.
+    pub(crate) fn slot(&self, chunk: u64, rank: usize, range: Range<usize>) -> &[u8] {
+        let at = self.layout.slot(chunk, rank);
+        // SAFETY: the owner writes to announced bytes only when this rank has freed the chunk.
+        unsafe { self.segment.bytes(at + range.start..at + range.end) }
+    }
+
+    /// This rank's own bytes in the slot of a chunk, which everybody has freed, or which it has not announced yet.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) fn own_slot(&self, chunk: u64, range: Range<usize>) -> &mut [u8] {
+        let at = self.layout.slot(chunk, self.me);
+        // SAFETY: nobody else writes here, and nobody reads before the announcement; callers hold one at a time.
+        unsafe { self.segment.bytes_mut(at + range.start..at + range.end) }
+    }
+
+    // Pipes.
+
+    /// Writes what there is room for into the pipe to `to`.
+    pub(crate) fn pipe_write(&self, to: usize, bytes: &[u8]) -> usize {
+        let pipe = self.layout.pipe(self.me, to);
+        let written = self.segment.word(pipe.written).load(Ordering::Relaxed);
+        let room = PIPE - written.wrapping_sub(self.segment.word(pipe.read).load(Ordering::Acquire)) as usize;
+        let count = room.min(bytes.len());
+        let start = written as usize % PIPE;
+        let first = count.min(PIPE - start);
+        // SAFETY: between `written` and `read` + PIPE the reader touches nothing.
+        unsafe {
+            let at = pipe.data + start;
+            self.segment.bytes_mut(at..at + first).copy_from_slice(&bytes[..first]);
+            self.segment
+                .bytes_mut(pipe.data..pipe.data + count - first)
+                .copy_from_slice(&bytes[first..count]);
+        }
+        self.segment.word(pipe.written).store(written + count as u64, Ordering::Release);
+        count
+    }
+
+    /// Bytes that wait in the pipe from `from`.
+    pub(crate) fn pipe_filled(&self, from: usize) -> usize {
+        let pipe = self.layout.pipe(from, self.me);
+        let read = self.segment.word(pipe.read).load(Ordering::Relaxed);
+        self.segment.word(pipe.written).load(Ordering::Acquire).wrapping_sub(read) as usize
+    }
+
+    /// Room in the pipe to `to`.
+    pub(crate) fn pipe_room(&self, to: usize) -> usize {
+        let pipe = self.layout.pipe(self.me, to);
+        let written = self.segment.word(pipe.written).load(Ordering::Relaxed);
+        PIPE - written.wrapping_sub(self.segment.word(pipe.read).load(Ordering::Acquire)) as usize
+    }
+
+    /// Reads what there is in the pipe from `from`.
+    pub(crate) fn pipe_read(&self, from: usize, bytes: &mut [u8]) -> usize {
+        let pipe = self.layout.pipe(from, self.me);
+        let count = self.pipe_filled(from).min(bytes.len());
+        let read = self.segment.word(pipe.read).load(Ordering::Relaxed);
+        let start = read as usize % PIPE;
+        let first = count.min(PIPE - start);
+        // SAFETY: between `read` and `written` the writer touches nothing.
+        unsafe {
+            let at = pipe.data + start;
+            bytes[..first].copy_from_slice(self.segment.bytes(at..at + first));
+            bytes[first..count].copy_from_slice(self.segment.bytes(pipe.data..pipe.data + count - first));
+        }
+        self.segment.word(pipe.read).store(read + count as u64, Ordering::Release);
+        count
+    }
+
+    // Failures.
+
+    /// This rank has failed, and told so by its control connections.
+    pub(crate) fn mark_failed(&self) {
+        self.segment.half_word(self.layout.bell(self.me) + 8).store(1, Ordering::Release);
+    }
+
+    pub(crate) fn has_failures(&self) -> bool {
+        (0..self.ranks())
+            .any(|r| self.segment.half_word(self.layout.bell(r) + 8).load(Ordering::Acquire) != 0)
+    }
+
+    // Waiting and waking.
+
+    fn bell(&self, rank: usize) -> (&AtomicU32, &AtomicU32) {
+        let at = self.layout.bell(rank);
+        (self.segment.half_word(at), self.segment.half_word(at + 4))
+    }
+
+    /// Wakes a rank that may be waiting for what this one has just published. True if it waits in `poll` and must be
+    /// told by its control connection.
+    pub(crate) fn ring(&self, rank: usize) -> bool {
+        let (bell, sleeps) = self.bell(rank);
+        // Either this load sees that the other is about to sleep, or the other's last look sees what was published.
+        fence(Ordering::SeqCst);
+        if sleeps.load(Ordering::Relaxed) == AWAKE {
+            return false;
+        }
+        let slept = sleeps.swap(AWAKE, Ordering::SeqCst);
+        if slept == ON_FUTEX {
+            bell.fetch_add(1, Ordering::SeqCst);
+            // That nobody waits any more is no error.
+            let _ = futex::wake(bell, futex::Flags::empty(), u32::MAX);
+        }
+        slept == IN_POLL
+    }
+
+    /// Wakes everyone of this host, this rank's own call as well.
+    pub(crate) fn ring_all(&self) {
+        for rank in 0..self.ranks() {
+            self.ring(rank);
+        }
+    }
+
+    /// Sleeps until somebody rings, `at_most` has passed, or at once if `ready` (which is looked at after this rank
+    /// has said that it is about to sleep).
+    pub(crate) fn doze(&self, ready: impl Fn() -> bool, at_most: Duration) {
+        let (bell, sleeps) = self.bell(self.me);
+        let seen = bell.load(Ordering::SeqCst);
+        sleeps.store(ON_FUTEX, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !ready()
+            && let Ok(timeout) = at_most.try_into()
+        {
+            // An interrupted or outdated wait is followed by another look at what was waited for.
+            let _ = futex::wait(bell, futex::Flags::empty(), seen, Some(&timeout));
+        }
+        sleeps.store(AWAKE, Ordering::SeqCst);
+    }
+
+    /// Runs `poll` with the word that this rank is to be woken by its control connection, unless `ready`.
+    pub(crate) fn while_polling<R>(&self, ready: impl Fn() -> bool, poll: impl FnOnce() -> R) -> Option<R> {
+        let (_, sleeps) = self.bell(self.me);
+        sleeps.store(IN_POLL, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let result = (!ready()).then(poll);
+        sleeps.store(AWAKE, Ordering::SeqCst);
+        result
+    }
+
+    // What others may know of a rank that says nothing.
+
+    pub(crate) fn note(&self, place: Place) {
+        let at = self.layout.place(self.me);
+        self.segment.word(at).store(place.step, Ordering::Relaxed);
+        self.segment.word(at + 8).store(place.phase as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn place(&self, rank: usize) -> Place {
+        let at = self.layout.place(rank);
+        let phase = self.segment.word(at + 8).load(Ordering::Relaxed) as usize;
+        Place {
+            step: self.segment.word(at).load(Ordering::Relaxed),
+            phase: Phase::ALL.get(phase).copied().unwrap_or_default(),
+        }
+    }
+
+    /// The header that a rank has posted last, of the rounds up to `round` + 1; None before its first.
+    pub(crate) fn last_header(&self, round: u64, rank: usize) -> Option<[u8; HEADER]> {
+        let last =
+            (round.saturating_sub(1)..=round + 1).rev().find(|r| *r > 0 && self.has_posted(*r, rank))?;
+        Some(self.header(last, rank))
+    }
+
+    // Processors.
+
+    fn publish_processors(&self) {
+        let range = self.layout.processors(self.me);
+        // SAFETY: this rank's own line, read by others only after the ranks have told each other that all is set up.
+        let bits = unsafe { self.segment.bytes_mut(range) };
+        if let Ok(set) = rustix::thread::sched_getaffinity(None) {
+            for cpu in (0..bits.len() * 8).filter(|cpu| set.is_set(*cpu)) {
+                bits[cpu / 8] |= 1 << (cpu % 8);
+            }
+        }
+    }
+
+    /// Whether the host's ranks have fewer processors than there are ranks, so that spinning only keeps others from
+    /// working. To be asked only once all ranks are set up.
+    pub(crate) fn is_crowded(&self) -> bool {
+        *self.crowded.get_or_init(|| {
+            let mut union = vec![0u8; self.layout.processors(0).len()];
+            for rank in 0..self.ranks() {
+                // SAFETY: written before the ranks told each other that all is set up, and never again.
+                let bits = unsafe { self.segment.bytes(self.layout.processors(rank)) };
+                union.iter_mut().zip(bits).for_each(|(u, b)| *u |= b);
+            }
+            let processors: u32 = union.iter().map(|b| b.count_ones()).sum();
+            (processors as usize) < self.ranks()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn pair() -> [Arena; 2] {
+        let (a, fd) = Arena::create(&[3, 5]).unwrap();
+        let b = Arena::open(&fd, 1, &[3, 5]).unwrap();
+        [a, b]
+    }
+
+    #[test]
+    fn pipes_carry_bytes_in_order_across_their_end() {
+        let [a, b] = pair();
+        let sent: Vec<u8> = (0..PIPE * 3 + 17).map(|i| (i % 251) as u8).collect();
+        let (mut out, mut got) = (0, Vec::new());
+        let mut buffer = vec![0; 100_001];
+        while got.len() < sent.len() {
+            out += a.pipe_write(1, &sent[out..(out + 70_001).min(sent.len())]);
+            let n = b.pipe_read(0, &mut buffer);
+            got.extend_from_slice(&buffer[..n]);
+        }
+        assert!(got == sent && b.pipe_filled(0) == 0 && a.pipe_room(1) == PIPE);
+        assert_eq!(b.pipe_write(0, &vec![1; PIPE + 5]), PIPE);
+        assert_eq!(a.pipe_filled(1), PIPE);
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_and_an_early_bell_is_not_missed() {
+        let [a, b] = pair();
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                let start = Instant::now();
+                while !a.has_posted(1, 1) {
+                    a.doze(|| a.has_posted(1, 1), Duration::from_secs(20));
+                }
+                start.elapsed()
+            });
+            b.post(1, &[7; HEADER], b"hello");
+            b.ring(0);
+            assert!(sleeper.join().unwrap() < Duration::from_secs(10));
+        });
+        assert_eq!((a.payload(1, 1, 5), a.header(1, 1)), (&b"hello"[..], [7; HEADER]));
+        assert_eq!(a.last_header(1, 1), Some([7; HEADER]));
+        assert_eq!(a.last_header(1, 0), None);
+    }
+
+    #[test]
+    fn a_rank_that_polls_is_rung_by_its_connection_once() {
+        let [a, b] = pair();
+        let rung = a.while_polling(|| false, || (b.ring(0), b.ring(0)));
+        assert_eq!(rung, Some((true, false)));
+        assert!(!b.ring(0));
+    }
+
+    #[test]
+    fn places_can_be_read_by_others() {
+        let [a, b] = pair();
+        let place = Place { step: 7, phase: Phase::Backward };
+        a.note(place);
+        assert_eq!((b.place(0), b.place(1)), (place, Place::default()));
+    }
+}

@@ -1,0 +1,139 @@
+//! Which ranks share a host's memory, and which algorithm a call goes by.
+
+use super::header::{Algorithm, Operation};
+use super::options::AlgorithmChoice;
+use crate::comm::rendezvous::HostId;
+use sha2::{Digest, Sha256};
+
+/// Buffers of up to this many bytes go by the algorithms for small ones where ranks are joined by connections: the
+/// round trips of a ring cost more than its bandwidth brings (measured with `ddp-run bench allreduce`).
+pub(super) const SMALL: usize = 64 << 10;
+
+/// Equal on all ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Topology {
+    /// The ranks that share memory, ascending, by their first rank; those that share none are alone.
+    pub hosts: Vec<Vec<usize>>,
+    pub world: usize,
+}
+
+impl Topology {
+    pub(super) fn of(hosts: &[HostId]) -> Self {
+        let mut groups: Vec<(HostId, Vec<usize>)> = Vec::new();
+        for (rank, host) in hosts.iter().enumerate() {
+            match groups.iter_mut().find(|(h, _)| h == host) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => groups.push((*host, vec![rank])),
+            }
+        }
+        Self { hosts: groups.into_iter().map(|(_, ranks)| ranks).collect(), world: hosts.len() }
+    }
+
+    /// All ranks are joined by connections.
+    pub(super) fn scattered(world: usize) -> Self {
+        Self { hosts: (0..world).map(|rank| vec![rank]).collect(), world }
+    }
+
+    pub(super) fn host_of(&self, rank: usize) -> &[usize] {
+        self.hosts.iter().find(|h| h.contains(&rank)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether any two ranks share memory.
+    pub(super) fn shares(&self) -> bool {
+        self.hosts.len() < self.world
+    }
+
+    /// The ranks that stand at the same place of their hosts as `rank`, if all hosts are alike.
+    pub(super) fn column(&self, rank: usize) -> Option<Vec<usize>> {
+        let place = self.host_of(rank).iter().position(|r| *r == rank)?;
+        let alike = self.hosts.iter().all(|h| h.len() == self.hosts[0].len());
+        alike.then(|| self.hosts.iter().map(|h| h[place]).collect())
+    }
+
+    /// The first rank of each host.
+    pub(super) fn leaders(&self) -> Vec<usize> {
+        self.hosts.iter().filter_map(|h| h.first().copied()).collect()
+    }
+
+    /// How a call of `operation` on buffers of `bytes` is carried out.
+    pub(super) fn choose(&self, choice: AlgorithmChoice, operation: Operation, bytes: usize) -> Algorithm {
+        let one_memory = self.hosts.len() == 1;
+        let by_size = if bytes <= SMALL { Algorithm::Doubling } else { Algorithm::Ring };
+        let all_reduces = operation == Operation::AllReduce;
+        match (choice, operation) {
+            (_, Operation::Send | Operation::Recv) => Algorithm::Direct,
+            (AlgorithmChoice::Auto | AlgorithmChoice::Hierarchical, _) if one_memory => Algorithm::Memory,
+            (_, Operation::Barrier) => Algorithm::Doubling,
+            (_, Operation::AllGather | Operation::ReduceScatter) => Algorithm::Ring,
+            (AlgorithmChoice::Auto | AlgorithmChoice::Hierarchical, _) => {
+                match all_reduces && self.shares() {
+                    true => Algorithm::Hierarchical,
+                    false => by_size,
+                }
+            }
+            (AlgorithmChoice::Ring, _) => Algorithm::Ring,
+            (AlgorithmChoice::HalvingDoubling, _) if all_reduces => Algorithm::HalvingDoubling,
+            (AlgorithmChoice::HalvingDoubling | AlgorithmChoice::Tree, _) => Algorithm::Tree,
+            (AlgorithmChoice::ParameterServer, _) => Algorithm::ParameterServer,
+        }
+    }
+}
+
+/// Two processes with the same one can reach each other's abstract Unix sockets, so they can share memory: the same
+/// start of the same kernel, and the same network namespace. `name` stands in for both.
+pub(super) fn host_id(name: Option<&str>) -> HostId {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let network = std::fs::read_link("/proc/self/ns/net").ok();
+    let own = match (name, boot, network) {
+        (Some(name), ..) => format!("name {name}"),
+        (None, Some(boot), Some(network)) => format!("{boot} {}", network.display()),
+        // Where the system does not say, nobody is of this host.
+        _ => format!("process {} {:?}", std::process::id(), std::time::SystemTime::now()),
+    };
+    let digest = Sha256::digest(own.as_bytes());
+    digest.first_chunk().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topology(hosts: &[u8]) -> Topology {
+        Topology::of(&hosts.iter().map(|h| [*h; 16]).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn hosts_are_found_however_ranks_are_spread() {
+        let t = topology(&[1, 2, 1, 2, 3]);
+        assert_eq!(t.hosts, [vec![0, 2], vec![1, 3], vec![4]]);
+        assert_eq!((t.host_of(3), t.leaders()), (&[1, 3][..], vec![0, 1, 4]));
+        assert_eq!(t.column(2), None);
+        assert_eq!(topology(&[1, 2, 1, 2]).column(2), Some(vec![2, 3]));
+        assert!(t.shares() && !topology(&[1, 2, 3]).shares());
+        assert_eq!(topology(&[1, 2, 3]), Topology::scattered(3));
+    }
+
+    #[test]
+    fn the_choice_follows_the_topology() {
+        use AlgorithmChoice as C;
+        use Operation as O;
+        let (one, two, far) = (topology(&[1, 1, 1]), topology(&[1, 1, 2]), topology(&[1, 2, 3]));
+        assert_eq!(one.choose(C::Auto, O::AllReduce, 4), Algorithm::Memory);
+        assert_eq!(one.choose(C::Ring, O::AllReduce, 4), Algorithm::Ring);
+        assert_eq!(one.choose(C::Auto, O::Barrier, 0), Algorithm::Memory);
+        assert_eq!(two.choose(C::Auto, O::AllReduce, 4), Algorithm::Hierarchical);
+        assert_eq!(two.choose(C::Auto, O::Broadcast, 1 << 20), Algorithm::Ring);
+        assert_eq!(far.choose(C::Auto, O::AllReduce, SMALL), Algorithm::Doubling);
+        assert_eq!(far.choose(C::Auto, O::AllReduce, SMALL + 1), Algorithm::Ring);
+        assert_eq!(far.choose(C::Hierarchical, O::AllReduce, SMALL + 1), Algorithm::Ring);
+        assert_eq!(far.choose(C::HalvingDoubling, O::Reduce, 4), Algorithm::Tree);
+        assert_eq!(far.choose(C::ParameterServer, O::Send, 4), Algorithm::Direct);
+    }
+
+    #[test]
+    fn processes_of_one_machine_have_one_host() {
+        assert_eq!(host_id(None), host_id(None));
+        assert_ne!(host_id(None), host_id(Some("a")));
+        assert_ne!(host_id(Some("b")), host_id(Some("a")));
+    }
+}

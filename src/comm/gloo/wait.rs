@@ -1,0 +1,245 @@
+//! How a call waits. While it does it listens to every peer, not only to those that it needs: a header of another call,
+//! a failure reported by anyone, a connection that closes, each ends the call at once.
+//!
+//! Connections are waited for in `poll`. What peers put into the host's memory is spun on for a moment, then slept
+//! on; since news comes by connections only, a sleeper looks up every few milliseconds.
+
+use super::engine::Engine;
+use super::header::HEADER;
+use super::shm::Arena;
+use crate::comm::rendezvous::poll_until;
+use crate::comm::{CommError, CommErrorKind};
+use rustix::event::{PollFd, PollFlags};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Two ranks that call at the same moment meet within this; longer waits are left to the kernel.
+const SPIN: Duration = Duration::from_micros(5);
+/// The same where the other is a few cache misses away.
+const MEMORY_SPIN: Duration = Duration::from_micros(20);
+/// How long a sleeper may be deaf.
+const NAP: Duration = Duration::from_millis(10);
+
+/// What `poll` watches.
+#[derive(Clone, Copy, PartialEq)]
+enum Source {
+    Wake,
+    Control(usize),
+    Data(usize),
+}
+
+impl Engine {
+    /// Sleeps until the link to `send_to` has room, or the one to `recv_from` has bytes; perhaps a little less.
+    pub(super) fn wait(&mut self, send_to: Option<usize>, recv_from: Option<usize>) -> Result<(), CommError> {
+        let wanted = || send_to.into_iter().chain(recv_from);
+        let in_memory = wanted().filter(|p| self.is_in_memory(*p)).count();
+        let Some(arena) = self.shared.arena().cloned().filter(|_| in_memory > 0) else {
+            return self.wait_in_poll(send_to, recv_from);
+        };
+        if in_memory < wanted().count() {
+            return self.wait_for_both(&arena, send_to, recv_from);
+        }
+        let local = |p: Option<usize>| p.and_then(|p| arena.local(p));
+        let (to, from) = (local(send_to), local(recv_from));
+        let ready = |a: &Arena| {
+            to.is_some_and(|to| a.pipe_room(to) > 0) || from.is_some_and(|from| a.pipe_filled(from) > 0)
+        };
+        self.wait_in_memory(recv_from, ready, |_| wanted().collect())
+    }
+
+    /// A few microseconds of attempts before the kernel is asked to wake us.
+    pub(super) fn spin(&self, since: &mut Option<Instant>) -> bool {
+        let start = since.get_or_insert_with(Instant::now);
+        std::hint::spin_loop();
+        start.elapsed() < SPIN
+    }
+
+    /// Until `ready`, which peers of this host bring about by what they write to its memory. `late` names the ranks
+    /// (of the world) that are waited for; the pipe from `reads` is left to whom it concerns.
+    pub(super) fn wait_in_memory(
+        &mut self,
+        reads: Option<usize>,
+        ready: impl Fn(&Arena) -> bool,
+        late: impl Fn(&Arena) -> Vec<usize>,
+    ) -> Result<(), CommError> {
+        let Some(arena) = self.shared.arena().cloned() else { return Ok(()) };
+        if ready(&arena) {
+            return Ok(());
+        }
+        if !arena.is_crowded() {
+            let start = Instant::now();
+            while start.elapsed() < MEMORY_SPIN {
+                for _ in 0..16 {
+                    std::hint::spin_loop();
+                    if ready(&arena) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        loop {
+            let until = self.probe.as_ref().map(|p| p.until).or(self.deadline);
+            let left = until.map_or(NAP, |u| u.saturating_duration_since(Instant::now()).min(NAP));
+            arena.doze(|| ready(&arena), left);
+            if ready(&arena) {
+                return Ok(());
+            }
+            self.poll_once(None, None, Some(Instant::now()), true)?;
+            self.look_into_memory(&arena, reads)?;
+            let waiting_for = late(&arena);
+            let ahead = self.header_ahead(&arena, &waiting_for);
+            // What a peer wrote before it said goodbye, or went on to its next call, counts.
+            if ready(&arena) {
+                return Ok(());
+            }
+            if let Some((peer, header)) = ahead {
+                return self.judge_notice(peer, &header);
+            }
+            if let Some(gone) = waiting_for.iter().find(|p| self.has_departed(**p)) {
+                return Err(self.missed(*gone));
+            }
+            if until.is_some_and(|u| Instant::now() >= u) {
+                self.overdue(waiting_for)?;
+            }
+        }
+    }
+
+    pub(super) fn has_departed(&self, peer: usize) -> bool {
+        self.links.get(peer).and_then(Option::as_ref).is_some_and(|l| l.departed)
+    }
+
+    /// A group call that a rank has announced while this one waits for its message.
+    fn header_ahead(&self, arena: &Arena, waiting_for: &[usize]) -> Option<(usize, [u8; HEADER])> {
+        if !self.header.operation.is_pairwise() {
+            return None;
+        }
+        let local = waiting_for.iter().filter_map(|peer| Some((*peer, arena.local(*peer)?)));
+        let next = self.round + 1;
+        let (peer, local) = local.clone().find(|(_, local)| arena.has_posted(next, *local))?;
+        Some((peer, arena.header(next, local)))
+    }
+
+    /// Headers of other calls that peers have put into memory.
+    fn look_into_memory(&mut self, arena: &Arc<Arena>, reads: Option<usize>) -> Result<(), CommError> {
+        self.judge_notices(arena)?;
+        for local in arena.others() {
+            let peer = arena.members[local];
+            let link = self.link(peer)?;
+            let idle =
+                reads != Some(peer) && link.wire.is_memory() && !link.reading && link.parked().is_none();
+            if idle && arena.pipe_filled(local) >= HEADER {
+                self.overhear(peer)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_in_poll(&mut self, send_to: Option<usize>, recv_from: Option<usize>) -> Result<(), CommError> {
+        loop {
+            let until = self.probe.as_ref().map(|p| p.until).or(self.deadline);
+            if self.poll_once(send_to, recv_from, until, true)? {
+                return Ok(());
+            }
+            if until.is_some_and(|u| Instant::now() >= u) {
+                self.overdue(send_to.into_iter().chain(recv_from).collect())?;
+            }
+        }
+    }
+
+    /// One of the two is a connection, the other a pipe, whose peer knocks at the control connection.
+    fn wait_for_both(
+        &mut self,
+        arena: &Arc<Arena>,
+        send_to: Option<usize>,
+        recv_from: Option<usize>,
+    ) -> Result<(), CommError> {
+        let readable = |p: usize| arena.local(p).is_some_and(|local| arena.pipe_filled(local) > 0);
+        let writable = |p: usize| arena.local(p).is_some_and(|local| arena.pipe_room(local) > 0);
+        let (pipe_to, pipe_from) =
+            (send_to.filter(|p| self.is_in_memory(*p)), recv_from.filter(|p| self.is_in_memory(*p)));
+        let ready = || pipe_to.is_some_and(writable) || pipe_from.is_some_and(readable);
+        let until = self.probe.as_ref().map(|p| p.until).or(self.deadline);
+        let polled = arena.while_polling(ready, || self.poll_once(send_to, recv_from, until, true));
+        polled.transpose()?;
+        self.look_into_memory(arena, recv_from)?;
+        if let Some(gone) = pipe_to.into_iter().chain(pipe_from).find(|p| self.has_departed(*p))
+            && !ready()
+        {
+            return Err(self.missed(gone));
+        }
+        if until.is_some_and(|u| Instant::now() >= u) {
+            self.overdue(send_to.into_iter().chain(recv_from).collect())?;
+        }
+        Ok(())
+    }
+
+    /// One `poll(2)`, and everything that it brings. True when a wanted data connection is ready.
+    pub(super) fn poll_once(
+        &mut self,
+        send_to: Option<usize>,
+        recv_from: Option<usize>,
+        until: Option<Instant>,
+        data: bool,
+    ) -> Result<bool, CommError> {
+        let mut sources = vec![Source::Wake];
+        let mut fds = vec![PollFd::new(self.shared.wake_end(), PollFlags::IN)];
+        for (peer, link) in self.links.iter().enumerate() {
+            let (Some(link), Some(control)) = (link, &self.shared.control[peer]) else { continue };
+            if !link.control_closed {
+                sources.push(Source::Control(peer));
+                fds.push(PollFd::new(&control.stream, PollFlags::IN));
+            }
+            // A connection that nothing is wanted of would still report its end, again and again.
+            let idle = !link.reading && !link.data_closed && link.parked().is_none();
+            let incoming = link.wire.incoming().filter(|_| data && (recv_from == Some(peer) || idle));
+            if let Some(stream) = incoming {
+                sources.push(Source::Data(peer));
+                fds.push(PollFd::new(stream, PollFlags::IN));
+            }
+            if let Some(stream) = link.wire.outgoing().filter(|_| data && send_to == Some(peer)) {
+                sources.push(Source::Data(peer));
+                fds.push(PollFd::new(stream, PollFlags::OUT));
+            }
+        }
+        match poll_until(&mut fds, until) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(e) => {
+                let cause = format!("rank {} cannot wait for its connections: {e}", self.me);
+                return Err(self.fail(CommErrorKind::Aborted, Some(self.me), &cause));
+            }
+        }
+        let events: Vec<(Source, PollFlags)> =
+            sources.into_iter().zip(fds.iter().map(|f| f.revents())).filter(|(_, e)| !e.is_empty()).collect();
+        drop(fds);
+        self.handle(&events, send_to, recv_from)
+    }
+
+    /// Control first: it knows best why a data connection has ended.
+    fn handle(
+        &mut self,
+        events: &[(Source, PollFlags)],
+        send_to: Option<usize>,
+        recv_from: Option<usize>,
+    ) -> Result<bool, CommError> {
+        let mut ready = false;
+        for (source, _) in events {
+            match source {
+                Source::Wake => return Err(self.shared.failure().unwrap_or_else(|| self.garbage(self.me))),
+                Source::Control(peer) => self.hear(*peer)?,
+                Source::Data(_) => {}
+            }
+        }
+        for (source, flags) in events {
+            let Source::Data(peer) = *source else { continue };
+            let end = flags.intersects(PollFlags::ERR | PollFlags::HUP);
+            let wanted = send_to == Some(peer) && (end || flags.contains(PollFlags::OUT))
+                || recv_from == Some(peer) && (end || flags.contains(PollFlags::IN));
+            match wanted {
+                true => ready = true,
+                false => self.overhear(peer)?,
+            }
+        }
+        Ok(ready)
+    }
+}

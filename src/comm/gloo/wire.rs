@@ -1,0 +1,117 @@
+//! What carries the bytes between two ranks: TCP connections, or a pipe in the memory of their host.
+
+use super::lanes::Lanes;
+use super::shared::Shared;
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+pub(super) enum Wire {
+    Tcp(Lanes),
+    Memory(Pipe),
+}
+
+/// Both directions of the memory between this rank and another of its host, which is `peer` there.
+pub(super) struct Pipe {
+    shared: Arc<Shared>,
+    peer: usize,
+}
+
+impl Wire {
+    pub(super) fn tcp(streams: Vec<TcpStream>) -> Self {
+        Wire::Tcp(Lanes::new(streams))
+    }
+
+    pub(super) fn memory(shared: Arc<Shared>, peer: usize) -> Self {
+        Wire::Memory(Pipe { shared, peer })
+    }
+
+    pub(super) fn is_memory(&self) -> bool {
+        matches!(self, Wire::Memory(_))
+    }
+
+    /// All connections; none of a pipe.
+    pub(super) fn streams(&self) -> &[TcpStream] {
+        match self {
+            Wire::Tcp(lanes) => lanes.streams(),
+            Wire::Memory(_) => &[],
+        }
+    }
+
+    /// What to poll for room.
+    pub(super) fn outgoing(&self) -> Option<&TcpStream> {
+        match self {
+            Wire::Tcp(lanes) => Some(lanes.outgoing()),
+            Wire::Memory(_) => None,
+        }
+    }
+
+    /// What to poll for bytes.
+    pub(super) fn incoming(&self) -> Option<&TcpStream> {
+        match self {
+            Wire::Tcp(lanes) => Some(lanes.incoming()),
+            Wire::Memory(_) => None,
+        }
+    }
+
+    /// A message to send begins.
+    pub(super) fn begin_sending(&mut self) {
+        if let Wire::Tcp(lanes) = self {
+            lanes.begin_sending();
+        }
+    }
+
+    /// A message to receive begins.
+    pub(super) fn begin_receiving(&mut self) {
+        if let Wire::Tcp(lanes) = self {
+            lanes.begin_receiving();
+        }
+    }
+
+    /// Writes what there is room for; None if there is none.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        match self {
+            Wire::Tcp(lanes) => lanes.write(bytes),
+            Wire::Memory(pipe) => Ok(pipe.write(bytes)),
+        }
+    }
+
+    /// Reads what has come; None if nothing has, 0 at the end of a connection.
+    pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+        match self {
+            Wire::Tcp(lanes) => lanes.read(bytes),
+            Wire::Memory(pipe) => Ok(pipe.read(bytes, &mut [])),
+        }
+    }
+
+    /// As `read`, into `head` and then `tail`.
+    pub(super) fn read_two(&mut self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
+        match self {
+            Wire::Tcp(lanes) => lanes.read_two(head, tail),
+            Wire::Memory(pipe) => Ok(pipe.read(head, tail)),
+        }
+    }
+}
+
+impl Pipe {
+    fn write(&self, bytes: &[u8]) -> Option<usize> {
+        let count = self.shared.arena()?.pipe_write(self.peer, bytes);
+        self.moved(count, bytes.is_empty())
+    }
+
+    fn read(&self, head: &mut [u8], tail: &mut [u8]) -> Option<usize> {
+        let arena = self.shared.arena()?;
+        let mut count = arena.pipe_read(self.peer, head);
+        if count == head.len() {
+            count += arena.pipe_read(self.peer, tail);
+        }
+        self.moved(count, head.is_empty() && tail.is_empty())
+    }
+
+    fn moved(&self, count: usize, nothing_asked: bool) -> Option<usize> {
+        if count > 0 {
+            self.shared.ring(self.peer);
+        }
+        (count > 0 || nothing_asked).then_some(count)
+    }
+}
