@@ -2,8 +2,8 @@
 //! and their reader; decoding borrows, allocates nothing and cannot panic.
 
 use super::header::{HEADER, Header};
-use crate::comm::CommErrorKind;
 use crate::comm::rendezvous::cut;
+use crate::comm::{CommErrorKind, Phase, Place};
 
 /// The longest text of an `Abort`; longer ones are cut.
 const MAX_TEXT: usize = 1024;
@@ -19,8 +19,8 @@ pub(super) enum Control<'a> {
     Goodbye,
     /// Are you in a call?
     Probe,
-    /// Yes, in this one.
-    Echo(Header),
+    /// Yes, in this one, at this place of the work.
+    Echo(Header, Place),
     /// There is something new in the host's memory, for a rank that cannot sleep on that alone.
     Bell,
 }
@@ -46,8 +46,10 @@ impl Control<'_> {
             }
             Control::Goodbye => 2,
             Control::Probe => 3,
-            Control::Echo(header) => {
+            Control::Echo(header, place) => {
                 out.extend_from_slice(&header.encode());
+                out.extend_from_slice(&place.step.to_le_bytes());
+                out.push(place.phase as u8);
                 4
             }
             Control::Bell => 5,
@@ -71,9 +73,13 @@ fn decode(tag: u8, body: &[u8]) -> Option<Control<'_>> {
         }
         (2, []) => Some(Control::Goodbye),
         (3, []) => Some(Control::Probe),
-        (4, header) => {
-            let header: &[u8; HEADER] = header.try_into().ok()?;
-            Header::decode(header).ok().map(Control::Echo)
+        (4, body) => {
+            let (header, place) = body.split_first_chunk::<HEADER>()?;
+            let (step, phase) = place.split_first_chunk()?;
+            let [phase] = phase else { return None };
+            let place =
+                Place { step: u64::from_le_bytes(*step), phase: *Phase::ALL.get(usize::from(*phase))? };
+            Header::decode(header).ok().map(|header| Control::Echo(header, place))
         }
         (5, []) => Some(Control::Bell),
         _ => None,
@@ -145,7 +151,7 @@ mod tests {
             Control::Abort { kind: CommErrorKind::Timeout, culprit: Some(3), cause: "rank 3 is silent" },
             Control::Goodbye,
             Control::Probe,
-            Control::Echo(sample()),
+            Control::Echo(sample(), Place { step: u64::MAX, phase: Phase::Finish }),
             Control::Bell,
             Control::Abort { kind: CommErrorKind::Aborted, culprit: None, cause: cut(&long, MAX_TEXT) },
         ];

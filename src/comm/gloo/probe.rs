@@ -6,7 +6,7 @@ use super::control::Control;
 use super::engine::Engine;
 use super::header::Header;
 use crate::comm::rendezvous::name_ranks;
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::{CommError, CommErrorKind, Place};
 use std::time::{Duration, Instant};
 
 const SHORTEST: Duration = Duration::from_millis(50);
@@ -14,8 +14,11 @@ const LONGEST: Duration = Duration::from_millis(500);
 
 pub(super) struct Probe {
     pub until: Instant,
-    answers: Vec<Option<Header>>,
+    answers: Vec<Option<(Header, Place)>>,
 }
+
+/// Ranks that a report tells of one by one.
+const TOLD: usize = 8;
 
 impl Engine {
     /// The deadline has passed, or the time for answers after it.
@@ -32,32 +35,55 @@ impl Engine {
         }
     }
 
+    fn answer(&self, peer: usize) -> Option<&(Header, Place)> {
+        self.probe.as_ref().and_then(|probe| probe.answers.get(peer)?.as_ref())
+    }
+
     fn verdict(&self, waiting_for: &[usize]) -> CommError {
-        let answer = |p: usize| self.probe.as_ref().and_then(|probe| probe.answers.get(p)?.as_ref());
-        let departed = |p: usize| self.links.get(p).and_then(Option::as_ref).is_some_and(|l| l.departed);
-        let silent: Vec<usize> = self.peers().filter(|p| answer(*p).is_none() && !departed(*p)).collect();
+        let silent: Vec<usize> =
+            self.peers().filter(|p| self.answer(*p).is_none() && !self.has_departed(*p)).collect();
         let after = format!("after {:?} (timeout)", self.patience);
         if let Some(first) = silent.first() {
             let cause = format!(
-                "{} gave no sign of life {after}: stopped, or busy outside of any collective (asked by rank {})",
+                "{} gave no sign of life {after}: stopped, or busy outside of any collective (asked by rank {}){}",
                 name_ranks(&silent),
-                self.me
+                self.me,
+                self.report(&silent)
             );
             return self.fail(CommErrorKind::Timeout, Some(*first), &cause);
         }
         // All alive and all waiting: say where each is, the ones that are elsewhere being the likely culprits.
-        let elsewhere = |p: &usize| answer(*p).is_some_and(|h| *h != self.header);
+        let elsewhere = |p: &usize| self.answer(*p).is_some_and(|(h, _)| *h != self.header);
         let culprit = self.peers().find(elsewhere).or(waiting_for.first().copied());
-        let states: Vec<String> =
-            self.peers().filter_map(|p| answer(p).map(|h| format!("rank {p} is in {h}"))).collect();
         let cause = format!(
-            "no progress {after}: rank {} waits for {} in {}; {}",
+            "no progress {after}: rank {} waits for {} in {}{}",
             self.me,
             name_ranks(waiting_for),
             self.header,
-            states.join(", ")
+            self.report(&[])
         );
         self.fail(CommErrorKind::Timeout, culprit, &cause)
+    }
+
+    /// Where each rank is, those in `first` before the others.
+    fn report(&self, first: &[usize]) -> String {
+        let rest = self.peers().filter(|p| !first.contains(p));
+        let lines = first.iter().copied().chain(rest).filter_map(|p| self.whereabouts(p));
+        lines.take(TOLD).map(|line| format!("; {line}")).collect()
+    }
+
+    /// What a rank has answered; of one of this host that says nothing, what it has left in memory.
+    fn whereabouts(&self, peer: usize) -> Option<String> {
+        if let Some((header, place)) = self.answer(peer) {
+            return Some(format!("rank {peer} is in {header}, {place}"));
+        }
+        let arena = self.shared.arena()?;
+        let local = arena.local(peer)?;
+        let last = match arena.last_header(self.round, local).and_then(|h| Header::decode(&h).ok()) {
+            Some(header) => format!("after or in {header}"),
+            None => "before its first call".into(),
+        };
+        Some(format!("rank {peer} was last seen {last}, {}", arena.place(local)))
     }
 
     /// Reads what `peer` has to say on its control connection.
@@ -92,7 +118,7 @@ impl Engine {
     }
 
     fn obey(&mut self, peer: usize) -> Result<(), CommError> {
-        let (own, me) = (self.header, self.me);
+        let (own, place, me) = (self.header, self.shared.place(), self.me);
         match self.link(peer)?.control_in.take() {
             None => Err(self.garbage(peer)),
             Some(Control::Abort { kind, culprit, cause }) => {
@@ -106,14 +132,14 @@ impl Engine {
             }
             Some(Control::Probe) => {
                 if let Some(control) = &self.shared.control[peer] {
-                    control.send(&Control::Echo(own).frame());
+                    control.send(&Control::Echo(own, place).frame());
                 }
                 Ok(())
             }
             Some(Control::Bell) => Ok(()),
-            Some(Control::Echo(theirs)) => {
+            Some(Control::Echo(theirs, place)) => {
                 if let Some(slot) = self.probe.as_mut().and_then(|p| p.answers.get_mut(peer)) {
-                    *slot = Some(theirs);
+                    *slot = Some((theirs, place));
                 }
                 Ok(())
             }

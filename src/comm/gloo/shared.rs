@@ -149,7 +149,7 @@ impl Shared {
         let error = self.failed.get_or_init(|| {
             first = true;
             let doing = match self.running() {
-                Some(call) => format!("; rank {} was in {call}", self.rank),
+                Some(call) => format!("; rank {} was in {call}, {}", self.rank, self.place()),
                 None => String::new(),
             };
             CommError::new(kind, culprit, format!("{cause}{doing}"))

@@ -1,7 +1,7 @@
 //! Ranks that die, stop, leave or give up at every sort of moment: nobody hangs, and the right one is named.
 
 use super::*;
-use crate::comm::{CommErrorKind, ProcessGroup, ReduceOp, Wait};
+use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait};
 use std::net::TcpStream;
 use std::sync::mpsc;
 use std::time::Instant;
@@ -140,6 +140,7 @@ fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
     for (call, transport) in calls.into_iter().flat_map(|c| TRANSPORTS.map(|t| (c, t))) {
         let groups = form(transport, 4, timeout);
         let results = on_ranks(&groups, |g| {
+            g.note(Place { step: 7, phase: Phase::ALL[g.rank()] });
             if g.rank() == 3 {
                 return None;
             }
@@ -151,6 +152,10 @@ fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
         for (error, took) in results.into_iter().flatten() {
             assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(3)), "{error}");
             assert!(error.message.contains("rank 3 gave no sign of life"), "{error}");
+            assert!(error.message.contains("step 7, phase "), "{error}");
+            // What the silent one cannot say is in the host's memory.
+            let seen = "rank 3 was last seen before its first call, step 7, phase backward";
+            assert_eq!(error.message.contains(seen), transport == Transport::Shm, "{error}");
             assert!(took >= timeout && took < timeout + Duration::from_secs(2), "{took:?}");
         }
     }
