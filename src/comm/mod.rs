@@ -6,6 +6,8 @@
 
 mod buffer;
 mod check;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 pub mod gloo;
 mod record;
 mod reduce;
@@ -13,6 +15,8 @@ pub mod rendezvous;
 mod solo;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
+#[cfg(fuzzing)]
+pub use fuzz::decode_anything;
 pub use record::{CallRecord, Phase, Place};
 pub use solo::SoloGroup;
 

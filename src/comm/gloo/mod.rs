@@ -14,6 +14,8 @@ mod chunks;
 mod compare;
 mod control;
 mod engine;
+#[cfg(any(test, fuzzing))]
+mod fuzz;
 mod header;
 mod hierarchy;
 mod lanes;
@@ -33,6 +35,8 @@ mod topology;
 mod wait;
 mod wire;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use fuzz::decode_anything;
 pub use options::{AlgorithmChoice, GlooOptions, Transport};
 
 use super::rendezvous::RendezvousConfig;

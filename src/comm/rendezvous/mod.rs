@@ -21,6 +21,8 @@ mod wire;
 pub use auth::{Secret, SecretText};
 pub(crate) use io::{Trouble, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
+#[cfg(any(test, fuzzing))]
+pub(crate) use wire::decode_anything;
 pub(crate) use wire::{HostId, MAX_WORLD, cut};
 
 use super::{CommError, CommErrorKind};
