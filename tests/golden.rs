@@ -2,7 +2,7 @@
 //! initial weights, the same batches, one and two ranks, through the trainer that runs every job.
 
 use ddp_run::checkpoint::read_weights;
-use ddp_run::comm::gloo::GlooGroup;
+use ddp_run::comm::gloo::{GlooGroup, GlooOptions};
 use ddp_run::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
 use ddp_run::comm::{ProcessGroup, SoloGroup};
 use ddp_run::data::{
@@ -230,7 +230,13 @@ fn run(case: &Case, dir: &Path, deal: Deal) -> Vec<Run> {
                     timeout: Duration::from_secs(60),
                 };
                 let (plan, init) = (&plan, &init);
-                scope.spawn(move || run_rank(plan, Arc::new(GlooGroup::connect(config).unwrap()), init))
+                scope.spawn(move || {
+                    run_rank(
+                        plan,
+                        Arc::new(GlooGroup::connect(config, GlooOptions::default()).unwrap()),
+                        init,
+                    )
+                })
             })
             .collect();
         ranks.into_iter().map(|r| r.join().unwrap()).collect()

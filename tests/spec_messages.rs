@@ -90,6 +90,8 @@ fn files() -> Vec<(&'static str, String)> {
         ("bad_save_every", with("epochs = 2", "epochs = 2\nsave_every = \"10 parsecs\"")),
         ("bad_device", with("epochs = 2", "epochs = 2\ndevice = \"gpu:0\"")),
         ("bad_timeout", plus("[distributed]\ntimeout = \"soon\"\ninit_timeout = 0")),
+        ("unknown_algorithm", plus("[distributed]\nalgorithm = \"halving-dubling\"")),
+        ("unknown_transport", plus("[distributed]\ntransport = \"carrier pigeon\"")),
         ("bad_bind", plus("[launch]\nbind = \"localhost\"\nnproc_per_node = \"all\"")),
         ("bad_map_location", plus("[checkpoint]\nmap_location = { \"cuda:0\" = \"cuda:two\", \"gpu\" = \"cpu\" }")),
         ("nccl_on_the_cpu", with("epochs = 2", "epochs = 2\nbackend = \"nccl\"\ndevice = \"cpu\"")),
