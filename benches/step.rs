@@ -74,7 +74,7 @@ fn run(case: &Case) -> Vec<f64> {
     let sizes: Vec<_> = model.entries().iter().map(|e| e.trainable.then(|| e.numel())).collect();
     let layout = BucketLayout::new(&sizes, BucketCaps { first: 1 << 20, rest: 25 << 20 });
     let mut reducer =
-        Reducer::new(layout, Vec::new(), Arc::new(SoloGroup::default())).expect("no thread is needed");
+        Reducer::new(layout, Vec::new(), Arc::new(SoloGroup::default()), None).expect("no thread is needed");
     let ladder = TapLadder::new(sizes.len(), model.device());
     let len = case.batch * case.input.iter().product::<usize>();
     let x = HostField {

@@ -8,6 +8,7 @@ use ddp_run::comm::{ProcessGroup, SoloGroup};
 use ddp_run::data::{
     DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
 };
+use ddp_run::ddp::HookState;
 use ddp_run::error::Result;
 use ddp_run::models::Model;
 use ddp_run::plan::{BatchAlgebra, Plan, WorldRequest};
@@ -160,7 +161,7 @@ impl Observer for Losses {
         self.0.push(report.local.mean_loss());
     }
     fn epoch(&mut self, _: &Position, _: &Sums, _: Option<&Sums>, _: Duration, _: Duration, _: f64) {}
-    fn save(&mut self, _: &Position, _: &dyn Model, _: &Updater, _: f64) -> Result<()> {
+    fn save(&mut self, _: &Position, _: &dyn Model, _: &Updater, _: Option<HookState>, _: f64) -> Result<()> {
         Ok(())
     }
 }

@@ -92,6 +92,7 @@ fn files() -> Vec<(&'static str, String)> {
         ("bad_timeout", plus("[distributed]\ntimeout = \"soon\"\ninit_timeout = 0")),
         ("unknown_algorithm", plus("[distributed]\nalgorithm = \"halving-dubling\"")),
         ("unknown_transport", plus("[distributed]\ntransport = \"carrier pigeon\"")),
+        ("unknown_comm_hook", plus("[distributed]\ncomm_hook = \"powersgd\"")),
         ("bad_bind", plus("[launch]\nbind = \"localhost\"\nnproc_per_node = \"all\"")),
         ("bad_map_location", plus("[checkpoint]\nmap_location = { \"cuda:0\" = \"cuda:two\", \"gpu\" = \"cpu\" }")),
         ("nccl_on_the_cpu", with("epochs = 2", "epochs = 2\nbackend = \"nccl\"\ndevice = \"cpu\"")),

@@ -5,6 +5,8 @@
 //! is left (parameters that took no part contribute zeros and are named once) and waits.
 
 use super::buckets::{BucketLayout, Slot};
+use super::hook::{CommHook, HookSource};
+use super::hook_state::{self, HookState};
 use super::tap::GradientSink;
 use crate::comm::{CommError, ProcessGroup, ReduceOp};
 use burn::backend::{BackendTypes, Flex};
@@ -45,13 +47,16 @@ struct Bucket {
 }
 
 impl Reducer {
-    /// `names` by parameter number, for the message about unused parameters.
+    /// `names` by parameter number, for the message about unused parameters. A process that is alone has nothing to average, so it
+    /// makes no hook.
     pub fn new(
         layout: BucketLayout,
         names: Vec<String>,
         group: Arc<dyn ProcessGroup>,
+        hook: Option<&HookSource>,
     ) -> std::io::Result<Self> {
-        let comm = if group.world_size() > 1 { Some(CommThread::start(group)?) } else { None };
+        let alone = group.world_size() == 1;
+        let comm = if alone { None } else { Some(CommThread::start(group, hook)?) };
         let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
             data: vec![0.0; *len],
             parameters: layout.slots.iter().flatten().filter(|s| s.bucket == b).count(),
@@ -125,6 +130,45 @@ impl Reducer {
         self.shared.layout.slots[index]
     }
 
+    /// What all ranks' hooks carry to the next step, on rank 0; `None` on the others, and where hooks have no state. Call it on
+    /// all ranks alike, between two optimizer steps.
+    ///
+    /// # Errors
+    /// The first failed collective.
+    pub fn hook_state(&self) -> Result<Option<HookState>, CommError> {
+        let Some(CommThread { hook: Some(hook), group, .. }) = &self.comm else { return Ok(None) };
+        let buckets = self.shared.layout.buckets.clone();
+        let values = hook_state::gather(&**hook.lock(), buckets.len(), &**group)?;
+        let any = values.iter().flatten().any(|state| !state.is_empty());
+        Ok(any.then(|| HookState { name: hook.name.clone(), buckets, values }))
+    }
+
+    /// Gives the ranks' hooks back what [`Reducer::hook_state`] saw when a checkpoint was saved; `saved` counts on rank 0 alone.
+    /// Says why a state is left out that belongs to no hook of this run. Call it on all ranks alike, before the first step.
+    ///
+    /// # Errors
+    /// The first failed collective.
+    pub fn restore_hook(&mut self, saved: Option<HookState>) -> Result<Option<String>, CommError> {
+        let (own, world) = match &self.comm {
+            Some(CommThread { hook, group, .. }) => (hook.as_deref(), group.world_size()),
+            None => (None, 1),
+        };
+        let buckets = &self.shared.layout.buckets;
+        let name = own.map_or("none", |hook| hook.name.as_str());
+        let left_out = saved.as_ref().and_then(|saved| {
+            let why = misfit(saved, name, world, buckets)?;
+            Some(format!(
+                "the checkpoint's state of the communication hook `{}` is left out: {why}",
+                saved.name
+            ))
+        });
+        if let (Some(hook), Some(comm)) = (own, &self.comm) {
+            let values = saved.filter(|_| left_out.is_none()).map_or_else(Vec::new, |saved| saved.values);
+            hook_state::scatter(&mut **hook.lock(), buckets.len(), values, &*comm.group)?;
+        }
+        Ok(left_out)
+    }
+
     fn zero_unseen(&mut self, layout: &BucketLayout, state: &mut State) {
         let mut unused = Vec::new();
         for (parameter, slot) in layout.slots.iter().enumerate() {
@@ -143,6 +187,19 @@ impl Reducer {
             self.told_unused = true;
             tracing::warn!("no gradient for {}: they contribute zeros", unused.join(", "));
         }
+    }
+}
+
+/// Why a saved state belongs to no hook of this run.
+fn misfit(saved: &HookState, name: &str, world: usize, buckets: &[usize]) -> Option<String> {
+    if saved.values.len() != world {
+        Some(format!("it is of {} processes, this run has {world}", saved.values.len()))
+    } else if saved.name != name {
+        Some(format!("this run's is `{name}`"))
+    } else if saved.buckets != buckets {
+        Some("the bucket sizes have changed".to_owned())
+    } else {
+        None
     }
 }
 
@@ -200,21 +257,41 @@ type Reduced = Result<(usize, Vec<f32>), CommError>;
 struct CommThread {
     jobs: Sender<(usize, Vec<f32>)>,
     results: Receiver<Reduced>,
+    group: Arc<dyn ProcessGroup>,
+    hook: Option<Arc<Hook>>,
     _thread: JoinHandle<()>,
 }
 
+/// A rank's hook. The communication thread holds the lock while it averages, the training thread at checkpoints.
+struct Hook {
+    name: String,
+    hook: Mutex<Box<dyn CommHook>>,
+}
+
+impl Hook {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn CommHook>> {
+        // A panic in a hook ends the communication thread, and with it the run.
+        self.hook.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl CommThread {
-    fn start(group: Arc<dyn ProcessGroup>) -> std::io::Result<Self> {
+    fn start(group: Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> std::io::Result<Self> {
+        let hook = hook.map(|h| Arc::new(Hook { name: h.name().to_owned(), hook: Mutex::new(h.make()) }));
         let (jobs, inbox) = channel::<(usize, Vec<f32>)>();
         let (outbox, results) = channel();
+        let (of_thread, its_hook) = (group.clone(), hook.clone());
         let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
             while let Ok((bucket, mut data)) = inbox.recv() {
-                let done = group.all_reduce(data.as_mut_slice().into(), ReduceOp::Mean);
+                let done = match &its_hook {
+                    Some(hook) => hook.lock().average(bucket, &mut data, &*of_thread),
+                    None => of_thread.all_reduce(data.as_mut_slice().into(), ReduceOp::Mean),
+                };
                 if outbox.send(done.map(|()| (bucket, data))).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Self { jobs, results, _thread: thread })
+        Ok(Self { jobs, results, group, hook, _thread: thread })
     }
 }

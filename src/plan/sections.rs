@@ -3,6 +3,7 @@
 use crate::checkpoint::Direction;
 use crate::comm::gloo::{AlgorithmChoice, GlooOptions, Transport};
 use crate::data::{DataFacts, DatasetSource, FieldFacts, FieldKind};
+use crate::ddp::HookSource;
 use crate::error::Error;
 use crate::launch::Nproc;
 use crate::models::ModelSource;
@@ -156,8 +157,10 @@ pub struct LaunchPlan {
 }
 
 /// `[distributed]`
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug)]
 pub struct DistributedPlan {
+    /// What averages gradients in place of a plain all-reduce.
+    pub comm_hook: Option<HookSource>,
     /// How two ranks exchange bytes.
     pub transport: Transport,
     /// How an all-reduce is carried out.

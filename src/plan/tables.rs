@@ -9,7 +9,9 @@ use super::units::{DURATION, read_duration};
 use crate::checkpoint::Direction;
 use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::data::{DataFacts, FieldKind};
+use crate::ddp::HookSource;
 use crate::launch::Nproc;
+use crate::registry::Registry;
 use crate::spec::Fields;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -173,7 +175,19 @@ pub(super) fn launch(root: &mut Fields<'_>) -> LaunchPlan {
     }
 }
 
-pub(super) fn distributed(root: &mut Fields<'_>) -> DistributedPlan {
+/// The hook of a name; `none` is the plain all-reduce.
+fn comm_hook(fields: &mut Fields<'_>, registry: &Registry) -> Option<HookSource> {
+    const NONE: &str = "none";
+    let name = fields.str("comm_hook", NONE);
+    let hook = registry.comm_hook_source(&name).cloned();
+    if hook.is_none() && name != NONE {
+        let known: Vec<&str> = [NONE].into_iter().chain(registry.comm_hook_names()).collect();
+        fields.unknown_name("comm_hook", &known);
+    }
+    hook
+}
+
+pub(super) fn distributed(root: &mut Fields<'_>, registry: &Registry) -> DistributedPlan {
     let mut fields = root.section("distributed");
     let mut seconds = |key, default: u32| {
         let duration = Duration::from_secs(default.into());
@@ -195,6 +209,7 @@ pub(super) fn distributed(root: &mut Fields<'_>) -> DistributedPlan {
         fields.problem_with_key("sockets", "counts TCP connections; `transport = \"shm\"` makes none");
     }
     DistributedPlan {
+        comm_hook: comm_hook(&mut fields, registry),
         transport,
         algorithm,
         interface,

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::comm::gloo::{AlgorithmChoice, GlooOptions, Transport};
+use crate::comm::{CommError, ProcessGroup};
 use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::ddp::CommHook;
 use crate::launch::Nproc;
 use crate::models::{ModelKind, ModelSource, TensorFacts};
 use crate::spec::{Fields, Override};
@@ -68,6 +70,14 @@ impl ModelSource for StubModel {
     }
 }
 
+struct StubHook;
+
+impl CommHook for StubHook {
+    fn average(&mut self, _: usize, _: &mut [f32], _: &dyn ProcessGroup) -> Result<(), CommError> {
+        unreachable!("a plan averages nothing")
+    }
+}
+
 const JOB: &str = r#"
 name = "job"
 batch_size = 8
@@ -80,7 +90,10 @@ name = "adamw"
 "#;
 
 fn resolve_for(text: &str, sets: &[&str], world: WorldRequest) -> Result<Plan, Diagnostics> {
-    let registry = Registry::empty().add_model("stub", StubModel).add_dataset("stub", StubKind);
+    let registry = Registry::empty()
+        .add_model("stub", StubModel)
+        .add_dataset("stub", StubKind)
+        .comm_hook("mine", || StubHook);
     let edits: Vec<Override> = sets.iter().map(|s| Override::Set((*s).to_owned())).collect();
     Plan::resolve(&JobTree::parse("job.toml", text, &edits)?, &registry, world)
 }
@@ -188,6 +201,23 @@ fn the_engine_gets_what_the_spec_says_of_it() {
 }
 
 #[test]
+fn a_communication_hook_is_one_of_the_registry() {
+    assert!(resolve(&[]).distributed.comm_hook.is_none());
+    assert!(resolve(&["distributed.comm_hook=none"]).distributed.comm_hook.is_none());
+    let plan = resolve_for(JOB, &["distributed.comm_hook=mine"], WorldRequest::of(2)).unwrap();
+    assert_eq!(plan.distributed.comm_hook.as_ref().unwrap().name(), "mine");
+    assert!(plan.text().contains("in 1 bucket, before the hook `mine`"));
+    assert_eq!(refused(&["distributed.comm_hook=mine2"]), ["unknown value; did you mean \"mine\"?"]);
+    assert_eq!(
+        refused(&["distributed.comm_hook=powersgd"]),
+        ["expected \"none\" or \"mine\", found the string \"powersgd\""]
+    );
+    for (name, hook) in [("bf16", "bf16"), ("f16", "f16")] {
+        assert_eq!(Registry::standard().comm_hook_source(name).unwrap().name(), hook);
+    }
+}
+
+#[test]
 fn a_resolved_job_resolves_to_the_same_plan() {
     let sets = [
         "seed=3",
@@ -251,6 +281,7 @@ fn the_hash_changes_exactly_when_results_would() {
         "distributed.bucket_cap_mb=1",
         "distributed.transport=tcp",
         "distributed.algorithm=ring",
+        "distributed.comm_hook=mine",
     ];
     let mut seen = std::collections::BTreeSet::from([base]);
     for set in different {

@@ -7,7 +7,7 @@ use super::flags::{Flags, exchange};
 use super::{Loss, Observer, Position, Sums, Updater, buffers};
 use crate::comm::ProcessGroup;
 use crate::data::{Dataset, DistributedSampler, HostBatch, Loader, LoaderOptions, Splits};
-use crate::ddp::{BucketCaps, BucketLayout, Reducer, TapLadder};
+use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::error::{Error, ExitCode, Result};
 use crate::models::{Input, Model};
 use crate::plan::{BatchAlgebra, Every, Plan};
@@ -69,13 +69,10 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         let sizes: Vec<Option<usize>> =
             model.entries().iter().map(|e| e.trainable.then(|| e.numel())).collect();
-        let mib = |mb: f64| (mb * 1024.0 * 1024.0) as usize;
-        let caps = BucketCaps {
-            first: mib(plan.distributed.first_bucket_mb),
-            rest: mib(plan.distributed.bucket_cap_mb),
-        };
+        let layout = BucketLayout::new(&sizes, plan.distributed.bucket_caps());
         let names = model.entries().iter().map(|e| e.name.clone()).collect();
-        let reducer = Reducer::new(BucketLayout::new(&sizes, caps), names, group.clone())
+        let hook = plan.distributed.comm_hook.as_ref();
+        let reducer = Reducer::new(layout, names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
         let algebra = BatchAlgebra::of(
             splits.train.len(),
@@ -104,6 +101,15 @@ impl<'a> Trainer<'a> {
             saved_step,
             data_wait: Duration::ZERO,
         })
+    }
+
+    /// Gives the communication hooks their state of a checkpoint, which only rank 0 has; says so when it does not fit this run.
+    /// Call it on all ranks, before `run`.
+    ///
+    /// # Errors
+    /// The first failed collective.
+    pub fn restore_hook(&mut self, saved: Option<HookState>) -> Result<Option<String>> {
+        Ok(self.reducer.restore_hook(saved)?)
     }
 
     /// Trains to the end of the plan, or until a stop is requested.
@@ -289,7 +295,7 @@ impl<'a> Trainer<'a> {
         flags.save || matches!(self.plan.save_every, Every::Steps(n) if self.position.step.is_multiple_of(n))
     }
 
-    /// Hands a checkpoint to the observer of rank 0; the others go on at once.
+    /// Hands a checkpoint to the observer of rank 0, with the state of all ranks' hooks; the others go on at once.
     fn save(&mut self, after_epoch: bool) -> Result<()> {
         self.last_save = Instant::now();
         if after_epoch
@@ -300,9 +306,10 @@ impl<'a> Trainer<'a> {
         }
         self.saved_step = Some(self.position.step);
         self.position.saved_epochs = self.position.epoch;
+        let hook = self.reducer.hook_state()?;
         if self.group.rank() == 0 {
             let seconds = self.started.elapsed().as_secs_f64();
-            self.observer.save(&self.position, &*self.model, &self.updater, seconds)?;
+            self.observer.save(&self.position, &*self.model, &self.updater, hook, seconds)?;
         }
         Ok(())
     }
