@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// Turns each rank's gradients of a bucket into one result for all ranks, on the communication thread.
 ///
 /// What a hook keeps from step to step is part of the run: it goes into checkpoints through [`CommHook::state`] and comes
-/// back through [`CommHook::restore`], so that a resumed run has the bits of one that was never interrupted.
+/// back through [`CommHook::restore`], so that a resumed run has the bits of one that was never interrupted. The first
+/// optimizer step of a run, in which the order of the buckets is learnt, goes by without it: buckets never change under a hook.
 pub trait CommHook: Send {
     /// Replaces `gradients`, this rank's, by what the optimizer gets: the same bits on all ranks, usually the mean. Called for
     /// every bucket in each optimizer step, in order, on all ranks alike. A gradient that is not finite must not

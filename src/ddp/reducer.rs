@@ -1,5 +1,7 @@
 //! Averages gradients over the ranks while the backward pass runs.
 //!
+//! Buckets follow the order in which rank 0's gradients arrived in the run's first optimizer step.
+//!
 //! Taps copy gradients into buckets. In the last micro-batch of an optimizer step a bucket whose gradients are all there goes
 //! to the communication thread, strictly in bucket order, which is the same on all ranks. `finish` launches what
 //! is left (parameters that took no part contribute zeros and are named once) and waits.
@@ -20,6 +22,8 @@ pub struct Reducer {
     comm: Option<CommThread>,
     names: Vec<String>,
     told_unused: bool,
+    /// The bucket order is not known yet.
+    learning: bool,
 }
 
 #[derive(Debug)]
@@ -33,10 +37,14 @@ struct State {
     buckets: Vec<Bucket>,
     /// Parameters whose gradient has arrived in this micro-batch.
     seen: Vec<bool>,
+    /// The same parameters, in order of arrival.
+    arrived: Vec<usize>,
     micro: usize,
     syncing: bool,
     next_launch: usize,
-    jobs: Option<Sender<(usize, Vec<f32>)>>,
+    jobs: Option<Sender<Job>>,
+    /// While the order is learnt, buckets are averaged without the hook, under which they must never change.
+    plain: bool,
 }
 
 #[derive(Debug)]
@@ -47,31 +55,20 @@ struct Bucket {
 }
 
 impl Reducer {
-    /// `names` by parameter number, for the message about unused parameters. A process that is alone has nothing to average, so it
-    /// makes no hook.
+    /// `names` by parameter number, for the message about unused parameters. `learn`: `layout` stands in until
+    /// [`Reducer::learn_order`]. A process that is alone has nothing to average, so it makes no hook and learns nothing.
     pub fn new(
         layout: BucketLayout,
+        learn: bool,
         names: Vec<String>,
         group: Arc<dyn ProcessGroup>,
         hook: Option<&HookSource>,
     ) -> std::io::Result<Self> {
         let alone = group.world_size() == 1;
         let comm = if alone { None } else { Some(CommThread::start(group, hook)?) };
-        let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
-            data: vec![0.0; *len],
-            parameters: layout.slots.iter().flatten().filter(|s| s.bucket == b).count(),
-            pending: 0,
-        });
-        let state = State {
-            buckets: buckets.collect(),
-            seen: vec![false; layout.slots.len()],
-            micro: 0,
-            syncing: false,
-            next_launch: 0,
-            jobs: comm.as_ref().map(|c| c.jobs.clone()),
-        };
-        let shared = Arc::new(Shared { layout, state: Mutex::new(state) });
-        Ok(Self { shared, comm, names, told_unused: false })
+        let learning = learn && !alone;
+        let shared = Shared::new(layout, comm.as_ref().map(|c| c.jobs.clone()), learning);
+        Ok(Self { shared: Arc::new(shared), comm, names, told_unused: false, learning })
     }
 
     /// What the taps report to.
@@ -89,6 +86,7 @@ impl Reducer {
             state.next_launch = 0;
         }
         state.seen.fill(false);
+        state.arrived.clear();
         for bucket in &mut state.buckets {
             bucket.pending = bucket.parameters;
         }
@@ -116,6 +114,23 @@ impl Reducer {
             state.buckets[bucket].data = data;
         }
         Ok(())
+    }
+
+    /// After the first optimizer step and the use of its gradients: lays the buckets out in the order in which rank 0's gradients
+    /// arrived in its last micro-batch, and returns it; `None` when the order is known already. Call it on all ranks alike.
+    ///
+    /// # Errors
+    /// The first failed collective.
+    pub fn learn_order(&mut self) -> Result<Option<Vec<usize>>, CommError> {
+        let Some(comm) = self.comm.as_ref().filter(|_| self.learning) else { return Ok(None) };
+        let own = self.shared.layout.reordered(&self.shared.lock().arrived).order();
+        let mut order: Vec<i64> = own.iter().map(|p| *p as i64).collect();
+        comm.group.broadcast((&mut order).into(), 0)?;
+        let order: Vec<usize> = order.iter().map(|p| *p as usize).collect();
+        let layout = self.shared.layout.reordered(&order);
+        self.shared = Arc::new(Shared::new(layout, Some(comm.jobs.clone()), false));
+        self.learning = false;
+        Ok(Some(order))
     }
 
     /// Calls `f` with every bucket, mutable, in order.
@@ -208,6 +223,25 @@ fn comm_thread_died() -> CommError {
 }
 
 impl Shared {
+    fn new(layout: BucketLayout, jobs: Option<Sender<Job>>, plain: bool) -> Self {
+        let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
+            data: vec![0.0; *len],
+            parameters: layout.slots.iter().flatten().filter(|s| s.bucket == b).count(),
+            pending: 0,
+        });
+        let state = State {
+            buckets: buckets.collect(),
+            seen: vec![false; layout.slots.len()],
+            arrived: Vec::new(),
+            micro: 0,
+            syncing: false,
+            next_launch: 0,
+            jobs,
+            plain,
+        };
+        Self { layout, state: Mutex::new(state) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic in a tap ends the worker; the data behind a poisoned lock is never used for an update.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -223,6 +257,9 @@ impl GradientSink for Shared {
         let micro = state.micro;
         let first = !state.seen[parameter];
         state.seen[parameter] = true;
+        if first {
+            state.arrived.push(parameter);
+        }
         let bucket = &mut state.buckets[slot.bucket];
         let room = &mut bucket.data[slot.offset..slot.offset + slot.len];
         if micro == 0 && first {
@@ -246,16 +283,25 @@ impl State {
                 return;
             }
             // A closed channel shows as a missing result in `finish`.
-            let _ = jobs.send((self.next_launch, std::mem::take(&mut bucket.data)));
+            let data = std::mem::take(&mut bucket.data);
+            let _ = jobs.send(Job { bucket: self.next_launch, data, plain: self.plain });
             self.next_launch += 1;
         }
     }
 }
 
+/// A full bucket on its way to the communication thread.
+#[derive(Debug)]
+struct Job {
+    bucket: usize,
+    data: Vec<f32>,
+    plain: bool,
+}
+
 type Reduced = Result<(usize, Vec<f32>), CommError>;
 
 struct CommThread {
-    jobs: Sender<(usize, Vec<f32>)>,
+    jobs: Sender<Job>,
     results: Receiver<Reduced>,
     group: Arc<dyn ProcessGroup>,
     hook: Option<Arc<Hook>>,
@@ -278,12 +324,12 @@ impl Hook {
 impl CommThread {
     fn start(group: Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> std::io::Result<Self> {
         let hook = hook.map(|h| Arc::new(Hook { name: h.name().to_owned(), hook: Mutex::new(h.make()) }));
-        let (jobs, inbox) = channel::<(usize, Vec<f32>)>();
+        let (jobs, inbox) = channel::<Job>();
         let (outbox, results) = channel();
         let (of_thread, its_hook) = (group.clone(), hook.clone());
         let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
-            while let Ok((bucket, mut data)) = inbox.recv() {
-                let done = match &its_hook {
+            while let Ok(Job { bucket, mut data, plain }) = inbox.recv() {
+                let done = match its_hook.as_ref().filter(|_| !plain) {
                     Some(hook) => hook.lock().average(bucket, &mut data, &*of_thread),
                     None => of_thread.all_reduce(data.as_mut_slice().into(), ReduceOp::Mean),
                 };

@@ -49,7 +49,7 @@ fn on_ranks<R: Send>(world: usize, f: impl Fn(Arc<dyn ProcessGroup>) -> R + Sync
 
 fn reducer(group: &Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> Reducer {
     let names = ["a", "mean", "b", "c"].map(str::to_owned).to_vec();
-    Reducer::new(BucketLayout::new(&SIZES, CAPS), names, group.clone(), hook).unwrap()
+    Reducer::new(BucketLayout::new(&SIZES, CAPS), false, names, group.clone(), hook).unwrap()
 }
 
 fn standard(name: &str) -> HookSource {
@@ -76,6 +76,10 @@ fn step_with(reducer: &mut Reducer, gradient: impl Fn(usize) -> Vec<f32>) -> Vec
         sink.ready(parameter, tensor.try_into_primitive::<Flex>().unwrap());
     }
     reducer.finish().unwrap();
+    averages(reducer)
+}
+
+fn averages(reducer: &Reducer) -> Vec<Vec<f32>> {
     reducer.with_buckets(|buckets| {
         let of = |p: usize| {
             reducer.slot(p).map_or_else(Vec::new, |s| buckets[s.bucket][s.offset..s.offset + s.len].to_vec())
@@ -219,4 +223,47 @@ fn a_hook_of_ones_own_may_have_state_of_any_length_or_none() {
     let values = |state: &Option<HookState>| state.as_ref().unwrap().values.clone();
     assert_eq!(values(&ranks[0].1), [vec![vec![], vec![3.0], vec![]], vec![vec![], vec![3.0, 0.0], vec![]]]);
     assert_eq!(values(&ranks[0].2), [vec![vec![], vec![6.0], vec![]], vec![vec![], vec![6.0, 0.0], vec![]]]);
+}
+
+/// Arrivals of parameters in this order; the averages by parameter.
+fn arrive(reducer: &mut Reducer, rank: usize, step: usize, order: &[usize]) -> Vec<Vec<f32>> {
+    reducer.begin(0, true);
+    for parameter in order {
+        let values = TensorData::from(gradient(rank, step, *parameter).as_slice());
+        let tensor = Tensor::<1>::from_data(values, &Device::flex());
+        reducer.sink().ready(*parameter, tensor.try_into_primitive::<Flex>().unwrap());
+    }
+    reducer.finish().unwrap();
+    averages(reducer)
+}
+
+#[test]
+fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
+    let ranks = on_ranks(2, |group| {
+        let rank = group.rank();
+        let names = ["a", "mean", "b", "c"].map(str::to_owned).to_vec();
+        let layout = BucketLayout::new(&SIZES, CAPS);
+        let hook = HookSource::new("counting", Counting::default);
+        let mut reducer = Reducer::new(layout, true, names, group.clone(), Some(&hook)).unwrap();
+        // Parameter 0 gets no gradient in the first step; rank 1 sees another order.
+        let first = arrive(&mut reducer, rank, 0, if rank == 0 { &[2, 3] } else { &[3, 2] });
+        let uncounted = reducer.hook_state().unwrap();
+        let order = reducer.learn_order().unwrap();
+        let again = reducer.learn_order().unwrap();
+        let slots: Vec<_> = (0..SIZES.len()).map(|p| reducer.slot(p).map(|s| s.bucket)).collect();
+        let second = arrive(&mut reducer, rank, 1, &[3, 0, 2]);
+        (first, uncounted, order, again, slots, second, reducer.hook_state().unwrap().is_some())
+    });
+    for (rank, (first, uncounted, order, again, slots, second, counted)) in ranks.into_iter().enumerate() {
+        let mean = |i: usize| (gradient(0, 0, 3)[i] + gradient(1, 0, 3)[i]) / 2.0;
+        assert_eq!((&first[0], &first[3]), (&vec![0.0; 5], &vec![mean(0), mean(1)]));
+        assert_eq!((uncounted, order, again), (None, Some(vec![2, 3, 0]), None));
+        assert_eq!(slots, [Some(2), None, Some(0), Some(1)]);
+        // The hook takes the maximum, which is rank 1's.
+        assert_eq!(
+            (&second[0], &second[2], &second[3]),
+            (&gradient(1, 1, 0), &gradient(1, 1, 2), &gradient(1, 1, 3))
+        );
+        assert_eq!(counted, rank == 0);
+    }
 }

@@ -69,10 +69,14 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         let sizes: Vec<Option<usize>> =
             model.entries().iter().map(|e| e.trainable.then(|| e.numel())).collect();
-        let layout = BucketLayout::new(&sizes, plan.distributed.bucket_caps());
+        let caps = plan.distributed.bucket_caps();
+        let layout = match &position.bucket_order {
+            Some(order) => BucketLayout::in_order(&sizes, order, caps),
+            None => BucketLayout::new(&sizes, caps),
+        };
         let names = model.entries().iter().map(|e| e.name.clone()).collect();
         let hook = plan.distributed.comm_hook.as_ref();
-        let reducer = Reducer::new(layout, names, group.clone(), hook)
+        let reducer = Reducer::new(layout, position.bucket_order.is_none(), names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
         let algebra = BatchAlgebra::of(
             splits.train.len(),
@@ -204,6 +208,9 @@ impl<'a> Trainer<'a> {
         }
         let lr = self.lr();
         let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, count)?;
+        if let Some(order) = self.reducer.learn_order()? {
+            self.position.bucket_order = Some(order);
+        }
         buffers::after_step(self.plan.train.buffers, &mut *self.model, &*self.group)?;
         self.position.advance(count as u64, &sums);
         self.data_wait += waited;
@@ -239,10 +246,10 @@ impl<'a> Trainer<'a> {
             self.position.micro_total + micro as u64,
         ));
         self.reducer.begin(micro, last);
-        let (sink, ladder) = (self.reducer.sink(), &self.ladder);
+        let taps = self.ladder.taps(self.reducer.sink());
         let input = Input::from_host(&batch.input, batch.len, &device);
         let target = Input::from_host(&batch.target, batch.len, &device);
-        let output = self.model.forward(input, &mut |index, tensor| ladder.tap(index, tensor, &sink));
+        let output = self.model.forward(input, Arc::new(taps));
         let [_, width] = output.dims();
         let loss = Loss::from(&self.plan.loss).of(output.clone(), target);
         let values = host(output.inner());
