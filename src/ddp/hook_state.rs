@@ -14,6 +14,21 @@ pub struct HookState {
     pub values: Vec<Vec<Vec<f32>>>,
 }
 
+impl HookState {
+    /// Why this is no state for the hook `name` of `world` ranks over these buckets, if it is none.
+    pub(super) fn misfit(&self, name: &str, world: usize, buckets: &[usize]) -> Option<String> {
+        if self.values.len() != world {
+            Some(format!("it is of {} processes, this run has {world}", self.values.len()))
+        } else if self.name != name {
+            Some(format!("this run's is `{name}`"))
+        } else if self.buckets != buckets {
+            Some("the bucket sizes have changed".to_owned())
+        } else {
+            None
+        }
+    }
+}
+
 /// Distinguishes this traffic from other messages between two ranks.
 const TAG: u32 = 0x6863;
 

@@ -3,6 +3,7 @@
 //! buckets over the ranks meanwhile. What PyTorch calls `DistributedDataParallel`.
 
 mod buckets;
+mod comm_thread;
 mod error_feedback;
 mod hook;
 mod hook_state;

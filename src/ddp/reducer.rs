@@ -1,20 +1,18 @@
 //! Averages gradients over the ranks while the backward pass runs.
 //!
-//! Buckets follow the order in which rank 0's gradients arrived in the run's first optimizer step.
-//!
-//! Taps copy gradients into buckets. In the last micro-batch of an optimizer step a bucket whose gradients are all there goes
+//! Buckets follow the order in which rank 0's gradients arrived in the run's first optimizer step. Taps copy gradients into them. In the last micro-batch of an optimizer step a bucket whose gradients are all there goes
 //! to the communication thread, strictly in bucket order, which is the same on all ranks. `finish` launches what
 //! is left (parameters that took no part contribute zeros and are named once) and waits.
 
 use super::buckets::{BucketLayout, Slot};
-use super::hook::{CommHook, HookSource};
-use super::hook_state::{self, HookState};
+use super::comm_thread::{CommThread, Job};
+use super::hook::HookSource;
+use super::hook_state::HookState;
 use super::tap::GradientSink;
-use crate::comm::{CommError, ProcessGroup, ReduceOp};
+use crate::comm::{CommError, ProcessGroup};
 use burn::backend::{BackendTypes, Flex};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 /// One model's gradients. Lives as long as the training.
 pub struct Reducer {
@@ -110,7 +108,7 @@ impl Reducer {
         state.launch_ready(true);
         let Some(comm) = &self.comm else { return Ok(()) };
         for _ in 0..state.buckets.len() {
-            let (bucket, data) = comm.results.recv().unwrap_or_else(|_| Err(comm_thread_died()))?;
+            let (bucket, data) = comm.next()?;
             state.buckets[bucket].data = data;
         }
         Ok(())
@@ -151,11 +149,8 @@ impl Reducer {
     /// # Errors
     /// The first failed collective.
     pub fn hook_state(&self) -> Result<Option<HookState>, CommError> {
-        let Some(CommThread { hook: Some(hook), group, .. }) = &self.comm else { return Ok(None) };
-        let buckets = self.shared.layout.buckets.clone();
-        let values = hook_state::gather(&**hook.lock(), buckets.len(), &**group)?;
-        let any = values.iter().flatten().any(|state| !state.is_empty());
-        Ok(any.then(|| HookState { name: hook.name.clone(), buckets, values }))
+        let Some(comm) = &self.comm else { return Ok(None) };
+        comm.gather_hooks(&self.shared.layout.buckets)
     }
 
     /// Gives the ranks' hooks back what [`Reducer::hook_state`] saw when a checkpoint was saved; `saved` counts on rank 0 alone.
@@ -164,22 +159,19 @@ impl Reducer {
     /// # Errors
     /// The first failed collective.
     pub fn restore_hook(&mut self, saved: Option<HookState>) -> Result<Option<String>, CommError> {
-        let (own, world) = match &self.comm {
-            Some(CommThread { hook, group, .. }) => (hook.as_deref(), group.world_size()),
-            None => (None, 1),
-        };
+        let world = self.comm.as_ref().map_or(1, |comm| comm.group.world_size());
+        let name = self.comm.as_ref().and_then(CommThread::hook_name).unwrap_or("none");
         let buckets = &self.shared.layout.buckets;
-        let name = own.map_or("none", |hook| hook.name.as_str());
         let left_out = saved.as_ref().and_then(|saved| {
-            let why = misfit(saved, name, world, buckets)?;
+            let why = saved.misfit(name, world, buckets)?;
             Some(format!(
                 "the checkpoint's state of the communication hook `{}` is left out: {why}",
                 saved.name
             ))
         });
-        if let (Some(hook), Some(comm)) = (own, &self.comm) {
+        if let Some(comm) = &self.comm {
             let values = saved.filter(|_| left_out.is_none()).map_or_else(Vec::new, |saved| saved.values);
-            hook_state::scatter(&mut **hook.lock(), buckets.len(), values, &*comm.group)?;
+            comm.scatter_hooks(buckets, values)?;
         }
         Ok(left_out)
     }
@@ -203,23 +195,6 @@ impl Reducer {
             tracing::warn!("no gradient for {}: they contribute zeros", unused.join(", "));
         }
     }
-}
-
-/// Why a saved state belongs to no hook of this run.
-fn misfit(saved: &HookState, name: &str, world: usize, buckets: &[usize]) -> Option<String> {
-    if saved.values.len() != world {
-        Some(format!("it is of {} processes, this run has {world}", saved.values.len()))
-    } else if saved.name != name {
-        Some(format!("this run's is `{name}`"))
-    } else if saved.buckets != buckets {
-        Some("the bucket sizes have changed".to_owned())
-    } else {
-        None
-    }
-}
-
-fn comm_thread_died() -> CommError {
-    CommError::new(crate::comm::CommErrorKind::Aborted, None, "the communication thread ended unexpectedly")
 }
 
 impl Shared {
@@ -287,57 +262,5 @@ impl State {
             let _ = jobs.send(Job { bucket: self.next_launch, data, plain: self.plain });
             self.next_launch += 1;
         }
-    }
-}
-
-/// A full bucket on its way to the communication thread.
-#[derive(Debug)]
-struct Job {
-    bucket: usize,
-    data: Vec<f32>,
-    plain: bool,
-}
-
-type Reduced = Result<(usize, Vec<f32>), CommError>;
-
-struct CommThread {
-    jobs: Sender<Job>,
-    results: Receiver<Reduced>,
-    group: Arc<dyn ProcessGroup>,
-    hook: Option<Arc<Hook>>,
-    _thread: JoinHandle<()>,
-}
-
-/// A rank's hook. The communication thread holds the lock while it averages, the training thread at checkpoints.
-struct Hook {
-    name: String,
-    hook: Mutex<Box<dyn CommHook>>,
-}
-
-impl Hook {
-    fn lock(&self) -> MutexGuard<'_, Box<dyn CommHook>> {
-        // A panic in a hook ends the communication thread, and with it the run.
-        self.hook.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl CommThread {
-    fn start(group: Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> std::io::Result<Self> {
-        let hook = hook.map(|h| Arc::new(Hook { name: h.name().to_owned(), hook: Mutex::new(h.make()) }));
-        let (jobs, inbox) = channel::<Job>();
-        let (outbox, results) = channel();
-        let (of_thread, its_hook) = (group.clone(), hook.clone());
-        let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
-            while let Ok(Job { bucket, mut data, plain }) = inbox.recv() {
-                let done = match its_hook.as_ref().filter(|_| !plain) {
-                    Some(hook) => hook.lock().average(bucket, &mut data, &*of_thread),
-                    None => of_thread.all_reduce(data.as_mut_slice().into(), ReduceOp::Mean),
-                };
-                if outbox.send(done.map(|()| (bucket, data))).is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { jobs, results, group, hook, _thread: thread })
     }
 }

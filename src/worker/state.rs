@@ -1,5 +1,6 @@
 //! Between a running trainer and a checkpoint: what is copied out, and how it comes back, on any number of ranks.
 
+use super::hook::{self, HookPlace};
 use super::metrics::Reported;
 use crate::checkpoint::{Loaded, Snapshot, State, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
@@ -31,13 +32,6 @@ struct Extra {
     comm_hook: Option<HookPlace>,
 }
 
-/// What the tensors of the communication hooks belong to.
-#[derive(Serialize, Deserialize)]
-struct HookPlace {
-    name: String,
-    buckets: Vec<usize>,
-}
-
 /// Copies what a checkpoint needs to the host.
 pub fn snapshot(
     plan: &Plan,
@@ -49,7 +43,7 @@ pub fn snapshot(
     seconds: f64,
 ) -> Result<Snapshot> {
     let extra = Extra {
-        comm_hook: hook.as_ref().map(|h| HookPlace { name: h.name.clone(), buckets: h.buckets.clone() }),
+        comm_hook: hook.as_ref().map(HookPlace::of),
         device: own_device(),
         position: position.clone(),
         batch_size: plan.batch_size,
@@ -73,7 +67,7 @@ pub fn snapshot(
         },
         model: model_tensors(model, position.micro_total)?,
         optimizer: optimizer_tensors(model.entries(), updater)?,
-        comm_hook: hook.map_or_else(|| Ok(TensorMap::new()), hook_tensors)?,
+        comm_hook: hook.as_ref().map_or_else(|| Ok(TensorMap::new()), hook::tensors)?,
     })
 }
 
@@ -130,39 +124,6 @@ fn optimizer_tensors(entries: &[StateEntry], updater: &Updater) -> Result<Tensor
         }
     }
     Ok(map)
-}
-
-fn hook_tensor_name(rank: usize, bucket: usize) -> String {
-    format!("rank.{rank}.bucket.{bucket}")
-}
-
-fn hook_tensors(hook: HookState) -> Result<TensorMap> {
-    let mut map = TensorMap::new();
-    for (rank, buckets) in hook.values.iter().enumerate() {
-        for (bucket, values) in buckets.iter().enumerate().filter(|(_, values)| !values.is_empty()) {
-            map.push(TensorData::from_f32(hook_tensor_name(rank, bucket), vec![values.len()], values)?)?;
-        }
-    }
-    Ok(map)
-}
-
-/// The state of the communication hooks in a checkpoint, where there is one.
-///
-/// # Errors
-/// Exit code 74 when its description is not understood.
-pub fn hook_state(loaded: &Loaded) -> Result<Option<HookState>> {
-    let file = &loaded.comm_hook;
-    let place: Option<HookPlace> =
-        serde_json::from_value(loaded.state.extra["comm_hook"].clone()).map_err(|e| {
-            Error::checkpoint(format!("{}: the state is not understood: {e}", loaded.path.display()))
-        })?;
-    Ok(place.filter(|_| !file.is_empty()).map(|HookPlace { name, buckets }| {
-        let state = |rank, bucket| {
-            file.get(&hook_tensor_name(rank, bucket)).map_or_else(Vec::new, TensorData::to_f32_vec)
-        };
-        let of_rank = |rank| (0..buckets.len()).map(|bucket| state(rank, bucket)).collect();
-        HookState { values: (0..loaded.state.world).map(of_rank).collect(), name, buckets }
-    }))
 }
 
 /// Puts a checkpoint's state into a model and an optimizer and says where the run goes on.
