@@ -73,8 +73,8 @@ fn run(case: &Case) -> Vec<f64> {
     let mut updater = Updater::new(&plan.optimizer, None, model.entries());
     let sizes: Vec<_> = model.entries().iter().map(|e| e.trainable.then(|| e.numel())).collect();
     let layout = BucketLayout::new(&sizes, BucketCaps { first: 1 << 20, rest: 25 << 20 });
-    let mut reducer =
-        Reducer::new(layout, Vec::new(), Arc::new(SoloGroup::default())).expect("no thread is needed");
+    let mut reducer = Reducer::new(layout, false, Vec::new(), Arc::new(SoloGroup::default()), None)
+        .expect("no thread is needed");
     let ladder = TapLadder::new(sizes.len(), model.device());
     let len = case.batch * case.input.iter().product::<usize>();
     let x = HostField {
@@ -109,8 +109,8 @@ fn one_step(
 ) {
     let device = model.device().clone();
     reducer.begin(0, true);
-    let sink = reducer.sink();
-    let output = model.forward(Input::from_host(x, batch, &device), &mut |i, t| ladder.tap(i, t, &sink));
+    let taps = Arc::new(ladder.taps(reducer.sink()));
+    let output = model.forward(Input::from_host(x, batch, &device), taps);
     let loss = Loss::CrossEntropy { label_smoothing: 0.0 }.of(output, Input::from_host(y, batch, &device));
     drop(loss.backward());
     reducer.finish().expect("a group of one does not fail");

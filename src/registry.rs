@@ -2,6 +2,7 @@
 //! adds models and data sets to it and calls [`Registry::run`], which is the whole program with those names known.
 
 use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind};
+use crate::ddp::{CommHook, HookSource};
 use crate::models::{FnModel, ModelKind, Net};
 use burn::tensor::Device;
 use serde::de::DeserializeOwned;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 pub struct Registry {
     models: BTreeMap<String, Arc<dyn ModelKind>>,
     datasets: BTreeMap<String, Arc<dyn DatasetKind>>,
+    comm_hooks: BTreeMap<String, HookSource>,
 }
 
 impl Registry {
@@ -26,6 +28,7 @@ impl Registry {
         let mut registry = Self::default();
         registry.models.extend(crate::models::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
         registry.datasets.extend(crate::data::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
+        registry.comm_hooks.extend(HookSource::standard().map(|h| (h.name().to_owned(), h)));
         registry
     }
 
@@ -49,6 +52,17 @@ impl Registry {
         self.add_dataset(name, BurnKind::new(open))
     }
 
+    /// Adds a communication hook, `[distributed] comm_hook = "…"`; each rank makes its own with `make`. A later one replaces an
+    /// earlier one; `none` stays the plain all-reduce.
+    pub fn comm_hook<H, F>(mut self, name: &str, make: F) -> Self
+    where
+        H: CommHook + 'static,
+        F: Fn() -> H + Send + Sync + 'static,
+    {
+        self.comm_hooks.insert(name.to_owned(), HookSource::new(name, make));
+        self
+    }
+
     /// The whole program with these components: parses the process's arguments, runs the subcommand, prints the error if
     /// there is one, and ends the process with the documented exit code.
     pub fn run(self) -> ! {
@@ -67,6 +81,15 @@ impl Registry {
     /// The data-set kind of a name in specs.
     pub fn dataset_kind(&self, name: &str) -> Option<Arc<dyn DatasetKind>> {
         self.datasets.get(name).cloned()
+    }
+
+    /// The communication hook of a name in specs.
+    pub fn comm_hook_source(&self, name: &str) -> Option<&HookSource> {
+        self.comm_hooks.get(name)
+    }
+
+    pub fn comm_hook_names(&self) -> impl Iterator<Item = &str> {
+        self.comm_hooks.keys().map(String::as_str)
     }
 
     pub fn model_names(&self) -> Vec<&str> {

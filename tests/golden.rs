@@ -2,12 +2,13 @@
 //! initial weights, the same batches, one and two ranks, through the trainer that runs every job.
 
 use ddp_run::checkpoint::read_weights;
-use ddp_run::comm::gloo::GlooGroup;
+use ddp_run::comm::gloo::{GlooGroup, GlooOptions};
 use ddp_run::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
 use ddp_run::comm::{ProcessGroup, SoloGroup};
 use ddp_run::data::{
     DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
 };
+use ddp_run::ddp::HookState;
 use ddp_run::error::Result;
 use ddp_run::models::Model;
 use ddp_run::plan::{BatchAlgebra, Plan, WorldRequest};
@@ -160,7 +161,7 @@ impl Observer for Losses {
         self.0.push(report.local.mean_loss());
     }
     fn epoch(&mut self, _: &Position, _: &Sums, _: Option<&Sums>, _: Duration, _: Duration, _: f64) {}
-    fn save(&mut self, _: &Position, _: &dyn Model, _: &Updater, _: f64) -> Result<()> {
+    fn save(&mut self, _: &Position, _: &dyn Model, _: &Updater, _: Option<HookState>, _: f64) -> Result<()> {
         Ok(())
     }
 }
@@ -230,7 +231,13 @@ fn run(case: &Case, dir: &Path, deal: Deal) -> Vec<Run> {
                     timeout: Duration::from_secs(60),
                 };
                 let (plan, init) = (&plan, &init);
-                scope.spawn(move || run_rank(plan, Arc::new(GlooGroup::connect(config).unwrap()), init))
+                scope.spawn(move || {
+                    run_rank(
+                        plan,
+                        Arc::new(GlooGroup::connect(config, GlooOptions::default()).unwrap()),
+                        init,
+                    )
+                })
             })
             .collect();
         ranks.into_iter().map(|r| r.join().unwrap()).collect()

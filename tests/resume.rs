@@ -79,6 +79,51 @@ fn killed_at_20_moments_and_resumed_ends_in_the_same_bits() {
     assert!(interrupted >= 12, "only {interrupted} of 20 runs were killed before their end");
 }
 
+/// Residuals of a communication hook are state as well: several buckets, a hook, runs that are killed or stopped.
+#[test]
+fn with_a_communication_hook_a_resumed_run_ends_in_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let distributed = "[distributed]\ncomm_hook = \"bf16\"\nfirst_bucket_mb = 0.01\nbucket_cap_mb = 0.1\n";
+    let spec = write_spec(dir.path(), &format!("{}{distributed}", spec(2)));
+    let whole = dir.path().join("whole");
+    assert_code(&train(&spec, &whole, &[]), 0);
+    let residuals = |out: &Path| {
+        std::fs::read(newest_checkpoint(out).join("comm_hook.safetensors")).expect("the hook has state")
+    };
+    let plain = dir.path().join("plain");
+    assert_code(&train(&spec, &plain, &["--set", "distributed.comm_hook=\"none\""]), 0);
+    assert!(bits(&whole) != bits(&plain), "the hook had no effect");
+    assert!(!newest_checkpoint(&plain).join("comm_hook.safetensors").exists());
+    let mut interrupted = 0;
+    for (moment, signal) in [(7, Signal::KILL), (40, Signal::TERM), (60, Signal::KILL)] {
+        let out = dir.path().join(format!("at-{moment}"));
+        let mut run = start(&spec, &out, &[]);
+        let seen = || steps_done(&out) >= moment;
+        wait_for("the chosen step", DEADLINE, || seen() || run.try_wait().unwrap().is_some());
+        let workers = children(run.id());
+        kill(run.id(), signal);
+        interrupted += usize::from(!run.wait().unwrap().success());
+        wait_for("the workers' end", Duration::from_secs(5), || workers.iter().all(|pid| !alive(*pid)));
+        assert_code(&train(&spec, &out, &[]), 0);
+        assert!(bits(&out) == bits(&whole), "step {moment}: model or optimizer differ");
+        assert!(residuals(&out) == residuals(&whole), "step {moment}: residuals differ");
+    }
+    assert!(interrupted > 0, "no run was ended before its time");
+}
+
+#[test]
+fn a_hooks_state_of_another_number_of_ranks_is_left_out_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = write_spec(dir.path(), &format!("{}[distributed]\ncomm_hook = \"f16\"\n", spec(2)));
+    let out = dir.path().join("run");
+    assert_code(&train(&spec, &out, &["--set", "epochs=1"]), 0);
+    let output = train(&spec, &out, &["--nproc-per-node", "1", "--set", "batch_size=16"]);
+    assert_code(&output, 0);
+    let told = stderr(&output);
+    assert!(told.contains("state of the communication hook `f16` is left out"), "{told}");
+    assert!(told.contains("it is of 2 processes, this run has 1"), "{told}");
+}
+
 #[test]
 fn a_stop_signal_saves_and_the_same_command_goes_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::testing::{same, scratch, snapshot};
+use super::testing::{same, scratch, snapshot, snapshot_with_hook};
 use super::{CheckpointStore, load, read_state, verify};
 use crate::error::ExitCode;
 
@@ -29,6 +29,23 @@ fn flip(path: &Path, bit: usize) {
 fn cut(path: &Path, len: usize) {
     let bytes = fs::read(path).unwrap();
     fs::write(path, &bytes[..len % bytes.len()]).unwrap();
+}
+
+#[test]
+fn the_hooks_file_is_there_when_hooks_have_state_and_is_checked_as_the_others() {
+    let dir = scratch();
+    let store = CheckpointStore::open(dir.path()).unwrap();
+    let plain = store.save(&snapshot(240, 0)).unwrap().path;
+    let hooked = store.save(&snapshot_with_hook(480, 3)).unwrap().path;
+    let file = hooked.join("comm_hook.safetensors");
+    assert!(file.exists() && !plain.join("comm_hook.safetensors").exists());
+    assert!(same(&load(&hooked).unwrap(), &snapshot_with_hook(480, 3)));
+    assert!(super::inspect(&hooked).unwrap().to_string().contains("rank.1.bucket.0"));
+    flip(&file, fs::read(&file).unwrap().len() * 8 - 1);
+    assert!(load(&hooked).unwrap_err().message.contains("comm_hook.safetensors is altered"));
+    assert!(verify(&hooked).unwrap_err().contains("comm_hook.safetensors is altered"));
+    let loaded = store.latest_verified().unwrap().unwrap();
+    assert!(same(&loaded, &snapshot(240, 0)) && loaded.warnings.len() == 1);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a checkpoint directory is: its name, its files, and `state.json`, which vouches for all of them.
 //!
-//! `step-00000480/` holds `model.safetensors`, `optimizer.safetensors` and, written last, `state.json`: the run's
+//! `step-00000480/` holds `model.safetensors`, `optimizer.safetensors`, `comm_hook.safetensors` where communication hooks
+//! have state and, written last, `state.json`: the run's
 //! [`State`], with size and SHA-256 of the other files and, as its last entry, the SHA-256 of all of its own bytes
 //! before that entry. The digest is over bytes, not over JSON values, so any change at all is noticed.
 
@@ -15,6 +16,8 @@ use super::digest::sha256_hex;
 pub const FORMAT_VERSION: u32 = 1;
 pub const MODEL_FILE: &str = "model.safetensors";
 pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
+/// Only where communication hooks have state.
+pub const HOOK_FILE: &str = "comm_hook.safetensors";
 pub const STATE_FILE: &str = "state.json";
 
 /// A larger `state.json` is damaged, not big.

@@ -6,7 +6,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::digest::HashingReader;
-use super::format::{self, FileDigest, MAX_STATE_BYTES, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use super::format::{
+    self, FileDigest, HOOK_FILE, MAX_STATE_BYTES, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State,
+};
 use super::store::{CheckpointStore, Entry};
 use super::tensor::TensorMap;
 use super::tensor_file::{ReadError, read_tensor_file};
@@ -19,6 +21,8 @@ pub struct Loaded {
     pub state: State,
     pub model: TensorMap,
     pub optimizer: TensorMap,
+    /// Empty where there is no such file.
+    pub comm_hook: TensorMap,
     /// Newer checkpoints that were refused, one line each: to be shown to the user.
     pub warnings: Vec<String>,
 }
@@ -132,12 +136,16 @@ fn load_dir(path: &Path) -> Result<Loaded, String> {
     let state = read_state(path)?;
     let model = load_tensors(path, &state, MODEL_FILE)?;
     let optimizer = load_tensors(path, &state, OPTIMIZER_FILE)?;
+    let comm_hook = match state.files.contains_key(HOOK_FILE) {
+        true => load_tensors(path, &state, HOOK_FILE)?,
+        false => TensorMap::new(),
+    };
     for (name, expected) in &state.files {
-        if name != MODEL_FILE && name != OPTIMIZER_FILE {
+        if ![MODEL_FILE, OPTIMIZER_FILE, HOOK_FILE].contains(&name.as_str()) {
             check_file(path, name, expected)?;
         }
     }
-    Ok(Loaded { path: path.to_owned(), state, model, optimizer, warnings: Vec::new() })
+    Ok(Loaded { path: path.to_owned(), state, model, optimizer, comm_hook, warnings: Vec::new() })
 }
 
 /// Checks a checkpoint's bytes against its digests.

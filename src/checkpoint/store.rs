@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::format::{self, FORMAT_VERSION, FileDigest, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State};
+use super::format::{
+    self, FORMAT_VERSION, FileDigest, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State,
+};
 use super::fs::{Fs, OsFs, write_synced};
 use super::tensor::TensorMap;
 use super::tensor_file::write_tensors;
@@ -29,6 +31,8 @@ pub struct Snapshot {
     pub state: State,
     pub model: TensorMap,
     pub optimizer: TensorMap,
+    /// Empty where communication hooks have no state: there is no file then.
+    pub comm_hook: TensorMap,
 }
 
 /// A checkpoint that is on the disk.
@@ -176,7 +180,11 @@ impl CheckpointStore {
         let mut state = snapshot.state.clone();
         state.format_version = FORMAT_VERSION;
         state.files.clear();
-        for (name, tensors) in [(MODEL_FILE, &snapshot.model), (OPTIMIZER_FILE, &snapshot.optimizer)] {
+        let mut files = vec![(MODEL_FILE, &snapshot.model), (OPTIMIZER_FILE, &snapshot.optimizer)];
+        if !snapshot.comm_hook.is_empty() {
+            files.push((HOOK_FILE, &snapshot.comm_hook));
+        }
+        for (name, tensors) in files {
             let ((), bytes, sha256) =
                 write_synced(&*self.fs, &temp.join(name), |out| write_tensors(tensors, out))
                     .map_err(|e| within(name, &e))?;

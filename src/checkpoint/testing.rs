@@ -25,6 +25,7 @@ pub fn snapshot(step: u64, salt: u32) -> Snapshot {
         state,
         model: TensorMap::from_tensors([weight, batches]).unwrap(),
         optimizer: TensorMap::from_tensors([moment]).unwrap(),
+        comm_hook: TensorMap::new(),
     }
 }
 
@@ -34,12 +35,19 @@ pub fn snapshot_with_metrics(step: u64, metrics: Value) -> Snapshot {
     s
 }
 
+/// As [`snapshot`], with a communication hook that has state.
+pub fn snapshot_with_hook(step: u64, salt: u32) -> Snapshot {
+    let residual = TensorData::from_f32("rank.1.bucket.0", vec![2], &[salt as f32, 0.5]).unwrap();
+    Snapshot { comm_hook: TensorMap::from_tensors([residual]).unwrap(), ..snapshot(step, salt) }
+}
+
 /// Whether the checkpoint holds exactly the snapshot, apart from what the store adds.
 pub fn same(loaded: &Loaded, snapshot: &Snapshot) -> bool {
     let mut state = loaded.state.clone();
     state.files.clear();
     state.format_version = 0;
-    (&state, &loaded.model, &loaded.optimizer) == (&snapshot.state, &snapshot.model, &snapshot.optimizer)
+    let tensors = (&loaded.model, &loaded.optimizer, &loaded.comm_hook);
+    state == snapshot.state && tensors == (&snapshot.model, &snapshot.optimizer, &snapshot.comm_hook)
 }
 
 pub fn steps(store: &CheckpointStore) -> Vec<u64> {

@@ -1,6 +1,6 @@
 //! A worker process: started by the supervisor (`ddp-run worker`, hidden), or by torchrun and its like.
 
-use crate::comm::gloo::{GlooGroup, GlooOptions};
+use crate::comm::gloo::GlooGroup;
 use crate::comm::rendezvous::{self, RendezvousConfig};
 use crate::comm::{ProcessGroup, SoloGroup};
 use crate::error::{Error, ExitCode, IoContext, Result};
@@ -142,5 +142,5 @@ fn connect(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Res
         init_timeout: plan.distributed.init_timeout,
         timeout: plan.distributed.timeout,
     };
-    Ok(Arc::new(GlooGroup::connect(config, GlooOptions::default())?))
+    Ok(Arc::new(GlooGroup::connect(config, plan.distributed.gloo())?))
 }

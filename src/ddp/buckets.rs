@@ -1,6 +1,7 @@
-//! Which gradient goes where: parameters in reverse order of registration (the order in which a backward pass
-//! finishes them), packed into buckets. The layout is a pure function of the model and the caps: it must not
-//! change between a run and its resumption, because the order of summation inside an all-reduce depends on it.
+//! Which gradient goes where: parameters in the order in which a backward pass finishes them, packed into buckets. That order
+//! is learnt in the first optimizer step (reverse order of registration stands in until then) and is part of the run's
+//! position: it must not change between a run and its resumption, because the order of summation inside an all-reduce
+//! depends on it.
 
 /// Bucket sizes in bytes. PyTorch's defaults are 1 MiB for the first bucket and 25 MiB for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,15 +26,36 @@ pub struct BucketLayout {
     pub slots: Vec<Option<Slot>>,
     /// Elements in each bucket.
     pub buckets: Vec<usize>,
+    caps: BucketCaps,
 }
 
 impl BucketLayout {
-    /// `sizes`: elements of each tensor of the model in registration order, `None` where it has no gradient.
+    /// `sizes`: elements of each tensor of the model in registration order, `None` where it has no gradient. The last come
+    /// first.
     pub fn new(sizes: &[Option<usize>], caps: BucketCaps) -> Self {
+        Self::packed(sizes, (0..sizes.len()).rev(), caps)
+    }
+
+    /// The parameters of `order` come first, in this order, and then those that it leaves out, the last of them first.
+    pub fn in_order(sizes: &[Option<usize>], order: &[usize], caps: BucketCaps) -> Self {
+        Self::packed(sizes, order.iter().copied().chain((0..sizes.len()).rev()), caps)
+    }
+
+    /// The same gradients in another order; see [`BucketLayout::in_order`].
+    pub fn reordered(&self, order: &[usize]) -> Self {
+        let sizes: Vec<Option<usize>> = self.slots.iter().map(|slot| slot.map(|s| s.len)).collect();
+        Self::in_order(&sizes, order, self.caps)
+    }
+
+    /// Packs each parameter when it is first named; numbers that are no parameter's are passed over.
+    fn packed(sizes: &[Option<usize>], order: impl Iterator<Item = usize>, caps: BucketCaps) -> Self {
         let mut slots = vec![None; sizes.len()];
         let mut buckets: Vec<usize> = Vec::new();
-        for (parameter, len) in sizes.iter().enumerate().rev() {
-            let Some(len) = *len else { continue };
+        for parameter in order {
+            let Some(len) = sizes.get(parameter).copied().flatten() else { continue };
+            if slots[parameter].is_some() {
+                continue;
+            }
             let cap = if buckets.len() <= 1 { caps.first } else { caps.rest } / size_of::<f32>();
             let full = buckets.last().is_none_or(|used| *used > 0 && used + len > cap);
             if full {
@@ -43,7 +65,16 @@ impl BucketLayout {
             slots[parameter] = Some(Slot { bucket, offset: buckets[bucket], len });
             buckets[bucket] += len;
         }
-        Self { slots, buckets }
+        Self { slots, buckets, caps }
+    }
+
+    /// The numbers of the parameters, in the order of the packing.
+    pub fn order(&self) -> Vec<usize> {
+        let place = |parameter: &usize| self.slots[*parameter].map(|s| (s.bucket, s.offset));
+        let mut order: Vec<usize> = (0..self.slots.len()).filter(|p| self.slots[*p].is_some()).collect();
+        // Empty parameters share their neighbour's place; their number keeps the order total.
+        order.sort_by_key(|p| (place(p), *p));
+        order
     }
 }
 
@@ -67,5 +98,19 @@ mod tests {
     fn a_parameter_larger_than_the_cap_gets_a_bucket_of_its_own() {
         let layout = BucketLayout::new(&[Some(1), Some(1000), Some(1)], CAPS);
         assert_eq!(layout.buckets, vec![1, 1000, 1]);
+    }
+
+    #[test]
+    fn an_order_fills_the_buckets_and_what_it_leaves_out_comes_last() {
+        let sizes = [Some(50), None, Some(40), Some(6), Some(4)];
+        let layout = BucketLayout::in_order(&sizes, &[3, 0], CAPS);
+        assert_eq!((layout.buckets.clone(), layout.order()), (vec![6, 94], vec![3, 0, 4, 2]));
+        assert_eq!(layout.slots[0], Some(Slot { bucket: 1, offset: 0, len: 50 }));
+        assert_eq!(layout.slots[1], None);
+        assert_eq!(layout.reordered(&[4, 3, 2, 0]), BucketLayout::new(&sizes, CAPS));
+        assert_eq!(BucketLayout::new(&sizes, CAPS).order(), [4, 3, 2, 0]);
+        // An order of another model: every parameter still has one place.
+        let odd = BucketLayout::in_order(&sizes, &[9, 1, 3, 3], CAPS);
+        assert_eq!(odd.order(), [3, 4, 2, 0]);
     }
 }

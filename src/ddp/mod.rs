@@ -3,9 +3,17 @@
 //! buckets over the ranks meanwhile. What PyTorch calls `DistributedDataParallel`.
 
 mod buckets;
+mod comm_thread;
+mod error_feedback;
+mod hook;
+mod hook_state;
 mod reducer;
 mod tap;
+#[cfg(test)]
+mod tests;
 
 pub use buckets::{BucketCaps, BucketLayout, Slot};
+pub use hook::{CommHook, HookSource};
+pub use hook_state::HookState;
 pub use reducer::Reducer;
 pub use tap::{GradientSink, TapLadder};

@@ -1,16 +1,18 @@
 //! Averages gradients over the ranks while the backward pass runs.
 //!
-//! Taps copy gradients into buckets. In the last micro-batch of an optimizer step a bucket whose gradients are all there goes
+//! Buckets follow the order in which rank 0's gradients arrived in the run's first optimizer step. Taps copy gradients into them. In the last micro-batch of an optimizer step a bucket whose gradients are all there goes
 //! to the communication thread, strictly in bucket order, which is the same on all ranks. `finish` launches what
 //! is left (parameters that took no part contribute zeros and are named once) and waits.
 
 use super::buckets::{BucketLayout, Slot};
+use super::comm_thread::{CommThread, Job};
+use super::hook::HookSource;
+use super::hook_state::HookState;
 use super::tap::GradientSink;
-use crate::comm::{CommError, ProcessGroup, ReduceOp};
+use crate::comm::{CommError, ProcessGroup};
 use burn::backend::{BackendTypes, Flex};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 
 /// One model's gradients. Lives as long as the training.
 pub struct Reducer {
@@ -18,6 +20,8 @@ pub struct Reducer {
     comm: Option<CommThread>,
     names: Vec<String>,
     told_unused: bool,
+    /// The bucket order is not known yet.
+    learning: bool,
 }
 
 #[derive(Debug)]
@@ -31,10 +35,14 @@ struct State {
     buckets: Vec<Bucket>,
     /// Parameters whose gradient has arrived in this micro-batch.
     seen: Vec<bool>,
+    /// The same parameters, in order of arrival.
+    arrived: Vec<usize>,
     micro: usize,
     syncing: bool,
     next_launch: usize,
-    jobs: Option<Sender<(usize, Vec<f32>)>>,
+    jobs: Option<Sender<Job>>,
+    /// While the order is learnt, buckets are averaged without the hook, under which they must never change.
+    plain: bool,
 }
 
 #[derive(Debug)]
@@ -45,28 +53,20 @@ struct Bucket {
 }
 
 impl Reducer {
-    /// `names` by parameter number, for the message about unused parameters.
+    /// `names` by parameter number, for the message about unused parameters. `learn`: `layout` stands in until
+    /// [`Reducer::learn_order`]. A process that is alone has nothing to average, so it makes no hook and learns nothing.
     pub fn new(
         layout: BucketLayout,
+        learn: bool,
         names: Vec<String>,
         group: Arc<dyn ProcessGroup>,
+        hook: Option<&HookSource>,
     ) -> std::io::Result<Self> {
-        let comm = if group.world_size() > 1 { Some(CommThread::start(group)?) } else { None };
-        let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
-            data: vec![0.0; *len],
-            parameters: layout.slots.iter().flatten().filter(|s| s.bucket == b).count(),
-            pending: 0,
-        });
-        let state = State {
-            buckets: buckets.collect(),
-            seen: vec![false; layout.slots.len()],
-            micro: 0,
-            syncing: false,
-            next_launch: 0,
-            jobs: comm.as_ref().map(|c| c.jobs.clone()),
-        };
-        let shared = Arc::new(Shared { layout, state: Mutex::new(state) });
-        Ok(Self { shared, comm, names, told_unused: false })
+        let alone = group.world_size() == 1;
+        let comm = if alone { None } else { Some(CommThread::start(group, hook)?) };
+        let learning = learn && !alone;
+        let shared = Shared::new(layout, comm.as_ref().map(|c| c.jobs.clone()), learning);
+        Ok(Self { shared: Arc::new(shared), comm, names, told_unused: false, learning })
     }
 
     /// What the taps report to.
@@ -84,6 +84,7 @@ impl Reducer {
             state.next_launch = 0;
         }
         state.seen.fill(false);
+        state.arrived.clear();
         for bucket in &mut state.buckets {
             bucket.pending = bucket.parameters;
         }
@@ -107,10 +108,27 @@ impl Reducer {
         state.launch_ready(true);
         let Some(comm) = &self.comm else { return Ok(()) };
         for _ in 0..state.buckets.len() {
-            let (bucket, data) = comm.results.recv().unwrap_or_else(|_| Err(comm_thread_died()))?;
+            let (bucket, data) = comm.next()?;
             state.buckets[bucket].data = data;
         }
         Ok(())
+    }
+
+    /// After the first optimizer step and the use of its gradients: lays the buckets out in the order in which rank 0's gradients
+    /// arrived in its last micro-batch, and returns it; `None` when the order is known already. Call it on all ranks alike.
+    ///
+    /// # Errors
+    /// The first failed collective.
+    pub fn learn_order(&mut self) -> Result<Option<Vec<usize>>, CommError> {
+        let Some(comm) = self.comm.as_ref().filter(|_| self.learning) else { return Ok(None) };
+        let own = self.shared.layout.reordered(&self.shared.lock().arrived).order();
+        let mut order: Vec<i64> = own.iter().map(|p| *p as i64).collect();
+        comm.group.broadcast((&mut order).into(), 0)?;
+        let order: Vec<usize> = order.iter().map(|p| *p as usize).collect();
+        let layout = self.shared.layout.reordered(&order);
+        self.shared = Arc::new(Shared::new(layout, Some(comm.jobs.clone()), false));
+        self.learning = false;
+        Ok(Some(order))
     }
 
     /// Calls `f` with every bucket, mutable, in order.
@@ -123,6 +141,39 @@ impl Reducer {
     /// Where parameter `index` lies in the buckets.
     pub fn slot(&self, index: usize) -> Option<Slot> {
         self.shared.layout.slots[index]
+    }
+
+    /// What all ranks' hooks carry to the next step, on rank 0; `None` on the others, and where hooks have no state. Call it on
+    /// all ranks alike, between two optimizer steps.
+    ///
+    /// # Errors
+    /// The first failed collective.
+    pub fn hook_state(&self) -> Result<Option<HookState>, CommError> {
+        let Some(comm) = &self.comm else { return Ok(None) };
+        comm.gather_hooks(&self.shared.layout.buckets)
+    }
+
+    /// Gives the ranks' hooks back what [`Reducer::hook_state`] saw when a checkpoint was saved; `saved` counts on rank 0 alone.
+    /// Says why a state is left out that belongs to no hook of this run. Call it on all ranks alike, before the first step.
+    ///
+    /// # Errors
+    /// The first failed collective.
+    pub fn restore_hook(&mut self, saved: Option<HookState>) -> Result<Option<String>, CommError> {
+        let world = self.comm.as_ref().map_or(1, |comm| comm.group.world_size());
+        let name = self.comm.as_ref().and_then(CommThread::hook_name).unwrap_or("none");
+        let buckets = &self.shared.layout.buckets;
+        let left_out = saved.as_ref().and_then(|saved| {
+            let why = saved.misfit(name, world, buckets)?;
+            Some(format!(
+                "the checkpoint's state of the communication hook `{}` is left out: {why}",
+                saved.name
+            ))
+        });
+        if let Some(comm) = &self.comm {
+            let values = saved.filter(|_| left_out.is_none()).map_or_else(Vec::new, |saved| saved.values);
+            comm.scatter_hooks(buckets, values)?;
+        }
+        Ok(left_out)
     }
 
     fn zero_unseen(&mut self, layout: &BucketLayout, state: &mut State) {
@@ -146,11 +197,26 @@ impl Reducer {
     }
 }
 
-fn comm_thread_died() -> CommError {
-    CommError::new(crate::comm::CommErrorKind::Aborted, None, "the communication thread ended unexpectedly")
-}
-
 impl Shared {
+    fn new(layout: BucketLayout, jobs: Option<Sender<Job>>, plain: bool) -> Self {
+        let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
+            data: vec![0.0; *len],
+            parameters: layout.slots.iter().flatten().filter(|s| s.bucket == b).count(),
+            pending: 0,
+        });
+        let state = State {
+            buckets: buckets.collect(),
+            seen: vec![false; layout.slots.len()],
+            arrived: Vec::new(),
+            micro: 0,
+            syncing: false,
+            next_launch: 0,
+            jobs,
+            plain,
+        };
+        Self { layout, state: Mutex::new(state) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic in a tap ends the worker; the data behind a poisoned lock is never used for an update.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -166,6 +232,9 @@ impl GradientSink for Shared {
         let micro = state.micro;
         let first = !state.seen[parameter];
         state.seen[parameter] = true;
+        if first {
+            state.arrived.push(parameter);
+        }
         let bucket = &mut state.buckets[slot.bucket];
         let room = &mut bucket.data[slot.offset..slot.offset + slot.len];
         if micro == 0 && first {
@@ -189,32 +258,9 @@ impl State {
                 return;
             }
             // A closed channel shows as a missing result in `finish`.
-            let _ = jobs.send((self.next_launch, std::mem::take(&mut bucket.data)));
+            let data = std::mem::take(&mut bucket.data);
+            let _ = jobs.send(Job { bucket: self.next_launch, data, plain: self.plain });
             self.next_launch += 1;
         }
-    }
-}
-
-type Reduced = Result<(usize, Vec<f32>), CommError>;
-
-struct CommThread {
-    jobs: Sender<(usize, Vec<f32>)>,
-    results: Receiver<Reduced>,
-    _thread: JoinHandle<()>,
-}
-
-impl CommThread {
-    fn start(group: Arc<dyn ProcessGroup>) -> std::io::Result<Self> {
-        let (jobs, inbox) = channel::<(usize, Vec<f32>)>();
-        let (outbox, results) = channel();
-        let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
-            while let Ok((bucket, mut data)) = inbox.recv() {
-                let done = group.all_reduce(data.as_mut_slice().into(), ReduceOp::Mean);
-                if outbox.send(done.map(|()| (bucket, data))).is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { jobs, results, _thread: thread })
     }
 }

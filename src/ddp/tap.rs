@@ -2,8 +2,8 @@
 //!
 //! Burn runs backward steps by depth in the graph, deepest first, and a step that hangs on a leaf has depth 1: all taps
 //! would run at the very end. So each tap has a second, untracked parent, a rung of a ladder whose depth grows with
-//! the parameter's place in the model. A tap then runs right after the layers that come later than its parameter, and
-//! communication overlaps with the rest of the backward pass. A wrong guess of the place costs overlap, never
+//! the moment at which the forward pass first uses the parameter. A tap then runs right after the layers that come later
+//! than its parameter, and communication overlaps with the rest of the backward pass. Too short a rung costs overlap, never
 //! correctness: a tap's consumers are always deeper than the tap.
 
 use burn::backend::{Autodiff, Backend, Flex};
@@ -14,6 +14,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 type Ad = Autodiff<Flex>;
 type Flat = <Flex as burn::backend::BackendTypes>::FloatTensorPrimitive;
@@ -30,7 +31,7 @@ const RUNGS_PER_PARAMETER: usize = 12;
 
 /// Untracked scalars of growing graph depth. Made once for a model, used by each step.
 pub struct TapLadder {
-    rungs: Vec<AdTensor>,
+    rungs: Arc<[AdTensor]>,
 }
 
 impl TapLadder {
@@ -46,17 +47,25 @@ impl TapLadder {
                 rung.clone().try_into_primitive::<Ad>().expect("the ladder lives on the CPU with autodiff"),
             );
         }
-        Self { rungs }
+        Self { rungs: rungs.into() }
     }
 
-    /// `tensor` itself, with a backward step that gives its gradient to `sink` and nothing to the leaf.
-    pub fn tap(&self, parameter: usize, tensor: AdTensor, sink: &Arc<dyn GradientSink>) -> AdTensor {
-        let rung = self.rungs[parameter].node();
-        let (primitive, leaf) = tensor.into_parts();
-        let step = TapStep.prepare::<NoCheckpointing>([leaf, rung]).compute_bound().stateful();
-        match step {
-            OpsKind::Tracked(prep) => prep.finish(TapState { parameter, sink: sink.clone() }, primitive),
-            OpsKind::UnTracked(prep) => prep.finish(primitive),
+    /// The taps of one forward pass, to be called once for each parameter as the pass first uses it: the tensor itself, with a
+    /// backward step that gives its gradient to `sink` and nothing to the leaf.
+    pub fn taps(
+        &self,
+        sink: Arc<dyn GradientSink>,
+    ) -> impl Fn(usize, AdTensor) -> AdTensor + Send + Sync + 'static {
+        let (rungs, used) = (self.rungs.clone(), AtomicUsize::new(0));
+        move |parameter, tensor| {
+            let place = used.fetch_add(1, Ordering::Relaxed);
+            let rung = rungs[place.min(rungs.len() - 1)].node();
+            let (primitive, leaf) = tensor.into_parts();
+            let step = TapStep.prepare::<NoCheckpointing>([leaf, rung]).compute_bound().stateful();
+            match step {
+                OpsKind::Tracked(prep) => prep.finish(TapState { parameter, sink: sink.clone() }, primitive),
+                OpsKind::UnTracked(prep) => prep.finish(primitive),
+            }
         }
     }
 }
@@ -97,23 +106,23 @@ mod tests {
         }
     }
 
-    /// y = ((x w0) w1) w2 with scalars: gradients arrive last layer first, each exactly once, and before the backward pass
-    /// reaches the first layer.
+    /// y = ((x w1) w2) w0 with scalars: gradients arrive in reverse order of use, whatever the numbers are, each exactly once,
+    /// and before the backward pass reaches the first layer.
     #[test]
-    fn gradients_arrive_in_reverse_order_of_the_layers() {
+    fn gradients_arrive_in_reverse_order_of_use() {
         let device = Device::flex().autodiff();
         let ladder = TapLadder::new(3, &device);
         let recorder = Arc::new(Recorder::default());
-        let sink: Arc<dyn GradientSink> = recorder.clone();
+        let tap = ladder.taps(recorder.clone());
         let leaf = |v: f32| Tensor::<1>::from_floats([v], &device).require_grad();
         let mut y = Tensor::<1>::from_floats([2.0], &device);
-        for (i, w) in [3.0, 5.0, 7.0].into_iter().enumerate() {
-            let tapped = ladder.tap(i, leaf(w).try_into_primitive::<Ad>().unwrap(), &sink);
+        for (i, w) in [(1, 3.0), (2, 5.0), (0, 7.0)] {
+            let tapped = tap(i, leaf(w).try_into_primitive::<Ad>().unwrap());
             y = y * Tensor::from_primitive::<Ad>(tapped);
         }
         y.sum().backward();
         let seen = recorder.0.lock().unwrap().clone();
-        assert_eq!(seen, vec![(2, vec![30.0]), (1, vec![42.0]), (0, vec![70.0])]);
+        assert_eq!(seen, vec![(0, vec![30.0]), (2, vec![42.0]), (1, vec![70.0])]);
     }
 
     /// A parameter that is used twice gets one gradient, the sum of both uses.
@@ -122,9 +131,9 @@ mod tests {
         let device = Device::flex().autodiff();
         let ladder = TapLadder::new(1, &device);
         let recorder = Arc::new(Recorder::default());
-        let sink: Arc<dyn GradientSink> = recorder.clone();
+        let tap = ladder.taps(recorder.clone());
         let w = Tensor::<1>::from_floats([3.0], &device).require_grad();
-        let tapped = ladder.tap(0, w.try_into_primitive::<Ad>().unwrap(), &sink);
+        let tapped = tap(0, w.try_into_primitive::<Ad>().unwrap());
         let tapped = Tensor::<1>::from_primitive::<Ad>(tapped);
         (tapped.clone() * tapped).sum().backward();
         assert_eq!(*recorder.0.lock().unwrap(), vec![(0, vec![6.0])]);

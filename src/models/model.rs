@@ -7,14 +7,15 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::{ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use burn_autodiff_tensor::AdTensor;
+use std::sync::Arc;
 
 mod burn_autodiff_tensor {
     /// The primitive of a float tensor on the CPU with autodiff.
     pub type AdTensor = <super::Autodiff<super::Flex> as burn::backend::BackendTypes>::FloatTensorPrimitive;
 }
 
-/// Replaces parameter `index` by its tapped twin.
-pub type Tap<'a> = dyn FnMut(usize, AdTensor) -> AdTensor + 'a;
+/// Replaces parameter `index` by its tapped twin when the forward pass first uses it.
+pub type Tap = Arc<dyn Fn(usize, AdTensor) -> AdTensor + Send + Sync>;
 
 /// A model that trains on one device.
 pub trait Model: Send {
@@ -24,8 +25,8 @@ pub trait Model: Send {
     /// The device of the training forward pass (autodiff on).
     fn device(&self) -> &Device;
 
-    /// Forward pass with every trainable parameter passed through `tap` first: outputs `[rows, outputs]`.
-    fn forward(&self, input: Input, tap: &mut Tap<'_>) -> Tensor<2>;
+    /// Forward pass with every trainable parameter passed through `tap` at its first use: outputs `[rows, outputs]`.
+    fn forward(&self, input: Input, tap: Tap) -> Tensor<2>;
 
     /// A snapshot for evaluation: no autodiff, no dropout, running statistics. Shares memory with the model, so drop it
     /// before the next `edit`, which would otherwise copy.
@@ -84,7 +85,7 @@ impl<N: Net> Model for NetModel<N> {
         &self.device
     }
 
-    fn forward(&self, input: Input, tap: &mut Tap<'_>) -> Tensor<2> {
+    fn forward(&self, input: Input, tap: Tap) -> Tensor<2> {
         let mut mapper = TapMapper { next: 0, tap, entries: &self.entries };
         self.net().clone().map(&mut mapper).forward(input)
     }
@@ -123,22 +124,24 @@ fn primitive<const D: usize>(tensor: Tensor<D>) -> AdTensor {
     tensor.try_into_primitive::<Ad>().expect("parameters live on the CPU device with autodiff")
 }
 
-struct TapMapper<'a, 'b> {
+struct TapMapper<'a> {
     next: usize,
-    tap: &'a mut Tap<'b>,
+    tap: Tap,
     entries: &'a [StateEntry],
 }
 
-impl ModuleMapper for TapMapper<'_, '_> {
+impl ModuleMapper for TapMapper<'_> {
+    /// A lazy parameter is made when it is first asked for: so the order of taps is that of use.
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let index = self.next;
         self.next += 1;
         if !self.entries[index].trainable {
             return param;
         }
-        let (id, tensor, mapper) = param.consume();
-        let tapped = Tensor::from_primitive::<Ad>((self.tap)(index, primitive(tensor)));
-        Param::from_mapped_value(id, tapped, mapper)
+        let (id, tensor, _) = param.consume();
+        let (device, shape, tap) = (tensor.device(), tensor.shape(), self.tap.clone());
+        let tapped = move |_: &Device, _| Tensor::from_primitive::<Ad>(tap(index, primitive(tensor)));
+        Param::uninitialized(id, tapped, device, true, shape)
     }
 }
 

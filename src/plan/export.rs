@@ -44,7 +44,7 @@ fn insert(table: &mut Table, path: &[&str], value: Value) {
 }
 
 /// Keys that results do not depend on; a trailing dot stands for a whole table.
-const NO_EFFECT: [&str; 10] = [
+const NO_EFFECT: [&str; 12] = [
     "name",
     "save_every",
     "launch.",
@@ -52,6 +52,8 @@ const NO_EFFECT: [&str; 10] = [
     "checkpoint.",
     "distributed.timeout",
     "distributed.init_timeout",
+    "distributed.interface",
+    "distributed.sockets",
     "dataset.root",
     "dataset.workers",
     "dataset.prefetch",

@@ -140,9 +140,13 @@ impl Plan {
         let traffic = match (self.world.world_size, sizes.buckets) {
             (1, _) => "none with one process".to_owned(),
             (_, buckets) => format!(
-                "{} a step from each rank, in {buckets} bucket{}",
+                "{} a step from each rank, in {buckets} bucket{}{}",
                 show_bytes(sizes.all_reduce_bytes_per_step),
-                if buckets == 1 { "" } else { "s" }
+                if buckets == 1 { "" } else { "s" },
+                match &self.distributed.comm_hook {
+                    Some(hook) => format!(", before the hook `{}`", hook.name()),
+                    None => String::new(),
+                }
             ),
         };
         vec![

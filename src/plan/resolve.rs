@@ -33,7 +33,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let checkpoint = tables::checkpoint(root, &facts, &train);
     let metrics = tables::metrics(root, &facts);
     let launch = tables::launch(root);
-    let distributed = tables::distributed(root);
+    let distributed = tables::distributed(root, registry);
 
     let world = request.resolve(launch.nnodes, launch.nproc_per_node);
     let batch = match facts.train {

@@ -1,7 +1,9 @@
 //! The parts of a plan, one for each component that runs from it.
 
 use crate::checkpoint::Direction;
+use crate::comm::gloo::{AlgorithmChoice, GlooOptions, Transport};
 use crate::data::{DataFacts, DatasetSource, FieldFacts, FieldKind};
+use crate::ddp::HookSource;
 use crate::error::Error;
 use crate::launch::Nproc;
 use crate::models::ModelSource;
@@ -155,8 +157,18 @@ pub struct LaunchPlan {
 }
 
 /// `[distributed]`
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug)]
 pub struct DistributedPlan {
+    /// What averages gradients in place of a plain all-reduce.
+    pub comm_hook: Option<HookSource>,
+    /// How two ranks exchange bytes.
+    pub transport: Transport,
+    /// How an all-reduce is carried out.
+    pub algorithm: AlgorithmChoice,
+    /// The network interface that peers connect to; by default the one that reaches rank 0.
+    pub interface: Option<String>,
+    /// TCP connections for data between two ranks; by default 1 within a host and 4 between hosts.
+    pub sockets: Option<usize>,
     /// MiB of gradients in a bucket, and in the first one, which should fill early.
     pub bucket_cap_mb: f64,
     pub first_bucket_mb: f64,
@@ -164,4 +176,16 @@ pub struct DistributedPlan {
     pub timeout: Duration,
     /// How long processes look for each other.
     pub init_timeout: Duration,
+}
+
+impl DistributedPlan {
+    /// The engine's part.
+    pub fn gloo(&self) -> GlooOptions {
+        GlooOptions {
+            transport: self.transport,
+            algorithm: self.algorithm,
+            interface: self.interface.clone(),
+            sockets: self.sockets,
+        }
+    }
 }

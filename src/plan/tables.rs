@@ -7,8 +7,11 @@ use super::sections::{
 };
 use super::units::{DURATION, read_duration};
 use crate::checkpoint::Direction;
+use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::data::{DataFacts, FieldKind};
+use crate::ddp::HookSource;
 use crate::launch::Nproc;
+use crate::registry::Registry;
 use crate::spec::Fields;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -172,7 +175,19 @@ pub(super) fn launch(root: &mut Fields<'_>) -> LaunchPlan {
     }
 }
 
-pub(super) fn distributed(root: &mut Fields<'_>) -> DistributedPlan {
+/// The hook of a name; `none` is the plain all-reduce.
+fn comm_hook(fields: &mut Fields<'_>, registry: &Registry) -> Option<HookSource> {
+    const NONE: &str = "none";
+    let name = fields.str("comm_hook", NONE);
+    let hook = registry.comm_hook_source(&name).cloned();
+    if hook.is_none() && name != NONE {
+        let known: Vec<&str> = [NONE].into_iter().chain(registry.comm_hook_names()).collect();
+        fields.unknown_name("comm_hook", &known);
+    }
+    hook
+}
+
+pub(super) fn distributed(root: &mut Fields<'_>, registry: &Registry) -> DistributedPlan {
     let mut fields = root.section("distributed");
     let mut seconds = |key, default: u32| {
         let duration = Duration::from_secs(default.into());
@@ -180,7 +195,25 @@ pub(super) fn distributed(root: &mut Fields<'_>) -> DistributedPlan {
     };
     let (timeout, init_timeout) = (seconds("timeout", 1800), seconds("init_timeout", 300));
     let mib = (std::ops::Bound::Excluded(0.0), std::ops::Bound::Included(65536.0));
+    let transports: Vec<_> = Transport::ALL.iter().map(|t| (t.name(), *t)).collect();
+    let algorithms: Vec<_> = AlgorithmChoice::ALL.iter().map(|a| (a.name(), *a)).collect();
+    let transport = fields.choice("transport", &transports, Transport::default().name());
+    let algorithm = fields.choice("algorithm", &algorithms, AlgorithmChoice::default().name());
+    let interface = fields.opt_str("interface");
+    if interface.as_ref().is_some_and(|i| i.is_empty() || i.contains(|c: char| c.is_whitespace() || c == '/'))
+    {
+        fields.problem("interface", "expected the name of a network interface, such as \"eth0\"");
+    }
+    let sockets = fields.opt_usize("sockets", 1..=16);
+    if transport == Transport::Shm && sockets.is_some() {
+        fields.problem_with_key("sockets", "counts TCP connections; `transport = \"shm\"` makes none");
+    }
     DistributedPlan {
+        comm_hook: comm_hook(&mut fields, registry),
+        transport,
+        algorithm,
+        interface,
+        sockets,
         bucket_cap_mb: fields.f64("bucket_cap_mb", mib, 25.0),
         first_bucket_mb: fields.f64("first_bucket_mb", mib, 1.0),
         timeout,

@@ -1,7 +1,10 @@
 //! The room as its users see it: specs with components of their own resolve, print, export and hash.
 
 use super::*;
+use crate::comm::gloo::{AlgorithmChoice, GlooOptions, Transport};
+use crate::comm::{CommError, ProcessGroup};
 use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::ddp::CommHook;
 use crate::launch::Nproc;
 use crate::models::{ModelKind, ModelSource, TensorFacts};
 use crate::spec::{Fields, Override};
@@ -67,6 +70,14 @@ impl ModelSource for StubModel {
     }
 }
 
+struct StubHook;
+
+impl CommHook for StubHook {
+    fn average(&mut self, _: usize, _: &mut [f32], _: &dyn ProcessGroup) -> Result<(), CommError> {
+        unreachable!("a plan averages nothing")
+    }
+}
+
 const JOB: &str = r#"
 name = "job"
 batch_size = 8
@@ -79,7 +90,10 @@ name = "adamw"
 "#;
 
 fn resolve_for(text: &str, sets: &[&str], world: WorldRequest) -> Result<Plan, Diagnostics> {
-    let registry = Registry::empty().add_model("stub", StubModel).add_dataset("stub", StubKind);
+    let registry = Registry::empty()
+        .add_model("stub", StubModel)
+        .add_dataset("stub", StubKind)
+        .comm_hook("mine", || StubHook);
     let edits: Vec<Override> = sets.iter().map(|s| Override::Set((*s).to_owned())).collect();
     Plan::resolve(&JobTree::parse("job.toml", text, &edits)?, &registry, world)
 }
@@ -116,6 +130,7 @@ fn the_defaults_are_those_of_the_documentation() {
     assert_eq!((plan.checkpoint.keep_last, plan.checkpoint.asynchronous), (3, true));
     assert_eq!(plan.distributed.timeout, Duration::from_secs(1800));
     assert_eq!(plan.distributed.init_timeout, Duration::from_secs(300));
+    assert_eq!(plan.distributed.gloo(), GlooOptions::default());
     assert_eq!(plan.metrics, MetricsPlan { log_every: 10, top5: Some(true) });
     assert_eq!(plan.launch.bind.to_string(), "127.0.0.1");
     assert_eq!(plan.schedule, Schedule::constant());
@@ -170,6 +185,39 @@ fn values_with_a_syntax_of_their_own() {
 }
 
 #[test]
+fn the_engine_gets_what_the_spec_says_of_it() {
+    for transport in Transport::ALL {
+        let set = format!("distributed.transport={transport}");
+        assert_eq!(resolve(&[&set]).distributed.gloo().transport, *transport);
+    }
+    for algorithm in AlgorithmChoice::ALL {
+        let set = format!("distributed.algorithm={algorithm}");
+        assert_eq!(resolve(&[&set]).distributed.gloo().algorithm, *algorithm);
+    }
+    let plan = resolve(&["distributed.interface=eth0", "distributed.sockets=16"]);
+    let options = plan.distributed.gloo();
+    assert_eq!((options.interface.as_deref(), options.sockets), (Some("eth0"), Some(16)));
+    assert!(plan.text().contains("sockets"));
+}
+
+#[test]
+fn a_communication_hook_is_one_of_the_registry() {
+    assert!(resolve(&[]).distributed.comm_hook.is_none());
+    assert!(resolve(&["distributed.comm_hook=none"]).distributed.comm_hook.is_none());
+    let plan = resolve_for(JOB, &["distributed.comm_hook=mine"], WorldRequest::of(2)).unwrap();
+    assert_eq!(plan.distributed.comm_hook.as_ref().unwrap().name(), "mine");
+    assert!(plan.text().contains("in 1 bucket, before the hook `mine`"));
+    assert_eq!(refused(&["distributed.comm_hook=mine2"]), ["unknown value; did you mean \"mine\"?"]);
+    assert_eq!(
+        refused(&["distributed.comm_hook=powersgd"]),
+        ["expected \"none\" or \"mine\", found the string \"powersgd\""]
+    );
+    for (name, hook) in [("bf16", "bf16"), ("f16", "f16")] {
+        assert_eq!(Registry::standard().comm_hook_source(name).unwrap().name(), hook);
+    }
+}
+
+#[test]
 fn a_resolved_job_resolves_to_the_same_plan() {
     let sets = [
         "seed=3",
@@ -179,6 +227,9 @@ fn a_resolved_job_resolves_to_the_same_plan() {
         "train.clip_norm=0.1",
         "train.label_smoothing=0.1",
         "launch.nproc_per_node=3",
+        "distributed.transport=tcp",
+        "distributed.interface=eth0",
+        "distributed.sockets=2",
         "dataset.val=100",
         "optimizer.eps=1e-12",
         "optimizer.lr=0.1",
@@ -207,6 +258,8 @@ fn the_hash_changes_exactly_when_results_would() {
         "metrics.log_every=1",
         "checkpoint.keep_last=1",
         "distributed.timeout=5",
+        "distributed.interface=eth0",
+        "distributed.sockets=2",
         "dataset.root=elsewhere",
         "dataset.workers=4",
         "seed=0",
@@ -226,6 +279,9 @@ fn the_hash_changes_exactly_when_results_would() {
         "model.dropout=0.1",
         "scheduler.name=cosine",
         "distributed.bucket_cap_mb=1",
+        "distributed.transport=tcp",
+        "distributed.algorithm=ring",
+        "distributed.comm_hook=mine",
     ];
     let mut seen = std::collections::BTreeSet::from([base]);
     for set in different {
@@ -266,6 +322,9 @@ fn impossible_combinations_are_refused() {
     one(&["checkpoint.map_location={\"cpu\"=\"cuda:x\"}"], "not a device: `cuda:x`");
     one(&["model.pretrained=w.onnx"], "expected a `.safetensors`, `.pt` or `.pth` file");
     one(&["model.pretrained_strict=true"], "no effect without `pretrained`");
+    one(&["distributed.sockets=17"], "expected an integer from 1 to 16");
+    one(&["distributed.interface=\"eth 0\""], "the name of a network interface");
+    one(&["distributed.transport=shm", "distributed.sockets=2"], "counts TCP connections");
     one(&["dataset.samples=0"], "no training samples");
     one(&["name=a b"], "a name is made of letters");
     one(&["name=.."], "a name is made of letters");

@@ -1,6 +1,7 @@
 //! What the loop tells the outside. Rank 0's observer writes metrics, progress and checkpoints; the others' write a log.
 
 use super::{Position, StepReport, Sums, Updater};
+use crate::ddp::HookState;
 use crate::error::Result;
 use crate::models::Model;
 use crate::plan::BatchAlgebra;
@@ -21,10 +22,17 @@ pub trait Observer {
         data_wait: Duration,
         lr: f64,
     );
-    /// Rank 0 only: takes copies of what a checkpoint needs and returns; writing may go on elsewhere.
+    /// Rank 0 only: takes copies of what a checkpoint needs and returns; writing may go on elsewhere. `hook` is the state of
+    /// all ranks' communication hooks, where they have one.
     ///
     /// # Errors
     /// A checkpoint that could not be written, this one or an earlier one.
-    fn save(&mut self, position: &Position, model: &dyn Model, updater: &Updater, seconds: f64)
-    -> Result<()>;
+    fn save(
+        &mut self,
+        position: &Position,
+        model: &dyn Model,
+        updater: &Updater,
+        hook: Option<HookState>,
+        seconds: f64,
+    ) -> Result<()>;
 }

@@ -24,6 +24,10 @@ pub struct Position {
     pub window: Sums,
     /// The last evaluation.
     pub val: Option<Sums>,
+    /// The parameters in the order that fills the gradient buckets, learnt in the first step of several ranks: the order of
+    /// summation, and so a resumed run's bits, follow from it.
+    #[serde(default)]
+    pub bucket_order: Option<Vec<usize>>,
     /// `epoch` at the last save; tells a save after an epoch from one in its last step.
     #[serde(skip)]
     pub saved_epochs: u64,

@@ -7,7 +7,7 @@ use super::flags::{Flags, exchange};
 use super::{Loss, Observer, Position, Sums, Updater, buffers};
 use crate::comm::ProcessGroup;
 use crate::data::{Dataset, DistributedSampler, HostBatch, Loader, LoaderOptions, Splits};
-use crate::ddp::{BucketCaps, BucketLayout, Reducer, TapLadder};
+use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::error::{Error, ExitCode, Result};
 use crate::models::{Input, Model};
 use crate::plan::{BatchAlgebra, Every, Plan};
@@ -69,13 +69,14 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self> {
         let sizes: Vec<Option<usize>> =
             model.entries().iter().map(|e| e.trainable.then(|| e.numel())).collect();
-        let mib = |mb: f64| (mb * 1024.0 * 1024.0) as usize;
-        let caps = BucketCaps {
-            first: mib(plan.distributed.first_bucket_mb),
-            rest: mib(plan.distributed.bucket_cap_mb),
+        let caps = plan.distributed.bucket_caps();
+        let layout = match &position.bucket_order {
+            Some(order) => BucketLayout::in_order(&sizes, order, caps),
+            None => BucketLayout::new(&sizes, caps),
         };
         let names = model.entries().iter().map(|e| e.name.clone()).collect();
-        let reducer = Reducer::new(BucketLayout::new(&sizes, caps), names, group.clone())
+        let hook = plan.distributed.comm_hook.as_ref();
+        let reducer = Reducer::new(layout, position.bucket_order.is_none(), names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
         let algebra = BatchAlgebra::of(
             splits.train.len(),
@@ -104,6 +105,15 @@ impl<'a> Trainer<'a> {
             saved_step,
             data_wait: Duration::ZERO,
         })
+    }
+
+    /// Gives the communication hooks their state of a checkpoint, which only rank 0 has; says so when it does not fit this run.
+    /// Call it on all ranks, before `run`.
+    ///
+    /// # Errors
+    /// The first failed collective.
+    pub fn restore_hook(&mut self, saved: Option<HookState>) -> Result<Option<String>> {
+        Ok(self.reducer.restore_hook(saved)?)
     }
 
     /// Trains to the end of the plan, or until a stop is requested.
@@ -198,6 +208,9 @@ impl<'a> Trainer<'a> {
         }
         let lr = self.lr();
         let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, count)?;
+        if let Some(order) = self.reducer.learn_order()? {
+            self.position.bucket_order = Some(order);
+        }
         buffers::after_step(self.plan.train.buffers, &mut *self.model, &*self.group)?;
         self.position.advance(count as u64, &sums);
         self.data_wait += waited;
@@ -233,10 +246,10 @@ impl<'a> Trainer<'a> {
             self.position.micro_total + micro as u64,
         ));
         self.reducer.begin(micro, last);
-        let (sink, ladder) = (self.reducer.sink(), &self.ladder);
+        let taps = self.ladder.taps(self.reducer.sink());
         let input = Input::from_host(&batch.input, batch.len, &device);
         let target = Input::from_host(&batch.target, batch.len, &device);
-        let output = self.model.forward(input, &mut |index, tensor| ladder.tap(index, tensor, &sink));
+        let output = self.model.forward(input, Arc::new(taps));
         let [_, width] = output.dims();
         let loss = Loss::from(&self.plan.loss).of(output.clone(), target);
         let values = host(output.inner());
@@ -289,7 +302,7 @@ impl<'a> Trainer<'a> {
         flags.save || matches!(self.plan.save_every, Every::Steps(n) if self.position.step.is_multiple_of(n))
     }
 
-    /// Hands a checkpoint to the observer of rank 0; the others go on at once.
+    /// Hands a checkpoint to the observer of rank 0, with the state of all ranks' hooks; the others go on at once.
     fn save(&mut self, after_epoch: bool) -> Result<()> {
         self.last_save = Instant::now();
         if after_epoch
@@ -300,9 +313,10 @@ impl<'a> Trainer<'a> {
         }
         self.saved_step = Some(self.position.step);
         self.position.saved_epochs = self.position.epoch;
+        let hook = self.reducer.hook_state()?;
         if self.group.rank() == 0 {
             let seconds = self.started.elapsed().as_secs_f64();
-            self.observer.save(&self.position, &*self.model, &self.updater, seconds)?;
+            self.observer.save(&self.position, &*self.model, &self.updater, hook, seconds)?;
         }
         Ok(())
     }

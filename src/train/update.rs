@@ -1,6 +1,6 @@
 //! One optimizer step over averaged gradients: norm, clipping, then each parameter's fused in-place update.
 
-use crate::ddp::Reducer;
+use crate::ddp::{Reducer, Slot};
 use crate::error::{Error, ExitCode, Result};
 use crate::models::{Model, StateEntry};
 use crate::optim::{Optimizer, OptimizerPlan, clip_coefficient, global_norm};
@@ -69,7 +69,10 @@ impl Updater {
         let shapes: Vec<Vec<usize>> = model.entries().iter().map(StateEntry::module_shape).collect();
         reducer.with_buckets(|buckets| {
             let slices: Vec<&[f32]> = buckets.iter().map(|b| &**b).collect();
-            let grad_norm = global_norm(slices.iter().copied()) * mean;
+            let gradient = |slot: Slot| &slices[slot.bucket][slot.offset..slot.offset + slot.len];
+            // By parameter, so that the sum does not depend on the order of the buckets.
+            let all = (0..shapes.len()).filter_map(|index| reducer.slot(index));
+            let grad_norm = global_norm(all.map(gradient)) * mean;
             if !grad_norm.is_finite() {
                 return Err(not_finite(step, grad_norm));
             }
@@ -78,9 +81,8 @@ impl Updater {
             let (optimizer, state) = (&*self.optimizer, &mut self.state);
             model.edit(&mut |index, values| {
                 let Some(slot) = reducer.slot(index) else { return };
-                let gradient = &slices[slot.bucket][slot.offset..slot.offset + slot.len];
                 let mut arrays: Vec<&mut [f32]> = state[index].iter_mut().map(Vec::as_mut_slice).collect();
-                optimizer.update(step, lr, scale, &shapes[index], values, gradient, &mut arrays);
+                optimizer.update(step, lr, scale, &shapes[index], values, gradient(slot), &mut arrays);
             });
             Ok(Updated { grad_norm })
         })

@@ -1,6 +1,7 @@
 //! One rank of a run, from its place among the others to its end: process group, data, model, optimizer, checkpoint,
 //! trainer, in this order.
 
+mod hook;
 mod metrics;
 mod recorder;
 mod state;
@@ -62,13 +63,14 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     plan.loss.fits(&splits.train.target())?;
     let mut model = plan.model.source.build(&facts, plan.seed)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries());
-    let (mut position, mut from) = (None, None);
+    let (mut position, mut from, mut hooks) = (None, None, None);
     if group.rank() == 0 {
         match find_checkpoint(&job)? {
             Some(loaded) => {
                 from = Some(loaded.path.clone());
                 position =
                     Some(state::restore(plan, group.world_size(), &loaded, &mut *model, &mut updater)?);
+                hooks = hook::state(&loaded)?;
                 announce(plan, &loaded);
             }
             None => start_from_weights(plan, &mut *model)?,
@@ -78,6 +80,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let mut recorder = Recorder::start(plan, &*group, &facts, job.out_dir, &position, from, job.recorder)?;
     let mut trainer =
         Trainer::new(plan, group.clone(), splits, model, updater, position, job.stop, &mut recorder)?;
+    trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
     let ended = trainer.run();
     drop(trainer);
     let ended = recorder.finish(ended)?;
@@ -127,11 +130,13 @@ pub fn checkpoints(out_dir: &Path) -> PathBuf {
     out_dir.join("checkpoints")
 }
 
+fn warn(warning: &str) {
+    tracing::warn!("{warning}");
+    eprintln!("warning: {warning}");
+}
+
 fn announce(plan: &Plan, loaded: &Loaded) {
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-        eprintln!("warning: {warning}");
-    }
+    loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
         tracing::warn!("the spec has changed since this checkpoint was made");
         eprintln!("warning: the spec has changed since checkpoint {} was made", loaded.path.display());

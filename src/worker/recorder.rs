@@ -6,6 +6,7 @@ use super::state::snapshot;
 use crate::checkpoint::{AsyncSaver, BestBy, CheckpointStore, Retention, Saved};
 use crate::comm::ProcessGroup;
 use crate::data::{DataFacts, FieldKind};
+use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
 use crate::models::Model;
 use crate::plan::{BatchAlgebra, LossPlan, Plan};
@@ -294,13 +295,14 @@ impl Observer for Recorder<'_> {
         position: &Position,
         model: &dyn Model,
         updater: &Updater,
+        hook: Option<HookState>,
         seconds: f64,
     ) -> Result<()> {
         let Some(first) = &mut self.first else { return Ok(()) };
         if let Some(e) = first.failed.take() {
             return Err(e);
         }
-        let snapshot = snapshot(self.plan, self.world, position, model, updater, seconds)?;
+        let snapshot = snapshot(self.plan, self.world, position, model, updater, hook, seconds)?;
         first.saving.insert(position.step, position.epoch);
         let saved = first.saver.submit(snapshot)?;
         first.saved(saved);

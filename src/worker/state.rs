@@ -1,8 +1,10 @@
 //! Between a running trainer and a checkpoint: what is copied out, and how it comes back, on any number of ranks.
 
+use super::hook::{self, HookPlace};
 use super::metrics::Reported;
 use crate::checkpoint::{Loaded, Snapshot, State, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
+use crate::ddp::HookState;
 use crate::error::{Error, Result};
 use crate::models::{Model, StateEntry};
 use crate::plan::Plan;
@@ -26,6 +28,8 @@ struct Extra {
     device: String,
     batch_size: usize,
     accumulate: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    comm_hook: Option<HookPlace>,
 }
 
 /// Copies what a checkpoint needs to the host.
@@ -35,9 +39,11 @@ pub fn snapshot(
     position: &Position,
     model: &dyn Model,
     updater: &Updater,
+    hook: Option<HookState>,
     seconds: f64,
 ) -> Result<Snapshot> {
     let extra = Extra {
+        comm_hook: hook.as_ref().map(HookPlace::of),
         device: own_device(),
         position: position.clone(),
         batch_size: plan.batch_size,
@@ -61,6 +67,7 @@ pub fn snapshot(
         },
         model: model_tensors(model, position.micro_total)?,
         optimizer: optimizer_tensors(model.entries(), updater)?,
+        comm_hook: hook.as_ref().map_or_else(|| Ok(TensorMap::new()), hook::tensors)?,
     })
 }
 

@@ -1,0 +1,85 @@
+//! The thread that averages full buckets while the backward pass goes on, and the hook that it may do it with.
+
+use super::hook::{CommHook, HookSource};
+use super::hook_state::{self, HookState};
+use crate::comm::{CommError, CommErrorKind, ProcessGroup, ReduceOp};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// A full bucket on its way to the communication thread.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub bucket: usize,
+    pub data: Vec<f32>,
+    /// Whether to leave the hook out.
+    pub plain: bool,
+}
+
+type Reduced = Result<(usize, Vec<f32>), CommError>;
+
+pub(super) struct CommThread {
+    pub jobs: Sender<Job>,
+    pub group: Arc<dyn ProcessGroup>,
+    results: Receiver<Reduced>,
+    hook: Option<Arc<Hook>>,
+    _thread: JoinHandle<()>,
+}
+
+/// A rank's hook. The communication thread holds the lock while it averages, the training thread at checkpoints.
+struct Hook {
+    name: String,
+    hook: Mutex<Box<dyn CommHook>>,
+}
+
+impl Hook {
+    fn lock(&self) -> MutexGuard<'_, Box<dyn CommHook>> {
+        // A panic in a hook ends the communication thread, and with it the run.
+        self.hook.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CommThread {
+    pub fn start(group: Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> std::io::Result<Self> {
+        let hook = hook.map(|h| Arc::new(Hook { name: h.name().to_owned(), hook: Mutex::new(h.make()) }));
+        let (jobs, inbox) = channel::<Job>();
+        let (outbox, results) = channel();
+        let (of_thread, its_hook) = (group.clone(), hook.clone());
+        let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
+            while let Ok(Job { bucket, mut data, plain }) = inbox.recv() {
+                let done = match its_hook.as_ref().filter(|_| !plain) {
+                    Some(hook) => hook.lock().average(bucket, &mut data, &*of_thread),
+                    None => of_thread.all_reduce(data.as_mut_slice().into(), ReduceOp::Mean),
+                };
+                if outbox.send(done.map(|()| (bucket, data))).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, group, results, hook, _thread: thread })
+    }
+
+    /// Waits for the next bucket, in the order of the jobs.
+    pub fn next(&self) -> Reduced {
+        let died = "the communication thread ended unexpectedly";
+        self.results.recv().unwrap_or_else(|_| Err(CommError::new(CommErrorKind::Aborted, None, died)))
+    }
+
+    pub fn hook_name(&self) -> Option<&str> {
+        self.hook.as_ref().map(|hook| hook.name.as_str())
+    }
+
+    /// All ranks' hooks' state on rank 0, where there is any. A collective.
+    pub fn gather_hooks(&self, buckets: &[usize]) -> Result<Option<HookState>, CommError> {
+        let Some(hook) = &self.hook else { return Ok(None) };
+        let values = hook_state::gather(&**hook.lock(), buckets.len(), &*self.group)?;
+        let any = values.iter().flatten().any(|state| !state.is_empty());
+        Ok(any.then(|| HookState { name: hook.name.clone(), buckets: buckets.to_vec(), values }))
+    }
+
+    /// Gives each rank's hook its part of rank 0's `values`. A collective.
+    pub fn scatter_hooks(&self, buckets: &[usize], values: Vec<Vec<Vec<f32>>>) -> Result<(), CommError> {
+        let Some(hook) = &self.hook else { return Ok(()) };
+        hook_state::scatter(&mut **hook.lock(), buckets.len(), values, &*self.group)
+    }
+}

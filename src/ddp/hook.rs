@@ -1,0 +1,70 @@
+//! Communication hooks: what replaces the plain all-reduce of a bucket. PyTorch's `register_comm_hook`, made declarative:
+//! `[distributed] comm_hook` names one, and each rank makes its own.
+
+use super::error_feedback::ErrorFeedback;
+use crate::comm::{CommError, ProcessGroup};
+use half::{bf16, f16};
+use std::fmt;
+use std::sync::Arc;
+
+/// Turns each rank's gradients of a bucket into one result for all ranks, on the communication thread.
+///
+/// What a hook keeps from step to step is part of the run: it goes into checkpoints through [`CommHook::state`] and comes
+/// back through [`CommHook::restore`], so that a resumed run has the bits of one that was never interrupted. The first
+/// optimizer step of a run, in which the order of the buckets is learnt, goes by without it: buckets never change under a hook.
+pub trait CommHook: Send {
+    /// Replaces `gradients`, this rank's, by what the optimizer gets: the same bits on all ranks, usually the mean. Called for
+    /// every bucket in each optimizer step, in order, on all ranks alike. A gradient that is not finite must not
+    /// become finite: the run ends by it.
+    ///
+    /// # Errors
+    /// The first failed collective.
+    fn average(
+        &mut self,
+        bucket: usize,
+        gradients: &mut [f32],
+        group: &dyn ProcessGroup,
+    ) -> Result<(), CommError>;
+
+    /// What this rank's later averages of `bucket` depend on; of any length, empty when on nothing.
+    fn state(&self, _bucket: usize) -> &[f32] {
+        &[]
+    }
+
+    /// Takes back what [`CommHook::state`] gave for `bucket` when the checkpoint was saved. Not called when there was nothing.
+    fn restore(&mut self, _bucket: usize, _state: Vec<f32>) {}
+}
+
+type Make = dyn Fn() -> Box<dyn CommHook> + Send + Sync;
+
+/// A hook's name in specs, and how a rank makes its own.
+#[derive(Clone)]
+pub struct HookSource {
+    name: String,
+    make: Arc<Make>,
+}
+
+impl HookSource {
+    pub fn new<H: CommHook + 'static>(name: &str, make: impl Fn() -> H + Send + Sync + 'static) -> Self {
+        Self { name: name.to_owned(), make: Arc::new(move || Box::new(make())) }
+    }
+
+    /// Half the bytes on the wire, with error feedback.
+    pub fn standard() -> [Self; 2] {
+        [Self::new("bf16", ErrorFeedback::<bf16>::default), Self::new("f16", ErrorFeedback::<f16>::default)]
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn make(&self) -> Box<dyn CommHook> {
+        (self.make)()
+    }
+}
+
+impl fmt::Debug for HookSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HookSource").field(&self.name).finish()
+    }
+}

@@ -1,0 +1,96 @@
+//! The state of all ranks' hooks on its way into a checkpoint and back. One bucket of one rank travels at a time.
+
+use super::hook::CommHook;
+use crate::comm::{CommError, ProcessGroup};
+
+/// What all ranks' hooks carry from one step to the next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HookState {
+    /// The hook's name in specs.
+    pub name: String,
+    /// Elements of each bucket: what the state belongs to.
+    pub buckets: Vec<usize>,
+    /// `[rank][bucket]`
+    pub values: Vec<Vec<Vec<f32>>>,
+}
+
+impl HookState {
+    /// Why this is no state for the hook `name` of `world` ranks over these buckets, if it is none.
+    pub(super) fn misfit(&self, name: &str, world: usize, buckets: &[usize]) -> Option<String> {
+        if self.values.len() != world {
+            Some(format!("it is of {} processes, this run has {world}", self.values.len()))
+        } else if self.name != name {
+            Some(format!("this run's is `{name}`"))
+        } else if self.buckets != buckets {
+            Some("the bucket sizes have changed".to_owned())
+        } else {
+            None
+        }
+    }
+}
+
+/// Distinguishes this traffic from other messages between two ranks.
+const TAG: u32 = 0x6863;
+
+/// All ranks' states by rank and bucket, on rank 0; nothing on the others. A collective.
+pub(super) fn gather(
+    hook: &dyn CommHook,
+    buckets: usize,
+    group: &dyn ProcessGroup,
+) -> Result<Vec<Vec<Vec<f32>>>, CommError> {
+    let (rank, world) = (group.rank(), group.world_size());
+    let mut all = vec![Vec::with_capacity(buckets); if rank == 0 { world } else { 0 }];
+    for bucket in 0..buckets {
+        let own = hook.state(bucket);
+        let mut lengths = vec![0i64; world];
+        group.all_gather((&[own.len() as i64][..]).into(), (&mut lengths).into())?;
+        if rank != 0 {
+            if !own.is_empty() {
+                group.send(own.into(), 0, TAG)?;
+            }
+            continue;
+        }
+        all[0].push(own.to_vec());
+        for (from, length) in lengths.iter().enumerate().skip(1) {
+            let mut state = vec![0f32; *length as usize];
+            if !state.is_empty() {
+                group.recv((&mut state).into(), from, TAG)?;
+            }
+            all[from].push(state);
+        }
+    }
+    Ok(all)
+}
+
+/// Gives each rank's hook its part of `values`, which only rank 0 has. A collective.
+pub(super) fn scatter(
+    hook: &mut dyn CommHook,
+    buckets: usize,
+    values: Vec<Vec<Vec<f32>>>,
+    group: &dyn ProcessGroup,
+) -> Result<(), CommError> {
+    let (rank, world) = (group.rank(), group.world_size());
+    let length = |rank: usize, bucket: usize| {
+        values.get(rank).and_then(|buckets| buckets.get(bucket)).map_or(0, |state| state.len() as i64)
+    };
+    for bucket in 0..buckets {
+        let mut lengths: Vec<i64> = (0..world).map(|rank| length(rank, bucket)).collect();
+        group.broadcast((&mut lengths).into(), 0)?;
+        if rank == 0 {
+            for to in (1..world).filter(|to| lengths[*to] > 0) {
+                group.send((&values[to][bucket]).into(), to, TAG)?;
+            }
+        }
+        let mut own = match rank {
+            0 => values.first().and_then(|buckets| buckets.get(bucket)).cloned().unwrap_or_default(),
+            _ => vec![0f32; lengths[rank] as usize],
+        };
+        if rank != 0 && !own.is_empty() {
+            group.recv((&mut own).into(), 0, TAG)?;
+        }
+        if !own.is_empty() {
+            hook.restore(bucket, own);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! Reducers of two ranks, as threads of one process.
+
+use super::{BucketCaps, BucketLayout, CommHook, HookSource, HookState, Reducer};
+use crate::comm::gloo::{GlooGroup, GlooOptions};
+use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
+use crate::comm::{CommError, ProcessGroup, ReduceOp, SoloGroup};
+use burn::backend::Flex;
+use burn::tensor::{Device, Tensor, TensorData};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Elements of the parameters; the second tensor is a buffer.
+const SIZES: [Option<usize>; 4] = [Some(5), None, Some(3), Some(2)];
+/// Three buckets, one for each parameter.
+const CAPS: BucketCaps = BucketCaps { first: 8, rest: 12 };
+
+fn groups(world: usize) -> Vec<Arc<dyn ProcessGroup>> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let secret = Secret::generate().unwrap();
+    let mut endpoint = Some(Endpoint::Listener(listener));
+    let ranks: Vec<_> = (0..world)
+        .map(|rank| {
+            let config = RendezvousConfig {
+                rank,
+                world_size: world,
+                endpoint: endpoint.take().unwrap_or_else(|| Endpoint::Connect(address.clone())),
+                secret: secret.clone(),
+                run_id: "test".into(),
+                generation: 0,
+                plan_hash: "same".into(),
+                init_timeout: Duration::from_secs(10),
+                timeout: Duration::from_secs(20),
+            };
+            std::thread::spawn(move || GlooGroup::connect(config, GlooOptions::default()).unwrap())
+        })
+        .collect();
+    ranks.into_iter().map(|t| Arc::new(t.join().unwrap()) as Arc<dyn ProcessGroup>).collect()
+}
+
+/// Runs `f` on each rank's thread; results by rank.
+fn on_ranks<R: Send>(world: usize, f: impl Fn(Arc<dyn ProcessGroup>) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = groups(world).into_iter().map(|g| scope.spawn(|| f(g))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+fn reducer(group: &Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> Reducer {
+    let names = ["a", "mean", "b", "c"].map(str::to_owned).to_vec();
+    Reducer::new(BucketLayout::new(&SIZES, CAPS), false, names, group.clone(), hook).unwrap()
+}
+
+fn standard(name: &str) -> HookSource {
+    HookSource::standard().into_iter().find(|h| h.name() == name).unwrap()
+}
+
+/// A rank's gradient of a parameter in a step: no two are equal, and no half type holds them.
+fn gradient(rank: usize, step: usize, parameter: usize) -> Vec<f32> {
+    let len = SIZES[parameter].unwrap();
+    (0..len).map(|i| 0.1 + (rank * 1000 + step * 100 + parameter * 10 + i) as f32 / 777.0).collect()
+}
+
+/// One optimizer step; the averaged gradients by parameter.
+fn step(reducer: &mut Reducer, rank: usize, step: usize) -> Vec<Vec<f32>> {
+    step_with(reducer, |parameter| gradient(rank, step, parameter))
+}
+
+fn step_with(reducer: &mut Reducer, gradient: impl Fn(usize) -> Vec<f32>) -> Vec<Vec<f32>> {
+    reducer.begin(0, true);
+    let sink = reducer.sink();
+    for parameter in [3, 2, 0] {
+        let values = TensorData::from(gradient(parameter).as_slice());
+        let tensor = Tensor::<1>::from_data(values, &Device::flex());
+        sink.ready(parameter, tensor.try_into_primitive::<Flex>().unwrap());
+    }
+    reducer.finish().unwrap();
+    averages(reducer)
+}
+
+fn averages(reducer: &Reducer) -> Vec<Vec<f32>> {
+    reducer.with_buckets(|buckets| {
+        let of = |p: usize| {
+            reducer.slot(p).map_or_else(Vec::new, |s| buckets[s.bucket][s.offset..s.offset + s.len].to_vec())
+        };
+        (0..SIZES.len()).map(of).collect()
+    })
+}
+
+/// A rank's gradient for [`error`]: each parameter's comes from one rank alone, so that no sum is rounded on the way.
+fn lone_gradient(rank: usize, parameter: usize) -> Vec<f32> {
+    match parameter % 2 == rank {
+        true => gradient(rank, 0, parameter),
+        false => vec![0.0; SIZES[parameter].unwrap()],
+    }
+}
+
+/// The same gradients in each of 64 steps: the largest relative error of their averages' sum. Without feedback it is that of one
+/// rounding.
+fn error(hook: Option<&HookSource>, feedback: bool) -> f32 {
+    const STEPS: usize = 64;
+    let ranks = on_ranks(2, |group| {
+        let mut kept = reducer(&group, hook);
+        let mine = |parameter| lone_gradient(group.rank(), parameter);
+        let of_step = |_| match feedback {
+            true => step_with(&mut kept, mine),
+            false => step_with(&mut reducer(&group, hook), mine),
+        };
+        (0..STEPS).map(of_step).collect::<Vec<_>>()
+    });
+    assert_eq!(ranks[0], ranks[1]);
+    let mut worst = 0f32;
+    for parameter in [0, 2, 3] {
+        let (a, b) = (lone_gradient(0, parameter), lone_gradient(1, parameter));
+        for i in 0..a.len() {
+            let got = ranks[0].iter().map(|r| r[parameter][i]).sum::<f32>() / STEPS as f32;
+            let want = (a[i] + b[i]) / 2.0;
+            worst = worst.max((got - want).abs() / want);
+        }
+    }
+    worst
+}
+
+#[test]
+fn all_ranks_get_the_same_mean_and_feedback_makes_it_right_in_the_long_run() {
+    assert!(error(None, true) < 1e-6);
+    for name in ["bf16", "f16"] {
+        let hook = standard(name);
+        let (with, without) = (error(Some(&hook), true), error(Some(&hook), false));
+        assert!(with < 0.05 * without, "{name}: {with} with feedback, {without} without");
+    }
+}
+
+#[test]
+fn hooks_that_are_saved_and_restored_go_on_with_the_same_bits() {
+    let saved_on = |upto: usize| {
+        on_ranks(2, |group| {
+            let mut reducer = reducer(&group, Some(&standard("bf16")));
+            (0..upto).for_each(|s| drop(step(&mut reducer, group.rank(), s)));
+            (reducer.hook_state().unwrap(), step(&mut reducer, group.rank(), upto))
+        })
+    };
+    let ranks = saved_on(3);
+    let state = ranks[0].0.clone().expect("rank 0 has the state of all");
+    assert!(ranks[1].0.is_none());
+    assert_eq!((state.name.as_str(), &state.buckets), ("bf16", &vec![2, 3, 5]));
+    assert_eq!(state.values.len(), 2);
+    assert!(state.values.iter().flatten().flatten().all(|e| *e != 0.0), "{state:?}");
+    let go_on = |state: Option<HookState>| {
+        on_ranks(2, |group| {
+            let mut reducer = reducer(&group, Some(&standard("bf16")));
+            let saved = state.clone().filter(|_| group.rank() == 0);
+            let left_out = reducer.restore_hook(saved).unwrap();
+            let result = step(&mut reducer, group.rank(), 3);
+            (left_out, result, reducer.hook_state().unwrap())
+        })
+    };
+    for (resumed, before) in go_on(Some(state.clone())).iter().zip(&ranks) {
+        assert_eq!((&resumed.0, &resumed.1), (&None, &before.1));
+    }
+    let residuals = |state: &Option<HookState>| state.as_ref().map(|s| s.values.clone());
+    assert_eq!(residuals(&go_on(Some(state.clone()))[0].2), residuals(&saved_on(4)[0].0));
+    assert_ne!(residuals(&go_on(None)[0].2), residuals(&saved_on(4)[0].0), "the state had no effect");
+    let others = [
+        (HookState { name: "f16".into(), ..state.clone() }, "this run's is `bf16`"),
+        (HookState { values: state.values[..1].to_vec(), ..state.clone() }, "it is of 1 processes"),
+        (HookState { buckets: vec![5, 5], ..state.clone() }, "the bucket sizes have changed"),
+    ];
+    for (other, why) in others {
+        let fresh = go_on(Some(other));
+        assert!(fresh[0].0.as_ref().unwrap().contains(why), "{:?}", fresh[0].0);
+        assert_eq!(residuals(&fresh[0].2), residuals(&go_on(None)[0].2), "{why}");
+    }
+}
+
+#[test]
+fn a_state_is_left_out_where_there_is_no_hook_or_nobody_to_talk_to() {
+    let state = HookState { name: "bf16".into(), buckets: vec![2, 3, 5], values: vec![vec![vec![]; 3]; 2] };
+    let solo: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::new());
+    let mut alone = reducer(&solo, Some(&standard("bf16")));
+    assert!(alone.restore_hook(Some(state.clone())).unwrap().unwrap().contains("this run has 1"));
+    assert_eq!(alone.hook_state().unwrap(), None);
+    let told = on_ranks(2, |group| reducer(&group, None).restore_hook(Some(state.clone())).unwrap());
+    assert!(told[0].as_ref().unwrap().contains("this run's is `none`"), "{told:?}");
+}
+
+/// Adds its rank once more: what hooks of one's own may do, and state of another length than its bucket's.
+#[derive(Default)]
+struct Counting {
+    calls: Vec<f32>,
+}
+
+impl CommHook for Counting {
+    fn average(&mut self, _: usize, values: &mut [f32], group: &dyn ProcessGroup) -> Result<(), CommError> {
+        self.calls.resize(group.rank() + 1, 0.0);
+        self.calls[0] += 1.0;
+        group.all_reduce(values.into(), ReduceOp::Max)
+    }
+    fn state(&self, bucket: usize) -> &[f32] {
+        if bucket == 1 { &self.calls } else { &[] }
+    }
+    fn restore(&mut self, bucket: usize, state: Vec<f32>) {
+        assert_eq!(bucket, 1);
+        self.calls = state;
+    }
+}
+
+#[test]
+fn a_hook_of_ones_own_may_have_state_of_any_length_or_none() {
+    let ranks = on_ranks(2, |group| {
+        let source = HookSource::new("counting", Counting::default);
+        let mut first = reducer(&group, Some(&source));
+        assert_eq!(first.hook_state().unwrap(), None, "nothing has been called yet");
+        let largest = step(&mut first, group.rank(), 0);
+        let saved = first.hook_state().unwrap();
+        let mut second = reducer(&group, Some(&source));
+        second.restore_hook(saved.clone()).unwrap();
+        step(&mut second, group.rank(), 1);
+        (largest, saved, second.hook_state().unwrap())
+    });
+    assert_eq!(ranks[0].0[0], gradient(1, 0, 0));
+    let values = |state: &Option<HookState>| state.as_ref().unwrap().values.clone();
+    assert_eq!(values(&ranks[0].1), [vec![vec![], vec![3.0], vec![]], vec![vec![], vec![3.0, 0.0], vec![]]]);
+    assert_eq!(values(&ranks[0].2), [vec![vec![], vec![6.0], vec![]], vec![vec![], vec![6.0, 0.0], vec![]]]);
+}
+
+/// Arrivals of parameters in this order; the averages by parameter.
+fn arrive(reducer: &mut Reducer, rank: usize, step: usize, order: &[usize]) -> Vec<Vec<f32>> {
+    reducer.begin(0, true);
+    for parameter in order {
+        let values = TensorData::from(gradient(rank, step, *parameter).as_slice());
+        let tensor = Tensor::<1>::from_data(values, &Device::flex());
+        reducer.sink().ready(*parameter, tensor.try_into_primitive::<Flex>().unwrap());
+    }
+    reducer.finish().unwrap();
+    averages(reducer)
+}
+
+#[test]
+fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
+    let ranks = on_ranks(2, |group| {
+        let rank = group.rank();
+        let names = ["a", "mean", "b", "c"].map(str::to_owned).to_vec();
+        let layout = BucketLayout::new(&SIZES, CAPS);
+        let hook = HookSource::new("counting", Counting::default);
+        let mut reducer = Reducer::new(layout, true, names, group.clone(), Some(&hook)).unwrap();
+        // Parameter 0 gets no gradient in the first step; rank 1 sees another order.
+        let first = arrive(&mut reducer, rank, 0, if rank == 0 { &[2, 3] } else { &[3, 2] });
+        let uncounted = reducer.hook_state().unwrap();
+        let order = reducer.learn_order().unwrap();
+        let again = reducer.learn_order().unwrap();
+        let slots: Vec<_> = (0..SIZES.len()).map(|p| reducer.slot(p).map(|s| s.bucket)).collect();
+        let second = arrive(&mut reducer, rank, 1, &[3, 0, 2]);
+        (first, uncounted, order, again, slots, second, reducer.hook_state().unwrap().is_some())
+    });
+    for (rank, (first, uncounted, order, again, slots, second, counted)) in ranks.into_iter().enumerate() {
+        let mean = |i: usize| (gradient(0, 0, 3)[i] + gradient(1, 0, 3)[i]) / 2.0;
+        assert_eq!((&first[0], &first[3]), (&vec![0.0; 5], &vec![mean(0), mean(1)]));
+        assert_eq!((uncounted, order, again), (None, Some(vec![2, 3, 0]), None));
+        assert_eq!(slots, [Some(2), None, Some(0), Some(1)]);
+        // The hook takes the maximum, which is rank 1's.
+        assert_eq!(
+            (&second[0], &second[2], &second[3]),
+            (&gradient(1, 1, 0), &gradient(1, 1, 2), &gradient(1, 1, 3))
+        );
+        assert_eq!(counted, rank == 0);
+    }
+}

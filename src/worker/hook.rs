@@ -1,0 +1,56 @@
+//! The state of communication hooks between a running trainer and a checkpoint: one tensor for each rank and bucket.
+
+use crate::checkpoint::{Loaded, TensorData, TensorMap};
+use crate::ddp::HookState;
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// The key in the extra part of `state.json`.
+const KEY: &str = "comm_hook";
+
+/// What the tensors belong to.
+#[derive(Serialize, Deserialize)]
+pub struct HookPlace {
+    name: String,
+    /// Elements of each bucket.
+    buckets: Vec<usize>,
+}
+
+impl HookPlace {
+    pub fn of(hook: &HookState) -> Self {
+        Self { name: hook.name.clone(), buckets: hook.buckets.clone() }
+    }
+}
+
+fn tensor_name(rank: usize, bucket: usize) -> String {
+    format!("rank.{rank}.bucket.{bucket}")
+}
+
+/// As a checkpoint stores it.
+pub fn tensors(hook: &HookState) -> Result<TensorMap> {
+    let mut map = TensorMap::new();
+    for (rank, buckets) in hook.values.iter().enumerate() {
+        for (bucket, values) in buckets.iter().enumerate().filter(|(_, values)| !values.is_empty()) {
+            map.push(TensorData::from_f32(tensor_name(rank, bucket), vec![values.len()], values)?)?;
+        }
+    }
+    Ok(map)
+}
+
+/// The state in a checkpoint, where there is one.
+///
+/// # Errors
+/// Exit code 74 when its description is not understood.
+pub fn state(loaded: &Loaded) -> Result<Option<HookState>> {
+    let file = &loaded.comm_hook;
+    let place: Option<HookPlace> = serde_json::from_value(loaded.state.extra[KEY].clone()).map_err(|e| {
+        let path = loaded.path.display();
+        Error::checkpoint(format!("cannot load checkpoint {path}: its {KEY} is not understood: {e}"))
+    })?;
+    Ok(place.filter(|_| !file.is_empty()).map(|HookPlace { name, buckets }| {
+        let state =
+            |rank, bucket| file.get(&tensor_name(rank, bucket)).map_or_else(Vec::new, TensorData::to_f32_vec);
+        let of_rank = |rank| (0..buckets.len()).map(|bucket| state(rank, bucket)).collect();
+        HookState { values: (0..loaded.state.world).map(of_rank).collect(), name, buckets }
+    }))
+}

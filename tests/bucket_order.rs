@@ -1,0 +1,186 @@
+//! The bucket order is learnt in the first step: what it is, that results do not depend on it, and that a resumed run has it
+//! before its first step.
+
+use burn::module::{Module, Param};
+use burn::nn::{Initializer, Linear, LinearConfig};
+use burn::tensor::{Device, Tensor, TensorData, activation::tanh};
+use ddp_run::Registry;
+use ddp_run::comm::ProcessGroup;
+use ddp_run::comm::gloo::GlooGroup;
+use ddp_run::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
+use ddp_run::ddp::HookState;
+use ddp_run::error::Result;
+use ddp_run::models::{Input, Model, Net};
+use ddp_run::plan::{BatchAlgebra, Plan, WorldRequest};
+use ddp_run::spec::JobTree;
+use ddp_run::telemetry::ProgressMode;
+use ddp_run::train::{Ended, Observer, Position, StepReport, Sums, Trainer, Updater};
+use ddp_run::worker::{self, Job, RecorderOptions, Resume};
+use serde::Deserialize;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CrossedConfig {}
+
+/// Registered in another order than it is used: `inner`, `middle`, `outer`. `spare` is not used at all.
+#[derive(Module, Debug)]
+struct Crossed {
+    outer: Linear,
+    spare: Linear,
+    inner: Linear,
+    middle: Linear,
+}
+
+impl Net for Crossed {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        let x = tanh(self.inner.forward(input.rows()));
+        self.outer.forward(tanh(self.middle.forward(x)))
+    }
+}
+
+/// Weights and biases of `outer`, `spare`, `inner`, `middle` are numbered 0 to 7. A layer takes its weight first.
+const LEARNT: [usize; 8] = [1, 0, 7, 6, 5, 4, 3, 2];
+const REGISTERED: [usize; 8] = [7, 6, 5, 4, 3, 2, 1, 0];
+
+/// A layer with values of a formula: Burn's random stream is one for all threads, and these ranks are threads.
+fn linear(inputs: usize, outputs: usize, device: &Device) -> Linear {
+    let mut layer = LinearConfig::new(inputs, outputs).with_initializer(Initializer::Zeros).init(device);
+    let values = |n: usize| (0..n).map(|i| (i as f32 * 0.7).sin() / 14.0).collect::<Vec<f32>>();
+    let weight = TensorData::new(values(inputs * outputs), [inputs, outputs]);
+    layer.weight = Param::from_tensor(Tensor::from_data(weight, device));
+    layer.bias =
+        Some(Param::from_tensor(Tensor::from_data(TensorData::new(values(outputs), [outputs]), device)));
+    layer
+}
+
+fn plan(world: usize) -> Plan {
+    let spec = "name = \"crossed\"\nepochs = 2\nbatch_size = 8\nsave_every = \"never\"\n\
+                [model]\nname = \"crossed\"\n\
+                [dataset]\nname = \"random\"\nsamples = 240\nfeatures = 16\n\
+                [train]\nclip_norm = 0.5\naccumulate = 2\n\
+                [optimizer]\nname = \"adamw\"\nlr = 1e-3\n\
+                [checkpoint]\nkeep_best = 0\n\
+                [distributed]\nalgorithm = \"ring\"\nfirst_bucket_mb = 0.1\nbucket_cap_mb = 0.2\n";
+    let registry = Registry::standard().model("crossed", |_: &CrossedConfig, _, device: &Device| Crossed {
+        outer: linear(192, 1, device),
+        spare: linear(3, 3, device),
+        inner: linear(16, 192, device),
+        middle: linear(192, 192, device),
+    });
+    let tree = JobTree::parse("crossed.toml", spec, &[]).unwrap_or_else(|e| panic!("{e}"));
+    Plan::resolve(&tree, &registry, WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Runs `f` on each rank's thread; results by rank.
+fn on_ranks<R: Send>(world: usize, f: impl Fn(Arc<dyn ProcessGroup>) -> R + Sync) -> Vec<R> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let secret = Secret::generate().unwrap();
+    let mut endpoint = Some(Endpoint::Listener(listener));
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..world)
+            .map(|rank| {
+                let config = RendezvousConfig {
+                    rank,
+                    world_size: world,
+                    endpoint: endpoint.take().unwrap_or_else(|| Endpoint::Connect(address.clone())),
+                    secret: secret.clone(),
+                    run_id: "crossed".into(),
+                    generation: 0,
+                    plan_hash: String::new(),
+                    init_timeout: Duration::from_secs(30),
+                    timeout: Duration::from_secs(60),
+                };
+                let (f, options) = (&f, plan(world).distributed.gloo());
+                scope.spawn(move || f(Arc::new(GlooGroup::connect(config, options).unwrap())))
+            })
+            .collect();
+        ranks.into_iter().map(|r| r.join().unwrap()).collect()
+    })
+}
+
+/// The bucket order after each step.
+#[derive(Default)]
+struct Orders(Vec<Option<Vec<usize>>>);
+
+impl Observer for Orders {
+    fn epoch_begins(&mut self, _: &Position, _: &BatchAlgebra) {}
+    fn step(&mut self, position: &Position, _: &StepReport) {
+        self.0.push(position.bucket_order.clone());
+    }
+    fn epoch(&mut self, _: &Position, _: &Sums, _: Option<&Sums>, _: Duration, _: Duration, _: f64) {}
+    fn save(&mut self, _: &Position, _: &dyn Model, _: &Updater, _: Option<HookState>, _: f64) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Trains from the start, with this order or one to learn. Rank 0's final parameters, and the orders.
+fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<Vec<usize>>>) {
+    let plan = plan(world);
+    let ranks = on_ranks(world, |group| {
+        let splits = plan.dataset.source.open().unwrap();
+        let model = plan.model.source.build(&plan.dataset.facts, plan.seed).unwrap();
+        let updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries());
+        let position = Position { bucket_order: order.map(<[usize]>::to_vec), ..Position::default() };
+        let mut orders = Orders::default();
+        let mut trainer =
+            Trainer::new(&plan, group, splits, model, updater, position, &|| false, &mut orders).unwrap();
+        trainer.run().unwrap();
+        let mut values = Vec::new();
+        trainer.into_model().read(&mut |_, v| values.push(v.to_vec()));
+        (values, orders.0)
+    });
+    assert!(ranks.iter().all(|r| *r == ranks[0]), "ranks differ");
+    ranks.into_iter().next().unwrap()
+}
+
+#[test]
+fn the_order_of_readiness_is_learnt_and_two_ranks_have_the_same_bits_with_either() {
+    let (learnt, orders) = trained(2, None);
+    assert!(orders.len() > 4 && orders.iter().all(|o| o.as_deref() == Some(&LEARNT)), "{orders:?}");
+    let (registered, orders) = trained(2, Some(&REGISTERED));
+    assert!(orders.iter().all(|o| o.as_deref() == Some(&REGISTERED)), "{orders:?}");
+    assert!(learnt == registered, "the order of the buckets shows in the parameters");
+}
+
+/// Trains in the run folder `out` until the end or `steps` more steps are done.
+fn run(out: &Path, world: usize, steps: u64) -> Ended {
+    std::fs::create_dir_all(out).unwrap();
+    let plan = plan(world);
+    let ended = on_ranks(world, |group| {
+        let polled = AtomicU64::new(0);
+        let stop = || polled.fetch_add(1, Ordering::Relaxed) + 1 >= steps;
+        let recorder = RecorderOptions { progress: ProgressMode::None };
+        worker::train(Job { plan: &plan, group, out_dir: out, resume: Resume::Auto, stop: &stop, recorder })
+            .unwrap_or_else(|e| panic!("{}", e.message))
+    });
+    ended[0]
+}
+
+/// With three ranks the order of summation, and so the bits, depend on where in a bucket a gradient lies.
+#[test]
+fn a_resumed_run_has_the_order_before_its_first_step() {
+    let dir = tempfile::tempdir().unwrap();
+    // 2 epochs of 10 samples a rank and batch: 80 samples a rank, 10 batches, 5 steps.
+    const LAST: &str = "checkpoints/step-00000010";
+    let files = |out: &Path| {
+        ["model.safetensors", "optimizer.safetensors"].map(|f| std::fs::read(out.join(LAST).join(f)).unwrap())
+    };
+    let whole = dir.path().join("whole");
+    assert_eq!(run(&whole, 3, 10), Ended::Stopped);
+    for at in [1, 7] {
+        let out = dir.path().join(format!("at-{at}"));
+        assert_eq!(run(&out, 3, at), Ended::Stopped);
+        let state = std::fs::read(out.join(format!("checkpoints/step-{at:08}/state.json"))).unwrap();
+        let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
+        assert_eq!(state["extra"]["position"]["bucket_order"], serde_json::json!(LEARNT));
+        assert_eq!(run(&out, 3, 10 - at), Ended::Stopped);
+        assert!(files(&out) == files(&whole), "stopped at step {at}: model or optimizer differ");
+    }
+    assert!(trained(3, None).0 != trained(3, Some(&REGISTERED)).0, "the order has no effect to be seen");
+}
