@@ -18,6 +18,7 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use super::env;
 use super::failure::Failure;
+use super::flight::FlightRecord;
 use super::handoff::{Endpoint, Handoff, Place};
 use super::local::{FirstRankOutput, LocalLaunch, Outcome};
 use super::logs;
@@ -143,6 +144,7 @@ impl Fleet {
         let line = handoff.to_line()?;
         let log = logs::open_with_header(&handoff)?;
         Failure::clear(&self.launch.log_dir, rank);
+        FlightRecord::clear(&self.launch.log_dir, rank);
         let mut command = Command::new(&self.launch.program);
         command.args(&self.launch.args);
         // They are for externally launched workers; nothing in these needs them.
