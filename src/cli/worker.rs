@@ -79,7 +79,7 @@ fn finish(handoff: &Handoff, done: Result<Ended>, group: Option<&dyn ProcessGrou
     match done {
         Ok(Ended::Done) => Ok(ExitCode::Done),
         Ok(Ended::Stopped) => Ok(ExitCode::Stopped),
-        Err(e) => {
+        Err(mut e) => {
             let rank = handoff.place.rank;
             tracing::error!("{}", e.message);
             let mut note = Failure::of(rank, &e);
@@ -88,7 +88,10 @@ fn finish(handoff: &Handoff, done: Result<Ended>, group: Option<&dyn ProcessGrou
                 group.abort(&e.message);
                 note = note.at(group);
                 if let Some(error) = e.caused_by::<CommError>() {
-                    let _ = FlightRecord::of(group, error).write(&handoff.log_dir);
+                    if FlightRecord::of(group, error).write(&handoff.log_dir).is_ok() {
+                        let path = FlightRecord::path(&handoff.log_dir, rank);
+                        e.hint.get_or_insert(format!("the last collectives are in {}", path.display()));
+                    }
                 }
             }
             // The exit code says it too; the note only adds words.

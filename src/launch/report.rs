@@ -26,8 +26,7 @@ pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, log_dir
         .enumerate()
         .map(|(rank, info)| info.pid.and_then(|pid| Failure::read(log_dir, rank, pid)))
         .collect();
-    let witness = culprit;
-    let culprit = blamed(ranks, &notes, witness).unwrap_or(witness);
+    let (culprit, witness) = blamed(ranks, &notes, culprit).unwrap_or((culprit, culprit));
     let mut text = headline(ranks, culprit, witness);
     let mut hint = default_hint(code);
     let note = notes[witness].as_ref();
@@ -68,12 +67,18 @@ fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize) -> String {
     text
 }
 
-/// The rank that the first echo's error names, where that has not itself ended as an echo: it was stopped or hung, and the
-/// witness is only who noticed.
-fn blamed(ranks: &[Rank<'_>], notes: &[Option<Failure>], witness: usize) -> Option<usize> {
-    let peer = notes[witness].as_ref()?.peer.filter(|p| *p != witness)?;
-    let is_echo = |rank: usize| ranks.get(rank).map(|r| r.class == Some(Class::Echo));
-    (is_echo(witness)? && !is_echo(peer)?).then_some(peer)
+/// Where the run ended by echoes only (`first` is one): a rank that one of them names and that is no echo itself, and the
+/// one that names it. That rank was stopped or hung; `first` may be no more than the first to lose patience.
+fn blamed(ranks: &[Rank<'_>], notes: &[Option<Failure>], first: usize) -> Option<(usize, usize)> {
+    let is_echo = |rank: usize| ranks.get(rank).is_some_and(|r| r.class == Some(Class::Echo));
+    let named = |witness: usize| {
+        let peer = notes[witness].as_ref()?.peer?;
+        (is_echo(witness) && !is_echo(peer) && peer < ranks.len()).then_some((peer, witness))
+    };
+    if !is_echo(first) {
+        return None;
+    }
+    std::iter::once(first).chain(0..ranks.len()).find_map(named)
 }
 
 /// `exited with 78 (…)`, `was killed by signal 9 (SIGKILL; …)`.

@@ -85,6 +85,15 @@ fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
         folder.path().join("collectives-rank-{0,2}.json").display()
     );
     assert_eq!(error.message, expected);
+    // The first to end may know less than another: it lost patience with rank 0, which waited for rank 1 in turn.
+    let impatient = CommError::new(CommErrorKind::Rendezvous, Some(0), "rank 0 has not seen them all");
+    let mut note = Failure::of(2, &Error::from(impatient));
+    note.pid = 4711;
+    note.write(folder.path()).expect("write");
+    let error = worker_failed(&ranks, 2, ExitCode::Collective, folder.path());
+    let noticed =
+        "had to be killed; rank 0 exited with 91 (a collective timed out or lost a peer): rank 1 gave";
+    assert!(error.message.contains(noticed), "{error}");
     // Two that blame each other lost their connection: who spoke first is as good a name as any.
     let ranks = [rank(&echo, Class::Echo), rank(&echo, Class::Echo), rank(&echo, Class::Echo)];
     let error = worker_failed(&ranks, 2, ExitCode::Collective, folder.path());

@@ -156,8 +156,9 @@ impl FaultyGroup {
         let due = moment == self.fault.moment && self.fault.step.is_none_or(|s| s == step);
         if due && !self.struck.swap(true, Ordering::Relaxed) {
             let place = match moment {
+                Moment::Phase(phase) => Place { step, phase }.to_string(),
                 Moment::Call(call) => format!("step {step}, in {call}"),
-                _ => Place { step, phase: self.inner.place().phase }.to_string(),
+                Moment::Connect => String::new(),
             };
             (self.strike)(&self.fault, &place);
         }
