@@ -6,8 +6,8 @@ use crate::comm::{CommError, ProcessGroup, SoloGroup};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, StopFlag, WorkerEnv, env,
-    logs,
+    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, StopFlag, WorkerEnv,
+    clear_notes, env, logs,
 };
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -64,8 +64,7 @@ pub fn run_external(
         super::train::write_provenance(plan, &handoff.job)?;
     }
     drop(logs::open_with_header(&handoff)?);
-    Failure::clear(&handoff.log_dir, handoff.place.rank);
-    FlightRecord::clear(&handoff.log_dir, handoff.place.rank);
+    clear_notes(&handoff.log_dir, handoff.place.rank);
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
     let mut group = None;
@@ -87,11 +86,11 @@ fn finish(handoff: &Handoff, done: Result<Ended>, group: Option<&dyn ProcessGrou
                 // The others must not wait for a rank that panicked.
                 group.abort(&e.message);
                 note = note.at(group);
-                if let Some(error) = e.caused_by::<CommError>() {
-                    if FlightRecord::of(group, error).write(&handoff.log_dir).is_ok() {
-                        let path = FlightRecord::path(&handoff.log_dir, rank);
-                        e.hint.get_or_insert(format!("the last collectives are in {}", path.display()));
-                    }
+                if let Some(error) = e.caused_by::<CommError>()
+                    && FlightRecord::of(group, error).write(&handoff.log_dir).is_ok()
+                {
+                    let path = FlightRecord::path(&handoff.log_dir, rank);
+                    e.hint.get_or_insert(format!("the last collectives are in {}", path.display()));
                 }
             }
             // The exit code says it too; the note only adds words.

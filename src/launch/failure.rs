@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::flight::FlightRecord;
 use crate::comm::{CommError, ProcessGroup};
 use crate::error::Error;
 
@@ -87,11 +88,6 @@ impl Failure {
         (note.rank == rank && note.pid == pid).then_some(note)
     }
 
-    /// Removes the note of an earlier attempt.
-    pub fn clear(log_dir: &Path, rank: usize) {
-        let _ = fs::remove_file(Self::path(log_dir, rank));
-    }
-
     fn path(log_dir: &Path, rank: usize) -> PathBuf {
         log_dir.join(format!("failure-rank-{rank}.json"))
     }
@@ -99,9 +95,29 @@ impl Failure {
 
 /// Writes `value` as JSON so that a reader of `path` sees all of it or none.
 pub(super) fn write_whole(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let scratch = path.with_extension("json.tmp");
+    let scratch = scratch(path);
     fs::write(&scratch, serde_json::to_vec_pretty(value)?)?;
     fs::rename(&scratch, path)
+}
+
+/// Where `path` is written before it is whole.
+fn scratch(path: &Path) -> PathBuf {
+    path.with_extension("json.tmp")
+}
+
+/// Removes what a rank that is gone was writing when it was killed.
+pub(super) fn sweep(log_dir: &Path, rank: usize) {
+    for path in [Failure::path(log_dir, rank), FlightRecord::path(log_dir, rank)] {
+        let _ = fs::remove_file(scratch(&path));
+    }
+}
+
+/// Removes what an earlier attempt of this rank left: its note, its flight record, and what it did not finish writing.
+pub fn clear(log_dir: &Path, rank: usize) {
+    for path in [Failure::path(log_dir, rank), FlightRecord::path(log_dir, rank)] {
+        let _ = fs::remove_file(path);
+    }
+    sweep(log_dir, rank);
 }
 
 #[cfg(test)]
@@ -117,7 +133,9 @@ mod tests {
         assert_eq!(Failure::read(folder.path(), 3, note.pid), Some(note.clone()));
         assert_eq!(Failure::read(folder.path(), 3, note.pid + 1), None);
         assert_eq!(Failure::read(folder.path(), 2, note.pid), None);
-        Failure::clear(folder.path(), 3);
+        fs::write(scratch(&Failure::path(folder.path(), 3)), "{").expect("write");
+        clear(folder.path(), 3);
+        assert_eq!(fs::read_dir(folder.path()).expect("list").count(), 0);
         assert_eq!(Failure::read(folder.path(), 3, note.pid), None);
     }
 }

@@ -49,11 +49,6 @@ impl FlightRecord {
         write_whole(&Self::path(log_dir, self.rank), self)
     }
 
-    /// Removes the record of an earlier attempt.
-    pub fn clear(log_dir: &Path, rank: usize) {
-        let _ = std::fs::remove_file(Self::path(log_dir, rank));
-    }
-
     pub fn path(log_dir: &Path, rank: usize) -> PathBuf {
         log_dir.join(format!("collectives-rank-{rank}.json"))
     }
@@ -82,7 +77,7 @@ mod tests {
         assert_eq!(json["error"]["peer"], 3);
         assert!(json["collectives"].as_array().is_some_and(Vec::is_empty), "{json}");
         assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 1, "no scratch file is left");
-        FlightRecord::clear(folder.path(), 0);
+        crate::launch::failure::clear(folder.path(), 0);
         assert!(!path.exists());
     }
 }

@@ -22,7 +22,7 @@ mod verdict;
 mod worker;
 
 pub use env::{Nproc, WorkerEnv};
-pub use failure::Failure;
+pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;
 pub use handoff::{Endpoint, Handoff, JobHandoff, Place, Received};
 pub use local::{FirstRankOutput, LocalLaunch, Outcome};

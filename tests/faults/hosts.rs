@@ -148,6 +148,7 @@ fn assert_end_at_deadline(trial: &Trial, ranks: &mut [Rank], since: Instant) -> 
     blamed
 }
 
+/// The same bits, for both runs reduce by the same algorithm: where `auto` chooses by topology, both must name one.
 #[test]
 fn two_hosts_train_as_one() {
     let _alone = alone();
