@@ -60,13 +60,15 @@ pub struct Error {
     pub code: ExitCode,
     pub message: String,
     pub hint: Option<String>,
+    /// What it was made of, where someone may want more of it than the message.
+    pub cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None }
+        Self { code, message: message.into(), hint: None, cause: None }
     }
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(ExitCode::Usage, message)
@@ -91,6 +93,15 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+    /// Remembers the richer error behind this one.
+    pub fn cause(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.cause = Some(Box::new(cause));
+        self
+    }
+    /// The error behind this one, if it is an `E`.
+    pub fn caused_by<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        self.cause.as_deref()?.downcast_ref()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::launch::{JobHandoff, LocalLaunch, Nproc, WorkerEnv, env::usable_cores
 use crate::plan::{Backend, DeviceSpec, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::{ProgressMode, Provenance, provenance};
+use crate::worker::Fault;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -62,6 +63,8 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
     };
     let plan = Plan::resolve(&tree, registry, request)?;
     available(&plan)?;
+    // The workers read it again; here it is refused before anything starts.
+    Fault::from_env(&|name| std::env::var(name).ok(), plan.world.world_size)?;
     let out_dir = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&plan.name));
     let job = JobHandoff {
         spec_name: args.spec.spec.display().to_string(),

@@ -2,16 +2,19 @@
 
 use crate::comm::gloo::GlooGroup;
 use crate::comm::rendezvous::{self, RendezvousConfig};
-use crate::comm::{ProcessGroup, SoloGroup};
+use crate::comm::{CommError, ProcessGroup, SoloGroup};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
-use crate::launch::{Endpoint, Failure, Handoff, JobHandoff, OnSecondSignal, StopFlag, WorkerEnv, env, logs};
+use crate::launch::{
+    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, StopFlag, WorkerEnv,
+    clear_notes, env, logs,
+};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
 use crate::telemetry::ProgressMode;
 use crate::train::Ended;
-use crate::worker::{Job, RecorderOptions, Resume, train};
+use crate::worker::{Fault, Job, RecorderOptions, Resume, train};
 use std::net::{TcpListener, ToSocketAddrs};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,12 +27,13 @@ pub fn run(registry: &Registry) -> Result<ExitCode> {
     let format = handoff.job.flags.get("log-format").and_then(|f| f.parse().ok()).unwrap_or_default();
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
+    let mut group = None;
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
-        work(&handoff, &plan, received.listener, &stop)
+        work(&handoff, &plan, received.listener, &stop, &mut group)
     });
     // The supervisor's report shows the failure note; printing here as well would say it twice.
-    finish(&handoff, done).or_else(|e| Ok(e.code))
+    finish(&handoff, done, group.as_deref()).or_else(|e| Ok(e.code))
 }
 
 /// A panic is a bug, with the exit code for bugs; the hook has already written it to the log.
@@ -60,21 +64,37 @@ pub fn run_external(
         super::train::write_provenance(plan, &handoff.job)?;
     }
     drop(logs::open_with_header(&handoff)?);
+    clear_notes(&handoff.log_dir, handoff.place.rank);
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
-    finish(&handoff, caught(|| work(&handoff, plan, None, &stop)))
+    let mut group = None;
+    let done = caught(|| work(&handoff, plan, None, &stop, &mut group));
+    finish(&handoff, done, group.as_deref())
 }
 
-/// A failure is noted for the supervisor before the process ends with its code.
-fn finish(handoff: &Handoff, done: Result<Ended>) -> Result<ExitCode> {
+/// A failure is noted for the supervisor before the process ends with its code, and the last collectives with it if it
+/// was theirs.
+fn finish(handoff: &Handoff, done: Result<Ended>, group: Option<&dyn ProcessGroup>) -> Result<ExitCode> {
     match done {
         Ok(Ended::Done) => Ok(ExitCode::Done),
         Ok(Ended::Stopped) => Ok(ExitCode::Stopped),
-        Err(e) => {
+        Err(mut e) => {
             let rank = handoff.place.rank;
             tracing::error!("{}", e.message);
+            let mut note = Failure::of(rank, &e);
+            if let Some(group) = group {
+                // The others must not wait for a rank that panicked.
+                group.abort(&e.message);
+                note = note.at(group);
+                if let Some(error) = e.caused_by::<CommError>()
+                    && FlightRecord::of(group, error).write(&handoff.log_dir).is_ok()
+                {
+                    let path = FlightRecord::path(&handoff.log_dir, rank);
+                    e.hint.get_or_insert(format!("the last collectives are in {}", path.display()));
+                }
+            }
             // The exit code says it too; the note only adds words.
-            let _ = Failure::of(rank, &e).write(&handoff.log_dir);
+            let _ = note.write(&handoff.log_dir);
             Err(Error { message: format!("rank {rank}: {}", e.message), ..e })
         }
     }
@@ -85,17 +105,27 @@ fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
     Ok(Plan::resolve(&tree, registry, WorldRequest::of(handoff.place.world_size))?)
 }
 
-fn work(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>, stop: &StopFlag) -> Result<Ended> {
+/// Leaves in `met` the group that the ranks formed, for what is to be said of it if this fails.
+fn work(
+    handoff: &Handoff,
+    plan: &Plan,
+    listener: Option<TcpListener>,
+    stop: &StopFlag,
+    met: &mut Option<Arc<dyn ProcessGroup>>,
+) -> Result<Ended> {
     let threads = plan.launch.threads.unwrap_or(handoff.threads);
     // A pool that exists already (a program around ddp-run made one) is left as it is.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    let Place { rank, world_size, .. } = handoff.place;
+    let fault = Fault::from_env(&|name| std::env::var(name).ok(), world_size)?;
+    fault.iter().for_each(|f| f.at_connect(rank));
     let group = connect(handoff, plan, listener)?;
-    tracing::info!(
-        "rank {} of {} is ready: backend {}, {threads} threads",
-        handoff.place.rank,
-        handoff.place.world_size,
-        group.backend()
-    );
+    let group = match fault {
+        Some(fault) => fault.arm(group),
+        None => group,
+    };
+    *met = Some(group.clone());
+    tracing::info!("rank {rank} of {world_size} is ready: backend {}, {threads} threads", group.backend());
     train(Job {
         plan,
         group,

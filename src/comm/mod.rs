@@ -88,6 +88,10 @@ pub trait ProcessGroup: Send + Sync {
     fn abort(&self, why: &str);
     /// Says where in its work this rank is, for the reports of failures. Costs a few nanoseconds.
     fn note(&self, _place: Place) {}
+    /// The place last noted; for an engine that keeps only its calls, that of the last call.
+    fn place(&self) -> Place {
+        self.history().last().map(|call| call.place).unwrap_or_default()
+    }
     /// The last calls (64 at most), oldest first; empty for engines that keep none.
     fn history(&self) -> Vec<CallRecord> {
         Vec::new()
@@ -143,6 +147,6 @@ impl From<CommError> for crate::error::Error {
             CommErrorKind::Misuse | CommErrorKind::Mismatch => ExitCode::Internal,
             CommErrorKind::PeerLost | CommErrorKind::Timeout | CommErrorKind::Aborted => ExitCode::Collective,
         };
-        Error::new(code, e.message)
+        Error::new(code, e.message.clone()).cause(e)
     }
 }

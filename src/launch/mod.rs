@@ -3,11 +3,12 @@
 //! The supervisor ([`LocalLaunch`]) starts one worker process a rank from its own binary, hands each its
 //! [`Handoff`] over a pipe, forwards stop signals, and names the culprit when one dies. What it decides is in
 //! [`state`], a state machine without I/O; [`LocalLaunch`] carries the decisions out. The worker side is
-//! [`Handoff::receive`], [`StopFlag`], [`logs`] and [`Failure`]. No worker outlives its supervisor: the kernel kills
+//! [`Handoff::receive`], [`StopFlag`], [`logs`], [`Failure`] and [`FlightRecord`]. No worker outlives its supervisor: the kernel kills
 //! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
 
 pub mod env;
 mod failure;
+mod flight;
 mod handoff;
 mod local;
 pub mod logs;
@@ -21,7 +22,8 @@ mod verdict;
 mod worker;
 
 pub use env::{Nproc, WorkerEnv};
-pub use failure::Failure;
+pub use failure::{Failure, clear as clear_notes};
+pub use flight::FlightRecord;
 pub use handoff::{Endpoint, Handoff, JobHandoff, Place, Received};
 pub use local::{FirstRankOutput, LocalLaunch, Outcome};
 pub use secret::Secret;

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::failure::Failure;
+use super::flight::FlightRecord;
 use super::logs;
 use super::verdict::{Asked, Class, End, WorkerStatus};
 use crate::error::{Error, ExitCode};
@@ -20,37 +21,64 @@ pub struct Rank<'a> {
 ///
 /// `ranks` has one entry a rank; on one node, local ranks are ranks. `code` is the verdict's.
 pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, log_dir: &Path) -> Error {
-    let rank = &ranks[culprit];
-    let mut text = format!("rank {culprit} of {}", ranks.len());
-    if let Some(pid) = rank.pid {
-        let _ = write!(text, " (local rank {culprit}, pid {pid})");
-    }
-    text.push(' ');
-    match rank.end {
-        Some(end) if end.overdue => text.push_str("did not stop in time and was killed"),
-        Some(end) => text.push_str(&describe(&end.status)),
-        None => text.push_str("could not be killed: the kernel has not ended it"),
-    }
-    let note = rank.pid.and_then(|pid| Failure::read(log_dir, culprit, pid));
+    let notes: Vec<Option<Failure>> = ranks
+        .iter()
+        .enumerate()
+        .map(|(rank, info)| info.pid.and_then(|pid| Failure::read(log_dir, rank, pid)))
+        .collect();
+    let (culprit, witness) = blamed(ranks, &notes, culprit).unwrap_or((culprit, culprit));
+    let mut text = headline(ranks, culprit, witness);
     let mut hint = default_hint(code);
-    match note {
-        Some(note) => {
-            let _ = write!(text, ": {}", note.message);
-            hint = note.hint.or(hint);
-            // A worker's own words say it all when the job itself is at fault.
-            if !matches!(code, ExitCode::Spec | ExitCode::Usage | ExitCode::Unavailable) {
-                push_tail(&mut text, &logs::path(log_dir, culprit));
-            }
-        }
-        None if rank.pid.is_some() => push_tail(&mut text, &logs::path(log_dir, culprit)),
-        None => {}
+    let note = notes[witness].as_ref();
+    if let Some(note) = note {
+        let _ = write!(text, ": {}", note.message);
+        hint = note.hint.clone().or(hint);
+    }
+    // A worker's own words say it all when the job itself is at fault.
+    let at_fault = matches!(code, ExitCode::Spec | ExitCode::Usage | ExitCode::Unavailable);
+    if ranks[culprit].pid.is_some() && !(at_fault && note.is_some()) {
+        push_tail(&mut text, &logs::path(log_dir, culprit));
     }
     push_followers(&mut text, ranks, culprit);
+    push_places(&mut text, &notes);
+    push_records(&mut text, ranks.len(), log_dir);
     let error = Error::new(code, text);
     match hint {
         Some(hint) => error.hint(hint),
         None => error,
     }
+}
+
+/// Which rank it was and how it ended; where another one noticed, that one too.
+fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize) -> String {
+    let rank = &ranks[culprit];
+    let mut text = format!("rank {culprit} of {} ", ranks.len());
+    if let Some(pid) = rank.pid {
+        let _ = write!(text, "(local rank {culprit}, pid {pid}) ");
+    }
+    match (rank.end, ranks[witness].end) {
+        (_, Some(seen)) if culprit != witness => {
+            let _ = write!(text, "{}; rank {witness} {}", ending(rank), describe(&seen.status));
+        }
+        (Some(end), _) if end.overdue => text.push_str("did not stop in time and was killed"),
+        (Some(end), _) => text.push_str(&describe(&end.status)),
+        (None, _) => text.push_str("could not be killed: the kernel has not ended it"),
+    }
+    text
+}
+
+/// Where the run ended by echoes only (`first` is one): a rank that one of them names and that is no echo itself, and the
+/// one that names it. That rank was stopped or hung; `first` may be no more than the first to lose patience.
+fn blamed(ranks: &[Rank<'_>], notes: &[Option<Failure>], first: usize) -> Option<(usize, usize)> {
+    let is_echo = |rank: usize| ranks.get(rank).is_some_and(|r| r.class == Some(Class::Echo));
+    let named = |witness: usize| {
+        let peer = notes[witness].as_ref()?.peer?;
+        (is_echo(witness) && !is_echo(peer) && peer < ranks.len()).then_some((peer, witness))
+    };
+    if !is_echo(first) {
+        return None;
+    }
+    std::iter::once(first).chain(0..ranks.len()).find_map(named)
 }
 
 /// `exited with 78 (…)`, `was killed by signal 9 (SIGKILL; …)`.
@@ -121,30 +149,67 @@ fn push_tail(text: &mut String, path: &Path) {
 
 /// One line for those that ended because of the culprit, so that nobody takes their messages for the cause.
 fn push_followers(text: &mut String, ranks: &[Rank<'_>], culprit: usize) {
-    let mut groups: Vec<(&'static str, Vec<usize>)> = Vec::new();
-    for (rank, info) in ranks.iter().enumerate().filter(|(rank, _)| *rank != culprit) {
-        let how = match (info.end, info.class) {
-            (Some(_), Some(Class::Done)) => "had finished",
-            (Some(_), Some(Class::Stopped)) => "saved and stopped",
-            (Some(_), Some(Class::Echo)) => "lost this peer and ended",
-            (Some(e), Some(Class::Provoked)) if e.asked == Asked::ToDie => {
-                "did not end when asked and had to be killed"
-            }
-            (Some(_), Some(Class::Provoked)) => "ended when asked",
-            (Some(_), _) => "failed later",
-            (None, _) if info.pid.is_some() => "could not be killed",
-            (None, _) => "had not been started",
-        };
-        match groups.iter_mut().find(|(h, _)| *h == how) {
-            Some((_, members)) => members.push(rank),
-            None => groups.push((how, vec![rank])),
-        }
-    }
+    let others = ranks.iter().enumerate().filter(|(rank, _)| *rank != culprit);
+    let groups = grouped(others.map(|(rank, info)| (rank, ending(info))));
     if groups.is_empty() {
         return;
     }
     let parts: Vec<String> = groups.iter().map(|(how, members)| format!("{} {how}", name(members))).collect();
     let _ = write!(text, "\n\n{}", parts.join("; "));
+}
+
+/// How a rank ended that was not the first to fail.
+fn ending(rank: &Rank<'_>) -> &'static str {
+    match (rank.end, rank.class) {
+        (Some(_), Some(Class::Done)) => "had finished",
+        (Some(_), Some(Class::Stopped)) => "saved and stopped",
+        (Some(_), Some(Class::Echo)) => "lost this peer and ended",
+        (Some(e), Some(Class::Provoked)) if e.asked == Asked::ToDie => {
+            "did not end when asked and had to be killed"
+        }
+        (Some(_), Some(Class::Provoked)) => "ended when asked",
+        (Some(_), _) => "failed later",
+        (None, _) if rank.pid.is_some() => "could not be killed",
+        (None, _) => "had not been started",
+    }
+}
+
+/// Where each rank was, as it noted itself; a rank that died of a signal has noted nothing.
+fn push_places(text: &mut String, notes: &[Option<Failure>]) {
+    let places = notes.iter().enumerate().filter_map(|(rank, note)| Some((rank, note.as_ref()?.place()?)));
+    let groups = grouped(places);
+    if !groups.is_empty() {
+        text.push('\n');
+    }
+    for (place, members) in groups {
+        let _ = write!(text, "\n{}: {place}", name(&members));
+    }
+}
+
+/// The flight records that were written, in one line.
+fn push_records(text: &mut String, world: usize, log_dir: &Path) {
+    let written: Vec<usize> = (0..world).filter(|rank| FlightRecord::path(log_dir, *rank).exists()).collect();
+    let Some(first) = written.first() else { return };
+    let path = match written.len() {
+        1 => FlightRecord::path(log_dir, *first),
+        _ => {
+            let numbers: Vec<String> = written.iter().map(usize::to_string).collect();
+            log_dir.join(format!("collectives-rank-{{{}}}.json", numbers.join(",")))
+        }
+    };
+    let _ = write!(text, "\n\nthe last collectives of {}: {}", name(&written), path.display());
+}
+
+/// Ranks that have the same to be said of them, together.
+fn grouped<T: PartialEq>(ranks: impl Iterator<Item = (usize, T)>) -> Vec<(T, Vec<usize>)> {
+    let mut groups: Vec<(T, Vec<usize>)> = Vec::new();
+    for (rank, what) in ranks {
+        match groups.iter_mut().find(|(w, _)| *w == what) {
+            Some((_, members)) => members.push(rank),
+            None => groups.push((what, vec![rank])),
+        }
+    }
+    groups
 }
 
 /// `rank 1`, `ranks 0, 2 and 3`, `ranks 0 to 7`.
@@ -163,71 +228,5 @@ fn name(ranks: &[usize]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn end(status: WorkerStatus, asked: Asked) -> End {
-        End { status, asked, order: 0, overdue: false }
-    }
-
-    fn rank<'a>(end: &'a End, class: Class) -> Rank<'a> {
-        Rank { end: Some(end), class: Some(class), pid: Some(4711) }
-    }
-
-    #[test]
-    fn a_killed_rank_is_named_with_its_log_and_its_followers() {
-        let folder = tempfile::tempdir().expect("tempdir");
-        let log = logs::path(folder.path(), 1);
-        std::fs::write(&log, "step 1\nstep 2\n").expect("write");
-        let killed = end(WorkerStatus::Signaled { signal: 9, core_dumped: false }, Asked::Nothing);
-        let echo = end(WorkerStatus::Exited(91), Asked::ToStop);
-        let slow = end(WorkerStatus::Signaled { signal: 9, core_dumped: false }, Asked::ToDie);
-        let ranks = [
-            rank(&echo, Class::Echo),
-            rank(&killed, Class::Root),
-            rank(&echo, Class::Echo),
-            rank(&slow, Class::Provoked),
-        ];
-        let error = worker_failed(&ranks, 1, ExitCode::WorkerFailed, folder.path());
-        let expected = format!(
-            "rank 1 of 4 (local rank 1, pid 4711) was killed by signal 9 (SIGKILL; often the kernel's out-of-memory \
-             killer)\n\nthe end of its log, {}:\n    step 1\n    step 2\n\nranks 0 and 2 lost this peer and ended; \
-             rank 3 did not end when asked and had to be killed\n\nhint: `--resume auto` continues from the newest \
-             checkpoint",
-            log.display()
-        );
-        assert_eq!(error.to_string(), expected);
-    }
-
-    #[test]
-    fn a_workers_own_words_come_first() {
-        let folder = tempfile::tempdir().expect("tempdir");
-        std::fs::write(logs::path(folder.path(), 0), "noise\n").expect("write");
-        let note = Failure {
-            rank: 0,
-            pid: 4711,
-            code: 78,
-            message: "data/train.bin is missing".into(),
-            hint: Some("get it".into()),
-        };
-        note.write(folder.path()).expect("write");
-        let failed = end(WorkerStatus::Exited(78), Asked::Nothing);
-        let error = worker_failed(&[rank(&failed, Class::Root)], 0, ExitCode::Spec, folder.path());
-        assert_eq!(
-            error.to_string(),
-            "rank 0 of 1 (local rank 0, pid 4711) exited with 78 (the spec or its data is invalid): data/train.bin is \
-             missing\n\nhint: get it"
-        );
-        assert_eq!(error.code, ExitCode::Spec);
-    }
-
-    #[test]
-    fn statuses_read_well() {
-        assert_eq!(describe(&WorkerStatus::Exited(3)), "exited with 3");
-        let dumped = describe(&WorkerStatus::Signaled { signal: 11, core_dumped: true });
-        assert_eq!(dumped, "was killed by signal 11 (SIGSEGV; a crash in native code, core dumped)");
-        assert_eq!(name(&[0, 1, 2, 3]), "ranks 0 to 3");
-        assert_eq!(name(&[0, 2, 3]), "ranks 0, 2 and 3");
-        assert_eq!(name(&[4]), "rank 4");
-    }
-}
+#[path = "report_tests.rs"]
+mod tests;

@@ -17,7 +17,7 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use super::env;
-use super::failure::Failure;
+use super::failure;
 use super::handoff::{Endpoint, Handoff, Place};
 use super::local::{FirstRankOutput, LocalLaunch, Outcome};
 use super::logs;
@@ -142,7 +142,7 @@ impl Fleet {
         let handoff = self.handoff(rank);
         let line = handoff.to_line()?;
         let log = logs::open_with_header(&handoff)?;
-        Failure::clear(&self.launch.log_dir, rank);
+        failure::clear(&self.launch.log_dir, rank);
         let mut command = Command::new(&self.launch.program);
         command.args(&self.launch.args);
         // They are for externally launched workers; nothing in these needs them.
@@ -214,6 +214,7 @@ impl Fleet {
             {
                 tracing::debug!(rank, ?status, "worker ended");
                 *slot = None;
+                failure::sweep(&self.launch.log_dir, rank);
                 events.push_back(Event::WorkerExited { rank, status });
             }
         }

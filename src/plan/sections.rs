@@ -186,6 +186,7 @@ impl DistributedPlan {
             algorithm: self.algorithm,
             interface: self.interface.clone(),
             sockets: self.sockets,
+            host: None,
         }
     }
 }

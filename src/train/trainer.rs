@@ -5,7 +5,7 @@
 use super::evaluate::{EvalOptions, evaluate, host, scalar};
 use super::flags::{Flags, exchange};
 use super::{Loss, Observer, Position, Sums, Updater, buffers};
-use crate::comm::ProcessGroup;
+use crate::comm::{Phase, Place, ProcessGroup};
 use crate::data::{Dataset, DistributedSampler, HostBatch, Loader, LoaderOptions, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::error::{Error, ExitCode, Result};
@@ -126,7 +126,13 @@ impl<'a> Trainer<'a> {
         if self.plan.save_every != Every::Never {
             self.save(true)?;
         }
+        self.note(Phase::Finish);
         Ok(Ended::Done)
+    }
+
+    /// Tells the group where in its work this rank is.
+    fn note(&self, phase: Phase) {
+        self.group.note(Place { step: self.position.step, phase });
     }
 
     /// The trained model.
@@ -148,6 +154,7 @@ impl<'a> Trainer<'a> {
             let flags = self.step(&mut loader, micro_batches)?;
             if flags.stop {
                 self.save(false)?;
+                self.note(Phase::Finish);
                 return Ok(Ended::Stopped);
             }
             if self.save_due(flags) {
@@ -192,6 +199,7 @@ impl<'a> Trainer<'a> {
         let mut local = Sums::default();
         let mut waited = Duration::ZERO;
         for micro in 0..count {
+            self.note(Phase::Data);
             let asked = Instant::now();
             let batch =
                 loader.next().unwrap_or_else(|| Err(Error::internal("the loader ran out of batches")))?;
@@ -199,6 +207,7 @@ impl<'a> Trainer<'a> {
             local.add(&self.micro_batch(&batch, micro, micro + 1 == count)?);
             loader.recycle(batch);
         }
+        self.note(Phase::Sync);
         self.reducer.finish()?;
         let mine = Flags { stop: (self.stop)(), save: self.timed_save_due() };
         let (sums, flags) = exchange(local, mine, &*self.group)?;
@@ -206,6 +215,7 @@ impl<'a> Trainer<'a> {
         if !sums.mean_loss().is_finite() {
             return Err(loss_not_finite(step, sums.mean_loss()));
         }
+        self.note(Phase::Update);
         let lr = self.lr();
         let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, count)?;
         if let Some(order) = self.reducer.learn_order()? {
@@ -238,6 +248,7 @@ impl<'a> Trainer<'a> {
 
     /// Forward and backward of one micro-batch; its sums on this rank.
     fn micro_batch(&mut self, batch: &HostBatch, micro: usize, last: bool) -> Result<Sums> {
+        self.note(Phase::Forward);
         let device = self.model.device().clone();
         // Dropout draws from a stream named by (seed, rank, micro-batch), so a resumed run draws what it would have drawn.
         device.seed(stream(
@@ -254,6 +265,7 @@ impl<'a> Trainer<'a> {
         let loss = Loss::from(&self.plan.loss).of(output.clone(), target);
         let values = host(output.inner());
         let value = scalar(loss.clone().inner());
+        self.note(Phase::Backward);
         drop(loss.backward());
         if !last {
             self.reducer.end_micro();
@@ -281,6 +293,7 @@ impl<'a> Trainer<'a> {
 
     /// Evaluates a split over all ranks.
     pub fn evaluate(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
+        self.note(Phase::Evaluate);
         buffers::before_evaluation(self.plan.train.buffers, &mut *self.model, &*self.group)?;
         let options = EvalOptions {
             batch_size: self.plan.batch_size,
@@ -304,6 +317,7 @@ impl<'a> Trainer<'a> {
 
     /// Hands a checkpoint to the observer of rank 0, with the state of all ranks' hooks; the others go on at once.
     fn save(&mut self, after_epoch: bool) -> Result<()> {
+        self.note(Phase::Save);
         self.last_save = Instant::now();
         if after_epoch
             && self.saved_step == Some(self.position.step)

@@ -1,17 +1,19 @@
 //! One rank of a run, from its place among the others to its end: process group, data, model, optimizer, checkpoint,
 //! trainer, in this order.
 
+mod fault;
 mod hook;
 mod metrics;
 mod recorder;
 mod state;
 
+pub use fault::Fault;
 pub use metrics::Reported;
 pub use recorder::{Recorder, RecorderOptions};
 pub use state::load_pretrained;
 
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
-use crate::comm::{ProcessGroup, Wait};
+use crate::comm::{Phase, Place, ProcessGroup, Wait};
 use crate::data::{DataFacts, Dataset, Splits};
 use crate::error::{Error, Result};
 use crate::models::Model;
@@ -58,8 +60,10 @@ pub fn train(job: Job<'_>) -> Result<Ended> {
 
 fn train_rank(job: Job<'_>) -> Result<Ended> {
     let (plan, group) = (job.plan, job.group.clone());
+    group.note(Place { step: 0, phase: Phase::Data });
     let splits = open_data(plan, &*group)?;
     let facts = facts_of(&splits);
+    group.note(Place { step: 0, phase: Phase::Setup });
     plan.loss.fits(&splits.train.target())?;
     let mut model = plan.model.source.build(&facts, plan.seed)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries());
@@ -77,6 +81,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         }
     }
     let position = state::share(&mut *model, &mut updater, position, &*group)?;
+    group.note(Place { step: position.step, phase: Phase::Setup });
     let mut recorder = Recorder::start(plan, &*group, &facts, job.out_dir, &position, from, job.recorder)?;
     let mut trainer =
         Trainer::new(plan, group.clone(), splits, model, updater, position, job.stop, &mut recorder)?;

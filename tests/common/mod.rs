@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 pub fn ddp_run() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
     command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
-    for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DDP_RUN_LOG"] {
+    for name in
+        ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DDP_RUN_LOG", "DDP_RUN_FAULT"]
+    {
         command.env_remove(name);
     }
     command

@@ -316,6 +316,14 @@ fn ctrl_z_pauses_the_workers_with_the_supervisor() {
 }
 
 #[test]
+fn what_a_killed_worker_did_not_finish_writing_is_removed() {
+    let out = folder();
+    let (error, _) = failed(shell(1, out.path(), ": > $out/logs/failure-rank-0.json.tmp; kill -KILL $$"));
+    assert_eq!(error.code, ExitCode::WorkerFailed);
+    assert!(!out.path().join("logs/failure-rank-0.json.tmp").exists());
+}
+
+#[test]
 fn a_second_start_in_the_same_folder_keeps_the_first_ones_log() {
     let out = folder();
     shell(1, out.path(), "echo first").run().expect("done");

@@ -275,6 +275,10 @@ impl ProcessGroup for GlooGroup {
         self.shared.note(place);
     }
 
+    fn place(&self) -> Place {
+        self.shared.place()
+    }
+
     fn history(&self) -> Vec<CallRecord> {
         self.shared.history()
     }

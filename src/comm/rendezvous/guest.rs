@@ -8,7 +8,10 @@ use super::mesh::{MeshBuilder, name_ranks, tell};
 use super::wire::{self, Entry, MAX_MESSAGE, Message, Purpose};
 use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig, failed};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Rank 0, which knows who is missing, shall speak before its guests give up.
+const VERDICT: Duration = Duration::from_secs(1);
 
 struct GuestSide<'a> {
     config: &'a RendezvousConfig,
@@ -41,7 +44,7 @@ pub(super) fn run(
             Ok(me.join(Purpose::Rendezvous, listen))
         })
         .map_err(|e| match e {
-            DialError::Failed(e) => e,
+            DialError::Failed(e) => CommError { peer: Some(0), ..e },
             DialError::Watched => failed("the rendezvous ended"),
         })?;
     let Some((listener, listen)) = bound else { return Err(failed("the rendezvous has no listener")) };
@@ -81,7 +84,7 @@ impl GuestSide<'_> {
     fn hear(&self) -> Result<Heard, CommError> {
         let rank = self.me.rank;
         let from_host = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(0), m);
-        let bytes = read_message(&self.host, MAX_MESSAGE, &[], self.deadline).map_err(|e| {
+        let bytes = read_message(&self.host, MAX_MESSAGE, &[], self.deadline + VERDICT).map_err(|e| {
             from_host(match e {
                 Trouble::Deadline => format!(
                     "rank {rank} waited for the other ranks until init_timeout, but rank 0 at {} has not seen them all",

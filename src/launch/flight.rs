@@ -1,0 +1,83 @@
+//! The flight record of a rank whose collective failed: `logs/collectives-rank-N.json`, its last calls and where in its
+//! work it was. Ranks that did not fail, and those that died of a signal, leave none.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::failure::write_whole;
+use crate::comm::{CallRecord, CommError, CommErrorKind, Place, ProcessGroup};
+
+#[derive(Clone, Debug, Serialize)]
+pub struct FlightRecord {
+    pub rank: usize,
+    pub world_size: usize,
+    pub pid: u32,
+    pub backend: &'static str,
+    #[serde(flatten)]
+    pub place: Place,
+    pub error: Reason,
+    /// Oldest first; the last one failed, unless the failure came between two calls.
+    pub collectives: Vec<CallRecord>,
+}
+
+/// The error, as every rank of the group has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reason {
+    pub kind: CommErrorKind,
+    pub peer: Option<usize>,
+    pub message: String,
+}
+
+impl FlightRecord {
+    /// What this rank knows of the failure of `group`.
+    pub fn of(group: &dyn ProcessGroup, error: &CommError) -> Self {
+        Self {
+            rank: group.rank(),
+            world_size: group.world_size(),
+            pid: std::process::id(),
+            backend: group.backend(),
+            place: group.place(),
+            error: Reason { kind: error.kind, peer: error.peer, message: error.message.clone() },
+            collectives: group.history(),
+        }
+    }
+
+    /// Writes the record so that a reader sees all of it or none.
+    pub fn write(&self, log_dir: &Path) -> io::Result<()> {
+        write_whole(&Self::path(log_dir, self.rank), self)
+    }
+
+    pub fn path(log_dir: &Path, rank: usize) -> PathBuf {
+        log_dir.join(format!("collectives-rank-{rank}.json"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::{Phase, SoloGroup};
+
+    #[test]
+    fn a_record_says_who_where_and_why() {
+        let folder = tempfile::tempdir().expect("tempdir");
+        let group = SoloGroup::new();
+        let error = CommError::new(CommErrorKind::Timeout, Some(3), "rank 3 gave no sign of life");
+        let mut record = FlightRecord::of(&group, &error);
+        record.place = Place { step: 7, phase: Phase::Sync };
+        record.write(folder.path()).expect("write");
+        let path = FlightRecord::path(folder.path(), 0);
+        let json: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).expect("read")).expect("JSON");
+        assert_eq!(json["step"], 7);
+        assert_eq!(json["phase"], "sync");
+        assert_eq!(json["world_size"], 1);
+        assert_eq!(json["error"]["kind"], "timeout");
+        assert_eq!(json["error"]["peer"], 3);
+        assert!(json["collectives"].as_array().is_some_and(Vec::is_empty), "{json}");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 1, "no scratch file is left");
+        crate::launch::failure::clear(folder.path(), 0);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,111 @@
+use super::*;
+use crate::comm::{CommError, CommErrorKind};
+
+fn end(status: WorkerStatus, asked: Asked) -> End {
+    End { status, asked, order: 0, overdue: false }
+}
+
+fn rank<'a>(end: &'a End, class: Class) -> Rank<'a> {
+    Rank { end: Some(end), class: Some(class), pid: Some(4711) }
+}
+
+#[test]
+fn a_killed_rank_is_named_with_its_log_and_its_followers() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    let log = logs::path(folder.path(), 1);
+    std::fs::write(&log, "step 1\nstep 2\n").expect("write");
+    let killed = end(WorkerStatus::Signaled { signal: 9, core_dumped: false }, Asked::Nothing);
+    let echo = end(WorkerStatus::Exited(91), Asked::ToStop);
+    let slow = end(WorkerStatus::Signaled { signal: 9, core_dumped: false }, Asked::ToDie);
+    let ranks = [
+        rank(&echo, Class::Echo),
+        rank(&killed, Class::Root),
+        rank(&echo, Class::Echo),
+        rank(&slow, Class::Provoked),
+    ];
+    let error = worker_failed(&ranks, 1, ExitCode::WorkerFailed, folder.path());
+    let expected = format!(
+        "rank 1 of 4 (local rank 1, pid 4711) was killed by signal 9 (SIGKILL; often the kernel's out-of-memory \
+         killer)\n\nthe end of its log, {}:\n    step 1\n    step 2\n\nranks 0 and 2 lost this peer and ended; \
+         rank 3 did not end when asked and had to be killed\n\nhint: `--resume auto` continues from the newest \
+         checkpoint",
+        log.display()
+    );
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_workers_own_words_come_first() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    std::fs::write(logs::path(folder.path(), 0), "noise\n").expect("write");
+    let note = Failure {
+        rank: 0,
+        pid: 4711,
+        code: 78,
+        message: "data/train.bin is missing".into(),
+        hint: Some("get it".into()),
+        peer: None,
+        step: None,
+        phase: None,
+        last_collective: None,
+    };
+    note.write(folder.path()).expect("write");
+    let failed = end(WorkerStatus::Exited(78), Asked::Nothing);
+    let error = worker_failed(&[rank(&failed, Class::Root)], 0, ExitCode::Spec, folder.path());
+    assert_eq!(
+        error.to_string(),
+        "rank 0 of 1 (local rank 0, pid 4711) exited with 78 (the spec or its data is invalid): data/train.bin is \
+         missing\n\nhint: get it"
+    );
+    assert_eq!(error.code, ExitCode::Spec);
+}
+
+#[test]
+fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    std::fs::write(logs::path(folder.path(), 1), "step 3\n").expect("write");
+    let silent = CommError::new(CommErrorKind::Timeout, Some(1), "rank 1 gave no sign of life");
+    for (rank, step) in [(0, 3), (2, 3)] {
+        let mut note = Failure::of(rank, &Error::from(silent.clone()));
+        (note.pid, note.step, note.phase) = (4711, Some(step), Some("sync".into()));
+        note.last_collective = Some("all_reduce #21 (sum of 12 f64)".into());
+        note.write(folder.path()).expect("write");
+        std::fs::write(FlightRecord::path(folder.path(), rank), "{}").expect("write");
+    }
+    let echo = end(WorkerStatus::Exited(91), Asked::Nothing);
+    let hung = end(WorkerStatus::Signaled { signal: 9, core_dumped: false }, Asked::ToDie);
+    let ranks = [rank(&echo, Class::Echo), rank(&hung, Class::Provoked), rank(&echo, Class::Echo)];
+    let error = worker_failed(&ranks, 2, ExitCode::Collective, folder.path());
+    let expected = format!(
+        "rank 1 of 3 (local rank 1, pid 4711) did not end when asked and had to be killed; rank 2 exited with 91 (a \
+         collective timed out or lost a peer): rank 1 gave no sign of life\n\nthe end of its log, {}:\n    step 3\n\n\
+         ranks 0 and 2 lost this peer and ended\n\nranks 0 and 2: step 3, phase sync, last collective all_reduce #21 \
+         (sum of 12 f64)\n\nthe last collectives of ranks 0 and 2: {}",
+        logs::path(folder.path(), 1).display(),
+        folder.path().join("collectives-rank-{0,2}.json").display()
+    );
+    assert_eq!(error.message, expected);
+    // The first to end may know less than another: it lost patience with rank 0, which waited for rank 1 in turn.
+    let impatient = CommError::new(CommErrorKind::Rendezvous, Some(0), "rank 0 has not seen them all");
+    let mut note = Failure::of(2, &Error::from(impatient));
+    note.pid = 4711;
+    note.write(folder.path()).expect("write");
+    let error = worker_failed(&ranks, 2, ExitCode::Collective, folder.path());
+    let noticed =
+        "had to be killed; rank 0 exited with 91 (a collective timed out or lost a peer): rank 1 gave";
+    assert!(error.message.contains(noticed), "{error}");
+    // Two that blame each other lost their connection: who spoke first is as good a name as any.
+    let ranks = [rank(&echo, Class::Echo), rank(&echo, Class::Echo), rank(&echo, Class::Echo)];
+    let error = worker_failed(&ranks, 2, ExitCode::Collective, folder.path());
+    assert!(error.message.starts_with("rank 2 of 3"), "{error}");
+}
+
+#[test]
+fn statuses_read_well() {
+    assert_eq!(describe(&WorkerStatus::Exited(3)), "exited with 3");
+    let dumped = describe(&WorkerStatus::Signaled { signal: 11, core_dumped: true });
+    assert_eq!(dumped, "was killed by signal 11 (SIGSEGV; a crash in native code, core dumped)");
+    assert_eq!(name(&[0, 1, 2, 3]), "ranks 0 to 3");
+    assert_eq!(name(&[0, 2, 3]), "ranks 0, 2 and 3");
+    assert_eq!(name(&[4]), "rank 4");
+}

@@ -1,0 +1,231 @@
+//! Faults on purpose: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop or exit at a chosen
+//! moment, to try what a run on this machine or cluster survives. Without the variable nothing of this is in the way.
+
+use crate::comm::{CallRecord, CommError, Phase, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait};
+use crate::error::{Error, Result};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const VARIABLE: &str = "DDP_RUN_FAULT";
+const CALLS: [&str; 8] =
+    ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier", "send", "recv"];
+
+/// What the rank does to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP.
+    Stop,
+    Exit(u8),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// Before the ranks meet.
+    Connect,
+    Phase(Phase),
+    /// As this collective is called, so that the other ranks wait in it.
+    Call(&'static str),
+}
+
+/// A fault to come: once, the first time that everything fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    deed: Deed,
+    rank: usize,
+    moment: Moment,
+    /// Optimizer steps done by then; any number without it.
+    step: Option<u64>,
+}
+
+impl Fault {
+    /// The fault that the environment asks for in a run of `world_size` ranks, if any. `get` is the environment.
+    ///
+    /// Errors (exit 2): a value that is malformed, or that could never come true.
+    pub fn from_env(get: &dyn Fn(&str) -> Option<String>, world_size: usize) -> Result<Option<Self>> {
+        let Some(text) = get(VARIABLE).filter(|t| !t.is_empty()) else { return Ok(None) };
+        let wrong = |why: String| {
+            Error::usage(format!("{VARIABLE} is `{text}`: {why}"))
+                .hint("such as `kill:rank=1,phase=forward,step=3`; unset it for a run without a fault")
+        };
+        let fault: Self = text.parse().map_err(wrong)?;
+        if fault.rank >= world_size {
+            return Err(wrong(format!("there is no rank {} among {world_size}", fault.rank)));
+        }
+        Ok(Some(fault))
+    }
+
+    /// Call it on `rank` before the ranks meet.
+    pub fn at_connect(&self, rank: usize) {
+        if rank == self.rank && self.moment == Moment::Connect {
+            self.strike("before the rendezvous");
+        }
+    }
+
+    /// `group`, with the fault in it if it is this rank's and still to come.
+    pub fn arm(self, group: Arc<dyn ProcessGroup>) -> Arc<dyn ProcessGroup> {
+        if group.rank() != self.rank || self.moment == Moment::Connect {
+            return group;
+        }
+        Arc::new(FaultyGroup::new(group, self, Self::strike))
+    }
+
+    fn strike(&self, place: &str) {
+        tracing::warn!("{VARIABLE}: {:?} on purpose, {place}", self.deed);
+        match self.deed {
+            // To this very thread, so that it does not go on while another one takes the signal.
+            Deed::Kill => drop(signal_hook::low_level::raise(signal_hook::consts::SIGKILL)),
+            Deed::Stop => drop(signal_hook::low_level::raise(signal_hook::consts::SIGSTOP)),
+            Deed::Exit(code) => std::process::exit(code.into()),
+        }
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (deed, conditions) =
+            text.split_once(':').ok_or("expected ACTION:rank=R,phase=P or ACTION:rank=R,phase=P,step=S")?;
+        let deed = match deed.split_once('=') {
+            None if deed == "kill" => Deed::Kill,
+            None if deed == "stop" => Deed::Stop,
+            Some(("exit", code)) => Deed::Exit(number("exit", code)?),
+            _ => return Err(format!("`{deed}` is not an action; there are `kill`, `stop` and `exit=N`")),
+        };
+        let (mut rank, mut moment, mut step) = (None, None, None);
+        for condition in conditions.split(',') {
+            let (key, value) =
+                condition.split_once('=').ok_or_else(|| format!("`{condition}` is not KEY=VALUE"))?;
+            let twice = match key {
+                "rank" => rank.replace(number(key, value)?).is_some(),
+                "phase" => moment.replace(value.parse()?).is_some(),
+                "step" => step.replace(number(key, value)?).is_some(),
+                _ => return Err(format!("`{key}` is not known; there are `rank`, `phase` and `step`")),
+            };
+            if twice {
+                return Err(format!("`{key}` is given twice"));
+            }
+        }
+        let rank = rank.ok_or("`rank` is missing")?;
+        let moment = moment.ok_or("`phase` is missing")?;
+        if moment == Moment::Connect && step.is_some() {
+            return Err("`connect` comes before all steps".into());
+        }
+        Ok(Self { deed, rank, moment, step })
+    }
+}
+
+fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("`{key}={value}` is not a number in range"))
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "connect" {
+            return Ok(Self::Connect);
+        }
+        let phase = Phase::ALL.into_iter().find(|p| p.name() == text).map(Self::Phase);
+        let call = || CALLS.into_iter().find(|c| *c == text).map(Self::Call);
+        phase.or_else(call).ok_or_else(|| {
+            let phases = Phase::ALL.map(Phase::name).join(", ");
+            format!("`{text}` is no phase; there are connect, {phases}, and the calls {}", CALLS.join(", "))
+        })
+    }
+}
+
+/// A process group whose rank is about to meet its fault.
+struct FaultyGroup {
+    inner: Arc<dyn ProcessGroup>,
+    fault: Fault,
+    strike: fn(&Fault, &str),
+    step: AtomicU64,
+    struck: AtomicBool,
+}
+
+impl FaultyGroup {
+    fn new(inner: Arc<dyn ProcessGroup>, fault: Fault, strike: fn(&Fault, &str)) -> Self {
+        Self { inner, fault, strike, step: AtomicU64::new(0), struck: AtomicBool::new(false) }
+    }
+
+    fn reach(&self, moment: Moment, step: u64) {
+        let due = moment == self.fault.moment && self.fault.step.is_none_or(|s| s == step);
+        if due && !self.struck.swap(true, Ordering::Relaxed) {
+            let place = match moment {
+                Moment::Phase(phase) => Place { step, phase }.to_string(),
+                Moment::Call(call) => format!("step {step}, in {call}"),
+                Moment::Connect => String::new(),
+            };
+            (self.strike)(&self.fault, &place);
+        }
+    }
+
+    /// The group, after the fault if it comes with this call.
+    fn calling(&self, call: &'static str) -> &dyn ProcessGroup {
+        self.reach(Moment::Call(call), self.step.load(Ordering::Relaxed));
+        &*self.inner
+    }
+}
+
+impl ProcessGroup for FaultyGroup {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+    fn world_size(&self) -> usize {
+        self.inner.world_size()
+    }
+    fn backend(&self) -> &'static str {
+        self.inner.backend()
+    }
+    fn all_reduce(&self, buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
+        self.calling("all_reduce").all_reduce(buf, op)
+    }
+    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
+        self.calling("reduce").reduce(buf, op, root)
+    }
+    fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
+        self.calling("broadcast").broadcast(buf, root)
+    }
+    fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError> {
+        self.calling("all_gather").all_gather(input, output)
+    }
+    fn reduce_scatter(
+        &self,
+        input: SliceRef<'_>,
+        output: SliceMut<'_>,
+        op: ReduceOp,
+    ) -> Result<(), CommError> {
+        self.calling("reduce_scatter").reduce_scatter(input, output, op)
+    }
+    fn barrier(&self, wait: Wait) -> Result<(), CommError> {
+        self.calling("barrier").barrier(wait)
+    }
+    fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError> {
+        self.calling("send").send(buf, to, tag)
+    }
+    fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError> {
+        self.calling("recv").recv(buf, from, tag)
+    }
+    fn abort(&self, why: &str) {
+        self.inner.abort(why);
+    }
+    fn note(&self, place: Place) {
+        self.inner.note(place);
+        self.step.store(place.step, Ordering::Relaxed);
+        self.reach(Moment::Phase(place.phase), place.step);
+    }
+    fn place(&self) -> Place {
+        self.inner.place()
+    }
+    fn history(&self) -> Vec<CallRecord> {
+        self.inner.history()
+    }
+}
+
+#[cfg(test)]
+#[path = "fault_tests.rs"]
+mod tests;

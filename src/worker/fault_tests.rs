@@ -1,0 +1,86 @@
+use super::*;
+use crate::comm::SoloGroup;
+use crate::error::ExitCode;
+
+fn read(text: &str, world: usize) -> Result<Option<Fault>> {
+    Fault::from_env(&|name| (name == VARIABLE).then(|| text.to_owned()), world)
+}
+
+#[test]
+fn faults_are_read() {
+    let kill = read("kill:rank=1,phase=forward,step=3", 2).unwrap().unwrap();
+    let moment = Moment::Phase(Phase::Forward);
+    assert_eq!(kill, Fault { deed: Deed::Kill, rank: 1, moment, step: Some(3) });
+    let exit = read("exit=7:phase=barrier,rank=0", 1).unwrap().unwrap();
+    assert_eq!(exit, Fault { deed: Deed::Exit(7), rank: 0, moment: Moment::Call("barrier"), step: None });
+    let stop = read("stop:rank=3,phase=connect", 4).unwrap().unwrap();
+    assert_eq!((stop.deed, stop.moment), (Deed::Stop, Moment::Connect));
+    assert_eq!(read("", 1).unwrap(), None);
+    assert_eq!(Fault::from_env(&|_| None, 1).unwrap(), None);
+}
+
+#[test]
+fn what_can_never_come_true_is_a_usage_error() {
+    for (text, why) in [
+        ("kill", "expected ACTION"),
+        ("crash:rank=0,phase=save", "`crash` is not an action"),
+        ("exit=256:rank=0,phase=save", "`exit=256` is not a number"),
+        ("kill:rank=one,phase=save", "`rank=one` is not a number"),
+        ("kill:rank=2,phase=save", "no rank 2 among 2"),
+        ("kill:rank=1,phase=forwards", "there are connect, setup, data, forward"),
+        ("kill:rank=1,phase=save,step", "`step` is not KEY=VALUE"),
+        ("kill:rank=1,phase=save,steps=3", "`steps` is not known"),
+        ("kill:rank=1,rank=0,phase=save", "`rank` is given twice"),
+        ("kill:phase=save", "`rank` is missing"),
+        ("kill:rank=0", "`phase` is missing"),
+        ("kill:rank=0,phase=connect,step=0", "before all steps"),
+    ] {
+        let error = read(text, 2).unwrap_err();
+        assert_eq!(error.code, ExitCode::Usage, "{text}");
+        assert!(error.message.contains(why) && error.message.contains(text), "{error}");
+    }
+}
+
+/// Which of the calls, in order, struck.
+fn struck(text: &str) -> Vec<usize> {
+    let fault: Fault = text.parse().unwrap();
+    let group = FaultyGroup::new(Arc::new(SoloGroup::new()), fault, |_, _| {});
+    let note = |phase, step| group.note(Place { step, phase });
+    let steps: [&dyn Fn(); 7] = [
+        &|| note(Phase::Forward, 0),
+        &|| group.all_reduce((&mut vec![0.0f32]).into(), ReduceOp::Sum).unwrap(),
+        &|| note(Phase::Forward, 1),
+        &|| note(Phase::Save, 1),
+        &|| group.all_reduce((&mut vec![0.0f32]).into(), ReduceOp::Sum).unwrap(),
+        &|| group.barrier(Wait::Deadline).unwrap(),
+        &|| note(Phase::Forward, 1),
+    ];
+    let mut at = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        let before = group.struck.load(Ordering::Relaxed);
+        step();
+        if !before && group.struck.load(Ordering::Relaxed) {
+            at.push(number);
+        }
+    }
+    at
+}
+
+#[test]
+fn a_fault_strikes_once_where_it_should() {
+    assert_eq!(struck("kill:rank=0,phase=forward"), [0]);
+    assert_eq!(struck("kill:rank=0,phase=forward,step=1"), [2]);
+    assert_eq!(struck("kill:rank=0,phase=all_reduce"), [1]);
+    assert_eq!(struck("kill:rank=0,phase=all_reduce,step=1"), [4]);
+    assert_eq!(struck("kill:rank=0,phase=barrier,step=1"), [5]);
+    assert_eq!(struck("kill:rank=0,phase=evaluate"), [0usize; 0]);
+}
+
+#[test]
+fn only_the_chosen_rank_gets_another_group() {
+    let group: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::new());
+    let other: Fault = "kill:rank=1,phase=save".parse().unwrap();
+    assert!(Arc::ptr_eq(&other.arm(group.clone()), &group));
+    let own: Fault = "kill:rank=0,phase=save".parse().unwrap();
+    assert!(!Arc::ptr_eq(&own.arm(group.clone()), &group));
+}

@@ -1,0 +1,207 @@
+//! Two hosts on one machine: network namespaces with two ranks each, joined by a cable. Ranks are started as a launcher
+//! starts them, by their environment.
+
+use crate::common::*;
+use crate::trial::*;
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+const BEYOND: Duration = Duration::from_secs(2);
+const ADDRESSES: [&str; 2] = ["10.213.47.1", "10.213.47.2"];
+
+/// Namespaces that go with this guard; the cable is `eth0` in both.
+struct Hosts {
+    names: [String; 2],
+}
+
+impl Hosts {
+    /// `None`, with a printed line, where this user may not make any.
+    fn new() -> Option<Self> {
+        let names = ["a", "b"].map(|side| format!("ddp-{}-{side}", std::process::id()));
+        let hosts = Self { names };
+        match hosts.lay_cable() {
+            Ok(()) => Some(hosts),
+            Err(why) => {
+                println!("skipped: no network namespaces here: {why}");
+                None
+            }
+        }
+    }
+
+    fn lay_cable(&self) -> Result<(), String> {
+        let [a, b] = &self.names;
+        for name in &self.names {
+            ip(&["netns", "add", name])?;
+        }
+        ip(&["link", "add", "eth0", "netns", a, "type", "veth", "peer", "name", "eth0", "netns", b])?;
+        for (name, address) in self.names.iter().zip(ADDRESSES) {
+            ip(&["-n", name, "addr", "add", &format!("{address}/24"), "dev", "eth0"])?;
+            ip(&["-n", name, "link", "set", "lo", "up"])?;
+            ip(&["-n", name, "link", "set", "eth0", "up"])?;
+        }
+        Ok(())
+    }
+
+    fn cut(&self, host: usize) {
+        ip(&["-n", &self.names[host], "link", "set", "eth0", "down"]).expect("the cable is ours");
+    }
+
+    /// Starts rank 0 and 1 on the first host, 2 and 3 on the second.
+    fn start(&self, trial: &Trial, flags: &[&str]) -> Vec<Rank> {
+        let ranks = (0..4usize).map(|rank| {
+            let train = trial.command();
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", &self.names[rank / 2]]).arg(train.get_program());
+            command.args(train.get_args()).args(flags).current_dir(env!("CARGO_MANIFEST_DIR"));
+            for (name, value) in train.get_envs() {
+                match value {
+                    Some(value) => command.env(name, value),
+                    None => command.env_remove(name),
+                };
+            }
+            command.env("RANK", rank.to_string()).env("LOCAL_RANK", (rank % 2).to_string());
+            command.env("WORLD_SIZE", "4").env("LOCAL_WORLD_SIZE", "2");
+            command.env("MASTER_ADDR", ADDRESSES[0]).env("MASTER_PORT", "29400");
+            command.env("DDP_RUN_SECRET", "a secret of these four processes");
+            let told = trial.out.with_file_name(format!("stderr-{rank}"));
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            command.stderr(File::create(&told).expect("the scratch folder is writable"));
+            Rank { child: command.spawn().expect("ip starts"), told }
+        });
+        ranks.collect()
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&["netns", "del", name]);
+        }
+    }
+}
+
+fn ip(args: &[&str]) -> Result<(), String> {
+    let output = Command::new("ip").args(args).stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
+    let told = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("ip {}: {told}", args.join(" "))) }
+}
+
+/// A rank's process; killed with this.
+struct Rank {
+    child: Child,
+    told: std::path::PathBuf,
+}
+
+impl Rank {
+    fn told(&self) -> String {
+        fs::read_to_string(&self.told).unwrap_or_default()
+    }
+
+    fn end(&mut self, deadline: Duration) -> Option<ExitStatus> {
+        let mut status = None;
+        within(deadline, || {
+            status = self.child.try_wait().expect("it is our child");
+            status.is_some()
+        });
+        status
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts a run that would go on for hours, and returns when it trains.
+fn training(hosts: &Hosts, trial: &Trial) -> Vec<Rank> {
+    let timeout = format!("distributed.timeout={}", TIMEOUT.as_secs());
+    let flags = ["--unset", "train.max_steps", "--set", "epochs=100000", "--set", "save_every=\"never\""];
+    let mut ranks = hosts.start(trial, &[&flags[..], &["--set", &timeout]].concat());
+    let mut trains = || {
+        let ended = ranks.iter_mut().any(|r| r.child.try_wait().expect("ours").is_some());
+        ended || events(&trial.out).iter().filter(|e| e["event"] == "step").count() >= 3
+    };
+    assert!(within(HUNG, &mut trains), "the run does not come to its third step");
+    ranks
+}
+
+/// These ranks end with 91 in time, and each leaves its record; returns whom each of them names.
+#[track_caller]
+fn assert_end_at_deadline(trial: &Trial, ranks: &mut [Rank], since: Instant) -> Vec<u64> {
+    let limit = TIMEOUT + BEYOND;
+    let mut blamed = Vec::new();
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        let status = rank.end(limit.saturating_sub(since.elapsed()));
+        let told = rank.told();
+        let status = status.unwrap_or_else(|| panic!("rank {number} is there after {limit:?}:\n{told}"));
+        println!("rank {number} ended after {:?}", since.elapsed());
+        assert_eq!(status.code(), Some(91), "rank {number}: {told}");
+        assert!(told.contains(&format!("collectives-rank-{number}.json")), "{told}");
+        let record = trial.record(number).unwrap_or_else(|| panic!("rank {number} left no record"));
+        blamed.push(record["error"]["peer"].as_u64().unwrap_or_else(|| panic!("no one is blamed: {record}")));
+    }
+    blamed
+}
+
+/// The same bits over TCP, where both runs sum in one order; by each host's memory and the cable, all but the rounding.
+#[test]
+fn two_hosts_train_as_one() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::new() else { return };
+    let tcp = ["--set", "distributed.transport=\"tcp\""];
+    let both = ["--set", "distributed.interface=\"eth0\"", "--set", "distributed.sockets=3"];
+    let (one, two, mixed) = (Trial::new(4), Trial::new(4), Trial::new(4));
+    assert_eq!(one.run("", &tcp).code, Some(0));
+    for (trial, flags) in [(&two, &tcp[..]), (&mixed, &both[..])] {
+        for (number, rank) in hosts.start(trial, flags).iter_mut().enumerate() {
+            let status = rank.end(HUNG).unwrap_or_else(|| panic!("rank {number} hangs: {}", rank.told()));
+            assert_eq!(status.code(), Some(0), "rank {number}: {}", rank.told());
+        }
+        trial.assert_nothing_is_left("two hosts");
+    }
+    assert_eq!(results(&two.out), results(&one.out));
+    assert!(two.bits() == one.bits(), "model or optimizer differ");
+    let losses = |trial: &Trial| -> Vec<f64> {
+        let steps = events(&trial.out).into_iter().filter(|e| e["event"] == "step");
+        steps.map(|e| e["loss"].as_f64().expect("a loss")).collect()
+    };
+    let (one, mixed) = (losses(&one), losses(&mixed));
+    assert_eq!(one.len(), mixed.len());
+    assert!(one.iter().zip(&mixed).all(|(a, b)| (a - b).abs() < 1e-5), "{one:?} {mixed:?}");
+}
+
+#[test]
+fn a_cut_cable_ends_all_ranks_at_the_deadline() {
+    let _alone = alone();
+    for side in [0, 1] {
+        let Some(hosts) = Hosts::new() else { return };
+        let trial = Trial::new(4);
+        let mut ranks = training(&hosts, &trial);
+        let cut = Instant::now();
+        hosts.cut(side);
+        let blamed = assert_end_at_deadline(&trial, &mut ranks, cut);
+        println!("cut at host {side}: ranks 0 to 3 blame {blamed:?}");
+        trial.assert_nothing_is_left("a cut cable");
+    }
+}
+
+#[test]
+fn a_host_that_disappears_is_blamed_at_the_deadline() {
+    let _alone = alone();
+    let Some(hosts) = Hosts::new() else { return };
+    let trial = Trial::new(4);
+    let mut ranks = training(&hosts, &trial);
+    let gone = Instant::now();
+    // The cable first: the kernel must not say goodbye for its processes.
+    hosts.cut(1);
+    ranks[2..].iter().for_each(|r| kill(r.child.id(), Signal::KILL));
+    let blamed = assert_end_at_deadline(&trial, &mut ranks[..2], gone);
+    assert!(blamed.iter().all(|rank| [2, 3].contains(rank)), "{blamed:?}: {}", ranks[0].told());
+    ranks[2..].iter_mut().for_each(|r| assert!(r.end(BEYOND).is_some_and(|s| s.code().is_none())));
+    trial.assert_nothing_is_left("a host that disappeared");
+}

@@ -1,0 +1,105 @@
+//! SIGKILL to each rank at each moment, and what the same command does afterwards.
+
+use crate::common::*;
+use crate::trial::*;
+use std::time::{Duration, Instant};
+
+/// From a worker's death to the supervisor's exit.
+const TAKE_DOWN: Duration = Duration::from_secs(5);
+
+/// The moments of the first and of the second pass.
+const MOMENTS: [[&str; 5]; 2] = [
+    ["connect", "forward,step=3", "all_reduce,step=3", "save,step=2", "barrier"],
+    ["connect", "forward,step=0", "all_reduce,step=0", "save,step=4", "barrier,step=6"],
+];
+
+fn killed(trial: &Trial, rank: usize, moment: &str) {
+    let (world, fault) = (trial.world, format!("kill:rank={rank},phase={moment}"));
+    let ended = trial.run(&fault, &[]);
+    let what = format!("{fault} at world {world}");
+    assert_eq!(ended.code, Some(90), "{what}: {}", ended.told);
+    let took = ended.at.duration_since(trial.last_line_at(rank)).unwrap_or_default();
+    assert!(took < TAKE_DOWN, "{what}: took {took:?}");
+    let blamed = ended.told.contains(&format!("error: rank {rank} of {world} "));
+    assert!(blamed && ended.told.contains("SIGKILL"), "{what}: {}", ended.told);
+    assert!(
+        !trial.out.join(format!("logs/failure-rank-{rank}.json")).exists(),
+        "{what}: the dead don't write"
+    );
+    for other in 0..world {
+        let record = trial.record(other);
+        if other == rank || moment == "connect" {
+            assert!(record.is_none(), "{what}: {record:?}");
+            continue;
+        }
+        let record = record.unwrap_or_else(|| panic!("{what}: rank {other} left no record\n{}", ended.told));
+        assert_eq!(record["error"]["peer"], rank, "{what}: {record}");
+        assert_eq!(record["rank"], other, "{what}");
+    }
+    trial.assert_nothing_is_left(&what);
+}
+
+/// 14 ranks in three worlds by 5 moments, and the smaller two worlds again at other steps: 100 runs. One in five is
+/// started again, and ends in the bits of a run that was never interrupted.
+#[test]
+fn every_rank_at_every_moment_100_times() {
+    let _alone = alone();
+    let (begun, shared) = (Instant::now(), shared_memory());
+    let (mut rounds, mut resumed) = (0, 0);
+    for (worlds, moments) in [(&[2, 4, 8][..], MOMENTS[0]), (&[2, 4][..], MOMENTS[1])] {
+        for world in worlds.iter().copied() {
+            let whole = Trial::new(world);
+            assert_eq!(whole.run("", &[]).code, Some(0));
+            for (rank, moment) in (0..world).flat_map(|rank| moments.map(|moment| (rank, moment))) {
+                let trial = Trial::new(world);
+                killed(&trial, rank, moment);
+                rounds += 1;
+                if rank != world / 2 {
+                    continue;
+                }
+                let what = format!("rank {rank} killed at {moment} at world {world}, and resumed");
+                let ended = trial.run("", &[]);
+                assert_eq!(ended.code, Some(0), "{what}: {}", ended.told);
+                assert!(trial.bits() == whole.bits(), "{what}: model or optimizer differ");
+                assert_eq!(results(&trial.out), results(&whole.out), "{what}");
+                assert!((0..world).all(|rank| trial.record(rank).is_none()), "{what}: a record is stale");
+                trial.assert_nothing_is_left(&what);
+                resumed += 1;
+            }
+        }
+    }
+    assert_no_new_shared_memory(&shared);
+    println!("{rounds} runs with a kill and {resumed} resumptions took {:?}", begun.elapsed());
+    assert_eq!((rounds, resumed), (100, 25));
+}
+
+#[test]
+fn an_exit_is_named_with_its_code() {
+    let _alone = alone();
+    let trial = Trial::new(2);
+    let ended = trial.run("exit=7:rank=1,phase=update,step=1", &[]);
+    assert_eq!(ended.code, Some(90), "{}", ended.told);
+    assert!(
+        ended.told.contains("error: rank 1 of 2 ") && ended.told.contains("exited with 7"),
+        "{}",
+        ended.told
+    );
+    assert!(ended.told.contains("collectives-rank-0.json"), "the record is pointed at: {}", ended.told);
+    // With 0, as a program that ends in the midst of it all: nobody may take that for the run's success.
+    let trial = Trial::new(2);
+    let ended = trial.run("exit=0:rank=0,phase=sync,step=1", &[]);
+    assert_eq!(ended.code, Some(91), "{}", ended.told);
+    assert!(ended.told.contains("error: rank 0 of 2 "), "{}", ended.told);
+    trial.assert_nothing_is_left("exit 0");
+}
+
+#[test]
+fn a_fault_that_cannot_be_is_refused_before_anything_starts() {
+    for fault in ["kill", "kill:rank=2,phase=forward", "stop:rank=0,phase=nowhere"] {
+        let trial = Trial::new(2);
+        let ended = trial.run(fault, &[]);
+        assert_eq!(ended.code, Some(2), "{fault}: {}", ended.told);
+        assert!(ended.told.contains("DDP_RUN_FAULT"), "{fault}: {}", ended.told);
+        assert!(!trial.out.exists(), "{fault}");
+    }
+}

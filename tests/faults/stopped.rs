@@ -1,0 +1,67 @@
+//! SIGSTOP: a rank that lives on in silence. Only a deadline ends that.
+
+use crate::trial::*;
+use std::time::Duration;
+
+/// What the run may take beyond its `timeout`: the question after a sign of life, and the take-down.
+const BEYOND: Duration = Duration::from_secs(2);
+
+fn assert_in_time(trial: &Trial, rank: usize, ended: &Ended, timeout: Duration, what: &str) {
+    let took = ended.at.duration_since(trial.last_line_at(rank)).unwrap_or_default();
+    println!("{what}: ended {took:?} after the stop, with a timeout of {timeout:?}");
+    assert!(took >= timeout && took < timeout + BEYOND, "{what}: took {took:?}\n{}", ended.told);
+}
+
+#[test]
+fn a_stopped_rank_ends_the_run_at_the_deadline() {
+    let _alone = alone();
+    let shared = shared_memory();
+    for (world, rank, moment, timeout) in
+        [(2, 0, "forward", 1), (2, 1, "all_reduce", 1), (4, 3, "forward", 2), (4, 0, "all_reduce", 1)]
+    {
+        let trial = Trial::new(world);
+        let what = format!("rank {rank} of {world} stopped in {moment}");
+        let ended = trial.run(
+            &format!("stop:rank={rank},phase={moment},step=3"),
+            &["--set", &format!("distributed.timeout={timeout}")],
+        );
+        assert_eq!(ended.code, Some(91), "{what}: {}", ended.told);
+        assert_in_time(&trial, rank, &ended, Duration::from_secs(timeout), &what);
+        assert!(ended.told.contains(&format!("error: rank {rank} of {world} ")), "{what}: {}", ended.told);
+        for other in (0..world).filter(|other| *other != rank) {
+            let record = trial.record(other).unwrap_or_else(|| panic!("{what}: rank {other} left no record"));
+            assert_eq!(record["step"], 3, "{what}: {record}");
+            let phase = record["phase"].as_str().unwrap_or_default();
+            assert!(matches!(phase, "backward" | "sync"), "{what}: {record}");
+            assert_eq!(record["error"]["kind"], "timeout", "{what}: {record}");
+            assert_eq!(record["error"]["peer"], rank, "{what}: {record}");
+            let calls = record["collectives"].as_array().expect("calls");
+            let last = calls.last().expect("the one that failed");
+            assert_eq!(last["operation"], "all_reduce", "{what}: {record}");
+            assert!(last["took_seconds"].is_null() && last["place"]["step"] == 3, "{what}: {record}");
+            assert!(
+                calls[..calls.len() - 1].iter().all(|c| c["took_seconds"].is_number()),
+                "{what}: {record}"
+            );
+        }
+        assert!(trial.record(rank).is_none(), "{what}: a rank without an error writes nothing");
+        trial.assert_nothing_is_left(&what);
+    }
+    assert_no_new_shared_memory(&shared);
+}
+
+#[test]
+fn a_rank_stopped_before_the_rendezvous_ends_the_run_at_init_timeout() {
+    let _alone = alone();
+    for (world, rank) in [(2, 0), (2, 1), (4, 2), (4, 3)] {
+        let trial = Trial::new(world);
+        let what = format!("rank {rank} of {world} stopped before the rendezvous");
+        let fault = format!("stop:rank={rank},phase=connect");
+        let ended = trial.run(&fault, &["--set", "distributed.init_timeout=1"]);
+        assert_eq!(ended.code, Some(93), "{what}: {}", ended.told);
+        assert_in_time(&trial, rank, &ended, Duration::from_millis(900), &what);
+        let hung = format!("error: rank {rank} of {world} ");
+        assert!(ended.told.contains(&hung), "{what}: {}", ended.told);
+        trial.assert_nothing_is_left(&what);
+    }
+}

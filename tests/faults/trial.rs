@@ -1,0 +1,184 @@
+//! One run with a fault in it, and what must hold after any such run.
+
+use crate::common::*;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// No run here takes longer; one that does has hung.
+pub const HUNG: Duration = Duration::from_secs(30);
+/// Every process of a run has it in its environment.
+pub const TAG: &str = "DDP_RUN_TEST_RUN";
+
+/// Runs are timed, so only one test at a time has the machine.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Six optimizer steps with a checkpoint after each second one: a tenth of a second.
+pub const SPEC: &str = "name = \"faults\"\nseed = 3\nepochs = 2\nbatch_size = 4\nsave_every = \"2 steps\"\n\
+    [model]\nname = \"mlp\"\nhidden = [16]\n\
+    [dataset]\nname = \"random\"\nsamples = 160\nfeatures = 8\nval_split = 0.2\n\
+    [train]\nmax_steps = 6\n\
+    [optimizer]\nname = \"adamw\"\nlr = 1e-2\n\
+    [metrics]\nlog_every = 1\n\
+    [launch]\nthreads = 1\n";
+
+pub struct Trial {
+    dir: tempfile::TempDir,
+    pub world: usize,
+    pub out: PathBuf,
+}
+
+/// How a run ended.
+pub struct Ended {
+    pub code: Option<i32>,
+    pub told: String,
+    pub at: SystemTime,
+}
+
+impl Trial {
+    pub fn new(world: usize) -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        write_spec(dir.path(), SPEC);
+        Self { out: dir.path().join("run"), world, dir }
+    }
+
+    /// `train` on the run's folder; the caller adds flags.
+    pub fn command(&self) -> Command {
+        let mut command = ddp_run();
+        command.arg("train").arg(self.dir.path().join("job.toml")).arg("--out").arg(&self.out);
+        command.args(["--progress", "none"]).env(TAG, &self.out);
+        command
+    }
+
+    /// A supervised run, with `fault` unless that is empty.
+    pub fn run(&self, fault: &str, flags: &[&str]) -> Ended {
+        let told = self.dir.path().join("stderr");
+        let mut command = self.command();
+        command.args(["--nproc-per-node", &self.world.to_string()]).args(flags).env("DDP_RUN_FAULT", fault);
+        command.stdout(Stdio::null()).stderr(File::create(&told).expect("the scratch folder is writable"));
+        let mut child = command.spawn().expect("the binary starts");
+        let mut code = None;
+        let ended = within(HUNG, || {
+            code = child.try_wait().expect("it is our child");
+            code.is_some()
+        });
+        let at = SystemTime::now();
+        let told = fs::read_to_string(told).unwrap_or_default();
+        if !ended {
+            processes(&self.out).into_iter().for_each(|pid| kill(pid, Signal::KILL));
+            panic!("{fault} at world {} hangs; so far it said:\n{told}", self.world);
+        }
+        Ended { code: code.and_then(|c| c.code()), told, at }
+    }
+
+    /// The last sign of life in a rank's log: the fault itself is the last line that its rank writes.
+    pub fn last_line_at(&self, rank: usize) -> SystemTime {
+        let log = self.out.join(format!("logs/rank-{rank}.log"));
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        assert!(text.trim_end().lines().last().is_some_and(|l| l.contains("on purpose")), "{text}");
+        fs::metadata(log).and_then(|m| m.modified()).expect("the log is there")
+    }
+
+    /// The rank's flight record, if it left one.
+    pub fn record(&self, rank: usize) -> Option<Value> {
+        let text = fs::read(self.out.join(format!("logs/collectives-rank-{rank}.json"))).ok()?;
+        Some(serde_json::from_slice(&text).expect("a record is whole"))
+    }
+
+    /// Model and optimizer bytes of the newest checkpoint.
+    pub fn bits(&self) -> (Vec<u8>, Vec<u8>) {
+        let checkpoint = newest_checkpoint(&self.out);
+        let read = |name: &str| fs::read(checkpoint.join(name)).expect("a checkpoint has this file");
+        (read("model.safetensors"), read("optimizer.safetensors"))
+    }
+
+    /// No process of the run is there any more, and no file that is not documented.
+    #[track_caller]
+    pub fn assert_nothing_is_left(&self, what: &str) {
+        assert_eq!(processes(&self.out), [0u32; 0], "{what}: processes are left");
+        let mut strange = files(&self.out);
+        strange.retain(|path| !documented(path, self.world));
+        assert!(strange.is_empty(), "{what}: {strange:?}");
+    }
+}
+
+/// True once `ready`, false when it is not in time.
+pub fn within(deadline: Duration, mut ready: impl FnMut() -> bool) -> bool {
+    let begun = std::time::Instant::now();
+    while !ready() {
+        if begun.elapsed() > deadline {
+            return false;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    true
+}
+
+/// Live processes that were started for the run in `out`.
+pub fn processes(out: &Path) -> Vec<u32> {
+    let tag = format!("{TAG}={}", out.display());
+    let pids = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let of_run = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|b| *b == 0).any(|v| v == tag.as_bytes()) && alive(*pid)
+    };
+    pids.filter(of_run).collect()
+}
+
+pub fn shared_memory() -> BTreeSet<PathBuf> {
+    fs::read_dir("/dev/shm").map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default()
+}
+
+/// Nothing is in /dev/shm that was not there `before`; what other programs had there meanwhile may take a moment.
+#[track_caller]
+pub fn assert_no_new_shared_memory(before: &BTreeSet<PathBuf>) {
+    let clean = within(Duration::from_secs(5), || shared_memory().is_subset(before));
+    let left: Vec<PathBuf> = shared_memory().difference(before).cloned().collect();
+    assert!(clean, "left in /dev/shm: {left:?}");
+}
+
+/// Paths below `folder`, relative to it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let (mut found, mut open) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            match entry.path() {
+                path if path.is_dir() => open.push(path),
+                path => found.push(path.strip_prefix(folder).expect("it is below").to_owned()),
+            }
+        }
+    }
+    found
+}
+
+fn documented(path: &Path, world: usize) -> bool {
+    let parts: Vec<&str> = path.iter().map(|p| p.to_str().expect("plain names")).collect();
+    let of_a_rank = |name: &str, prefix: &str, suffix: &str| {
+        let rank = name.strip_prefix(prefix).and_then(|n| n.strip_suffix(suffix));
+        rank.and_then(|r| r.parse().ok()).is_some_and(|r: usize| r < world)
+    };
+    match parts[..] {
+        ["job.toml" | "run.json" | "metrics.jsonl" | "report.html" | ".lock"] => true,
+        ["tensorboard", name] => name.starts_with("events.out.tfevents."),
+        ["logs", name] => {
+            of_a_rank(name, "rank-", ".log")
+                || of_a_rank(name, "failure-rank-", ".json")
+                || of_a_rank(name, "collectives-rank-", ".json")
+        }
+        ["checkpoints", ".lock"] => true,
+        // A writer that was killed leaves its hidden folder to the next one.
+        ["checkpoints", folder, "model.safetensors" | "optimizer.safetensors" | "state.json"] => {
+            ["step-", ".tmp-step-", ".old-step-"].iter().any(|p| folder.starts_with(p))
+        }
+        _ => false,
+    }
+}
