@@ -164,9 +164,14 @@ fn struck(signal: rustix::process::Signal, timeout: &str) -> (Output, Vec<i32>, 
     (output, workers, begun.elapsed())
 }
 
-/// Whether the worker holds connections: it is in the rendezvous or beyond.
+/// Whether the process is a worker (not the copy of its parent that it is until `exec`, which a signal must not meet:
+/// the parent waits for it) and holds connections, so that it is in the rendezvous or beyond.
 #[cfg(target_os = "linux")]
 fn meets_its_peers(worker: i32) -> bool {
+    let command = std::fs::read(format!("/proc/{worker}/cmdline")).unwrap_or_default();
+    if !String::from_utf8_lossy(&command).contains("bench-worker") {
+        return false;
+    }
     let fds = std::fs::read_dir(format!("/proc/{worker}/fd")).map(|d| d.flatten().collect::<Vec<_>>());
     let socket = |f: &std::fs::DirEntry| {
         std::fs::read_link(f.path()).is_ok_and(|l| l.to_string_lossy().starts_with("socket:"))

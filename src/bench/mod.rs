@@ -1,8 +1,8 @@
 //! `ddp-run bench allreduce`: the collectives' own measurement, in the way of nccl-tests.
 //!
-//! The parent measures what the machine can do ([`limits`]), starts the ranks as processes of its own binary
-//! ([`fleet`], [`task`]), each of which measures row after row ([`worker`], [`measure`]) on buffers whose reduction is
-//! known exactly ([`pattern`]), and prints and draws what rank 0 tells ([`table`], [`report`], [`svg`]).
+//! The parent measures what the machine can do (`limits`), starts the ranks as processes of its own binary
+//! (`fleet`, `task`), each of which measures row after row (`worker`, `measure`) on buffers whose reduction is
+//! known exactly (`pattern`), and prints and draws what rank 0 tells (`table`, `report`, `svg`).
 
 mod fleet;
 mod limits;
@@ -53,9 +53,13 @@ pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     sizes.sort_unstable();
     sizes.dedup();
     let limits = limits::measure(plan.world, &sizes, plan.budget())?;
-    let mut rows = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     Fleet::start(plan, &fleet::program()?)?.rows(plan, &cases, |case, timing| {
         let row = Row::new(case, *timing, plan.world);
+        // Lines that go together stand together.
+        if rows.last().is_some_and(|last| !last.continues_as(&row)) {
+            print("")?;
+        }
         print(&table.row(&row))?;
         rows.push(row);
         Ok(())

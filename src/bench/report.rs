@@ -58,6 +58,12 @@ impl Row {
             check: "ok",
         }
     }
+
+    /// Whether `next` differs in its size only.
+    pub fn continues_as(&self, next: &Row) -> bool {
+        let line = |r: &Row| (r.transport, r.algorithm, r.dtype);
+        line(self) == line(next)
+    }
 }
 
 /// Makes the folder for the files, before minutes are spent on what goes into them.

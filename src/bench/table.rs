@@ -27,7 +27,7 @@ impl Table {
     pub fn header(&self, plan: &Plan, machine: &Machine) -> String {
         format!(
             "# ddp-run {} · all-reduce ({}) between {} processes · gloo · {}\n# {}\n\
-             # a row: {} s on rank 0's clock, every rank's results checked; GB/s are 10^9 bytes\n\n{}\n",
+             # a row: {} s on rank 0's clock, results checked on every rank; GB/s are 10^9 bytes\n\n{}\n",
             machine.ddp_run,
             plan.op.name(),
             plan.world,

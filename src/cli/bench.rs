@@ -14,7 +14,7 @@ pub struct Args {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum What {
-    /// Time and bandwidth of the gloo engine's all-reduce between processes of this machine, every result checked
+    /// Time and bandwidth of the gloo engine's all-reduce between processes of this machine, with checked results
     Allreduce(Allreduce),
 }
 
