@@ -5,6 +5,7 @@
 //! these: [`comm`] collectives, [`ddp`] gradient buckets, [`data`], [`models`], [`optim`], [`checkpoint`], [`telemetry`].
 //! A user's crate adds models and data sets through [`registry::Registry`].
 
+pub mod bench;
 pub mod checkpoint;
 pub mod cli;
 pub mod comm;

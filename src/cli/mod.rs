@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand. `ddp-run SPEC.toml` is `ddp-run train SPEC.toml`.
 
+mod bench;
 mod check;
 mod completions;
 mod env;
@@ -48,11 +49,16 @@ enum Command {
     Env(env::Args),
     /// Write a commented job spec to start from
     Init(init::Args),
+    /// Measure the engine
+    Bench(bench::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// A worker process, started by the supervisor
     #[command(hide = true)]
     Worker,
+    /// A worker process of a measurement, started by `bench`
+    #[command(hide = true)]
+    BenchWorker,
 }
 
 /// Parses `arguments` (with the program's name first), runs the subcommand, and says how the process should end.
@@ -81,8 +87,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, registry: &Registry) -
         Command::Report(args) => report::run(&args).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::Init(args) => init::run(&args).map(done),
+        Command::Bench(args) => bench::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
         Command::Worker => worker::run(registry),
+        Command::BenchWorker => bench::work(),
     }
 }
 

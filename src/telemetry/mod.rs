@@ -32,7 +32,7 @@ fn persist(file: std::fs::File, partial: &std::path::Path, path: &std::path::Pat
 }
 
 /// As [`persist`], for bytes at hand.
-fn write_atomically(path: &std::path::Path, bytes: &[u8]) -> crate::error::Result<()> {
+pub(crate) fn write_atomically(path: &std::path::Path, bytes: &[u8]) -> crate::error::Result<()> {
     use crate::error::IoContext;
     use std::io::Write;
     let mut partial = path.as_os_str().to_owned();

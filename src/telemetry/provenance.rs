@@ -166,7 +166,8 @@ fn run_git(folder: &Path, args: &[&str], deadline: Instant) -> Option<String> {
     text.filter(|_| status.success())
 }
 
-fn host() -> Host {
+/// This machine.
+pub fn host() -> Host {
     let system = rustix::system::uname();
     Host {
         name: system.nodename().to_string_lossy().into_owned(),

@@ -122,12 +122,13 @@ fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(),
     };
     let left = deadline.saturating_duration_since(Instant::now());
     let kind = Kind { dtype: DType::U8, op: ReduceOp::Min };
-    let agreed = engine
-        .begin(header, Some(left))
-        .and_then(|()| engine.all_reduce_doubling(value, kind))
-        .map_err(|e| CommError { kind: CommErrorKind::Rendezvous, ..e });
+    let agreed = engine.begin(header, Some(left)).and_then(|()| engine.all_reduce_doubling(value, kind));
     engine.shared.forget();
-    agreed
+    match agreed {
+        Err(e) if e.kind == CommErrorKind::Timeout => Err(CommError { kind: CommErrorKind::Rendezvous, ..e }),
+        // All had met: the group stands, and its first call fails with this.
+        Err(_) | Ok(()) => Ok(()),
+    }
 }
 
 /// A host that vanishes sends nothing, not even the end of a connection: without this, a barrier without deadline

@@ -1,0 +1,140 @@
+//! What the machine itself can do, measured in the same run with the plainest means: copying memory, and sending a
+//! message over a loopback connection. No all-reduce is asked to beat them; they say how far it is from them.
+
+use super::units;
+use crate::error::{Error, Result};
+use serde::Serialize;
+use std::hint::black_box;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// For each figure; less where rows have less.
+const TIME: Duration = Duration::from_millis(200);
+const MIN_SAMPLES: usize = 3;
+/// Shorter spans of copying are measured several at a time.
+const SPAN: Duration = Duration::from_micros(20);
+/// A loopback connection that is silent for this long has failed.
+const SILENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limits {
+    /// One way: half the time of 4 bytes there and back.
+    pub tcp_ping_us: f64,
+    pub sizes: Vec<SizeLimits>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SizeLimits {
+    pub bytes: usize,
+    /// Bytes copied a second by one thread with the machine to itself.
+    pub memcpy_one_gbs: f64,
+    /// The same of each thread when there are as many as ranks.
+    pub memcpy_all_gbs: f64,
+    /// A message of this size over TCP until its receiver has confirmed it with a byte.
+    pub tcp_us: f64,
+    pub tcp_gbs: f64,
+}
+
+/// Measures the limits for `sizes` and `world` ranks.
+pub fn measure(world: usize, sizes: &[usize], budget: Duration) -> Result<Limits> {
+    let time = TIME.min(budget);
+    let failed = |e: io::Error| Error::internal(format!("cannot measure TCP on loopback: {e}"));
+    let tcp_ping_us = messages(4, 4, time).map_err(failed)? / 2.0;
+    let limits = |&bytes: &usize| {
+        let tcp_us = messages(bytes, 1, time).map_err(failed)?;
+        Ok(SizeLimits {
+            bytes,
+            memcpy_one_gbs: copies(1, bytes, time),
+            memcpy_all_gbs: copies(world, bytes, time),
+            tcp_us,
+            tcp_gbs: units::gbs(bytes, tcp_us),
+        })
+    };
+    Ok(Limits { tcp_ping_us, sizes: sizes.iter().map(limits).collect::<Result<_>>()? })
+}
+
+/// GB/s of each of `threads` threads that copy `bytes` again and again at the same time, each between buffers of its own.
+fn copies(threads: usize, bytes: usize, time: Duration) -> f64 {
+    let start = Barrier::new(threads);
+    let rate = || {
+        let (from, mut to) = (vec![1u8; bytes], vec![2u8; bytes]);
+        let mut copy = |times: usize| {
+            let begun = Instant::now();
+            for _ in 0..times {
+                to.copy_from_slice(black_box(&from));
+                black_box(&mut to);
+            }
+            begun.elapsed()
+        };
+        let mut times = 1;
+        while copy(times) < SPAN {
+            times *= 2;
+        }
+        start.wait();
+        let (mut copied, begun) = (0, Instant::now());
+        while copied < MIN_SAMPLES * times || begun.elapsed() < time {
+            copy(times);
+            copied += times;
+        }
+        units::gbs(copied * bytes, begun.elapsed().as_secs_f64() * 1e6)
+    };
+    let sum: f64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(rate)).collect();
+        threads.into_iter().map(|t| t.join().unwrap_or(f64::NAN)).sum()
+    });
+    sum / threads as f64
+}
+
+/// Median microseconds of a message of `bytes` and an answer of `answer` bytes between two threads.
+fn messages(bytes: usize, answer: usize, time: Duration) -> io::Result<f64> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let mut here = TcpStream::connect(listener.local_addr()?)?;
+    let (mut there, _) = listener.accept()?;
+    for stream in [&here, &there] {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE))?;
+        stream.set_write_timeout(Some(SILENCE))?;
+    }
+    std::thread::scope(|scope| {
+        // Ends when the other side closes.
+        scope.spawn(move || {
+            let mut buf = vec![0; bytes];
+            while there.read_exact(&mut buf).is_ok() && there.write_all(&buf[..answer]).is_ok() {}
+        });
+        let (message, mut confirmed) = (vec![1; bytes], vec![0; answer]);
+        let (mut samples, begun) = (Vec::new(), Instant::now());
+        // The first one is a warm-up.
+        while samples.len() <= MIN_SAMPLES || begun.elapsed() < time {
+            let start = Instant::now();
+            here.write_all(&message)?;
+            here.read_exact(&mut confirmed)?;
+            samples.push(start.elapsed());
+        }
+        drop(here);
+        samples.remove(0);
+        samples.sort_unstable();
+        Ok(samples[samples.len() / 2].as_secs_f64() * 1e6)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_there_for_every_size_and_of_the_right_order() {
+        let sizes = [1, 4, 70_000];
+        let limits = measure(3, &sizes, Duration::from_millis(5)).unwrap();
+        assert_eq!(limits.sizes.iter().map(|s| s.bytes).collect::<Vec<_>>(), sizes);
+        // Half a microsecond to a tenth of a second: anything else is a mistake of unit.
+        assert!((0.5..1e5).contains(&limits.tcp_ping_us), "{limits:?}");
+        for s in &limits.sizes {
+            assert!((0.5..1e5).contains(&s.tcp_us), "{s:?}");
+            assert!((s.tcp_gbs - s.bytes as f64 / s.tcp_us / 1e3).abs() < 1e-9, "{s:?}");
+            assert!(s.memcpy_all_gbs > 1e-4 && s.memcpy_one_gbs < 1e4, "{s:?}");
+        }
+        assert!(limits.sizes[2].memcpy_one_gbs > 0.1, "{limits:?}");
+    }
+}

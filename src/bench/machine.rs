@@ -1,0 +1,115 @@
+//! Where a measurement took place, and what makes its figures unsteady.
+
+use crate::error::{Error, Result};
+use crate::telemetry::{provenance, rfc3339};
+use serde::Serialize;
+use std::time::SystemTime;
+
+/// From here on something else is running.
+const BUSY: f64 = 0.5;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    pub ddp_run: &'static str,
+    /// RFC 3339, UTC.
+    pub started: String,
+    #[serde(flatten)]
+    pub host: provenance::Host,
+    /// Of the last minute, when the measurement started; none where the system does not tell.
+    pub load_average: Option<f64>,
+    pub optimized: bool,
+}
+
+impl Machine {
+    pub fn here() -> Self {
+        let load = std::fs::read_to_string("/proc/loadavg").ok();
+        Self {
+            ddp_run: env!("CARGO_PKG_VERSION"),
+            started: rfc3339(SystemTime::now()),
+            host: provenance::host(),
+            load_average: load.and_then(|l| l.split(' ').next()?.parse().ok()),
+            optimized: !cfg!(debug_assertions),
+        }
+    }
+
+    /// CPU, cores, load and system in a line.
+    pub fn facts(&self) -> String {
+        let load = self.load_average.map(|l| format!(" · load {l:.2}")).unwrap_or_default();
+        let cores = if self.host.cores == 1 { "core" } else { "cores" };
+        format!(
+            "{} · {} {cores}{load} · {} {}",
+            self.host.cpu, self.host.cores, self.host.kernel, self.host.arch
+        )
+    }
+
+    /// Why the figures of a measurement between `world` processes should be taken with a grain of salt.
+    pub fn warnings(&self, world: usize) -> Vec<String> {
+        let mut out = Vec::new();
+        if let Some(load) = self.load_average.filter(|l| *l >= BUSY) {
+            out.push(format!("the load average is {load:.2}: other work takes part in the measurement"));
+        }
+        if world > self.host.cores {
+            let cores = self.host.cores;
+            out.push(format!(
+                "{world} processes share {cores} cores: ranks wait for the scheduler, figures vary"
+            ));
+        }
+        if !self.optimized {
+            out.push("this is a debug build: `cargo build --release` measures the real engine".into());
+        }
+        out
+    }
+}
+
+/// Refuses what would end in the out-of-memory killer: `each` bytes and as many again for work, in `world` processes.
+pub fn check_memory(world: usize, each: usize) -> Result<()> {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    enough_memory(&text, world, each)
+}
+
+fn enough_memory(meminfo: &str, world: usize, each: usize) -> Result<()> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let Some(free) = line.and_then(|l| l.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()) else {
+        return Ok(());
+    };
+    let need = world as u64 * each as u64 * 2;
+    if need <= free << 10 {
+        return Ok(());
+    }
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let what = format!(
+        "--sizes: the largest needs {:.1} GiB of memory in {world} processes; {:.1} GiB are available",
+        gib(need),
+        gib(free << 10)
+    );
+    Err(Error::usage(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_or_crowded_machine_is_warned_of() {
+        let here = Machine::here();
+        assert!(here.host.cores >= 1 && here.facts().contains(&here.host.cpu));
+        let with = |load_average, cores| {
+            let host = provenance::Host { cores, ..here.host.clone() };
+            Machine { load_average, host, optimized: true, ..here.clone() }.warnings(2)
+        };
+        assert_eq!(with(Some(0.1), 2), [""; 0]);
+        assert_eq!(with(None, 2), [""; 0]);
+        assert!(with(Some(1.7), 2)[0].contains("1.70"));
+        assert!(with(Some(0.1), 1)[0].contains("2 processes share 1 cores"));
+        assert!(Machine { optimized: false, ..here }.warnings(1).last().unwrap().contains("debug build"));
+    }
+
+    #[test]
+    fn more_than_the_memory_is_refused() {
+        let text = "MemTotal:       9999 kB\nMemAvailable:    4096 kB\n";
+        assert!(enough_memory(text, 2, 1 << 20).is_ok());
+        let error = enough_memory(text, 3, 1 << 20).unwrap_err();
+        assert!(error.message.contains("3 processes"), "{error}");
+        assert!(enough_memory("", 64, 1 << 40).is_ok());
+    }
+}

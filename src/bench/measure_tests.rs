@@ -1,0 +1,149 @@
+use super::*;
+use crate::comm::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
+use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
+use crate::comm::{CommError, DType, SliceRef};
+use crate::error::ExitCode;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const INSTANTLY: Duration = Duration::from_millis(1);
+
+/// Adds one bit to a byte of the result of the all-reduce number `at`.
+struct Faulty {
+    inner: GlooGroup,
+    calls: AtomicUsize,
+    at: Option<usize>,
+    byte: usize,
+}
+
+impl ProcessGroup for Faulty {
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+    fn world_size(&self) -> usize {
+        self.inner.world_size()
+    }
+    fn backend(&self) -> &'static str {
+        "faulty"
+    }
+    fn all_reduce(&self, mut buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
+        self.inner.all_reduce(buf.reborrow(), op)?;
+        if self.at == Some(self.calls.fetch_add(1, Ordering::Relaxed)) {
+            buf.bytes_mut()[self.byte] ^= 1;
+        }
+        Ok(())
+    }
+    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
+        self.inner.reduce(buf, op, root)
+    }
+    fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
+        self.inner.broadcast(buf, root)
+    }
+    fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError> {
+        self.inner.all_gather(input, output)
+    }
+    fn reduce_scatter(
+        &self,
+        input: SliceRef<'_>,
+        output: SliceMut<'_>,
+        op: ReduceOp,
+    ) -> Result<(), CommError> {
+        self.inner.reduce_scatter(input, output, op)
+    }
+    fn barrier(&self, wait: Wait) -> Result<(), CommError> {
+        self.inner.barrier(wait)
+    }
+    fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError> {
+        self.inner.send(buf, to, tag)
+    }
+    fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError> {
+        self.inner.recv(buf, from, tag)
+    }
+    fn abort(&self, why: &str) {
+        self.inner.abort(why);
+    }
+}
+
+/// Measures on `world` threads; `fault` = (rank, number of the all-reduce) that goes wrong. Results by rank.
+fn measured(
+    world: usize,
+    case: Case,
+    op: ReduceOp,
+    fault: Option<(usize, usize)>,
+) -> Vec<Result<Option<Timing>>> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let secret = Secret::generate().unwrap();
+    let mut first = Some(Endpoint::Listener(listener));
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..world)
+            .map(|rank| {
+                let config = RendezvousConfig {
+                    rank,
+                    world_size: world,
+                    endpoint: first.take().unwrap_or_else(|| Endpoint::Connect(address.clone())),
+                    secret: secret.clone(),
+                    run_id: "bench-test".into(),
+                    generation: 0,
+                    plan_hash: String::new(),
+                    init_timeout: Duration::from_secs(20),
+                    timeout: Duration::from_secs(20),
+                };
+                scope.spawn(move || {
+                    let inner = GlooGroup::connect(config, GlooOptions::default()).unwrap();
+                    let at = fault.filter(|(r, _)| *r == rank).map(|(_, at)| at);
+                    let byte = case.bytes() / 2 / case.dtype.size() * case.dtype.size();
+                    let group = Faulty { inner, calls: AtomicUsize::new(0), at, byte };
+                    let mut words = vec![0u64; case.bytes().div_ceil(8)];
+                    let bytes = &mut bytemuck::cast_slice_mut(&mut words)[..case.bytes()];
+                    measure(&group, &case, op, INSTANTLY, SliceMut::from_bytes(case.dtype, bytes).unwrap())
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+fn case(dtype: DType, count: usize) -> Case {
+    Case { transport: Transport::Auto, algorithm: AlgorithmChoice::Auto, dtype, count }
+}
+
+#[test]
+fn right_results_pass_in_every_type_and_operation() {
+    for op in ReduceOp::ALL {
+        for dtype in DType::ALL.into_iter().filter(|d| d.is_float() || op != ReduceOp::Mean) {
+            let results = measured(3, case(dtype, 1001), op, None);
+            for (rank, result) in results.into_iter().enumerate() {
+                let timing = result.unwrap_or_else(|e| panic!("{dtype} {op:?} rank {rank}: {e}"));
+                assert_eq!(timing.is_some(), rank == 0);
+                let Some(t) = timing else { continue };
+                assert!(t.iterations >= CHUNK && t.checks > WARM_UP, "{t:?}");
+                assert!(t.min_us <= t.p10_us && t.p10_us <= t.median_us && t.median_us <= t.p90_us, "{t:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_element_ends_the_measurement_on_every_rank_and_is_described() {
+    // In the warm-up and in the midst of a timed chunk, where only the lasting trace in the buffer gives it away. With
+    // a sum the rank that went wrong is the next to contribute, which is what carries the trace on.
+    for (op, at) in [(ReduceOp::Max, 0), (ReduceOp::Sum, 1), (ReduceOp::Sum, WARM_UP + 20)] {
+        let mut results = measured(2, case(DType::F32, 100), op, Some((1, at))).into_iter();
+        let (first, second) = (results.next().unwrap(), results.next().unwrap());
+        let errors = [first.unwrap_err(), second.unwrap_err()];
+        let culprit = errors.iter().find(|e| e.code == ExitCode::Internal).unwrap();
+        assert!(culprit.message.starts_with("wrong result on rank "), "{op:?}: {culprit}");
+        assert!(culprit.message.contains(": element 50 of 100 is "), "{culprit}");
+        let tail = format!("({} of 400 B of f32, algorithm auto, transport auto)", op.name());
+        assert!(culprit.message.contains(", expected ") && culprit.message.ends_with(&tail), "{culprit}");
+    }
+}
+
+#[test]
+fn percentiles_are_the_peers() {
+    let t = timing((1..=10).rev().map(|us| us * 1000).collect(), 7);
+    assert_eq!((t.median_us, t.p10_us, t.p90_us, t.min_us), (5.5, 2.0, 9.0, 1.0));
+    assert_eq!((t.iterations, t.checks), (10, 7));
+    assert_eq!(timing(vec![3000], 1).p90_us, 3.0);
+}

@@ -1,0 +1,73 @@
+//! `ddp-run bench allreduce`: the collectives' own measurement, in the way of nccl-tests.
+//!
+//! The parent measures what the machine can do (`limits`), starts the ranks as processes of its own binary
+//! (`fleet`, `task`), each of which measures row after row (`worker`, `measure`) on buffers whose reduction is
+//! known exactly (`pattern`), and prints and draws what rank 0 tells (`table`, `report`, `svg`).
+
+mod fleet;
+mod limits;
+mod machine;
+mod measure;
+mod pattern;
+mod plan;
+mod report;
+mod svg;
+mod table;
+mod task;
+mod units;
+mod worker;
+
+pub use plan::{Plan, parse_names, parse_sizes};
+pub use worker::run as work;
+
+use crate::error::{Error, Result};
+use fleet::Fleet;
+use machine::Machine;
+use report::{Report, Row};
+use std::io::Write;
+use std::path::Path;
+use table::Table;
+
+/// Measures, prints the table to `out` as it grows, and writes the files into `dir` if there is one. Warnings go to
+/// standard error.
+///
+/// Errors: a plan that can't be measured (exit 2), a worker that failed or died, a wrong result (exit 70).
+pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+    plan.check()?;
+    let cases = plan.all_cases();
+    machine::check_memory(plan.world, plan.largest())?;
+    if let Some(dir) = dir {
+        report::prepare(dir)?;
+    }
+    let machine = Machine::here();
+    for warning in machine.warnings(plan.world) {
+        eprintln!("warning: {warning}");
+    }
+    let mut print = |text: &str| {
+        let printed = writeln!(out, "{text}").and_then(|()| out.flush());
+        printed.map_err(|e| Error::internal(format!("cannot print the table: {e}")))
+    };
+    let table = Table::new(plan);
+    print(table.header(plan, &machine).trim_end())?;
+    let mut sizes: Vec<usize> = cases.iter().map(plan::Case::bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let limits = limits::measure(plan.world, &sizes, plan.budget())?;
+    let mut rows: Vec<Row> = Vec::new();
+    Fleet::start(plan, &fleet::program()?)?.rows(plan, &cases, |case, timing| {
+        let row = Row::new(case, *timing, plan.world);
+        // Lines that go together stand together.
+        if rows.last().is_some_and(|last| !last.continues_as(&row)) {
+            print("")?;
+        }
+        print(&table.row(&row))?;
+        rows.push(row);
+        Ok(())
+    })?;
+    print(table::limits(&limits, plan.world).trim_end())?;
+    if let Some(dir) = dir {
+        let [json, svg] = Report::new(plan, machine, limits, rows).write(dir)?;
+        print(&format!("\nwrote {} and {}", json.display(), svg.display()))?;
+    }
+    Ok(())
+}

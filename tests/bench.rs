@@ -1,0 +1,227 @@
+//! `ddp-run bench allreduce` with the real binary: real processes, real files, and the ways in which it must not end.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn bench(flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
+    command.args(["bench", "allreduce", "--timeout", "30"]).args(flags).stdin(Stdio::null());
+    command
+}
+
+fn output(flags: &[&str]) -> Output {
+    bench(flags).output().expect("the binary starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json(dir: &Path) -> Value {
+    let text = std::fs::read(dir.join("allreduce.json")).expect("allreduce.json is written");
+    serde_json::from_slice(&text).expect("it is JSON")
+}
+
+/// Every element that opens closes, in order, and attributes are quoted: enough for what this program writes.
+fn assert_well_formed(svg: &str) {
+    let mut open = Vec::new();
+    let mut rest = svg;
+    while let Some((text, tail)) = rest.split_once('<') {
+        assert!(!text.contains('>') || open.last() == Some(&"style"), "stray > in {text:?}");
+        let (tag, after) = tail.split_once('>').expect("a tag ends");
+        assert!(tag.matches('"').count().is_multiple_of(2) && !tag.contains('<'), "<{tag}>");
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap_or_default();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "</{name}>");
+        } else if !tag.ends_with('/') {
+            open.push(name);
+        }
+        rest = after;
+    }
+    assert!(open.is_empty() && rest.trim().is_empty(), "{open:?} {rest:?}");
+}
+
+#[test]
+fn two_processes_measure_every_combination_and_leave_checked_figures() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let out = dir.path().join("new/folder");
+    let flags =
+        ["--sizes", "4,1K:16K:4", "--algorithm", "auto,ring", "--dtype", "f32,bf16", "--budget", "0.01"];
+    let output = bench(&flags).arg("--out").arg(&out).output().expect("the binary starts");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report = json(&out);
+    let rows = report["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4 * 2 * 2);
+    for row in rows {
+        let at = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key} in {row}"));
+        assert!(row["check"] == "ok" && at("checks") >= 5.0 && at("iterations") >= 5.0, "{row}");
+        assert!(at("min_us") > 0.0 && at("min_us") <= at("p10_us") && at("p10_us") <= at("p90_us"), "{row}");
+        // With two ranks the factor 2 (n - 1) / n is one.
+        assert!((at("busbw_gbs") - at("bytes") / at("median_us") / 1e3).abs() < 1e-9, "{row}");
+    }
+    assert_eq!((&rows[0]["algorithm"], &rows[15]["algorithm"]), (&"auto".into(), &"ring".into()));
+    assert_eq!((&rows[7]["dtype"], &rows[7]["bytes"]), (&"bf16".into(), &16384.into()));
+    let limits = report["limits"]["sizes"].as_array().expect("limits");
+    assert_eq!(
+        limits.iter().map(|l| l["bytes"].as_u64()).collect::<Vec<_>>(),
+        [4, 1024, 4096, 16384].map(Some)
+    );
+    assert!(
+        limits.iter().all(|l| l["memcpy_all_gbs"].as_f64() > Some(0.0) && l["tcp_us"].as_f64() > Some(0.0))
+    );
+    assert!(report["command_line"].as_array().is_some_and(|c| c.contains(&"--sizes".into())));
+    assert_eq!(report["world"], 2);
+
+    assert_well_formed(
+        &std::fs::read_to_string(out.join("allreduce.svg")).expect("allreduce.svg is written"),
+    );
+    let table = String::from_utf8(output.stdout).expect("UTF-8");
+    assert_eq!(table.lines().filter(|l| l.ends_with("    ok")).count(), rows.len(), "{table}");
+    assert!(table.contains("limits of this machine") && table.contains("allreduce.svg"), "{table}");
+}
+
+#[test]
+fn sums_of_integers_between_three_are_checked_and_no_file_is_written_unasked() {
+    let dir = tempfile::tempdir().expect("tempdir");
+    let flags = ["--world", "3", "--op", "sum", "--dtype", "u8,i64", "--sizes", "7,4K", "--budget", "0.01"];
+    let output = bench(&flags).current_dir(dir.path()).output().expect("the binary starts");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let table = String::from_utf8(output.stdout).expect("UTF-8");
+    assert_eq!(table.lines().filter(|l| l.ends_with("    ok")).count(), 4, "{table}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 0);
+}
+
+#[test]
+fn a_bad_command_line_is_exit_2_and_says_what_would_be_right() {
+    for (flags, part) in [
+        (&["--world", "0"][..], "--world 0: an all-reduce is measured between 2 to 64 processes"),
+        (&["--world", "1"], "--world 1"),
+        (&["--world", "two"], "two"),
+        (&["--sizes", "12Q"], "`12Q` is no size"),
+        (&["--sizes", "8:4"], "starts above its end"),
+        (&["--sizes", "1000G"], "of memory in 2 processes"),
+        (&["--algorithm", "rings"], "unknown algorithm `rings`; there are auto, ring, halving-doubling"),
+        (&["--transport", "udp"], "unknown transport `udp`; there are auto, shm, tcp"),
+        (&["--dtype", "f8"], "unknown type `f8`"),
+        (&["--dtype", "i32"], "a mean is of floats only"),
+        (&["--op", "avg"], "there are mean, sum, max, min"),
+        (&["--budget", "0"], "--budget 0"),
+        (&["--budget", "nan"], "--budget NaN"),
+    ] {
+        let output = output(flags);
+        assert_eq!(output.status.code(), Some(2), "{flags:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(part), "{flags:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{flags:?}: nothing is measured");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_said_before_anything_is_measured() {
+    let output = output(&["--out", "/dev/null/x"]);
+    assert_eq!(output.status.code(), Some(70), "{}", stderr(&output));
+    assert!(stderr(&output).contains("cannot create /dev/null/x") && output.stdout.is_empty());
+}
+
+#[test]
+fn a_worker_typed_by_hand_is_told_so() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
+    let output = command.arg("bench-worker").stdin(Stdio::null()).output().expect("the binary starts");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// Ids of the processes whose parent is `parent`, in order of their start.
+#[cfg(target_os = "linux")]
+fn children(parent: u32) -> Vec<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+}
+
+/// Starts a long measurement, waits until rank 1 has connections, sends it `signal`, and gives the end, the ids of the
+/// workers, and how long it took to end.
+#[cfg(target_os = "linux")]
+fn struck(signal: rustix::process::Signal, timeout: &str) -> (Output, Vec<i32>, Duration) {
+    let flags = ["--sizes", "4,1K", "--budget", "600"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
+    command.args(["bench", "allreduce", "--timeout", timeout]).args(flags).stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    // The limits are measured before the workers start, so they are not there at once.
+    let begun = Instant::now();
+    while !children(child.id()).get(1).is_some_and(|id| meets_its_peers(*id)) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the workers do not come");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    let workers = children(child.id());
+    let begun = Instant::now();
+    let victim = rustix::process::Pid::from_raw(workers[1]).expect("an id");
+    rustix::process::kill_process(victim, signal).expect("it lives");
+    let mut out = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    while out.read_line(&mut line).is_ok_and(|n| n > 0) {}
+    let output = child.wait_with_output().expect("it ends");
+    (output, workers, begun.elapsed())
+}
+
+/// Whether the process is a worker (not the copy of its parent that it is until `exec`, which a signal must not meet:
+/// the parent waits for it) and holds connections, so that it is in the rendezvous or beyond.
+#[cfg(target_os = "linux")]
+fn meets_its_peers(worker: i32) -> bool {
+    let command = std::fs::read(format!("/proc/{worker}/cmdline")).unwrap_or_default();
+    if !String::from_utf8_lossy(&command).contains("bench-worker") {
+        return false;
+    }
+    let fds = std::fs::read_dir(format!("/proc/{worker}/fd")).map(|d| d.flatten().collect::<Vec<_>>());
+    let socket = |f: &std::fs::DirEntry| {
+        std::fs::read_link(f.path()).is_ok_and(|l| l.to_string_lossy().starts_with("socket:"))
+    };
+    fds.is_ok_and(|fds| fds.iter().filter(|f| socket(f)).count() >= 2)
+}
+
+#[cfg(target_os = "linux")]
+fn gone(id: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.rsplit(") ").next().is_some_and(|s| s.starts_with(['Z', 'X']))
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_worker_that_is_killed_is_named_and_takes_the_others_with_it() {
+    let (output, workers, took) = struck(rustix::process::Signal::KILL, "30");
+    assert_eq!(output.status.code(), Some(90), "{}", stderr(&output));
+    assert!(stderr(&output).contains("rank 1 was killed by signal 9 (SIGKILL)"), "{}", stderr(&output));
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(workers.iter().all(|id| gone(*id)), "{workers:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_worker_that_stands_still_is_named_at_the_timeout() {
+    let (output, workers, took) = struck(rustix::process::Signal::STOP, "2");
+    let code = output.status.code();
+    assert!(code == Some(91) || code == Some(93), "{code:?} {}", stderr(&output));
+    assert!(stderr(&output).contains("rank 1"), "{}", stderr(&output));
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(workers.iter().all(|id| gone(*id)), "{workers:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn no_worker_outlives_its_parent() {
+    let mut command = bench(&["--sizes", "4", "--budget", "600"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+    let begun = Instant::now();
+    while children(child.id()).len() < 2 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the workers do not come");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    let workers = children(child.id());
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    let begun = Instant::now();
+    while !workers.iter().all(|id| gone(*id)) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{workers:?} live on");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
