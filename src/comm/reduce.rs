@@ -26,6 +26,29 @@ pub(crate) fn combine(dtype: DType, op: ReduceOp, acc: &mut [u8], x: &[u8], divi
     }
 }
 
+/// `out` becomes `a op b`: as copying `a` and combining `b` into it, which it is but for the sums and means of f32 that
+/// gradients are made of, where it saves a pass.
+pub(crate) fn combine_into(
+    dtype: DType,
+    op: ReduceOp,
+    out: &mut [u8],
+    (a, b): (&[u8], &[u8]),
+    divisor: Option<usize>,
+) {
+    if dtype == DType::F32 && matches!(op, ReduceOp::Sum | ReduceOp::Mean) {
+        let divisor = divisor.filter(|_| op == ReduceOp::Mean).map(|d| d as f32);
+        let (out, a, b) = (cast::<f32>(out), bytemuck::cast_slice::<_, f32>(a), bytemuck::cast_slice(b));
+        let sums = out.iter_mut().zip(a.iter().zip(b));
+        match divisor {
+            Some(d) => sums.for_each(|(o, (a, b))| *o = (a + b) / d),
+            None => sums.for_each(|(o, (a, b))| *o = a + b),
+        }
+    } else {
+        out.copy_from_slice(a);
+        combine(dtype, op, out, b, divisor);
+    }
+}
+
 fn cast<T: bytemuck::Pod>(bytes: &mut [u8]) -> &mut [T] {
     bytemuck::cast_slice_mut(bytes)
 }
@@ -128,6 +151,18 @@ mod tests {
         assert_eq!(run(ReduceOp::Mean, &[big], &[big], Some(2)), [big]);
         // A divisor means nothing to the other operations.
         assert_eq!(run(ReduceOp::Sum, &[1.0f32], &[2.0], Some(2)), [3.0]);
+    }
+
+    #[test]
+    fn out_of_place_is_the_same_bits_as_in_place() {
+        let a: Vec<f32> = (0..1001).map(|i| (i as f32).sin() * 1e3).collect();
+        let b: Vec<f32> = (0..1001).map(|i| (i as f32 * 0.7).cos()).collect();
+        for (op, divisor) in ReduceOp::ALL.into_iter().flat_map(|op| [(op, None), (op, Some(3))]) {
+            let mut out = vec![0f32; a.len()];
+            let pair = (SliceRef::from(&a).bytes(), SliceRef::from(&b).bytes());
+            combine_into(DType::F32, op, SliceMut::from(&mut out).bytes_mut(), pair, divisor);
+            assert_eq!(out, run(op, &a, &b, divisor), "{op:?} {divisor:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::local::Work;
 use super::shm::{Arena, CHUNK};
 use super::stream::Kind;
-use crate::comm::reduce::combine;
+use crate::comm::reduce::{combine, combine_into};
 use std::ops::Range;
 
 /// Bytes that go through the steps of a reduction together: they stay in the first-level cache.
@@ -37,8 +37,9 @@ fn reduce(
 ) {
     let ranks = arena.ranks();
     let operand = |rank| if rank == arena.me { own } else { arena.slot(chunk, rank, at.clone()) };
-    out.copy_from_slice(operand(0));
-    for rank in 1..ranks {
+    // Shared by two ranks at least.
+    combine_into(kind.dtype, kind.op, out, (operand(0), operand(1)), divisor.filter(|_| ranks == 2));
+    for rank in 2..ranks {
         let last = divisor.filter(|_| rank + 1 == ranks);
         combine(kind.dtype, kind.op, out, operand(rank), last);
     }

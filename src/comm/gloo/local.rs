@@ -9,6 +9,7 @@ use super::header::Header;
 use super::large::divisor;
 use super::shm::{Arena, FLAT, Progress, SLOTS};
 use super::stream::Kind;
+use super::wait::{MEETING, TRANSFER};
 use crate::comm::reduce::combine;
 use crate::comm::{CommError, CommErrorKind};
 use std::ops::Range;
@@ -38,12 +39,13 @@ impl Engine {
     fn meet(&mut self, arena: &Arc<Arena>, payload: &[u8]) -> Result<(), CommError> {
         self.round += 1;
         let round = self.round;
+        arena.publish_processor();
         arena.post(round, &self.header.encode(), payload);
         self.shared.ring_others();
         let late = |a: &Arena| {
             a.others().filter(|local| !a.has_posted(round, *local)).map(|local| a.members[local]).collect()
         };
-        self.wait_in_memory(None, |a| a.all_posted(round), late)?;
+        self.wait_in_memory(None, MEETING, |a| a.all_posted(round), late)?;
         self.judge_notices(arena)
     }
 
@@ -135,9 +137,10 @@ impl Engine {
                     };
                     a.others().filter(behind).map(|local| a.members[local]).collect()
                 };
-                self.wait_in_memory(None, |a| can_finish(a) || can_work(a) || can_stage(a), late)?;
+                self.wait_in_memory(None, TRANSFER, |a| can_finish(a) || can_work(a) || can_stage(a), late)?;
                 continue;
             }
+            arena.publish_processor();
             self.shared.ring_others();
         }
         Ok(())

@@ -15,8 +15,15 @@ use std::time::{Duration, Instant};
 
 /// Two ranks that call at the same moment meet within this; longer waits are left to the kernel.
 const SPIN: Duration = Duration::from_micros(5);
-/// The same where the other is a few cache misses away.
-const MEMORY_SPIN: Duration = Duration::from_micros(20);
+/// The same where the other is a few cache misses away. A wake-up takes some 50 us where an idle processor has gone to
+/// rest; who sleeps sooner than that makes the other wait, too, and so on.
+pub(super) const MEETING: Duration = Duration::from_micros(100);
+/// The same in the midst of a transfer, where the others are known to be at work.
+pub(super) const TRANSFER: Duration = Duration::from_micros(500);
+/// After this, and again after as long, it is worth a look whether the other can run at all.
+const LOOK: Duration = Duration::from_micros(5);
+/// How often a rank gives way before it sleeps, where there are more ranks than processors.
+const YIELDS: usize = 10;
 /// How long a sleeper may be deaf.
 const NAP: Duration = Duration::from_millis(10);
 
@@ -26,6 +33,36 @@ enum Source {
     Wake,
     Control(usize),
     Data(usize),
+}
+
+/// Looks for `ready` for a while without sleeping.
+fn busily(arena: &Arena, spin: Duration, ready: impl Fn(&Arena) -> bool) -> bool {
+    if arena.is_crowded() {
+        return (0..YIELDS).any(|_| {
+            std::thread::yield_now();
+            ready(arena)
+        });
+    }
+    let start = Instant::now();
+    let mut look = LOOK;
+    loop {
+        for _ in 0..16 {
+            if ready(arena) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        let elapsed = start.elapsed();
+        if elapsed > spin {
+            return false;
+        }
+        if elapsed > look {
+            // Whoever waits for this processor runs, if only to say that it is here.
+            std::thread::yield_now();
+            arena.step_aside();
+            look += LOOK;
+        }
+    }
 }
 
 impl Engine {
@@ -44,7 +81,7 @@ impl Engine {
         let ready = |a: &Arena| {
             to.is_some_and(|to| a.pipe_room(to) > 0) || from.is_some_and(|from| a.pipe_filled(from) > 0)
         };
-        self.wait_in_memory(recv_from, ready, |_| wanted().collect())
+        self.wait_in_memory(recv_from, MEETING, ready, |_| wanted().collect())
     }
 
     /// A few microseconds of attempts before the kernel is asked to wake us.
@@ -59,6 +96,7 @@ impl Engine {
     pub(super) fn wait_in_memory(
         &mut self,
         reads: Option<usize>,
+        spin: Duration,
         ready: impl Fn(&Arena) -> bool,
         late: impl Fn(&Arena) -> Vec<usize>,
     ) -> Result<(), CommError> {
@@ -66,16 +104,8 @@ impl Engine {
         if ready(&arena) {
             return Ok(());
         }
-        if !arena.is_crowded() {
-            let start = Instant::now();
-            while start.elapsed() < MEMORY_SPIN {
-                for _ in 0..16 {
-                    std::hint::spin_loop();
-                    if ready(&arena) {
-                        return Ok(());
-                    }
-                }
-            }
+        if busily(&arena, spin, &ready) {
+            return Ok(());
         }
         loop {
             let until = self.probe.as_ref().map(|p| p.until).or(self.deadline);

@@ -35,13 +35,13 @@ const ON_FUTEX: u32 = 1;
 const IN_POLL: u32 = 2;
 
 pub(crate) struct Arena {
-    segment: Segment,
-    layout: Layout,
+    pub(super) segment: Segment,
+    pub(super) layout: Layout,
     /// This rank within the host.
     pub me: usize,
     /// The ranks of this host, ascending.
     pub members: Vec<usize>,
-    crowded: OnceLock<bool>,
+    pub(super) crowded: OnceLock<bool>,
 }
 
 impl Arena {
@@ -61,7 +61,7 @@ impl Arena {
 
     fn over(segment: Segment, layout: Layout, me: usize, members: &[usize]) -> Self {
         let arena = Self { segment, layout, me, members: members.to_vec(), crowded: OnceLock::new() };
-        arena.publish_processors();
+        arena.publish_allowed();
         arena
     }
 
@@ -296,34 +296,6 @@ impl Arena {
         let last =
             (round.saturating_sub(1)..=round + 1).rev().find(|r| *r > 0 && self.has_posted(*r, rank))?;
         Some(self.header(last, rank))
-    }
-
-    // Processors.
-
-    fn publish_processors(&self) {
-        let range = self.layout.processors(self.me);
-        // SAFETY: this rank's own line, read by others only after the ranks have told each other that all is set up.
-        let bits = unsafe { self.segment.bytes_mut(range) };
-        if let Ok(set) = rustix::thread::sched_getaffinity(None) {
-            for cpu in (0..bits.len() * 8).filter(|cpu| set.is_set(*cpu)) {
-                bits[cpu / 8] |= 1 << (cpu % 8);
-            }
-        }
-    }
-
-    /// Whether the host's ranks have fewer processors than there are ranks, so that spinning only keeps others from
-    /// working. To be asked only once all ranks are set up.
-    pub(crate) fn is_crowded(&self) -> bool {
-        *self.crowded.get_or_init(|| {
-            let mut union = vec![0u8; self.layout.processors(0).len()];
-            for rank in 0..self.ranks() {
-                // SAFETY: written before the ranks told each other that all is set up, and never again.
-                let bits = unsafe { self.segment.bytes(self.layout.processors(rank)) };
-                union.iter_mut().zip(bits).for_each(|(u, b)| *u |= b);
-            }
-            let processors: u32 = union.iter().map(|b| b.count_ones()).sum();
-            (processors as usize) < self.ranks()
-        })
     }
 }
 

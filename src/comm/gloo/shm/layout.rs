@@ -14,8 +14,8 @@ pub(super) const PIPE: usize = 256 << 10;
 
 /// Bytes at whose multiples everything starts: two cache lines, for they are fetched in pairs.
 const LINE: usize = 128;
-/// A rank's words: progress, bell, place.
-const WORDS: usize = 4 * LINE;
+/// A rank's words: progress, bell, place, processors.
+const WORDS: usize = 5 * LINE;
 /// A posted call: round, header, payload.
 const NOTICE: usize = 64 + FLAT;
 const PIPE_WORDS: usize = 2 * LINE;
@@ -49,9 +49,14 @@ impl Layout {
         rank * WORDS + 2 * LINE
     }
 
+    /// One half word: the processor that the rank was on when it last looked.
+    pub(super) fn processor(&self, rank: usize) -> usize {
+        rank * WORDS + 3 * LINE
+    }
+
     /// The processors that the rank may use, a bit each.
-    pub(super) fn processors(&self, rank: usize) -> Range<usize> {
-        let start = rank * WORDS + 3 * LINE;
+    pub(super) fn allowed(&self, rank: usize) -> Range<usize> {
+        let start = rank * WORDS + 4 * LINE;
         start..start + LINE
     }
 
@@ -100,7 +105,8 @@ mod tests {
                 parts.push(l.progress(r)..l.progress(r) + 24);
                 parts.push(l.bell(r)..l.bell(r) + 12);
                 parts.push(l.place(r)..l.place(r) + 16);
-                parts.push(l.processors(r));
+                parts.push(l.processor(r)..l.processor(r) + 4);
+                parts.push(l.allowed(r));
                 parts.extend((0..2).map(|round| l.notice(round, r)..l.notice(round, r) + 64 + FLAT));
                 parts.extend((0..SLOTS as u64).map(|c| l.slot(c, r)..l.slot(c, r) + CHUNK));
                 for to in (0..ranks).filter(|to| *to != r) {

@@ -4,6 +4,7 @@
 mod arena;
 mod layout;
 mod memory;
+mod processors;
 mod share;
 
 pub(super) use arena::{Arena, Progress};
