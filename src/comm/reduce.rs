@@ -37,7 +37,8 @@ pub(crate) fn combine_into(
 ) {
     if dtype == DType::F32 && matches!(op, ReduceOp::Sum | ReduceOp::Mean) {
         let divisor = divisor.filter(|_| op == ReduceOp::Mean).map(|d| d as f32);
-        let (out, a, b) = (cast::<f32>(out), bytemuck::cast_slice::<_, f32>(a), bytemuck::cast_slice(b));
+        let (a, b): (&[f32], &[f32]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
+        let out = cast::<f32>(out);
         let sums = out.iter_mut().zip(a.iter().zip(b));
         match divisor {
             Some(d) => sums.for_each(|(o, (a, b))| *o = (a + b) / d),

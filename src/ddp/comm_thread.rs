@@ -39,6 +39,18 @@ impl Hook {
     }
 }
 
+fn average(
+    hook: Option<&Hook>,
+    bucket: usize,
+    data: &mut [f32],
+    group: &dyn ProcessGroup,
+) -> Result<(), CommError> {
+    match hook {
+        Some(hook) => hook.lock().average(bucket, data, group),
+        None => group.all_reduce(data.into(), ReduceOp::Mean),
+    }
+}
+
 impl CommThread {
     pub fn start(group: Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> std::io::Result<Self> {
         let hook = hook.map(|h| Arc::new(Hook { name: h.name().to_owned(), hook: Mutex::new(h.make()) }));
@@ -47,16 +59,19 @@ impl CommThread {
         let (of_thread, its_hook) = (group.clone(), hook.clone());
         let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
             while let Ok(Job { bucket, mut data, plain }) = inbox.recv() {
-                let done = match its_hook.as_ref().filter(|_| !plain) {
-                    Some(hook) => hook.lock().average(bucket, &mut data, &*of_thread),
-                    None => of_thread.all_reduce(data.as_mut_slice().into(), ReduceOp::Mean),
-                };
+                let hook = its_hook.as_deref().filter(|_| !plain);
+                let done = average(hook, bucket, &mut data, &*of_thread);
                 if outbox.send(done.map(|()| (bucket, data))).is_err() {
                     return;
                 }
             }
         })?;
         Ok(Self { jobs, group, results, hook, _thread: thread })
+    }
+
+    /// Averages a bucket on the calling thread, while the communication thread has nothing to do.
+    pub fn average(&self, bucket: usize, data: &mut [f32], plain: bool) -> Result<(), CommError> {
+        average(self.hook.as_deref().filter(|_| !plain), bucket, data, &*self.group)
     }
 
     /// Waits for the next bucket, in the order of the jobs.

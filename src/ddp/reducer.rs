@@ -1,8 +1,10 @@
 //! Averages gradients over the ranks while the backward pass runs.
 //!
-//! Buckets follow the order in which rank 0's gradients arrived in the run's first optimizer step. Taps copy gradients into them. In the last micro-batch of an optimizer step a bucket whose gradients are all there goes
-//! to the communication thread, strictly in bucket order, which is the same on all ranks. `finish` launches what
-//! is left (parameters that took no part contribute zeros and are named once) and waits.
+//! Buckets follow the order in which rank 0's gradients arrived in the run's first optimizer step. Taps copy gradients
+//! into them. In the last micro-batch of an optimizer step a bucket whose gradients are all there goes to the
+//! communication thread, strictly in bucket order, which is the same on all ranks. `finish` launches what is left
+//! (parameters that took no part contribute zeros and are named once), waits, and averages the last bucket itself: by
+//! then the training thread has nothing else to do, and to hand over and back costs two changes of threads.
 
 use super::buckets::{BucketLayout, Slot};
 use super::comm_thread::{CommThread, Job};
@@ -107,10 +109,13 @@ impl Reducer {
         self.zero_unseen(&shared.layout, &mut state);
         state.launch_ready(true);
         let Some(comm) = &self.comm else { return Ok(()) };
-        for _ in 0..state.buckets.len() {
+        let Some(last) = state.buckets.len().checked_sub(1) else { return Ok(()) };
+        for _ in 0..last {
             let (bucket, data) = comm.next()?;
             state.buckets[bucket].data = data;
         }
+        let plain = state.plain;
+        comm.average(last, &mut state.buckets[last].data, plain)?;
         Ok(())
     }
 
@@ -250,10 +255,11 @@ impl GradientSink for Shared {
 }
 
 impl State {
-    /// Sends buckets that are full, or all that are left, to the communication thread, in order.
+    /// Sends buckets that are full, or all that are left, to the communication thread, in order; but for the last one.
     fn launch_ready(&mut self, all: bool) {
         let Some(jobs) = &self.jobs else { return };
-        while let Some(bucket) = self.buckets.get_mut(self.next_launch) {
+        while self.next_launch + 1 < self.buckets.len() {
+            let bucket = &mut self.buckets[self.next_launch];
             if bucket.pending > 0 && !all {
                 return;
             }
