@@ -118,11 +118,9 @@ impl Dial<'_> {
     }
 
     fn connect(&self) -> Result<TcpStream, Attempt> {
-        let addresses: Vec<SocketAddr> = match self.target.to_socket_addrs() {
-            Ok(found) => found.collect(),
-            // A name may appear only after its pod or node is up.
-            Err(e) => return Err(Attempt::Again(format!("cannot resolve `{}`: {e}", self.target))),
-        };
+        // A name may appear only after its pod or node is up.
+        let addresses = resolve(self.target, self.deadline)
+            .map_err(|e| Attempt::Again(format!("cannot resolve `{}`: {e}", self.target)))?;
         let mut last = "the name has no address".to_owned();
         for address in addresses {
             let left = self.deadline.saturating_duration_since(Instant::now());
@@ -137,5 +135,31 @@ impl Dial<'_> {
             }
         }
         Err(Attempt::Again(last))
+    }
+}
+
+/// The system's resolver knows no deadline of ours, so a name is looked up on a thread that may outlast it.
+fn resolve(target: &str, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = target.parse() {
+        return Ok(vec![address]);
+    }
+    let (answer, found) = std::sync::mpsc::channel();
+    let name = target.to_owned();
+    let lookup = move || answer.send(name.to_socket_addrs().map(Vec::from_iter).map_err(|e| e.to_string()));
+    std::thread::Builder::new().name("resolve".into()).spawn(lookup).map_err(|e| e.to_string())?;
+    let left = deadline.saturating_duration_since(Instant::now());
+    found.recv_timeout(left).unwrap_or_else(|_| Err("no answer in time".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_addresses_are_resolved_and_nonsense_is_not() {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        assert_eq!(resolve("127.0.0.1:80", deadline), Ok(vec!["127.0.0.1:80".parse().unwrap()]));
+        assert!(resolve("localhost:80", deadline).unwrap().iter().all(|a| a.ip().is_loopback()));
+        assert!(resolve("no port", deadline).is_err());
     }
 }

@@ -118,8 +118,9 @@ fn strangers_are_refused_while_the_others_meet() {
     let mut m = Meeting::new("127.0.0.1:0");
     let host = m.host(3);
     let host = thread::spawn(move || connect(host));
-    // Idle ones, more than are waited for at a time.
-    let idle: Vec<_> = (0..300).map_while(|_| TcpStream::connect(m.address).ok()).collect();
+    // Idle ones, more than are waited for at a time; with each its end in this process, as far as descriptors reach.
+    let idle: Vec<_> = (0..1000).map_while(|_| TcpStream::connect(m.address).ok()).collect();
+    assert!(idle.len() > 200, "only {} connections", idle.len());
     let mut talkers = Vec::new();
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], &MAGIC, b"D"] {
         let mut stream = TcpStream::connect(m.address).unwrap();
