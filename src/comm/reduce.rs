@@ -4,7 +4,8 @@
 //!
 //! Semantics are PyTorch's: integers wrap, NaN wins in max and min, a mean is the sum divided (not multiplied by a
 //! reciprocal, so world sizes that are powers of two stay exact). f16 and bf16 are combined in f32 and rounded once
-//! per combination; the division of a mean happens before that rounding.
+//! per combination (of all ranks' operands in memory, of two at a time between links); the division of a mean happens
+//! before that rounding.
 
 use super::{DType, ReduceOp};
 use half::slice::HalfFloatSliceExt;
@@ -26,15 +27,53 @@ pub(crate) fn combine(dtype: DType, op: ReduceOp, acc: &mut [u8], x: &[u8], divi
     }
 }
 
-/// `out` becomes `a op b`: as copying `a` and combining `b` into it, which it is but for the sums and means of f32 that
-/// gradients are made of, where it saves a pass.
-pub(crate) fn combine_into(
+/// `out` becomes the combination of `count` operands (two at least) in their order. Half types are summed up in f32
+/// and rounded once. `divisor` is that of a `Mean`.
+pub(crate) fn combine_all<'x>(
     dtype: DType,
     op: ReduceOp,
     out: &mut [u8],
-    (a, b): (&[u8], &[u8]),
+    (operand, count): (impl Fn(usize) -> &'x [u8], usize),
     divisor: Option<usize>,
 ) {
+    match dtype {
+        DType::F16 => half_all::<f16>(op, cast(out), (operand, count), divisor),
+        DType::BF16 => half_all::<bf16>(op, cast(out), (operand, count), divisor),
+        _ => {
+            combine_into(dtype, op, out, (operand(0), operand(1)), divisor.filter(|_| count == 2));
+            for index in 2..count {
+                combine(dtype, op, out, operand(index), divisor.filter(|_| index + 1 == count));
+            }
+        }
+    }
+}
+
+fn half_all<'x, T: bytemuck::Pod>(
+    op: ReduceOp,
+    out: &mut [T],
+    (operand, count): (impl Fn(usize) -> &'x [u8], usize),
+    divisor: Option<usize>,
+) where
+    [T]: HalfFloatSliceExt,
+{
+    let (mut wide_acc, mut wide_x) = ([0f32; WIDE], [0f32; WIDE]);
+    let divisor = divisor.filter(|_| op == ReduceOp::Mean).map(|d| d as f32);
+    for start in (0..out.len()).step_by(WIDE) {
+        let range = start..(start + WIDE).min(out.len());
+        let values = |index| &bytemuck::cast_slice::<u8, T>(operand(index))[range.clone()];
+        let (acc, x) = (&mut wide_acc[..range.len()], &mut wide_x[..range.len()]);
+        values(0).convert_to_f32_slice(acc);
+        for index in 1..count {
+            values(index).convert_to_f32_slice(x);
+            float(op, acc, x, divisor.filter(|_| index + 1 == count));
+        }
+        out[range].convert_from_f32_slice(acc);
+    }
+}
+
+/// `out` becomes `a op b`: as copying `a` and combining `b` into it, which it is but for the sums and means of f32 that
+/// gradients are made of, where it saves a pass.
+fn combine_into(dtype: DType, op: ReduceOp, out: &mut [u8], (a, b): (&[u8], &[u8]), divisor: Option<usize>) {
     if dtype == DType::F32 && matches!(op, ReduceOp::Sum | ReduceOp::Mean) {
         let divisor = divisor.filter(|_| op == ReduceOp::Mean).map(|d| d as f32);
         let (a, b): (&[f32], &[f32]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
@@ -163,6 +202,20 @@ mod tests {
             let pair = (SliceRef::from(&a).bytes(), SliceRef::from(&b).bytes());
             combine_into(DType::F32, op, SliceMut::from(&mut out).bytes_mut(), pair, divisor);
             assert_eq!(out, run(op, &a, &b, divisor), "{op:?} {divisor:?}");
+        }
+    }
+
+    #[test]
+    fn many_halves_are_rounded_once() {
+        // 256 + 1 is 256 in bf16, so adding one by one would stay there.
+        let values = [256.0f32, 1.0, 1.0, 1.0, 1.0].map(|v| vec![bf16::from_f32(v); 300]);
+        let operand = |i: usize| SliceRef::from(&values[i]).bytes();
+        for (op, divisor, want) in
+            [(ReduceOp::Sum, None, 260.0), (ReduceOp::Mean, Some(5), 52.0), (ReduceOp::Max, None, 256.0)]
+        {
+            let mut out = vec![bf16::ZERO; 300];
+            combine_all(DType::BF16, op, SliceMut::from(&mut out).bytes_mut(), (operand, 5), divisor);
+            assert_eq!(out, vec![bf16::from_f32(want); 300], "{op:?}");
         }
     }
 

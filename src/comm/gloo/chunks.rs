@@ -4,7 +4,7 @@
 use super::local::Work;
 use super::shm::{Arena, CHUNK};
 use super::stream::Kind;
-use crate::comm::reduce::{combine, combine_into};
+use crate::comm::reduce::combine_all;
 use std::ops::Range;
 
 /// Bytes that go through the steps of a reduction together: they stay in the first-level cache.
@@ -35,14 +35,8 @@ fn reduce(
     out: &mut [u8],
     (kind, divisor): (Kind, Option<usize>),
 ) {
-    let ranks = arena.ranks();
     let operand = |rank| if rank == arena.me { own } else { arena.slot(chunk, rank, at.clone()) };
-    // Shared by two ranks at least.
-    combine_into(kind.dtype, kind.op, out, (operand(0), operand(1)), divisor.filter(|_| ranks == 2));
-    for rank in 2..ranks {
-        let last = divisor.filter(|_| rank + 1 == ranks);
-        combine(kind.dtype, kind.op, out, operand(rank), last);
-    }
+    combine_all(kind.dtype, kind.op, out, (operand, arena.ranks()), divisor);
 }
 
 /// Every rank's buffer becomes the reduction of all; only `root`'s if there is one.

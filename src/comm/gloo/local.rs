@@ -10,7 +10,7 @@ use super::large::divisor;
 use super::shm::{Arena, FLAT, Progress, SLOTS};
 use super::stream::Kind;
 use super::wait::{MEETING, TRANSFER};
-use crate::comm::reduce::combine;
+use crate::comm::reduce::combine_all;
 use crate::comm::{CommError, CommErrorKind};
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,12 +81,9 @@ impl Engine {
         debug_assert!(buf.len() <= FLAT);
         let arena = self.arena()?;
         self.meet(&arena, buf)?;
-        let (round, n, ranks) = (self.round, buf.len(), arena.ranks());
-        buf.copy_from_slice(arena.payload(round, 0, n));
-        for local in 1..ranks {
-            let last = divisor.filter(|_| local + 1 == ranks);
-            combine(kind.dtype, kind.op, buf, arena.payload(round, local, n), last);
-        }
+        let (round, n) = (self.round, buf.len());
+        let operand = |rank| arena.payload(round, rank, n);
+        combine_all(kind.dtype, kind.op, buf, (operand, arena.ranks()), divisor);
         Ok(())
     }
 
