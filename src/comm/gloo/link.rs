@@ -62,6 +62,10 @@ impl Link {
         self.header_out = 0;
         self.matched = false;
         self.reading = false;
+        // The next header begins a message, and is waited for where messages begin.
+        if self.head_filled == 0 && self.parked.is_none() {
+            self.wire.begin_receiving();
+        }
     }
 
     pub(super) fn parked(&self) -> Option<&Header> {

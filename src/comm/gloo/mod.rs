@@ -112,6 +112,7 @@ impl GlooGroup {
             _ => engine.count_call(),
         };
         engine.begin(Header { sequence, ..header }, patience)?;
+        let _guard = PanicGuard(&self.shared);
         // An algorithm's own error (a bug) must end the group as any other.
         run(&mut engine, Kind { dtype: header.dtype, op: header.reduce_op })
             .map_err(|e| self.shared.fail(e.kind, e.peer, &e.message))?;
@@ -123,6 +124,18 @@ impl GlooGroup {
     fn header(&self, operation: Operation, dtype: DType, count: usize) -> Header {
         let algorithm = self.topology.choose(self.choice, operation, count * dtype.size());
         Header { operation, dtype, count: count as u64, algorithm, ..self.base }
+    }
+}
+
+/// A call that panics leaves its peers in the midst of it: they must hear, for they would wait.
+struct PanicGuard<'a>(&'a Shared);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let cause = format!("rank {} panicked in a collective", self.0.rank);
+            self.0.fail(CommErrorKind::Aborted, Some(self.0.rank), &cause);
+        }
     }
 }
 

@@ -43,7 +43,9 @@ impl Engine {
         let silent: Vec<usize> =
             self.peers().filter(|p| self.answer(*p).is_none() && !self.has_departed(*p)).collect();
         let after = format!("after {:?} (timeout)", self.patience);
-        if let Some(first) = silent.first() {
+        // One that this call needs, before one that is only busy elsewhere.
+        let needed = silent.iter().find(|p| waiting_for.contains(p));
+        if let Some(first) = needed.or(silent.first()) {
             let cause = format!(
                 "{} gave no sign of life {after}: stopped, or busy outside of any collective (asked by rank {}){}",
                 name_ranks(&silent),
@@ -81,7 +83,7 @@ impl Engine {
         let local = arena.local(peer)?;
         let last = match arena.last_header(self.round, local).and_then(|h| Header::decode(&h).ok()) {
             Some(header) => format!("after or in {header}"),
-            None => "before its first call".into(),
+            None => format!("before the call that rank {} is in", self.me),
         };
         Some(format!("rank {peer} was last seen {last}, {}", arena.place(local)))
     }

@@ -31,6 +31,10 @@ pub(super) fn set_up(
         address: options.address()?,
     };
     let deadline = rendezvous::deadline_of(config);
+    // Ranks with unequal numbers would wait for each other's connections in vain.
+    if let Some(sockets) = options.sockets {
+        config.plan_hash.push_str(&format!(", {sockets} sockets"));
+    }
     let mesh = rendezvous::form_mesh(config, &mesh_options, deadline)?;
     let (rank, world) = (config.rank, config.world_size);
     let (mut links, mut control) = (Vec::new(), Vec::new());

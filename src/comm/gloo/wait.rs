@@ -27,6 +27,14 @@ const YIELDS: usize = 10;
 /// How long a sleeper may be deaf.
 const NAP: Duration = Duration::from_millis(10);
 
+/// How long a rank that waits for a connection may overlook its host's memory.
+const GLANCE: Duration = Duration::from_millis(100);
+
+fn at_most(until: Option<Instant>, pause: Duration) -> Instant {
+    let soon = Instant::now() + pause;
+    until.map_or(soon, |u| u.min(soon))
+}
+
 /// What `poll` watches.
 #[derive(Clone, Copy, PartialEq)]
 enum Source {
@@ -108,8 +116,7 @@ impl Engine {
             return Ok(());
         }
         loop {
-            let until = self.probe.as_ref().map(|p| p.until).or(self.deadline);
-            let left = until.map_or(NAP, |u| u.saturating_duration_since(Instant::now()).min(NAP));
+            let left = at_most(self.until(), NAP).saturating_duration_since(Instant::now());
             arena.doze(|| ready(&arena), left);
             if ready(&arena) {
                 return Ok(());
@@ -128,9 +135,7 @@ impl Engine {
             if let Some(gone) = waiting_for.iter().find(|p| self.has_departed(**p)) {
                 return Err(self.missed(*gone));
             }
-            if until.is_some_and(|u| Instant::now() >= u) {
-                self.overdue(waiting_for)?;
-            }
+            self.check_deadline(waiting_for)?;
         }
     }
 
@@ -165,14 +170,30 @@ impl Engine {
     }
 
     fn wait_in_poll(&mut self, send_to: Option<usize>, recv_from: Option<usize>) -> Result<(), CommError> {
+        let arena = self.shared.arena().cloned();
         loop {
-            let until = self.probe.as_ref().map(|p| p.until).or(self.deadline);
-            if self.poll_once(send_to, recv_from, until, true)? {
+            // Those of this host do not knock for what is not awaited, but it may be another call.
+            let mut nap = self.until();
+            if let Some(arena) = &arena {
+                self.look_into_memory(arena, recv_from)?;
+                nap = Some(at_most(nap, GLANCE));
+            }
+            if self.poll_once(send_to, recv_from, nap, true)? {
                 return Ok(());
             }
-            if until.is_some_and(|u| Instant::now() >= u) {
-                self.overdue(send_to.into_iter().chain(recv_from).collect())?;
-            }
+            self.check_deadline(send_to.into_iter().chain(recv_from).collect())?;
+        }
+    }
+
+    /// When the call, or the time for answers after it, is over.
+    fn until(&self) -> Option<Instant> {
+        self.probe.as_ref().map(|p| p.until).or(self.deadline)
+    }
+
+    fn check_deadline(&mut self, waiting_for: Vec<usize>) -> Result<(), CommError> {
+        match self.until() {
+            Some(until) if Instant::now() >= until => self.overdue(waiting_for),
+            _ => Ok(()),
         }
     }
 
@@ -188,19 +209,16 @@ impl Engine {
         let (pipe_to, pipe_from) =
             (send_to.filter(|p| self.is_in_memory(*p)), recv_from.filter(|p| self.is_in_memory(*p)));
         let ready = || pipe_to.is_some_and(writable) || pipe_from.is_some_and(readable);
-        let until = self.probe.as_ref().map(|p| p.until).or(self.deadline);
-        let polled = arena.while_polling(ready, || self.poll_once(send_to, recv_from, until, true));
-        polled.transpose()?;
-        self.look_into_memory(arena, recv_from)?;
-        if let Some(gone) = pipe_to.into_iter().chain(pipe_from).find(|p| self.has_departed(*p))
-            && !ready()
-        {
+        let departed = pipe_to.into_iter().chain(pipe_from).find(|p| self.has_departed(*p));
+        if let Some(gone) = departed.filter(|_| !ready()) {
             return Err(self.missed(gone));
         }
-        if until.is_some_and(|u| Instant::now() >= u) {
-            self.overdue(send_to.into_iter().chain(recv_from).collect())?;
-        }
-        Ok(())
+        // A knock is lost with a rank that dies or stops before it knocks.
+        let nap = at_most(self.until(), GLANCE);
+        let polled = arena.while_polling(ready, || self.poll_once(send_to, recv_from, Some(nap), true));
+        polled.transpose()?;
+        self.look_into_memory(arena, recv_from)?;
+        self.check_deadline(send_to.into_iter().chain(recv_from).collect())
     }
 
     /// One `poll(2)`, and everything that it brings. True when a wanted data connection is ready.
@@ -220,7 +238,8 @@ impl Engine {
                 fds.push(PollFd::new(&control.stream, PollFlags::IN));
             }
             // A connection that nothing is wanted of would still report its end, again and again.
-            let idle = !link.reading && !link.data_closed && link.parked().is_none();
+            // So would one whose header has been accepted, with that of the peer's next call.
+            let idle = !link.reading && !link.matched && !link.data_closed && link.parked().is_none();
             let incoming = link.wire.incoming().filter(|_| data && (recv_from == Some(peer) || idle));
             if let Some(stream) = incoming {
                 sources.push(Source::Data(peer));

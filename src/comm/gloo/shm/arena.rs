@@ -291,10 +291,9 @@ impl Arena {
         }
     }
 
-    /// The header that a rank has posted last, of the rounds up to `round` + 1; None before its first.
+    /// The header that a rank has posted for `round`, this rank's own, or for the next; None if it is behind.
     pub(crate) fn last_header(&self, round: u64, rank: usize) -> Option<[u8; HEADER]> {
-        let last =
-            (round.saturating_sub(1)..=round + 1).rev().find(|r| *r > 0 && self.has_posted(*r, rank))?;
+        let last = [round + 1, round].into_iter().find(|r| *r > 0 && self.has_posted(*r, rank))?;
         Some(self.header(last, rank))
     }
 }

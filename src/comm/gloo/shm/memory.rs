@@ -16,6 +16,13 @@ pub(super) struct Segment {
 impl Segment {
     /// A new file of `len` zero bytes, which take no memory before they are touched, and its mapping.
     pub(super) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
+        // Beyond this limit the kernel would not refuse, but kill.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+        if limit.is_some_and(|limit| limit < len as u64) {
+            return Err(io::Error::other(format!(
+                "{len} bytes are over the limit of a file's size (ulimit -f)"
+            )));
+        }
         let fd = memfd_create("ddp-run", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, len as u64)?;
         fcntl_add_seals(&fd, seals())?;

@@ -59,6 +59,8 @@ fn hand_over(socket: &TcpStream, fd: Result<&OwnedFd, &String>, deadline: Instan
     let mut request = [0; NAME + TOKEN];
     read_by(socket, &mut request, &[], deadline).map_err(|e| e.to_string())?;
     let (name, token) = request.split_at(NAME);
+    // Anybody could listen at the name that stands for none.
+    let fd = if name == [0; NAME] { Err(&"a rank of this host has no Unix socket".to_owned()) } else { fd };
     let sent = fd.map_err(Clone::clone).and_then(|fd| {
         send_descriptor(name, token, fd).map_err(|e| format!("cannot hand over shared memory: {e}"))
     });

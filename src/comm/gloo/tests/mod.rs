@@ -4,6 +4,7 @@ mod bench;
 mod correct;
 mod faults;
 mod mismatch;
+mod mixed;
 
 use super::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
 use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
