@@ -29,6 +29,8 @@ pub(super) struct Engine {
     /// Calls announced, and chunks moved, in the memory of this host so far: equal on all of its ranks.
     pub round: u64,
     pub chunk: u64,
+    /// Whether this host has a processor for each of its ranks.
+    pub roomy: bool,
     /// Memory of algorithms, kept between calls: whole messages, and the blocks of a stream (aligned for any type).
     pub work: Vec<u64>,
     pub stage: Vec<u64>,
@@ -48,6 +50,7 @@ impl Engine {
             sequence: 0,
             round: 0,
             chunk: 0,
+            roomy: false,
             work: Vec::new(),
             stage: Vec::new(),
         }

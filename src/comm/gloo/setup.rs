@@ -62,6 +62,8 @@ pub(super) fn set_up(
     let shared = Arc::new(shared.map_err(|e| failed(format!("cannot set up the connections: {e}")))?);
     let mut engine = Engine::new(rank, links, shared, base);
     let together = Topology::of(&mesh.hosts);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    engine.roomy = together.host_of(rank).len() <= processors;
     let topology = match options.transport {
         Transport::Tcp => Topology::scattered(world),
         Transport::Shm if together.hosts.len() > 1 => {

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Two ranks that call at the same moment meet within this; longer waits are left to the kernel.
 const SPIN: Duration = Duration::from_micros(5);
+/// The same where every rank of the host has a processor: ranks that exchange blocks need not wake each other.
+const ROOMY_SPIN: Duration = Duration::from_micros(40);
 /// The same where the other is a few cache misses away. A wake-up takes some 50 us where an idle processor has gone to
 /// rest; who sleeps sooner than that makes the other wait, too, and so on.
 pub(super) const MEETING: Duration = Duration::from_micros(100);
@@ -96,7 +98,7 @@ impl Engine {
     pub(super) fn spin(&self, since: &mut Option<Instant>) -> bool {
         let start = since.get_or_insert_with(Instant::now);
         std::hint::spin_loop();
-        start.elapsed() < SPIN
+        start.elapsed() < if self.roomy { ROOMY_SPIN } else { SPIN }
     }
 
     /// Until `ready`, which peers of this host bring about by what they write to its memory. `late` names the ranks
