@@ -5,9 +5,6 @@ use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData, activation::tanh};
 use ddp_run::Registry;
-use ddp_run::comm::ProcessGroup;
-use ddp_run::comm::gloo::GlooGroup;
-use ddp_run::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
 use ddp_run::ddp::HookState;
 use ddp_run::error::Result;
 use ddp_run::models::{Input, Model, Net};
@@ -17,11 +14,14 @@ use ddp_run::telemetry::ProgressMode;
 use ddp_run::train::{Ended, Observer, Position, StepReport, Sums, Trainer, Updater};
 use ddp_run::worker::{self, Job, RecorderOptions, Resume};
 use serde::Deserialize;
-use std::net::TcpListener;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+#[path = "common/ranks.rs"]
+mod ranks;
+
+use ranks::on_ranks;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,34 +76,6 @@ fn plan(world: usize) -> Plan {
     Plan::resolve(&tree, &registry, WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Runs `f` on each rank's thread; results by rank.
-fn on_ranks<R: Send>(world: usize, f: impl Fn(Arc<dyn ProcessGroup>) -> R + Sync) -> Vec<R> {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let secret = Secret::generate().unwrap();
-    let mut endpoint = Some(Endpoint::Listener(listener));
-    std::thread::scope(|scope| {
-        let ranks: Vec<_> = (0..world)
-            .map(|rank| {
-                let config = RendezvousConfig {
-                    rank,
-                    world_size: world,
-                    endpoint: endpoint.take().unwrap_or_else(|| Endpoint::Connect(address.clone())),
-                    secret: secret.clone(),
-                    run_id: "crossed".into(),
-                    generation: 0,
-                    plan_hash: String::new(),
-                    init_timeout: Duration::from_secs(30),
-                    timeout: Duration::from_secs(60),
-                };
-                let (f, options) = (&f, plan(world).distributed.gloo());
-                scope.spawn(move || f(Arc::new(GlooGroup::connect(config, options).unwrap())))
-            })
-            .collect();
-        ranks.into_iter().map(|r| r.join().unwrap()).collect()
-    })
-}
-
 /// The bucket order after each step.
 #[derive(Default)]
 struct Orders(Vec<Option<Vec<usize>>>);
@@ -122,7 +94,7 @@ impl Observer for Orders {
 /// Trains from the start, with this order or one to learn. Rank 0's final parameters, and the orders.
 fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<Vec<usize>>>) {
     let plan = plan(world);
-    let ranks = on_ranks(world, |group| {
+    let ranks = on_ranks(world, &plan.distributed.gloo(), |group| {
         let splits = plan.dataset.source.open().unwrap();
         let model = plan.model.source.build(&plan.dataset.facts, plan.seed).unwrap();
         let updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries());
@@ -152,7 +124,7 @@ fn the_order_of_readiness_is_learnt_and_two_ranks_have_the_same_bits_with_either
 fn run(out: &Path, world: usize, steps: u64) -> Ended {
     std::fs::create_dir_all(out).unwrap();
     let plan = plan(world);
-    let ended = on_ranks(world, |group| {
+    let ended = on_ranks(world, &plan.distributed.gloo(), |group| {
         let polled = AtomicU64::new(0);
         let stop = || polled.fetch_add(1, Ordering::Relaxed) + 1 >= steps;
         let recorder = RecorderOptions { progress: ProgressMode::None };

@@ -2,8 +2,7 @@
 //! initial weights, the same batches, one and two ranks, through the trainer that runs every job.
 
 use ddp_run::checkpoint::read_weights;
-use ddp_run::comm::gloo::{GlooGroup, GlooOptions};
-use ddp_run::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
+use ddp_run::comm::gloo::GlooOptions;
 use ddp_run::comm::{ProcessGroup, SoloGroup};
 use ddp_run::data::{
     DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
@@ -15,10 +14,14 @@ use ddp_run::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::spec::{Fields, JobTree};
 use ddp_run::train::{Observer, Position, StepReport, Sums, Trainer, Updater};
 use ddp_run::{Registry, worker};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+#[path = "common/ranks.rs"]
+mod ranks;
+
+use ranks::on_ranks;
 
 const STEPS: usize = 20;
 
@@ -210,38 +213,7 @@ fn run(case: &Case, dir: &Path, deal: Deal) -> Vec<Run> {
     if world == 1 {
         return vec![run_rank(&plan, Arc::new(SoloGroup::default()), &init)];
     }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let secret = Secret::generate().unwrap().to_hex();
-    let mut endpoints = vec![Endpoint::Listener(listener), Endpoint::Connect(address.to_string())];
-    std::thread::scope(|scope| {
-        let ranks: Vec<_> = endpoints
-            .drain(..)
-            .enumerate()
-            .map(|(rank, endpoint)| {
-                let config = RendezvousConfig {
-                    rank,
-                    world_size: 2,
-                    endpoint,
-                    secret: Secret::from_hex(&secret).unwrap(),
-                    run_id: "golden".into(),
-                    generation: 0,
-                    plan_hash: String::new(),
-                    init_timeout: Duration::from_secs(30),
-                    timeout: Duration::from_secs(60),
-                };
-                let (plan, init) = (&plan, &init);
-                scope.spawn(move || {
-                    run_rank(
-                        plan,
-                        Arc::new(GlooGroup::connect(config, GlooOptions::default()).unwrap()),
-                        init,
-                    )
-                })
-            })
-            .collect();
-        ranks.into_iter().map(|r| r.join().unwrap()).collect()
-    })
+    on_ranks(2, &GlooOptions::default(), |group| run_rank(&plan, group, &init))
 }
 
 /// Losses of each rank of one of the reference's runs.

@@ -1,9 +1,7 @@
 use super::*;
 use crate::comm::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
-use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
-use crate::comm::{CommError, DType, SliceRef};
+use crate::comm::{CommError, DType, SliceRef, testing};
 use crate::error::ExitCode;
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const INSTANTLY: Duration = Duration::from_millis(1);
@@ -71,35 +69,19 @@ fn measured(
     op: ReduceOp,
     fault: Option<(usize, usize)>,
 ) -> Vec<Result<Option<Timing>>> {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let secret = Secret::generate().unwrap();
-    let mut first = Some(Endpoint::Listener(listener));
+    let groups = testing::form(world, Duration::from_secs(20), |_| GlooOptions::default());
     std::thread::scope(|scope| {
-        let ranks: Vec<_> = (0..world)
-            .map(|rank| {
-                let config = RendezvousConfig {
-                    rank,
-                    world_size: world,
-                    endpoint: first.take().unwrap_or_else(|| Endpoint::Connect(address.clone())),
-                    secret: secret.clone(),
-                    run_id: "bench-test".into(),
-                    generation: 0,
-                    plan_hash: String::new(),
-                    init_timeout: Duration::from_secs(20),
-                    timeout: Duration::from_secs(20),
-                };
-                scope.spawn(move || {
-                    let inner = GlooGroup::connect(config, GlooOptions::default()).unwrap();
-                    let at = fault.filter(|(r, _)| *r == rank).map(|(_, at)| at);
-                    let byte = case.bytes() / 2 / case.dtype.size() * case.dtype.size();
-                    let group = Faulty { inner, calls: AtomicUsize::new(0), at, byte };
-                    let mut words = vec![0u64; case.bytes().div_ceil(8)];
-                    let bytes = &mut bytemuck::cast_slice_mut(&mut words)[..case.bytes()];
-                    measure(&group, &case, op, INSTANTLY, SliceMut::from_bytes(case.dtype, bytes).unwrap())
-                })
+        let rank = |(rank, inner): (usize, GlooGroup)| {
+            scope.spawn(move || {
+                let at = fault.filter(|(r, _)| *r == rank).map(|(_, at)| at);
+                let byte = case.bytes() / 2 / case.dtype.size() * case.dtype.size();
+                let group = Faulty { inner, calls: AtomicUsize::new(0), at, byte };
+                let mut words = vec![0u64; case.bytes().div_ceil(8)];
+                let bytes = &mut bytemuck::cast_slice_mut(&mut words)[..case.bytes()];
+                measure(&group, &case, op, INSTANTLY, SliceMut::from_bytes(case.dtype, bytes).unwrap())
             })
-            .collect();
+        };
+        let ranks: Vec<_> = groups.into_iter().enumerate().map(rank).collect();
         ranks.into_iter().map(|t| t.join().unwrap()).collect()
     })
 }

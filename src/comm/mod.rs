@@ -13,6 +13,8 @@ mod record;
 mod reduce;
 pub mod rendezvous;
 mod solo;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
 #[cfg(fuzzing)]

@@ -1,12 +1,10 @@
 //! Reducers of two ranks, as threads of one process.
 
 use super::{BucketCaps, BucketLayout, CommHook, HookSource, HookState, Reducer};
-use crate::comm::gloo::{GlooGroup, GlooOptions};
-use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
-use crate::comm::{CommError, ProcessGroup, ReduceOp, SoloGroup};
+use crate::comm::gloo::GlooOptions;
+use crate::comm::{CommError, ProcessGroup, ReduceOp, SoloGroup, testing};
 use burn::backend::Flex;
 use burn::tensor::{Device, Tensor, TensorData};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,27 +14,8 @@ const SIZES: [Option<usize>; 4] = [Some(5), None, Some(3), Some(2)];
 const CAPS: BucketCaps = BucketCaps { first: 8, rest: 12 };
 
 fn groups(world: usize) -> Vec<Arc<dyn ProcessGroup>> {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let secret = Secret::generate().unwrap();
-    let mut endpoint = Some(Endpoint::Listener(listener));
-    let ranks: Vec<_> = (0..world)
-        .map(|rank| {
-            let config = RendezvousConfig {
-                rank,
-                world_size: world,
-                endpoint: endpoint.take().unwrap_or_else(|| Endpoint::Connect(address.clone())),
-                secret: secret.clone(),
-                run_id: "test".into(),
-                generation: 0,
-                plan_hash: "same".into(),
-                init_timeout: Duration::from_secs(10),
-                timeout: Duration::from_secs(20),
-            };
-            std::thread::spawn(move || GlooGroup::connect(config, GlooOptions::default()).unwrap())
-        })
-        .collect();
-    ranks.into_iter().map(|t| Arc::new(t.join().unwrap()) as Arc<dyn ProcessGroup>).collect()
+    let groups = testing::form(world, Duration::from_secs(20), |_| GlooOptions::default());
+    groups.into_iter().map(|g| Arc::new(g) as Arc<dyn ProcessGroup>).collect()
 }
 
 /// Runs `f` on each rank's thread; results by rank.

@@ -1,6 +1,7 @@
 //! The collectives between the ranks of a host as work on chunks. Each rank combines one part of every chunk, so that
 //! all work at once and nobody's buffer is read twice from main memory.
 
+use super::large;
 use super::local::Work;
 use super::shm::{Arena, CHUNK};
 use super::stream::Kind;
@@ -14,16 +15,14 @@ const LINE: usize = 64;
 
 /// The `index`-th of nearly equal parts of `len` bytes, which start at cache lines.
 fn part(len: usize, parts: usize, index: usize) -> Range<usize> {
-    let lines = len.div_ceil(LINE);
-    let (base, extra) = (lines / parts, lines % parts);
-    let start = index * base + index.min(extra);
-    let end = start + base + usize::from(index < extra);
-    (start * LINE).min(len)..(end * LINE).min(len)
+    let lines = large::part(len.div_ceil(LINE), LINE, parts, index);
+    lines.start.min(len)..lines.end.min(len)
 }
 
-/// The bytes of the `index`-th chunk of `len`.
-fn chunk_of(len: usize, index: usize, size: usize) -> Range<usize> {
-    (index * size).min(len)..((index + 1) * size).min(len)
+/// The bytes of `block` that its `index`-th chunk of `size` takes.
+fn piece(block: &Range<usize>, index: usize, size: usize) -> Range<usize> {
+    let at = |chunks: usize| block.start + (chunks * size).min(block.len());
+    at(index)..at(index + 1)
 }
 
 /// `own` and the others' bytes at `at` of the chunk's slots, reduced in rank order into `out`.
@@ -53,7 +52,7 @@ impl Work for AllReduce<'_> {
     }
 
     fn stage(&mut self, arena: &Arena, index: usize, chunk: u64) {
-        let bytes = &self.buf[chunk_of(self.buf.len(), index, CHUNK)];
+        let bytes = &self.buf[piece(&(0..self.buf.len()), index, CHUNK)];
         let mine = part(bytes.len(), arena.ranks(), arena.me);
         for at in [0..mine.start, mine.end..bytes.len()] {
             arena.own_slot(chunk, at.clone()).copy_from_slice(&bytes[at]);
@@ -61,7 +60,7 @@ impl Work for AllReduce<'_> {
     }
 
     fn work(&mut self, arena: &Arena, index: usize, chunk: u64) {
-        let range = chunk_of(self.buf.len(), index, CHUNK);
+        let range = piece(&(0..self.buf.len()), index, CHUNK);
         let bytes = &mut self.buf[range];
         let mine = part(bytes.len(), arena.ranks(), arena.me);
         for start in mine.clone().step_by(BLOCK) {
@@ -78,7 +77,7 @@ impl Work for AllReduce<'_> {
         if self.root.is_some_and(|root| root != arena.me) {
             return;
         }
-        let range = chunk_of(self.buf.len(), index, CHUNK);
+        let range = piece(&(0..self.buf.len()), index, CHUNK);
         let bytes = &mut self.buf[range];
         for rank in arena.others() {
             let at = part(bytes.len(), arena.ranks(), rank);
@@ -101,13 +100,6 @@ impl ReduceScatter<'_> {
     fn share(&self) -> usize {
         CHUNK / self.blocks.len() / LINE * LINE
     }
-
-    /// The bytes of a block that a chunk takes.
-    fn piece(&self, rank: usize, index: usize) -> Range<usize> {
-        let block = &self.blocks[rank];
-        let at = chunk_of(block.len(), index, self.share());
-        block.start + at.start..block.start + at.end
-    }
 }
 
 impl Work for ReduceScatter<'_> {
@@ -117,15 +109,15 @@ impl Work for ReduceScatter<'_> {
 
     fn stage(&mut self, arena: &Arena, index: usize, chunk: u64) {
         for rank in arena.others() {
-            let bytes = &self.buf[self.piece(rank, index)];
+            let bytes = &self.buf[piece(&self.blocks[rank], index, self.share())];
             let at = rank * self.share();
             arena.own_slot(chunk, at..at + bytes.len()).copy_from_slice(bytes);
         }
     }
 
     fn work(&mut self, arena: &Arena, index: usize, chunk: u64) {
-        let (piece, share) = (self.piece(arena.me, index), self.share());
-        let own = &mut self.buf[piece];
+        let share = self.share();
+        let own = &mut self.buf[piece(&self.blocks[arena.me], index, share)];
         let mut block = [0u64; BLOCK / 8];
         let mut done = 0;
         for bytes in own.chunks_mut(BLOCK) {
@@ -146,28 +138,19 @@ pub(super) struct AllGather<'b> {
     pub blocks: &'b [Range<usize>],
 }
 
-impl AllGather<'_> {
-    fn piece(&self, rank: usize, index: usize) -> Range<usize> {
-        let block = &self.blocks[rank];
-        let at = chunk_of(block.len(), index, CHUNK);
-        block.start + at.start..block.start + at.end
-    }
-}
-
 impl Work for AllGather<'_> {
     fn chunks(&self) -> usize {
         self.blocks.iter().map(|b| b.len().div_ceil(CHUNK)).max().unwrap_or(0)
     }
 
     fn stage(&mut self, arena: &Arena, index: usize, chunk: u64) {
-        let bytes = &self.buf[self.piece(arena.me, index)];
+        let bytes = &self.buf[piece(&self.blocks[arena.me], index, CHUNK)];
         arena.own_slot(chunk, 0..bytes.len()).copy_from_slice(bytes);
     }
 
     fn work(&mut self, arena: &Arena, index: usize, chunk: u64) {
         for rank in arena.others() {
-            let piece = self.piece(rank, index);
-            let bytes = &mut self.buf[piece];
+            let bytes = &mut self.buf[piece(&self.blocks[rank], index, CHUNK)];
             bytes.copy_from_slice(arena.slot(chunk, rank, 0..bytes.len()));
         }
     }

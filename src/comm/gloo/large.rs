@@ -20,6 +20,11 @@ pub(super) fn divisor(op: ReduceOp, world: usize) -> Option<usize> {
     (op == ReduceOp::Mean).then_some(world)
 }
 
+/// The part that a rank deals with in `step` of a walk around `ranks` that starts at `first` and goes down.
+fn walk(ranks: usize, first: usize, step: usize) -> usize {
+    (first + 2 * ranks - step) % ranks
+}
+
 impl Engine {
     fn next(&self) -> usize {
         (self.me + 1) % self.world
@@ -27,11 +32,6 @@ impl Engine {
 
     fn previous(&self) -> usize {
         (self.me + self.world - 1) % self.world
-    }
-
-    /// The part that this rank deals with in `step` of a walk that starts at `first` and goes down.
-    fn walk(&self, first: usize, step: usize) -> usize {
-        (first + 2 * self.world - step) % self.world
     }
 
     /// Reduce-scatter, then all-gather, as one stream: what is received in a step is what the next one sends.
@@ -50,18 +50,15 @@ impl Engine {
         let (w, size) = (ranks.len(), kind.dtype.size());
         let Some(me) = ranks.iter().position(|r| *r == self.me).filter(|_| w > 1) else { return Ok(()) };
         let range = |index| part(buf.len() / size, size, w, index);
-        let walk = |first: usize, step: usize| (first + 2 * w - step) % w;
         let last = Action::Combine(divisor(kind.op, self.world));
         let action = |step| match step {
             s if s + 2 < w => Action::Combine(None),
             s if s + 2 == w => last,
             _ => Action::Store,
         };
-        let send: Vec<_> = (0..2 * w - 2).map(|s| range(walk(me, s))).collect();
-        let recv: Vec<_> = (0..2 * w - 2).map(|s| (range(walk(me, s + 1)), action(s))).collect();
-        let tx = Tx { peer: ranks[(me + 1) % w], parts: &send, lead: send[0].len() };
-        let rx = Rx { peer: ranks[(me + w - 1) % w], parts: &recv };
-        self.stream(buf, kind, Some(tx), Some(rx))
+        let send: Vec<_> = (0..2 * w - 2).map(|s| range(walk(w, me, s))).collect();
+        let recv: Vec<_> = (0..2 * w - 2).map(|s| (range(walk(w, me, s + 1)), action(s))).collect();
+        self.ring((ranks[(me + 1) % w], ranks[(me + w - 1) % w]), buf, kind, &send, &recv)
     }
 
     /// `work` holds all ranks' blocks; this rank's is reduced when it returns, the others hold partial results.
@@ -71,9 +68,9 @@ impl Engine {
         let range = |index: usize| index * block..(index + 1) * block;
         let action = |step| Action::Combine(if step + 2 == w { divisor(kind.op, w) } else { None });
         let first = self.previous();
-        let send: Vec<_> = (0..w - 1).map(|s| range(self.walk(first, s))).collect();
-        let recv: Vec<_> = (0..w - 1).map(|s| (range(self.walk(first, s + 1)), action(s))).collect();
-        self.ring(work, kind, &send, &recv)
+        let send: Vec<_> = (0..w - 1).map(|s| range(walk(w, first, s))).collect();
+        let recv: Vec<_> = (0..w - 1).map(|s| (range(walk(w, first, s + 1)), action(s))).collect();
+        self.ring((self.next(), self.previous()), work, kind, &send, &recv)
     }
 
     /// `buf` holds all ranks' blocks, of which this rank's is there.
@@ -81,21 +78,22 @@ impl Engine {
         let w = self.world;
         let block = buf.len() / w;
         let range = |index: usize| index * block..(index + 1) * block;
-        let send: Vec<_> = (0..w - 1).map(|s| range(self.walk(self.me, s))).collect();
-        let recv: Vec<_> = (0..w - 1).map(|s| (range(self.walk(self.me, s + 1)), Action::Store)).collect();
-        self.ring(buf, kind, &send, &recv)
+        let send: Vec<_> = (0..w - 1).map(|s| range(walk(w, self.me, s))).collect();
+        let recv: Vec<_> = (0..w - 1).map(|s| (range(walk(w, self.me, s + 1)), Action::Store)).collect();
+        self.ring((self.next(), self.previous()), buf, kind, &send, &recv)
     }
 
     fn ring(
         &mut self,
+        (next, previous): (usize, usize),
         buf: &mut [u8],
         kind: Kind,
         send: &[Range<usize>],
         recv: &[(Range<usize>, Action)],
     ) -> Result<(), CommError> {
         let lead = send.first().map_or(0, ExactSizeIterator::len);
-        let tx = Tx { peer: self.next(), parts: send, lead };
-        let rx = Rx { peer: self.previous(), parts: recv };
+        let tx = Tx { peer: next, parts: send, lead };
+        let rx = Rx { peer: previous, parts: recv };
         self.stream(buf, kind, Some(tx), Some(rx))
     }
 

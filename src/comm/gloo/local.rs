@@ -143,25 +143,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Of the whole world, which is in this memory, as are the calls below.
-    pub(super) fn all_reduce_in_memory(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
-        let divisor = divisor(kind.op, self.world);
-        match buf.len() <= FLAT {
-            true => self.flat_all_reduce(buf, kind, divisor),
-            false => self.through_slots(&mut AllReduce { buf, kind, divisor, root: None }),
-        }
-    }
-
+    /// Of the whole world, which is in this memory, as are the calls below. With a `root`, that one's buffer alone
+    /// need hold the result.
     pub(super) fn reduce_in_memory(
         &mut self,
         buf: &mut [u8],
         kind: Kind,
-        root: usize,
+        root: Option<usize>,
     ) -> Result<(), CommError> {
         let divisor = divisor(kind.op, self.world);
         match buf.len() <= FLAT {
             true => self.flat_all_reduce(buf, kind, divisor),
-            false => self.through_slots(&mut AllReduce { buf, kind, divisor, root: Some(root) }),
+            false => self.through_slots(&mut AllReduce { buf, kind, divisor, root }),
         }
     }
 

@@ -163,7 +163,7 @@ impl ProcessGroup for GlooGroup {
             let buf = buf.bytes_mut();
             match header.algorithm {
                 _ if engine.world == 1 => Ok(()),
-                Algorithm::Memory => engine.all_reduce_in_memory(buf, kind),
+                Algorithm::Memory => engine.reduce_in_memory(buf, kind, None),
                 Algorithm::Hierarchical => engine.all_reduce_hierarchical(buf, kind, &self.topology),
                 Algorithm::Ring => engine.all_reduce_ring(buf, kind),
                 Algorithm::HalvingDoubling => engine.all_reduce_halving_doubling(buf, kind),
@@ -181,7 +181,7 @@ impl ProcessGroup for GlooGroup {
         let header = Header { reduce_op: op, root: root as u32, ..header };
         self.call(check, header, Some(self.timeout), |engine, kind| match header.algorithm {
             _ if engine.world == 1 => Ok(()),
-            Algorithm::Memory => engine.reduce_in_memory(buf.bytes_mut(), kind, root),
+            Algorithm::Memory => engine.reduce_in_memory(buf.bytes_mut(), kind, Some(root)),
             Algorithm::Ring => engine.reduce_chain(buf.bytes_mut(), kind, root),
             Algorithm::ParameterServer => engine.reduce_star(buf.bytes_mut(), kind, root),
             _ => engine.reduce_tree(buf.bytes_mut(), kind, root),

@@ -78,20 +78,22 @@ fn busily(arena: &Arena, spin: Duration, ready: impl Fn(&Arena) -> bool) -> bool
 impl Engine {
     /// Sleeps until the link to `send_to` has room, or the one to `recv_from` has bytes; perhaps a little less.
     pub(super) fn wait(&mut self, send_to: Option<usize>, recv_from: Option<usize>) -> Result<(), CommError> {
-        let wanted = || send_to.into_iter().chain(recv_from);
-        let in_memory = wanted().filter(|p| self.is_in_memory(*p)).count();
-        let Some(arena) = self.shared.arena().cloned().filter(|_| in_memory > 0) else {
-            return self.wait_in_poll(send_to, recv_from);
-        };
-        if in_memory < wanted().count() {
-            return self.wait_for_both(&arena, send_to, recv_from);
-        }
+        let Some(arena) = self.shared.arena().cloned() else { return self.wait_in_poll(send_to, recv_from) };
+        let pipe = |p: Option<usize>| p.filter(|p| self.is_in_memory(*p));
+        let (pipe_to, pipe_from) = (pipe(send_to), pipe(recv_from));
         let local = |p: Option<usize>| p.and_then(|p| arena.local(p));
-        let (to, from) = (local(send_to), local(recv_from));
+        let (to, from) = (local(pipe_to), local(pipe_from));
         let ready = |a: &Arena| {
             to.is_some_and(|to| a.pipe_room(to) > 0) || from.is_some_and(|from| a.pipe_filled(from) > 0)
         };
-        self.wait_in_memory(recv_from, MEETING, ready, |_| wanted().collect())
+        match (pipe_to.or(pipe_from), (pipe_to, pipe_from) == (send_to, recv_from)) {
+            (None, _) => self.wait_in_poll(send_to, recv_from),
+            (Some(_), true) => {
+                let late = |_: &Arena| send_to.into_iter().chain(recv_from).collect();
+                self.wait_in_memory(recv_from, MEETING, ready, late)
+            }
+            (Some(peer), false) => self.wait_for_both(&arena, peer, || ready(&arena), send_to, recv_from),
+        }
     }
 
     /// A few microseconds of attempts before the kernel is asked to wake us.
@@ -111,10 +113,7 @@ impl Engine {
         late: impl Fn(&Arena) -> Vec<usize>,
     ) -> Result<(), CommError> {
         let Some(arena) = self.shared.arena().cloned() else { return Ok(()) };
-        if ready(&arena) {
-            return Ok(());
-        }
-        if busily(&arena, spin, &ready) {
+        if ready(&arena) || busily(&arena, spin, &ready) {
             return Ok(());
         }
         loop {
@@ -199,21 +198,18 @@ impl Engine {
         }
     }
 
-    /// One of the two is a connection, the other a pipe, whose peer knocks at the control connection.
+    /// One of the two is a connection, the other the pipe of `peer`, which knocks at the control connection when that
+    /// is `ready`.
     fn wait_for_both(
         &mut self,
         arena: &Arc<Arena>,
+        peer: usize,
+        ready: impl Fn() -> bool,
         send_to: Option<usize>,
         recv_from: Option<usize>,
     ) -> Result<(), CommError> {
-        let readable = |p: usize| arena.local(p).is_some_and(|local| arena.pipe_filled(local) > 0);
-        let writable = |p: usize| arena.local(p).is_some_and(|local| arena.pipe_room(local) > 0);
-        let (pipe_to, pipe_from) =
-            (send_to.filter(|p| self.is_in_memory(*p)), recv_from.filter(|p| self.is_in_memory(*p)));
-        let ready = || pipe_to.is_some_and(writable) || pipe_from.is_some_and(readable);
-        let departed = pipe_to.into_iter().chain(pipe_from).find(|p| self.has_departed(*p));
-        if let Some(gone) = departed.filter(|_| !ready()) {
-            return Err(self.missed(gone));
+        if self.has_departed(peer) && !ready() {
+            return Err(self.missed(peer));
         }
         // A knock is lost with a rank that dies or stops before it knocks.
         let nap = at_most(self.until(), GLANCE);

@@ -7,14 +7,11 @@ mod mismatch;
 mod mixed;
 
 use super::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
-use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
-use crate::comm::{CommError, Element};
-use std::net::TcpListener;
+use crate::comm::{CommError, Element, testing};
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-const INIT: Duration = Duration::from_secs(10);
 /// For tests in which nothing should ever come to the deadline.
 const AMPLE: Duration = Duration::from_secs(20);
 
@@ -28,28 +25,7 @@ fn form(transport: Transport, world: usize, timeout: Duration) -> Vec<GlooGroup>
 
 /// The same with options by rank.
 fn form_with(world: usize, timeout: Duration, options: impl Fn(usize) -> GlooOptions) -> Vec<GlooGroup> {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let secret = Secret::generate().unwrap();
-    let mut endpoint = Some(Endpoint::Listener(listener));
-    let ranks: Vec<_> = (0..world)
-        .map(|rank| {
-            let config = RendezvousConfig {
-                rank,
-                world_size: world,
-                endpoint: endpoint.take().unwrap_or_else(|| Endpoint::Connect(address.clone())),
-                secret: secret.clone(),
-                run_id: "test".into(),
-                generation: 0,
-                plan_hash: "same".into(),
-                init_timeout: INIT,
-                timeout,
-            };
-            let options = options(rank);
-            thread::spawn(move || GlooGroup::connect(config, options).unwrap())
-        })
-        .collect();
-    ranks.into_iter().map(|t| t.join().unwrap()).collect()
+    testing::form(world, timeout, options)
 }
 
 /// Runs `f` once on each rank's thread, at the same time; results by rank.

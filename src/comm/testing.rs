@@ -1,0 +1,39 @@
+//! Groups whose ranks are threads of this process, for the tests of every room that talks to others.
+
+use super::gloo::{GlooGroup, GlooOptions};
+use super::rendezvous::{Endpoint, RendezvousConfig, Secret};
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+const INIT: Duration = Duration::from_secs(20);
+
+/// A group of `world` ranks, by rank, with options by rank.
+pub(crate) fn form(
+    world: usize,
+    timeout: Duration,
+    options: impl Fn(usize) -> GlooOptions,
+) -> Vec<GlooGroup> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let secret = Secret::generate().unwrap();
+    let mut endpoint = Some(Endpoint::Listener(listener));
+    let ranks: Vec<_> = (0..world)
+        .map(|rank| {
+            let config = RendezvousConfig {
+                rank,
+                world_size: world,
+                endpoint: endpoint.take().unwrap_or_else(|| Endpoint::Connect(address.clone())),
+                secret: secret.clone(),
+                run_id: "test".into(),
+                generation: 0,
+                plan_hash: "same".into(),
+                init_timeout: INIT,
+                timeout,
+            };
+            let options = options(rank);
+            thread::spawn(move || GlooGroup::connect(config, options).unwrap())
+        })
+        .collect();
+    ranks.into_iter().map(|t| t.join().unwrap()).collect()
+}
