@@ -88,6 +88,7 @@ impl GlooOptions {
             Some(ip) => Ok(Some(ip)),
             None => {
                 let mut names: Vec<&str> = all.iter().map(|i| i.name.as_str()).collect();
+                names.sort_unstable();
                 names.dedup();
                 Err(failed(format!(
                     "there is no network interface `{name}` with an address here; there are: {}",
@@ -95,5 +96,24 @@ impl GlooOptions {
                 )))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_is_named_with_those_that_are() {
+        let options = GlooOptions { interface: Some("no-such0".into()), ..GlooOptions::default() };
+        let error = options.address().unwrap_err();
+        assert_eq!(error.kind, CommErrorKind::Rendezvous);
+        let there = error.message.split("there are: ").nth(1).unwrap();
+        let mut names: Vec<&str> = there.split(", ").collect();
+        names.dedup();
+        assert_eq!(names.join(", "), there, "each once");
+        assert!(error.message.contains("`no-such0`") && names.contains(&"lo"), "{error}");
+        let loopback = GlooOptions { interface: Some("lo".into()), ..GlooOptions::default() };
+        assert!(loopback.address().unwrap().is_some_and(|ip| ip.is_loopback()));
     }
 }
