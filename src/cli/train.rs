@@ -5,7 +5,9 @@ use super::spec_args::SpecArgs;
 use super::worker;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
-use crate::launch::{JobHandoff, LocalLaunch, Nproc, WorkerEnv, env::usable_cores, logs};
+use crate::launch::{
+    JobHandoff, LocalLaunch, NodeRange, Nproc, RdzvEndpoint, WorkerEnv, env::usable_cores, logs,
+};
 use crate::plan::{Backend, DeviceSpec, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::{ProgressMode, Provenance, provenance};
@@ -22,6 +24,18 @@ pub struct Args {
     /// Worker processes on this machine: a number, `auto` (one per CUDA device, else per core), `gpu` or `cpu`
     #[arg(long, value_name = "N")]
     pub nproc_per_node: Option<Nproc>,
+    /// Nodes of the run: a number, or MIN:MAX when nodes may come and go
+    #[arg(long, value_name = "N|MIN:MAX", env = "DDP_RUN_NNODES")]
+    pub nnodes: Option<NodeRange>,
+    /// This node's number; node 0 is where the nodes meet, and where checkpoints are written
+    #[arg(long, value_name = "N", env = "DDP_RUN_NODE_RANK")]
+    pub node_rank: Option<usize>,
+    /// Where the nodes meet: HOST:PORT, tcp://HOST:PORT or file:///SHARED/PATH
+    #[arg(long, value_name = "ENDPOINT", env = "DDP_RUN_RDZV_ENDPOINT")]
+    pub rdzv_endpoint: Option<RdzvEndpoint>,
+    /// Restarts after failures, without progress in between
+    #[arg(long, value_name = "N")]
+    pub max_restarts: Option<u32>,
     /// Where to go on from: `auto` (the run's newest good checkpoint), `never`, or a checkpoint or run folder
     #[arg(long, value_name = "auto|never|PATH", default_value = "auto")]
     pub resume: String,
@@ -40,12 +54,19 @@ pub struct Args {
 }
 
 impl Args {
-    /// The spec with every edit, `--device` among them.
+    /// The spec with every edit, those of flags that stand for a key among them.
     fn spec(&self) -> SpecArgs {
         let mut spec = self.spec.clone();
-        if let Some(device) = &self.device {
-            spec.overrides.set.push(format!("device={device:?}"));
-        }
+        let mut set = |key: &str, value: Option<String>| {
+            spec.overrides.set.extend(value.map(|value| format!("{key}={value}")));
+        };
+        set("device", self.device.as_ref().map(|d| format!("{d:?}")));
+        set(
+            "launch.nnodes",
+            self.nnodes.map(|n| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() }),
+        );
+        set("launch.rdzv_endpoint", self.rdzv_endpoint.as_ref().map(|e| format!("{:?}", e.to_string())));
+        set("launch.max_restarts", self.max_restarts.map(|n| n.to_string()));
         spec
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let launch = tables::launch(root);
     let distributed = tables::distributed(root, registry);
 
-    let world = request.resolve(launch.nnodes, launch.nproc_per_node);
+    let world = request.resolve(launch.nnodes.max, launch.nproc_per_node);
     let batch = match facts.train {
         Some(n) => BatchAlgebra::of(n, world.world_size, batch_size, train.accumulate, loader.drop_last),
         None => BatchAlgebra::unknown(world.world_size, batch_size, train.accumulate),

@@ -5,7 +5,7 @@ use crate::comm::gloo::{AlgorithmChoice, GlooOptions, Transport};
 use crate::data::{DataFacts, DatasetSource, FieldFacts, FieldKind};
 use crate::ddp::HookSource;
 use crate::error::Error;
-use crate::launch::Nproc;
+use crate::launch::{NodeRange, Nproc, RdzvEndpoint};
 use crate::models::ModelSource;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -148,8 +148,13 @@ impl MetricsPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchPlan {
     pub nproc_per_node: Nproc,
-    pub nnodes: usize,
+    pub nnodes: NodeRange,
+    /// Where the nodes' supervisors meet; the command line may say it too.
+    pub rdzv_endpoint: Option<RdzvEndpoint>,
+    /// Restarts after failures, without progress in between.
     pub max_restarts: u32,
+    /// How long the other nodes wait for one that was lost.
+    pub rejoin_timeout: Duration,
     /// Compute threads of each worker; by default cores / workers.
     pub threads: Option<usize>,
     /// Address that rank 0 listens on.

@@ -10,7 +10,7 @@ use crate::checkpoint::Direction;
 use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookSource;
-use crate::launch::Nproc;
+use crate::launch::{NodeRange, Nproc, RdzvEndpoint};
 use crate::registry::Registry;
 use crate::spec::Fields;
 use std::net::{IpAddr, Ipv4Addr};
@@ -157,12 +157,27 @@ pub(super) fn launch(root: &mut Fields<'_>) -> LaunchPlan {
         toml::Value::String(s) if !s.starts_with(|c: char| c.is_ascii_digit()) => s.parse().ok(),
         _ => None,
     };
+    let nnodes = |value: &toml::Value| match value {
+        toml::Value::Integer(i) => i.to_string().parse::<NodeRange>().ok(),
+        toml::Value::String(s) if s.contains(':') => s.parse().ok(),
+        _ => None,
+    };
+    let rdzv_endpoint = |value: &toml::Value| value.as_str().and_then(|s| s.parse::<RdzvEndpoint>().ok());
     let expected = "a number from 1 to 4096, \"auto\", \"gpu\" or \"cpu\"";
     let bind = |value: &toml::Value| value.as_str().and_then(|s| s.parse::<IpAddr>().ok());
     LaunchPlan {
         nproc_per_node: or_default(&mut fields, "nproc_per_node", expected, nproc, 1, Nproc::Count(1)),
-        nnodes: fields.usize("nnodes", 1..=1 << 16, 1),
+        nnodes: or_default(&mut fields, "nnodes", NodeRange::EXPECTED, nnodes, 1, NodeRange::ONE),
+        rdzv_endpoint: fields.opt_as("rdzv_endpoint", RdzvEndpoint::EXPECTED, rdzv_endpoint),
         max_restarts: fields.u64("max_restarts", 0..=1 << 20, 0) as u32,
+        rejoin_timeout: or_default(
+            &mut fields,
+            "rejoin_timeout",
+            DURATION,
+            read_duration,
+            300,
+            Duration::from_secs(300),
+        ),
         threads: fields.opt_usize("threads", 1..=4096),
         bind: or_default(
             &mut fields,

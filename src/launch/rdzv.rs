@@ -1,0 +1,153 @@
+//! What `--nnodes` and `--rdzv-endpoint` say: how many nodes a run has, and where they meet.
+
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// How many nodes a run may have: `N`, or `MIN:MAX` as torchrun writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeRange {
+    /// At least 1.
+    pub min: usize,
+    /// At least `min`.
+    pub max: usize,
+}
+
+/// More nodes are a typing error.
+const MAX_NODES: usize = 1 << 16;
+
+impl NodeRange {
+    pub const ONE: Self = Self { min: 1, max: 1 };
+    pub const EXPECTED: &'static str = "a number of nodes from 1 to 65536, or a range of them, \"MIN:MAX\"";
+
+    pub const fn exactly(nodes: usize) -> Self {
+        Self { min: nodes, max: nodes }
+    }
+
+    /// Nodes may come and go.
+    pub const fn is_elastic(&self) -> bool {
+        self.min < self.max
+    }
+}
+
+impl FromStr for NodeRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |t: &str| t.trim().parse::<usize>().ok().filter(|n| (1..=MAX_NODES).contains(n));
+        let range = match text.split_once(':') {
+            Some((min, max)) => number(min).zip(number(max)).map(|(min, max)| Self { min, max }),
+            None => number(text).map(Self::exactly),
+        };
+        range.filter(|r| r.min <= r.max).ok_or_else(|| format!("expected {}", Self::EXPECTED))
+    }
+}
+
+impl fmt::Display for NodeRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_elastic() {
+            true => write!(f, "{}:{}", self.min, self.max),
+            false => write!(f, "{}", self.min),
+        }
+    }
+}
+
+/// Where processes that were started apart meet, in the forms that PyTorch's `init_method` and torchrun's
+/// `--rdzv-endpoint` have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "String")]
+pub enum RdzvEndpoint {
+    /// `HOST:PORT` or `tcp://HOST:PORT`: whoever is first (node rank 0, rank 0) listens there.
+    Tcp { host: String, port: u16 },
+    /// `file:///PATH` on a file system that all share: whoever is first listens on a port that its system picks, and
+    /// writes the address there.
+    File(PathBuf),
+}
+
+/// torchrun's port.
+pub const DEFAULT_PORT: u16 = 29400;
+
+impl RdzvEndpoint {
+    pub const EXPECTED: &'static str = "HOST:PORT, tcp://HOST:PORT or file:///ABSOLUTE/PATH";
+}
+
+impl FromStr for RdzvEndpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("expected {}", Self::EXPECTED);
+        if let Some(path) = text.strip_prefix("file://") {
+            let absolute = path.starts_with('/') && path.len() > 1 && !path.ends_with('/');
+            return if absolute { Ok(Self::File(path.into())) } else { Err(wrong()) };
+        }
+        let text = text.strip_prefix("tcp://").unwrap_or(text);
+        // `[::1]:29400`, `node0:29400`, `node0`; a bare IPv6 address needs its brackets.
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, _)) if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) => {
+                return Err(wrong());
+            }
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| wrong())?),
+            _ => (text, DEFAULT_PORT),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
+        if host.is_empty() || !host.chars().all(plain) || port == 0 {
+            return Err(wrong());
+        }
+        Ok(Self::Tcp { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for RdzvEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::File(path) => write!(f, "file://{}", path.display()),
+        }
+    }
+}
+
+impl From<RdzvEndpoint> for String {
+    fn from(endpoint: RdzvEndpoint) -> Self {
+        endpoint.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_a_number_or_a_range() {
+        assert_eq!("4".parse(), Ok(NodeRange::exactly(4)));
+        assert_eq!("1:4".parse(), Ok(NodeRange { min: 1, max: 4 }));
+        assert!(!NodeRange::exactly(4).is_elastic());
+        for wrong in ["0", "4:1", "1:", ":2", "a", "", "1:2:3", "70000", "-1"] {
+            assert!(wrong.parse::<NodeRange>().is_err(), "{wrong}");
+        }
+        for text in ["1", "2:8"] {
+            assert_eq!(text.parse::<NodeRange>().map(|r| r.to_string()), Ok(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn endpoints_are_read_as_they_are_printed() {
+        let tcp = |host: &str, port| RdzvEndpoint::Tcp { host: host.into(), port };
+        for (text, endpoint) in [
+            ("node0:1234", tcp("node0", 1234)),
+            ("tcp://10.0.0.1:1234", tcp("10.0.0.1", 1234)),
+            ("[::1]:1234", tcp("::1", 1234)),
+            ("node0", tcp("node0", DEFAULT_PORT)),
+            ("[::1]", tcp("::1", DEFAULT_PORT)),
+            ("file:///shared/x", RdzvEndpoint::File("/shared/x".into())),
+        ] {
+            assert_eq!(text.parse(), Ok(endpoint.clone()), "{text}");
+            assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
+        }
+        for wrong in ["", ":1", "a:0", "a:x", "::1:5", "file://rel", "file:///", "http://a:1", "a b:1"] {
+            assert!(wrong.parse::<RdzvEndpoint>().is_err(), "{wrong}");
+        }
+    }
+}
