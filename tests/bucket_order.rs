@@ -127,7 +127,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
     let ended = on_ranks(world, &plan.distributed.gloo(), |group| {
         let polled = AtomicU64::new(0);
         let stop = || polled.fetch_add(1, Ordering::Relaxed) + 1 >= steps;
-        let recorder = RecorderOptions { progress: ProgressMode::None };
+        let recorder = RecorderOptions { progress: ProgressMode::None, restart: None };
         worker::train(Job { plan: &plan, group, out_dir: out, resume: Resume::Auto, stop: &stop, recorder })
             .unwrap_or_else(|e| panic!("{}", e.message))
     });

@@ -3,15 +3,17 @@
 
 use super::spec_args::SpecArgs;
 use super::worker;
+use crate::checkpoint::CheckpointStore;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    JobHandoff, LocalLaunch, NodeRange, Nproc, RdzvEndpoint, WorkerEnv, env::usable_cores, logs,
+    JobHandoff, KeySource, LocalLaunch, NodeRange, Nodes, Nproc, RdzvEndpoint, WorkerEnv, env::usable_cores,
+    logs,
 };
 use crate::plan::{Backend, DeviceSpec, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::{ProgressMode, Provenance, provenance};
-use crate::worker::Fault;
+use crate::worker::{Fault, checkpoints};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -102,32 +104,48 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         return worker::run_external(environment, &plan, job, format);
     }
     logs::init_terminal(format)?;
-    if plan.world.nnodes > 1 {
-        return Err(Error::unavailable("a run over several nodes needs a launcher for now")
-            .hint("start it with torchrun: `torchrun --nnodes … --no-python ddp-run SPEC.toml`"));
-    }
     supervise(args, &plan, job)
 }
 
-/// The run folder, the plan on the terminal, then the workers.
+/// The run folder, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.
 fn supervise(args: &Args, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
     let out_dir = job.out_dir.clone();
-    if args.resume == "never" {
+    let first = args.node_rank.unwrap_or(0) == 0;
+    if args.resume == "never" && first {
         set_aside(&out_dir)?;
     }
     std::fs::create_dir_all(&out_dir).doing("create", &out_dir).map_err(unwritable)?;
-    let _lock = lock(&out_dir)?;
-    write_provenance(plan, &job)?;
-    // A closed terminal is no reason not to train.
-    let _ = std::io::stderr().write_all(plan.text().as_bytes());
+    // Nodes may share the folder.
+    let _lock = if first { Some(lock(&out_dir)?) } else { None };
+    if first {
+        write_provenance(plan, &job)?;
+        // A closed terminal is no reason not to train.
+        let _ = std::io::stderr().write_all(plan.text().as_bytes());
+    }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.bind = plan.launch.bind;
     launch.threads_per_worker = plan.launch.threads;
+    launch.newest_checkpoint = newest_step;
+    launch.nodes = Nodes {
+        range: plan.launch.nnodes,
+        node_rank: args.node_rank,
+        endpoint: plan.launch.rdzv_endpoint.clone(),
+        key: if plan.launch.nnodes.max > 1 { Some(KeySource::of_environment()?) } else { None },
+        max_restarts: plan.launch.max_restarts,
+        join: plan.distributed.init_timeout,
+        rejoin: plan.launch.rejoin_timeout,
+        plan_hash: plan.hash.clone(),
+    };
     let outcome = launch.run()?;
     if outcome.code == ExitCode::Stopped {
         eprintln!("stopped on request; the same command goes on from the last checkpoint");
     }
     Ok(outcome.code)
+}
+
+/// By name only: whether it can be read is seen by rank 0, which falls back to an older one.
+fn newest_step(out_dir: &Path) -> Option<u64> {
+    CheckpointStore::read_only(checkpoints(out_dir)).list().ok()?.last().map(|entry| entry.step)
 }
 
 fn unwritable(e: Error) -> Error {
@@ -139,10 +157,6 @@ pub(super) fn available(plan: &Plan) -> Result<()> {
     if matches!(plan.device, DeviceSpec::Cuda(_)) {
         return Err(Error::unavailable(format!("device `{}`: this build has no CUDA support", plan.device))
             .hint("`--device cpu` trains on the CPU"));
-    }
-    if plan.launch.max_restarts > 0 {
-        return Err(Error::unavailable("launch.max_restarts: this build does not restart workers by itself")
-            .hint("without it, the same command started again goes on from the last checkpoint"));
     }
     match plan.backend {
         Backend::Auto | Backend::Gloo => Ok(()),

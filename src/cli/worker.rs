@@ -118,6 +118,7 @@ fn work(
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     let Place { rank, world_size, .. } = handoff.place;
     let fault = Fault::from_env(&|name| std::env::var(name).ok(), world_size)?;
+    let fault = fault.filter(|f| f.is_due_in(handoff.generation));
     fault.iter().for_each(|f| f.at_connect(rank));
     let group = connect(handoff, plan, listener)?;
     let group = match fault {
@@ -132,7 +133,10 @@ fn work(
         out_dir: &handoff.job.out_dir,
         resume: Resume::parse(&handoff.job.resume),
         stop: &|| stop.requested(),
-        recorder: RecorderOptions { progress: progress_mode(handoff) },
+        recorder: RecorderOptions {
+            progress: progress_mode(handoff),
+            restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),
+        },
     })
 }
 
@@ -167,7 +171,7 @@ fn connect(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Res
         endpoint,
         secret,
         run_id: handoff.run_id.clone(),
-        generation: u64::from(handoff.generation),
+        generation: handoff.generation,
         plan_hash: plan.hash.clone(),
         init_timeout: plan.distributed.init_timeout,
         timeout: plan.distributed.timeout,

@@ -142,6 +142,13 @@ fn endpoint(vars: &Vars<'_>, rank: usize, world_size: usize) -> Result<Endpoint>
     Ok(if rank == 0 { Endpoint::Listen { host, port } } else { Endpoint::Connect { host, port } })
 }
 
+impl KeySource {
+    /// `DDP_RUN_SECRET`, else `DDP_RUN_SECRET_FILE`, else the key in the home folder.
+    pub fn of_environment() -> Result<Self> {
+        key(&Vars(&|name| std::env::var(name).ok()))
+    }
+}
+
 fn key(vars: &Vars<'_>) -> Result<KeySource> {
     if let Some(text) = vars.text("DDP_RUN_SECRET") {
         return Ok(KeySource::Env(KeyText(text)));

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::flight::FlightRecord;
-use crate::comm::{CommError, ProcessGroup};
-use crate::error::Error;
+use crate::comm::{CommError, CommErrorKind, ProcessGroup};
+use crate::error::{Error, ExitCode};
+use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -20,6 +21,9 @@ pub struct Failure {
     pub pid: u32,
     /// The exit code that the worker is about to end with.
     pub code: i32,
+    pub kind: Kind,
+    /// When, on the host's monotonic clock (CLOCK_MONOTONIC), which all processes of a host share.
+    pub monotonic_ns: u64,
     pub message: String,
     pub hint: Option<String>,
     /// Whom a failed collective's error names.
@@ -35,6 +39,86 @@ pub struct Failure {
     pub last_collective: Option<String>,
 }
 
+/// What kind of thing went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    PeerLost,
+    Timeout,
+    /// Another rank gave up and said so.
+    Aborted,
+    Rendezvous,
+    Usage,
+    /// A device or a backend that this machine or build does not have.
+    DeviceMissing,
+    /// A device that was there when training began.
+    DeviceLost,
+    Checkpoint,
+    Spec,
+    NonFinite,
+    /// Ranks that disagree about a collective are one, too.
+    Bug,
+    Other,
+}
+
+impl Kind {
+    fn of(error: &Error) -> Self {
+        let comm = error.caused_by::<CommError>().map(|e| e.kind);
+        match (error.code, comm) {
+            (ExitCode::Collective, Some(CommErrorKind::Timeout)) => Kind::Timeout,
+            (ExitCode::Collective, Some(CommErrorKind::Aborted)) => Kind::Aborted,
+            (ExitCode::Collective, _) => Kind::PeerLost,
+            (ExitCode::Rendezvous, _) => Kind::Rendezvous,
+            (ExitCode::Usage, _) => Kind::Usage,
+            (ExitCode::Unavailable, _) => Kind::DeviceMissing,
+            (ExitCode::Checkpoint, _) => Kind::Checkpoint,
+            (ExitCode::Spec, _) => Kind::Spec,
+            (ExitCode::NonFinite, _) => Kind::NonFinite,
+            (ExitCode::Internal, _) => Kind::Bug,
+            _ => Kind::Other,
+        }
+    }
+
+    /// Whether the same job may fare better when it is started again.
+    pub fn is_worth_another_attempt(self) -> bool {
+        match self {
+            Kind::PeerLost
+            | Kind::Timeout
+            | Kind::Aborted
+            | Kind::Rendezvous
+            | Kind::DeviceLost
+            | Kind::Other => true,
+            Kind::Usage
+            | Kind::DeviceMissing
+            | Kind::Checkpoint
+            | Kind::Spec
+            | Kind::NonFinite
+            | Kind::Bug => false,
+        }
+    }
+}
+
+/// What a supervisor knows of a worker's end besides its status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// From the worker's own note.
+    pub kind: Option<Kind>,
+    /// When it failed, by its own note; when its end was seen, without one.
+    pub at: Duration,
+}
+
+impl Evidence {
+    pub(super) fn of(note: Option<&Failure>) -> Self {
+        let at = note.map_or_else(monotonic, |n| Duration::from_nanos(n.monotonic_ns));
+        Self { kind: note.map(|n| n.kind), at }
+    }
+}
+
+fn monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+}
+
 /// No honest note is longer; the file is in a folder that others may write to.
 const MAX_BYTES: u64 = 256 << 10;
 
@@ -45,6 +129,8 @@ impl Failure {
             rank,
             pid: std::process::id(),
             code: error.code as i32,
+            kind: Kind::of(error),
+            monotonic_ns: u64::try_from(monotonic().as_nanos()).unwrap_or(u64::MAX),
             message: error.message.clone(),
             hint: error.hint.clone(),
             peer: error.caused_by::<CommError>().and_then(|e| e.peer),
@@ -57,7 +143,9 @@ impl Failure {
     /// Adds what `group` knows of the rank's place.
     pub fn at(self, group: &dyn ProcessGroup) -> Self {
         let place = group.place();
+        let lost = self.kind == Kind::DeviceMissing && place.step > 0;
         Self {
+            kind: if lost { Kind::DeviceLost } else { self.kind },
             step: Some(place.step),
             phase: Some(place.phase.name().to_owned()),
             last_collective: group.history().last().map(ToString::to_string),

@@ -71,10 +71,12 @@ pub struct Handoff {
     pub endpoint: Endpoint,
     pub secret: Secret,
     pub run_id: String,
-    /// Counts the sets of workers that this run has had, from 0.
-    pub generation: u32,
-    /// Counts the starts after failures, from 1.
+    /// Counts the sets of workers that this run has had, from 1.
+    pub generation: u64,
+    /// Counts the starts since the last progress, from 1.
     pub attempt: u32,
+    /// Why there is another generation; none for the first.
+    pub reason: Option<String>,
     /// Where `rank-N.log` and `failure-rank-N.json` go.
     pub log_dir: PathBuf,
     pub job: JobHandoff,
@@ -98,8 +100,9 @@ impl Handoff {
             endpoint,
             secret,
             run_id: String::new(),
-            generation: 0,
+            generation: 1,
             attempt: 1,
+            reason: None,
             log_dir: job.out_dir.join("logs"),
             job,
         }

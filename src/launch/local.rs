@@ -1,12 +1,12 @@
-//! A run whose processes are all on this machine: what to start, and how such a run ends.
+//! This machine's part of a run: what to start, and how such a run ends.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::elastic::{self, Nodes};
 use super::handoff::JobHandoff;
-use super::state::{Policy, State};
-use super::supervisor::{Fleet, Signals};
+use super::state::Policy;
 use super::verdict::End;
 use crate::error::{Error, ExitCode, Result};
 
@@ -20,7 +20,7 @@ pub enum FirstRankOutput {
     Log,
 }
 
-/// A run of `nproc` workers on this machine.
+/// `nproc` workers on this machine, and how they belong to a run of one or several nodes.
 #[derive(Clone, Debug)]
 pub struct LocalLaunch {
     /// At least 1.
@@ -39,6 +39,9 @@ pub struct LocalLaunch {
     pub run_id: String,
     pub first_rank_output: FirstRankOutput,
     pub policy: Policy,
+    pub nodes: Nodes,
+    /// The step of the newest checkpoint in a run's folder, as a cheap look at it tells; progress refills the restarts.
+    pub newest_checkpoint: fn(&Path) -> Option<u64>,
 }
 
 /// How a run ended that did not fail.
@@ -69,10 +72,13 @@ impl LocalLaunch {
             run_id: String::new(),
             first_rank_output: FirstRankOutput::default(),
             policy: Policy::default(),
+            nodes: Nodes::default(),
+            newest_checkpoint: |_| None,
         })
     }
 
-    /// Starts the workers and returns when all of them are gone.
+    /// Starts the workers, again where the run is worth it, and returns when all of them are gone and the run is over on all
+    /// nodes.
     ///
     /// Call it from the main thread: on Linux the workers die with the calling thread. It takes over SIGTERM, SIGINT,
     /// SIGUSR1, SIGTSTP and SIGCHLD; after it has returned, the process ignores the first three.
@@ -82,9 +88,6 @@ impl LocalLaunch {
         if self.nproc == 0 {
             return Err(Error::usage("a run needs at least one process"));
         }
-        let mut signals = Signals::new()?;
-        let state = State::new(self.nproc, self.policy);
-        let mut fleet = Fleet::new(self)?;
-        fleet.drive(state, &mut signals)
+        elastic::run(self)
     }
 }

@@ -6,6 +6,7 @@
 //! [`Handoff::receive`], [`StopFlag`], [`logs`], [`Failure`] and [`FlightRecord`]. No worker outlives its supervisor: the kernel kills
 //! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
 
+mod elastic;
 pub mod env;
 mod failure;
 mod flight;
@@ -22,6 +23,7 @@ mod supervisor;
 mod verdict;
 mod worker;
 
+pub use elastic::Nodes;
 pub use env::{Nproc, WorkerEnv};
 pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;
@@ -29,7 +31,7 @@ pub use handoff::{Endpoint, Handoff, JobHandoff, Place, Received};
 pub use local::{FirstRankOutput, LocalLaunch, Outcome};
 pub(crate) use os::adopt_listener;
 pub use rdzv::{NodeRange, RdzvEndpoint};
-pub use secret::Secret;
+pub use secret::{KeySource, Secret};
 pub use state::Policy;
 pub use stop::{OnSecondSignal, StopFlag};
 pub use verdict::{End, Verdict, WorkerStatus};

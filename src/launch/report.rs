@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::elastic::policy::{Failure as NodeFailure, Weight};
 use super::failure::Failure;
 use super::flight::FlightRecord;
 use super::logs;
-use super::verdict::{Asked, Class, End, WorkerStatus};
-use crate::error::{Error, ExitCode};
+use super::verdict::{self, Asked, Class, End, WorkerStatus};
+use crate::error::ExitCode;
 
 /// What the report says about each rank beyond the state machine's knowledge.
 #[derive(Clone, Copy, Debug)]
@@ -17,17 +18,33 @@ pub struct Rank<'a> {
     pub pid: Option<u32>,
 }
 
-/// The error that a failed run ends with.
+/// Where it happened: this node's part of the world, and its logs.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// Of this node; local rank 0.
+    pub first_rank: usize,
+    pub world_size: usize,
+    pub log_dir: &'a Path,
+}
+
+impl Scene<'_> {
+    fn rank(&self, local: usize) -> usize {
+        self.first_rank + local
+    }
+}
+
+/// What this node has to say about a generation that failed on it.
 ///
-/// `ranks` has one entry a rank; on one node, local ranks are ranks. `code` is the verdict's.
-pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, log_dir: &Path) -> Error {
+/// `ranks` has one entry a local rank; `culprit` (local) and `code` are the verdict's.
+pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: Scene<'_>) -> NodeFailure {
     let notes: Vec<Option<Failure>> = ranks
         .iter()
         .enumerate()
-        .map(|(rank, info)| info.pid.and_then(|pid| Failure::read(log_dir, rank, pid)))
+        .map(|(local, info)| Failure::read(scene.log_dir, scene.rank(local), info.pid?))
         .collect();
-    let (culprit, witness) = blamed(ranks, &notes, culprit).unwrap_or((culprit, culprit));
-    let mut text = headline(ranks, culprit, witness);
+    let blamed = blamed(ranks, &notes, culprit, scene);
+    let (culprit, witness) = blamed.unwrap_or((culprit, culprit));
+    let mut text = headline(ranks, culprit, witness, scene);
     let mut hint = default_hint(code);
     let note = notes[witness].as_ref();
     if let Some(note) = note {
@@ -37,28 +54,31 @@ pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, log_dir
     // A worker's own words say it all when the job itself is at fault.
     let at_fault = matches!(code, ExitCode::Spec | ExitCode::Usage | ExitCode::Unavailable);
     if ranks[culprit].pid.is_some() && !(at_fault && note.is_some()) {
-        push_tail(&mut text, &logs::path(log_dir, culprit));
+        push_tail(&mut text, &logs::path(scene.log_dir, scene.rank(culprit)));
     }
-    push_followers(&mut text, ranks, culprit);
-    push_places(&mut text, &notes);
-    push_records(&mut text, ranks.len(), log_dir);
-    let error = Error::new(code, text);
-    match hint {
-        Some(hint) => error.hint(hint),
-        None => error,
-    }
+    push_followers(&mut text, ranks, culprit, scene);
+    push_places(&mut text, &notes, scene);
+    push_records(&mut text, ranks.len(), scene);
+    let weight = match (blamed, ranks[culprit].class) {
+        (Some(_), _) => Weight::Blamed,
+        (None, Some(Class::Echo)) => Weight::Echo,
+        _ => Weight::Root,
+    };
+    // One that could not even be killed is no reason not to try again without it.
+    let retry = ranks[witness].end.is_none_or(verdict::is_worth_another_attempt);
+    NodeFailure { code, weight, retry, message: text, hint }
 }
 
 /// Which rank it was and how it ended; where another one noticed, that one too.
-fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize) -> String {
+fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize, scene: Scene<'_>) -> String {
     let rank = &ranks[culprit];
-    let mut text = format!("rank {culprit} of {} ", ranks.len());
+    let mut text = format!("rank {} of {} ", scene.rank(culprit), scene.world_size);
     if let Some(pid) = rank.pid {
         let _ = write!(text, "(local rank {culprit}, pid {pid}) ");
     }
     match (rank.end, ranks[witness].end) {
         (_, Some(seen)) if culprit != witness => {
-            let _ = write!(text, "{}; rank {witness} {}", ending(rank), describe(&seen.status));
+            let _ = write!(text, "{}; rank {} {}", ending(rank), scene.rank(witness), describe(&seen.status));
         }
         (Some(end), _) if end.overdue => text.push_str("did not stop in time and was killed"),
         (Some(end), _) => text.push_str(&describe(&end.status)),
@@ -69,10 +89,16 @@ fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize) -> String {
 
 /// Where the run ended by echoes only (`first` is one): a rank that one of them names and that is no echo itself, and the
 /// one that names it. That rank was stopped or hung; `first` may be no more than the first to lose patience.
-fn blamed(ranks: &[Rank<'_>], notes: &[Option<Failure>], first: usize) -> Option<(usize, usize)> {
+fn blamed(
+    ranks: &[Rank<'_>],
+    notes: &[Option<Failure>],
+    first: usize,
+    scene: Scene<'_>,
+) -> Option<(usize, usize)> {
     let is_echo = |rank: usize| ranks.get(rank).is_some_and(|r| r.class == Some(Class::Echo));
     let named = |witness: usize| {
-        let peer = notes[witness].as_ref()?.peer?;
+        // A rank of another node is that node's to blame.
+        let peer = notes[witness].as_ref()?.peer?.checked_sub(scene.first_rank)?;
         (is_echo(witness) && !is_echo(peer) && peer < ranks.len()).then_some((peer, witness))
     };
     if !is_echo(first) {
@@ -148,9 +174,9 @@ fn push_tail(text: &mut String, path: &Path) {
 }
 
 /// One line for those that ended because of the culprit, so that nobody takes their messages for the cause.
-fn push_followers(text: &mut String, ranks: &[Rank<'_>], culprit: usize) {
-    let others = ranks.iter().enumerate().filter(|(rank, _)| *rank != culprit);
-    let groups = grouped(others.map(|(rank, info)| (rank, ending(info))));
+fn push_followers(text: &mut String, ranks: &[Rank<'_>], culprit: usize, scene: Scene<'_>) {
+    let others = ranks.iter().enumerate().filter(|(local, _)| *local != culprit);
+    let groups = grouped(others.map(|(local, info)| (scene.rank(local), ending(info))));
     if groups.is_empty() {
         return;
     }
@@ -175,8 +201,9 @@ fn ending(rank: &Rank<'_>) -> &'static str {
 }
 
 /// Where each rank was, as it noted itself; a rank that died of a signal has noted nothing.
-fn push_places(text: &mut String, notes: &[Option<Failure>]) {
-    let places = notes.iter().enumerate().filter_map(|(rank, note)| Some((rank, note.as_ref()?.place()?)));
+fn push_places(text: &mut String, notes: &[Option<Failure>], scene: Scene<'_>) {
+    let places = notes.iter().enumerate();
+    let places = places.filter_map(|(local, note)| Some((scene.rank(local), note.as_ref()?.place()?)));
     let groups = grouped(places);
     if !groups.is_empty() {
         text.push('\n');
@@ -187,8 +214,10 @@ fn push_places(text: &mut String, notes: &[Option<Failure>]) {
 }
 
 /// The flight records that were written, in one line.
-fn push_records(text: &mut String, world: usize, log_dir: &Path) {
-    let written: Vec<usize> = (0..world).filter(|rank| FlightRecord::path(log_dir, *rank).exists()).collect();
+fn push_records(text: &mut String, local_world: usize, scene: Scene<'_>) {
+    let log_dir = scene.log_dir;
+    let own = scene.first_rank..scene.first_rank + local_world;
+    let written: Vec<usize> = own.filter(|rank| FlightRecord::path(log_dir, *rank).exists()).collect();
     let Some(first) = written.first() else { return };
     let path = match written.len() {
         1 => FlightRecord::path(log_dir, *first),

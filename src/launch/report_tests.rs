@@ -1,12 +1,24 @@
 use super::*;
 use crate::comm::{CommError, CommErrorKind};
+use crate::error::Error;
+use crate::launch::failure::{Evidence, Kind};
 
 fn end(status: WorkerStatus, asked: Asked) -> End {
-    End { status, asked, order: 0, overdue: false }
+    End { status, asked, order: 0, overdue: false, evidence: Evidence::default() }
 }
 
 fn rank<'a>(end: &'a End, class: Class) -> Rank<'a> {
     Rank { end: Some(end), class: Some(class), pid: Some(4711) }
+}
+
+/// The report of a run on one node.
+fn failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, log_dir: &Path) -> Error {
+    let scene = Scene { first_rank: 0, world_size: ranks.len(), log_dir };
+    error_of(worker_failed(ranks, culprit, code, scene))
+}
+
+fn error_of(failure: NodeFailure) -> Error {
+    Error { hint: failure.hint, ..Error::new(failure.code, failure.message) }
 }
 
 #[test]
@@ -23,7 +35,7 @@ fn a_killed_rank_is_named_with_its_log_and_its_followers() {
         rank(&echo, Class::Echo),
         rank(&slow, Class::Provoked),
     ];
-    let error = worker_failed(&ranks, 1, ExitCode::WorkerFailed, folder.path());
+    let error = failed(&ranks, 1, ExitCode::WorkerFailed, folder.path());
     let expected = format!(
         "rank 1 of 4 (local rank 1, pid 4711) was killed by signal 9 (SIGKILL; often the kernel's out-of-memory \
          killer)\n\nthe end of its log, {}:\n    step 1\n    step 2\n\nranks 0 and 2 lost this peer and ended; \
@@ -42,6 +54,8 @@ fn a_workers_own_words_come_first() {
         rank: 0,
         pid: 4711,
         code: 78,
+        kind: Kind::Spec,
+        monotonic_ns: 0,
         message: "data/train.bin is missing".into(),
         hint: Some("get it".into()),
         peer: None,
@@ -50,8 +64,8 @@ fn a_workers_own_words_come_first() {
         last_collective: None,
     };
     note.write(folder.path()).expect("write");
-    let failed = end(WorkerStatus::Exited(78), Asked::Nothing);
-    let error = worker_failed(&[rank(&failed, Class::Root)], 0, ExitCode::Spec, folder.path());
+    let wrong = end(WorkerStatus::Exited(78), Asked::Nothing);
+    let error = failed(&[rank(&wrong, Class::Root)], 0, ExitCode::Spec, folder.path());
     assert_eq!(
         error.to_string(),
         "rank 0 of 1 (local rank 0, pid 4711) exited with 78 (the spec or its data is invalid): data/train.bin is \
@@ -75,7 +89,7 @@ fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
     let echo = end(WorkerStatus::Exited(91), Asked::Nothing);
     let hung = end(WorkerStatus::Signaled { signal: 9, core_dumped: false }, Asked::ToDie);
     let ranks = [rank(&echo, Class::Echo), rank(&hung, Class::Provoked), rank(&echo, Class::Echo)];
-    let error = worker_failed(&ranks, 2, ExitCode::Collective, folder.path());
+    let error = failed(&ranks, 2, ExitCode::Collective, folder.path());
     let expected = format!(
         "rank 1 of 3 (local rank 1, pid 4711) did not end when asked and had to be killed; rank 2 exited with 91 (a \
          collective timed out or lost a peer): rank 1 gave no sign of life\n\nthe end of its log, {}:\n    step 3\n\n\
@@ -90,13 +104,13 @@ fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
     let mut note = Failure::of(2, &Error::from(impatient));
     note.pid = 4711;
     note.write(folder.path()).expect("write");
-    let error = worker_failed(&ranks, 2, ExitCode::Collective, folder.path());
+    let error = failed(&ranks, 2, ExitCode::Collective, folder.path());
     let noticed =
         "had to be killed; rank 0 exited with 91 (a collective timed out or lost a peer): rank 1 gave";
     assert!(error.message.contains(noticed), "{error}");
     // Two that blame each other lost their connection: who spoke first is as good a name as any.
     let ranks = [rank(&echo, Class::Echo), rank(&echo, Class::Echo), rank(&echo, Class::Echo)];
-    let error = worker_failed(&ranks, 2, ExitCode::Collective, folder.path());
+    let error = failed(&ranks, 2, ExitCode::Collective, folder.path());
     assert!(error.message.starts_with("rank 2 of 3"), "{error}");
 }
 
@@ -108,4 +122,30 @@ fn statuses_read_well() {
     assert_eq!(name(&[0, 1, 2, 3]), "ranks 0 to 3");
     assert_eq!(name(&[0, 2, 3]), "ranks 0, 2 and 3");
     assert_eq!(name(&[4]), "rank 4");
+}
+
+#[test]
+fn a_node_speaks_of_global_ranks_and_leaves_those_of_others_to_them() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    let scene = Scene { first_rank: 2, world_size: 4, log_dir: folder.path() };
+    let error = CommError::new(CommErrorKind::Timeout, Some(1), "rank 1 gave no sign of life");
+    let mut note = Failure::of(3, &Error::from(error));
+    note.pid = 4711;
+    note.write(folder.path()).expect("write");
+    let echo = end(WorkerStatus::Exited(91), Asked::Nothing);
+    let asked = end(WorkerStatus::Signaled { signal: 15, core_dumped: false }, Asked::ToStop);
+    let ranks = [rank(&asked, Class::Provoked), rank(&echo, Class::Echo)];
+    let failure = worker_failed(&ranks, 1, ExitCode::Collective, scene);
+    let start = "rank 3 of 4 (local rank 1, pid 4711) exited with 91 (a collective timed out or lost a peer): rank 1 gave";
+    assert!(failure.message.starts_with(start), "{failure:?}");
+    assert!(failure.message.contains("rank 2 ended when asked"), "{failure:?}");
+    assert_eq!((failure.weight, failure.retry), (Weight::Echo, true));
+    let killed = end(WorkerStatus::Signaled { signal: 9, core_dumped: false }, Asked::Nothing);
+    let ranks = [rank(&killed, Class::Root), rank(&echo, Class::Echo)];
+    let failure = worker_failed(&ranks, 0, ExitCode::WorkerFailed, scene);
+    assert!(
+        failure.message.starts_with("rank 2 of 4 (local rank 0, pid 4711) was killed by signal 9"),
+        "{failure:?}"
+    );
+    assert_eq!((failure.weight, failure.retry), (Weight::Root, true));
 }

@@ -1,9 +1,9 @@
 //! What the supervisor does about each thing that happens to its workers, as a pure state machine.
 //!
 //! [`State::step`] maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O and
-//! reads no clock (time comes in as [`Event::TimerFired`]). One `State` is one generation of workers: it starts
-//! them one after the other, and ends with exactly one [`Action::Finish`] when all of them are gone. Restarting is a
-//! decision about a finished generation, so it belongs to a layer above.
+//! reads no clock (time comes in as [`Event::TimerFired`]). One `State` is one generation of workers on one node: it starts
+//! them one after the other, and ends with exactly one [`Action::Finish`] when all of them are gone. What follows
+//! a finished generation is decided above, over all nodes: `elastic::policy`. Ranks are local ones here.
 //!
 //! The policy: the first worker that fails takes the run down. The others get SIGTERM at once and SIGKILL after
 //! [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is an echo of someone else's death, which the
@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use super::failure::Evidence;
 use super::verdict::{self, Asked, Class, End, Verdict, WorkerStatus};
 
 /// How long the supervisor waits for what. `echo_wait + grace` is how long a failed run may linger: under 2 s.
@@ -53,9 +54,14 @@ pub enum Event {
     WorkerExited {
         rank: usize,
         status: WorkerStatus,
+        evidence: Evidence,
     },
     /// SIGTERM, SIGINT or SIGUSR1 reached the supervisor.
     StopRequested,
+    /// The coordinator ends the generation: with a save at a step boundary, or at once.
+    Recalled {
+        save: bool,
+    },
     TimerFired(Timer),
 }
 
@@ -160,15 +166,16 @@ impl State {
             Event::WorkerStarted(rank) => self.started(rank, actions),
             Event::WorkerSpawnFailed { rank, error } => {
                 if self.workers.get(rank) == Some(&Worker::Spawning) {
-                    self.ended(rank, WorkerStatus::NotStarted(error), actions);
+                    self.ended(rank, WorkerStatus::NotStarted(error), Evidence::default(), actions);
                 }
             }
-            Event::WorkerExited { rank, status } => {
+            Event::WorkerExited { rank, status, evidence } => {
                 if matches!(self.workers.get(rank), Some(Worker::Running { .. })) {
-                    self.ended(rank, status, actions);
+                    self.ended(rank, status, evidence, actions);
                 }
             }
             Event::StopRequested => self.stop(actions),
+            Event::Recalled { save } => self.recalled(save, actions),
             Event::TimerFired(timer) => self.timer(timer, actions),
         }
     }
@@ -204,12 +211,12 @@ impl State {
         }
     }
 
-    fn ended(&mut self, rank: usize, status: WorkerStatus, actions: &mut Vec<Action>) {
+    fn ended(&mut self, rank: usize, status: WorkerStatus, evidence: Evidence, actions: &mut Vec<Action>) {
         let (asked, overdue) = match self.workers[rank] {
             Worker::Running { asked, overdue } => (asked, overdue),
             _ => (Asked::Nothing, false),
         };
-        let end = End { status, asked, order: self.ended, overdue };
+        let end = End { status, asked, order: self.ended, overdue, evidence };
         let class = verdict::class(&end, self.stop_requested);
         self.workers[rank] = Worker::Ended(end);
         self.ended += 1;
@@ -235,10 +242,30 @@ impl State {
             }
             return;
         }
-        self.stop_requested = true;
-        self.stopped_unharmed = matches!(self.phase, Phase::Starting | Phase::Running);
         self.debouncing = true;
         actions.push(Action::SetTimer(Timer::Debounce, self.policy.debounce));
+        self.save_and_stop(actions);
+    }
+
+    fn recalled(&mut self, save: bool, actions: &mut Vec<Action>) {
+        if save {
+            if !self.stop_requested {
+                self.save_and_stop(actions);
+            }
+            return;
+        }
+        if matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping) {
+            self.stopped_unharmed = true;
+        }
+        self.stop_requested = true;
+        if !matches!(self.phase, Phase::TakingDown | Phase::Killing) {
+            self.take_down(actions);
+        }
+    }
+
+    fn save_and_stop(&mut self, actions: &mut Vec<Action>) {
+        self.stop_requested = true;
+        self.stopped_unharmed = matches!(self.phase, Phase::Starting | Phase::Running);
         match self.phase {
             // The workers that are there wait for peers that won't come any more: nothing is trained or saved yet.
             Phase::Starting => self.take_down(actions),

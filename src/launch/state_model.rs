@@ -9,6 +9,7 @@ enum Move {
     Answer(bool),
     Exit(usize, WorkerStatus),
     Stop,
+    Recall(bool),
     Fire(usize),
     /// An event that can't be at this moment.
     Spurious(Event),
@@ -24,6 +25,10 @@ fn status() -> impl Strategy<Value = WorkerStatus> {
     ]
 }
 
+fn exit(rank: usize, status: WorkerStatus) -> Event {
+    Event::WorkerExited { rank, status, evidence: Evidence::default() }
+}
+
 fn moves() -> impl Strategy<Value = Move> {
     // Not `Abandon`: out of turn it claims that the kernel can't end a process, which is another test's matter.
     let timer = prop::sample::select(vec![Timer::Echo, Timer::Grace, Timer::StopDeadline, Timer::Debounce]);
@@ -31,8 +36,9 @@ fn moves() -> impl Strategy<Value = Move> {
         4 => prop::bool::weighted(0.97).prop_map(Move::Answer),
         4 => (0usize..8, status()).prop_map(|(rank, status)| Move::Exit(rank, status)),
         1 => Just(Move::Stop),
+        1 => any::<bool>().prop_map(Move::Recall),
         2 => (0usize..8).prop_map(Move::Fire),
-        1 => (0usize..9, status()).prop_map(|(rank, status)| Move::Spurious(Event::WorkerExited { rank, status })),
+        1 => (0usize..9, status()).prop_map(|(rank, status)| Move::Spurious(exit(rank, status))),
         1 => (0usize..9).prop_map(|rank| Move::Spurious(Event::WorkerStarted(rank))),
         1 => timer.prop_map(|timer| Move::Spurious(Event::TimerFired(timer))),
     ]
@@ -108,7 +114,7 @@ impl World {
         if self.signalled.is_empty() && self.killed.is_empty() && self.stops == 0 {
             self.failed.push(status.clone());
         }
-        self.feed(Event::WorkerExited { rank, status });
+        self.feed(exit(rank, status));
     }
 
     fn answer(&mut self, ok: bool) {
@@ -133,6 +139,10 @@ impl World {
             Move::Stop => {
                 self.stops += usize::from(self.finished.is_none());
                 self.feed(Event::StopRequested);
+            }
+            Move::Recall(save) => {
+                self.stops += usize::from(self.finished.is_none());
+                self.feed(Event::Recalled { save });
             }
             // The kernel ends what it was told to kill; `Abandon` is for when it can't and has a test of its own.
             Move::Fire(pick) if !self.timers.is_empty() => {

@@ -2,11 +2,12 @@ use super::*;
 use crate::error::ExitCode;
 
 fn exited(rank: usize, code: i32) -> Event {
-    Event::WorkerExited { rank, status: WorkerStatus::Exited(code) }
+    Event::WorkerExited { rank, status: WorkerStatus::Exited(code), evidence: Evidence::default() }
 }
 
 fn killed_by(rank: usize, signal: i32) -> Event {
-    Event::WorkerExited { rank, status: WorkerStatus::Signaled { signal, core_dumped: false } }
+    let status = WorkerStatus::Signaled { signal, core_dumped: false };
+    Event::WorkerExited { rank, status, evidence: Evidence::default() }
 }
 
 /// A generation whose workers all run, and that has answered `events`; the actions of the last event.

@@ -1,12 +1,12 @@
-//! The supervisor's loop: carries out what [`state`](super::state) decides, on real processes.
+//! One generation of this node's workers: carries out what [`state`](super::state) decides, on real processes.
 //!
-//! It waits in one `poll` for signals (SIGCHLD among them), for room in control pipes, and for the next timer. A worker
-//! leads its own process group, so Ctrl-C reaches it through the supervisor only; Ctrl-Z pauses the workers with
-//! the supervisor.
+//! It waits in one `poll` for signals (SIGCHLD among them), for orders of the run's coordinator, for room in control pipes, and
+//! for the next timer. A worker leads its own process group, so Ctrl-C reaches it through the supervisor only; Ctrl-Z
+//! pauses the workers with the supervisor.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -16,22 +16,33 @@ use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
+use super::elastic::policy::NodeEnd;
+use super::elastic::{Closed, Link, Order, Report, Start};
 use super::env;
-use super::failure;
+use super::failure::{self, Evidence, Failure};
 use super::handoff::{Endpoint, Handoff, Place};
-use super::local::{FirstRankOutput, LocalLaunch, Outcome};
+use super::local::{FirstRankOutput, LocalLaunch};
 use super::logs;
 use super::os;
 use super::report;
 use super::secret::Secret;
 use super::state::{Action, Event, State, Timer};
 use super::stop::STOP_SIGNALS;
-use super::verdict::Verdict;
+use super::verdict::{End, Verdict};
 use super::worker::{Output, Process};
 use crate::error::{Error, ExitCode, IoContext, Result};
 
 /// Signals as readable events.
 pub(super) struct Signals(SignalDelivery<UnixStream, SignalOnly>);
+
+/// What a signal means to a supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// SIGTERM, SIGINT or SIGUSR1.
+    Stop(i32),
+    /// Ctrl-Z.
+    Pause,
+}
 
 impl Signals {
     pub(super) fn new() -> Result<Self> {
@@ -42,25 +53,89 @@ impl Signals {
         os::unblock(&all.collect::<Vec<_>>()).map_err(cannot)?;
         Ok(Self(delivery))
     }
+
+    /// Those that have come.
+    fn pending(&mut self) -> Vec<Signal> {
+        let meaning = |signal| match signal {
+            SIGCHLD => None,
+            SIGTSTP => Some(Signal::Pause),
+            stop => Some(Signal::Stop(stop)),
+        };
+        self.0.pending().filter_map(meaning).collect()
+    }
+
+    /// While no workers run: returns at a signal, when `other` is readable, or at `until`.
+    pub(super) fn wait(
+        &mut self,
+        other: Option<BorrowedFd<'_>>,
+        until: Option<Instant>,
+    ) -> Result<Option<Signal>> {
+        let mut fds = vec![PollFd::new(self.0.get_read(), PollFlags::IN)];
+        fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        wait_for(&mut fds, until)?;
+        drop(fds);
+        Ok(self.pending().into_iter().next())
+    }
+
+    /// Ctrl-Z without workers.
+    pub(super) fn pause(&self) {
+        let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
+    }
 }
 
-/// The workers of a run and what it takes to start and to watch them.
-pub(super) struct Fleet {
-    launch: LocalLaunch,
+fn wait_for(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
+    let timeout = until.map(|at| {
+        // One nanosecond past it, for `split_off` keeps what falls on the instant itself.
+        let left = at.saturating_duration_since(Instant::now()) + Duration::from_nanos(1);
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+    });
+    match poll(fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(Error::internal(format!("cannot wait for the workers: {e}"))),
+    }
+}
+
+/// The workers of one generation on this node, and what it takes to start and to watch them.
+pub(super) struct Fleet<'a> {
+    launch: &'a LocalLaunch,
+    start: Start,
     secret: Secret,
     threads: usize,
     /// Rank 0's rendezvous socket; ours until rank 0 has it. A copy kept longer would let the others connect to a
-    /// rank 0 that is dead. `None` for a single worker.
+    /// rank 0 that is dead. `None` where rank 0 is elsewhere, or alone.
     listener: Option<TcpListener>,
-    endpoints: Option<(Endpoint, Endpoint)>,
+    /// How the other ranks reach it.
+    endpoint: Endpoint,
     workers: Vec<Option<Process>>,
     pids: Vec<Option<u32>>,
     timers: BTreeMap<Instant, Timer>,
     stopped_by: Option<i32>,
+    /// Orders that are not for this generation.
+    orders: Vec<Order>,
+    /// The coordinator is gone.
+    cut_off: bool,
 }
 
-impl Fleet {
-    pub(super) fn new(mut launch: LocalLaunch) -> Result<Self> {
+/// How a generation ended on this node.
+pub(super) struct Ended {
+    pub end: NodeEnd,
+    /// The signal that asked for the stop.
+    pub stopped_by: Option<i32>,
+    /// Each worker's end; `None` for one that was not started before the stop.
+    pub ends: Vec<Option<End>>,
+    /// What the coordinator has said and is not done.
+    pub orders: Vec<Order>,
+}
+
+impl<'a> Fleet<'a> {
+    /// `host` is where ranks reach rank 0, which takes `listener`.
+    pub(super) fn new(
+        launch: &'a LocalLaunch,
+        start: Start,
+        listener: Option<TcpListener>,
+        host: &str,
+        secret: Secret,
+    ) -> Result<Self> {
         std::fs::create_dir_all(&launch.log_dir).map_err(|e| {
             Error::checkpoint(format!("cannot create the log folder {}: {e}", launch.log_dir.display()))
                 .hint("`--out DIR` writes elsewhere")
@@ -68,45 +143,36 @@ impl Fleet {
         let nproc = launch.nproc;
         let threads =
             launch.threads_per_worker.unwrap_or_else(|| env::threads_per_worker(env::usable_cores(), nproc));
-        if launch.run_id.is_empty() {
-            launch.run_id = Secret::random()?.to_hex()[..12].to_string();
-        }
+        let endpoint = match (start.world_size, start.port) {
+            (1, _) => Endpoint::Solo,
+            (_, Some(port)) => Endpoint::Connect { host: host.to_owned(), port },
+            (_, None) => return Err(Error::internal("node 0 does not say where rank 0 listens")),
+        };
         let mut fleet = Self {
-            secret: Secret::random()?,
+            launch,
+            start,
+            secret,
             threads,
-            listener: None,
-            endpoints: None,
+            listener,
+            endpoint,
             workers: (0..nproc).map(|_| None).collect(),
             pids: vec![None; nproc],
             timers: BTreeMap::new(),
             stopped_by: None,
-            launch,
+            orders: Vec::new(),
+            cut_off: false,
         };
-        if nproc > 1 {
-            fleet.listen()?;
-        }
         // Here, because a job that can't be handed over is the job's fault, and not a worker that won't start.
-        fleet.handoff(0).to_line()?;
+        fleet.handoff(0)?.to_line()?;
+        if fleet.start.world_size == 1 {
+            fleet.listener = None;
+        }
         Ok(fleet)
     }
 
-    /// The port is the system's choice and is ours from here on: nobody can take it before rank 0 has it.
-    fn listen(&mut self) -> Result<()> {
-        let bind = self.launch.bind;
-        let cannot = |e| {
-            Error::new(ExitCode::Rendezvous, format!("cannot listen on {bind}: {e}"))
-                .hint("it has to be an address of this machine")
-        };
-        let listener = TcpListener::bind((bind, 0)).map_err(cannot)?;
-        let addr = listener.local_addr().map_err(cannot)?;
-        let first = Endpoint::Inherited { fd: listener.as_raw_fd(), addr };
-        self.endpoints = Some((first, Endpoint::Connect { host: addr.ip().to_string(), port: addr.port() }));
-        self.listener = Some(listener);
-        Ok(())
-    }
-
     /// Runs the generation to its end: all workers are gone when this returns.
-    pub(super) fn drive(&mut self, mut state: State, signals: &mut Signals) -> Result<Outcome> {
+    pub(super) fn drive(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Ended> {
+        let mut state = State::new(self.launch.nproc, self.launch.policy);
         let mut events = VecDeque::from([Event::Start]);
         loop {
             while let Some(event) = events.pop_front() {
@@ -114,32 +180,33 @@ impl Fleet {
                 state = next;
                 for action in actions {
                     match action {
-                        Action::Spawn(rank) => events.push_back(self.spawn(rank)),
-                        Action::Terminate(rank) => self.on_worker(rank, Process::terminate),
-                        Action::Kill(rank) => self.on_worker(rank, Process::kill),
+                        Action::Spawn(local) => events.push_back(self.spawn(local)),
+                        Action::Terminate(local) => self.on_worker(local, Process::terminate),
+                        Action::Kill(local) => self.on_worker(local, Process::kill),
                         Action::SetTimer(timer, after) => self.set_timer(timer, after),
-                        Action::Finish(verdict) => return self.conclude(&state, verdict),
+                        Action::Finish(verdict) => return Ok(self.conclude(&state, verdict)),
                     }
                 }
             }
-            self.wait(signals, &mut events)?;
+            self.wait(signals, link, &mut events)?;
         }
     }
 
-    fn spawn(&mut self, rank: usize) -> Event {
-        match self.start_worker(rank) {
+    fn spawn(&mut self, local: usize) -> Event {
+        match self.start_worker(local) {
             Ok(process) => {
-                tracing::debug!(rank, pid = process.id(), "worker started");
-                self.pids[rank] = Some(process.id());
-                self.workers[rank] = Some(process);
-                Event::WorkerStarted(rank)
+                tracing::debug!(rank = self.start.first_rank + local, pid = process.id(), "worker started");
+                self.pids[local] = Some(process.id());
+                self.workers[local] = Some(process);
+                Event::WorkerStarted(local)
             }
-            Err(e) => Event::WorkerSpawnFailed { rank, error: e.message },
+            Err(e) => Event::WorkerSpawnFailed { rank: local, error: e.message },
         }
     }
 
-    fn start_worker(&mut self, rank: usize) -> Result<Process> {
-        let handoff = self.handoff(rank);
+    fn start_worker(&mut self, local: usize) -> Result<Process> {
+        let handoff = self.handoff(local)?;
+        let rank = handoff.place.rank;
         let line = handoff.to_line()?;
         let log = logs::open_with_header(&handoff)?;
         failure::clear(&self.launch.log_dir, rank);
@@ -156,20 +223,31 @@ impl Fleet {
             .doing("start", &self.launch.program)
     }
 
-    fn handoff(&self, rank: usize) -> Handoff {
-        let n = self.launch.nproc;
-        let place =
-            Place { rank, local_rank: rank, world_size: n, local_world_size: n, node_rank: 0, nnodes: 1 };
-        let endpoint = match &self.endpoints {
-            None => Endpoint::Solo,
-            Some((first, _)) if rank == 0 => first.clone(),
-            Some((_, others)) => others.clone(),
+    fn handoff(&self, local: usize) -> Result<Handoff> {
+        let rank = self.start.first_rank + local;
+        let place = Place {
+            rank,
+            local_rank: local,
+            world_size: self.start.world_size,
+            local_world_size: self.launch.nproc,
+            node_rank: self.start.node,
+            nnodes: self.start.nnodes,
+        };
+        let endpoint = match &self.listener {
+            Some(listener) if rank == 0 && self.start.world_size > 1 => {
+                let addr = listener.local_addr().map_err(|e| Error::internal(e.to_string()))?;
+                Endpoint::Inherited { fd: listener.as_raw_fd(), addr }
+            }
+            _ => self.endpoint.clone(),
         };
         let mut handoff = Handoff::new(place, endpoint, self.secret.clone(), self.launch.job.clone());
         handoff.threads = self.threads;
-        handoff.run_id = self.launch.run_id.clone();
+        handoff.run_id = self.start.run_id.clone();
+        handoff.generation = self.start.generation;
+        handoff.attempt = self.start.attempt;
+        handoff.reason = self.start.reason.clone();
         handoff.log_dir = self.launch.log_dir.clone();
-        handoff
+        Ok(handoff)
     }
 
     fn on_worker(&self, rank: usize, deed: fn(&Process)) {
@@ -190,32 +268,37 @@ impl Fleet {
 
     /// Blocks until something happens, and puts it into `events`: stop requests first, because they explain exits, and
     /// exits before timers, because they may make them void.
-    fn wait(&mut self, signals: &mut Signals, events: &mut VecDeque<Event>) -> Result<()> {
-        self.poll(signals)?;
-        for signal in signals.0.pending() {
+    fn wait(&mut self, signals: &mut Signals, link: &mut Link, events: &mut VecDeque<Event>) -> Result<()> {
+        self.poll(signals, link)?;
+        for signal in signals.pending() {
             match signal {
-                SIGCHLD => {}
-                SIGTSTP => self.pause(),
-                stop => {
+                Signal::Pause => self.pause(),
+                Signal::Stop(stop) => {
                     let name = signal_hook::low_level::signal_name(stop).unwrap_or("a stop signal");
                     if self.stopped_by.replace(stop).is_none() {
                         tracing::warn!("{name}: the workers save and stop; once more ends them at once");
+                        // A link that is broken says so by itself.
+                        let _ = link.send(&Report::StopRequested);
                     }
                     events.push_back(Event::StopRequested);
                 }
             }
         }
-        for (rank, slot) in self.workers.iter_mut().enumerate() {
+        self.hear(link, events);
+        for (local, slot) in self.workers.iter_mut().enumerate() {
             let Some(process) = slot else { continue };
+            let rank = self.start.first_rank + local;
             process.send();
             let ended = process.try_reap();
             if let Some(status) =
                 ended.map_err(|e| Error::internal(format!("cannot wait for rank {rank}: {e}")))?
             {
                 tracing::debug!(rank, ?status, "worker ended");
+                let note = Failure::read(&self.launch.log_dir, rank, process.id());
                 *slot = None;
                 failure::sweep(&self.launch.log_dir, rank);
-                events.push_back(Event::WorkerExited { rank, status });
+                let evidence = Evidence::of(note.as_ref());
+                events.push_back(Event::WorkerExited { rank: local, status, evidence });
             }
         }
         let later = self.timers.split_off(&Instant::now());
@@ -223,19 +306,35 @@ impl Fleet {
         Ok(())
     }
 
-    fn poll(&self, signals: &Signals) -> Result<()> {
+    /// The coordinator's orders; a coordinator that is gone means that node 0 is.
+    fn hear(&mut self, link: &mut Link, events: &mut VecDeque<Event>) {
+        if self.cut_off {
+            return;
+        }
+        match link.receive::<Order>() {
+            Ok(orders) => {
+                for order in orders {
+                    match order {
+                        Order::Recall { save } => events.push_back(Event::Recalled { save }),
+                        other => self.orders.push(other),
+                    }
+                }
+            }
+            Err(Closed) => {
+                self.cut_off = true;
+                events.push_back(Event::Recalled { save: false });
+            }
+        }
+    }
+
+    fn poll(&self, signals: &Signals, link: &Link) -> Result<()> {
         let mut fds = vec![PollFd::new(signals.0.get_read(), PollFlags::IN)];
+        if !self.cut_off {
+            fds.push(PollFd::from_borrowed_fd(link.fd(), PollFlags::IN));
+        }
         let unsent = self.workers.iter().flatten().filter_map(Process::to_send);
         fds.extend(unsent.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
-        let timeout = self.timers.keys().next().map(|at| {
-            // One nanosecond past it, for `split_off` keeps what falls on the instant itself.
-            let left = at.saturating_duration_since(Instant::now()) + Duration::from_nanos(1);
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
-        });
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(Error::internal(format!("cannot wait for the workers: {e}"))),
-        }
+        wait_for(&mut fds, self.timers.keys().next().copied())
     }
 
     /// Ctrl-Z: the workers are in other process groups, so the terminal stops only us. Returns when we are continued.
@@ -245,18 +344,31 @@ impl Fleet {
         self.workers.iter().flatten().for_each(Process::resume);
     }
 
-    fn conclude(&mut self, state: &State, verdict: Verdict) -> Result<Outcome> {
+    fn conclude(&mut self, state: &State, verdict: Verdict) -> Ended {
         self.workers.iter_mut().filter_map(Option::take).for_each(Process::abandon);
-        let Some(culprit) = verdict.culprit else {
-            let ends = state.ends().into_iter().map(|end| end.cloned()).collect();
-            return Ok(Outcome { code: verdict.code, stopped_by: self.stopped_by, ends });
+        let end = match (verdict.culprit, verdict.code) {
+            (None, ExitCode::Done) => NodeEnd::Done,
+            (None, _) => NodeEnd::Stopped,
+            (Some(culprit), code) => {
+                let ranks: Vec<report::Rank<'_>> = state
+                    .ends()
+                    .into_iter()
+                    .zip(&self.pids)
+                    .map(|(end, pid)| report::Rank { end, class: end.map(|e| state.class(e)), pid: *pid })
+                    .collect();
+                let place = report::Scene {
+                    first_rank: self.start.first_rank,
+                    world_size: self.start.world_size,
+                    log_dir: &self.launch.log_dir,
+                };
+                NodeEnd::Failed(report::worker_failed(&ranks, culprit, code, place))
+            }
         };
-        let ranks: Vec<report::Rank<'_>> = state
-            .ends()
-            .into_iter()
-            .zip(&self.pids)
-            .map(|(end, pid)| report::Rank { end, class: end.map(|e| state.class(e)), pid: *pid })
-            .collect();
-        Err(report::worker_failed(&ranks, culprit, verdict.code, &self.launch.log_dir))
+        Ended {
+            end,
+            stopped_by: self.stopped_by,
+            ends: state.ends().into_iter().map(|end| end.cloned()).collect(),
+            orders: std::mem::take(&mut self.orders),
+        }
     }
 }

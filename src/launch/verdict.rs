@@ -2,6 +2,7 @@
 
 use signal_hook::consts::{SIGINT, SIGKILL, SIGTERM, SIGUSR1};
 
+use super::failure::Evidence;
 use crate::error::ExitCode;
 
 /// How a worker process ended.
@@ -58,6 +59,29 @@ pub struct End {
     pub order: usize,
     /// It was killed because it had not ended when the stop deadline passed.
     pub overdue: bool,
+    pub evidence: Evidence,
+}
+
+/// Whether a run that ended because of `end` may fare better when it is started again.
+pub fn is_worth_another_attempt(end: &End) -> bool {
+    match (&end.status, end.evidence.kind) {
+        (_, Some(kind)) => kind.is_worth_another_attempt(),
+        // Processes or memory may be short for a moment.
+        (WorkerStatus::Signaled { .. } | WorkerStatus::NotStarted(_), None) => true,
+        // A Rust panic.
+        (WorkerStatus::Exited(101), None) => false,
+        (WorkerStatus::Exited(code), None) => !matches!(
+            ExitCode::from_status(*code),
+            Some(
+                ExitCode::Usage
+                    | ExitCode::Unavailable
+                    | ExitCode::Internal
+                    | ExitCode::Checkpoint
+                    | ExitCode::Spec
+                    | ExitCode::NonFinite
+            )
+        ),
+    }
 }
 
 /// What `end` says, in the light of what is known now: a stop request that comes in after a worker died of the same
@@ -96,7 +120,9 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     pub fn verdict(mut self) -> Verdict {
         self.ends.sort_by_key(|(_, end)| end.order);
-        if let Some((rank, end)) = self.first(Class::Root) {
+        // Workers may be reaped in another order than they failed in.
+        let roots = self.ends.iter().filter(|(_, end)| self.class(end) == Class::Root);
+        if let Some((rank, end)) = roots.min_by_key(|(_, end)| (end.evidence.at, end.order)).copied() {
             return Verdict { code: code_of(&end.status), culprit: Some(rank) };
         }
         let overdue =

@@ -79,7 +79,7 @@ pub struct CheckpointEvent {
 /// The supervisor starts the workers again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RestartEvent {
-    /// 1 for the first restart.
+    /// Counts the starts since the last progress: 2 for the first restart.
     pub attempt: u64,
     pub reason: String,
 }

@@ -38,6 +38,8 @@ pub struct Fault {
     moment: Moment,
     /// Optimizer steps done by then; any number without it.
     step: Option<u64>,
+    /// Only in this generation of workers, from 1; in every one without it.
+    generation: Option<u64>,
 }
 
 impl Fault {
@@ -55,6 +57,11 @@ impl Fault {
             return Err(wrong(format!("there is no rank {} among {world_size}", fault.rank)));
         }
         Ok(Some(fault))
+    }
+
+    /// Whether it is to come in this generation of workers.
+    pub fn is_due_in(&self, generation: u64) -> bool {
+        self.generation.is_none_or(|g| g == generation)
     }
 
     /// Call it on `rank` before the ranks meet.
@@ -95,7 +102,7 @@ impl FromStr for Fault {
             Some(("exit", code)) => Deed::Exit(number("exit", code)?),
             _ => return Err(format!("`{deed}` is not an action; there are `kill`, `stop` and `exit=N`")),
         };
-        let (mut rank, mut moment, mut step) = (None, None, None);
+        let (mut rank, mut moment, mut step, mut generation) = (None, None, None, None);
         for condition in conditions.split(',') {
             let (key, value) =
                 condition.split_once('=').ok_or_else(|| format!("`{condition}` is not KEY=VALUE"))?;
@@ -103,7 +110,11 @@ impl FromStr for Fault {
                 "rank" => rank.replace(number(key, value)?).is_some(),
                 "phase" => moment.replace(value.parse()?).is_some(),
                 "step" => step.replace(number(key, value)?).is_some(),
-                _ => return Err(format!("`{key}` is not known; there are `rank`, `phase` and `step`")),
+                "generation" => generation.replace(number(key, value)?).is_some(),
+                _ => {
+                    let known = "`rank`, `phase`, `step` and `generation`";
+                    return Err(format!("`{key}` is not known; there are {known}"));
+                }
             };
             if twice {
                 return Err(format!("`{key}` is given twice"));
@@ -114,7 +125,7 @@ impl FromStr for Fault {
         if moment == Moment::Connect && step.is_some() {
             return Err("`connect` comes before all steps".into());
         }
-        Ok(Self { deed, rank, moment, step })
+        Ok(Self { deed, rank, moment, step, generation })
     }
 }
 

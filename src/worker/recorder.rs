@@ -12,7 +12,8 @@ use crate::models::Model;
 use crate::plan::{BatchAlgebra, LossPlan, Plan};
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, Progress, ProgressMode,
-    ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals, epoch_summary, report, tutorial_line,
+    RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals, epoch_summary, report,
+    tutorial_line,
 };
 use crate::train::{Ended, Observer, Position, StepReport, Sums, Updater};
 use std::collections::BTreeMap;
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub struct RecorderOptions {
     pub progress: ProgressMode,
+    /// The attempt that this is, and why it is made, if the workers were started again.
+    pub restart: Option<(u64, String)>,
 }
 
 /// A save that takes longer means a dead disk.
@@ -103,6 +106,9 @@ impl<'a> Recorder<'a> {
         let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
         metrics.truncate_after(position.step, position.epoch)?;
         let mut progress = Progress::new(options.progress, totals);
+        if let Some((attempt, reason)) = options.restart {
+            metrics.write(&Event::Restart(RestartEvent { attempt, reason }))?;
+        }
         let resumed_at = resumed.is_some().then_some(position.step);
         if let Some(path) = resumed {
             progress.resume_at(position.step);

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 const BEYOND: Duration = Duration::from_secs(2);
-const ADDRESSES: [&str; 2] = ["10.213.47.1", "10.213.47.2"];
+pub const ADDRESSES: [&str; 2] = ["10.213.47.1", "10.213.47.2"];
 
 /// Namespaces that go with this guard; the cable is `eth0` in both.
-struct Hosts {
+pub struct Hosts {
     names: [String; 2],
 }
 
 impl Hosts {
     /// `None`, with a printed line, where this user may not make any.
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         let names = ["a", "b"].map(|side| format!("ddp-{}-{side}", std::process::id()));
         let hosts = Self { names };
         match hosts.lay_cable() {
@@ -45,23 +45,29 @@ impl Hosts {
         Ok(())
     }
 
-    fn cut(&self, host: usize) {
+    pub fn cut(&self, host: usize) {
         ip(&["-n", &self.names[host], "link", "set", "eth0", "down"]).expect("the cable is ours");
+    }
+
+    /// `command`, on one of the hosts.
+    pub fn on(&self, host: usize, command: &Command) -> Command {
+        let mut there = Command::new("ip");
+        there.args(["netns", "exec", &self.names[host]]).arg(command.get_program());
+        there.args(command.get_args()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => there.env(name, value),
+                None => there.env_remove(name),
+            };
+        }
+        there
     }
 
     /// Starts rank 0 and 1 on the first host, 2 and 3 on the second.
     fn start(&self, trial: &Trial, flags: &[&str]) -> Vec<Rank> {
         let ranks = (0..4usize).map(|rank| {
-            let train = trial.command();
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", &self.names[rank / 2]]).arg(train.get_program());
-            command.args(train.get_args()).args(flags).current_dir(env!("CARGO_MANIFEST_DIR"));
-            for (name, value) in train.get_envs() {
-                match value {
-                    Some(value) => command.env(name, value),
-                    None => command.env_remove(name),
-                };
-            }
+            let mut command = self.on(rank / 2, &trial.command());
+            command.args(flags);
             command.env("RANK", rank.to_string()).env("LOCAL_RANK", (rank % 2).to_string());
             command.env("WORLD_SIZE", "4").env("LOCAL_WORLD_SIZE", "2");
             command.env("MASTER_ADDR", ADDRESSES[0]).env("MASTER_PORT", "29400");
@@ -89,18 +95,18 @@ fn ip(args: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("ip {}: {told}", args.join(" "))) }
 }
 
-/// A rank's process; killed with this.
-struct Rank {
-    child: Child,
-    told: std::path::PathBuf,
+/// A process and what it said; killed with this.
+pub struct Rank {
+    pub child: Child,
+    pub told: std::path::PathBuf,
 }
 
 impl Rank {
-    fn told(&self) -> String {
+    pub fn told(&self) -> String {
         fs::read_to_string(&self.told).unwrap_or_default()
     }
 
-    fn end(&mut self, deadline: Duration) -> Option<ExitStatus> {
+    pub fn end(&mut self, deadline: Duration) -> Option<ExitStatus> {
         let mut status = None;
         within(deadline, || {
             status = self.child.try_wait().expect("it is our child");

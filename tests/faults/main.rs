@@ -7,5 +7,8 @@
 mod common;
 mod hosts;
 mod killed;
+mod nodes;
+mod random;
+mod restarted;
 mod stopped;
 mod trial;

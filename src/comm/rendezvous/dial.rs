@@ -18,8 +18,8 @@ pub(super) struct Dial<'a> {
     pub target: &'a str,
     /// How messages call the other side.
     pub peer: &'a str,
-    /// This rank, for messages.
-    pub rank: usize,
+    /// How messages call this side: `rank 3`.
+    pub me: &'a str,
     pub secret: &'a Secret,
     /// The connection to rank 0, once there is one: it says when the rendezvous has failed elsewhere.
     pub watch: &'a [&'a TcpStream],
@@ -72,8 +72,8 @@ impl Dial<'_> {
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
             if Instant::now() >= self.deadline {
                 return Err(DialError::Failed(failed(format!(
-                    "rank {} could not reach {} at {} before init_timeout: {last}",
-                    self.rank, self.peer, self.target
+                    "{} could not reach {} at {} before init_timeout: {last}",
+                    self.me, self.peer, self.target
                 ))));
             }
         }
@@ -87,18 +87,18 @@ impl Dial<'_> {
         let stream = self.connect()?;
         stream.set_nonblocking(true).map_err(|e| Attempt::Again(e.to_string()))?;
         stream.set_nodelay(true).map_err(|e| Attempt::Again(e.to_string()))?;
-        let (rank, peer, target) = (self.rank, self.peer, self.target);
+        let (me, peer, target) = (self.me, self.peer, self.target);
         prove_to(&stream, self.secret, self.watch, self.deadline).map_err(|e| match e {
             ProofError::Trouble(t) => t.into(),
             ProofError::Stranger => {
-                Attempt::Never(format!("rank {rank} expected {peer} at {target}, but it is not ddp-run that answers there"))
+                Attempt::Never(format!("{me} expected {peer} at {target}, but it is not ddp-run that answers there"))
             }
             ProofError::Refused => Attempt::Never(format!(
-                "{peer} at {target} refused rank {rank}'s proof of the run's secret: the two were started with \
+                "{peer} at {target} refused {me}'s proof of the run's secret: the two were started with \
                  different secrets"
             )),
             ProofError::Impostor => Attempt::Never(format!(
-                "the process at {target} could not prove the run's secret to rank {rank}: it is not {peer} of this run"
+                "the process at {target} could not prove the run's secret to {me}: it is not {peer} of this run"
             )),
         })?;
         write_by(&stream, &join(&stream).map_err(|e| Attempt::Never(e.message))?, self.deadline)?;

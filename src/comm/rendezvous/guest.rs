@@ -32,8 +32,8 @@ pub(super) fn run(
     deadline: Instant,
 ) -> Result<Mesh, CommError> {
     let me = Identity::of(config, options.host);
-    let dial =
-        Dial { target, peer: "rank 0", rank: config.rank, secret: &config.secret, watch: &[], deadline };
+    let name = format!("rank {}", config.rank);
+    let dial = Dial { target, peer: "rank 0", me: &name, secret: &config.secret, watch: &[], deadline };
     let mut bound: Option<(TcpListener, SocketAddr)> = None;
     let host = dial
         .run(false, |stream| {
@@ -118,6 +118,7 @@ impl GuestSide<'_> {
     fn connect(&self, table: &[Entry], listener: TcpListener) -> Result<Mesh, CommError> {
         let hosts = table.iter().map(|e| e.host).collect();
         let mut mesh = MeshBuilder::new(self.me, hosts, self.options);
+        let me = format!("rank {}", self.me.rank);
         for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.rank) {
             let as_before = address.port() == 0;
             let target = if as_before { self.target.to_owned() } else { self.scoped(*address).to_string() };
@@ -126,7 +127,7 @@ impl GuestSide<'_> {
                 let dial = Dial {
                     target: &target,
                     peer: &name,
-                    rank: self.me.rank,
+                    me: &me,
                     secret: &self.config.secret,
                     watch: &[&self.host],
                     deadline: self.deadline,

@@ -42,7 +42,7 @@ impl<'a> MeshBuilder<'a> {
         match purpose {
             Purpose::Data(lane) => half.data.get_mut(usize::from(lane)),
             Purpose::Control => Some(&mut half.control),
-            Purpose::Rendezvous => None,
+            Purpose::Rendezvous | Purpose::Supervisor => None,
         }
     }
 

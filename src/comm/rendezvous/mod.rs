@@ -9,6 +9,7 @@
 mod accept;
 mod auth;
 mod dial;
+mod door;
 mod guest;
 mod host;
 mod identity;
@@ -19,6 +20,7 @@ mod tests;
 mod wire;
 
 pub use auth::{Secret, SecretText};
+pub(crate) use door::{Door, Knock, call};
 pub(crate) use io::{Trouble, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
 #[cfg(any(test, fuzzing))]

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Of the messages below. Raise it with any change to them or to the frames of `gloo`.
-pub(super) const PROTOCOL: u32 = 2;
+pub(super) const PROTOCOL: u32 = 3;
 /// Ranks in a run; bounds the address table.
 pub(crate) const MAX_WORLD: usize = 4096;
 /// A run id, a plan hash.
@@ -41,6 +41,8 @@ pub(super) enum Purpose {
     /// One of several, counted from 0.
     Data(u8),
     Control,
+    /// Between the supervisors of two nodes.
+    Supervisor,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +121,7 @@ fn encode_join(join: &Join<'_>, out: &mut Vec<u8>) {
         Purpose::Rendezvous => (0, 0),
         Purpose::Data(lane) => (1, lane),
         Purpose::Control => (2, 0),
+        Purpose::Supervisor => (3, 0),
     };
     out.extend_from_slice(&[purpose, lane]);
     out.extend_from_slice(&join.rank.to_le_bytes());
@@ -179,6 +182,7 @@ fn decode_join(mut bytes: &[u8]) -> Result<Join<'_>, WireError> {
         [0, 0] => Purpose::Rendezvous,
         [1, lane] if usize::from(lane) < MAX_LANES => Purpose::Data(lane),
         [2, 0] => Purpose::Control,
+        [3, 0] => Purpose::Supervisor,
         _ => return Err(WireError::Malformed),
     };
     let join = Join {

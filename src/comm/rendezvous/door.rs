@@ -1,0 +1,110 @@
+//! The same proof of the secret for connections of another kind: those between the supervisors of a run's nodes.
+
+use super::accept::{Acceptor, Event};
+use super::dial::{Dial, DialError};
+use super::mesh::tell;
+use super::wire::{self, Join, Message, Purpose};
+use super::{CommError, Secret, failed};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Instant;
+
+/// Where supervisors come in.
+pub(crate) struct Door(Acceptor);
+
+pub(crate) enum Knock {
+    /// A supervisor that proved the secret; nothing of what it sends after that was read.
+    Came(TcpStream, SocketAddr),
+    /// The watched socket of this index has something to read, or has closed.
+    News(usize),
+    Deadline,
+}
+
+impl Door {
+    /// Without a listener nobody comes, and `next` only watches.
+    pub(crate) fn new(listener: Option<TcpListener>, secret: Secret) -> Result<Self, CommError> {
+        Acceptor::new(listener.into_iter().collect(), secret).map(Self)
+    }
+
+    /// The next supervisor, or news on a watched socket.
+    pub(crate) fn next(&mut self, watch: &[&TcpStream], deadline: Instant) -> Result<Knock, CommError> {
+        loop {
+            let (stream, from, message) = match self.0.next(watch, deadline)? {
+                Event::Joined(stream, from, message) => (stream, from, message),
+                Event::Watched(index) => return Ok(Knock::News(index)),
+                Event::Deadline => return Ok(Knock::Deadline),
+            };
+            let why = match wire::decode(&message) {
+                Ok(Message::Join(Join { purpose: Purpose::Supervisor, .. })) => {
+                    if tell(&stream, Message::Accepted) {
+                        return Ok(Knock::Came(stream, from));
+                    }
+                    continue;
+                }
+                Ok(_) => "this is where supervisors meet; workers meet elsewhere",
+                Err(_) => "it is another version of ddp-run; run the same one on every node",
+            };
+            tell(&stream, Message::Refused(why));
+            self.0.warn("stray", Some(from), why);
+        }
+    }
+}
+
+/// Connects to the supervisor at `target`, which `me` needs, and proves the secret to it and it to us. Tries until `deadline`.
+pub(crate) fn call(
+    target: &str,
+    peer: &str,
+    me: &str,
+    secret: &Secret,
+    deadline: Instant,
+) -> Result<TcpStream, CommError> {
+    let join = |stream: &TcpStream| {
+        let listen = stream.local_addr().map_err(|e| failed(e.to_string()))?;
+        let (run_id, plan_hash, host) = ("", "", [0; 16]);
+        let purpose = Purpose::Supervisor;
+        Ok(Message::Join(Join { purpose, rank: 0, world: 0, generation: 0, run_id, plan_hash, listen, host })
+            .frame())
+    };
+    Dial { target, peer, me, secret, watch: &[], deadline }.run(true, join).map_err(|e| match e {
+        DialError::Failed(e) => e,
+        DialError::Watched => failed("nothing is watched"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::time::Duration;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    #[test]
+    fn supervisors_meet_and_strangers_do_not() {
+        let secret = Secret::generate().expect("secret");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let target = listener.local_addr().expect("address").to_string();
+        let mut door = Door::new(Some(listener), secret.clone()).expect("door");
+        let other = Secret::generate().expect("secret");
+        let (own, theirs) = (target.clone(), target.clone());
+        let stranger = std::thread::spawn(move || call(&theirs, "node 0", "node 7", &other, soon()));
+        let guest = std::thread::spawn(move || {
+            let stream = call(&own, "node 0", "node 1", &secret, soon()).expect("connected");
+            (&stream).write_all(b"x").expect("write");
+            stream
+        });
+        let Ok(Knock::Came(mut stream, _)) = door.next(&[], soon()) else { panic!("nobody came") };
+        assert!(matches!(door.next(&[&stream], soon()), Ok(Knock::News(0))));
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("what was sent after the handshake is all there");
+        assert_eq!(&byte, b"x");
+        while !stranger.is_finished() {
+            let soon = Instant::now() + Duration::from_millis(10);
+            assert!(matches!(door.next(&[], soon), Ok(Knock::Deadline)));
+        }
+        let error = stranger.join().expect("thread").expect_err("a stranger");
+        assert!(error.message.contains("refused node 7's proof"), "{error}");
+        drop(guest.join());
+    }
+}

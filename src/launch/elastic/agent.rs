@@ -1,0 +1,259 @@
+//! One node's supervisor: it joins the others, and starts its workers, generation after generation, as the coordinator says.
+
+use super::coordinator::Coordinator;
+use super::meet::{self, Meeting};
+use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
+use super::policy::Limits;
+use super::{Nodes, Start, say};
+use crate::comm::rendezvous;
+use crate::error::{Error, ExitCode, Result};
+use crate::launch::local::{LocalLaunch, Outcome};
+use crate::launch::secret::Secret;
+use crate::launch::supervisor::{Ended, Fleet, Signal, Signals};
+use crate::launch::verdict::End;
+use std::collections::VecDeque;
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// For a coordinator elsewhere to answer a stop request.
+const STOP: Duration = Duration::from_secs(5);
+
+/// Runs this node's part of `launch` to the end of the run.
+pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
+    let mut signals = Signals::new()?;
+    let meeting = Meeting::arrange(&launch)?;
+    let mut agent = Agent {
+        key: meeting.key,
+        host: meeting.host,
+        ip: meeting.ip,
+        target: meeting.target,
+        coordinator: None,
+        listener: None,
+        orders: VecDeque::new(),
+        generation: 0,
+        stopped_by: None,
+        stopped_at: None,
+        ends: (0..launch.nproc).map(|_| None).collect(),
+        launch,
+    };
+    let mut link = match agent.target.clone() {
+        None => agent.coordinate(meeting.listener)?,
+        Some(_) => match agent.connect(&mut signals, agent.launch.nodes.join)? {
+            Some(link) => link,
+            None => return Ok(agent.outcome(ExitCode::Stopped)),
+        },
+    };
+    let done = agent.serve(&mut signals, &mut link);
+    // The others hear how it ended before this process is gone.
+    drop(link);
+    if let Some(coordinator) = agent.coordinator.take() {
+        let _ = coordinator.join();
+    }
+    done
+}
+
+struct Agent {
+    launch: LocalLaunch,
+    key: Secret,
+    /// How rank 0 is reached by the other ranks.
+    host: String,
+    /// Where rank 0 listens, if this is node 0.
+    ip: std::net::IpAddr,
+    /// Node 0's supervisor; `None` if this is it.
+    target: Option<String>,
+    coordinator: Option<JoinHandle<()>>,
+    /// Rank 0's of the next generation, on node 0.
+    listener: Option<TcpListener>,
+    orders: VecDeque<Order>,
+    generation: u64,
+    stopped_by: Option<i32>,
+    stopped_at: Option<Instant>,
+    ends: Vec<Option<End>>,
+}
+
+impl Agent {
+    fn coordinate(&mut self, listener: Option<TcpListener>) -> Result<Link> {
+        let Nodes { range, max_restarts, join, rejoin, .. } = self.launch.nodes;
+        let (own, theirs) = Link::pair().map_err(no_link)?;
+        let limits = Limits { max_restarts, join, rejoin, ..Limits::new(range) };
+        let secret = rendezvous::Secret::from_hex(&self.key.to_hex())?;
+        let run_id = match self.launch.run_id.as_str() {
+            "" => Secret::random()?.to_hex()[..12].to_owned(),
+            given => given.to_owned(),
+        };
+        self.coordinator = Some(Coordinator::start(limits, run_id, theirs, listener, secret)?);
+        self.hello(own)
+    }
+
+    fn hello(&mut self, link: Link) -> Result<Link> {
+        let hello = Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node_rank: self.launch.nodes.node_rank,
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            nproc: self.launch.nproc,
+            plan_hash: self.launch.nodes.plan_hash.clone(),
+            generation: self.generation,
+            port: self.listen()?,
+        };
+        // A link that broke already says so at the first order.
+        let _ = link.send(&Report::Hello(hello));
+        Ok(link)
+    }
+
+    /// A fresh socket for rank 0 of the next generation; workers of the last one don't know its port.
+    fn listen(&mut self) -> Result<Option<u16>> {
+        let several = self.launch.nproc > 1 || self.launch.nodes.range.max > 1;
+        if self.target.is_some() || !several {
+            return Ok(None);
+        }
+        let ip = self.ip;
+        let cannot = |e| {
+            Error::new(ExitCode::Rendezvous, format!("cannot listen on {ip}: {e}"))
+                .hint("it has to be an address of this machine")
+        };
+        let listener = TcpListener::bind((ip, 0)).map_err(cannot)?;
+        let port = listener.local_addr().map_err(cannot)?.port();
+        self.listener = Some(listener);
+        Ok(Some(port))
+    }
+
+    /// Calls node 0 until it answers; `None` after a stop signal.
+    fn connect(&mut self, signals: &mut Signals, patience: Duration) -> Result<Option<Link>> {
+        let Some(target) = self.target.clone() else { return Err(Error::internal("node 0 calls itself")) };
+        let secret = rendezvous::Secret::from_hex(&self.key.to_hex())?;
+        let calling = meet::call(target, self.name(), secret, Instant::now() + patience)?;
+        loop {
+            match signals.wait(Some(calling.done()), None)? {
+                Some(Signal::Stop(signal)) => {
+                    self.stopped_by.get_or_insert(signal);
+                    return Ok(None);
+                }
+                Some(Signal::Pause) => signals.pause(),
+                _ => {}
+            }
+            if let Some(stream) = calling.answer() {
+                return self.hello(Link::new(stream?).map_err(no_link)?).map(Some);
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        match self.launch.nodes.node_rank {
+            Some(rank) => format!("node {rank}"),
+            None => "this node".to_owned(),
+        }
+    }
+
+    /// Carries out orders until the run is over.
+    fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Outcome> {
+        loop {
+            let order = match self.next_order(signals, link) {
+                Ok(Some(order)) => order,
+                Ok(None) => return Ok(self.outcome(ExitCode::Stopped)),
+                Err(Closed) => match self.reconnect(signals)? {
+                    Some(again) => {
+                        *link = again;
+                        continue;
+                    }
+                    None => return Ok(self.outcome(ExitCode::Stopped)),
+                },
+            };
+            match order {
+                Order::Start(start) => self.generation(start, signals, link)?,
+                Order::Recall { .. } => {} // its workers are gone already
+                Order::Dismissed => return Ok(self.outcome(ExitCode::Stopped)),
+                Order::Refused { why } => {
+                    return Err(Error::new(
+                        ExitCode::Rendezvous,
+                        format!("node 0 turns this node away: {why}"),
+                    ));
+                }
+                Order::Finish { code, failure } => {
+                    return error_of(code, failure).map(|code| self.outcome(code));
+                }
+            }
+        }
+    }
+
+    fn outcome(&mut self, code: ExitCode) -> Outcome {
+        Outcome { code, stopped_by: self.stopped_by, ends: std::mem::take(&mut self.ends) }
+    }
+
+    /// Waits while no workers run; `None` when a stop signal is not answered, or a second one came.
+    fn next_order(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Option<Order>, Closed> {
+        loop {
+            if let Some(order) = self.orders.pop_front() {
+                return Ok(Some(order));
+            }
+            // Node 0's own coordinator answers in any case, once the other nodes have reported.
+            let until = self.stopped_at.filter(|_| self.target.is_some()).map(|at| at + STOP);
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(None);
+            }
+            match signals.wait(Some(link.fd()), until) {
+                Ok(Some(Signal::Stop(signal))) => {
+                    let second = self.stopped_at.is_some_and(|at| at.elapsed() > self.launch.policy.debounce);
+                    if second {
+                        return Ok(None);
+                    }
+                    self.stopped_by.get_or_insert(signal);
+                    self.stopped_at.get_or_insert_with(Instant::now);
+                    link.send(&Report::StopRequested)?;
+                }
+                Ok(Some(Signal::Pause)) => signals.pause(),
+                _ => {}
+            }
+            self.orders.extend(link.receive::<Order>()?);
+        }
+    }
+
+    fn reconnect(&mut self, signals: &mut Signals) -> Result<Option<Link>> {
+        let Nodes { range, max_restarts, rejoin, .. } = self.launch.nodes;
+        if self.target.is_none() {
+            return Err(Error::internal("the coordinator's thread has ended"));
+        }
+        if max_restarts == 0 && !range.is_elastic() {
+            return Err(Error::new(
+                ExitCode::WorkerFailed,
+                "node 0 was lost: the connection to its supervisor broke",
+            )
+            .hint("`--max-restarts` lets a run survive this; `--resume auto` continues it"));
+        }
+        eprintln!(
+            "node 0 was lost: the connection to its supervisor broke; this node waits for it to come back"
+        );
+        self.connect(signals, rejoin)
+    }
+
+    /// One generation of this node's workers, from its start to its report.
+    fn generation(&mut self, start: Start, signals: &mut Signals, link: &mut Link) -> Result<()> {
+        self.generation = start.generation;
+        if start.node > 0 {
+            let (first, last) = (start.first_rank, start.first_rank + self.launch.nproc - 1);
+            let (node, nnodes, world) = (start.node, start.nnodes, start.world_size);
+            say(&format!(
+                "node {node} of {nnodes}: ranks {first} to {last} of {world}, generation {}",
+                start.generation
+            ));
+        }
+        let purpose = format!("ddp-run generation {} of {}", start.generation, start.run_id);
+        let secret = Secret::derive(self.key.as_bytes(), &purpose);
+        let number = start.generation;
+        let listener = self.listener.take();
+        let mut fleet = Fleet::new(&self.launch, start, listener, &self.host, secret)?;
+        let Ended { end, stopped_by, ends, orders } = fleet.drive(signals, link)?;
+        drop(fleet);
+        self.stopped_by = self.stopped_by.or(stopped_by);
+        if stopped_by.is_some() {
+            self.stopped_at.get_or_insert_with(Instant::now);
+        }
+        self.ends = ends;
+        self.orders.extend(orders);
+        let checkpoint = (self.launch.newest_checkpoint)(&self.launch.job.out_dir);
+        let ended = Report::Ended { generation: number, end, checkpoint, port: self.listen()? };
+        // A link that broke meanwhile says so at the next order.
+        let _ = link.send(&ended);
+        Ok(())
+    }
+}

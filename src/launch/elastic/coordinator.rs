@@ -1,0 +1,269 @@
+//! Node 0's second thread: it holds the connections to the supervisors of all nodes (this one's included) and carries out what
+//! [`policy`](super::policy) decides.
+
+use super::message::{Closed, Hello, Link, Order, Report, Start, no_link};
+use super::policy::{Action, Event, Generation, Limits, Member, State, Timer};
+use super::say;
+use crate::comm::rendezvous::{Door, Knock, Secret};
+use crate::error::{Error, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// For a connection to say who it is.
+const HELLO: Duration = Duration::from_secs(5);
+/// For the nodes to read that the run is over.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// What a wait without a timer is cut into.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// This process' own node.
+const OWN: Member = 0;
+
+pub(super) struct Coordinator {
+    state: Option<State>,
+    attempts: u32,
+    run_id: String,
+    door: Door,
+    peers: BTreeMap<Member, Peer>,
+    next: Member,
+    timers: BTreeMap<Instant, Timer>,
+    /// How many nodes and ranks the last generation had.
+    size: Option<(usize, usize)>,
+    finished: bool,
+}
+
+struct Peer {
+    link: Link,
+    since: Instant,
+    hello: Option<Hello>,
+    /// Where rank 0 would listen.
+    port: Option<u16>,
+}
+
+impl Coordinator {
+    /// Runs on a thread of its own until the run is over. `own` leads to this process' own supervisor; `listener` is where
+    /// the others come in.
+    pub(super) fn start(
+        limits: Limits,
+        run_id: String,
+        own: Link,
+        listener: Option<TcpListener>,
+        secret: Secret,
+    ) -> Result<JoinHandle<()>> {
+        let door = Door::new(listener, secret)?;
+        let (state, actions) = State::new(limits);
+        let mut coordinator = Self {
+            state: Some(state),
+            attempts: limits.max_restarts.saturating_add(1),
+            run_id,
+            door,
+            peers: BTreeMap::new(),
+            next: OWN,
+            timers: BTreeMap::new(),
+            size: None,
+            finished: false,
+        };
+        coordinator.admit(own);
+        actions.into_iter().for_each(|action| coordinator.carry_out(action));
+        std::thread::Builder::new()
+            .name("coordinator".into())
+            .spawn(move || coordinator.run())
+            .map_err(|e| Error::internal(format!("cannot start the coordinator's thread: {e}")))
+    }
+
+    fn run(mut self) {
+        while !self.finished {
+            let watch: Vec<Member> = self.peers.keys().copied().collect();
+            let streams: Vec<_> = self.peers.values().map(|p| p.link.stream()).collect();
+            let mut until = Instant::now() + LONG;
+            until = self.timers.keys().next().map_or(until, |at| until.min(*at));
+            let strangers = self.peers.values().filter(|p| p.hello.is_none());
+            until = strangers.map(|p| p.since + HELLO).fold(until, Instant::min);
+            let mut events = VecDeque::new();
+            match self.door.next(&streams, until) {
+                Ok(Knock::News(index)) => self.hear(watch[index], &mut events),
+                Ok(Knock::Came(stream, from)) => match Link::new(stream).map_err(no_link) {
+                    Ok(link) => self.admit(link),
+                    Err(e) => tracing::warn!("a supervisor came from {from}, but {}", e.message),
+                },
+                Ok(Knock::Deadline) => self.strangers_leave(),
+                // The nodes that are here are all that there will be.
+                Err(e) => {
+                    tracing::error!("{}", e.message);
+                    return;
+                }
+            }
+            let later = self.timers.split_off(&Instant::now());
+            events.extend(std::mem::replace(&mut self.timers, later).into_values().map(Event::TimerFired));
+            while let Some(event) = events.pop_front() {
+                let Some(state) = self.state.take() else { return };
+                let (state, actions) = state.step(event);
+                self.state = Some(state);
+                actions.into_iter().for_each(|action| self.carry_out(action));
+            }
+        }
+        self.peers.into_values().for_each(|peer| peer.link.close(FAREWELL));
+    }
+
+    fn admit(&mut self, link: Link) {
+        self.peers.insert(self.next, Peer { link, since: Instant::now(), hello: None, port: None });
+        self.next += 1;
+    }
+
+    fn strangers_leave(&mut self) {
+        self.peers.retain(|_, p| p.hello.is_some() || p.since.elapsed() < HELLO);
+    }
+
+    fn hear(&mut self, member: Member, events: &mut VecDeque<Event>) {
+        let Some(peer) = self.peers.get_mut(&member) else { return };
+        match peer.link.receive::<Report>() {
+            Ok(reports) => reports.into_iter().for_each(|r| self.note(member, r, events)),
+            Err(Closed) => self.drop_peer(member, events),
+        }
+    }
+
+    fn drop_peer(&mut self, member: Member, events: &mut VecDeque<Event>) {
+        self.peers.remove(&member);
+        events.push_back(Event::Lost(member));
+        // Without its own supervisor this process is about to end.
+        self.finished |= member == OWN;
+    }
+
+    fn note(&mut self, member: Member, report: Report, events: &mut VecDeque<Event>) {
+        let own = self.peers.get(&OWN).and_then(|p| p.hello.as_ref());
+        match report {
+            Report::Hello(hello) => match own.map_or(Ok(()), |own| fits(own, &hello)) {
+                Ok(()) => {
+                    let seat = if member == OWN { Some(0) } else { hello.node_rank };
+                    let (host, nproc, generation) = (hello.host.clone(), hello.nproc, hello.generation);
+                    events.push_back(Event::Joined { member, seat, host, nproc, generation });
+                    if let Some(peer) = self.peers.get_mut(&member) {
+                        (peer.port, peer.hello) = (hello.port, Some(hello));
+                    }
+                }
+                Err(why) => self.refuse(member, why),
+            },
+            Report::Ended { end, checkpoint, port, .. } => {
+                if let Some(peer) = self.peers.get_mut(&member) {
+                    peer.port = port;
+                }
+                events.push_back(Event::Ended { member, end, checkpoint });
+            }
+            Report::StopRequested => events.push_back(Event::StopRequested(member)),
+        }
+    }
+
+    fn refuse(&mut self, member: Member, why: String) {
+        tracing::warn!("a node is turned away: {why}");
+        self.tell(member, &Order::Refused { why });
+        self.peers.remove(&member);
+    }
+
+    fn tell(&self, member: Member, order: &Order) {
+        if let Some(peer) = self.peers.get(&member) {
+            // A link that is broken says so by itself.
+            let _ = peer.link.send(order);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Start(generation) => self.begin(&generation),
+            Action::Recall { member, save } => self.tell(member, &Order::Recall { save }),
+            Action::Refuse { member, why } => self.refuse(member, why),
+            Action::Dismiss(member) => {
+                self.tell(member, &Order::Dismissed);
+                self.peers.remove(&member);
+            }
+            Action::Announce { reason, missing, pause } => {
+                let nodes: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                match nodes.is_empty() {
+                    true => say(&format!("{reason}\nthe workers start again in {} s", pause.as_secs())),
+                    false => say(&format!("{reason}\nwaits for node {} to come back", nodes.join(", "))),
+                }
+            }
+            Action::SetTimer(timer, after) => self.set_timer(timer, after),
+            Action::Finish { code, failure } => {
+                self.finished = true;
+                let order = Order::Finish { code, failure };
+                self.peers.keys().for_each(|member| self.tell(*member, &order));
+            }
+        }
+    }
+
+    fn set_timer(&mut self, timer: Timer, after: Duration) {
+        self.timers.retain(|_, t| *t != timer);
+        let mut at = Instant::now() + after.min(Duration::from_secs(365 * 24 * 3600));
+        // Two timers may fall on one instant.
+        while self.timers.contains_key(&at) {
+            at += Duration::from_nanos(1);
+        }
+        self.timers.insert(at, timer);
+    }
+
+    fn begin(&mut self, generation: &Generation) {
+        let world_size = generation.nodes.iter().map(|(_, nproc)| nproc).sum();
+        let nnodes = generation.nodes.len();
+        self.announce(generation, (nnodes, world_size));
+        let port = generation.nodes.first().and_then(|(first, _)| self.peers.get(first)?.port);
+        let mut first_rank = 0;
+        for (node, (member, nproc)) in generation.nodes.iter().enumerate() {
+            let start = Start {
+                generation: generation.number,
+                attempt: generation.attempt,
+                run_id: self.run_id.clone(),
+                node,
+                nnodes,
+                first_rank,
+                world_size,
+                port,
+                reason: generation.reason.clone(),
+            };
+            self.tell(*member, &Order::Start(start));
+            first_rank += nproc;
+        }
+    }
+
+    /// Why there is another generation, and where it goes on.
+    fn announce(&mut self, generation: &Generation, size: (usize, usize)) {
+        let before = self.size.replace(size);
+        let Some(reason) = &generation.reason else { return };
+        let Generation { number, attempt, checkpoint, .. } = generation;
+        let mut line = format!("attempt {attempt}/{}, generation {number}, ", self.attempts);
+        match checkpoint {
+            Some(step) => line.push_str(&format!("resumes at step {step}")),
+            None => line.push_str("starts from the beginning: there is no checkpoint yet"),
+        }
+        if before != Some(size) {
+            let (nodes, world) = size;
+            line.push_str(&format!(
+                ", now {nodes} node{} and {world} ranks",
+                if nodes == 1 { "" } else { "s" }
+            ));
+        }
+        say(&format!("{reason}\n{line}"));
+    }
+}
+
+/// Whether a node means the same job as node 0.
+fn fits(own: &Hello, other: &Hello) -> std::result::Result<(), String> {
+    let (host, first) = (&other.host, &own.host);
+    if own.version != other.version {
+        return Err(format!("{host} runs ddp-run {}, node 0 ({first}) {}", other.version, own.version));
+    }
+    if own.plan_hash != other.plan_hash {
+        return Err(format!(
+            "{host} was started with another plan ({}) than node 0 ({first}; {}); start every node with the same \
+             spec and overrides",
+            short(&other.plan_hash),
+            short(&own.plan_hash)
+        ));
+    }
+    Ok(())
+}
+
+fn short(hash: &str) -> &str {
+    &hash[..hash.floor_char_boundary(12)]
+}

@@ -1,0 +1,59 @@
+//! A run over one or several nodes, and over as many generations of workers as it takes.
+//!
+//! Each node has a supervisor ([`agent`]) with its own workers. The one of node 0 also hosts the [`coordinator`], to which all
+//! of them, itself included, are connected; what it decides is in [`policy`], a state machine without I/O.
+
+mod agent;
+mod coordinator;
+mod meet;
+mod message;
+pub(super) mod policy;
+
+pub(super) use agent::run;
+pub(super) use message::{Closed, Link, Order, Report, Start};
+
+use super::rdzv::{NodeRange, RdzvEndpoint};
+use super::secret::KeySource;
+use std::io::Write;
+use std::time::Duration;
+
+/// A line for the one who watches; a closed terminal is no reason not to train.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The nodes of a run, and how it is started again after a failure.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    pub range: NodeRange,
+    /// Node 0 is where the others come to. Without a number a node of several takes the next free one, and is node 0 if
+    /// the endpoint's address is its own.
+    pub node_rank: Option<usize>,
+    /// Where the supervisors meet; needed if there are several.
+    pub endpoint: Option<RdzvEndpoint>,
+    /// What the nodes prove to each other; needed if there are several.
+    pub key: Option<KeySource>,
+    /// Restarts after failures, without progress in between.
+    pub max_restarts: u32,
+    /// For the nodes to come together, at first and after a loss.
+    pub join: Duration,
+    pub rejoin: Duration,
+    /// Equal on all nodes.
+    pub plan_hash: String,
+}
+
+impl Default for Nodes {
+    /// One node, and no restarts.
+    fn default() -> Self {
+        Self {
+            range: NodeRange::ONE,
+            node_rank: None,
+            endpoint: None,
+            key: None,
+            max_restarts: 0,
+            join: Duration::from_secs(300),
+            rejoin: Duration::from_secs(300),
+            plan_hash: String::new(),
+        }
+    }
+}

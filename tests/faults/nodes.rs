@@ -1,0 +1,249 @@
+//! Two supervisors as two nodes: on two hosts made of network namespaces where this user may make them, else on one. `ip netns
+//! exec` becomes the command, so its process is the supervisor.
+
+use crate::common::*;
+use crate::hosts::{ADDRESSES, Hosts, Rank};
+use crate::restarted::restarts;
+use crate::trial::*;
+use rustix::process::Signal;
+use std::fs::File;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+/// Long enough for something to happen meanwhile, with a checkpoint at every second step.
+const LONG: [&str; 4] = ["--set", "train.max_steps=120", "--set", "epochs=60"];
+
+/// A run of two nodes, with `nproc` workers each, that meet at a port of their own.
+struct Pair {
+    trial: Trial,
+    hosts: Option<Hosts>,
+    nproc: usize,
+    nodes: &'static str,
+    port: u16,
+}
+
+impl Pair {
+    fn new(nproc: usize, nodes: &'static str) -> Self {
+        static PORT: AtomicU16 = AtomicU16::new(0);
+        // Below the ephemeral ports; other test binaries that run at the same time have another process number.
+        let own = (std::process::id() % 200) as u16 * 50;
+        let port = 12_000 + own + PORT.fetch_add(1, Ordering::Relaxed);
+        Self { trial: Trial::new(2 * nproc), hosts: Hosts::new(), nproc, nodes, port }
+    }
+
+    fn start(&self, node: usize, fault: &str, flags: &[&str]) -> Rank {
+        let address = if self.hosts.is_some() { ADDRESSES[0] } else { "127.0.0.1" };
+        let mut train = self.trial.command();
+        train.args(["--nnodes", self.nodes, "--node-rank", &node.to_string()]);
+        train.args(["--rdzv-endpoint", &format!("{address}:{}", self.port)]);
+        train.args(["--nproc-per-node", &self.nproc.to_string()]).args(LONG).args(flags);
+        train.env("DDP_RUN_SECRET", "a secret of these two nodes").env("DDP_RUN_FAULT", fault);
+        let mut command = match &self.hosts {
+            Some(hosts) => hosts.on(node.min(1), &train),
+            None => train,
+        };
+        let n = std::fs::read_dir(self.trial.out.with_file_name("")).map_or(0, Iterator::count);
+        let told = self.trial.out.with_file_name(format!("stderr-{node}-{n}"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(&told).expect("the scratch folder is writable"));
+        Rank { child: command.spawn().expect("the binary starts"), told }
+    }
+
+    fn both(&self, fault: &str, flags: &[&str]) -> [Rank; 2] {
+        [self.start(0, fault, flags), self.start(1, fault, flags)]
+    }
+
+    /// Waits until the run has `steps` behind it; what has ended meanwhile is told.
+    #[track_caller]
+    fn trains_to(&self, steps: u64, nodes: &mut [&mut Rank]) {
+        let done = || {
+            let last = events(&self.trial.out).into_iter().rfind(|e| e["event"] == "step");
+            last.and_then(|e| e["step"].as_u64()).unwrap_or(0)
+        };
+        let mut over = false;
+        let came = within(HUNG, || {
+            over = nodes.iter_mut().any(|n| n.child.try_wait().expect("it is our child").is_some());
+            over || done() >= steps
+        });
+        let told: Vec<String> = nodes.iter().map(|n| n.told()).collect();
+        assert!(came && !over, "at step {} of {steps}:\n{}", done(), told.join("\n---\n"));
+    }
+
+    /// The bits of a run of one node that nothing happened to.
+    fn whole(&self) -> Trial {
+        let whole = Trial::new(self.trial.world);
+        // As between hosts: sums in one order.
+        let flags = [&LONG[..], &["--set", "distributed.transport=\"tcp\""]].concat();
+        assert_eq!(whole.run("", &flags).code, Some(0));
+        whole
+    }
+}
+
+const TCP: [&str; 2] = ["--set", "distributed.transport=\"tcp\""];
+
+#[track_caller]
+fn assert_end(node: &mut Rank, code: i32) -> String {
+    let status = node.end(HUNG);
+    let told = node.told();
+    assert_eq!(status.unwrap_or_else(|| panic!("hangs:\n{told}")).code(), Some(code), "{told}");
+    told
+}
+
+#[test]
+fn two_nodes_train_as_one_and_end_together() {
+    let _alone = alone();
+    let pair = Pair::new(2, "2");
+    let [mut first, mut second] = pair.both("", &TCP);
+    assert_end(&mut first, 0);
+    let told = assert_end(&mut second, 0);
+    assert!(told.starts_with("node 1 of 2: ranks 2 to 3 of 4, generation 1\n"), "{told}");
+    assert!(pair.trial.bits() == pair.whole().bits(), "model or optimizer differ");
+    pair.trial.assert_nothing_is_left("two nodes");
+}
+
+#[test]
+fn a_worker_that_dies_on_either_node_restarts_both() {
+    let _alone = alone();
+    let whole = Pair::new(2, "2").whole();
+    for rank in [1, 2] {
+        let pair = Pair::new(2, "2");
+        let fault = format!("kill:rank={rank},phase=forward,step=5,generation=1");
+        let flags = [&TCP[..], &["--max-restarts", "1"]].concat();
+        let [mut first, mut second] = pair.both(&fault, &flags);
+        let told = assert_end(&mut first, 0);
+        let blamed =
+            told.lines().any(|l| l.starts_with(&format!("rank {rank} of 4 ")) && l.contains("SIGKILL"));
+        assert!(blamed && told.contains("\nattempt 2/2, generation 2, resumes at step 4\n"), "{told}");
+        assert!(assert_end(&mut second, 0).contains("generation 2"));
+        assert!(pair.trial.bits() == whole.bits(), "model or optimizer differ");
+        pair.trial.assert_nothing_is_left("a worker of two nodes");
+    }
+}
+
+#[test]
+fn the_right_rank_is_blamed_wherever_it_is() {
+    let _alone = alone();
+    for (deed, rank, code) in [("kill", 3, 90), ("stop", 3, 91), ("stop", 0, 91), ("exit=78", 2, 78)] {
+        let pair = Pair::new(2, "2");
+        let fault = format!("{deed}:rank={rank},phase=forward,step=3");
+        for mut node in pair.both(&fault, &["--set", "distributed.timeout=1"]) {
+            let told = assert_end(&mut node, code);
+            assert!(told.contains(&format!("error: rank {rank} of 4 ")), "{deed} of rank {rank}: {told}");
+        }
+        pair.trial.assert_nothing_is_left(deed);
+    }
+}
+
+/// SIGKILL to one node's supervisor; the same command joins the run again.
+#[test]
+fn a_node_that_is_killed_and_started_again_costs_no_bit() {
+    let _alone = alone();
+    let whole = Pair::new(1, "2").whole();
+    for victim in [0, 1] {
+        let pair = Pair::new(1, "2");
+        let flags = [&TCP[..], &["--max-restarts", "2"]].concat();
+        let [mut first, mut second] = pair.both("", &flags);
+        pair.trains_to(20, &mut [&mut first, &mut second]);
+        let (dead, other) = if victim == 0 { (&mut first, &mut second) } else { (&mut second, &mut first) };
+        kill(dead.child.id(), Signal::KILL);
+        assert!(dead.end(HUNG).is_some_and(|s| s.code().is_none()));
+        let mut again = pair.start(victim, "", &flags);
+        assert_end(&mut again, 0);
+        let told = assert_end(other, 0);
+        let lost = if victim == 0 { "node 0 was lost" } else { "node 1 (" };
+        assert!(told.contains(lost), "{told}");
+        assert!(pair.trial.bits() == whole.bits(), "victim {victim}: model or optimizer differ");
+        assert_eq!(results(&pair.trial.out), results(&whole.out), "victim {victim}");
+        pair.trial.assert_nothing_is_left("a killed node");
+    }
+}
+
+#[test]
+fn a_lost_node_ends_a_run_without_restarts() {
+    let _alone = alone();
+    for victim in [0, 1] {
+        let pair = Pair::new(1, "2");
+        let mut nodes = pair.both("", &[]);
+        let [first, second] = &mut nodes;
+        pair.trains_to(5, &mut [first, second]);
+        kill(nodes[victim].child.id(), Signal::KILL);
+        let told = assert_end(&mut nodes[1 - victim], 90);
+        assert!(told.contains(&format!("node {victim}")) && told.contains("was lost"), "{told}");
+        drop(nodes);
+        assert!(within(Duration::from_secs(5), || processes(&pair.trial.out).is_empty()));
+        pair.trial.assert_nothing_is_left("a lost node");
+    }
+}
+
+#[test]
+fn a_stop_on_either_node_ends_both_and_they_go_on_later() {
+    let _alone = alone();
+    let whole = Pair::new(1, "2").whole();
+    for asked in [0, 1] {
+        let pair = Pair::new(1, "2");
+        let mut nodes = pair.both("", &TCP);
+        let [first, second] = &mut nodes;
+        pair.trains_to(5, &mut [first, second]);
+        kill(nodes[asked].child.id(), Signal::TERM);
+        nodes.iter_mut().for_each(|node| drop(assert_end(node, 75)));
+        pair.both("", &TCP).iter_mut().for_each(|node| drop(assert_end(node, 0)));
+        assert!(pair.trial.bits() == whole.bits(), "asked {asked}: model or optimizer differ");
+    }
+}
+
+/// MIN:MAX: a second node joins, is asked to leave, joins again and is killed; the first one finishes alone.
+#[test]
+fn nodes_come_and_go() {
+    let _alone = alone();
+    let pair = Pair::new(1, "1:2");
+    let endless = ["--set", "train.max_steps=100000", "--set", "epochs=100000"];
+    let mut first = pair.start(0, "", &endless);
+    pair.trains_to(5, &mut [&mut first]);
+    let steps = || events(&pair.trial.out).iter().filter(|e| e["event"] == "step").count() as u64;
+    let mut second = pair.start(1, "", &endless);
+    let joined = |first: &Rank, n: usize| first.told().matches("now 2 nodes and 2 ranks").count() >= n;
+    assert!(within(HUNG, || joined(&first, 1)), "{}", first.told());
+    pair.trains_to(steps() + 5, &mut [&mut first, &mut second]);
+    kill(second.child.id(), Signal::TERM);
+    assert_end(&mut second, 75);
+    assert!(within(HUNG, || first.told().contains("now 1 node and 1 ranks")), "{}", first.told());
+    let mut third = pair.start(1, "", &endless);
+    assert!(within(HUNG, || joined(&first, 2)), "{}", first.told());
+    pair.trains_to(steps() + 5, &mut [&mut first, &mut third]);
+    kill(third.child.id(), Signal::KILL);
+    assert!(within(HUNG, || first.told().contains("generation 5")), "{}", first.told());
+    pair.trains_to(steps() + 5, &mut [&mut first]);
+    kill(first.child.id(), Signal::TERM);
+    let told = assert_end(&mut first, 75);
+    assert!(
+        told.contains("node 1 (") && told.contains(") joined\n") && told.contains("was asked to leave"),
+        "{told}"
+    );
+    // None of this was a restart after a failure: there are none to spend.
+    assert_eq!((restarts(&told), told.matches("attempt 1/1").count()), (4, 4), "{told}");
+    let worlds: Vec<_> = events(&pair.trial.out).into_iter().filter(|e| e["event"] == "resume").collect();
+    let worlds: Vec<u64> = worlds.iter().filter_map(|e| e["world"].as_u64()).collect();
+    assert_eq!(worlds, [2, 1, 2, 1]);
+    drop(third);
+    assert!(within(Duration::from_secs(5), || processes(&pair.trial.out).is_empty()));
+}
+
+#[test]
+fn who_does_not_belong_is_turned_away() {
+    let _alone = alone();
+    let pair = Pair::new(1, "2");
+    let short = ["--set", "distributed.init_timeout=3"];
+    let mut first = pair.start(0, "", &short);
+    let mut other = pair.start(1, "", &[&short[..], &["--set", "optimizer.lr=0.5"]].concat());
+    let told = assert_end(&mut other, 93);
+    assert!(told.contains("another plan") && told.contains("turns this node away"), "{told}");
+    let mut beyond = pair.start(2, "", &short);
+    assert!(assert_end(&mut beyond, 2).contains("--node-rank 2 is not among 2 nodes"));
+    // The one that belongs never came.
+    let told = assert_end(&mut first, 93);
+    assert!(told.contains("1 of 2 nodes came together in time; missing: node 1"), "{told}");
+    let mut late = pair.start(1, "", &short);
+    let told = assert_end(&mut late, 93);
+    assert!(told.contains("node 1 could not reach node 0 at "), "{told}");
+}
