@@ -10,10 +10,13 @@ fn read(text: &str, world: usize) -> Result<Option<Fault>> {
 fn faults_are_read() {
     let kill = read("kill:rank=1,phase=forward,step=3", 2).unwrap().unwrap();
     let moment = Moment::Phase(Phase::Forward);
-    assert_eq!(kill, Fault { deed: Deed::Kill, rank: 1, moment, step: Some(3) });
+    assert_eq!(kill, Fault { deed: Deed::Kill, rank: 1, moment, step: Some(3), generation: None });
+    assert!(kill.is_due_in(1) && kill.is_due_in(7));
     let exit = read("exit=7:phase=barrier,rank=0", 1).unwrap().unwrap();
-    assert_eq!(exit, Fault { deed: Deed::Exit(7), rank: 0, moment: Moment::Call("barrier"), step: None });
-    let stop = read("stop:rank=3,phase=connect", 4).unwrap().unwrap();
+    let moment = Moment::Call("barrier");
+    assert_eq!(exit, Fault { deed: Deed::Exit(7), rank: 0, moment, step: None, generation: None });
+    let stop = read("stop:rank=3,phase=connect,generation=2", 4).unwrap().unwrap();
+    assert!(stop.is_due_in(2) && !stop.is_due_in(1));
     assert_eq!((stop.deed, stop.moment), (Deed::Stop, Moment::Connect));
     assert_eq!(read("", 1).unwrap(), None);
     assert_eq!(Fault::from_env(&|_| None, 1).unwrap(), None);
