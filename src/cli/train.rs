@@ -1,12 +1,12 @@
-//! `ddp-run train SPEC`: resolve the plan, show it, start the workers and watch them. Under a launcher that sets RANK and
-//! WORLD_SIZE this process is a worker itself.
+//! `ddp-run train SPEC`: resolve the plan, show it, start the workers and watch them. Under a launcher that starts every
+//! rank (torchrun, srun, mpirun) this process is a worker itself.
 
 use super::spec_args::SpecArgs;
 use super::worker;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    JobHandoff, LocalLaunch, NodeRange, Nproc, RdzvEndpoint, WorkerEnv, env::usable_cores, logs,
+    JobHandoff, LocalLaunch, NodeRange, Nproc, Origin, RdzvEndpoint, cores::usable_cores, logs, origin,
 };
 use crate::plan::{Backend, DeviceSpec, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -53,7 +53,20 @@ pub struct Args {
     pub progress: String,
 }
 
+/// What this build finds.
+const CUDA_DEVICES: usize = 0;
+
 impl Args {
+    /// What concerns who this process is.
+    fn asked(&self) -> origin::Asked {
+        origin::Asked {
+            node_rank: self.node_rank,
+            nnodes: self.nnodes,
+            rdzv_endpoint: self.rdzv_endpoint.clone(),
+            starter: origin::starter_pid(),
+        }
+    }
+
     /// The spec with every edit, those of flags that stand for a key among them.
     fn spec(&self) -> SpecArgs {
         let mut spec = self.spec.clone();
@@ -74,16 +87,24 @@ impl Args {
 pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
     let format: LogFormat =
         args.log_format.parse().map_err(|e| Error::usage(format!("--log-format: {e}")))?;
-    let environment = WorkerEnv::detect(&|name| std::env::var(name).ok())?;
+    let origin = origin::detect(&|name| std::env::var(name).ok(), &args.asked())?;
     let tree = args.spec().load()?;
     let request = WorldRequest {
-        world_size: environment.as_ref().map(|e| e.place.world_size),
+        world_size: match &origin {
+            Origin::Worker(worker) => Some(worker.place.world_size),
+            Origin::Own | Origin::Node(_) => None,
+        },
         nproc_per_node: args.nproc_per_node,
         cores: usable_cores(),
         ..WorldRequest::default()
     };
     let plan = Plan::resolve(&tree, registry, request)?;
     available(&plan)?;
+    let local = match &origin {
+        Origin::Worker(worker) => worker.place.local_world_size,
+        Origin::Own | Origin::Node(_) => plan.world.nproc_per_node,
+    };
+    plan.devices_suffice(local, CUDA_DEVICES)?;
     // The workers read it again; here it is refused before anything starts.
     Fault::from_env(&|name| std::env::var(name).ok(), plan.world.world_size)?;
     let out_dir = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&plan.name));
@@ -98,8 +119,18 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
             ("nproc".to_owned(), plan.world.world_size.to_string()),
         ]),
     };
-    if let Some(environment) = environment {
-        return worker::run_external(environment, &plan, job, format);
+    match origin {
+        Origin::Worker(worker) => return worker::run_external(worker, &plan, job, format),
+        // A pod of an Indexed Job may as well be a run of its own.
+        Origin::Node(node) if node.nnodes.is_some() || plan.launch.nnodes != NodeRange::ONE => {
+            return Err(Error::unavailable(format!(
+                "this process supervises node {} ({}), and a run over several nodes needs a launcher for now",
+                node.node_rank,
+                node.launcher.name()
+            ))
+            .hint("start it with torchrun: `torchrun --nnodes … --no-python ddp-run SPEC.toml`"));
+        }
+        Origin::Own | Origin::Node(_) => {}
     }
     logs::init_terminal(format)?;
     if plan.world.nnodes > 1 {
@@ -117,7 +148,7 @@ fn supervise(args: &Args, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
     }
     std::fs::create_dir_all(&out_dir).doing("create", &out_dir).map_err(unwritable)?;
     let _lock = lock(&out_dir)?;
-    write_provenance(plan, &job)?;
+    write_provenance(plan, &job, "ddp-run")?;
     // A closed terminal is no reason not to train.
     let _ = std::io::stderr().write_all(plan.text().as_bytes());
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
@@ -184,7 +215,7 @@ fn set_aside(out_dir: &Path) -> Result<()> {
 }
 
 /// `job.toml` and `run.json`.
-pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff) -> Result<()> {
+pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff, launcher: &str) -> Result<()> {
     let path = job.out_dir.join("job.toml");
     std::fs::write(&path, &job.job_toml).doing("write", &path).map_err(unwritable)?;
     let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
@@ -194,6 +225,7 @@ pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff) -> Result<()> {
         source_dir: source_dir.unwrap_or(Path::new(".")),
         world: plan.world.world_size,
         devices: vec!["cpu".to_owned(); plan.world.nproc_per_node],
+        launcher,
         backend: if plan.world.world_size == 1 { "solo" } else { "gloo" },
     });
     provenance::write(&job.out_dir.join("run.json"), start).map_err(unwritable)

@@ -6,14 +6,16 @@
 //! [`Handoff::receive`], [`StopFlag`], [`logs`], [`Failure`] and [`FlightRecord`]. No worker outlives its supervisor: the kernel kills
 //! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
 
-pub mod env;
+pub mod cores;
 mod failure;
 mod flight;
 mod handoff;
 mod local;
 pub mod logs;
+pub mod origin;
 mod os;
 mod rdzv;
+mod reach;
 mod report;
 mod secret;
 pub mod state;
@@ -22,13 +24,15 @@ mod supervisor;
 mod verdict;
 mod worker;
 
-pub use env::{Nproc, WorkerEnv};
+pub use cores::Nproc;
 pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;
 pub use handoff::{Endpoint, Handoff, JobHandoff, Place, Received};
 pub use local::{FirstRankOutput, LocalLaunch, Outcome};
+pub use origin::{Launcher, NodeEnv, Origin, WorkerEnv};
 pub(crate) use os::adopt_listener;
 pub use rdzv::{NodeRange, RdzvEndpoint};
+pub(crate) use reach::{Reach, reach};
 pub use secret::Secret;
 pub use state::Policy;
 pub use stop::{OnSecondSignal, StopFlag};

@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-use super::env;
+use super::cores;
 use super::failure;
 use super::handoff::{Endpoint, Handoff, Place};
 use super::local::{FirstRankOutput, LocalLaunch, Outcome};
@@ -66,8 +66,9 @@ impl Fleet {
                 .hint("`--out DIR` writes elsewhere")
         })?;
         let nproc = launch.nproc;
-        let threads =
-            launch.threads_per_worker.unwrap_or_else(|| env::threads_per_worker(env::usable_cores(), nproc));
+        let threads = launch
+            .threads_per_worker
+            .unwrap_or_else(|| cores::threads_per_worker(cores::usable_cores(), nproc));
         if launch.run_id.is_empty() {
             launch.run_id = Secret::random()?.to_hex()[..12].to_string();
         }
@@ -147,7 +148,7 @@ impl Fleet {
         command.args(&self.launch.args);
         // They are for externally launched workers; nothing in these needs them.
         command.env_remove("DDP_RUN_SECRET").env_remove("DDP_RUN_SECRET_FILE");
-        command.envs(env::thread_variables(self.threads, &|name| std::env::var(name).ok()));
+        command.envs(cores::thread_variables(self.threads, &|name| std::env::var(name).ok()));
         let inherit = rank == 0 && self.launch.first_rank_output == FirstRankOutput::Inherit;
         let output = if inherit { Output::Inherit } else { Output::Log(log) };
         // Taken for rank 0, and closed here once that has its copy.
