@@ -84,11 +84,12 @@ impl FromStr for RdzvEndpoint {
         let text = text.strip_prefix("tcp://").unwrap_or(text);
         // `[::1]:29400`, `node0:29400`, `node0`; a bare IPv6 address needs its brackets.
         let (host, port) = match text.rsplit_once(':') {
+            _ if text.ends_with(']') => (text, DEFAULT_PORT),
             Some((host, _)) if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) => {
                 return Err(wrong());
             }
-            Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| wrong())?),
-            _ => (text, DEFAULT_PORT),
+            Some((host, port)) => (host, port.parse().map_err(|_| wrong())?),
+            None => (text, DEFAULT_PORT),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);

@@ -313,7 +313,8 @@ fn launchers_that_contradict_each_other_are_refused_with_both_names() {
         &Asked::default(),
         &["RANK, WORLD_SIZE", "rank 0 of 5", "Slurm", "rank 3 of 5"],
     );
-    refused(&merged(&OPEN_MPI, &exported), &Asked::default(), &["RANK, WORLD_SIZE", "Open MPI"]);
+    let alike = merged(&exported, &[("WORLD_SIZE", "2")]);
+    refused(&merged(&OPEN_MPI, &alike), &Asked::default(), &["RANK, WORLD_SIZE", "Open MPI"]);
     let other = merged(&HYDRA, &[("PMI_RANK", "0")]);
     refused(&merged(&OPEN_MPI, &other), &Asked::default(), &["OMPI_COMM_WORLD_RANK", "PMI_RANK"]);
     refused(&[("PMIX_RANK", "1")], &Asked::default(), &["PMIX_RANK"]);
