@@ -8,6 +8,7 @@ mod eval;
 mod export;
 mod init;
 mod inspect;
+mod meet;
 mod plan;
 mod report;
 mod spec_args;

@@ -1,5 +1,5 @@
-//! `ddp-run train SPEC`: resolve the plan, show it, start the workers and watch them. Under a launcher that sets RANK and
-//! WORLD_SIZE this process is a worker itself.
+//! `ddp-run train SPEC`: resolve the plan, show it, start the workers and watch them. Under a launcher that starts every
+//! rank (torchrun, srun, mpirun) this process is a worker itself.
 
 use super::spec_args::SpecArgs;
 use super::worker;
@@ -7,8 +7,8 @@ use crate::checkpoint::CheckpointStore;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    JobHandoff, KeySource, LocalLaunch, NodeRange, Nodes, Nproc, RdzvEndpoint, WorkerEnv, env::usable_cores,
-    logs,
+    JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint,
+    cores::usable_cores, logs, origin,
 };
 use crate::plan::{Backend, DeviceSpec, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -55,7 +55,20 @@ pub struct Args {
     pub progress: String,
 }
 
+/// What this build finds.
+const CUDA_DEVICES: usize = 0;
+
 impl Args {
+    /// What concerns who this process is.
+    fn asked(&self) -> origin::Asked {
+        origin::Asked {
+            node_rank: self.node_rank,
+            nnodes: self.nnodes,
+            rdzv_endpoint: self.rdzv_endpoint.clone(),
+            starter: origin::starter_pid(),
+        }
+    }
+
     /// The spec with every edit, those of flags that stand for a key among them.
     fn spec(&self) -> SpecArgs {
         let mut spec = self.spec.clone();
@@ -76,16 +89,24 @@ impl Args {
 pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
     let format: LogFormat =
         args.log_format.parse().map_err(|e| Error::usage(format!("--log-format: {e}")))?;
-    let environment = WorkerEnv::detect(&|name| std::env::var(name).ok())?;
+    let origin = origin::detect(&|name| std::env::var(name).ok(), &args.asked())?;
     let tree = args.spec().load()?;
     let request = WorldRequest {
-        world_size: environment.as_ref().map(|e| e.place.world_size),
+        world_size: match &origin {
+            Origin::Worker(worker) => Some(worker.place.world_size),
+            Origin::Own | Origin::Node(_) => None,
+        },
         nproc_per_node: args.nproc_per_node,
         cores: usable_cores(),
         ..WorldRequest::default()
     };
     let plan = Plan::resolve(&tree, registry, request)?;
     available(&plan)?;
+    let local = match &origin {
+        Origin::Worker(worker) => worker.place.local_world_size,
+        Origin::Own | Origin::Node(_) => plan.world.nproc_per_node,
+    };
+    plan.devices_suffice(local, CUDA_DEVICES)?;
     // The workers read it again; here it is refused before anything starts.
     Fault::from_env(&|name| std::env::var(name).ok(), plan.world.world_size)?;
     let out_dir = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&plan.name));
@@ -100,17 +121,21 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
             ("nproc".to_owned(), plan.world.world_size.to_string()),
         ]),
     };
-    if let Some(environment) = environment {
-        return worker::run_external(environment, &plan, job, format);
-    }
+    let node = match origin {
+        Origin::Worker(worker) => return worker::run_external(worker, &plan, job, format),
+        Origin::Node(node) => Some(node),
+        Origin::Own => None,
+    };
     logs::init_terminal(format)?;
-    supervise(args, &plan, job)
+    supervise(args, node.as_ref(), &plan, job)
 }
 
 /// The run folder, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.
-fn supervise(args: &Args, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
+fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
     let out_dir = job.out_dir.clone();
-    let first = args.node_rank.unwrap_or(0) == 0;
+    let node_rank = node.map(|n| n.node_rank).or(args.node_rank);
+    let launcher = node.map_or("ddp-run", |n| n.launcher.name());
+    let first = node_rank.unwrap_or(0) == 0;
     if args.resume == "never" && first {
         set_aside(&out_dir)?;
     }
@@ -118,7 +143,7 @@ fn supervise(args: &Args, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
     // Nodes may share the folder.
     let _lock = if first { Some(lock(&out_dir)?) } else { None };
     if first {
-        write_provenance(plan, &job)?;
+        write_provenance(plan, &job, launcher)?;
         // A closed terminal is no reason not to train.
         let _ = std::io::stderr().write_all(plan.text().as_bytes());
     }
@@ -128,8 +153,9 @@ fn supervise(args: &Args, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
     launch.newest_checkpoint = newest_step;
     launch.nodes = Nodes {
         range: plan.launch.nnodes,
-        node_rank: args.node_rank,
+        node_rank,
         endpoint: plan.launch.rdzv_endpoint.clone(),
+        interface: plan.distributed.gloo().address()?,
         key: if plan.launch.nnodes.max > 1 { Some(KeySource::of_environment()?) } else { None },
         max_restarts: plan.launch.max_restarts,
         join: plan.distributed.init_timeout,
@@ -198,7 +224,7 @@ fn set_aside(out_dir: &Path) -> Result<()> {
 }
 
 /// `job.toml` and `run.json`.
-pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff) -> Result<()> {
+pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff, launcher: &str) -> Result<()> {
     let path = job.out_dir.join("job.toml");
     std::fs::write(&path, &job.job_toml).doing("write", &path).map_err(unwritable)?;
     let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
@@ -208,6 +234,7 @@ pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff) -> Result<()> {
         source_dir: source_dir.unwrap_or(Path::new(".")),
         world: plan.world.world_size,
         devices: vec!["cpu".to_owned(); plan.world.nproc_per_node],
+        launcher,
         backend: if plan.world.world_size == 1 { "solo" } else { "gloo" },
     });
     provenance::write(&job.out_dir.join("run.json"), start).map_err(unwritable)

@@ -1,13 +1,14 @@
 //! A worker process: started by the supervisor (`ddp-run worker`, hidden), or by torchrun and its like.
 
+use super::meet::meeting;
 use crate::comm::gloo::GlooGroup;
 use crate::comm::rendezvous::{self, RendezvousConfig};
 use crate::comm::{CommError, ProcessGroup, SoloGroup};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, StopFlag, WorkerEnv,
-    clear_notes, env, logs,
+    Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, StopFlag, WorkerEnv, clear_notes,
+    cores, logs,
 };
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -15,7 +16,7 @@ use crate::spec::JobTree;
 use crate::telemetry::ProgressMode;
 use crate::train::Ended;
 use crate::worker::{Fault, Job, RecorderOptions, Resume, train};
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -53,20 +54,26 @@ pub fn run_external(
     format: LogFormat,
 ) -> Result<ExitCode> {
     let stop = StopFlag::install(OnSecondSignal::Exit)?;
-    let secret = environment.secret()?;
-    let mut handoff = Handoff::new(environment.place, environment.endpoint, secret, job);
-    handoff.threads = env::threads_per_worker(env::usable_cores(), environment.place.local_world_size);
+    let endpoint = environment.endpoint(plan.launch.rdzv_endpoint.as_ref())?;
+    let secret = environment.secret(&endpoint)?;
+    let launcher = environment.to_string();
+    let mut handoff = Handoff::new(environment.place, endpoint, secret, job);
+    let share = || cores::threads_per_worker(cores::usable_cores(), environment.place.local_world_size);
+    handoff.threads = environment.threads.unwrap_or_else(share);
     handoff.run_id = environment.run_id;
     handoff.attempt = environment.attempt;
+    // Whoever is left of the attempt before is told from this one's ranks by it.
+    handoff.generation = u64::from(environment.attempt);
     std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
     if handoff.place.rank == 0 {
-        eprint!("{}", plan.text());
-        super::train::write_provenance(plan, &handoff.job)?;
+        eprint!("launched by {launcher}\n\n{}", plan.text());
+        super::train::write_provenance(plan, &handoff.job, &launcher)?;
     }
     drop(logs::open_with_header(&handoff)?);
     clear_notes(&handoff.log_dir, handoff.place.rank);
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
+    tracing::info!("launched by {launcher}");
     let mut group = None;
     let done = caught(|| work(&handoff, plan, None, &stop, &mut group));
     finish(&handoff, done, group.as_deref())
@@ -148,21 +155,8 @@ fn progress_mode(handoff: &Handoff) -> ProgressMode {
 
 fn connect(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result<Arc<dyn ProcessGroup>> {
     let place = &handoff.place;
-    let endpoint = match (&handoff.endpoint, listener) {
-        (Endpoint::Solo, _) => return Ok(Arc::new(SoloGroup::default())),
-        (_, Some(listener)) => rendezvous::Endpoint::Listener(listener),
-        (Endpoint::Inherited { addr, .. }, None) => rendezvous::Endpoint::Bind(*addr),
-        (Endpoint::Listen { host, port }, None) => {
-            let address = (host.as_str(), *port).to_socket_addrs().ok().and_then(|mut a| a.next());
-            let address = address.ok_or_else(|| {
-                Error::new(
-                    ExitCode::Rendezvous,
-                    format!("the address {host}:{port} to listen on is not known"),
-                )
-            })?;
-            rendezvous::Endpoint::Bind(address)
-        }
-        (Endpoint::Connect { host, port }, None) => rendezvous::Endpoint::Connect(format!("{host}:{port}")),
+    let Some(endpoint) = meeting(handoff, plan, listener)? else {
+        return Ok(Arc::new(SoloGroup::default()));
     };
     let secret = rendezvous::Secret::from_hex(&handoff.secret.to_hex())?;
     let config = RendezvousConfig {
@@ -171,7 +165,8 @@ fn connect(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Res
         endpoint,
         secret,
         run_id: handoff.run_id.clone(),
-        generation: handoff.generation,
+        // The rendezvous counts restarts.
+        generation: handoff.generation.saturating_sub(1),
         plan_hash: plan.hash.clone(),
         init_timeout: plan.distributed.init_timeout,
         timeout: plan.distributed.timeout,

@@ -46,6 +46,8 @@ pub enum Endpoint {
     Listen { host: String, port: u16 },
     /// The others: rank 0 listens there.
     Connect { host: String, port: u16 },
+    /// Rank 0 writes to this file where it listens, and the others look it up.
+    File { path: PathBuf },
 }
 
 /// The job itself, the same for every worker.

@@ -6,15 +6,17 @@
 //! [`Handoff::receive`], [`StopFlag`], [`logs`], [`Failure`] and [`FlightRecord`]. No worker outlives its supervisor: the kernel kills
 //! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
 
+pub mod cores;
 mod elastic;
-pub mod env;
 mod failure;
 mod flight;
 mod handoff;
 mod local;
 pub mod logs;
+pub mod origin;
 mod os;
 mod rdzv;
+mod reach;
 mod report;
 mod secret;
 pub mod state;
@@ -23,14 +25,16 @@ mod supervisor;
 mod verdict;
 mod worker;
 
+pub use cores::Nproc;
 pub use elastic::Nodes;
-pub use env::{Nproc, WorkerEnv};
 pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;
 pub use handoff::{Endpoint, Handoff, JobHandoff, Place, Received};
 pub use local::{FirstRankOutput, LocalLaunch, Outcome};
+pub use origin::{Launcher, NodeEnv, Origin, WorkerEnv};
 pub(crate) use os::adopt_listener;
 pub use rdzv::{NodeRange, RdzvEndpoint};
+pub(crate) use reach::{Reach, reach};
 pub use secret::{KeySource, Secret};
 pub use state::Policy;
 pub use stop::{OnSecondSignal, StopFlag};

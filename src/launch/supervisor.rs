@@ -16,9 +16,9 @@ use signal_hook::consts::{SIGCHLD, SIGTSTP};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
+use super::cores;
 use super::elastic::policy::NodeEnd;
 use super::elastic::{Closed, Link, Order, Report, Start};
-use super::env;
 use super::failure::{self, Evidence, Failure};
 use super::handoff::{Endpoint, Handoff, Place};
 use super::local::{FirstRankOutput, LocalLaunch};
@@ -141,8 +141,9 @@ impl<'a> Fleet<'a> {
                 .hint("`--out DIR` writes elsewhere")
         })?;
         let nproc = launch.nproc;
-        let threads =
-            launch.threads_per_worker.unwrap_or_else(|| env::threads_per_worker(env::usable_cores(), nproc));
+        let threads = launch
+            .threads_per_worker
+            .unwrap_or_else(|| cores::threads_per_worker(cores::usable_cores(), nproc));
         let endpoint = match (start.world_size, start.port) {
             (1, _) => Endpoint::Solo,
             (_, Some(port)) => Endpoint::Connect { host: host.to_owned(), port },
@@ -214,7 +215,7 @@ impl<'a> Fleet<'a> {
         command.args(&self.launch.args);
         // They are for externally launched workers; nothing in these needs them.
         command.env_remove("DDP_RUN_SECRET").env_remove("DDP_RUN_SECRET_FILE");
-        command.envs(env::thread_variables(self.threads, &|name| std::env::var(name).ok()));
+        command.envs(cores::thread_variables(self.threads, &|name| std::env::var(name).ok()));
         let inherit = rank == 0 && self.launch.first_rank_output == FirstRankOutput::Inherit;
         let output = if inherit { Output::Inherit } else { Output::Log(log) };
         // Taken for rank 0, and closed here once that has its copy.

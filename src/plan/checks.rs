@@ -2,6 +2,7 @@
 
 use super::{Backend, BatchAlgebra, DeviceSpec, World};
 use crate::data::{DataFacts, FieldKind};
+use crate::error::Error;
 use crate::spec::Fields;
 use std::collections::BTreeMap;
 
@@ -24,6 +25,32 @@ pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device
         );
         root.problem_with_hint("backend", message, "`device = \"cuda\"` gives each process its own");
     }
+}
+
+/// Each of a node's `processes` takes a device of its own, unless the spec lets them share.
+pub(super) fn devices_suffice(
+    device: DeviceSpec,
+    processes: usize,
+    cuda_devices: usize,
+    share: bool,
+) -> Result<(), Error> {
+    let there = match device {
+        // Without any, `auto` is the CPU, which all share.
+        DeviceSpec::Cpu => return Ok(()),
+        DeviceSpec::Auto if cuda_devices == 0 => return Ok(()),
+        DeviceSpec::Auto | DeviceSpec::Cuda(None) => cuda_devices,
+        DeviceSpec::Cuda(Some(index)) => usize::from(index < cuda_devices),
+    };
+    if there > 0 && (share || processes <= there) {
+        return Ok(());
+    }
+    if there == 0 {
+        let what = format!("device `{device}` is not there: this machine has {cuda_devices} CUDA devices");
+        return Err(Error::unavailable(what).hint("`--device cpu` trains on the CPU"));
+    }
+    let devices = if there == 1 { "one CUDA device".to_owned() } else { format!("{there} CUDA devices") };
+    Err(Error::usage(format!("{processes} processes on this machine have {devices} between them"))
+        .hint("start as many processes as there are devices, or set `share_devices = true` in `[launch]`"))
 }
 
 pub(super) fn batches(
@@ -78,5 +105,30 @@ pub(super) fn metric_fits_targets(fields: &mut Fields<'_>, metric: &str, facts: 
                 .problem("best", format!("`{metric}` needs numbers as targets; the data set's are classes"));
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ExitCode;
+
+    #[test]
+    fn each_process_has_a_device_unless_they_may_share() {
+        let fits = |device, processes, devices, share| {
+            devices_suffice(device, processes, devices, share).map_err(|e| e.code)
+        };
+        let (cpu, auto, cuda, one) =
+            (DeviceSpec::Cpu, DeviceSpec::Auto, DeviceSpec::Cuda(None), DeviceSpec::Cuda(Some(1)));
+        assert_eq!(fits(cpu, 64, 2, false), Ok(()));
+        assert_eq!(fits(auto, 64, 0, false), Ok(()));
+        assert_eq!(fits(auto, 3, 2, false), Err(ExitCode::Usage));
+        assert_eq!(fits(cuda, 2, 2, false), Ok(()));
+        assert_eq!(fits(cuda, 3, 2, false), Err(ExitCode::Usage));
+        assert_eq!(fits(cuda, 3, 2, true), Ok(()));
+        assert_eq!(fits(cuda, 1, 0, true), Err(ExitCode::Unavailable));
+        assert_eq!(fits(one, 1, 2, false), Ok(()));
+        assert_eq!(fits(one, 2, 2, false), Err(ExitCode::Usage));
+        assert_eq!(fits(one, 1, 1, false), Err(ExitCode::Unavailable));
     }
 }

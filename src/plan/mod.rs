@@ -23,9 +23,11 @@ pub use sections::{
     ModelPlan, TrainPlan,
 };
 pub use sizes::Sizes;
+pub(crate) use units::show_bytes;
 pub use values::{Backend, DeviceSpec, Every};
 pub use world::{World, WorldRequest};
 
+use crate::error::Error;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
 use crate::spec::{Diagnostics, JobTree, ResolvedValue};
@@ -76,6 +78,14 @@ impl Plan {
         plan.hash = export::hash(&values);
         plan.values = values;
         Ok(plan)
+    }
+
+    /// Whether this node's `processes` can each have a device of its own.
+    ///
+    /// # Errors
+    /// Fewer devices without `launch.share_devices` (exit 2), or none (exit 69).
+    pub fn devices_suffice(&self, processes: usize, cuda_devices: usize) -> Result<(), Error> {
+        checks::devices_suffice(self.device, processes, cuda_devices, self.launch.share_devices)
     }
 
     /// Optimizer steps of the whole run; `None` where only the data can tell.

@@ -159,6 +159,8 @@ pub struct LaunchPlan {
     pub threads: Option<usize>,
     /// Address that rank 0 listens on.
     pub bind: IpAddr,
+    /// Whether processes of a node may take the same device.
+    pub share_devices: bool,
 }
 
 /// `[distributed]`

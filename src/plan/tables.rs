@@ -187,6 +187,7 @@ pub(super) fn launch(root: &mut Fields<'_>) -> LaunchPlan {
             "127.0.0.1",
             IpAddr::V4(Ipv4Addr::LOCALHOST),
         ),
+        share_devices: fields.bool("share_devices", false),
     }
 }
 

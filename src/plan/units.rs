@@ -57,7 +57,7 @@ pub(super) fn show_duration(duration: Duration) -> String {
 }
 
 /// `42.6 MiB`.
-pub(super) fn show_bytes(bytes: u64) -> String {
+pub(crate) fn show_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
         return format!("{bytes} B");

@@ -26,6 +26,9 @@ pub struct Provenance {
     /// One per local rank, in order.
     pub devices: Vec<String>,
     pub backend: String,
+    /// What started the processes: `ddp-run`, or `Slurm: job 12.0, task 0 of 4 on node n1`.
+    #[serde(default)]
+    pub launcher: String,
     /// `None` outside a repository, or without git.
     pub git: Option<Git>,
     pub versions: Versions,
@@ -68,6 +71,7 @@ pub struct Start<'a> {
     pub world: usize,
     pub devices: Vec<String>,
     pub backend: &'a str,
+    pub launcher: &'a str,
 }
 
 impl Provenance {
@@ -81,13 +85,21 @@ impl Provenance {
             world: start.world,
             devices: start.devices,
             backend: start.backend.to_owned(),
+            launcher: start.launcher.to_owned(),
             git: git(start.source_dir),
-            versions: Versions {
-                ddp_run: env!("CARGO_PKG_VERSION").to_owned(),
-                burn: "0.22.1".to_owned(),
-                rustc: option_env!("DDP_RUN_RUSTC").map(str::to_owned),
-            },
+            versions: Versions::here(),
             host: host(),
+        }
+    }
+}
+
+impl Versions {
+    /// Of this build.
+    pub fn here() -> Self {
+        Self {
+            ddp_run: env!("CARGO_PKG_VERSION").to_owned(),
+            burn: "0.22.1".to_owned(),
+            rustc: option_env!("DDP_RUN_RUSTC").map(str::to_owned),
         }
     }
 }
@@ -203,6 +215,7 @@ mod tests {
             world: 2,
             devices: vec!["cpu".into(), "cpu".into()],
             backend: "gloo",
+            launcher: "ddp-run",
         })
     }
 

@@ -26,7 +26,7 @@ mod options;
 mod probe;
 mod setup;
 mod shared;
-mod shm;
+pub(crate) mod shm;
 mod small;
 mod stream;
 #[cfg(test)]

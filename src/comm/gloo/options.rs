@@ -77,7 +77,7 @@ pub struct GlooOptions {
 
 impl GlooOptions {
     /// The address of the interface.
-    pub(super) fn address(&self) -> Result<Option<IpAddr>, CommError> {
+    pub(crate) fn address(&self) -> Result<Option<IpAddr>, CommError> {
         let Some(name) = &self.interface else { return Ok(None) };
         let failed = |m: String| CommError::new(CommErrorKind::Rendezvous, None, m);
         let all =

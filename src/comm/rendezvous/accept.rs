@@ -25,6 +25,8 @@ pub(super) const NOT_PROVED: u8 = 0;
 const MAX_PENDING: usize = 128;
 /// From accept to `Join`.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// When descriptors or memory ran out: others may give some back.
+const BREATHER: Duration = Duration::from_millis(20);
 const BUFFER: usize = if HELLO + PROOF > MAX_JOIN { HELLO + PROOF } else { MAX_JOIN };
 
 pub(super) enum Event {
@@ -59,20 +61,25 @@ pub(super) struct Acceptor {
     /// Oldest first.
     pending: VecDeque<Pending>,
     warned: HashSet<&'static str>,
+    /// No connection is taken before: the system was short of something.
+    resume: Option<Instant>,
 }
 
 impl Acceptor {
     pub(super) fn new(listeners: Vec<TcpListener>, secret: Secret) -> Result<Self, CommError> {
         listeners.iter().try_for_each(|l| l.set_nonblocking(true)).map_err(listener_failed)?;
-        Ok(Self { listeners, secret, pending: VecDeque::new(), warned: HashSet::new() })
+        Ok(Self { listeners, secret, pending: VecDeque::new(), warned: HashSet::new(), resume: None })
     }
 
     /// The next peer that proves the secret, or news on a watched socket.
     pub(super) fn next(&mut self, watch: &[&TcpStream], deadline: Instant) -> Result<Event, CommError> {
         loop {
+            self.resume = self.resume.filter(|r| *r > Instant::now());
             let until = self.pending.front().map_or(deadline, |p| p.until.min(deadline));
+            let until = self.resume.map_or(until, |r| r.min(until));
+            let knock = if self.resume.is_some() { PollFlags::empty() } else { PollFlags::IN };
             let mut fds: Vec<PollFd<'_>> = watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
-            fds.extend(self.listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
+            fds.extend(self.listeners.iter().map(|l| PollFd::new(l, knock)));
             fds.extend(self.pending.iter().map(|p| PollFd::new(&p.stream, PollFlags::IN)));
             poll_until(&mut fds, Some(until)).map_err(listener_failed)?;
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
@@ -99,16 +106,16 @@ impl Acceptor {
             let (stream, address) = match self.listeners[listener].accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // The connection died in the queue, or descriptors ran out: others may fare better.
-                Err(e) if e.kind() == ErrorKind::Interrupted || e.kind() == ErrorKind::ConnectionAborted => {
-                    continue;
-                }
-                Err(e) if !self.pending.is_empty() => {
-                    self.pending.pop_front();
-                    self.warn("made room", None, &e.to_string());
-                    return Ok(());
-                }
-                Err(e) => return Err(listener_failed(e)),
+                Err(e) => match outlook(&e) {
+                    Outlook::Next => continue,
+                    Outlook::Later => {
+                        self.pending.pop_front();
+                        self.warn("made room", None, &e.to_string());
+                        self.resume = Some(Instant::now() + BREATHER);
+                        return Ok(());
+                    }
+                    Outlook::Never => return Err(listener_failed(e)),
+                },
             };
             let nonce = nonce()?;
             let hello = [&MAGIC[..], &nonce[..]].concat();
@@ -172,6 +179,33 @@ impl Acceptor {
                 "rendezvous: refused a connection from {from}: {why} (further ones like it are not logged)"
             );
         }
+    }
+}
+
+/// What an error of accept(2) means for the next call.
+#[derive(Debug, PartialEq, Eq)]
+enum Outlook {
+    /// The connection died in the queue: the next may fare better.
+    Next,
+    /// The system is short of something.
+    Later,
+    /// The listener itself is of no use.
+    Never,
+}
+
+fn outlook(error: &std::io::Error) -> Outlook {
+    let Some(errno) = rustix::io::Errno::from_io_error(error) else { return Outlook::Never };
+    use rustix::io::Errno as E;
+    match errno {
+        // Linux passes on what befell the new connection before it was accepted; see accept(2).
+        E::INTR | E::CONNABORTED | E::NETDOWN | E::PROTO | E::NOPROTOOPT | E::HOSTDOWN | E::HOSTUNREACH => {
+            Outlook::Next
+        }
+        E::OPNOTSUPP | E::NETUNREACH | E::PERM | E::TIMEDOUT | E::CONNRESET => Outlook::Next,
+        #[cfg(target_os = "linux")]
+        E::NONET => Outlook::Next,
+        E::MFILE | E::NFILE | E::NOBUFS | E::NOMEM => Outlook::Later,
+        _ => Outlook::Never,
     }
 }
 
@@ -284,5 +318,32 @@ pub(super) enum ProofError {
 impl From<Trouble> for ProofError {
     fn from(t: Trouble) -> Self {
         ProofError::Trouble(t)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Errno by name, so that the table is not tested against itself.
+    #[test]
+    fn only_a_broken_listener_ends_the_rendezvous() {
+        let of = |errno: i32| outlook(&std::io::Error::from_raw_os_error(errno));
+        for (errno, expected) in [
+            (libc::ECONNABORTED, Outlook::Next),
+            (libc::ENETDOWN, Outlook::Next),
+            (libc::EHOSTUNREACH, Outlook::Next),
+            (libc::EPROTO, Outlook::Next),
+            (libc::EINTR, Outlook::Next),
+            (libc::EMFILE, Outlook::Later),
+            (libc::ENFILE, Outlook::Later),
+            (libc::ENOMEM, Outlook::Later),
+            (libc::EBADF, Outlook::Never),
+            (libc::EINVAL, Outlook::Never),
+            (libc::ENOTSOCK, Outlook::Never),
+        ] {
+            assert_eq!(of(errno), expected, "{errno}");
+        }
+        assert_eq!(outlook(&std::io::Error::other("no errno")), Outlook::Never);
     }
 }

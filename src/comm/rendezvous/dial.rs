@@ -3,9 +3,11 @@
 use super::accept::{ProofError, prove_to};
 use super::io::{Trouble, poll_until, read_message, write_by};
 use super::wire::{self, MAX_TEXT, Message};
-use super::{CommError, Secret, failed};
+use super::{CommError, Secret, failed, file};
 use rustix::event::{PollFd, PollFlags};
+use std::fmt;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -13,9 +15,26 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Of one TCP connect, so that a dropped SYN does not use up the whole time.
 const CONNECT: Duration = Duration::from_secs(3);
 
-pub(super) struct Dial<'a> {
+/// Where the other side listens.
+#[derive(Clone, Copy)]
+pub(super) enum Target<'a> {
     /// `host:port`.
-    pub target: &'a str,
+    At(&'a str),
+    /// What this file says at the time of each attempt.
+    File(&'a Path),
+}
+
+impl fmt::Display for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::At(address) => f.write_str(address),
+            Target::File(path) => write!(f, "the address in {}", path.display()),
+        }
+    }
+}
+
+pub(super) struct Dial<'a> {
+    pub target: Target<'a>,
     /// How messages call the other side.
     pub peer: &'a str,
     /// How messages call this side: `rank 3`.
@@ -90,6 +109,10 @@ impl Dial<'_> {
         let (me, peer, target) = (self.me, self.peer, self.target);
         prove_to(&stream, self.secret, self.watch, self.deadline).map_err(|e| match e {
             ProofError::Trouble(t) => t.into(),
+            // What a file says may be left over from another run.
+            _ if matches!(target, Target::File(_)) => {
+                Attempt::Again("who listens there does not know the run's secret".into())
+            }
             ProofError::Stranger => {
                 Attempt::Never(format!("{me} expected {peer} at {target}, but it is not ddp-run that answers there"))
             }
@@ -107,6 +130,7 @@ impl Dial<'_> {
             match wire::decode(&bytes) {
                 Ok(Message::Accepted) => {}
                 Ok(Message::Refused(why)) => return Err(Attempt::Never(why.to_owned())),
+                Ok(Message::Outdated(why)) => return Err(Attempt::Again(why.to_owned())),
                 _ => {
                     return Err(Attempt::Never(format!(
                         "{peer} at {target} sent an answer that makes no sense"
@@ -119,8 +143,14 @@ impl Dial<'_> {
 
     fn connect(&self) -> Result<TcpStream, Attempt> {
         // A name may appear only after its pod or node is up.
-        let addresses = resolve(self.target, self.deadline)
-            .map_err(|e| Attempt::Again(format!("cannot resolve `{}`: {e}", self.target)))?;
+        let target = match self.target {
+            Target::At(address) => address.to_owned(),
+            Target::File(path) => file::lookup(path)
+                .map_err(|e| Attempt::Again(e.to_string()))?
+                .ok_or_else(|| Attempt::Again("there is none yet".into()))?,
+        };
+        let addresses = resolve(&target, self.deadline)
+            .map_err(|e| Attempt::Again(format!("cannot resolve `{target}`: {e}")))?;
         let mut last = "the name has no address".to_owned();
         for address in addresses {
             let left = self.deadline.saturating_duration_since(Instant::now());

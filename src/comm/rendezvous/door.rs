@@ -1,11 +1,12 @@
 //! The same proof of the secret for connections of another kind: those between the supervisors of a run's nodes.
 
 use super::accept::{Acceptor, Event};
-use super::dial::{Dial, DialError};
+use super::dial::{Dial, DialError, Target};
 use super::mesh::tell;
 use super::wire::{self, Join, Message, Purpose};
 use super::{CommError, Secret, failed};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Where supervisors come in.
@@ -49,9 +50,18 @@ impl Door {
     }
 }
 
+/// Where a supervisor listens.
+#[derive(Clone, Debug)]
+pub(crate) enum Whereabouts {
+    /// `host:port`.
+    At(String),
+    /// What this file says at the time of each attempt.
+    File(PathBuf),
+}
+
 /// Connects to the supervisor at `target`, which `me` needs, and proves the secret to it and it to us. Tries until `deadline`.
 pub(crate) fn call(
-    target: &str,
+    target: &Whereabouts,
     peer: &str,
     me: &str,
     secret: &Secret,
@@ -63,6 +73,10 @@ pub(crate) fn call(
         let purpose = Purpose::Supervisor;
         Ok(Message::Join(Join { purpose, rank: 0, world: 0, generation: 0, run_id, plan_hash, listen, host })
             .frame())
+    };
+    let target = match target {
+        Whereabouts::At(address) => Target::At(address),
+        Whereabouts::File(path) => Target::File(path),
     };
     Dial { target, peer, me, secret, watch: &[], deadline }.run(true, join).map_err(|e| match e {
         DialError::Failed(e) => e,
@@ -84,7 +98,7 @@ mod tests {
     fn supervisors_meet_and_strangers_do_not() {
         let secret = Secret::generate().expect("secret");
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-        let target = listener.local_addr().expect("address").to_string();
+        let target = Whereabouts::At(listener.local_addr().expect("address").to_string());
         let mut door = Door::new(Some(listener), secret.clone()).expect("door");
         let other = Secret::generate().expect("secret");
         let (own, theirs) = (target.clone(), target.clone());

@@ -1,9 +1,9 @@
 //! The part of every rank but 0: it reports to rank 0, dials the ranks below it, takes the calls of those above.
 
 use super::accept::{Acceptor, Event};
-use super::dial::{Dial, DialError};
+use super::dial::{Dial, DialError, Target};
 use super::identity::Identity;
-use super::io::{Trouble, read_message};
+use super::io::{Trouble, poll_until, read_message};
 use super::mesh::{MeshBuilder, name_ranks, tell};
 use super::wire::{self, Entry, MAX_MESSAGE, Message, Purpose};
 use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig, failed};
@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 
 /// Rank 0, which knows who is missing, shall speak before its guests give up.
 const VERDICT: Duration = Duration::from_secs(1);
+/// Between two looks whether a leftover has ended.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 struct GuestSide<'a> {
     config: &'a RendezvousConfig,
     options: &'a MeshOptions,
     me: Identity<'a>,
-    /// Rank 0's `host:port`.
-    target: &'a str,
+    target: Target<'a>,
     deadline: Instant,
     /// To rank 0.
     host: TcpStream,
@@ -28,16 +30,54 @@ struct GuestSide<'a> {
 pub(super) fn run(
     config: &RendezvousConfig,
     options: &MeshOptions,
-    target: &str,
+    target: Target<'_>,
     deadline: Instant,
 ) -> Result<Mesh, CommError> {
     let me = Identity::of(config, options.host);
+    let mut pause = FIRST_PAUSE;
+    let (side, listener, table) = loop {
+        let (host, listener, listen) = join(config, options, &me, target, deadline)?;
+        let side = GuestSide { config, options, me, target, deadline, host, listen };
+        let heard = match side.read() {
+            // It may have been one that was being ended: nobody of this generation has met yet.
+            Err(Trouble::Closed | Trouble::Io(_)) if config.generation > 0 => {
+                Heard::Leftover(format!("rank 0 at {target} left during the rendezvous"))
+            }
+            read => side.heard(read)?,
+        };
+        match heard {
+            Heard::Table(table) => break (side, listener, table),
+            Heard::Leftover(_) if Instant::now() < deadline => {}
+            Heard::Leftover(why) => return Err(CommError { peer: Some(0), ..failed(why) }),
+            Heard::Go => return Err(failed("rank 0 sent an answer that makes no sense")),
+        }
+        let _ = poll_until(&mut [], Some((Instant::now() + pause).min(deadline)));
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    };
+    let mesh = side.connect(&table, listener).inspect_err(|error| {
+        tell(&side.host, Message::Failed(&error.message));
+    })?;
+    tell(&side.host, Message::Ready);
+    match side.hear()? {
+        Heard::Go => Ok(mesh),
+        Heard::Table(_) | Heard::Leftover(_) => Err(failed("rank 0 sent an answer that makes no sense")),
+    }
+}
+
+/// Reports to rank 0. The listener for this rank's peers is on the interface that reaches rank 0, and on no other:
+/// loopback if rank 0 is there.
+fn join(
+    config: &RendezvousConfig,
+    options: &MeshOptions,
+    me: &Identity<'_>,
+    target: Target<'_>,
+    deadline: Instant,
+) -> Result<(TcpStream, TcpListener, SocketAddr), CommError> {
     let name = format!("rank {}", config.rank);
     let dial = Dial { target, peer: "rank 0", me: &name, secret: &config.secret, watch: &[], deadline };
     let mut bound: Option<(TcpListener, SocketAddr)> = None;
     let host = dial
         .run(false, |stream| {
-            // On the interface that reaches rank 0, and on no other: loopback if rank 0 is there.
             let (listener, listen) = listen_beside(stream, options)
                 .map_err(|e| failed(format!("rank {} cannot listen for its peers: {e}", config.rank)))?;
             bound = Some((listener, listen));
@@ -48,19 +88,7 @@ pub(super) fn run(
             DialError::Watched => failed("the rendezvous ended"),
         })?;
     let Some((listener, listen)) = bound else { return Err(failed("the rendezvous has no listener")) };
-    let side = GuestSide { config, options, me, target, deadline, host, listen };
-    let table = match side.hear()? {
-        Heard::Table(table) => table,
-        Heard::Go => return Err(failed("rank 0 sent an answer that makes no sense")),
-    };
-    let mesh = side.connect(&table, listener).inspect_err(|error| {
-        tell(&side.host, Message::Failed(&error.message));
-    })?;
-    tell(&side.host, Message::Ready);
-    match side.hear()? {
-        Heard::Go => Ok(mesh),
-        Heard::Table(_) => Err(failed("rank 0 sent an answer that makes no sense")),
-    }
+    Ok((host, listener, listen))
 }
 
 fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(TcpListener, SocketAddr)> {
@@ -77,14 +105,24 @@ fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(
 enum Heard {
     Table(Vec<Entry>),
     Go,
+    /// Rank 0 was one of an earlier generation; the one to meet is still to come.
+    Leftover(String),
 }
 
 impl GuestSide<'_> {
     /// What rank 0 says next; an error if that is the end of the rendezvous.
     fn hear(&self) -> Result<Heard, CommError> {
+        self.heard(self.read())
+    }
+
+    fn read(&self) -> Result<Vec<u8>, Trouble> {
+        read_message(&self.host, MAX_MESSAGE, &[], self.deadline + VERDICT)
+    }
+
+    fn heard(&self, read: Result<Vec<u8>, Trouble>) -> Result<Heard, CommError> {
         let rank = self.me.rank;
         let from_host = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(0), m);
-        let bytes = read_message(&self.host, MAX_MESSAGE, &[], self.deadline + VERDICT).map_err(|e| {
+        let bytes = read.map_err(|e| {
             from_host(match e {
                 Trouble::Deadline => format!(
                     "rank {rank} waited for the other ranks until init_timeout, but rank 0 at {} has not seen them all",
@@ -96,6 +134,7 @@ impl GuestSide<'_> {
         match wire::decode(&bytes) {
             Ok(Message::Go) => Ok(Heard::Go),
             Ok(Message::Refused(why)) => Err(from_host(why.to_owned())),
+            Ok(Message::Outdated(why)) => Ok(Heard::Leftover(why.to_owned())),
             Ok(Message::Table(table)) => {
                 let table: Vec<Entry> = wire::entries(table).into_iter().flatten().collect();
                 match table.len() == self.me.world {
@@ -120,12 +159,16 @@ impl GuestSide<'_> {
         let mut mesh = MeshBuilder::new(self.me, hosts, self.options);
         let me = format!("rank {}", self.me.rank);
         for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.rank) {
-            let as_before = address.port() == 0;
-            let target = if as_before { self.target.to_owned() } else { self.scoped(*address).to_string() };
+            let target = match address.port() {
+                // Where rank 0 has been reached before.
+                0 => self.host.peer_addr().map_err(|e| failed(format!("rank 0 is gone: {e}")))?,
+                _ => self.scoped(*address),
+            };
+            let target = target.to_string();
             for purpose in mesh.purposes(peer) {
                 let name = format!("rank {peer}");
                 let dial = Dial {
-                    target: &target,
+                    target: Target::At(&target),
                     peer: &name,
                     me: &me,
                     secret: &self.config.secret,

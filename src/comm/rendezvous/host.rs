@@ -114,6 +114,10 @@ impl Host<'_> {
                 format!("rank {} ({from}) came before the rendezvous was complete", join.rank)
             }
             Verdict::Stray(why) => why,
+            Verdict::Outdated(why) => {
+                tell(&stream, Message::Outdated(&why));
+                return Err(failed(why));
+            }
             Verdict::Conflict(why) => {
                 tell(&stream, Message::Refused(&why));
                 return Err(failed(why));

@@ -18,6 +18,8 @@ pub(super) enum Verdict<'a> {
     Welcome(Join<'a>),
     /// A leftover of something else: it is turned away and the rendezvous goes on.
     Stray(String),
+    /// One of a later generation: this rank's own is over.
+    Outdated(String),
     /// The run can't form as it was started: everyone is told.
     Conflict(String),
 }
@@ -68,13 +70,14 @@ impl<'a> Identity<'a> {
                 join.run_id, join.generation, self.run_id, self.generation
             ));
         }
-        let conflict = if join.generation > self.generation {
-            format!(
+        if join.generation > self.generation {
+            return Verdict::Outdated(format!(
                 "{peer} is of generation {} of run `{}`, rank {me} only of generation {}: rank {me} is a leftover \
                  of an earlier start",
                 join.generation, self.run_id, self.generation
-            )
-        } else if join.world as usize != self.world {
+            ));
+        }
+        let conflict = if join.world as usize != self.world {
             format!(
                 "{peer} was started for a world of {}, rank {me} for a world of {}; give every node the same \
                  --nnodes and --nproc-per-node",

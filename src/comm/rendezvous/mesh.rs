@@ -84,6 +84,10 @@ impl<'a> MeshBuilder<'a> {
                 Some(_) => format!("rank {} ({from}) is already connected to rank {me}", join.rank),
             },
             Verdict::Stray(why) => why,
+            Verdict::Outdated(why) => {
+                tell(&stream, Message::Outdated(&why));
+                return Err(failed(why));
+            }
             Verdict::Conflict(why) => {
                 tell(&stream, Message::Refused(&why));
                 return Err(failed(why));

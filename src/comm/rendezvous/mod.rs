@@ -10,6 +10,7 @@ mod accept;
 mod auth;
 mod dial;
 mod door;
+pub(crate) mod file;
 mod guest;
 mod host;
 mod identity;
@@ -20,7 +21,7 @@ mod tests;
 mod wire;
 
 pub use auth::{Secret, SecretText};
-pub(crate) use door::{Door, Knock, call};
+pub(crate) use door::{Door, Knock, Whereabouts, call};
 pub(crate) use io::{Trouble, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
 #[cfg(any(test, fuzzing))]
@@ -28,17 +29,31 @@ pub(crate) use wire::decode_anything;
 pub(crate) use wire::{HostId, MAX_WORLD, cut};
 
 use super::{CommError, CommErrorKind};
+use dial::Target;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Where the rendezvous takes place. Rank 0 gives one of the first two, the others the last.
+/// Between two attempts to listen at an address that another process has.
+const BIND_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where the rendezvous takes place. Rank 0 gives one of the first three, the others one of the last two.
 #[derive(Debug)]
 pub enum Endpoint {
     /// Already bound, for instance by the supervisor, which then knows its port.
     Listener(TcpListener),
     Bind(SocketAddr),
+    /// On a port of this address that the system picks; `host`, as the others call the address, and the port are
+    /// written to `file` until the rendezvous is over.
+    Publish {
+        address: IpAddr,
+        host: String,
+        file: PathBuf,
+    },
     /// `host:port` of rank 0; names are resolved anew at each attempt.
     Connect(String),
+    /// Rank 0 writes its `host:port` to this file, which is read anew at each attempt.
+    Lookup(PathBuf),
 }
 
 /// Who this process is, where it meets the others and how long it may take. All but `rank` and `endpoint` must be
@@ -105,14 +120,44 @@ pub(crate) fn form_mesh(
     if config.world_size == 1 {
         return Ok(Mesh { sockets: vec![None], hosts: vec![options.host] });
     }
+    let rank = config.rank;
     match std::mem::replace(&mut config.endpoint, Endpoint::Connect(String::new())) {
         Endpoint::Listener(listener) => host::run(config, options, listener, deadline),
-        Endpoint::Bind(address) => {
-            let listener = TcpListener::bind(address)
-                .map_err(|e| failed(format!("rank {} cannot listen on {address}: {e}", config.rank)))?;
+        Endpoint::Bind(address) => host::run(config, options, bind(rank, address, deadline)?, deadline),
+        Endpoint::Publish { address, host, file } => {
+            let listener = bind(rank, (address, 0).into(), deadline)?;
+            let port = listener.local_addr().map_err(|e| failed(e.to_string()))?.port();
+            let host = if host.contains(':') { format!("[{host}]") } else { host };
+            let published = file::publish(&file, &format!("{host}:{port}"));
+            let _published = published.map_err(|e| {
+                failed(format!("rank {rank} cannot write its address to {}: {e}", file.display()))
+            })?;
             host::run(config, options, listener, deadline)
         }
-        Endpoint::Connect(address) => guest::run(config, options, &address, deadline),
+        Endpoint::Connect(address) => guest::run(config, options, Target::At(&address), deadline),
+        Endpoint::Lookup(path) => guest::run(config, options, Target::File(&path), deadline),
+    }
+}
+
+/// Listens at `address`. A process of an earlier start may still have it for a while.
+fn bind(rank: usize, address: SocketAddr, deadline: Instant) -> Result<TcpListener, CommError> {
+    let mut waits = false;
+    loop {
+        let error = match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(e) => e,
+        };
+        let taken = error.kind() == std::io::ErrorKind::AddrInUse;
+        if !taken || Instant::now() >= deadline {
+            return Err(failed(format!("rank {rank} cannot listen on {address}: {error}")));
+        }
+        if !waits {
+            tracing::warn!(
+                "rendezvous: another process listens on {address}; rank {rank} waits until it ends"
+            );
+            waits = true;
+        }
+        let _ = poll_until(&mut [], Some((Instant::now() + BIND_PAUSE).min(deadline)));
     }
 }
 
@@ -132,7 +177,7 @@ fn check(config: &RendezvousConfig) -> Result<(), CommError> {
             return Err(failed(format!("the {what} has {} bytes, over {}", text.len(), wire::MAX_NAME)));
         }
     }
-    let listens = !matches!(config.endpoint, Endpoint::Connect(_));
+    let listens = !matches!(config.endpoint, Endpoint::Connect(_) | Endpoint::Lookup(_));
     if *world_size > 1 && listens != (*rank == 0) {
         return Err(failed(format!(
             "rank 0 listens and the others connect; rank {rank} was told the opposite"

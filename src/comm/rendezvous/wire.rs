@@ -69,6 +69,8 @@ pub(super) enum Message<'a> {
     Accepted,
     /// You, or all of us, can't go on, because.
     Refused(&'a str),
+    /// Rank 0 here is left over from an earlier generation than yours: the one that you look for is still to come.
+    Outdated(&'a str),
     /// Where to reach each rank, and its host (encoded; see [`entries`]).
     Table(&'a [u8]),
     /// Every rank is ready.
@@ -92,6 +94,7 @@ impl Message<'_> {
             Message::Failed(text) => put_text(3, text, &mut out),
             Message::Accepted => out.push(4),
             Message::Refused(text) => put_text(5, text, &mut out),
+            Message::Outdated(text) => put_text(8, text, &mut out),
             Message::Table(entries) => {
                 out.push(6);
                 out.extend_from_slice(entries);
@@ -151,6 +154,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Message<'_>, WireError> {
         5 => text().map(Message::Refused),
         6 if entries(body).is_some() => Ok(Message::Table(body)),
         7 => empty(Message::Go),
+        8 => text().map(Message::Outdated),
         _ => Err(WireError::Malformed),
     }
 }
@@ -282,8 +286,14 @@ mod tests {
         };
         round_trip(Message::Join(join));
         assert!(Message::Join(join).frame().len() <= LENGTH + MAX_JOIN);
-        for m in [Message::Ready, Message::Accepted, Message::Go, Message::Refused("né"), Message::Failed("")]
-        {
+        for m in [
+            Message::Ready,
+            Message::Accepted,
+            Message::Go,
+            Message::Refused("né"),
+            Message::Failed(""),
+            Message::Outdated("o"),
+        ] {
             round_trip(m);
         }
         round_trip(Message::Join(Join { purpose: Purpose::Data(MAX_LANES as u8 - 1), ..join }));

@@ -5,7 +5,8 @@ use super::meet::{self, Meeting};
 use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
 use super::policy::Limits;
 use super::{Nodes, Start, say};
-use crate::comm::rendezvous;
+use crate::comm::rendezvous::file::Published;
+use crate::comm::rendezvous::{self, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::local::{LocalLaunch, Outcome};
 use crate::launch::secret::Secret;
@@ -28,6 +29,7 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
         host: meeting.host,
         ip: meeting.ip,
         target: meeting.target,
+        _published: meeting.published,
         coordinator: None,
         listener: None,
         orders: VecDeque::new(),
@@ -57,11 +59,12 @@ struct Agent {
     launch: LocalLaunch,
     key: Secret,
     /// How rank 0 is reached by the other ranks.
-    host: String,
+    host: Option<String>,
     /// Where rank 0 listens, if this is node 0.
     ip: std::net::IpAddr,
     /// Node 0's supervisor; `None` if this is it.
-    target: Option<String>,
+    target: Option<Whereabouts>,
+    _published: Option<Published>,
     coordinator: Option<JoinHandle<()>>,
     /// Rank 0's of the next generation, on node 0.
     listener: Option<TcpListener>,
@@ -133,7 +136,11 @@ impl Agent {
                 _ => {}
             }
             if let Some(stream) = calling.answer() {
-                return self.hello(Link::new(stream?).map_err(no_link)?).map(Some);
+                let stream = stream?;
+                if let (Some(Whereabouts::File(_)), Ok(node0)) = (&self.target, stream.peer_addr()) {
+                    self.host = Some(node0.ip().to_string());
+                }
+                return self.hello(Link::new(stream).map_err(no_link)?).map(Some);
             }
         }
     }
@@ -241,7 +248,8 @@ impl Agent {
         let secret = Secret::derive(self.key.as_bytes(), &purpose);
         let number = start.generation;
         let listener = self.listener.take();
-        let mut fleet = Fleet::new(&self.launch, start, listener, &self.host, secret)?;
+        let host = self.host.as_deref().unwrap_or_default();
+        let mut fleet = Fleet::new(&self.launch, start, listener, host, secret)?;
         let Ended { end, stopped_by, ends, orders } = fleet.drive(signals, link)?;
         drop(fleet);
         self.stopped_by = self.stopped_by.or(stopped_by);

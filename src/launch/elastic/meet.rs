@@ -2,8 +2,10 @@
 
 use super::super::local::LocalLaunch;
 use super::super::rdzv::RdzvEndpoint;
+use super::super::reach::{Reach, reach};
 use super::super::secret::Secret;
-use crate::comm::rendezvous;
+use crate::comm::rendezvous::file::{Published, publish};
+use crate::comm::rendezvous::{self, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,10 +17,13 @@ use std::time::{Duration, Instant};
 pub(super) struct Meeting {
     /// Where the others come in, on node 0 of several.
     pub listener: Option<TcpListener>,
+    /// The file that says so, for as long as this is kept.
+    pub published: Option<Published>,
     /// Node 0's supervisor; `None` on node 0.
-    pub target: Option<String>,
-    /// How ranks reach rank 0, and the address that it listens on.
-    pub host: String,
+    pub target: Option<Whereabouts>,
+    /// How ranks reach rank 0; `None` if it is where node 0 turns out to be.
+    pub host: Option<String>,
+    /// What rank 0 listens on, on node 0.
     pub ip: IpAddr,
     /// Of the run on one node; of all runs at this endpoint on several.
     pub key: Secret,
@@ -32,33 +37,50 @@ impl Meeting {
         let nodes = &launch.nodes;
         if nodes.range.max == 1 {
             let (ip, key) = (launch.bind, Secret::random()?);
-            return Ok(Self { listener: None, target: None, host: ip.to_string(), ip, key });
+            let (listener, published, target) = (None, None, None);
+            return Ok(Self { listener, published, target, host: Some(ip.to_string()), ip, key });
         }
         if let Some(rank) = nodes.node_rank.filter(|rank| *rank >= nodes.range.max) {
             let (n, last) = (nodes.range.max, nodes.range.max - 1);
             return Err(Error::usage(format!("--node-rank {rank} is not among {n} nodes (0 to {last})")));
         }
-        let endpoint = nodes.endpoint.as_ref().ok_or_else(|| {
-            Error::usage(format!("a run over {} nodes needs to know where they meet", nodes.range))
-                .hint("`--rdzv-endpoint HOST:PORT` with the address of node 0, the same on every node")
+        let meeting = nodes.endpoint.as_ref().zip(nodes.node_rank);
+        let (endpoint, node_rank) = meeting.ok_or_else(|| {
+            Error::usage(format!("a run over {} nodes needs to know where they meet, and which this one is", nodes.range))
+                .hint("`--rdzv-endpoint HOST:PORT --node-rank 0` on node 0, whose address it is; the same and 1, 2, … elsewhere")
         })?;
         let key = nodes.key.as_ref().ok_or_else(|| Error::internal("several nodes without a key"))?;
         let key = key.secret(&format!("ddp-run supervisors at {endpoint}"))?;
-        let (host, port) = match endpoint {
-            RdzvEndpoint::Tcp { host, port } => (host.clone(), *port),
-            RdzvEndpoint::File(_) => {
-                return Err(Error::unavailable("supervisors do not meet at a file yet"));
+        let guest = |target, host| {
+            let (listener, published) = (None, None);
+            Self { listener, published, target: Some(target), host, ip: launch.bind, key: key.clone() }
+        };
+        match (endpoint, node_rank) {
+            (RdzvEndpoint::Tcp { host, .. }, 1..) => {
+                Ok(guest(Whereabouts::At(endpoint.to_string()), Some(host.clone())))
             }
-        };
-        let listener = match nodes.node_rank {
-            Some(0) => Some(listen(&host, port, launch.bind)?),
-            Some(_) => None,
-            None if is_own(&host, port) => Some(listen(&host, port, launch.bind)?),
-            None => None,
-        };
-        let target = if listener.is_some() { None } else { Some(endpoint.to_string()) };
-        let ip = listener.as_ref().and_then(|l| l.local_addr().ok()).map_or(launch.bind, |a| a.ip());
-        Ok(Self { listener, target, host, ip, key })
+            (RdzvEndpoint::File(path), 1..) => Ok(guest(Whereabouts::File(path.clone()), None)),
+            (RdzvEndpoint::Tcp { host, port }, 0) => {
+                let (listener, ip) = listen(host, *port, launch.bind)?;
+                let (listener, host) = (Some(listener), Some(host.clone()));
+                Ok(Self { listener, published: None, target: None, host, ip, key })
+            }
+            (RdzvEndpoint::File(path), 0) => {
+                let Reach { listen, told } = reach(launch.bind, nodes.interface, nodes.range.max)?;
+                let cannot = |e: std::io::Error| {
+                    let what = format!("node 0 cannot listen on {listen} for the other nodes: {e}");
+                    Error::new(ExitCode::Rendezvous, what)
+                };
+                let listener = TcpListener::bind((listen, 0)).map_err(cannot)?;
+                let address = SocketAddr::new(told, listener.local_addr().map_err(cannot)?.port());
+                let published = publish(path, &address.to_string()).map_err(|e| {
+                    let what = format!("cannot write where node 0 listens to {}: {e}", path.display());
+                    Error::new(ExitCode::Rendezvous, what)
+                })?;
+                let (published, host) = (Some(published), Some(told.to_string()));
+                Ok(Self { listener: Some(listener), published, target: None, host, ip: listen, key })
+            }
+        }
     }
 }
 
@@ -67,15 +89,10 @@ fn addresses(host: &str, port: u16) -> Vec<SocketAddr> {
     (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default()
 }
 
-/// Whether this machine has the address of `host`.
-fn is_own(host: &str, port: u16) -> bool {
-    addresses(host, port).iter().any(|a| TcpListener::bind((a.ip(), 0)).is_ok())
-}
-
 /// Node 0's door. The spec's `launch.bind` decides on the address, unless it is the default (loopback): then the endpoint's
 /// own address does. A name that means loopback on the machine itself (Debian's 127.0.1.1) but another address elsewhere
 /// can't be told from its addresses: all of the machine's are listened on.
-fn listen(host: &str, port: u16, bind: IpAddr) -> Result<TcpListener> {
+fn listen(host: &str, port: u16, bind: IpAddr) -> Result<(TcpListener, IpAddr)> {
     let named_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let own =
@@ -89,7 +106,7 @@ fn listen(host: &str, port: u16, bind: IpAddr) -> Result<TcpListener> {
     let until = Instant::now() + PORT_FREE;
     loop {
         match TcpListener::bind((ip, port)) {
-            Ok(listener) => return Ok(listener),
+            Ok(listener) => return Ok((listener, ip)),
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -110,7 +127,7 @@ pub(super) struct Calling {
 
 /// Calls node 0 on a thread, so that signals are heard meanwhile.
 pub(super) fn call(
-    target: String,
+    target: Whereabouts,
     me: String,
     secret: rendezvous::Secret,
     deadline: Instant,

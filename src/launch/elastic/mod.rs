@@ -15,6 +15,7 @@ pub(super) use message::{Closed, Link, Order, Report, Start};
 use super::rdzv::{NodeRange, RdzvEndpoint};
 use super::secret::KeySource;
 use std::io::Write;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A line for the one who watches; a closed terminal is no reason not to train.
@@ -26,11 +27,12 @@ fn say(line: &str) {
 #[derive(Clone, Debug)]
 pub struct Nodes {
     pub range: NodeRange,
-    /// Node 0 is where the others come to. Without a number a node of several takes the next free one, and is node 0 if
-    /// the endpoint's address is its own.
+    /// Node 0 is where the others come to; needed if there are several.
     pub node_rank: Option<usize>,
     /// Where the supervisors meet; needed if there are several.
     pub endpoint: Option<RdzvEndpoint>,
+    /// The address of `[distributed] interface`.
+    pub interface: Option<IpAddr>,
     /// What the nodes prove to each other; needed if there are several.
     pub key: Option<KeySource>,
     /// Restarts after failures, without progress in between.
@@ -49,6 +51,7 @@ impl Default for Nodes {
             range: NodeRange::ONE,
             node_rank: None,
             endpoint: None,
+            interface: None,
             key: None,
             max_restarts: 0,
             join: Duration::from_secs(300),

@@ -56,6 +56,7 @@ fn provenance(folder: &Path) -> Provenance {
         world: 2,
         devices: vec!["cpu".into(), "cpu".into()],
         backend: "gloo",
+        launcher: "ddp-run",
     })
 }
 

@@ -1,0 +1,58 @@
+//! Which devices and backends this build and this machine have, and why one is missing.
+
+use crate::comm::gloo::shm;
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Status {
+    pub available: bool,
+    /// What there is of it, or why there is none.
+    pub detail: String,
+}
+
+impl Status {
+    fn yes(detail: impl Into<String>) -> Self {
+        Self { available: true, detail: detail.into() }
+    }
+
+    fn no(why: impl Into<String>) -> Self {
+        Self { available: false, detail: why.into() }
+    }
+}
+
+pub(super) fn devices() -> [(&'static str, Status); 2] {
+    [("cpu", Status::yes("flex")), ("cuda", Status::no("this build has no CUDA support"))]
+}
+
+pub(super) fn backends() -> [(&'static str, Status); 3] {
+    [("gloo", gloo_status()), ("nccl", nccl_status()), ("mpi", mpi_status())]
+}
+
+fn gloo_status() -> Status {
+    let within = match shm::available() {
+        Ok(()) => "shared memory within a host".to_owned(),
+        Err(e) => format!("TCP within a host (no shared memory: {e})"),
+    };
+    Status::yes(format!("{within}, TCP between hosts ({})", interfaces()))
+}
+
+/// `lo 127.0.0.1, eth0 192.0.2.2`: what `[distributed] interface` may name.
+fn interfaces() -> String {
+    let all = if_addrs::get_if_addrs().unwrap_or_default();
+    let mut shown: Vec<String> = Vec::new();
+    for interface in &all {
+        // Link-local addresses mean nothing to others.
+        if !interface.is_link_local() {
+            shown.push(format!("{} {}", interface.name, interface.ip()));
+        }
+    }
+    if shown.is_empty() { "no interface has an address".to_owned() } else { shown.join(", ") }
+}
+
+fn nccl_status() -> Status {
+    Status::no("this build has no CUDA support")
+}
+
+fn mpi_status() -> Status {
+    Status::no("this build has no MPI support")
+}

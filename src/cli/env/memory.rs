@@ -1,0 +1,59 @@
+//! How much memory this process may use: the machine's, or its control group's limit where that is less.
+
+use std::path::Path;
+
+/// Bytes; `None` where the system does not tell.
+pub(super) fn total() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The least limit of this process's control groups, in bytes; `None` without one.
+pub(super) fn limit() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    limit_of(&groups, Path::new("/sys/fs/cgroup"))
+}
+
+/// `groups` as /proc/PID/cgroup has them: `0::/a/b` (version 2), `4:memory:/a/b` (version 1). A group's limit holds for
+/// those below it.
+fn limit_of(groups: &str, root: &Path) -> Option<u64> {
+    let least = groups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let (root, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            c if c.split(',').any(|c| c == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+            _ => return None,
+        };
+        let group = root.join(path.trim_start_matches('/'));
+        let up = group.ancestors().take_while(|g| g.starts_with(&root));
+        up.filter_map(|g| std::fs::read_to_string(g.join(file)).ok()?.trim().parse::<u64>().ok()).min()
+    });
+    // Version 1 writes "no limit" as the largest multiple of a page.
+    least.min().filter(|limit| *limit < 1 << 62)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn the_least_limit_of_a_group_and_those_above_it_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("a/memory.max", "1000\n");
+        write("a/b/memory.max", "max\n");
+        assert_eq!(limit_of("0::/a/b\n", dir.path()), Some(1000));
+        assert_eq!(limit_of("0::/\n", dir.path()), None);
+        write("memory/c/memory.limit_in_bytes", "700\n");
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(limit_of("5:cpu:/c\n4:memory:/c\n0::/a\n", dir.path()), Some(700));
+        assert_eq!(limit_of("4:memory:/\n", dir.path()), None, "no limit");
+    }
+}

@@ -1,0 +1,105 @@
+//! Meeting by a file on a file system that all share (`file:///PATH`): rank 0 writes there where it listens, the
+//! others look it up. The file is no secret and proves nothing: who reads a wrong address finds nobody there who knows
+//! the run's secret, and looks again.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// A `host:port`, as it stands in the file.
+const MAX_LENGTH: u64 = 300;
+
+/// What [`publish`] wrote; the file goes with this, unless somebody else has written it since.
+#[derive(Debug)]
+pub(crate) struct Published {
+    path: PathBuf,
+    address: String,
+}
+
+/// Writes `address` (`host:port`) to `path` for [`lookup`] to find. It appears whole or not at all, in place of whatever
+/// was there.
+pub(crate) fn publish(path: &Path, address: &str) -> io::Result<Published> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
+    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_string_lossy();
+    let scratch = path.with_file_name(format!(".{name}-{:016x}", u64::from_le_bytes(random)));
+    let written = File::create_new(&scratch).and_then(|mut file| {
+        writeln!(file, "{address}")?;
+        file.sync_all()
+    });
+    let renamed = written.and_then(|()| fs::rename(&scratch, path));
+    if renamed.is_err() {
+        let _ = fs::remove_file(&scratch);
+    }
+    renamed.map(|()| Published { path: path.to_owned(), address: address.to_owned() })
+}
+
+/// The address that `path` holds now; `None` where there is no such file, or one that holds something else.
+pub(crate) fn lookup(path: &Path) -> io::Result<Option<String>> {
+    let mut text = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(MAX_LENGTH).read_to_end(&mut text)?,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let line = text.strip_suffix(b"\n").and_then(|line| std::str::from_utf8(line).ok());
+    let sound = |line: &&str| {
+        let port = line.rsplit_once(':').map(|(host, port)| (host.is_empty(), port.parse::<u16>()));
+        matches!(port, Some((false, Ok(1..))))
+            && !line.contains(|c: char| c.is_whitespace() || c.is_control())
+    };
+    Ok(line.filter(sound).map(str::to_owned))
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        if lookup(&self.path).is_ok_and(|now| now.as_ref() == Some(&self.address)) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_found_until_its_writer_leaves() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("meet");
+        assert_eq!(lookup(&path).unwrap(), None);
+        let first = publish(&path, "n1:4711").unwrap();
+        assert_eq!(lookup(&path).unwrap().as_deref(), Some("n1:4711"));
+        let second = publish(&path, "[fe80::1%2]:4712").unwrap();
+        drop(first);
+        assert_eq!(lookup(&path).unwrap().as_deref(), Some("[fe80::1%2]:4712"), "another's file stays");
+        drop(second);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn a_file_with_something_else_in_it_is_no_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("meet");
+        let long = format!("{}:1\n", "h".repeat(400));
+        for wrong in [
+            "",
+            "n1:4711",
+            "n1\n",
+            ":1\n",
+            "n1:0\n",
+            "n1:70000\n",
+            "n 1:1\n",
+            "a:1\nb:1\n",
+            &long,
+            "\u{0}:1\n",
+        ] {
+            fs::write(&path, wrong).unwrap();
+            assert_eq!(lookup(&path).unwrap(), None, "{wrong:?}");
+        }
+        fs::write(&path, [0xff, b':', b'1', b'\n']).unwrap();
+        assert_eq!(lookup(&path).unwrap(), None);
+        assert!(lookup(dir.path()).is_err(), "a folder is an error, not a missing file");
+        assert!(publish(&dir.path().join("no/such"), "n1:1").is_err());
+    }
+}

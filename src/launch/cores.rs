@@ -1,0 +1,104 @@
+//! How many workers a node gets, and how many threads each of them.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// How many workers a node gets, as torchrun's `--nproc-per-node` says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nproc {
+    Count(usize),
+    /// One per CUDA device; without any, one per core (torchrun's rule).
+    Auto,
+    /// One per CUDA device.
+    Gpu,
+    /// One per core.
+    Cpu,
+}
+
+/// More processes on a node are a typing error.
+const MAX_NPROC: usize = 4096;
+
+impl FromStr for Nproc {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Nproc::Auto),
+            "gpu" => Ok(Nproc::Gpu),
+            "cpu" => Ok(Nproc::Cpu),
+            _ => match text.parse() {
+                Ok(n) if (1..=MAX_NPROC).contains(&n) => Ok(Nproc::Count(n)),
+                _ => Err(format!("expected a number from 1 to {MAX_NPROC}, `auto`, `gpu` or `cpu`")),
+            },
+        }
+    }
+}
+
+impl Nproc {
+    /// The number of workers on a node with `cores` usable cores and `cuda_devices` usable CUDA devices.
+    ///
+    /// Errors: `gpu` without a device (exit 69).
+    pub fn resolve(self, cores: usize, cuda_devices: usize) -> Result<usize> {
+        match self {
+            Nproc::Count(n) => Ok(n),
+            Nproc::Cpu => Ok(cores.max(1)),
+            Nproc::Auto => Ok(if cuda_devices > 0 { cuda_devices } else { cores.max(1) }),
+            Nproc::Gpu if cuda_devices > 0 => Ok(cuda_devices),
+            Nproc::Gpu => {
+                Err(Error::unavailable("`gpu` processes were asked for, and this machine has no CUDA device")
+                    .hint("`--nproc-per-node cpu` starts one process per core"))
+            }
+        }
+    }
+}
+
+/// Cores that this process may use: its affinity mask (`sched_getaffinity`, so `taskset` and Slurm's binding count), or
+/// the cgroup's CPU quota where that is less.
+pub fn usable_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Threads for each of `workers` processes that share `cores`.
+pub fn threads_per_worker(cores: usize, workers: usize) -> usize {
+    (cores / workers.max(1)).max(1)
+}
+
+/// Variables that keep the usual thread pools to `threads`; those that the user has set (`get`) stay.
+pub fn thread_variables(
+    threads: usize,
+    get: &dyn Fn(&str) -> Option<String>,
+) -> BTreeMap<&'static str, String> {
+    let names = ["RAYON_NUM_THREADS", "OMP_NUM_THREADS"];
+    names.into_iter().filter(|name| get(name).is_none()).map(|name| (name, threads.to_string())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ExitCode;
+
+    #[test]
+    fn nproc_is_read_and_resolved() {
+        assert_eq!("4".parse(), Ok(Nproc::Count(4)));
+        assert_eq!("auto".parse(), Ok(Nproc::Auto));
+        for wrong in ["0", "-1", "4097", "many", ""] {
+            assert!(wrong.parse::<Nproc>().is_err(), "{wrong}");
+        }
+        assert_eq!(Nproc::Auto.resolve(8, 2).expect("fine"), 2);
+        assert_eq!(Nproc::Auto.resolve(8, 0).expect("fine"), 8);
+        assert_eq!(Nproc::Cpu.resolve(8, 2).expect("fine"), 8);
+        assert_eq!(Nproc::Count(3).resolve(8, 2).expect("fine"), 3);
+        assert_eq!(Nproc::Gpu.resolve(8, 0).expect_err("none").code, ExitCode::Unavailable);
+    }
+
+    #[test]
+    fn threads_are_shared_out_and_the_users_choice_stays() {
+        assert_eq!(threads_per_worker(8, 3), 2);
+        assert_eq!(threads_per_worker(2, 4), 1);
+        let set = thread_variables(3, &|name| (name == "OMP_NUM_THREADS").then(|| "7".into()));
+        assert_eq!(set, BTreeMap::from([("RAYON_NUM_THREADS", "3".to_string())]));
+        assert!(usable_cores() >= 1);
+    }
+}

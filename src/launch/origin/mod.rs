@@ -1,0 +1,224 @@
+//! Who started this process, and as what. The first of these that fits decides:
+//!
+//! 1. `--node-rank`, or `--rdzv-endpoint` together with `--nnodes` (as flags or as their variables): this process is
+//!    the supervisor of one node, wherever it was started. Not so where RANK and WORLD_SIZE are set.
+//! 2. RANK and WORLD_SIZE: one rank, started by torchrun or by anything that sets its variables. They are the
+//!    innermost: torchrun may itself have been started by `srun` or `mpirun`.
+//! 3. Open MPI's OMPI_COMM_WORLD_*, or PMI_* of MPICH and Intel MPI: one rank, whatever Slurm's variables say, because
+//!    mpirun starts its daemons by `srun`.
+//! 4. A Slurm step of several tasks (`srun -n 4 ddp-run …`): one rank. A step of one task (`srun --pty bash`) and the
+//!    batch script are like any shell.
+//! 5. JOB_COMPLETION_INDEX (a Kubernetes Indexed Job): the supervisor of one node.
+//! 6. Nothing: the supervisor of this machine.
+//!
+//! Launchers that contradict each other are refused. Where the ranks meet is `--rdzv-endpoint`, else MASTER_ADDR and
+//! MASTER_PORT, else what the launcher makes known.
+
+mod hostlist;
+mod kubernetes;
+mod mpi;
+mod slurm;
+#[cfg(test)]
+mod tests;
+mod torchrun;
+mod vars;
+mod worker;
+
+pub use mpi::starter_pid;
+pub use worker::{Meeting, WorkerEnv};
+
+use std::fmt;
+
+use super::rdzv::{NodeRange, RdzvEndpoint};
+use crate::error::{Error, Result};
+use vars::Vars;
+
+/// What this process is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The supervisor of a run on this machine.
+    Own,
+    /// One rank.
+    Worker(WorkerEnv),
+    /// The supervisor of one of several nodes.
+    Node(NodeEnv),
+}
+
+/// This process supervises the ranks of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEnv {
+    pub launcher: Launcher,
+    pub node_rank: usize,
+    /// Where nothing but the spec says it, `None`.
+    pub nnodes: Option<NodeRange>,
+    pub endpoint: Option<RdzvEndpoint>,
+}
+
+/// What started this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launcher {
+    CommandLine,
+    Torchrun,
+    /// RANK and WORLD_SIZE without torchrun's other variables.
+    Environment,
+    OpenMpi,
+    /// MPICH, Intel MPI and others that speak PMI.
+    Mpich,
+    Slurm,
+    Kubernetes,
+}
+
+impl Launcher {
+    pub const ALL: [Self; 7] = [
+        Launcher::CommandLine,
+        Launcher::Torchrun,
+        Launcher::Environment,
+        Launcher::OpenMpi,
+        Launcher::Mpich,
+        Launcher::Slurm,
+        Launcher::Kubernetes,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Launcher::CommandLine => "the command line",
+            Launcher::Torchrun => "torchrun",
+            Launcher::Environment => "RANK and WORLD_SIZE",
+            Launcher::OpenMpi => "Open MPI",
+            Launcher::Mpich => "MPICH",
+            Launcher::Slurm => "Slurm",
+            Launcher::Kubernetes => "Kubernetes",
+        }
+    }
+
+    /// The variables that give it away.
+    pub fn variables(self) -> &'static [&'static str] {
+        match self {
+            Launcher::CommandLine => &["DDP_RUN_NNODES", "DDP_RUN_NODE_RANK", "DDP_RUN_RDZV_ENDPOINT"],
+            Launcher::Torchrun => &["RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"],
+            Launcher::Environment => &["RANK", "WORLD_SIZE"],
+            Launcher::OpenMpi => &["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
+            Launcher::Mpich => &["PMI_RANK", "PMI_SIZE"],
+            Launcher::Slurm => &["SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
+            Launcher::Kubernetes => &["JOB_COMPLETION_INDEX"],
+        }
+    }
+}
+
+/// What was asked for by flags, or by the variables that stand for them; and what the system knows.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    pub node_rank: Option<usize>,
+    pub nnodes: Option<NodeRange>,
+    pub rdzv_endpoint: Option<RdzvEndpoint>,
+    /// The process that started the ranks of this machine: [`starter_pid`].
+    pub starter: u32,
+}
+
+/// What a launcher says of this process.
+struct Claim {
+    launcher: Launcher,
+    rank: usize,
+    world: usize,
+    /// Rank and number of ranks on this node, where it is known.
+    local: Option<(usize, usize)>,
+    /// Number of this node, and of nodes.
+    node: Option<(usize, usize)>,
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.launcher.variables();
+        write!(f, "{} ({}) says rank {} of {}", self.launcher.name(), names.join(", "), self.rank, self.world)
+    }
+}
+
+/// Who started this process; `get` is the environment.
+///
+/// Errors (exit 2): variables that don't fit together or can't be read, and launchers that contradict each other.
+pub fn detect(get: &dyn Fn(&str) -> Option<String>, asked: &Asked) -> Result<Origin> {
+    let vars = Vars(get);
+    let environment = torchrun::claim(&vars)?;
+    if let Some(rank) = asked.node_rank.filter(|_| environment.is_some()) {
+        return Err(Error::usage(format!(
+            "--node-rank {rank} makes this process the supervisor of a node, but RANK and WORLD_SIZE make it a rank"
+        ))
+        .hint("without --node-rank it is the rank that its launcher means; without the variables, the supervisor"));
+    }
+    let supervises = asked.nnodes.is_some() && asked.rdzv_endpoint.is_some();
+    if environment.is_none() && (asked.node_rank.is_some() || supervises) {
+        return node_of_flags(&vars, asked);
+    }
+    let mpi = mpi::claim(&vars)?;
+    let slurm = slurm::claim(&vars)?;
+    match innermost(&vars, environment, mpi, slurm)? {
+        Some(claim) => {
+            let worker = WorkerEnv::of(&vars, claim, asked.starter)?;
+            agrees(&worker, asked)?;
+            Ok(Origin::Worker(worker))
+        }
+        None => Ok(kubernetes::node(&vars, asked)?.map_or(Origin::Own, Origin::Node)),
+    }
+}
+
+fn node_of_flags(vars: &Vars<'_>, asked: &Asked) -> Result<Origin> {
+    let node_rank = match asked.node_rank {
+        Some(rank) => Some(rank),
+        None => slurm::node_rank(vars)?.or(kubernetes::index(vars)?),
+    };
+    if asked.nnodes == Some(NodeRange::ONE) {
+        return Ok(Origin::Own);
+    }
+    let node_rank = node_rank.ok_or_else(|| {
+        Error::usage("--nnodes and --rdzv-endpoint are given, but not which of the nodes this is")
+            .hint("`--node-rank 0` on the node of the endpoint, and 1, 2, … on the others")
+    })?;
+    if let Some(nodes) = asked.nnodes.filter(|n| node_rank >= n.max) {
+        return Err(Error::usage(format!(
+            "--node-rank is {node_rank} and --nnodes is {nodes}: nodes are counted from 0 to {}",
+            nodes.max - 1
+        )));
+    }
+    Ok(Origin::Node(NodeEnv {
+        launcher: Launcher::CommandLine,
+        node_rank,
+        nnodes: asked.nnodes,
+        endpoint: asked.rdzv_endpoint.clone(),
+    }))
+}
+
+/// The claim of the launcher that started this very process, the others having started it in turn.
+fn innermost(
+    vars: &Vars<'_>,
+    environment: Option<Claim>,
+    mpi: Option<Claim>,
+    slurm: Option<Claim>,
+) -> Result<Option<Claim>> {
+    let Some(inner) = environment else { return Ok(mpi.or(slurm)) };
+    // A launcher of several processes that was itself started once a node says so; bare variables may be an export
+    // that every process has inherited.
+    let torchrun = inner.launcher == Launcher::Torchrun;
+    for outer in [mpi, slurm].into_iter().flatten() {
+        let nested = torchrun || inner.world > outer.world && vars.text("LOCAL_RANK").is_some();
+        if !nested && (inner.rank, inner.world) != (outer.rank, outer.world) {
+            return Err(Error::usage(format!("two launchers contradict each other: {inner}, but {outer}"))
+                .hint("unset RANK and WORLD_SIZE, or start the program without the other launcher"));
+        }
+    }
+    Ok(Some(inner))
+}
+
+/// `--nnodes` may say what the launcher does, and nothing else.
+fn agrees(worker: &WorkerEnv, asked: &Asked) -> Result<()> {
+    let nodes = worker.place.nnodes;
+    match asked.nnodes {
+        Some(n) if !(n.min..=n.max).contains(&nodes) => Err(Error::usage(format!(
+            "--nnodes is {n}, but {} started this run on {nodes} node{}",
+            worker.launcher.name(),
+            if nodes == 1 { "" } else { "s" }
+        ))
+        .hint("under a launcher that starts every rank --nnodes isn't needed; to have ddp-run supervise each node, start it \
+               once a node with --nnodes, --node-rank and --rdzv-endpoint")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,386 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::error::ExitCode;
+use crate::launch::handoff::{Endpoint, Place};
+use crate::launch::secret::KeySource;
+
+fn origin(vars: &[(&str, &str)], asked: &Asked) -> Result<Origin> {
+    let vars: BTreeMap<&str, &str> = vars.iter().copied().collect();
+    detect(&|name| vars.get(name).map(|v| v.to_string()), asked)
+}
+
+/// The rank that the variables make of this process; `None` where it is its own supervisor.
+fn detected(vars: &[(&str, &str)]) -> Result<Option<WorkerEnv>> {
+    match origin(vars, &Asked::default())? {
+        Origin::Own => Ok(None),
+        Origin::Worker(worker) => Ok(Some(worker)),
+        Origin::Node(node) => panic!("{node:?}"),
+    }
+}
+
+fn worker(vars: &[(&str, &str)]) -> WorkerEnv {
+    detected(vars).expect("consistent").expect("a worker")
+}
+
+fn endpoint(vars: &[(&str, &str)]) -> Endpoint {
+    worker(vars).endpoint(None).expect("a meeting point")
+}
+
+fn connect(host: &str, port: u16) -> Endpoint {
+    Endpoint::Connect { host: host.into(), port }
+}
+
+#[track_caller]
+fn refused(vars: &[(&str, &str)], asked: &Asked, words: &[&str]) {
+    let error = origin(vars, asked).expect_err(words[0]);
+    assert_eq!(error.code, ExitCode::Usage, "{error}");
+    for word in words {
+        assert!(error.message.contains(word) && error.hint.is_some(), "{word}: {error}");
+    }
+}
+
+const TORCHRUN: [(&str, &str); 10] = [
+    ("RANK", "5"),
+    ("LOCAL_RANK", "1"),
+    ("WORLD_SIZE", "8"),
+    ("LOCAL_WORLD_SIZE", "4"),
+    ("GROUP_RANK", "1"),
+    ("GROUP_WORLD_SIZE", "2"),
+    ("MASTER_ADDR", "node0"),
+    ("MASTER_PORT", "29500"),
+    ("HOME", "/home/me"),
+    ("TORCHELASTIC_RUN_ID", "none"),
+];
+
+fn with<'a>(changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let kept = TORCHRUN.iter().filter(|(name, _)| !changes.iter().any(|(n, _)| n == name)).copied();
+    kept.chain(changes.iter().copied()).collect()
+}
+
+#[test]
+fn no_variables_no_worker() {
+    assert_eq!(detected(&[]).expect("fine"), None);
+    // A cluster may set an address for other programs.
+    assert_eq!(detected(&[("MASTER_ADDR", "x"), ("LOCAL_RANK", "0")]).expect("fine"), None);
+    assert_eq!(detected(&[("RANK", ""), ("WORLD_SIZE", " ")]).expect("fine"), None);
+}
+
+#[test]
+fn reads_torchruns_variables() {
+    let worker = worker(&TORCHRUN);
+    let place = Place { rank: 5, local_rank: 1, world_size: 8, local_world_size: 4, node_rank: 1, nnodes: 2 };
+    assert_eq!(worker.place, place);
+    assert_eq!(worker.endpoint(None).expect("known"), connect("node0", 29500));
+    assert_eq!(worker.to_string(), "torchrun: rank 5 of 8");
+    assert_eq!(worker.key, KeySource::Home("/home/me/.config/ddp-run/secret".into()));
+    assert_eq!((worker.run_id.as_str(), worker.attempt), ("none", 1));
+}
+
+#[test]
+fn rank_0_listens_beside_torchruns_own_store() {
+    let zero =
+        [("RANK", "0"), ("LOCAL_RANK", "0"), ("GROUP_RANK", "0"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
+    assert_eq!(endpoint(&with(&zero)), Endpoint::Listen { host: "node0".into(), port: 29501 });
+    let top = with(&[("MASTER_PORT", "65535"), ("TORCHELASTIC_USE_AGENT_STORE", "True")]);
+    assert_eq!(endpoint(&top), connect("node0", 65534));
+    assert_eq!(endpoint(&with(&[("DDP_RUN_PORT", "7000")])), connect("node0", 7000));
+}
+
+#[test]
+fn a_bare_rank_and_world_size_are_one_machine_on_loopback_and_one_process_a_machine_elsewhere() {
+    let pod =
+        [("RANK", "3"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "job-0"), ("MASTER_PORT", "1"), ("HOME", "/h")];
+    let place = Place { rank: 3, local_rank: 0, world_size: 4, local_world_size: 1, node_rank: 3, nnodes: 4 };
+    assert_eq!(worker(&pod).place, place);
+    let bare = [
+        ("RANK", "1"),
+        ("WORLD_SIZE", "2"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "1"),
+        ("HOME", "/h"),
+    ];
+    let place = Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
+    assert_eq!(worker(&bare).place, place);
+    assert_eq!(endpoint(&[("RANK", "0"), ("WORLD_SIZE", "1"), ("HOME", "/h")]), Endpoint::Solo);
+}
+
+#[test]
+fn inconsistent_variables_are_refused_with_a_reason() {
+    let cases: [(&[(&str, &str)], &str); 9] = [
+        (&with(&[("LOCAL_WORLD_SIZE", "")]), "LOCAL_WORLD_SIZE is not"),
+        (&[("WORLD_SIZE", "2")], "WORLD_SIZE is set, but RANK is not"),
+        (&[("RANK", "0")], "RANK is set, but WORLD_SIZE is not"),
+        (&with(&[("RANK", "8")]), "RANK is 8 and WORLD_SIZE is 8"),
+        (&with(&[("RANK", "-1")]), "RANK is `-1`, which is not a number"),
+        (&with(&[("MASTER_PORT", "70000")]), "MASTER_PORT is `70000`"),
+        (&with(&[("MASTER_PORT", "0")]), "MASTER_PORT is 0"),
+        (&with(&[("LOCAL_RANK", "4")]), "local rank 4 of 4"),
+        (&with(&[("HOME", "")]), "no home folder"),
+    ];
+    for (vars, message) in cases {
+        refused(vars, &Asked::default(), &[message]);
+    }
+}
+
+#[test]
+fn ranks_of_a_run_share_a_secret_over_its_attempts_and_runs_do_not() {
+    let key = ("DDP_RUN_SECRET", "a key of enough characters");
+    let secret = |changes: &[(&str, &str)]| {
+        let mut vars = with(changes);
+        vars.push(key);
+        let worker = worker(&vars);
+        worker.secret(&worker.endpoint(None).expect("known")).expect("secret")
+    };
+    assert_eq!(secret(&[]), secret(&[("RANK", "0"), ("LOCAL_RANK", "0")]));
+    assert_ne!(secret(&[]), secret(&[("TORCHELASTIC_RUN_ID", "other")]));
+    // A leftover of the attempt before must be told that it is one, not taken for a stranger.
+    assert_eq!(secret(&[]), secret(&[("TORCHELASTIC_RESTART_COUNT", "1")]));
+    assert_eq!(worker(&with(&[("TORCHELASTIC_RESTART_COUNT", "1")])).attempt, 2);
+}
+
+/// As Slurm 22.05 sets them, for the second of three nodes.
+const STEP: [(&str, &str); 12] = [
+    ("SLURM_JOB_ID", "12"),
+    ("SLURM_STEP_ID", "0"),
+    ("SLURM_PROCID", "3"),
+    ("SLURM_LOCALID", "1"),
+    ("SLURM_NODEID", "1"),
+    ("SLURM_NTASKS", "5"),
+    ("SLURM_STEP_NUM_TASKS", "5"),
+    ("SLURM_STEP_NUM_NODES", "3"),
+    ("SLURM_STEP_TASKS_PER_NODE", "2(x2),1"),
+    ("SLURM_STEP_NODELIST", "n[02-03],m7"),
+    ("SLURMD_NODENAME", "n03"),
+    ("HOME", "/home/me"),
+];
+
+fn merged<'a>(base: &[(&'a str, &'a str)], changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let kept = base.iter().filter(|(name, _)| !changes.iter().any(|(n, _)| n == name)).copied();
+    kept.chain(changes.iter().copied()).collect()
+}
+
+#[test]
+fn a_task_of_a_slurm_step_is_a_rank() {
+    let task = worker(&STEP);
+    let place = Place { rank: 3, local_rank: 1, world_size: 5, local_world_size: 2, node_rank: 1, nnodes: 3 };
+    assert_eq!(task.place, place);
+    assert_eq!(task.endpoint(None).expect("known"), connect("n02", 15372));
+    assert_eq!(task.to_string(), "Slurm: job 12.0, task 3 of 5 on node n03");
+    assert_eq!((task.attempt, task.threads, task.run_id.as_str()), (1, None, "slurm-12.0"));
+    let requeued = worker(&merged(&STEP, &[("SLURM_RESTART_COUNT", "2"), ("SLURM_CPUS_PER_TASK", "4")]));
+    assert_eq!((requeued.attempt, requeued.threads), (3, Some(4)));
+    assert_eq!(requeued.to_string(), "Slurm: job 12.0, task 3 of 5 on node n03, attempt 3");
+    let chosen = merged(&STEP, &[("MASTER_ADDR", "gw"), ("MASTER_PORT", "7")]);
+    assert_eq!(endpoint(&chosen), connect("gw", 7));
+    let one_node = merged(
+        &STEP,
+        &[
+            ("SLURM_STEP_NUM_NODES", "1"),
+            ("SLURM_STEP_TASKS_PER_NODE", "5"),
+            ("SLURM_NODEID", "0"),
+            ("SLURM_LOCALID", "3"),
+        ],
+    );
+    assert_eq!(endpoint(&one_node), connect("127.0.0.1", 15372));
+}
+
+#[test]
+fn a_batch_script_a_shell_and_a_step_of_one_task_are_like_any_shell() {
+    assert_eq!(detected(&merged(&STEP, &[("SLURM_STEP_ID", "")])).expect("batch"), None);
+    assert_eq!(detected(&merged(&STEP, &[("SLURM_STEP_ID", "4294967290")])).expect("salloc"), None);
+    let alone = [("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_PROCID", "0")];
+    assert_eq!(detected(&merged(&STEP, &alone)).expect("srun --pty"), None);
+}
+
+#[test]
+fn steps_that_make_no_sense_are_refused() {
+    let cases = [
+        ("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS is 5"),
+        ("SLURM_LOCALID", "2", "local rank 2 of 2"),
+        ("SLURM_STEP_TASKS_PER_NODE", "2,1", "`2,1`"),
+        ("SLURM_STEP_TASKS_PER_NODE", "2(x3)", "`2(x3)`"),
+        ("SLURM_NODEID", "3", "SLURM_NODEID is 3"),
+        ("SLURM_STEP_NODELIST", "n[2", "`n[2`"),
+    ];
+    for (name, value, words) in cases {
+        refused(&merged(&STEP, &[(name, value)]), &Asked::default(), &[words]);
+    }
+}
+
+#[test]
+fn ports_of_slurm_steps_are_apart_and_below_those_of_clients() {
+    assert_ne!(slurm::port(12, 0), slurm::port(12, 1));
+    assert_ne!(slurm::port(12, 0), slurm::port(13, 0));
+    assert!(
+        [0, 1, 515, 516, u32::MAX].iter().all(|job| (15000..31000).contains(&slurm::port(*job, u32::MAX)))
+    );
+}
+
+const OPEN_MPI: [(&str, &str); 7] = [
+    ("OMPI_COMM_WORLD_RANK", "1"),
+    ("OMPI_COMM_WORLD_SIZE", "2"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+    ("PMIX_NAMESPACE", "1761345537"),
+    ("PMIX_RANK", "1"),
+    ("HOME", "/h"),
+];
+const HYDRA: [(&str, &str); 5] = [
+    ("PMI_RANK", "1"),
+    ("PMI_SIZE", "2"),
+    ("MPI_LOCALRANKID", "1"),
+    ("MPI_LOCALNRANKS", "2"),
+    ("HOME", "/h"),
+];
+
+fn port_of(endpoint: Endpoint) -> u16 {
+    match endpoint {
+        Endpoint::Connect { host, port } if host == "127.0.0.1" => port,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn ranks_of_an_mpirun_on_one_host_meet_on_loopback_at_a_port_of_their_own() {
+    let place = Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
+    let open = worker(&OPEN_MPI);
+    assert_eq!((open.place, open.to_string().as_str()), (place, "Open MPI: rank 1 of 2"));
+    assert_ne!(
+        port_of(endpoint(&OPEN_MPI)),
+        port_of(endpoint(&merged(&OPEN_MPI, &[("PMIX_NAMESPACE", "1761345538")])))
+    );
+    let by = |starter| match origin(&HYDRA, &Asked { starter, ..Asked::default() }).expect("consistent") {
+        Origin::Worker(worker) => (worker.place, port_of(worker.endpoint(None).expect("known"))),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(by(100).0, place);
+    assert_eq!(by(100), by(100));
+    assert_ne!(by(100).1, by(101).1, "another mpirun");
+}
+
+#[test]
+fn over_several_hosts_mpiruns_ranks_must_be_told_where_to_meet() {
+    for (base, hint) in [(&OPEN_MPI[..], "-x MASTER_ADDR"), (&HYDRA, "-genv MASTER_ADDR")] {
+        let change: &[(&str, &str)] = &[("OMPI_COMM_WORLD_SIZE", "4"), ("PMI_SIZE", "4")];
+        let change: Vec<_> =
+            change.iter().filter(|(n, _)| base.iter().any(|(b, _)| b == n)).copied().collect();
+        let spread = merged(base, &change);
+        let error = worker(&spread).endpoint(None).expect_err("nobody knows where");
+        assert!(error.message.contains("MASTER_ADDR is not set"), "{error}");
+        assert!(
+            error.hint.as_ref().is_some_and(|h| h.contains(hint) && h.contains("--rdzv-endpoint")),
+            "{error}"
+        );
+        let told = merged(&spread, &[("MASTER_ADDR", "n1"), ("MASTER_PORT", "7")]);
+        assert_eq!(endpoint(&told), connect("n1", 7));
+        let half = worker(&merged(&spread, &[("MASTER_ADDR", "n1")])).endpoint(None).expect_err("no port");
+        assert!(half.message.contains("MASTER_PORT is not set"), "{half}");
+        let given: RdzvEndpoint = "tcp://n9:99".parse().expect("an endpoint");
+        assert_eq!(worker(&spread).endpoint(Some(&given)).expect("given"), connect("n9", 99));
+    }
+}
+
+/// Each as it was seen with the real programs.
+#[test]
+fn launchers_within_launchers() {
+    let name = |vars: &[(&str, &str)]| worker(vars).launcher;
+    // mpirun in a batch script, and below the daemons that it starts by srun.
+    let batch = merged(&STEP, &[("SLURM_STEP_ID", ""), ("SLURM_PROCID", "0")]);
+    let daemon = merged(&STEP, &[("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_PROCID", "0")]);
+    assert_eq!(name(&merged(&batch, &OPEN_MPI)), Launcher::OpenMpi);
+    assert_eq!(name(&merged(&daemon, &HYDRA)), Launcher::Mpich);
+    assert_eq!(name(&merged(&STEP, &HYDRA)), Launcher::Mpich);
+    // torchrun by srun, once a node.
+    assert_eq!(name(&merged(&STEP, &TORCHRUN)), Launcher::Torchrun);
+    // srun --mpi=pmi2.
+    let pmi2 = merged(&STEP, &[("PMI_RANK", "3"), ("PMI_SIZE", "5"), ("PMI_JOBID", "12.0")]);
+    assert_eq!(name(&pmi2), Launcher::Slurm);
+    // A wrapper of srun's that spells the ranks for PyTorch, and a launcher of several processes a task.
+    let spelt = [("RANK", "3"), ("WORLD_SIZE", "5"), ("MASTER_ADDR", "n02"), ("MASTER_PORT", "1")];
+    assert_eq!(name(&merged(&STEP, &spelt)), Launcher::Environment);
+    let several = [("RANK", "9"), ("WORLD_SIZE", "10"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")];
+    assert_eq!(name(&merged(&merged(&STEP, &spelt), &several)), Launcher::Environment);
+}
+
+#[test]
+fn launchers_that_contradict_each_other_are_refused_with_both_names() {
+    // Exported in the batch script, so that every task has inherited rank 0.
+    let exported = [("RANK", "0"), ("WORLD_SIZE", "5"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "n02")];
+    let exported = merged(&exported, &[("MASTER_PORT", "1"), ("LOCAL_WORLD_SIZE", "2")]);
+    refused(
+        &merged(&STEP, &exported),
+        &Asked::default(),
+        &["RANK, WORLD_SIZE", "rank 0 of 5", "Slurm", "rank 3 of 5"],
+    );
+    let alike = merged(&exported, &[("WORLD_SIZE", "2")]);
+    refused(&merged(&OPEN_MPI, &alike), &Asked::default(), &["RANK, WORLD_SIZE", "Open MPI"]);
+    let other = merged(&HYDRA, &[("PMI_RANK", "0")]);
+    refused(&merged(&OPEN_MPI, &other), &Asked::default(), &["OMPI_COMM_WORLD_RANK", "PMI_RANK"]);
+    refused(&[("PMIX_RANK", "1")], &Asked::default(), &["PMIX_RANK"]);
+    refused(&[("OMPI_COMM_WORLD_RANK", "1")], &Asked::default(), &["OMPI_COMM_WORLD_SIZE is not"]);
+    refused(&merged(&HYDRA, &[("PMI_RANK", "2")]), &Asked::default(), &["rank 2 of 2"]);
+}
+
+fn asked(nnodes: Option<&str>, node_rank: Option<usize>, endpoint: Option<&str>) -> Asked {
+    Asked {
+        nnodes: nnodes.map(|n| n.parse().expect("nodes")),
+        node_rank,
+        rdzv_endpoint: endpoint.map(|e| e.parse().expect("an endpoint")),
+        starter: 1,
+    }
+}
+
+fn node(vars: &[(&str, &str)], asked: &Asked) -> NodeEnv {
+    match origin(vars, asked).expect("consistent") {
+        Origin::Node(node) => node,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_flags_of_a_node_make_a_supervisor_wherever_it_is_started() {
+    let flags = asked(Some("3"), Some(2), Some("n1:1234"));
+    let found = node(&[], &flags);
+    assert_eq!((found.launcher, found.node_rank, found.nnodes), (Launcher::CommandLine, 2, flags.nnodes));
+    assert_eq!(found.endpoint, flags.rdzv_endpoint);
+    let per_node = merged(&STEP, &[("SLURM_STEP_NUM_TASKS", "3"), ("SLURM_PROCID", "1")]);
+    let by_slurm = node(&per_node, &asked(Some("3"), None, Some("n1:1234")));
+    assert_eq!(by_slurm.node_rank, 1, "SLURM_NODEID");
+    assert_eq!(node(&[("JOB_COMPLETION_INDEX", "2")], &asked(Some("3"), None, Some("n1"))).node_rank, 2);
+    refused(&STEP, &asked(Some("3"), None, Some("n1:1")), &["srun started it 5 times on 3 nodes"]);
+    refused(&[], &asked(Some("3"), None, Some("n1:1")), &["not which of the nodes"]);
+    assert_eq!(origin(&[], &asked(Some("1"), None, Some("n1:1"))).expect("one node"), Origin::Own);
+    let error = origin(&[], &asked(Some("3"), Some(3), None)).expect_err("of 3");
+    assert!(error.message.contains("counted from 0 to 2"), "{error}");
+}
+
+#[test]
+fn under_a_launcher_of_ranks_the_endpoint_is_theirs_and_a_node_rank_is_refused() {
+    let flags = asked(None, None, Some("file:///shared/meet"));
+    match origin(&TORCHRUN, &flags).expect("consistent") {
+        Origin::Worker(worker) => {
+            let endpoint = worker.endpoint(flags.rdzv_endpoint.as_ref()).expect("given");
+            assert_eq!(endpoint, Endpoint::File { path: "/shared/meet".into() });
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(origin(&TORCHRUN, &asked(Some("2"), None, Some("n1:1"))), Ok(Origin::Worker(_))));
+    assert!(matches!(origin(&STEP, &asked(None, None, Some("n1:1"))), Ok(Origin::Worker(_))));
+    refused(&TORCHRUN, &asked(None, Some(1), None), &["--node-rank 1", "RANK and WORLD_SIZE"]);
+    refused(&TORCHRUN, &asked(Some("3"), None, None), &["--nnodes is 3", "torchrun", "on 2 nodes"]);
+    assert!(matches!(origin(&TORCHRUN, &asked(Some("1:4"), None, None)), Ok(Origin::Worker(_))));
+}
+
+#[test]
+fn a_pod_of_an_indexed_job_supervises_its_node() {
+    let pod = [("JOB_COMPLETION_INDEX", "1"), ("HOSTNAME", "train-1")];
+    let found = node(&pod, &asked(Some("4"), None, None));
+    assert_eq!((found.launcher, found.node_rank), (Launcher::Kubernetes, 1));
+    assert_eq!(node(&pod, &Asked::default()).nnodes, None, "the spec may say it");
+    assert_eq!(origin(&pod, &asked(Some("1"), None, None)).expect("a run a pod"), Origin::Own);
+    refused(&[("JOB_COMPLETION_INDEX", "4")], &asked(Some("4"), None, None), &["JOB_COMPLETION_INDEX is 4"]);
+    // The PyTorchJob operator numbers its pods' processes itself.
+    let operator = merged(&TORCHRUN, &pod);
+    assert!(matches!(origin(&operator, &Asked::default()), Ok(Origin::Worker(_))));
+}

@@ -1,0 +1,46 @@
+//! torchrun, and whatever else sets RANK and WORLD_SIZE.
+
+use super::vars::{Vars, inconsistent};
+use super::{Claim, Launcher};
+use crate::error::Result;
+
+/// `None` when neither RANK nor WORLD_SIZE is set.
+pub(super) fn claim(vars: &Vars<'_>) -> Result<Option<Claim>> {
+    let Some((rank, world)) = vars.pair("RANK", "WORLD_SIZE")? else { return Ok(None) };
+    if rank >= world {
+        let what = format!("RANK is {rank} and WORLD_SIZE is {world}; ranks go from 0 to WORLD_SIZE - 1");
+        return Err(inconsistent(what));
+    }
+    let torchrun = vars.text("TORCHELASTIC_RUN_ID").is_some();
+    let launcher = if torchrun { Launcher::Torchrun } else { Launcher::Environment };
+    Ok(Some(Claim { launcher, rank, world, local: local(vars, rank, world)?, node: node(vars)? }))
+}
+
+/// Without LOCAL_*, the master's address tells the two usual layouts apart: all processes on this machine, or one on
+/// each (Kubernetes' PyTorchJob).
+fn local(vars: &Vars<'_>, rank: usize, world: usize) -> Result<Option<(usize, usize)>> {
+    let one_machine = world == 1 || vars.text("MASTER_ADDR").is_some_and(|m| is_loopback(&m));
+    match (vars.number("LOCAL_RANK")?, vars.number("LOCAL_WORLD_SIZE")?) {
+        (Some(local), Some(size)) => Ok(Some((local, size))),
+        (Some(local), None) if one_machine => Ok(Some((local, world))),
+        (Some(_), None) => Err(inconsistent("LOCAL_RANK is set, but LOCAL_WORLD_SIZE is not")),
+        // Ranks fill node after node, as every launcher numbers them.
+        (None, Some(size)) => Ok(Some((rank % size.max(1), size))),
+        (None, None) if one_machine => Ok(Some((rank, world))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn node(vars: &Vars<'_>) -> Result<Option<(usize, usize)>> {
+    let (node, nodes) = (vars.number("GROUP_RANK")?, vars.number("GROUP_WORLD_SIZE")?);
+    if let (Some(node), Some(nodes)) = (node, nodes)
+        && node >= nodes
+    {
+        return Err(inconsistent(format!("GROUP_RANK is {node} and GROUP_WORLD_SIZE is {nodes}")));
+    }
+    Ok(node.zip(nodes))
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}

@@ -1,0 +1,51 @@
+//! Reading the environment, and the words for what does not fit together in it.
+
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
+
+/// Reads variables; a set but empty one counts as not set.
+pub(super) struct Vars<'a>(pub &'a dyn Fn(&str) -> Option<String>);
+
+impl Vars<'_> {
+    pub fn text(&self, name: &str) -> Option<String> {
+        (self.0)(name).map(|v| v.trim().to_string()).filter(|v| !v.is_empty())
+    }
+
+    /// The first of several names for the same thing.
+    pub fn first(&self, names: &[&str]) -> Option<String> {
+        names.iter().find_map(|name| self.text(name))
+    }
+
+    pub fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        match text.parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(inconsistent(format!("{name} is `{text}`, which is not a number in range"))),
+        }
+    }
+
+    pub fn first_number<T: FromStr>(&self, names: &[&str]) -> Result<Option<T>> {
+        match names.iter().find(|name| self.text(name).is_some()) {
+            Some(name) => self.number(name),
+            None => Ok(None),
+        }
+    }
+
+    /// Two variables that are set together or not at all.
+    pub fn pair(&self, first: &str, second: &str) -> Result<Option<(usize, usize)>> {
+        match (self.number(first)?, self.number(second)?) {
+            (None, None) => Ok(None),
+            (Some(a), Some(b)) => Ok(Some((a, b))),
+            (Some(_), None) => Err(inconsistent(format!("{first} is set, but {second} is not"))),
+            (None, Some(_)) => Err(inconsistent(format!("{second} is set, but {first} is not"))),
+        }
+    }
+}
+
+pub(super) fn inconsistent(what: impl Into<String>) -> Error {
+    Error::usage(what.into()).hint(
+        "torchrun, srun and mpirun set all their variables themselves (`ddp-run env` shows which are seen); without \
+         any ddp-run starts the processes itself",
+    )
+}

@@ -1,0 +1,215 @@
+//! One rank of a run that another launcher started: its place, where the ranks meet, and their secret.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::vars::{Vars, inconsistent};
+use super::{Claim, Launcher, mpi, slurm};
+use crate::error::{Error, Result};
+use crate::launch::handoff::{Endpoint, Place};
+use crate::launch::rdzv::RdzvEndpoint;
+use crate::launch::secret::{KeySource, KeyText, Secret};
+
+/// A rank that another launcher started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerEnv {
+    pub launcher: Launcher,
+    pub place: Place,
+    pub meeting: Meeting,
+    /// Where the run's secret comes from; see [`WorkerEnv::secret`].
+    pub key: KeySource,
+    /// `TORCHELASTIC_RUN_ID`, `slurm-JOB.STEP`, or empty.
+    pub run_id: String,
+    /// `TORCHELASTIC_RESTART_COUNT` or `SLURM_RESTART_COUNT`, + 1.
+    pub attempt: u32,
+    /// What Slurm gives each task (SLURM_CPUS_PER_TASK).
+    pub threads: Option<usize>,
+    /// The name of this node, where the launcher has one for it.
+    node_name: Option<String>,
+}
+
+/// Where the launcher lets the ranks meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meeting {
+    /// There is only one.
+    Alone,
+    /// Rank 0 listens there.
+    At { host: String, port: u16 },
+    /// The launcher does not say it, so `--rdzv-endpoint` must.
+    Unknown { why: String, hint: String },
+}
+
+impl WorkerEnv {
+    pub(super) fn of(vars: &Vars<'_>, claim: Claim, starter: u32) -> Result<Self> {
+        let place = place(&claim)?;
+        let step = slurm::step(vars)?;
+        let of_slurm = claim.launcher == Launcher::Slurm;
+        let run_id = match step {
+            Some((job, step)) if of_slurm => format!("slurm-{job}.{step}"),
+            _ => vars.text("TORCHELASTIC_RUN_ID").unwrap_or_default(),
+        };
+        // A batch job that Slurm requeued starts its torchrun and its mpirun anew as well.
+        let restarts = match claim.launcher {
+            Launcher::Torchrun | Launcher::Environment => vars.number::<u32>("TORCHELASTIC_RESTART_COUNT")?,
+            _ => vars.number("SLURM_RESTART_COUNT")?,
+        };
+        Ok(Self {
+            launcher: claim.launcher,
+            meeting: meeting(vars, &claim, &place, starter)?,
+            place,
+            key: key(vars)?,
+            run_id,
+            attempt: restarts.unwrap_or(0).saturating_add(1),
+            threads: vars.number("SLURM_CPUS_PER_TASK")?.filter(|n| of_slurm && *n > 0),
+            node_name: vars.text("SLURMD_NODENAME").filter(|_| of_slurm),
+        })
+    }
+
+    /// How this rank meets the others: at `given` (`--rdzv-endpoint`, or the spec's), else where the launcher says.
+    ///
+    /// Errors (exit 2): nothing says where.
+    pub fn endpoint(&self, given: Option<&RdzvEndpoint>) -> Result<Endpoint> {
+        let at = |host: &str, port| match self.place.rank {
+            0 => Endpoint::Listen { host: host.to_owned(), port },
+            _ => Endpoint::Connect { host: host.to_owned(), port },
+        };
+        match (given, &self.meeting) {
+            (_, Meeting::Alone) => Ok(Endpoint::Solo),
+            (Some(RdzvEndpoint::Tcp { host, port }), _) => Ok(at(host, *port)),
+            (Some(RdzvEndpoint::File(path)), _) => Ok(Endpoint::File { path: path.clone() }),
+            (None, Meeting::At { host, port }) => Ok(at(host, *port)),
+            (None, Meeting::Unknown { why, hint }) => Err(Error::usage(why.clone()).hint(hint.clone())),
+        }
+    }
+
+    /// The secret that the ranks prove to each other: HMAC-SHA256 of the endpoint and the run's id under the key in
+    /// `DDP_RUN_SECRET`, else in the file `DDP_RUN_SECRET_FILE`, else in `~/.config/ddp-run/secret`, which is made at
+    /// the first use. Nodes that share no home folder need one of the variables. Each attempt has the same: what is
+    /// left of an earlier one is told by its generation, and not taken for a stranger.
+    pub fn secret(&self, endpoint: &Endpoint) -> Result<Secret> {
+        let at = match endpoint {
+            Endpoint::Listen { host, port } | Endpoint::Connect { host, port } => format!("{host}:{port}"),
+            Endpoint::File { path } => path.display().to_string(),
+            Endpoint::Inherited { addr, .. } => addr.to_string(),
+            Endpoint::Solo => return Secret::random(),
+        };
+        self.key.secret(&format!("ddp-run rendezvous {at} {}", self.run_id))
+    }
+}
+
+/// `torchrun: rank 1 of 4, attempt 2`, `Slurm: job 12.0, task 1 of 4 on node n2`.
+impl fmt::Display for WorkerEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { rank, world_size, .. } = self.place;
+        let name = self.launcher.name();
+        match self.run_id.strip_prefix("slurm-") {
+            Some(job) => write!(f, "{name}: job {job}, task {rank} of {world_size}")?,
+            None => write!(f, "{name}: rank {rank} of {world_size}")?,
+        }
+        if let Some(node) = &self.node_name {
+            write!(f, " on node {node}")?;
+        }
+        if self.attempt > 1 {
+            write!(f, ", attempt {}", self.attempt)?;
+        }
+        Ok(())
+    }
+}
+
+fn place(claim: &Claim) -> Result<Place> {
+    let Claim { rank, world, .. } = *claim;
+    let (local_rank, local_world_size) = claim.local.unwrap_or((0, 1));
+    if local_rank >= local_world_size || local_world_size > world || local_rank > rank {
+        return Err(inconsistent(format!(
+            "local rank {local_rank} of {local_world_size} on this node does not fit: {claim}"
+        )));
+    }
+    // Without a word about it, ranks fill node after node.
+    let even = (rank / local_world_size, world.div_ceil(local_world_size));
+    let (node_rank, nnodes) = claim.node.unwrap_or(even);
+    Ok(Place { rank, local_rank, world_size: world, local_world_size, node_rank, nnodes })
+}
+
+fn meeting(vars: &Vars<'_>, claim: &Claim, place: &Place, starter: u32) -> Result<Meeting> {
+    if claim.world == 1 {
+        return Ok(Meeting::Alone);
+    }
+    let (host, port) = (vars.text("MASTER_ADDR"), vars.number::<u16>("MASTER_PORT")?);
+    let chosen = vars.number("DDP_RUN_PORT")?;
+    if port == Some(0) || chosen == Some(0) {
+        return Err(inconsistent("MASTER_PORT is 0; every rank must know the port in advance"));
+    }
+    // torchrun's agent keeps its own store on MASTER_PORT and says so.
+    let taken = vars.text("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|v| v.eq_ignore_ascii_case("true"));
+    let port = port.map(|p| if taken { p.checked_add(1).unwrap_or(p - 1) } else { p });
+    let one_node = place.local_world_size == place.world_size;
+    let loopback = || "127.0.0.1".to_owned();
+    let known = match claim.launcher {
+        Launcher::Slurm => match slurm::step(vars)? {
+            Some((job, step)) => {
+                let first = || if one_node { Ok(loopback()) } else { slurm::first_host(vars) };
+                Some((host.map_or_else(first, Ok)?, chosen.or(port).unwrap_or(slurm::port(job, step))))
+            }
+            None => None,
+        },
+        Launcher::OpenMpi | Launcher::Mpich if one_node => {
+            let port = chosen.or(port).unwrap_or_else(|| mpi::port(vars, starter));
+            Some((host.unwrap_or_else(loopback), port))
+        }
+        _ => host.clone().zip(chosen.or(port)),
+    };
+    Ok(match known {
+        Some((host, port)) => Meeting::At { host, port },
+        None => {
+            unknown(claim, if vars.text("MASTER_ADDR").is_some() { "MASTER_PORT" } else { "MASTER_ADDR" })
+        }
+    })
+}
+
+/// What is missing, and how it is given.
+fn unknown(claim: &Claim, missing: &str) -> Meeting {
+    let name = claim.launcher.name();
+    let (why, hint) = match claim.launcher {
+        Launcher::OpenMpi | Launcher::Mpich => {
+            let given = match claim.launcher {
+                Launcher::OpenMpi => "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29400 …",
+                _ => "mpirun -genv MASTER_ADDR HOST -genv MASTER_PORT 29400 …",
+            };
+            let why = format!(
+                "{name} started ranks on several hosts and does not say where rank 0 is: {missing} is not set"
+            );
+            (why, format!("`{given}` names the first host; `--rdzv-endpoint HOST:PORT` does as well"))
+        }
+        _ => (
+            format!("RANK and WORLD_SIZE are set, but {missing} is not"),
+            "MASTER_ADDR and MASTER_PORT, or `--rdzv-endpoint`, say where rank 0 listens".to_owned(),
+        ),
+    };
+    Meeting::Unknown { why, hint }
+}
+
+impl KeySource {
+    /// `DDP_RUN_SECRET`, else the file `DDP_RUN_SECRET_FILE`, else the key in the home folder.
+    pub fn of_environment() -> Result<Self> {
+        key(&Vars(&|name| std::env::var(name).ok()))
+    }
+}
+
+fn key(vars: &Vars<'_>) -> Result<KeySource> {
+    if let Some(text) = vars.text("DDP_RUN_SECRET") {
+        return Ok(KeySource::Env(KeyText(text)));
+    }
+    if let Some(path) = vars.text("DDP_RUN_SECRET_FILE") {
+        return Ok(KeySource::File(path.into()));
+    }
+    let config = vars.text("XDG_CONFIG_HOME").map(PathBuf::from);
+    match config.or_else(|| Some(PathBuf::from(vars.text("HOME")?).join(".config"))) {
+        Some(config) => Ok(KeySource::Home(config.join("ddp-run/secret"))),
+        None => Err(Error::usage(
+            "the ranks have no secret to prove to each other, and there is no home folder to keep one in",
+        )
+        .hint(
+            "set DDP_RUN_SECRET_FILE to a file with the same 16 or more characters on every node (mode 600)",
+        )),
+    }
+}

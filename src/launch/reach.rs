@@ -1,0 +1,75 @@
+//! At which of this machine's addresses the other machines of a run reach it.
+
+use crate::error::{Error, ExitCode, Result};
+use std::net::{IpAddr, UdpSocket};
+
+/// Where to listen, and what to tell others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reach {
+    pub listen: IpAddr,
+    pub told: IpAddr,
+}
+
+/// `bind` (`[launch] bind`) where it is not its loopback default, else the address of `interface` (`[distributed]
+/// interface`), else loopback where nobody comes from elsewhere, else the address from which this machine reaches
+/// others.
+///
+/// Errors (exit 93): there is none but loopback.
+pub(crate) fn reach(bind: IpAddr, interface: Option<IpAddr>, nnodes: usize) -> Result<Reach> {
+    let both = |ip| Reach { listen: ip, told: ip };
+    if bind.is_unspecified() {
+        return Ok(Reach { listen: bind, told: interface.map_or_else(outward, Ok)? });
+    }
+    match interface {
+        _ if !bind.is_loopback() => Ok(both(bind)),
+        Some(ip) => Ok(both(ip)),
+        None if nnodes <= 1 => Ok(both(bind)),
+        None => outward().map(both),
+    }
+}
+
+/// The address of the default route, else that of any interface. Nothing is sent.
+fn outward() -> Result<IpAddr> {
+    let routed = |any: &str, far: &str| {
+        let socket = UdpSocket::bind(any).ok()?;
+        socket.connect(far).ok()?;
+        socket.local_addr().ok().map(|a| a.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+    };
+    let first = || {
+        let all = if_addrs::get_if_addrs().ok()?;
+        let all = all.iter().filter(|i| !i.is_loopback() && !i.is_link_local()).map(if_addrs::Interface::ip);
+        all.min_by_key(|ip| !ip.is_ipv4())
+    };
+    // Addresses that are set aside for documentation: the route to them is the default one.
+    routed("0.0.0.0:0", "203.0.113.1:9")
+        .or_else(|| routed("[::]:0", "[2001:db8::1]:9"))
+        .or_else(first)
+        .ok_or_else(|| {
+            Error::new(ExitCode::Rendezvous, "this machine has no network address that others could reach")
+                .hint("`interface` in `[distributed]` names an interface, `bind` in `[launch]` an address")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn the_spec_decides_and_loopback_is_for_one_machine() {
+        let (loopback, eth, any) = (ip("127.0.0.1"), ip("10.0.0.7"), ip("0.0.0.0"));
+        let both = |ip| Reach { listen: ip, told: ip };
+        assert_eq!(reach(loopback, None, 1).expect("loopback"), both(loopback));
+        assert_eq!(reach(loopback, Some(eth), 1).expect("interface"), both(eth));
+        assert_eq!(reach(loopback, Some(eth), 2).expect("interface"), both(eth));
+        assert_eq!(reach(eth, None, 2).expect("bind"), both(eth));
+        assert_eq!(reach(any, Some(eth), 2).expect("all"), Reach { listen: any, told: eth });
+        match reach(loopback, None, 2) {
+            Ok(found) => assert!(!found.told.is_loopback() && found.listen == found.told, "{found:?}"),
+            Err(e) => assert_eq!(e.code, ExitCode::Rendezvous),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Ranks that someone starts one by one: PyTorch's three ways to meet, and what is refused.
+
+use crate::common::*;
+use crate::trial::*;
+use std::process::Command;
+use std::time::Duration;
+
+/// Starts both ranks; the variables are those of rank 0 and of rank 1.
+fn ranks(trial: &Trial, flags: &[&str], variables: &[(&str, &str)]) -> Vec<Started> {
+    let start = |rank: &str| {
+        let mut command = Command::new("env");
+        command.env("RANK", rank).env("WORLD_SIZE", "2").envs(variables.iter().copied());
+        trial.start(command, &trial.ddp_run(flags))
+    };
+    vec![start("1"), start("0")]
+}
+
+#[track_caller]
+fn train_alike(flags: &[&str], variables: &[(&str, &str)]) {
+    let trial = Trial::new();
+    for mut rank in ranks(&trial, flags, variables) {
+        let status = rank.end(Duration::from_secs(60));
+        assert!(status.is_some_and(|s| s.success()), "{status:?}: {}", rank.told());
+    }
+    trial.assert_same_bits();
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+}
+
+#[test]
+fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
+    let port = free_port().to_string();
+    train_alike(&[], &[("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)]);
+    // The flag counts, not the variables.
+    let tcp = format!("tcp://localhost:{}", free_port());
+    train_alike(&["--rdzv-endpoint", &tcp], &[("MASTER_ADDR", "no.such.host"), ("MASTER_PORT", "1")]);
+    let dir = tempfile::tempdir().expect("tempdir");
+    let path = dir.path().join("meet");
+    // Left over from a run whose port nobody has any more.
+    std::fs::write(&path, format!("127.0.0.1:{}\n", free_port())).expect("writable");
+    let file = format!("file://{}", path.display());
+    train_alike(&["--rdzv-endpoint", &file], &[("LOCAL_WORLD_SIZE", "2")]);
+    train_alike(&["--set", &format!("launch.rdzv_endpoint={file:?}")], &[("LOCAL_WORLD_SIZE", "2")]);
+    assert_eq!(std::fs::read_dir(&dir).expect("a folder").count(), 0, "the file is left");
+    // One on each of two machines, as far as they know: they meet at this machine's own address.
+    train_alike(&["--rdzv-endpoint", &file], &[]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_starts() {
+    let cases: [(&[&str], &[(&str, &str)], i32, &str); 6] = [
+        (&[], &[("RANK", "0")], 2, "RANK is set, but WORLD_SIZE is not"),
+        (&[], &[("WORLD_SIZE", "2")], 2, "WORLD_SIZE is set, but RANK is not"),
+        (&[], &[("RANK", "0"), ("WORLD_SIZE", "2")], 2, "MASTER_ADDR is not"),
+        (
+            &[],
+            &[("RANK", "0"), ("WORLD_SIZE", "2"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")],
+            2,
+            "contradict each other",
+        ),
+        (&["--node-rank", "1"], &[("RANK", "0"), ("WORLD_SIZE", "2")], 2, "--node-rank 1"),
+        (&["--nnodes", "2", "--rdzv-endpoint", "n1"], &[], 2, "not which of the nodes"),
+    ];
+    for (flags, variables, code, words) in cases {
+        let trial = Trial::new();
+        let mut command = ddp_run();
+        command.args(["train", "configs/ci/smoke.toml", "--out"]).arg(&trial.out).args(flags);
+        let output = command.envs(variables.iter().copied()).output().expect("the binary starts");
+        assert_code(&output, code);
+        assert!(stderr(&output).contains(words), "{words}: {}", stderr(&output));
+        assert!(stderr(&output).contains("\nhint: "), "{}", stderr(&output));
+        assert!(!trial.out.exists(), "{words}");
+    }
+}
+
+#[test]
+fn env_tells_who_started_it_in_words_and_in_json() {
+    let slurm = [
+        ("SLURM_JOB_ID", "12"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_PROCID", "1"),
+        ("SLURM_STEP_NUM_TASKS", "4"),
+        ("SLURM_STEP_NODELIST", "n[1-4]"),
+    ];
+    let output = ddp_run().arg("env").envs(slurm).output().expect("the binary starts");
+    assert_code(&output, 0);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("started by            Slurm: job 12.0, task 1 of 4\n"), "{text}");
+    let output = ddp_run().args(["env", "--json"]).output().expect("the binary starts");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!(json["backends"]["gloo"]["available"], true, "{json}");
+    assert_eq!(json["launcher"]["consistent"], true, "{json}");
+}

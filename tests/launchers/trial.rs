@@ -1,0 +1,209 @@
+//! One run by a launcher, and what must hold of it.
+
+use crate::common::*;
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// torchrun needs ten seconds to start on a busy machine, and Slurm's processors may be taken.
+const HUNG: Duration = Duration::from_secs(240);
+/// From a rank's death to the end of the others.
+const AT_ONCE: Duration = Duration::from_secs(2);
+const SPEC: &str = "configs/ci/smoke.toml";
+/// Every process of a run has it in its environment.
+const TAG: &str = "DDP_RUN_TEST_RUN";
+/// Notes a rank's exit code under its process id, and keeps the launcher from doing anything about it.
+const NOTE: &str = "\"$@\"; echo $? > \"$DDP_RUN_TEST_RUN/../code-$$\"; exit 0";
+/// Goes on for hours.
+pub const ENDLESS: [&str; 4] = ["--set", "epochs=100000", "--set", "save_every=\"never\""];
+
+/// A program on PATH, or a printed line.
+pub fn found(program: &str) -> Option<PathBuf> {
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::split_paths(&search).map(|dir| dir.join(program)).find(|p| p.is_file());
+    if path.is_none() {
+        println!("skipped: {program} is not on this machine");
+    }
+    path
+}
+
+pub struct Trial {
+    dir: tempfile::TempDir,
+    pub out: PathBuf,
+}
+
+/// A launcher's processes; killed with this.
+pub struct Started {
+    child: Child,
+    told: PathBuf,
+    tag: PathBuf,
+}
+
+impl Trial {
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        Self { out: dir.path().join("run"), dir }
+    }
+
+    /// `ddp-run train` on the run's folder.
+    pub fn ddp_run(&self, flags: &[&str]) -> Vec<String> {
+        let out = self.out.display().to_string();
+        let words = [env!("CARGO_BIN_EXE_ddp-run"), "train", SPEC, "--out", &out, "--progress", "none"];
+        words.iter().chain(flags).map(|word| word.to_string()).collect()
+    }
+
+    /// The same with each rank's exit code noted.
+    pub fn noted(&self, flags: &[&str]) -> Vec<String> {
+        let shell = ["sh", "-c", NOTE, "sh"].map(str::to_owned);
+        shell.into_iter().chain(self.ddp_run(flags)).collect()
+    }
+
+    /// Starts `launcher` with `words` behind its own arguments, in the environment of this run.
+    pub fn start(&self, mut launcher: Command, words: &[String]) -> Started {
+        let told =
+            self.dir.path().join(format!("told-{}", fs::read_dir(&self.dir).expect("a folder").count()));
+        let file = File::create(&told).expect("the scratch folder is writable");
+        let also = file.try_clone().expect("a descriptor");
+        launcher.args(words).current_dir(env!("CARGO_MANIFEST_DIR"));
+        launcher.env(TAG, &self.out).env("DDP_RUN_SECRET", "a secret of these processes");
+        launcher.stdin(Stdio::null()).stdout(file).stderr(also);
+        let child = launcher.spawn().expect("the launcher starts");
+        Started { child, told, tag: self.out.clone() }
+    }
+
+    /// Runs to the end, which is a success.
+    #[track_caller]
+    pub fn run(&self, launcher: Command, words: &[String]) -> String {
+        let mut started = self.start(launcher, words);
+        let status = started.end(HUNG).unwrap_or_else(|| panic!("hangs:\n{}", started.told()));
+        assert!(status.success(), "{status}:\n{}", started.told());
+        started.told()
+    }
+
+    /// The run ended as one that ddp-run started itself.
+    #[track_caller]
+    pub fn assert_same_bits(&self) {
+        static OWN: OnceLock<(Bits, Vec<serde_json::Value>)> = OnceLock::new();
+        let (own_bits, own_results) = OWN.get_or_init(|| {
+            let own = Trial::new();
+            assert_code(&train(Path::new(SPEC), &own.out, &["--nproc-per-node", "2"]), 0);
+            (own.bits(), results(&own.out))
+        });
+        assert_eq!(&results(&self.out), own_results);
+        assert!(self.bits() == *own_bits, "model or optimizer differ");
+    }
+
+    fn bits(&self) -> Bits {
+        let checkpoint = newest_checkpoint(&self.out);
+        let read = |name: &str| fs::read(checkpoint.join(name)).expect("a checkpoint has this file");
+        (read("model.safetensors"), read("optimizer.safetensors"))
+    }
+
+    pub fn log(&self, rank: usize) -> String {
+        fs::read_to_string(self.out.join(format!("logs/rank-{rank}.log"))).unwrap_or_default()
+    }
+
+    pub fn launcher(&self) -> String {
+        let text = fs::read(self.out.join("run.json")).expect("run.json is there");
+        let run: serde_json::Value = serde_json::from_slice(&text).expect("run.json is JSON");
+        run["launcher"].as_str().expect("it names the launcher").to_owned()
+    }
+
+    /// Kills rank 1 of an endless run; rank 0 ends at once with 91 and names it, and nothing is left.
+    #[track_caller]
+    pub fn kill_rank_1(&self, launcher: Command, rank_variable: &str) {
+        let mut started = self.start(launcher, &self.noted(&ENDLESS));
+        let steps = || events(&self.out).iter().filter(|e| e["event"] == "step").count();
+        let trains = within(HUNG, || started.ended() || steps() >= 3);
+        assert!(trains && !started.ended(), "it does not train:\n{}", started.told());
+        let victim = self.process_with(&format!("{rank_variable}=1"));
+        let killed = Instant::now();
+        kill(victim, Signal::KILL);
+        let codes = || {
+            let files = fs::read_dir(&self.dir).expect("a folder").flatten();
+            let codes = files.filter(|f| f.file_name().to_string_lossy().starts_with("code-"));
+            let mut codes: Vec<String> =
+                codes.filter_map(|f| Some(fs::read_to_string(f.path()).ok()?.trim().to_owned())).collect();
+            codes.retain(|code| !code.is_empty());
+            codes.sort();
+            codes
+        };
+        let ended = within(AT_ONCE, || codes().len() == 2);
+        println!("{rank_variable}: all ended {:?} after the kill", killed.elapsed());
+        assert!(ended, "{:?} after {AT_ONCE:?}:\n{}", codes(), started.told());
+        assert_eq!(codes(), ["137", "91"], "{}", started.told());
+        let note = fs::read(self.out.join("logs/collectives-rank-0.json")).expect("rank 0 leaves its record");
+        let note: serde_json::Value = serde_json::from_slice(&note).expect("it is JSON");
+        assert_eq!(note["error"]["peer"], 1, "{note}");
+        assert!(started.told().contains("rank 0: "), "{}", started.told());
+        assert!(started.end(HUNG).is_some(), "the launcher hangs:\n{}", started.told());
+        assert!(within(AT_ONCE, || processes(&self.out).is_empty()), "processes are left");
+    }
+
+    /// The ddp-run of this run that has `variable` in its environment.
+    #[track_caller]
+    fn process_with(&self, variable: &str) -> u32 {
+        let is_it = |pid: &u32| {
+            let of = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            of("comm").starts_with(b"ddp-run")
+                && of("environ").split(|b| *b == 0).any(|v| v == variable.as_bytes())
+        };
+        let found: Vec<u32> = processes(&self.out).into_iter().filter(is_it).collect();
+        assert_eq!(found.len(), 1, "{variable}: {found:?}");
+        found[0]
+    }
+}
+
+type Bits = (Vec<u8>, Vec<u8>);
+
+impl Started {
+    pub fn told(&self) -> String {
+        fs::read_to_string(&self.told).unwrap_or_default()
+    }
+
+    fn ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is our child").is_some()
+    }
+
+    pub fn end(&mut self, deadline: Duration) -> Option<ExitStatus> {
+        within(deadline, || self.ended());
+        self.child.try_wait().expect("it is our child")
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if !self.ended() {
+            processes(&self.tag).into_iter().for_each(|pid| kill(pid, Signal::KILL));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// True once `ready`, false when it is not in time.
+pub fn within(deadline: Duration, mut ready: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while !ready() {
+        if begun.elapsed() > deadline {
+            return false;
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    true
+}
+
+/// Live processes that were started for the run in `out`.
+fn processes(out: &Path) -> Vec<u32> {
+    let tag = format!("{TAG}={}", out.display());
+    let pids = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let of_run = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|b| *b == 0).any(|v| v == tag.as_bytes()) && alive(*pid)
+    };
+    pids.filter(of_run).collect()
+}
