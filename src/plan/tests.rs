@@ -125,6 +125,7 @@ fn the_defaults_are_those_of_the_documentation() {
         max_steps: None,
         eval_every: 1,
         buffers: BufferSync::Broadcast,
+        on_resize: OnResize::KeepGlobalBatch,
     };
     assert_eq!(plan.train, train);
     assert_eq!((plan.checkpoint.keep_last, plan.checkpoint.asynchronous), (3, true));

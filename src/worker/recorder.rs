@@ -2,14 +2,14 @@
 //! report, and shows progress.
 
 use super::metrics::{Reported, named};
-use super::state::snapshot;
-use crate::checkpoint::{AsyncSaver, BestBy, CheckpointStore, Retention, Saved};
+use super::snapshot;
+use crate::checkpoint::{AsyncSaver, BestBy, CheckpointStore, Retention, Saved, Snapshot};
 use crate::comm::ProcessGroup;
 use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
 use crate::models::Model;
-use crate::plan::{BatchAlgebra, LossPlan, Plan};
+use crate::plan::{BatchAlgebra, Every, LossPlan, Plan};
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, Progress, ProgressMode,
     ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals, epoch_summary, report, tutorial_line,
@@ -32,7 +32,6 @@ const SAVE_DEADLINE: Duration = Duration::from_secs(600);
 pub struct Recorder<'a> {
     plan: &'a Plan,
     rank: usize,
-    world: usize,
     first: Option<First>,
 }
 
@@ -48,10 +47,18 @@ struct First {
     /// Since the last step line.
     window: Window,
     last: (u64, u64),
-    /// Epochs completed at the steps whose saves are under way.
-    saving: BTreeMap<u64, u64>,
+    /// By step: the saves under way.
+    saving: BTreeMap<u64, Saving>,
     /// The first thing that went wrong where nothing could be returned.
     failed: Option<Error>,
+}
+
+/// What is known of a save before it is done.
+struct Saving {
+    /// Epochs completed.
+    epoch: u64,
+    /// How long the training step waited.
+    held_up: Duration,
 }
 
 #[derive(Default)]
@@ -83,18 +90,12 @@ impl<'a> Recorder<'a> {
         resumed: Option<PathBuf>,
         options: RecorderOptions,
     ) -> Result<Self> {
-        let (rank, world) = (group.rank(), group.world_size());
-        let mut recorder = Self { plan, rank, world, first: None };
+        let rank = group.rank();
+        let mut recorder = Self { plan, rank, first: None };
         if rank != 0 {
             return Ok(recorder);
         }
-        let algebra = BatchAlgebra::of(
-            facts.train.unwrap_or(0),
-            world,
-            plan.batch_size,
-            plan.train.accumulate,
-            plan.loader.drop_last,
-        );
+        let algebra = position.epoch_algebra(facts.train.unwrap_or(0), plan.loader.drop_last);
         let totals = Totals {
             epochs: plan.epochs,
             steps_per_epoch: algebra.steps_per_epoch(),
@@ -110,7 +111,9 @@ impl<'a> Recorder<'a> {
                 step: position.step,
                 epoch: position.epoch,
                 path: relative(&path, out_dir),
-                world,
+                world: group.world_size(),
+                global_batch: Some(position.batching.global_batch()),
+                accumulate: Some(position.batching.accumulate),
             }))?;
         }
         recorder.first = Some(First {
@@ -127,6 +130,16 @@ impl<'a> Recorder<'a> {
             failed: None,
         });
         Ok(recorder)
+    }
+
+    /// Has memory ready for a copy of the run's state, so that the first save holds no step up longer than the others do.
+    pub fn reserve(&mut self, model: &dyn Model, updater: &Updater) -> Result<()> {
+        match &mut self.first {
+            Some(first) if self.plan.save_every != Every::Never => {
+                first.saver.reserve(snapshot::empty(model, updater)?)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Waits for the save under way, writes the last event and the report, and gives the run's end on.
@@ -179,16 +192,15 @@ impl First {
         let Some(saved) = saved else { return };
         let path = relative(&saved.path, &self.out_dir);
         tracing::info!("saved {path}: {} bytes in {:.3} s", saved.bytes, saved.seconds);
-        let epoch = self.saving.remove(&saved.step).unwrap_or(self.last.1);
+        let saving = self.saving.remove(&saved.step);
         self.write(&Event::Checkpoint(CheckpointEvent {
             step: saved.step,
-            epoch,
+            epoch: saving.as_ref().map_or(self.last.1, |s| s.epoch),
             path,
             bytes: saved.bytes,
             seconds: saved.seconds,
+            held_up_s: saving.map(|s| s.held_up.as_secs_f64()),
         }));
-        let done = self.metrics.sync();
-        self.note(done);
     }
 
     fn finish(mut self, ended: Result<Ended>) -> Result<Ended> {
@@ -298,13 +310,26 @@ impl Observer for Recorder<'_> {
         hook: Option<HookState>,
         seconds: f64,
     ) -> Result<()> {
+        let begun = Instant::now();
         let Some(first) = &mut self.first else { return Ok(()) };
         if let Some(e) = first.failed.take() {
             return Err(e);
         }
-        let snapshot = snapshot(self.plan, self.world, position, model, updater, hook, seconds)?;
-        first.saving.insert(position.step, position.epoch);
-        let saved = first.saver.submit(snapshot)?;
+        let before = first.saver.flush()?;
+        first.saved(before);
+        let mut copy = match first.saver.take_spare() {
+            Some(spare) => spare,
+            None => snapshot::empty(model, updater)?,
+        };
+        snapshot::copy(&mut copy, position, model, updater)?;
+        copy.state = snapshot::state(self.plan, position, hook.as_ref(), seconds)?;
+        let (entries, slots, sync) = (model.entries().to_vec(), updater.slots(), first.metrics.syncing()?);
+        let finish = move |snapshot: &mut Snapshot| {
+            sync()?;
+            snapshot::finish(snapshot, &entries, slots, hook.as_ref())
+        };
+        let saved = first.saver.submit(copy, Box::new(finish))?;
+        first.saving.insert(position.step, Saving { epoch: position.epoch, held_up: begun.elapsed() });
         first.saved(saved);
         Ok(())
     }
