@@ -263,6 +263,7 @@ fn the_hash_changes_exactly_when_results_would() {
         "distributed.sockets=2",
         "dataset.root=elsewhere",
         "dataset.workers=4",
+        "train.on_resize=keep-local-batch",
         "seed=0",
         "optimizer.lr=0.001",
         "optimizer.weight_decay=1e-2",

@@ -1,6 +1,7 @@
 //! One rank of a run, from its place among the others to its end: process group, data, model, optimizer, checkpoint,
 //! trainer, in this order.
 
+mod checkpoints;
 mod fault;
 mod hook;
 mod metrics;

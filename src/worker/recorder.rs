@@ -1,21 +1,19 @@
 //! Where a rank's events go. Every rank logs its epochs; rank 0 also writes metrics, TensorBoard files, checkpoints and the
 //! report, and shows progress.
 
+use super::checkpoints::Checkpoints;
 use super::metrics::{Reported, named};
-use super::snapshot;
-use crate::checkpoint::{AsyncSaver, BestBy, CheckpointStore, Retention, Saved, Snapshot};
 use crate::comm::ProcessGroup;
 use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
 use crate::models::Model;
-use crate::plan::{BatchAlgebra, Every, LossPlan, Plan};
+use crate::plan::{BatchAlgebra, LossPlan, Plan};
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, Progress, ProgressMode,
     ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals, epoch_summary, report, tutorial_line,
 };
 use crate::train::{Ended, Observer, Position, StepReport, Sums, Updater};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -25,40 +23,27 @@ pub struct RecorderOptions {
     pub progress: ProgressMode,
 }
 
-/// A save that takes longer means a dead disk.
-const SAVE_DEADLINE: Duration = Duration::from_secs(600);
-
 /// One rank's observer.
 pub struct Recorder<'a> {
     plan: &'a Plan,
     rank: usize,
-    first: Option<First>,
+    first: Option<First<'a>>,
 }
 
 /// What only rank 0 has.
-struct First {
+struct First<'a> {
     out_dir: PathBuf,
     reported: Reported,
     metrics: MetricsWriter,
     tensorboard: TensorBoardWriter,
     progress: Progress,
-    saver: AsyncSaver,
+    checkpoints: Checkpoints<'a>,
     started: Instant,
     /// Since the last step line.
     window: Window,
     last: (u64, u64),
-    /// By step: the saves under way.
-    saving: BTreeMap<u64, Saving>,
     /// The first thing that went wrong where nothing could be returned.
     failed: Option<Error>,
-}
-
-/// What is known of a save before it is done.
-struct Saving {
-    /// Epochs completed.
-    epoch: u64,
-    /// How long the training step waited.
-    held_up: Duration,
 }
 
 #[derive(Default)]
@@ -96,11 +81,9 @@ impl<'a> Recorder<'a> {
             return Ok(recorder);
         }
         let algebra = position.epoch_algebra(facts.train.unwrap_or(0), plan.loader.drop_last);
-        let totals = Totals {
-            epochs: plan.epochs,
-            steps_per_epoch: algebra.steps_per_epoch(),
-            max_steps: plan.train.max_steps,
-        };
+        let left = (plan.epochs * algebra.steps_per_epoch()).saturating_sub(position.schedule_step(&algebra));
+        let totals =
+            Totals { epochs: plan.epochs, steps: position.step + left, max_steps: plan.train.max_steps };
         let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
         metrics.truncate_after(position.step, position.epoch)?;
         let mut progress = Progress::new(options.progress, totals);
@@ -119,27 +102,21 @@ impl<'a> Recorder<'a> {
         recorder.first = Some(First {
             reported: reported(plan, facts),
             tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), resumed_at)?,
-            saver: saver(plan, out_dir)?,
+            checkpoints: Checkpoints::open(plan, out_dir)?,
             out_dir: out_dir.to_owned(),
             metrics,
             progress,
             started: Instant::now(),
             window: Window::default(),
             last: (position.step, position.epoch),
-            saving: BTreeMap::new(),
             failed: None,
         });
         Ok(recorder)
     }
 
-    /// Has memory ready for a copy of the run's state, so that the first save holds no step up longer than the others do.
+    /// See [`Checkpoints::reserve`].
     pub fn reserve(&mut self, model: &dyn Model, updater: &Updater) -> Result<()> {
-        match &mut self.first {
-            Some(first) if self.plan.save_every != Every::Never => {
-                first.saver.reserve(snapshot::empty(model, updater)?)
-            }
-            _ => Ok(()),
-        }
+        self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(model, updater))
     }
 
     /// Waits for the save under way, writes the last event and the report, and gives the run's end on.
@@ -149,26 +126,11 @@ impl<'a> Recorder<'a> {
     }
 }
 
-fn saver(plan: &Plan, out_dir: &Path) -> Result<AsyncSaver> {
-    let keep = &plan.checkpoint;
-    let best = (keep.keep_best > 0).then(|| BestBy {
-        metric: keep.best.clone(),
-        direction: keep.direction,
-        keep: keep.keep_best,
-    });
-    let retention = Retention { keep_last: (keep.keep_last > 0).then_some(keep.keep_last), best };
-    let store = CheckpointStore::open(super::checkpoints(out_dir))?;
-    match keep.asynchronous {
-        true => AsyncSaver::new(store, retention, SAVE_DEADLINE),
-        false => Ok(AsyncSaver::synchronous(store, retention)),
-    }
-}
-
 fn relative(path: &Path, out_dir: &Path) -> String {
     path.strip_prefix(out_dir).unwrap_or(path).display().to_string()
 }
 
-impl First {
+impl First<'_> {
     /// Notes the first failure; the loop hears of it at the next save.
     fn note<T>(&mut self, done: Result<T>) -> Option<T> {
         match done {
@@ -188,23 +150,14 @@ impl First {
         self.note(done);
     }
 
-    fn saved(&mut self, saved: Option<Saved>) {
+    fn saved(&mut self, saved: Option<CheckpointEvent>) {
         let Some(saved) = saved else { return };
-        let path = relative(&saved.path, &self.out_dir);
-        tracing::info!("saved {path}: {} bytes in {:.3} s", saved.bytes, saved.seconds);
-        let saving = self.saving.remove(&saved.step);
-        self.write(&Event::Checkpoint(CheckpointEvent {
-            step: saved.step,
-            epoch: saving.as_ref().map_or(self.last.1, |s| s.epoch),
-            path,
-            bytes: saved.bytes,
-            seconds: saved.seconds,
-            held_up_s: saving.map(|s| s.held_up.as_secs_f64()),
-        }));
+        tracing::info!("saved {}: {} bytes in {:.3} s", saved.path, saved.bytes, saved.seconds);
+        self.write(&Event::Checkpoint(saved));
     }
 
     fn finish(mut self, ended: Result<Ended>) -> Result<Ended> {
-        let flushed = self.saver.flush();
+        let flushed = self.checkpoints.flush();
         let saved = self.note(flushed).flatten();
         self.saved(saved);
         let ended = match (ended, self.failed.take()) {
@@ -247,7 +200,7 @@ impl Observer for Recorder<'_> {
         let every = self.plan.metrics.log_every.max(1);
         let Some(first) = &mut self.first else { return };
         first.last = (position.step, position.epoch);
-        let polled = first.saver.poll();
+        let polled = first.checkpoints.poll();
         let saved = first.note(polled).flatten();
         first.saved(saved);
         first.window.samples += report.sums.samples;
@@ -315,21 +268,10 @@ impl Observer for Recorder<'_> {
         if let Some(e) = first.failed.take() {
             return Err(e);
         }
-        let before = first.saver.flush()?;
+        let before = first.checkpoints.flush()?;
         first.saved(before);
-        let mut copy = match first.saver.take_spare() {
-            Some(spare) => spare,
-            None => snapshot::empty(model, updater)?,
-        };
-        snapshot::copy(&mut copy, position, model, updater)?;
-        copy.state = snapshot::state(self.plan, position, hook.as_ref(), seconds)?;
-        let (entries, slots, sync) = (model.entries().to_vec(), updater.slots(), first.metrics.syncing()?);
-        let finish = move |snapshot: &mut Snapshot| {
-            sync()?;
-            snapshot::finish(snapshot, &entries, slots, hook.as_ref())
-        };
-        let saved = first.saver.submit(copy, Box::new(finish))?;
-        first.saving.insert(position.step, Saving { epoch: position.epoch, held_up: begun.elapsed() });
+        let sync = first.metrics.syncing()?;
+        let saved = first.checkpoints.save(begun, position, model, updater, hook, seconds, sync)?;
         first.saved(saved);
         Ok(())
     }

@@ -197,13 +197,8 @@ mod tests {
                 let mut fresh = Updater::new(&plan.optimizer, None, &entries);
                 let back = super::super::state::restore(&plan, &loaded, &mut *other, &mut fresh).unwrap();
                 assert_eq!(back.position, position);
-                for index in 0..entries.len() {
-                    assert_eq!(
-                        fresh.state(index),
-                        updater.state(index),
-                        "{optimizer}, {}",
-                        entries[index].name
-                    );
+                for (index, entry) in entries.iter().enumerate() {
+                    assert_eq!(fresh.state(index), updater.state(index), "{optimizer}, {}", entry.name);
                 }
             }
         }
