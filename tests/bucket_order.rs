@@ -11,7 +11,7 @@ use ddp_run::models::{Input, Model, Net};
 use ddp_run::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::spec::JobTree;
 use ddp_run::telemetry::ProgressMode;
-use ddp_run::train::{Ended, Observer, Position, StepReport, Sums, Trainer, Updater};
+use ddp_run::train::{Batching, Ended, Observer, Position, StepReport, Sums, Trainer, Updater};
 use ddp_run::worker::{self, Job, RecorderOptions, Resume};
 use serde::Deserialize;
 use std::path::Path;
@@ -98,7 +98,8 @@ fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<
         let splits = plan.dataset.source.open().unwrap();
         let model = plan.model.source.build(&plan.dataset.facts, plan.seed).unwrap();
         let updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries());
-        let position = Position { bucket_order: order.map(<[usize]>::to_vec), ..Position::default() };
+        let fresh = Position::new(Batching::new(&plan, world));
+        let position = Position { bucket_order: order.map(<[usize]>::to_vec), ..fresh };
         let mut orders = Orders::default();
         let mut trainer =
             Trainer::new(&plan, group, splits, model, updater, position, &|| false, &mut orders).unwrap();

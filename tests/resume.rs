@@ -202,3 +202,33 @@ fn a_checkpoint_loads_on_another_number_of_ranks() {
     assert_eq!(epochs.len(), 3);
     assert!(epochs.iter().all(|e| e["val"]["n"] == 128), "{epochs:?}");
 }
+
+/// Saves of 28 MB in every step, so that one is under way whenever the next is due and when the run ends.
+#[test]
+fn each_save_waits_for_the_one_before_and_the_exit_for_the_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = write_spec(dir.path(), &spec(2));
+    let out = dir.path().join("run");
+    let sets =
+        ["model.hidden=[1500, 1500]", "save_every=1 steps", "checkpoint.keep_last=0", "train.max_steps=3"];
+    let flags: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    assert_code(&train(&spec, &out, &flags), 0);
+    let mut names: Vec<_> = std::fs::read_dir(out.join("checkpoints"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != ".lock")
+        .collect();
+    names.sort();
+    assert_eq!(names, ["step-00000001", "step-00000002", "step-00000003"]);
+    for name in &names {
+        ddp_run::checkpoint::load(&out.join("checkpoints").join(name)).unwrap();
+    }
+    let saved: Vec<_> = events(&out).into_iter().filter(|e| e["event"] == "checkpoint").collect();
+    // The last step's is saved again when its epoch is over.
+    let steps: Vec<_> =
+        saved.iter().map(|e| (e["step"].as_u64().unwrap(), e["epoch"].as_u64().unwrap())).collect();
+    assert_eq!(steps, [(1, 0), (2, 0), (3, 0), (3, 1)]);
+    assert!(
+        saved.iter().all(|e| e["bytes"].as_u64() > Some(27_000_000) && e["held_up_s"].as_f64() > Some(0.0))
+    );
+}

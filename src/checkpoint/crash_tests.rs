@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::fault::{Fault, FaultyFs};
 use super::retention::Retention;
-use super::store::Snapshot;
+use super::snapshot::Snapshot;
 use super::testing::{same, scratch, snapshot, steps};
 use super::{CheckpointStore, TensorData, TensorMap};
 use crate::error::ExitCode;

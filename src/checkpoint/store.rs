@@ -11,11 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::format::{
-    self, FORMAT_VERSION, FileDigest, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State,
-};
+use super::format::{self, FORMAT_VERSION, FileDigest, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE};
 use super::fs::{Fs, OsFs, write_synced};
-use super::tensor::TensorMap;
+use super::snapshot::Snapshot;
 use super::tensor_file::write_tensors;
 use crate::error::{Error, Result};
 
@@ -24,16 +22,6 @@ const TEMP_PREFIX: &str = ".tmp-";
 const OLD_PREFIX: &str = ".old-";
 /// How long to wait for another writer. Clean-up and saves take well under that; longer means a second live run.
 const LOCK_DEADLINE: Duration = Duration::from_secs(10);
-
-/// A consistent copy of a run on the host, ready to be written by any thread.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Snapshot {
-    pub state: State,
-    pub model: TensorMap,
-    pub optimizer: TensorMap,
-    /// Empty where communication hooks have no state: there is no file then.
-    pub comm_hook: TensorMap,
-}
 
 /// A checkpoint that is on the disk.
 #[derive(Clone, Debug, PartialEq)]

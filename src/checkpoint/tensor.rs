@@ -244,6 +244,16 @@ impl TensorMap {
         self.index.get(name).map(|&i| &self.tensors[i])
     }
 
+    /// The tensor's bytes, to be overwritten.
+    pub fn bytes_mut(&mut self, name: &str) -> Option<&mut [u8]> {
+        self.index.get(name).map(|&i| self.tensors[i].bytes.as_mut_slice())
+    }
+
+    /// The bytes of each tensor, to be overwritten.
+    pub fn all_bytes_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        self.tensors.iter_mut().map(|t| t.bytes.as_mut_slice())
+    }
+
     pub fn len(&self) -> usize {
         self.tensors.len()
     }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::store::{CheckpointStore, Snapshot};
+use super::snapshot::Snapshot;
+use super::store::CheckpointStore;
 use super::tensor::{TensorData, TensorMap};
 use super::{Loaded, State};
 

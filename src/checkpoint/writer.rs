@@ -1,7 +1,7 @@
 //! Saving beside the training loop: the loop hands over a snapshot and goes on; one thread writes it.
 //!
-//! At most one save is under way. The next one waits for it, so that memory holds one snapshot at most besides the
-//! one being filled, and an error is never more than one save old when the loop hears of it.
+//! At most one save is under way: the next one waits for it, so that an error is never more than one save old when the loop
+//! hears of it. The snapshot comes back when it is written and is filled again for the next save, so that memory holds one.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -10,10 +10,20 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 
 use super::retention::Retention;
-use super::store::{CheckpointStore, Saved, Snapshot};
+use super::snapshot::Snapshot;
+use super::store::{CheckpointStore, Saved};
 use crate::error::{Error, Result};
 
-type Outcome = (Result<Saved>, Snapshot);
+type Outcome = (Result<Option<Saved>>, Snapshot);
+
+/// What is left to do with a snapshot before it is written, on the thread that writes.
+pub type Finish = Box<dyn FnOnce(&mut Snapshot) -> Result<()> + Send>;
+
+enum Job {
+    /// Touch the memory.
+    Reserve,
+    Save(Finish),
+}
 
 /// Writes snapshots into a store and applies its retention policy after each.
 pub struct AsyncSaver {
@@ -21,7 +31,7 @@ pub struct AsyncSaver {
     /// `None`: saves happen in `submit`.
     worker: Option<Worker>,
     deadline: Duration,
-    /// The buffers of the last snapshot written, for [`AsyncSaver::take_spare`].
+    /// See [`AsyncSaver::take_spare`].
     spare: Option<Snapshot>,
 }
 
@@ -31,7 +41,7 @@ struct Task {
 }
 
 struct Worker {
-    jobs: Sender<Snapshot>,
+    jobs: Sender<(Snapshot, Job)>,
     done: Receiver<Outcome>,
     thread: JoinHandle<()>,
     in_flight: bool,
@@ -45,14 +55,14 @@ impl AsyncSaver {
     /// When the thread can't be started.
     pub fn new(store: CheckpointStore, retention: Retention, deadline: Duration) -> Result<Self> {
         let task = Arc::new(Task { store, retention });
-        let (jobs, inbox) = bounded::<Snapshot>(1);
+        let (jobs, inbox) = bounded::<(Snapshot, Job)>(1);
         let (outbox, done) = bounded::<Outcome>(1);
         let on_thread = Arc::clone(&task);
         let thread = thread::Builder::new()
             .name("checkpoint".into())
             .spawn(move || {
-                for snapshot in inbox {
-                    let outcome = (on_thread.run(&snapshot), snapshot);
+                for (mut snapshot, job) in inbox {
+                    let outcome = (on_thread.run(&mut snapshot, job), snapshot);
                     if outbox.send(outcome).is_err() {
                         break;
                     }
@@ -73,23 +83,24 @@ impl AsyncSaver {
         &self.task.store
     }
 
-    /// Waits for the save before this one, then hands `snapshot` over. Returns the save that has finished since the
-    /// last call: the previous one, or this very one when synchronous.
+    /// Makes `snapshot` the spare one and has its memory touched meanwhile, so that the first save is as cheap as the others.
     ///
     /// # Errors
-    /// That of the previous save (exit code 74); `snapshot` is then not saved.
-    pub fn submit(&mut self, snapshot: Snapshot) -> Result<Option<Saved>> {
-        if self.worker.is_none() {
-            let saved = self.task.run(&snapshot);
-            self.spare = Some(snapshot);
-            return saved.map(Some);
-        }
+    /// As [`AsyncSaver::flush`].
+    pub fn reserve(&mut self, snapshot: Snapshot) -> Result<()> {
+        self.flush()?;
+        self.start(snapshot, Job::Reserve)?;
+        Ok(())
+    }
+
+    /// Waits for the save before this one, then hands `snapshot` over: it is finished, checked and written. Returns the save that
+    /// has finished since the last call: the previous one, or this very one when synchronous.
+    ///
+    /// # Errors
+    /// That of the previous save (exit code 74, or 92 for values that are not finite); `snapshot` is then not saved.
+    pub fn submit(&mut self, snapshot: Snapshot, finish: Finish) -> Result<Option<Saved>> {
         let before = self.flush()?;
-        if let Some(worker) = &mut self.worker {
-            worker.jobs.send(snapshot).map_err(|_| thread_died())?;
-            worker.in_flight = true;
-        }
-        Ok(before)
+        Ok(self.start(snapshot, Job::Save(finish))?.or(before))
     }
 
     /// The save that has finished since the last call, without waiting.
@@ -111,27 +122,44 @@ impl AsyncSaver {
         self.note(outcome)
     }
 
-    /// The last snapshot written, whose buffers the next one can reuse: touching fresh memory costs more than the
-    /// copy itself.
+    /// The last snapshot written or reserved, whose memory the next one can reuse: touching fresh memory costs more than the
+    /// copy itself. `None` while it is under way.
     pub fn take_spare(&mut self) -> Option<Snapshot> {
         self.spare.take()
+    }
+
+    /// Gives the thread its job, or does it here where there is none.
+    fn start(&mut self, mut snapshot: Snapshot, job: Job) -> Result<Option<Saved>> {
+        let Some(worker) = &mut self.worker else {
+            let result = self.task.run(&mut snapshot, job);
+            return self.note(Some((result, snapshot)));
+        };
+        worker.jobs.send((snapshot, job)).map_err(|_| thread_died())?;
+        worker.in_flight = true;
+        Ok(None)
     }
 
     fn note(&mut self, outcome: Option<Outcome>) -> Result<Option<Saved>> {
         let Some((result, snapshot)) = outcome else { return Ok(None) };
         self.spare = Some(snapshot);
-        result.map(Some)
+        result
     }
 }
 
 impl Task {
-    fn run(&self, snapshot: &Snapshot) -> Result<Saved> {
+    fn run(&self, snapshot: &mut Snapshot, job: Job) -> Result<Option<Saved>> {
+        let Job::Save(finish) = job else {
+            snapshot.touch();
+            return Ok(None);
+        };
+        finish(snapshot)?;
+        snapshot.check_finite()?;
         let saved = self.store.save(snapshot)?;
         // The checkpoint is safe; a failure to tidy up is no reason to stop training.
         if let Err(e) = self.store.retain(&self.retention) {
             tracing::warn!("{e}");
         }
-        Ok(saved)
+        Ok(Some(saved))
     }
 }
 
@@ -200,6 +228,10 @@ mod tests {
     use std::io;
     use std::path::Path;
 
+    fn as_it_is() -> Finish {
+        Box::new(|_| Ok(()))
+    }
+
     const SOON: Duration = Duration::from_secs(30);
 
     /// A disk that stands still until the test lets each checkpoint's first operation go.
@@ -238,11 +270,11 @@ mod tests {
     #[test]
     fn submit_returns_before_the_disk_does_and_the_next_one_waits() {
         let (_dir, gate, mut saver) = gated(SOON);
-        assert_eq!(saver.submit(snapshot(1, 0)).unwrap(), None);
+        assert_eq!(saver.submit(snapshot(1, 0), as_it_is()).unwrap(), None);
         assert_eq!(saver.poll().unwrap(), None);
         assert_eq!(steps(saver.store()), [] as [u64; 0]);
         gate.send(()).unwrap();
-        let first = saver.submit(snapshot(2, 0)).unwrap().unwrap();
+        let first = saver.submit(snapshot(2, 0), as_it_is()).unwrap().unwrap();
         assert_eq!((first.step, steps(saver.store())), (1, vec![1]));
         assert_eq!(saver.take_spare(), Some(snapshot(1, 0)));
         gate.send(()).unwrap();
@@ -254,7 +286,7 @@ mod tests {
     #[test]
     fn dropping_the_saver_finishes_the_save_under_way() {
         let (dir, gate, mut saver) = gated(SOON);
-        saver.submit(snapshot(3, 0)).unwrap();
+        saver.submit(snapshot(3, 0), as_it_is()).unwrap();
         gate.send(()).unwrap();
         drop(saver);
         let loaded = CheckpointStore::read_only(dir.path()).latest_verified().unwrap().unwrap();
@@ -264,7 +296,7 @@ mod tests {
     #[test]
     fn a_stalled_disk_is_an_error_at_the_deadline() {
         let (_dir, gate, mut saver) = gated(Duration::from_millis(20));
-        saver.submit(snapshot(1, 0)).unwrap();
+        saver.submit(snapshot(1, 0), as_it_is()).unwrap();
         let e = saver.flush().unwrap_err();
         assert_eq!(e.code, ExitCode::Checkpoint);
         assert!(e.message.contains("the disk may have stalled"), "{e}");
@@ -277,14 +309,46 @@ mod tests {
         let fs = FaultyFs::new(Fault::ErrorAt(4, libc::ENOSPC));
         let store = CheckpointStore::open_with(dir.path(), Arc::new(fs)).unwrap();
         let mut saver = AsyncSaver::new(store, Retention::default(), SOON).unwrap();
-        assert_eq!(saver.submit(snapshot(1, 0)).unwrap(), None);
-        let e = saver.submit(snapshot(2, 0)).unwrap_err();
+        assert_eq!(saver.submit(snapshot(1, 0), as_it_is()).unwrap(), None);
+        let e = saver.submit(snapshot(2, 0), as_it_is()).unwrap_err();
         assert_eq!(e.code, ExitCode::Checkpoint);
         assert!(e.message.contains("step-00000001"), "{e}");
         assert_eq!(saver.flush().unwrap(), None);
-        saver.submit(snapshot(3, 0)).unwrap();
+        saver.submit(snapshot(3, 0), as_it_is()).unwrap();
         assert_eq!(saver.flush().unwrap().unwrap().step, 3);
         assert_eq!(steps(saver.store()), [3]);
+    }
+
+    #[test]
+    fn what_is_not_finite_is_refused_and_the_earlier_checkpoint_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut saver =
+            AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), Retention::default(), SOON).unwrap();
+        saver.submit(snapshot(1, 0), as_it_is()).unwrap();
+        let spoil: Finish = Box::new(|snapshot| {
+            let weight = snapshot.model.bytes_mut("layer1.0.conv1.weight").unwrap();
+            weight[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+            Ok(())
+        });
+        saver.submit(snapshot(2, 0), spoil).unwrap();
+        let e = saver.flush().unwrap_err();
+        assert_eq!(e.code, ExitCode::NonFinite);
+        assert_eq!(steps(saver.store()), [1]);
+        assert!(saver.take_spare().is_some(), "its memory is lost");
+    }
+
+    #[test]
+    fn what_is_reserved_comes_back_as_the_spare_with_the_same_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut saver =
+            AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), Retention::default(), SOON).unwrap();
+        let new = snapshot(1, 0);
+        let place = new.model.get("layer1.0.conv1.weight").unwrap().bytes.as_ptr();
+        saver.reserve(new).unwrap();
+        assert_eq!(saver.flush().unwrap(), None);
+        let spare = saver.take_spare().unwrap();
+        assert_eq!(spare.model.get("layer1.0.conv1.weight").unwrap().bytes.as_ptr(), place);
+        assert_eq!(steps(saver.store()), [] as [u64; 0]);
     }
 
     #[test]
@@ -293,7 +357,7 @@ mod tests {
         let store = CheckpointStore::open(dir.path()).unwrap();
         let mut saver = AsyncSaver::synchronous(store, Retention { keep_last: Some(2), best: None });
         for step in 1..=4 {
-            assert_eq!(saver.submit(snapshot(step, 0)).unwrap().unwrap().step, step);
+            assert_eq!(saver.submit(snapshot(step, 0), as_it_is()).unwrap().unwrap().step, step);
         }
         assert_eq!(steps(saver.store()), [3, 4]);
         assert_eq!((saver.poll().unwrap(), saver.flush().unwrap()), (None, None));

@@ -41,6 +41,9 @@ pub struct DistributedSampler {
     pub world: usize,
     /// Below `world`.
     pub rank: usize,
+    /// Samples of the epoch that are done, a prefix of its order: 0 as in PyTorch, else where a run goes on that had another
+    /// number of processes or another batch size before.
+    pub start: usize,
     pub shuffle: bool,
     /// Leave out the samples that don't divide by the world (others each epoch when shuffled); otherwise the first ones are
     /// repeated until they do.
@@ -49,19 +52,24 @@ pub struct DistributedSampler {
 }
 
 impl DistributedSampler {
-    /// Samples that each rank sees in an epoch.
+    /// Samples from `start` on.
+    fn rest(&self) -> usize {
+        self.len.saturating_sub(self.start)
+    }
+
+    /// Samples that each rank sees in an epoch, from `start` on.
     pub fn per_rank(&self) -> usize {
-        if self.drop_last { self.len / self.world } else { self.len.div_ceil(self.world) }
+        if self.drop_last { self.rest() / self.world } else { self.rest().div_ceil(self.world) }
     }
 
     /// Samples that are seen twice (or more often) in an epoch, over all ranks.
     pub fn padded(&self) -> usize {
-        (self.per_rank() * self.world).saturating_sub(self.len)
+        (self.per_rank() * self.world).saturating_sub(self.rest())
     }
 
     /// Samples that no rank sees in an epoch.
     pub fn dropped(&self) -> usize {
-        self.len.saturating_sub(self.per_rank() * self.world)
+        self.rest().saturating_sub(self.per_rank() * self.world)
     }
 
     /// This rank's indices in `epoch`, as after `set_epoch(epoch)`. A shuffled epoch draws the permutation here, once, in
@@ -109,7 +117,8 @@ impl EpochIndices {
     /// The data-set index at `position`. Padding wraps around to the start of the permutation, as often as it takes.
     pub fn get(&self, position: usize) -> usize {
         assert!(position < self.len(), "position {position} of {}", self.len());
-        let i = (self.sampler.rank + position * self.sampler.world) % self.sampler.len;
+        let DistributedSampler { start, rank, world, len, .. } = self.sampler;
+        let i = (start + rank + position * world) % len;
         match &self.permutation {
             Permutation::Sequential => i,
             Permutation::Narrow(perm) => perm[i] as usize,
@@ -172,7 +181,7 @@ mod tests {
     }
 
     fn sampler(len: usize, world: usize, rank: usize, shuffle: bool, drop_last: bool) -> DistributedSampler {
-        DistributedSampler { len, world, rank, shuffle, drop_last, seed: 0 }
+        DistributedSampler { len, world, rank, start: 0, shuffle, drop_last, seed: 0 }
     }
 
     #[test]
@@ -186,6 +195,20 @@ mod tests {
         // More ranks than samples: the whole set wraps around.
         assert_eq!(all(&sampler(3, 8, 7, false, false).epoch(0)), [1]);
         assert!(all(&sampler(3, 8, 7, true, true).epoch(0)).is_empty());
+    }
+
+    #[test]
+    fn after_a_start_the_order_goes_on_and_wraps_around_at_its_end() {
+        // randperm(10, seed 0) = [4, 1, 7, 5, 3, 9, 0, 8, 6, 2], of which five are done.
+        let rest = |world, drop_last| {
+            let of = |rank| DistributedSampler { start: 5, ..sampler(10, world, rank, true, drop_last) };
+            (0..world).map(|rank| all(&of(rank).epoch(0))).collect::<Vec<_>>()
+        };
+        assert_eq!(rest(1, false), [[9, 0, 8, 6, 2]]);
+        assert_eq!(rest(2, false), [[9, 8, 2], [0, 6, 4]]);
+        assert_eq!(rest(2, true), [[9, 8], [0, 6]]);
+        let done = DistributedSampler { start: 10, ..sampler(10, 3, 1, true, false) };
+        assert!(all(&done.epoch(0)).is_empty());
     }
 
     #[test]
@@ -225,7 +248,7 @@ mod tests {
             let mut seen = vec![0usize; len];
             let (mut padded, mut dropped) = (0, 0);
             for rank in 0..world {
-                let sampler = DistributedSampler { len, world, rank, shuffle, drop_last, seed };
+                let sampler = DistributedSampler { len, world, rank, start: 0, shuffle, drop_last, seed };
                 (padded, dropped) = (sampler.padded(), sampler.dropped());
                 let indices = all(&sampler.epoch(epoch));
                 prop_assert_eq!(indices.len(), sampler.per_rank());

@@ -44,7 +44,7 @@ fn insert(table: &mut Table, path: &[&str], value: Value) {
 }
 
 /// Keys that results do not depend on; a trailing dot stands for a whole table.
-const NO_EFFECT: [&str; 12] = [
+const NO_EFFECT: [&str; 13] = [
     "name",
     "save_every",
     "launch.",
@@ -57,6 +57,7 @@ const NO_EFFECT: [&str; 12] = [
     "dataset.root",
     "dataset.workers",
     "dataset.prefetch",
+    "train.on_resize",
 ];
 
 /// SHA-256 over the other keys and their values, sorted by key.

@@ -95,6 +95,16 @@ pub enum BufferSync {
     Mean,
 }
 
+/// What a run does when it goes on with another number of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnResize {
+    /// Accumulates more or fewer micro-batches, so that a step averages over as many samples as before.
+    KeepGlobalBatch,
+    /// Goes on with the spec's micro-batches per step: a step averages over more or fewer samples.
+    KeepLocalBatch,
+}
+
 /// `[train]`, less the loss.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrainPlan {
@@ -107,6 +117,7 @@ pub struct TrainPlan {
     /// Epochs between evaluations; 0 for never.
     pub eval_every: u64,
     pub buffers: BufferSync,
+    pub on_resize: OnResize,
 }
 
 /// `[checkpoint]`

@@ -3,7 +3,7 @@
 use super::checks;
 use super::resolve::or_default;
 use super::sections::{
-    BufferSync, CheckpointPlan, DistributedPlan, LaunchPlan, LossPlan, MetricsPlan, TrainPlan,
+    BufferSync, CheckpointPlan, DistributedPlan, LaunchPlan, LossPlan, MetricsPlan, OnResize, TrainPlan,
 };
 use super::units::{DURATION, read_duration};
 use crate::checkpoint::Direction;
@@ -35,12 +35,15 @@ pub(super) fn train(root: &mut Fields<'_>, facts: &DataFacts) -> (Option<LossPla
     let label_smoothing = fields.opt_f64("label_smoothing", 0.0..1.0);
     let loss = loss(&mut fields, choice, label_smoothing, facts);
     let buffers = [("broadcast", BufferSync::Broadcast), ("mean", BufferSync::Mean)];
+    let on_resize =
+        [("keep-global-batch", OnResize::KeepGlobalBatch), ("keep-local-batch", OnResize::KeepLocalBatch)];
     let train = TrainPlan {
         accumulate: fields.usize("accumulate", 1..=1 << 20, 1),
         clip_norm: fields.opt_f64("clip_norm", POSITIVE),
         max_steps: fields.opt_u64("max_steps", 1..),
         eval_every: fields.u64("eval_every", 0.., 1),
         buffers: fields.choice("buffers", &buffers, "broadcast"),
+        on_resize: fields.choice("on_resize", &on_resize, "keep-global-batch"),
     };
     (loss, train)
 }

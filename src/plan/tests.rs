@@ -125,6 +125,7 @@ fn the_defaults_are_those_of_the_documentation() {
         max_steps: None,
         eval_every: 1,
         buffers: BufferSync::Broadcast,
+        on_resize: OnResize::KeepGlobalBatch,
     };
     assert_eq!(plan.train, train);
     assert_eq!((plan.checkpoint.keep_last, plan.checkpoint.asynchronous), (3, true));
@@ -262,6 +263,7 @@ fn the_hash_changes_exactly_when_results_would() {
         "distributed.sockets=2",
         "dataset.root=elsewhere",
         "dataset.workers=4",
+        "train.on_resize=keep-local-batch",
         "seed=0",
         "optimizer.lr=0.001",
         "optimizer.weight_decay=1e-2",

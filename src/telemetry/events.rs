@@ -74,6 +74,9 @@ pub struct CheckpointEvent {
     pub path: String,
     pub bytes: u64,
     pub seconds: f64,
+    /// Seconds that the training step waited for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up_s: Option<f64>,
 }
 
 /// The supervisor starts the workers again.
@@ -93,6 +96,12 @@ pub struct ResumeEvent {
     /// Relative to the run folder.
     pub path: String,
     pub world: usize,
+    /// Samples of an optimizer step, which the number of processes may have changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub global_batch: Option<usize>,
+    /// Micro-batches of an optimizer step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accumulate: Option<usize>,
 }
 
 /// The workers stop.
@@ -233,16 +242,24 @@ mod tests {
                     path: "checkpoints/step-00000480".into(),
                     bytes: 134,
                     seconds: 0.25,
+                    held_up_s: Some(0.02),
                 }),
-                r#"{"event":"checkpoint","step":480,"epoch":1,"path":"checkpoints/step-00000480","bytes":134,"seconds":0.25}"#,
+                r#"{"event":"checkpoint","step":480,"epoch":1,"path":"checkpoints/step-00000480","bytes":134,"seconds":0.25,"held_up_s":0.02}"#,
             ),
             (
                 Event::Restart(RestartEvent { attempt: 1, reason: "rank 1 was killed".into() }),
                 r#"{"event":"restart","attempt":1,"reason":"rank 1 was killed"}"#,
             ),
             (
-                Event::Resume(ResumeEvent { step: 480, epoch: 1, path: "c".into(), world: 2 }),
-                r#"{"event":"resume","step":480,"epoch":1,"path":"c","world":2}"#,
+                Event::Resume(ResumeEvent {
+                    step: 480,
+                    epoch: 1,
+                    path: "c".into(),
+                    world: 2,
+                    global_batch: Some(32),
+                    accumulate: Some(4),
+                }),
+                r#"{"event":"resume","step":480,"epoch":1,"path":"c","world":2,"global_batch":32,"accumulate":4}"#,
             ),
             (
                 Event::End(EndEvent {

@@ -31,16 +31,15 @@ const PLAIN_EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     pub epochs: u64,
-    /// Optimizer steps.
-    pub steps_per_epoch: u64,
+    /// Optimizer steps to the end of the epochs.
+    pub steps: u64,
     /// `train.max_steps`: ends a run early.
     pub max_steps: Option<u64>,
 }
 
 impl Totals {
     fn steps(&self) -> u64 {
-        let all = self.epochs * self.steps_per_epoch;
-        self.max_steps.map_or(all, |max| max.min(all))
+        self.max_steps.map_or(self.steps, |max| max.min(self.steps))
     }
 }
 
@@ -269,7 +268,7 @@ mod tests {
     #[test]
     fn plain_progress_is_rare_ends_with_the_last_step_and_has_no_control_characters() {
         let out = Shared::default();
-        let totals = Totals { epochs: 2, steps_per_epoch: 10, max_steps: None };
+        let totals = Totals { epochs: 2, steps: 20, max_steps: None };
         let mut progress = Progress::plain(totals, Box::new(out.clone()), Duration::from_secs(10));
         let start = Instant::now();
         for step in 1..=20 {
@@ -290,7 +289,7 @@ mod tests {
     #[test]
     fn the_time_left_of_a_resumed_run_counts_only_its_own_steps() {
         let out = Shared::default();
-        let totals = Totals { epochs: 10, steps_per_epoch: 100, max_steps: None };
+        let totals = Totals { epochs: 10, steps: 1000, max_steps: None };
         let mut progress = Progress::plain(totals, Box::new(out.clone()), Duration::from_secs(10));
         progress.resume_at(900);
         progress.step_at(line(910), Instant::now() + Duration::from_secs(10));
@@ -300,10 +299,8 @@ mod tests {
 
     #[test]
     fn the_bar_follows_the_steps() {
-        let mut progress = Progress::bar(
-            Totals { epochs: 2, steps_per_epoch: 10, max_steps: None },
-            ProgressDrawTarget::hidden(),
-        );
+        let mut progress =
+            Progress::bar(Totals { epochs: 2, steps: 20, max_steps: None }, ProgressDrawTarget::hidden());
         progress.resume_at(5);
         progress.step(line(12));
         let Show::Bar(bar) = &progress.show else { panic!("a bar") };

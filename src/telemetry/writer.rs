@@ -25,7 +25,7 @@ impl MetricsWriter {
         Ok(Self { path: path.to_owned(), file: append(path)? })
     }
 
-    /// Writes one line. It is in the kernel's hands when this returns; see [`sync`](Self::sync).
+    /// Writes one line. It is in the kernel's hands when this returns; see [`syncing`](Self::syncing).
     pub fn write(&mut self, event: &Event) -> Result<()> {
         let mut line = serde_json::to_vec(event)
             .map_err(|e| Error::internal(format!("cannot write an event as JSON: {e}")))?;
@@ -33,10 +33,12 @@ impl MetricsWriter {
         self.file.write_all(&line).map_err(|e| unwritable(&self.path, &e))
     }
 
-    /// Waits until all lines are on the disk. Called before a checkpoint is declared complete, so that no checkpoint is
-    /// ahead of its metrics.
-    pub fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| unwritable(&self.path, &e))
+    /// What waits until all lines that are written are on the disk, on any thread. Called before a checkpoint is written, so
+    /// that no checkpoint is ahead of its metrics.
+    pub fn syncing(&self) -> Result<impl FnOnce() -> Result<()> + Send + use<>> {
+        let path = self.path.clone();
+        let file = self.file.try_clone().map_err(|e| unwritable(&path, &e))?;
+        Ok(move || file.sync_data().map_err(|e| unwritable(&path, &e)))
     }
 
     /// On resume: drops what a checkpoint at `step` with `epochs_completed` does not know, namely steps and checkpoints
@@ -179,7 +181,14 @@ mod tests {
     }
 
     fn checkpoint(step: u64) -> Event {
-        Event::Checkpoint(CheckpointEvent { step, epoch: step / 4, path: "c".into(), bytes: 1, seconds: 0.1 })
+        Event::Checkpoint(CheckpointEvent {
+            step,
+            epoch: step / 4,
+            path: "c".into(),
+            bytes: 1,
+            seconds: 0.1,
+            held_up_s: None,
+        })
     }
 
     fn written(events: &[Event]) -> (tempfile::TempDir, PathBuf, MetricsWriter) {

@@ -24,6 +24,7 @@ pub struct Trainer<'a> {
     reducer: Reducer,
     ladder: TapLadder,
     pub(super) position: Position,
+    /// Of a whole epoch.
     algebra: BatchAlgebra,
     stop: &'a dyn Fn() -> bool,
     observer: &'a mut dyn Observer,
@@ -54,8 +55,8 @@ pub struct StepReport {
 }
 
 impl<'a> Trainer<'a> {
-    /// `model` and `updater` hold the state to start from (fresh or loaded), equal on all ranks; `stop` is polled once
-    /// a step.
+    /// `model` and `updater` hold the state to start from (fresh or loaded), equal on all ranks, and `position` counts in the
+    /// units of this run; `stop` is polled once a step.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         plan: &'a Plan,
@@ -78,13 +79,7 @@ impl<'a> Trainer<'a> {
         let hook = plan.distributed.comm_hook.as_ref();
         let reducer = Reducer::new(layout, position.bucket_order.is_none(), names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
-        let algebra = BatchAlgebra::of(
-            splits.train.len(),
-            group.world_size(),
-            plan.batch_size,
-            plan.train.accumulate,
-            plan.loader.drop_last,
-        );
+        let algebra = position.epoch_algebra(splits.train.len(), plan.loader.drop_last);
         let now = Instant::now();
         position.saved_epochs = position.epoch;
         let saved_step = (position.step > 0).then_some(position.step);
@@ -148,8 +143,9 @@ impl<'a> Trainer<'a> {
     fn epoch(&mut self) -> Result<Ended> {
         let begun = Instant::now();
         let mut loader = self.loader()?;
-        self.observer.epoch_begins(&self.position, &self.algebra);
-        let micro_batches = self.algebra.micro_batches();
+        let rest = self.position.rest_algebra(self.splits.train.len(), self.plan.loader.drop_last);
+        self.observer.epoch_begins(&self.position, &rest);
+        let micro_batches = rest.micro_batches();
         while self.position.micro < micro_batches && !self.spent() {
             let flags = self.step(&mut loader, micro_batches)?;
             if flags.stop {
@@ -172,6 +168,7 @@ impl<'a> Trainer<'a> {
             len: self.splits.train.len(),
             world: self.group.world_size(),
             rank: self.group.rank(),
+            start: self.position.start as usize,
             shuffle: self.plan.loader.shuffle,
             drop_last: self.plan.loader.drop_last,
             seed: self.plan.seed,
@@ -195,7 +192,7 @@ impl<'a> Trainer<'a> {
     fn step(&mut self, loader: &mut Loader, micro_batches: u64) -> Result<Flags> {
         let begun = Instant::now();
         let left = (micro_batches - self.position.micro) as usize;
-        let count = self.plan.train.accumulate.min(left);
+        let count = self.position.batching.accumulate.min(left);
         let mut local = Sums::default();
         let mut waited = Duration::ZERO;
         for micro in 0..count {
@@ -204,6 +201,7 @@ impl<'a> Trainer<'a> {
             let batch =
                 loader.next().unwrap_or_else(|| Err(Error::internal("the loader ran out of batches")))?;
             waited += asked.elapsed();
+            tracing::trace!(epoch = self.position.epoch, indices = ?batch.indices, "batch");
             local.add(&self.micro_batch(&batch, micro, micro + 1 == count)?);
             loader.recycle(batch);
         }
@@ -239,11 +237,15 @@ impl<'a> Trainer<'a> {
         Ok(flags)
     }
 
-    /// Learning rate of the step that comes next.
+    /// Learning rate of the step that comes next. The schedule ends where the run does.
     fn lr(&self) -> f64 {
         let steps_per_epoch = self.algebra.steps_per_epoch();
-        let total = self.plan.train.max_steps.unwrap_or(self.plan.epochs * steps_per_epoch);
-        self.plan.schedule.lr(self.plan.optimizer.lr, self.position.step, steps_per_epoch, total)
+        let done = self.position.schedule_step(&self.algebra);
+        let total = match self.plan.train.max_steps {
+            Some(max) => done + max.saturating_sub(self.position.step),
+            None => self.plan.epochs * steps_per_epoch,
+        };
+        self.plan.schedule.lr(self.plan.optimizer.lr, done, steps_per_epoch, total)
     }
 
     /// Forward and backward of one micro-batch; its sums on this rank.

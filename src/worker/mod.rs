@@ -1,10 +1,13 @@
 //! One rank of a run, from its place among the others to its end: process group, data, model, optimizer, checkpoint,
 //! trainer, in this order.
 
+mod checkpoints;
 mod fault;
 mod hook;
 mod metrics;
 mod recorder;
+mod resize;
+mod snapshot;
 mod state;
 
 pub use fault::Fault;
@@ -18,7 +21,7 @@ use crate::data::{DataFacts, Dataset, Splits};
 use crate::error::{Error, Result};
 use crate::models::Model;
 use crate::plan::Plan;
-use crate::train::{Ended, Loss, Sums, Trainer, Updater};
+use crate::train::{Batching, Ended, Loss, Position, Sums, Trainer, Updater};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -71,18 +74,21 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     if group.rank() == 0 {
         match find_checkpoint(&job)? {
             Some(loaded) => {
-                from = Some(loaded.path.clone());
-                position =
-                    Some(state::restore(plan, group.world_size(), &loaded, &mut *model, &mut updater)?);
+                let saved = state::restore(plan, &loaded, &mut *model, &mut updater)?;
+                let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
-                announce(plan, &loaded);
+                announce(plan, &loaded, change);
+                position = Some(here);
+                from = Some(loaded.path);
             }
             None => start_from_weights(plan, &mut *model)?,
         }
     }
-    let position = state::share(&mut *model, &mut updater, position, &*group)?;
+    let position = state::share(&mut *model, &mut updater, position, &*group)?
+        .unwrap_or_else(|| Position::new(Batching::new(plan, group.world_size())));
     group.note(Place { step: position.step, phase: Phase::Setup });
     let mut recorder = Recorder::start(plan, &*group, &facts, job.out_dir, &position, from, job.recorder)?;
+    recorder.reserve(&*model, &updater)?;
     let mut trainer =
         Trainer::new(plan, group.clone(), splits, model, updater, position, job.stop, &mut recorder)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
@@ -140,7 +146,8 @@ fn warn(warning: &str) {
     eprintln!("warning: {warning}");
 }
 
-fn announce(plan: &Plan, loaded: &Loaded) {
+/// `change`: how steps are made up now, where that is new.
+fn announce(plan: &Plan, loaded: &Loaded, change: Option<String>) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
         tracing::warn!("the spec has changed since this checkpoint was made");
@@ -153,8 +160,10 @@ fn announce(plan: &Plan, loaded: &Loaded) {
         state.epochs_completed,
         loaded.path.display()
     );
-    tracing::info!("{line}");
-    eprintln!("{line}");
+    for line in [Some(line), change].into_iter().flatten() {
+        tracing::info!("{line}");
+        eprintln!("{line}");
+    }
     let all_steps = plan.train.max_steps.is_some_and(|max| state.global_step >= max);
     if state.epochs_completed as u64 >= plan.epochs || all_steps {
         eprintln!("the run is complete; more `epochs` continue it, `--resume never` starts over");
@@ -193,7 +202,7 @@ pub fn evaluate(
     let mut model = plan.model.source.build(&facts, plan.seed)?;
     let loaded = load_any(checkpoint)?;
     let mut updater = Updater::new(&plan.optimizer, None, model.entries());
-    state::restore(plan, group.world_size(), &loaded, &mut *model, &mut updater)?;
+    state::restore(plan, &loaded, &mut *model, &mut updater)?;
     let dataset = match split {
         Split::Train => Some(splits.train.clone()),
         Split::Val => splits.val.clone(),

@@ -1,9 +1,8 @@
 //! Where a rank's events go. Every rank logs its epochs; rank 0 also writes metrics, TensorBoard files, checkpoints and the
 //! report, and shows progress.
 
+use super::checkpoints::Checkpoints;
 use super::metrics::{Reported, named};
-use super::state::snapshot;
-use crate::checkpoint::{AsyncSaver, BestBy, CheckpointStore, Retention, Saved};
 use crate::comm::ProcessGroup;
 use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
@@ -16,7 +15,6 @@ use crate::telemetry::{
     tutorial_line,
 };
 use crate::train::{Ended, Observer, Position, StepReport, Sums, Updater};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,31 +26,25 @@ pub struct RecorderOptions {
     pub restart: Option<(u64, String)>,
 }
 
-/// A save that takes longer means a dead disk.
-const SAVE_DEADLINE: Duration = Duration::from_secs(600);
-
 /// One rank's observer.
 pub struct Recorder<'a> {
     plan: &'a Plan,
     rank: usize,
-    world: usize,
-    first: Option<First>,
+    first: Option<First<'a>>,
 }
 
 /// What only rank 0 has.
-struct First {
+struct First<'a> {
     out_dir: PathBuf,
     reported: Reported,
     metrics: MetricsWriter,
     tensorboard: TensorBoardWriter,
     progress: Progress,
-    saver: AsyncSaver,
+    checkpoints: Checkpoints<'a>,
     started: Instant,
     /// Since the last step line.
     window: Window,
     last: (u64, u64),
-    /// Epochs completed at the steps whose saves are under way.
-    saving: BTreeMap<u64, u64>,
     /// The first thing that went wrong where nothing could be returned.
     failed: Option<Error>,
 }
@@ -86,23 +78,15 @@ impl<'a> Recorder<'a> {
         resumed: Option<PathBuf>,
         options: RecorderOptions,
     ) -> Result<Self> {
-        let (rank, world) = (group.rank(), group.world_size());
-        let mut recorder = Self { plan, rank, world, first: None };
+        let rank = group.rank();
+        let mut recorder = Self { plan, rank, first: None };
         if rank != 0 {
             return Ok(recorder);
         }
-        let algebra = BatchAlgebra::of(
-            facts.train.unwrap_or(0),
-            world,
-            plan.batch_size,
-            plan.train.accumulate,
-            plan.loader.drop_last,
-        );
-        let totals = Totals {
-            epochs: plan.epochs,
-            steps_per_epoch: algebra.steps_per_epoch(),
-            max_steps: plan.train.max_steps,
-        };
+        let algebra = position.epoch_algebra(facts.train.unwrap_or(0), plan.loader.drop_last);
+        let left = (plan.epochs * algebra.steps_per_epoch()).saturating_sub(position.schedule_step(&algebra));
+        let totals =
+            Totals { epochs: plan.epochs, steps: position.step + left, max_steps: plan.train.max_steps };
         let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
         metrics.truncate_after(position.step, position.epoch)?;
         let mut progress = Progress::new(options.progress, totals);
@@ -116,23 +100,29 @@ impl<'a> Recorder<'a> {
                 step: position.step,
                 epoch: position.epoch,
                 path: relative(&path, out_dir),
-                world,
+                world: group.world_size(),
+                global_batch: Some(position.batching.global_batch()),
+                accumulate: Some(position.batching.accumulate),
             }))?;
         }
         recorder.first = Some(First {
             reported: reported(plan, facts),
             tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), resumed_at)?,
-            saver: saver(plan, out_dir)?,
+            checkpoints: Checkpoints::open(plan, out_dir)?,
             out_dir: out_dir.to_owned(),
             metrics,
             progress,
             started: Instant::now(),
             window: Window::default(),
             last: (position.step, position.epoch),
-            saving: BTreeMap::new(),
             failed: None,
         });
         Ok(recorder)
+    }
+
+    /// See [`Checkpoints::reserve`].
+    pub fn reserve(&mut self, model: &dyn Model, updater: &Updater) -> Result<()> {
+        self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(model, updater))
     }
 
     /// Waits for the save under way, writes the last event and the report, and gives the run's end on.
@@ -142,26 +132,11 @@ impl<'a> Recorder<'a> {
     }
 }
 
-fn saver(plan: &Plan, out_dir: &Path) -> Result<AsyncSaver> {
-    let keep = &plan.checkpoint;
-    let best = (keep.keep_best > 0).then(|| BestBy {
-        metric: keep.best.clone(),
-        direction: keep.direction,
-        keep: keep.keep_best,
-    });
-    let retention = Retention { keep_last: (keep.keep_last > 0).then_some(keep.keep_last), best };
-    let store = CheckpointStore::open(super::checkpoints(out_dir))?;
-    match keep.asynchronous {
-        true => AsyncSaver::new(store, retention, SAVE_DEADLINE),
-        false => Ok(AsyncSaver::synchronous(store, retention)),
-    }
-}
-
 fn relative(path: &Path, out_dir: &Path) -> String {
     path.strip_prefix(out_dir).unwrap_or(path).display().to_string()
 }
 
-impl First {
+impl First<'_> {
     /// Notes the first failure; the loop hears of it at the next save.
     fn note<T>(&mut self, done: Result<T>) -> Option<T> {
         match done {
@@ -181,24 +156,14 @@ impl First {
         self.note(done);
     }
 
-    fn saved(&mut self, saved: Option<Saved>) {
+    fn saved(&mut self, saved: Option<CheckpointEvent>) {
         let Some(saved) = saved else { return };
-        let path = relative(&saved.path, &self.out_dir);
-        tracing::info!("saved {path}: {} bytes in {:.3} s", saved.bytes, saved.seconds);
-        let epoch = self.saving.remove(&saved.step).unwrap_or(self.last.1);
-        self.write(&Event::Checkpoint(CheckpointEvent {
-            step: saved.step,
-            epoch,
-            path,
-            bytes: saved.bytes,
-            seconds: saved.seconds,
-        }));
-        let done = self.metrics.sync();
-        self.note(done);
+        tracing::info!("saved {}: {} bytes in {:.3} s", saved.path, saved.bytes, saved.seconds);
+        self.write(&Event::Checkpoint(saved));
     }
 
     fn finish(mut self, ended: Result<Ended>) -> Result<Ended> {
-        let flushed = self.saver.flush();
+        let flushed = self.checkpoints.flush();
         let saved = self.note(flushed).flatten();
         self.saved(saved);
         let ended = match (ended, self.failed.take()) {
@@ -241,7 +206,7 @@ impl Observer for Recorder<'_> {
         let every = self.plan.metrics.log_every.max(1);
         let Some(first) = &mut self.first else { return };
         first.last = (position.step, position.epoch);
-        let polled = first.saver.poll();
+        let polled = first.checkpoints.poll();
         let saved = first.note(polled).flatten();
         first.saved(saved);
         first.window.samples += report.sums.samples;
@@ -304,13 +269,15 @@ impl Observer for Recorder<'_> {
         hook: Option<HookState>,
         seconds: f64,
     ) -> Result<()> {
+        let begun = Instant::now();
         let Some(first) = &mut self.first else { return Ok(()) };
         if let Some(e) = first.failed.take() {
             return Err(e);
         }
-        let snapshot = snapshot(self.plan, self.world, position, model, updater, hook, seconds)?;
-        first.saving.insert(position.step, position.epoch);
-        let saved = first.saver.submit(snapshot)?;
+        let before = first.checkpoints.flush()?;
+        first.saved(before);
+        let sync = first.metrics.syncing()?;
+        let saved = first.checkpoints.save(begun, position, model, updater, hook, seconds, sync)?;
         first.saved(saved);
         Ok(())
     }

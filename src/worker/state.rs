@@ -1,14 +1,13 @@
-//! Between a running trainer and a checkpoint: what is copied out, and how it comes back, on any number of ranks.
+//! From a checkpoint into a trainer, on any number of ranks; [`super::snapshot`] is the way out.
 
-use super::hook::{self, HookPlace};
-use super::metrics::Reported;
-use crate::checkpoint::{Loaded, Snapshot, State, TensorData, TensorMap, match_weights, read_weights};
+use super::hook::HookPlace;
+use super::resize::Saved;
+use crate::checkpoint::{Loaded, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
-use crate::ddp::HookState;
 use crate::error::{Error, Result};
 use crate::models::{Model, StateEntry};
 use crate::plan::Plan;
-use crate::train::{Position, Updater};
+use crate::train::{Batching, Position, Updater};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -21,122 +20,45 @@ fn own_device() -> String {
 
 /// What of `state.json` only this program reads.
 #[derive(Serialize, Deserialize)]
-struct Extra {
+pub struct Extra {
     position: Position,
     /// The device of the rank that saved.
     #[serde(default = "own_device")]
     device: String,
+    /// As the spec had it.
     batch_size: usize,
+    /// As the spec had it.
     accumulate: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     comm_hook: Option<HookPlace>,
 }
 
-/// Copies what a checkpoint needs to the host.
-pub fn snapshot(
-    plan: &Plan,
-    world: usize,
-    position: &Position,
-    model: &dyn Model,
-    updater: &Updater,
-    hook: Option<HookState>,
-    seconds: f64,
-) -> Result<Snapshot> {
-    let extra = Extra {
-        comm_hook: hook.as_ref().map(HookPlace::of),
-        device: own_device(),
-        position: position.clone(),
-        batch_size: plan.batch_size,
-        accumulate: plan.train.accumulate,
-    };
-    let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
-    Ok(Snapshot {
-        state: State {
-            spec_hash: plan.hash.clone(),
-            name: plan.name.clone(),
-            world,
-            seed: plan.seed,
-            epochs_completed: position.epoch as usize,
-            step_in_epoch: position.step_in_epoch as usize,
-            global_step: position.step,
-            samples_seen: position.samples,
-            wall_seconds: seconds,
-            metrics: metrics(position),
-            extra: serde_json::to_value(extra).map_err(json)?,
-            ..State::default()
-        },
-        model: model_tensors(model, position.micro_total)?,
-        optimizer: optimizer_tensors(model.entries(), updater)?,
-        comm_hook: hook.as_ref().map_or_else(|| Ok(TensorMap::new()), hook::tensors)?,
-    })
-}
-
-/// `val.loss` and its like, where an evaluation was made at this very step.
-fn metrics(position: &Position) -> serde_json::Value {
-    match position.val.filter(|_| position.micro == 0) {
-        Some(val) => {
-            serde_json::json!({ "val": super::metrics::json(&val, Reported { top5: true, perplexity: true }) })
+impl Extra {
+    pub fn new(plan: &Plan, position: &Position, comm_hook: Option<HookPlace>) -> Self {
+        Self {
+            position: position.clone(),
+            device: own_device(),
+            batch_size: plan.batch_size,
+            accumulate: plan.train.accumulate,
+            comm_hook,
         }
-        None => serde_json::Value::Null,
+    }
+
+    /// `world` is the one that saved: positions of earlier versions don't say what they count in.
+    fn saved(self, world: usize) -> Saved {
+        let Extra { mut position, batch_size, accumulate, .. } = self;
+        if position.batching == Batching::default() {
+            position.batching = Batching::of(world, batch_size, accumulate);
+        }
+        Saved { position, batch_size, accumulate }
     }
 }
 
-/// The state dict. Batch-norm layers get PyTorch's `num_batches_tracked`, so that torchvision loads it strictly.
-fn model_tensors(model: &dyn Model, batches: u64) -> Result<TensorMap> {
-    let mut tensors = Vec::new();
-    let mut failed = None;
-    model.read(&mut |index, values| {
-        let entry = &model.entries()[index];
-        match TensorData::from_f32(&entry.name, entry.shape.clone(), &entry.to_dict(values)) {
-            Ok(tensor) => tensors.push(tensor),
-            Err(e) => failed = Some(e),
-        }
-    });
-    if let Some(e) = failed {
-        return Err(e);
-    }
-    let mut map = TensorMap::new();
-    for tensor in tensors {
-        let layer = tensor.name.strip_suffix("running_var").map(str::to_owned);
-        map.push(tensor)?;
-        if let Some(layer) = layer {
-            map.push(TensorData::from_i64(
-                format!("{layer}num_batches_tracked"),
-                Vec::new(),
-                &[batches as i64],
-            )?)?;
-        }
-    }
-    Ok(map)
-}
-
-fn optimizer_tensors(entries: &[StateEntry], updater: &Updater) -> Result<TensorMap> {
-    let mut map = TensorMap::new();
-    for (slot, slot_name) in updater.slots().iter().enumerate() {
-        for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable) {
-            let values = &updater.state(index)[slot];
-            let (shape, values) = if values.len() == entry.numel() {
-                (entry.shape.clone(), entry.to_dict(values))
-            } else {
-                (updater.slot_shape(slot, &entry.module_shape()), values.clone())
-            };
-            map.push(TensorData::from_f32(format!("{slot_name}.{}", entry.name), shape, &values)?)?;
-        }
-    }
-    Ok(map)
-}
-
-/// Puts a checkpoint's state into a model and an optimizer and says where the run goes on.
+/// Puts a checkpoint's state into a model and an optimizer and says where its run stood.
 ///
 /// # Errors
 /// Exit code 74 when a tensor is missing or has another shape: the spec's model is not the checkpoint's.
-pub fn restore(
-    plan: &Plan,
-    world: usize,
-    loaded: &Loaded,
-    model: &mut dyn Model,
-    updater: &mut Updater,
-) -> Result<Position> {
+pub fn restore(plan: &Plan, loaded: &Loaded, model: &mut dyn Model, updater: &mut Updater) -> Result<Saved> {
     let unfit = |e: Error| {
         Error::checkpoint(format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message))
             .hint("the model or the optimizer differs from the one that was saved; `--resume never --out DIR` starts anew")
@@ -152,27 +74,7 @@ pub fn restore(
         ))
         .hint("without an entry, each rank loads to its own device"));
     }
-    Ok(replace_position(plan, world, &loaded.state, extra))
-}
-
-/// In the units of this run: micro-batches of another size, or of other ranks, are counted anew by samples.
-fn replace_position(plan: &Plan, world: usize, state: &State, extra: Extra) -> Position {
-    let mut position = extra.position;
-    let same = state.world == world
-        && extra.batch_size == plan.batch_size
-        && extra.accumulate == plan.train.accumulate;
-    if !same && position.micro > 0 {
-        let samples = position.epoch_sums.samples as u64;
-        position.micro = samples / (plan.batch_size * world) as u64;
-        position.step_in_epoch = position.micro.div_ceil(plan.train.accumulate as u64);
-        tracing::warn!(
-            "the checkpoint was made by {} processes with batches of {}; this run goes on after {} of the epoch's samples",
-            state.world,
-            extra.batch_size,
-            position.micro * (plan.batch_size * world) as u64
-        );
-    }
-    position
+    Ok(extra.saved(loaded.state.world))
 }
 
 fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
@@ -244,15 +146,15 @@ pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Resu
     Ok(matched.left_out())
 }
 
-/// Makes every rank's state rank 0's: parameters, buffers, optimizer state, position. Returns the position.
+/// Makes every rank's state rank 0's: parameters, buffers, optimizer state, position. Returns the position, if any.
 pub fn share(
     model: &mut dyn Model,
     updater: &mut Updater,
     position: Option<Position>,
     group: &dyn ProcessGroup,
-) -> Result<Position> {
+) -> Result<Option<Position>> {
     if group.world_size() == 1 {
-        return Ok(position.unwrap_or_default());
+        return Ok(position);
     }
     let position: Option<Position> = share_json(position, group)?;
     let mut flat = Vec::new();
@@ -271,7 +173,7 @@ pub fn share(
             }
         }
     }
-    Ok(position.unwrap_or_default())
+    Ok(position)
 }
 
 /// Rank 0's value, on every rank.

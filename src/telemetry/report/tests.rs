@@ -35,6 +35,8 @@ fn events() -> Vec<Event> {
                 epoch: 12,
                 path: "checkpoints/step-00001200".into(),
                 world: 2,
+                global_batch: None,
+                accumulate: None,
             }));
         }
     }

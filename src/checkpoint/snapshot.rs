@@ -1,0 +1,95 @@
+//! A consistent copy of a run on the host, ready to be written by any thread.
+
+use super::format::State;
+use super::tensor::{Dtype, TensorData, TensorMap};
+use crate::error::{Error, ExitCode, Result};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    pub state: State,
+    pub model: TensorMap,
+    pub optimizer: TensorMap,
+    /// Empty where communication hooks have no state: there is no file then.
+    pub comm_hook: TensorMap,
+}
+
+impl Snapshot {
+    /// Touches all memory of the tensors, whose values are lost: a copy into fresh memory would cost a page fault every 4 KiB.
+    pub(super) fn touch(&mut self) {
+        for map in [&mut self.model, &mut self.optimizer, &mut self.comm_hook] {
+            map.all_bytes_mut().for_each(|bytes| bytes.fill(0));
+        }
+    }
+
+    /// # Errors
+    /// Exit code 92 when a value is NaN or infinite: such a state is of no use to go on from.
+    pub(super) fn check_finite(&self) -> Result<()> {
+        let parts = [("model", &self.model), ("optimizer", &self.optimizer), ("comm_hook", &self.comm_hook)];
+        for (part, map) in parts {
+            if let Some(tensor) = map.iter().find(|t| !is_finite(t)) {
+                let (step, name) = (self.state.global_step, &tensor.name);
+                let message =
+                    format!("after step {step}, {part} tensor `{name}` is not finite; it is not saved");
+                return Err(Error::new(ExitCode::NonFinite, message)
+                    .hint("a lower learning rate usually helps; earlier checkpoints are unharmed"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether no value is NaN or infinite.
+fn is_finite(tensor: &TensorData) -> bool {
+    // Without an early end, blocks are checked a vector at a time.
+    let finite = |block: &[f32]| block.iter().fold(true, |all, v| all & v.is_finite());
+    match bytemuck::try_cast_slice::<u8, f32>(&tensor.bytes) {
+        Ok(values) if tensor.dtype == Dtype::F32 => values.chunks(4096).all(finite),
+        _ if tensor.dtype.is_float() => {
+            let mut all = true;
+            tensor.for_each_f64(|v| all &= v.is_finite());
+            all
+        }
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bad_value_in_any_part_is_found_and_named() {
+        let values = |bad: Option<(usize, f32)>| {
+            let mut values = vec![0.5f32; 10_000];
+            bad.iter().for_each(|(at, value)| values[*at] = *value);
+            TensorMap::from_tensors([TensorData::from_f32("fc.weight", vec![10_000], &values).unwrap()])
+                .unwrap()
+        };
+        let of = |part: usize, bad: Option<(usize, f32)>| {
+            let map = |i| values(bad.filter(|_| i == part));
+            Snapshot { model: map(0), optimizer: map(1), comm_hook: map(2), ..Snapshot::default() }
+        };
+        assert!(of(0, None).check_finite().is_ok());
+        assert!(of(0, Some((0, f32::MAX))).check_finite().is_ok());
+        for (part, name) in [(0, "model"), (1, "optimizer"), (2, "comm_hook")] {
+            for bad in [(0, f32::NAN), (4095, f32::INFINITY), (9_999, f32::NEG_INFINITY)] {
+                let e = of(part, Some(bad)).check_finite().unwrap_err();
+                assert_eq!(e.code, ExitCode::NonFinite);
+                assert!(e.message.contains(&format!("{name} tensor `fc.weight`")), "{e}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_float_type_is_checked_and_integers_are_not() {
+        let map = |dtype, bytes: &[u8]| {
+            let tensor = TensorData::new("t", dtype, vec![1], bytes.to_vec()).unwrap();
+            Snapshot { model: TensorMap::from_tensors([tensor]).unwrap(), ..Snapshot::default() }
+        };
+        let is_fine = |dtype, bytes: &[u8]| map(dtype, bytes).check_finite().is_ok();
+        assert!(is_fine(Dtype::I64, &u64::MAX.to_le_bytes()));
+        assert!(!is_fine(Dtype::F64, &f64::NAN.to_le_bytes()));
+        assert!(!is_fine(Dtype::Bf16, &half::bf16::INFINITY.to_le_bytes()));
+        assert!(is_fine(Dtype::F16, &half::f16::MAX.to_le_bytes()));
+    }
+}

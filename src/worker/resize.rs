@@ -1,0 +1,72 @@
+//! A run that goes on with another number of processes, or whose spec makes up its batches in another way.
+
+use crate::plan::Plan;
+use crate::train::{Batching, Position};
+
+/// Where a checkpoint's run stood, and what its spec said of batches.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    pub position: Position,
+    pub batch_size: usize,
+    pub accumulate: usize,
+}
+
+impl Saved {
+    /// The position in the units of this run, after the samples that are done, and what has changed in words. `samples` are those of
+    /// an epoch. A spec whose `batch_size` or `accumulate` was edited is followed as it is.
+    pub fn go_on(self, plan: &Plan, world: usize, samples: usize) -> (Position, Option<String>) {
+        let mut position = self.position;
+        let before = position.batching;
+        let (batch_size, accumulate) = (plan.batch_size, plan.train.accumulate);
+        let now = match (self.batch_size, self.accumulate) == (batch_size, accumulate) {
+            true => before.on(world, accumulate, plan.train.on_resize),
+            false => Batching::of(world, batch_size, accumulate),
+        };
+        position.regroup(now, samples, plan.loader.drop_last);
+        (position, now.change_from(&before))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::WorldRequest;
+    use crate::registry::Registry;
+    use crate::spec::JobTree;
+
+    const SPEC: &str = "name = \"x\"\nbatch_size = 4\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\n\
+                        samples = 96\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n";
+
+    fn plan(rest: &str) -> Plan {
+        let tree = JobTree::parse("x.toml", &format!("{SPEC}[train]\n{rest}\n"), &[]).unwrap();
+        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap()
+    }
+
+    /// A run of 4 processes that has done 3 of an epoch's 6 steps of 16 samples.
+    fn saved() -> Saved {
+        let mut position = Position::new(Batching::of(4, 4, 1));
+        (position.micro, position.step, position.step_in_epoch) = (3, 3, 3);
+        Saved { position, batch_size: 4, accumulate: 1 }
+    }
+
+    #[test]
+    fn the_global_batch_is_kept_unless_the_spec_says_otherwise() {
+        let (position, told) = saved().go_on(&plan(""), 2, 96);
+        assert_eq!((position.start, position.micro, position.step), (48, 0, 3));
+        assert_eq!((position.batching.accumulate, position.batching.global_batch()), (2, 16));
+        assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 3);
+        assert!(told.unwrap().contains("keeps the global batch of 16"));
+        let (position, told) = saved().go_on(&plan("on_resize = \"keep-local-batch\""), 2, 96);
+        assert_eq!((position.start, position.batching.accumulate), (48, 1));
+        assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 6);
+        assert!(told.unwrap().contains("changes the global batch from 16 to 8"));
+    }
+
+    #[test]
+    fn an_edited_spec_is_followed_and_nothing_is_said_where_nothing_changes() {
+        let (position, told) = saved().go_on(&plan("accumulate = 3"), 4, 96);
+        assert_eq!((position.start, position.batching), (48, Batching::of(4, 4, 3)));
+        assert!(told.unwrap().contains("from 16 to 48"));
+        assert_eq!(saved().go_on(&plan(""), 4, 96), (saved().position, None));
+    }
+}

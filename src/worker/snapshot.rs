@@ -1,0 +1,206 @@
+//! From a running trainer to a checkpoint. The training thread copies arrays as they are, into memory that earlier saves have
+//! used; what else it takes to write them is left to the thread that does ([`finish`]).
+
+use super::hook::{self, HookPlace};
+use super::metrics::Reported;
+use super::state::Extra;
+use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
+use crate::ddp::HookState;
+use crate::error::{Error, Result};
+use crate::models::{Layout, Model, StateEntry};
+use crate::plan::Plan;
+use crate::train::{Position, Updater};
+
+/// The tensors of a run's checkpoints, before they have values.
+pub fn empty(model: &dyn Model, updater: &Updater) -> Result<Snapshot> {
+    let mut snapshot = Snapshot::default();
+    for entry in model.entries() {
+        snapshot.model.push(zeros(entry.name.clone(), Dtype::F32, entry.shape.clone())?)?;
+        if let Some(name) = batches_tracked(entry) {
+            snapshot.model.push(zeros(name, Dtype::I64, Vec::new())?)?;
+        }
+    }
+    for_each_slot(model.entries(), updater, |entry, name, slot, values| {
+        let shape = match values.len() == entry.numel() {
+            true => entry.shape.clone(),
+            false => updater.slot_shape(slot, &entry.module_shape()),
+        };
+        snapshot.optimizer.push(zeros(name, Dtype::F32, shape)?)
+    })?;
+    Ok(snapshot)
+}
+
+fn zeros(name: String, dtype: Dtype, shape: Vec<usize>) -> Result<TensorData> {
+    let bytes = vec![0; shape.iter().product::<usize>() * dtype.size()];
+    TensorData::new(name, dtype, shape, bytes)
+}
+
+/// Batch-norm layers get PyTorch's counter, so that torchvision loads the state dict strictly.
+fn batches_tracked(entry: &StateEntry) -> Option<String> {
+    entry.name.strip_suffix("running_var").map(|layer| format!("{layer}num_batches_tracked"))
+}
+
+/// Every array of the optimizer, with its name in checkpoints and the number of its slot.
+fn for_each_slot(
+    entries: &[StateEntry],
+    updater: &Updater,
+    mut f: impl FnMut(&StateEntry, String, usize, &[f32]) -> Result<()>,
+) -> Result<()> {
+    for (slot, slot_name) in updater.slots().iter().enumerate() {
+        for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable) {
+            f(entry, format!("{slot_name}.{}", entry.name), slot, &updater.state(index)[slot])?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies all arrays into `snapshot`, which is [`empty`] or of an earlier save of this run, in the module's own layout.
+pub fn copy(
+    snapshot: &mut Snapshot,
+    position: &Position,
+    model: &dyn Model,
+    updater: &Updater,
+) -> Result<()> {
+    let mut done = Ok(());
+    let tensors = &mut snapshot.model;
+    model.read(&mut |index, values| {
+        let entry = &model.entries()[index];
+        let copied = copy_to(tensors, &entry.name, bytemuck::cast_slice(values)).and_then(|()| {
+            let Some(name) = batches_tracked(entry) else { return Ok(()) };
+            copy_to(tensors, &name, &(position.micro_total as i64).to_le_bytes())
+        });
+        if done.is_ok() {
+            done = copied;
+        }
+    });
+    done?;
+    let tensors = &mut snapshot.optimizer;
+    for_each_slot(model.entries(), updater, |_, name, _, values| {
+        copy_to(tensors, &name, bytemuck::cast_slice(values))
+    })
+}
+
+fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
+    match tensors.bytes_mut(name).filter(|to| to.len() == bytes.len()) {
+        Some(to) => to.copy_from_slice(bytes),
+        None => return Err(Error::internal(format!("the snapshot has no room for tensor `{name}`"))),
+    }
+    Ok(())
+}
+
+/// Where the run stands, for `state.json`. `seconds` is how long it has run.
+pub fn state(plan: &Plan, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
+    let extra = Extra::new(plan, position, hook.map(HookPlace::of));
+    let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
+    Ok(State {
+        spec_hash: plan.hash.clone(),
+        name: plan.name.clone(),
+        world: position.batching.world,
+        seed: plan.seed,
+        epochs_completed: position.epoch as usize,
+        step_in_epoch: position.step_in_epoch as usize,
+        global_step: position.step,
+        samples_seen: position.samples,
+        wall_seconds: seconds,
+        metrics: metrics(position),
+        extra: serde_json::to_value(extra).map_err(json)?,
+        ..State::default()
+    })
+}
+
+/// `val.loss` and its like, where an evaluation was made at this very step.
+fn metrics(position: &Position) -> serde_json::Value {
+    match position.val.filter(|_| position.step_in_epoch == 0) {
+        Some(val) => {
+            serde_json::json!({ "val": super::metrics::json(&val, Reported { top5: true, perplexity: true }) })
+        }
+        None => serde_json::Value::Null,
+    }
+}
+
+/// What is left to do with a copied snapshot: the state dict's layout, and the hooks' tensors.
+pub fn finish(
+    snapshot: &mut Snapshot,
+    entries: &[StateEntry],
+    slots: &[&str],
+    hook: Option<&HookState>,
+) -> Result<()> {
+    for entry in entries.iter().filter(|e| e.layout == Layout::Transposed) {
+        reorder(&mut snapshot.model, &entry.name, entry);
+        for slot in slots {
+            reorder(&mut snapshot.optimizer, &format!("{slot}.{}", entry.name), entry);
+        }
+    }
+    snapshot.comm_hook = hook.map_or_else(|| Ok(TensorMap::new()), hook::tensors)?;
+    Ok(())
+}
+
+/// Optimizer arrays of another shape than their parameter's have one layout only.
+fn reorder(tensors: &mut TensorMap, name: &str, entry: &StateEntry) {
+    let Some(tensor) = tensors.get(name).filter(|t| t.shape == entry.shape) else { return };
+    let dict = entry.to_dict(&tensor.as_f32());
+    if let Some(bytes) = tensors.bytes_mut(name) {
+        bytes.copy_from_slice(bytemuck::cast_slice(&dict));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::WorldRequest;
+    use crate::registry::Registry;
+    use crate::spec::JobTree;
+    use crate::train::Batching;
+
+    #[test]
+    fn what_is_copied_and_finished_is_restored_and_its_memory_is_used_again() {
+        for optimizer in ["adamw", "adafactor"] {
+            let spec = format!(
+                "name = \"x\"\nbatch_size = 4\n[model]\nname = \"mlp\"\nhidden = [7, 5]\n[dataset]\nname = \"random\"\n\
+                 [optimizer]\nname = \"{optimizer}\"\nlr = 0.1\n"
+            );
+            let tree = JobTree::parse("x.toml", &spec, &[]).unwrap();
+            let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap();
+            let mut model = plan.model.source.build(&plan.dataset.facts, 1).unwrap();
+            let entries = model.entries().to_vec();
+            let mut updater = Updater::new(&plan.optimizer, None, &entries);
+            let mut next = 0.0;
+            for index in 0..entries.len() {
+                for array in updater.state_mut(index) {
+                    array.fill_with(|| {
+                        next += 1.0;
+                        next
+                    });
+                }
+            }
+            let mut position = Position::new(Batching::of(1, 4, 1));
+            let mut snapshot = empty(&*model, &updater).unwrap();
+            let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
+            for step in 1..=2 {
+                position.step = step;
+                model.edit(&mut |_, values| values.iter_mut().for_each(|v| *v += 1.0));
+                copy(&mut snapshot, &position, &*model, &updater).unwrap();
+                snapshot.state = state(&plan, &position, None, 1.0).unwrap();
+                finish(&mut snapshot, &entries, updater.slots(), None).unwrap();
+                let now: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
+                assert_eq!(now, places, "the buffers are new");
+                model.read(&mut |index, values| {
+                    let tensor = snapshot.model.get(&entries[index].name).unwrap();
+                    assert_eq!(tensor.shape, entries[index].shape);
+                    assert_eq!(*tensor.as_f32(), *entries[index].to_dict(values));
+                });
+                let dir = tempfile::tempdir().unwrap();
+                let store = crate::checkpoint::CheckpointStore::open(dir.path()).unwrap();
+                let saved = store.save(&snapshot).unwrap();
+                let loaded = crate::checkpoint::load(&saved.path).unwrap();
+                let mut other = plan.model.source.build(&plan.dataset.facts, 2).unwrap();
+                let mut fresh = Updater::new(&plan.optimizer, None, &entries);
+                let back = super::super::state::restore(&plan, &loaded, &mut *other, &mut fresh).unwrap();
+                assert_eq!(back.position, position);
+                for (index, entry) in entries.iter().enumerate() {
+                    assert_eq!(fresh.state(index), updater.state(index), "{optimizer}, {}", entry.name);
+                }
+            }
+        }
+    }
+}
