@@ -40,8 +40,7 @@ pub use options::{AlgorithmChoice, GlooOptions, Transport};
 use super::rendezvous::RendezvousConfig;
 use super::{
     CallRecord, CommError, CommErrorKind, DType, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
-    calls::lock,
-    check, control, header,
+    calls::lock, check, control, header,
 };
 use control::Control;
 use engine::Engine;

@@ -57,14 +57,7 @@ impl Shared {
     pub(super) fn new(rank: usize, control: Vec<Option<ControlSocket>>) -> io::Result<Self> {
         let wake = UnixStream::pair()?;
         wake.0.set_nonblocking(true)?;
-        Ok(Self {
-            rank,
-            control,
-            failed: OnceLock::new(),
-            arena: OnceLock::new(),
-            calls: Calls::new(),
-            wake,
-        })
+        Ok(Self { rank, control, failed: OnceLock::new(), arena: OnceLock::new(), calls: Calls::new(), wake })
     }
 
     pub(super) fn failure(&self) -> Option<CommError> {

@@ -219,8 +219,7 @@ impl Engine {
         let odd = headers.iter().position(|h| *h != headers[right]).unwrap_or(right);
         let words = |rank: usize| headers[rank].map(|h| h.to_string()).unwrap_or_default();
         let (a, b) = (right.min(odd), right.max(odd));
-        let cause =
-            format!("ranks disagree on what is called: rank {a} {}, rank {b} {}", words(a), words(b));
+        let cause = format!("ranks disagree on what is called: rank {a} {}, rank {b} {}", words(a), words(b));
         Err(self.fail(CommErrorKind::Mismatch, Some(odd), &cause))
     }
 }

@@ -233,11 +233,16 @@ impl Drop for MpiGroup {
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut engine) = engine else { return };
         if self.shared.failed().is_some() {
-            engine.linger();
-        } else if engine.leave() {
+            engine.linger(false);
+        } else if !engine.leave() {
+            engine.linger(true);
+        } else {
             let Engine { keeper, library, .. } = engine;
             if !keeper.finalize(library) {
-                tracing::warn!("rank {}: MPI_Finalize does not come back; the process ends without it", self.rank);
+                tracing::warn!(
+                    "rank {}: MPI_Finalize does not come back; the process ends without it",
+                    self.rank
+                );
             }
         }
     }

@@ -35,7 +35,8 @@ impl Keeper {
             let opened = match threading {
                 Threading::Serialized | Threading::Multiple => Library::open().map_err(|MpiError(e)| e),
                 Threading::Single | Threading::Funneled => {
-                    Err("this MPI lets only one thread call it; ddp-run needs MPI_THREAD_SERIALIZED".to_owned())
+                    Err("this MPI lets only one thread call it; ddp-run needs MPI_THREAD_SERIALIZED"
+                        .to_owned())
                 }
             };
             let _ = say.send(opened);
@@ -58,9 +59,8 @@ impl Keeper {
         }
     }
 
-    /// MPI_Finalize. False if it did not come back.
-    pub(super) fn finalize(self, library: Library) -> bool {
-        drop(library);
+    /// MPI_Finalize, after which nothing can call MPI. False if it did not come back.
+    pub(super) fn finalize(self, _: Library) -> bool {
         self.order.send(()).is_ok() && self.ended.recv_timeout(END).is_ok()
     }
 }

@@ -210,7 +210,12 @@ impl Library {
     }
 
     /// `memory[1]` becomes the reduction of every rank's `memory[0]`.
-    pub(super) fn all_reduce(&mut self, memory: [Words; 2], count: usize, over: Reduction) -> Result<Pending> {
+    pub(super) fn all_reduce(
+        &mut self,
+        memory: [Words; 2],
+        count: usize,
+        over: Reduction,
+    ) -> Result<Pending> {
         let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
         let bytes = count * over.dtype.size();
         // SAFETY: both buffers hold `count` elements (checked in `start`) and are MPI's until the request is done.
@@ -269,7 +274,13 @@ impl Library {
         })
     }
 
-    pub(super) fn send(&mut self, channel: Channel, memory: Words, bytes: usize, to: usize) -> Result<Pending> {
+    pub(super) fn send(
+        &mut self,
+        channel: Channel,
+        memory: Words,
+        bytes: usize,
+        to: usize,
+    ) -> Result<Pending> {
         let comm = self.comm(channel);
         // SAFETY: as in `broadcast`.
         self.start([memory, Box::default()], bytes, 0, |buffer, _, request| unsafe {

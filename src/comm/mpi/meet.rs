@@ -50,10 +50,8 @@ pub(super) fn meet(config: &MpiConfig) -> Result<Engine, CommError> {
     }
     if engine.world > 1 {
         let left = config.init_timeout.saturating_sub(begun.elapsed());
-        compare(&mut engine, &config.plan_hash, left).map_err(|e| {
-            engine.linger();
-            CommError { kind: CommErrorKind::Rendezvous, ..e }
-        })?;
+        compare(&mut engine, &config.plan_hash, left)
+            .map_err(|e| CommError { kind: CommErrorKind::Rendezvous, ..e })?;
     }
     engine.shared.calls.forget();
     Ok(engine)
@@ -84,7 +82,10 @@ fn compare(engine: &mut Engine, plan_hash: &str, patience: Duration) -> Result<(
     let all: &[u8] = &bytemuck::cast_slice(&memory[1])[..IDENTITY * engine.world];
     match conflict(all) {
         Some((rank, cause)) => Err(engine.fail(CommErrorKind::Rendezvous, Some(rank), &cause)),
-        None => Ok(engine.give_back(memory)),
+        None => {
+            engine.give_back(memory);
+            Ok(())
+        }
     }
 }
 
@@ -114,9 +115,7 @@ fn conflict(all: &[u8]) -> Option<(usize, String)> {
              same spec and overrides"
         )
     } else {
-        format!(
-            "rank {rank} is ddp-run {its_version}, rank 0 {version}; run the same ddp-run on every node"
-        )
+        format!("rank {rank} is ddp-run {its_version}, rank 0 {version}; run the same ddp-run on every node")
     };
     Some((rank, cause))
 }

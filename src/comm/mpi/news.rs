@@ -18,7 +18,8 @@ const LONGEST: Duration = Duration::from_millis(500);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long a rank that failed stays for the others: when the first process ends, `mpirun` kills the rest.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long the others leave the rank that gave up to end first: its exit code becomes mpirun's.
+/// How long others leave the rank that gave up, or that missed one that had left, to end first: its exit code becomes
+/// mpirun's.
 const PRECEDENCE: Duration = Duration::from_millis(300);
 /// Ranks that a report tells of one by one.
 const TOLD: usize = 8;
@@ -192,10 +193,8 @@ impl Engine {
 
     /// Who is late: a rank that gives no sign of life, else one that is in another call.
     fn verdict(&mut self, peer: Option<usize>) -> CommError {
-        let silent: Vec<usize> = self
-            .peers()
-            .filter(|p| self.answer(*p).is_none() && self.news.departed[*p].is_none())
-            .collect();
+        let silent: Vec<usize> =
+            self.peers().filter(|p| self.answer(*p).is_none() && self.news.departed[*p].is_none()).collect();
         let after = format!("after {:?} (timeout)", self.patience);
         let report: String = self
             .peers()
@@ -219,7 +218,8 @@ impl Engine {
         self.fail(CommErrorKind::Timeout, culprit, &cause)
     }
 
-    /// Leaves in peace: waits, for as long as it takes, until no rank needs anything more. True if MPI may be ended.
+    /// Leaves in peace: waits, for as long as it takes, until no rank needs anything more. True if MPI may be ended, false
+    /// if the group has failed.
     pub(super) fn leave(&mut self) -> bool {
         self.tell_all(Control::Goodbye);
         let pause = Pause::new();
@@ -236,8 +236,8 @@ impl Engine {
     }
 
     /// After a failure: what was said must get out, and the others must have written down theirs before this process
-    /// ends, for that ends them.
-    pub(super) fn linger(&mut self) {
+    /// ends, for that ends them. `left`: this rank was done before.
+    pub(super) fn linger(&mut self, left: bool) {
         let shared = self.shared.clone();
         let Some(failed) = shared.failed() else { return };
         self.tell_failure();
@@ -253,7 +253,7 @@ impl Engine {
                 Err(_) => return,
             }
         }
-        if culprit.is_some_and(|c| c != self.me) && !lost {
+        if left || culprit.is_some_and(|c| c != self.me) && !lost {
             std::thread::sleep(PRECEDENCE);
         }
     }

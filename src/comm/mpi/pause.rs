@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 /// Ranks that call at the same moment meet within this.
 const SPIN: Duration = Duration::from_micros(20);
+/// The same in the midst of a transfer, where the others are at work and bytes move only when this thread calls: who gives
+/// way too soon loses a time slice for each chunk.
+const TRANSFER: Duration = Duration::from_micros(500);
 /// After this a thread sleeps between two looks: each a sixteenth of what it has waited already, so that no wait grows by
 /// much more than that.
 const YIELD: Duration = Duration::from_micros(500);
@@ -37,10 +40,10 @@ impl Pause {
         }
     }
 
-    /// Between two looks in the midst of a transfer, where the others are at work: bytes move only when this thread calls.
+    /// Between two looks in the midst of a transfer.
     pub(super) fn breathe(&self) {
         match self.start.elapsed() {
-            waited if waited < SPIN => std::hint::spin_loop(),
+            waited if waited < TRANSFER => std::hint::spin_loop(),
             waited if waited < Duration::from_millis(50) => std::thread::yield_now(),
             _ => std::thread::sleep(Duration::from_micros(50)),
         }

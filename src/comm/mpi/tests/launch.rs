@@ -24,8 +24,7 @@ fn launchers() -> Vec<String> {
     if let Ok(launcher) = std::env::var("DDP_RUN_MPIRUN") {
         return vec![launcher];
     }
-    let open = super::super::status().is_ok_and(|v| v.contains("Open MPI"));
-    let suffix = if open { "openmpi" } else { "mpich" };
+    let suffix = if super::is_open_mpi() { "openmpi" } else { "mpich" };
     vec![format!("mpirun.{suffix}"), "mpirun".to_owned()]
 }
 

@@ -7,6 +7,10 @@ mod rank;
 use launch::run;
 use std::time::Duration;
 
+fn is_open_mpi() -> bool {
+    super::status().is_ok_and(|version| version.contains("Open MPI"))
+}
+
 /// Everything ends well: exit code 0, no rank has anything to say.
 fn succeeds(case: &str, world: usize) {
     if let Some(outcome) = run(case, world) {
@@ -15,7 +19,8 @@ fn succeeds(case: &str, world: usize) {
     }
 }
 
-/// Every rank of `says` fails, all with a text that holds its parts; the others die. `mpirun` ends with 91.
+/// Every rank of `ranks` fails with a text that holds all of `says`; others die. Open MPI's `mpirun` ends with 91; MPICH's
+/// with 9 when it has killed a rank that was slower to end than the first.
 #[track_caller]
 fn fails(case: &str, world: usize, ranks: &[usize], says: &[&str]) {
     let Some(outcome) = run(case, world) else { return };
@@ -25,7 +30,13 @@ fn fails(case: &str, world: usize, ranks: &[usize], says: &[&str]) {
             assert!(said.contains(part), "{case}, rank {rank}: no `{part}` in `{said}`\n{}", outcome.output);
         }
     }
-    assert_eq!(outcome.code, Some(91), "{case}:\n{}", outcome.output);
+    let expected: &[i32] = if is_open_mpi() { &[91] } else { &[91, 9] };
+    assert!(
+        outcome.code.is_some_and(|c| expected.contains(&c)),
+        "{case}: {:?}\n{}",
+        outcome.code,
+        outcome.output
+    );
 }
 
 #[test]
@@ -77,7 +88,12 @@ fn ranks_that_disagree_are_told_and_the_odd_one_is_named() {
 
 #[test]
 fn a_wrong_call_ends_the_group_for_all() {
-    fails("misuse", 3, &[0, 1, 2], &["Misuse", "peer 1", "rank 1 made a wrong call: all_reduce: a mean of i32"]);
+    fails(
+        "misuse",
+        3,
+        &[0, 1, 2],
+        &["Misuse", "peer 1", "rank 1 made a wrong call: all_reduce: a mean of i32"],
+    );
 }
 
 #[test]
@@ -97,7 +113,12 @@ fn a_rank_that_left_is_missed() {
 
 #[test]
 fn a_stopped_rank_is_named_at_the_deadline() {
-    fails("stopped", 3, &[0, 1], &["Timeout", "peer 2", "rank 2 gave no sign of life", "was in all_reduce #2"]);
+    fails(
+        "stopped",
+        3,
+        &[0, 1],
+        &["Timeout", "peer 2", "rank 2 gave no sign of life", "was in all_reduce #2"],
+    );
 }
 
 #[test]
@@ -119,11 +140,20 @@ fn a_killed_rank_ends_the_others() {
 
 #[test]
 fn ranks_of_two_plans_do_not_start() {
-    fails("other-plan", 2, &[0, 1], &["Rendezvous", "peer 1", "rank 1 was started with another plan (b) than rank 0"]);
+    let Some(outcome) = run("other-plan", 2) else { return };
+    assert_ne!(outcome.code, Some(0), "{}", outcome.output);
+    // Both say it; the end of the first one may end the other before it can.
+    let said = outcome.said.into_iter().flatten().next().expect("one rank says why");
+    for part in ["Rendezvous", "peer 1", "rank 1 was started with another plan (b) than rank 0"] {
+        assert!(said.contains(part), "{said}");
+    }
 }
 
 #[test]
 fn an_environment_that_mpi_does_not_agree_with_is_refused() {
     let says = ["Rendezvous", "by its environment, but rank", "of 2 by MPI"];
-    fails("other-rank", 2, &[0], &says);
+    let Some(outcome) = run("other-rank", 2) else { return };
+    assert_ne!(outcome.code, Some(0), "{}", outcome.output);
+    let said = outcome.said.into_iter().flatten().next().expect("one rank says why");
+    assert!(says.iter().all(|part| said.contains(part)), "{said}");
 }
