@@ -4,6 +4,7 @@
 use super::spec_args::SpecArgs;
 use super::worker;
 use crate::checkpoint::CheckpointStore;
+use crate::comm::mpi;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
@@ -127,6 +128,12 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         Origin::Own => None,
     };
     logs::init_terminal(format)?;
+    if plan.backend == Backend::Mpi {
+        return Err(Error::usage(
+            "backend `mpi`: the processes of an MPI job are started by MPI's own launcher",
+        )
+        .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
+    }
     supervise(args, node.as_ref(), &plan, job)
 }
 
@@ -186,11 +193,13 @@ pub(super) fn available(plan: &Plan) -> Result<()> {
     }
     match plan.backend {
         Backend::Auto | Backend::Gloo => Ok(()),
-        Backend::Nccl | Backend::Mpi => {
-            let name = plan.backend.name();
-            Err(Error::unavailable(format!("backend `{name}`: this build has no {name} support"))
-                .hint("`backend = \"gloo\"` trains on the CPU"))
-        }
+        Backend::Mpi => match mpi::status() {
+            Ok(_) => Ok(()),
+            Err(why) => Err(Error::unavailable(format!("backend `mpi`: {why}"))
+                .hint("`backend = \"gloo\"` needs nothing more, under mpirun as well")),
+        },
+        Backend::Nccl => Err(Error::unavailable("backend `nccl`: this build has no nccl support")
+            .hint("`backend = \"gloo\"` trains on the CPU")),
     }
 }
 
@@ -235,7 +244,11 @@ pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff, launcher: &str) ->
         world: plan.world.world_size,
         devices: vec!["cpu".to_owned(); plan.world.nproc_per_node],
         launcher,
-        backend: if plan.world.world_size == 1 { "solo" } else { "gloo" },
+        backend: match plan.backend {
+            Backend::Mpi => "mpi",
+            _ if plan.world.world_size == 1 => "solo",
+            _ => "gloo",
+        },
     });
     provenance::write(&job.out_dir.join("run.json"), start).map_err(unwritable)
 }

@@ -2,6 +2,7 @@
 
 use super::meet::meeting;
 use crate::comm::gloo::GlooGroup;
+use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::rendezvous::{self, RendezvousConfig};
 use crate::comm::{CommError, ProcessGroup, SoloGroup};
 use crate::error::{Error, ExitCode, IoContext, Result};
@@ -10,7 +11,7 @@ use crate::launch::{
     Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, StopFlag, WorkerEnv, clear_notes,
     cores, logs,
 };
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
 use crate::telemetry::ProgressMode;
@@ -155,6 +156,15 @@ fn progress_mode(handoff: &Handoff) -> ProgressMode {
 
 fn connect(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result<Arc<dyn ProcessGroup>> {
     let place = &handoff.place;
+    if plan.backend == Backend::Mpi {
+        return mpi::connect(&MpiConfig {
+            rank: place.rank,
+            world_size: place.world_size,
+            plan_hash: plan.hash.clone(),
+            init_timeout: plan.distributed.init_timeout,
+            timeout: plan.distributed.timeout,
+        });
+    }
     let Some(endpoint) = meeting(handoff, plan, listener)? else {
         return Ok(Arc::new(SoloGroup::default()));
     };

@@ -5,12 +5,18 @@
 //! reduced bits, the same on every rank, or an error that names a rank.
 
 mod buffer;
+mod calls;
 mod check;
+mod control;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 pub mod gloo;
+mod header;
+pub mod mpi;
 mod record;
 mod reduce;
+#[cfg(test)]
+mod reference;
 pub mod rendezvous;
 mod solo;
 #[cfg(test)]

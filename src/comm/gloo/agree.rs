@@ -28,7 +28,7 @@ impl Engine {
         }
         // A rank that needed nothing of this peer may be past the call on which they disagree.
         let earlier = Some(theirs.sequence).filter(|s| !theirs.operation.is_pairwise() && *s < own.sequence);
-        let earlier = earlier.and_then(|s| self.shared.group_call(s)).filter(|call| call != theirs);
+        let earlier = earlier.and_then(|s| self.shared.calls.group_call(s)).filter(|call| call != theirs);
         let own = earlier.as_ref().unwrap_or(own);
         let mut sides = [(self.me, own), (peer, theirs)];
         sides.sort_by_key(|(rank, _)| *rank);

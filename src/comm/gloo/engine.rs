@@ -123,7 +123,7 @@ impl Engine {
         self.patience = patience.unwrap_or_default();
         self.probe = None;
         self.links.iter_mut().flatten().for_each(Link::begin);
-        self.shared.started(header);
+        self.shared.calls.started(header);
         // In memory, other news than of failures is heard soon enough by whoever has to wait.
         if !self.all_in_memory() || self.shared.arena().is_some_and(|arena| arena.has_failures()) {
             self.poll_once(None, None, Some(Instant::now()), false)?;

@@ -6,17 +6,15 @@
 //! From the outside in: [`GlooGroup`] checks arguments and takes the lock; `topology` chooses an algorithm; `local` and
 //! `chunks` work in a host's memory (`shm`), `hierarchy`, `large`, `small` and `compare` between ranks by links;
 //! `stream` moves their bytes; `engine` keeps the call, `wait` waits and hears the news, `agree` judges what peers
-//! call, `probe` finds out who is late; `link`, `wire`, `lanes`, `header` and `control` are what travels; `shared` is
-//! what other threads may touch during a call.
+//! call, `probe` finds out who is late; `link`, `wire`, `lanes` and, of every engine,
+//! `header` and `control` are what travels; `shared` is what other threads may touch during a call.
 
 mod agree;
 mod chunks;
 mod compare;
-mod control;
 mod engine;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
-mod header;
 mod hierarchy;
 mod lanes;
 mod large;
@@ -42,12 +40,12 @@ pub use options::{AlgorithmChoice, GlooOptions, Transport};
 use super::rendezvous::RendezvousConfig;
 use super::{
     CallRecord, CommError, CommErrorKind, DType, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
-    check,
+    calls::lock, check, control, header,
 };
 use control::Control;
 use engine::Engine;
 use header::{Algorithm, Header, Operation};
-use shared::{Shared, lock};
+use shared::Shared;
 use std::net::Shutdown;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -86,7 +84,7 @@ impl GlooGroup {
 
     /// The last call that was made, running or done; None before the first.
     pub fn status(&self) -> Option<CallRecord> {
-        self.shared.last()
+        self.shared.calls.last()
     }
 
     /// Runs one call under the lock: argument check, header, algorithm, record. A wrong call ends the group for
@@ -116,7 +114,7 @@ impl GlooGroup {
         // An algorithm's own error (a bug) must end the group as any other.
         run(&mut engine, Kind { dtype: header.dtype, op: header.reduce_op })
             .map_err(|e| self.shared.fail(e.kind, e.peer, &e.message))?;
-        self.shared.finished();
+        self.shared.calls.finished();
         Ok(())
     }
 
@@ -169,7 +167,7 @@ impl ProcessGroup for GlooGroup {
                 Algorithm::HalvingDoubling => engine.all_reduce_halving_doubling(buf, kind),
                 Algorithm::Tree => engine.all_reduce_tree(buf, kind),
                 Algorithm::ParameterServer => engine.all_reduce_star(buf, kind),
-                Algorithm::Doubling | Algorithm::Direct => engine.all_reduce_doubling(buf, kind),
+                _ => engine.all_reduce_doubling(buf, kind),
             }
         })
     }
@@ -289,11 +287,11 @@ impl ProcessGroup for GlooGroup {
     }
 
     fn place(&self) -> Place {
-        self.shared.place()
+        self.shared.calls.place()
     }
 
     fn history(&self) -> Vec<CallRecord> {
-        self.shared.history()
+        self.shared.calls.history()
     }
 }
 

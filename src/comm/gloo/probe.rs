@@ -120,7 +120,7 @@ impl Engine {
     }
 
     fn obey(&mut self, peer: usize) -> Result<(), CommError> {
-        let (own, place, me) = (self.header, self.shared.place(), self.me);
+        let (own, place, me) = (self.header, self.shared.calls.place(), self.me);
         match self.link(peer)?.control_in.take() {
             None => Err(self.garbage(peer)),
             Some(Control::Abort { kind, culprit, cause }) => {

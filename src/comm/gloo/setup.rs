@@ -129,7 +129,7 @@ fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(),
     let left = deadline.saturating_duration_since(Instant::now());
     let kind = Kind { dtype: DType::U8, op: ReduceOp::Min };
     let agreed = engine.begin(header, Some(left)).and_then(|()| engine.all_reduce_doubling(value, kind));
-    engine.shared.forget();
+    engine.shared.calls.forget();
     match agreed {
         Err(e) if e.kind == CommErrorKind::Timeout => Err(CommError { kind: CommErrorKind::Rendezvous, ..e }),
         // All had met: the group stands, and its first call fails with this.

@@ -2,23 +2,13 @@
 //! holds the engine's lock while it waits; aborting or asking for the status must not, so these stand beside it.
 
 use super::control::Control;
-use super::header::Header;
 use super::shm::Arena;
-use crate::comm::{CallRecord, CommError, CommErrorKind, Place};
-use std::collections::VecDeque;
+use crate::comm::calls::{Calls, lock};
+use crate::comm::{CommError, CommErrorKind, Place};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
-
-/// Calls that are remembered.
-const HISTORY: usize = 64;
-
-/// A thread that panicked with the lock left nothing half-done that matters here.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use std::sync::{Arc, Mutex, OnceLock};
 
 pub(super) struct ControlSocket {
     pub stream: TcpStream,
@@ -50,34 +40,6 @@ impl ControlSocket {
     }
 }
 
-/// A call that this rank has made.
-#[derive(Clone, Debug)]
-struct Call {
-    header: Header,
-    place: Place,
-    started: SystemTime,
-    /// None while it runs, and for the call that failed.
-    took: Option<Duration>,
-    clock: Instant,
-}
-
-impl Call {
-    fn record(&self) -> CallRecord {
-        let Header { operation, sequence, dtype, count, algorithm, .. } = self.header;
-        CallRecord {
-            call: self.header.to_string(),
-            operation: operation.name(),
-            sequence,
-            dtype,
-            count,
-            algorithm: algorithm.name(),
-            place: self.place,
-            started: self.started,
-            took: self.took,
-        }
-    }
-}
-
 pub(super) struct Shared {
     pub rank: usize,
     /// By rank; this rank's own entry is None.
@@ -85,8 +47,8 @@ pub(super) struct Shared {
     failed: OnceLock<CommError>,
     /// The host's memory, once it is set up.
     arena: OnceLock<Arc<Arena>>,
-    calls: Mutex<VecDeque<Call>>,
-    place: Mutex<Place>,
+    /// What this rank has called, and where it is.
+    pub calls: Calls,
     /// A byte written to the first end wakes the call that polls the second.
     wake: (UnixStream, UnixStream),
 }
@@ -95,16 +57,7 @@ impl Shared {
     pub(super) fn new(rank: usize, control: Vec<Option<ControlSocket>>) -> io::Result<Self> {
         let wake = UnixStream::pair()?;
         wake.0.set_nonblocking(true)?;
-        let calls = Mutex::new(VecDeque::with_capacity(HISTORY));
-        Ok(Self {
-            rank,
-            control,
-            failed: OnceLock::new(),
-            arena: OnceLock::new(),
-            calls,
-            place: Mutex::default(),
-            wake,
-        })
+        Ok(Self { rank, control, failed: OnceLock::new(), arena: OnceLock::new(), calls: Calls::new(), wake })
     }
 
     pub(super) fn failure(&self) -> Option<CommError> {
@@ -148,11 +101,7 @@ impl Shared {
         let mut first = false;
         let error = self.failed.get_or_init(|| {
             first = true;
-            let doing = match self.running() {
-                Some(call) => format!("; rank {} was in {call}, {}", self.rank, self.place()),
-                None => String::new(),
-            };
-            CommError::new(kind, culprit, format!("{cause}{doing}"))
+            CommError::new(kind, culprit, format!("{cause}{}", self.calls.doing(self.rank)))
         });
         if first {
             let frame = Control::Abort { kind, culprit, cause }.frame();
@@ -173,58 +122,10 @@ impl Shared {
         assert!(self.failed.set(error).is_ok(), "the group had failed before");
     }
 
-    pub(super) fn started(&self, header: Header) {
-        let mut calls = lock(&self.calls);
-        if calls.len() == HISTORY {
-            calls.pop_front();
-        }
-        calls.push_back(Call {
-            header,
-            place: self.place(),
-            started: SystemTime::now(),
-            took: None,
-            clock: Instant::now(),
-        });
-    }
-
-    pub(super) fn finished(&self) {
-        if let Some(call) = lock(&self.calls).back_mut() {
-            call.took = Some(call.clock.elapsed());
-        }
-    }
-
-    /// Calls that were no user's.
-    pub(super) fn forget(&self) {
-        lock(&self.calls).clear();
-    }
-
-    fn running(&self) -> Option<Header> {
-        lock(&self.calls).back().filter(|c| c.took.is_none()).map(|c| c.header)
-    }
-
-    /// This rank's group call of that number, if it is remembered.
-    pub(super) fn group_call(&self, sequence: u64) -> Option<Header> {
-        let calls = lock(&self.calls);
-        let mut group_calls = calls.iter().rev().map(|c| c.header).filter(|h| !h.operation.is_pairwise());
-        group_calls.find(|h| h.sequence == sequence)
-    }
-
     pub(super) fn note(&self, place: Place) {
-        *lock(&self.place) = place;
+        self.calls.note(place);
         if let Some(arena) = self.arena() {
             arena.note(place);
         }
-    }
-
-    pub(super) fn place(&self) -> Place {
-        *lock(&self.place)
-    }
-
-    pub(super) fn last(&self) -> Option<CallRecord> {
-        lock(&self.calls).back().map(Call::record)
-    }
-
-    pub(super) fn history(&self) -> Vec<CallRecord> {
-        lock(&self.calls).iter().map(Call::record).collect()
     }
 }

@@ -2,8 +2,8 @@
 //! and their reader; decoding borrows, allocates nothing and cannot panic.
 
 use super::header::{HEADER, Header};
-use crate::comm::rendezvous::cut;
-use crate::comm::{CommErrorKind, Phase, Place};
+use super::rendezvous::cut;
+use super::{CommErrorKind, Phase, Place};
 
 /// The longest text of an `Abort`; longer ones are cut.
 const MAX_TEXT: usize = 1024;

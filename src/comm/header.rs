@@ -1,6 +1,5 @@
-//! What a rank calls, in words and on the wire. Each direction of a connection that a call uses begins with one
-//! [`Header`]; a receiver compares it with its own call before it takes a byte of payload, so ranks that disagree
-//! find out at once. Decoding checks every field, allocates nothing and cannot panic.
+//! What a rank calls, in words and on the wire. What an engine sends for a call begins with its [`Header`]; a receiver
+//! compares it with its own call before it takes a byte of payload, so ranks that disagree find out at once. Decoding checks every field, allocates nothing and cannot panic.
 
 use crate::comm::{DType, ReduceOp};
 use std::fmt;
@@ -70,10 +69,12 @@ pub(super) enum Algorithm {
     Memory,
     /// In the memory of each host, and between hosts.
     Hierarchical,
+    /// What the MPI library chooses.
+    Library,
 }
 
 impl Algorithm {
-    const ALL: [Algorithm; 8] = [
+    const ALL: [Algorithm; 9] = [
         Algorithm::Direct,
         Algorithm::Ring,
         Algorithm::Doubling,
@@ -82,6 +83,7 @@ impl Algorithm {
         Algorithm::ParameterServer,
         Algorithm::Memory,
         Algorithm::Hierarchical,
+        Algorithm::Library,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -94,6 +96,7 @@ impl Algorithm {
             Algorithm::ParameterServer => "parameter-server",
             Algorithm::Memory => "shared-memory",
             Algorithm::Hierarchical => "hierarchical",
+            Algorithm::Library => "library",
         }
     }
 }
@@ -199,7 +202,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    pub(in crate::comm::gloo) fn sample() -> Header {
+    pub(in crate::comm) fn sample() -> Header {
         Header {
             operation: Operation::AllReduce,
             dtype: DType::F32,

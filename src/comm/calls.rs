@@ -1,0 +1,116 @@
+//! The record that an engine keeps of a rank's calls, and of its place in the work, for the reports of failures. Other
+//! threads read it while a call runs.
+
+use super::header::Header;
+use super::{CallRecord, Place};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Calls that are remembered.
+const HISTORY: usize = 64;
+
+/// A thread that panicked with the lock left nothing half-done that matters to engines.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A call that this rank has made.
+#[derive(Clone, Debug)]
+struct Call {
+    header: Header,
+    place: Place,
+    started: SystemTime,
+    /// None while it runs, and for the call that failed.
+    took: Option<Duration>,
+    clock: Instant,
+}
+
+impl Call {
+    fn record(&self) -> CallRecord {
+        let Header { operation, sequence, dtype, count, algorithm, .. } = self.header;
+        CallRecord {
+            call: self.header.to_string(),
+            operation: operation.name(),
+            sequence,
+            dtype,
+            count,
+            algorithm: algorithm.name(),
+            place: self.place,
+            started: self.started,
+            took: self.took,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Calls {
+    calls: Mutex<VecDeque<Call>>,
+    place: Mutex<Place>,
+}
+
+impl Calls {
+    pub(super) fn new() -> Self {
+        Self { calls: Mutex::new(VecDeque::with_capacity(HISTORY)), place: Mutex::default() }
+    }
+
+    pub(super) fn started(&self, header: Header) {
+        let mut calls = lock(&self.calls);
+        if calls.len() == HISTORY {
+            calls.pop_front();
+        }
+        calls.push_back(Call {
+            header,
+            place: self.place(),
+            started: SystemTime::now(),
+            took: None,
+            clock: Instant::now(),
+        });
+    }
+
+    pub(super) fn finished(&self) {
+        if let Some(call) = lock(&self.calls).back_mut() {
+            call.took = Some(call.clock.elapsed());
+        }
+    }
+
+    /// Calls that were no user's.
+    pub(super) fn forget(&self) {
+        lock(&self.calls).clear();
+    }
+
+    pub(super) fn running(&self) -> Option<Header> {
+        lock(&self.calls).back().filter(|c| c.took.is_none()).map(|c| c.header)
+    }
+
+    /// `; rank 2 was in all_reduce #12 (sum of 1024 f32), step 3, phase sync`; empty between two calls.
+    pub(super) fn doing(&self, rank: usize) -> String {
+        match self.running() {
+            Some(call) => format!("; rank {rank} was in {call}, {}", self.place()),
+            None => String::new(),
+        }
+    }
+
+    /// This rank's group call of that number, if it is remembered.
+    pub(super) fn group_call(&self, sequence: u64) -> Option<Header> {
+        let calls = lock(&self.calls);
+        let mut group_calls = calls.iter().rev().map(|c| c.header).filter(|h| !h.operation.is_pairwise());
+        group_calls.find(|h| h.sequence == sequence)
+    }
+
+    pub(super) fn note(&self, place: Place) {
+        *lock(&self.place) = place;
+    }
+
+    pub(super) fn place(&self) -> Place {
+        *lock(&self.place)
+    }
+
+    pub(super) fn last(&self) -> Option<CallRecord> {
+        lock(&self.calls).back().map(Call::record)
+    }
+
+    pub(super) fn history(&self) -> Vec<CallRecord> {
+        lock(&self.calls).iter().map(Call::record).collect()
+    }
+}

@@ -1,0 +1,244 @@
+//! One call at a time: its deadline, the notice that opens it, and the wait for what it has started.
+
+use super::keeper::Keeper;
+use super::library::{self, Library, MpiError, Pending, Words};
+use super::news::{News, Probe};
+use super::pause::Pause;
+use crate::comm::calls::Calls;
+use crate::comm::header::{HEADER, Header};
+use crate::comm::{CommError, CommErrorKind};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// What every rank tells every other at the start of a group call: its header and, if it is small, its whole buffer.
+pub(super) const NOTICE: usize = 256;
+/// Where the buffer begins in it, aligned for every element type.
+const PAYLOAD_AT: usize = 64;
+pub(super) const PAYLOAD: usize = NOTICE - PAYLOAD_AT;
+/// Looks at an operation for each look at the news.
+const LOOKS: u32 = 8;
+/// Blocks of memory that are kept for the next call.
+const KEPT: usize = 8;
+
+/// What the threads of a rank share: a call holds the engine while it waits, and these must not wait for it.
+pub(super) struct Shared {
+    pub rank: usize,
+    failed: OnceLock<Failed>,
+    pub calls: Calls,
+}
+
+/// The group's end, for this rank, and for the others in words that fit them all.
+pub(super) struct Failed {
+    pub error: CommError,
+    pub cause: String,
+}
+
+impl Shared {
+    pub(super) fn new(rank: usize) -> Self {
+        Self { rank, failed: OnceLock::new(), calls: Calls::new() }
+    }
+
+    pub(super) fn failed(&self) -> Option<&Failed> {
+        self.failed.get()
+    }
+
+    /// Ends the group on this rank, unless it has ended before; returns the error that counts. The engine tells the
+    /// others when it next has its turn.
+    pub(super) fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+        let failed = self.failed.get_or_init(|| {
+            let message = format!("{cause}{}", self.calls.doing(self.rank));
+            Failed { error: CommError::new(kind, culprit, message), cause: cause.to_owned() }
+        });
+        failed.error.clone()
+    }
+}
+
+pub(super) struct Engine {
+    pub me: usize,
+    pub world: usize,
+    pub library: Library,
+    pub keeper: Keeper,
+    pub shared: Arc<Shared>,
+    pub news: News,
+    /// The current call, or the last.
+    pub header: Header,
+    deadline: Option<Instant>,
+    /// How long the current call may wait, for messages.
+    pub patience: Duration,
+    pub probe: Option<Probe>,
+    sequence: u64,
+    /// By peer, the messages sent to it and received from it.
+    pairwise: Vec<[u64; 2]>,
+    pool: Vec<Words>,
+}
+
+impl Engine {
+    pub(super) fn new(keeper: Keeper, library: Library, header: Header) -> Self {
+        let (me, world) = (library.rank, library.world);
+        Self {
+            me,
+            world,
+            library,
+            keeper,
+            shared: Arc::new(Shared::new(me)),
+            news: News::new(world),
+            header,
+            deadline: None,
+            patience: Duration::ZERO,
+            probe: None,
+            sequence: 0,
+            pairwise: vec![[0; 2]; world],
+            pool: Vec::new(),
+        }
+    }
+
+    pub(super) fn peers(&self) -> impl Iterator<Item = usize> + use<> {
+        let me = self.me;
+        (0..self.world).filter(move |p| *p != me)
+    }
+
+    /// The sequence number of the group call that begins.
+    pub(super) fn count_call(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// The sequence number of the send to, or recv from, `peer` that begins.
+    pub(super) fn count_pairwise(&mut self, peer: usize, received: bool) -> u64 {
+        let count = &mut self.pairwise[peer][usize::from(received)];
+        *count += 1;
+        *count
+    }
+
+    /// Ends the group on all ranks.
+    pub(super) fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+        let error = self.shared.fail(kind, culprit, cause);
+        self.tell_failure();
+        error
+    }
+
+    /// MPI itself reports a failure. It knows a rank at best by the text.
+    pub(super) fn broken(&mut self, e: &MpiError) -> CommError {
+        self.fail(CommErrorKind::PeerLost, None, &format!("MPI failed on rank {}: {e}", self.me))
+    }
+
+    /// Starts a call: forgets the last one's state and hears what has come in the meantime.
+    pub(super) fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError> {
+        self.header = header;
+        self.deadline = patience.and_then(|p| Instant::now().checked_add(p));
+        self.patience = patience.unwrap_or_default();
+        self.probe = None;
+        self.shared.calls.started(header);
+        self.listen()
+    }
+
+    /// When the call, or the time for answers after it, is over.
+    fn until(&self) -> Option<Instant> {
+        self.probe.as_ref().map(|p| p.until).or(self.deadline)
+    }
+
+    /// Memory of `bytes` bytes at least; its contents are left over from other calls.
+    pub(super) fn memory(&mut self, bytes: usize) -> Words {
+        let need = bytes.div_ceil(8);
+        // A block far larger than what is asked for is left to a call that needs it.
+        match self.pool.iter().position(|w| w.len() >= need && w.len() / 4 <= need) {
+            Some(found) => self.pool.swap_remove(found),
+            None => vec![0; need].into_boxed_slice(),
+        }
+    }
+
+    pub(super) fn give_back(&mut self, memory: [Words; 2]) {
+        for words in memory {
+            if !words.is_empty() && self.pool.len() < KEPT {
+                self.pool.push(words);
+            }
+        }
+    }
+
+    /// Waits for an operation while it listens to the news. `meets`: the others may not have called yet (as opposed to
+    /// being at work on the same call), or only `peer`, where that is known.
+    pub(super) fn drive(
+        &mut self,
+        started: library::Result<Pending>,
+        meets: bool,
+        peer: Option<usize>,
+    ) -> Result<[Words; 2], CommError> {
+        let mut pending = started.map_err(|e| self.broken(&e))?;
+        let pause = Pause::new();
+        for look in 1u32.. {
+            if self.library.test(&mut pending).map_err(|e| self.broken(&e))? {
+                break;
+            }
+            if look.is_multiple_of(LOOKS) || pause.is_long() {
+                self.listen()?;
+                self.check_departed(peer)?;
+            }
+            if self.until().is_some_and(|until| Instant::now() >= until) {
+                self.overdue(peer)?;
+            }
+            match meets {
+                true => pause.rest(),
+                false => pause.breathe(),
+            }
+        }
+        Ok(pending.take())
+    }
+
+    /// Meets all ranks and compares what they call. Returns every rank's notice, with its payload.
+    pub(super) fn exchange(&mut self, payload: &[u8]) -> Result<Board, CommError> {
+        let mut memory = [self.memory(NOTICE), self.memory(NOTICE * self.world)];
+        let notice: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[0]);
+        notice[..HEADER].copy_from_slice(&self.header.encode());
+        notice[PAYLOAD_AT..][..payload.len()].copy_from_slice(payload);
+        let gathered = self.library.all_gather(memory, NOTICE);
+        let board = Board { memory: self.drive(gathered, true, None)? };
+        let headers: Vec<Option<Header>> = (0..self.world).map(|rank| board.header(rank)).collect();
+        self.agree(&headers)?;
+        Ok(board)
+    }
+
+    /// As `exchange`, for calls whose buffers follow.
+    pub(super) fn agree_on_call(&mut self) -> Result<(), CommError> {
+        let board = self.exchange(&[])?;
+        self.give_back(board.memory);
+        Ok(())
+    }
+
+    /// Every rank has every header, so all come to the same judgement: the odd one out is named.
+    fn agree(&mut self, headers: &[Option<Header>]) -> Result<(), CommError> {
+        if headers.iter().all(|h| *h == Some(self.header)) {
+            return Ok(());
+        }
+        if let Some(rank) = headers.iter().position(Option::is_none) {
+            let cause = format!("rank {rank} sent bytes that are not a message");
+            return Err(self.fail(CommErrorKind::Mismatch, Some(rank), &cause));
+        }
+        let followers = |rank: usize| headers.iter().filter(|h| **h == headers[rank]).count();
+        // Of equally many, the lowest rank is right.
+        let right = (0..headers.len()).rev().max_by_key(|rank| followers(*rank)).unwrap_or(0);
+        let odd = headers.iter().position(|h| *h != headers[right]).unwrap_or(right);
+        let words = |rank: usize| headers[rank].map(|h| h.to_string()).unwrap_or_default();
+        let (a, b) = (right.min(odd), right.max(odd));
+        let cause = format!("ranks disagree on what is called: rank {a} {}, rank {b} {}", words(a), words(b));
+        Err(self.fail(CommErrorKind::Mismatch, Some(odd), &cause))
+    }
+}
+
+/// The notices of a call, by rank.
+pub(super) struct Board {
+    pub memory: [Words; 2],
+}
+
+impl Board {
+    fn notice(&self, rank: usize) -> &[u8] {
+        &bytemuck::cast_slice(&self.memory[1])[rank * NOTICE..][..NOTICE]
+    }
+
+    fn header(&self, rank: usize) -> Option<Header> {
+        Header::decode(self.notice(rank).first_chunk()?).ok()
+    }
+
+    pub(super) fn payload(&self, rank: usize, bytes: usize) -> &[u8] {
+        &self.notice(rank)[PAYLOAD_AT..][..bytes]
+    }
+}

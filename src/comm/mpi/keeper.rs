@@ -1,0 +1,66 @@
+//! The thread that starts MPI and ends it: MPI wants both from one thread, and both may block for ever, which only a
+//! thread of their own can.
+
+use super::library::{Library, MpiError};
+use mpi::Threading;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+/// The orderly end is quick once all ranks have agreed on it.
+const END: Duration = Duration::from_secs(10);
+
+pub(super) struct Keeper {
+    order: Sender<()>,
+    ended: Receiver<()>,
+}
+
+/// Why MPI could not be started.
+pub(super) enum Unstarted {
+    /// No sign of it within the time.
+    Silent,
+    Refused(String),
+}
+
+impl Keeper {
+    /// Starts MPI, for `patience` at most. The thread that does it lives until the process or the group ends.
+    pub(super) fn start(patience: Duration) -> Result<(Self, Library), Unstarted> {
+        let ((order, orders), (end, ended)) = (channel(), channel());
+        let (say, started) = channel();
+        let keep = move || {
+            let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized) else {
+                let _ = say.send(Err("MPI has been started before in this process".to_owned()));
+                return;
+            };
+            let opened = match threading {
+                Threading::Serialized | Threading::Multiple => Library::open().map_err(|MpiError(e)| e),
+                Threading::Single | Threading::Funneled => {
+                    Err("this MPI lets only one thread call it; ddp-run needs MPI_THREAD_SERIALIZED"
+                        .to_owned())
+                }
+            };
+            let _ = say.send(opened);
+            // Without an order the group failed or was never formed: MPI_Finalize would wait for ranks that are gone.
+            match orders.recv() {
+                Ok(()) => drop(universe),
+                Err(_) => std::mem::forget(universe),
+            }
+            let _ = end.send(());
+        };
+        let spawned = thread::Builder::new().name("mpi".to_owned()).spawn(keep);
+        spawned.map_err(|e| Unstarted::Refused(format!("cannot start a thread: {e}")))?;
+        match started.recv_timeout(patience) {
+            Ok(Ok(library)) => Ok((Self { order, ended }, library)),
+            Ok(Err(why)) => Err(Unstarted::Refused(why)),
+            Err(RecvTimeoutError::Timeout) => Err(Unstarted::Silent),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Unstarted::Refused("the thread that starts MPI panicked".to_owned()))
+            }
+        }
+    }
+
+    /// MPI_Finalize, after which nothing can call MPI. False if it did not come back.
+    pub(super) fn finalize(self, _: Library) -> bool {
+        self.order.send(()).is_ok() && self.ended.recv_timeout(END).is_ok()
+    }
+}

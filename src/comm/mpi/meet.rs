@@ -1,0 +1,155 @@
+//! The start of a group: MPI is started, says the same of this process as its environment does, and the ranks compare
+//! what they are about to do.
+
+use super::MpiConfig;
+use super::engine::Engine;
+use super::keeper::{Keeper, Unstarted};
+use super::library;
+use crate::comm::header::{Algorithm, Header, Operation};
+use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
+use std::time::{Duration, Instant};
+
+/// A length and its text.
+const FIELD: usize = 1 + 128;
+/// The plan's hash and the version of ddp-run, by each rank.
+const IDENTITY: usize = 2 * FIELD;
+
+fn failed(message: impl Into<String>) -> CommError {
+    CommError::new(CommErrorKind::Rendezvous, None, message)
+}
+
+/// What headers of a group have in common.
+pub(super) fn base() -> Header {
+    Header {
+        operation: Operation::Barrier,
+        dtype: DType::U8,
+        reduce_op: ReduceOp::Sum,
+        algorithm: Algorithm::Library,
+        root: 0,
+        tag: 0,
+        run: 0,
+        generation: 0,
+        sequence: 0,
+        count: 0,
+    }
+}
+
+/// An engine whose ranks have met.
+pub(super) fn meet(config: &MpiConfig) -> Result<Engine, CommError> {
+    let begun = Instant::now();
+    let (keeper, library) = Keeper::start(config.init_timeout).map_err(|e| match e {
+        Unstarted::Silent => failed(format!(
+            "MPI did not start within {:?}: rank {} waits for others of the {} ranks (timeout)",
+            config.init_timeout, config.rank, config.world_size
+        )),
+        Unstarted::Refused(why) => failed(format!("MPI cannot be started: {why}")),
+    })?;
+    let mut engine = Engine::new(keeper, library, base());
+    if (engine.me, engine.world) != (config.rank, config.world_size) {
+        return Err(failed(disagreement(&engine, config)));
+    }
+    if engine.world > 1 {
+        let left = config.init_timeout.saturating_sub(begun.elapsed());
+        compare(&mut engine, &config.plan_hash, left)
+            .map_err(|e| CommError { kind: CommErrorKind::Rendezvous, ..e })?;
+    }
+    engine.shared.calls.forget();
+    Ok(engine)
+}
+
+/// The classic is a program of one MPI under the `mpirun` of another: each process is then alone.
+fn disagreement(engine: &Engine, config: &MpiConfig) -> String {
+    let library = library::version().unwrap_or_default();
+    let hint = match engine.world {
+        1 => format!("; start it with the mpirun of the MPI that it was built with ({library})"),
+        _ => String::new(),
+    };
+    format!(
+        "this process is rank {} of {} by its environment, but rank {} of {} by MPI{hint}",
+        config.rank, config.world_size, engine.me, engine.world
+    )
+}
+
+fn compare(engine: &mut Engine, plan_hash: &str, patience: Duration) -> Result<(), CommError> {
+    engine.begin(base(), Some(patience))?;
+    let mut memory = [engine.memory(IDENTITY), engine.memory(IDENTITY * engine.world)];
+    let mine: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[0]);
+    for (field, text) in mine.chunks_mut(FIELD).zip([plan_hash, env!("CARGO_PKG_VERSION")]) {
+        write(field, text)?;
+    }
+    let gathered = engine.library.all_gather(memory, IDENTITY);
+    let memory = engine.drive(gathered, true, None)?;
+    let all: &[u8] = &bytemuck::cast_slice(&memory[1])[..IDENTITY * engine.world];
+    match conflict(all) {
+        Some((rank, cause)) => Err(engine.fail(CommErrorKind::Rendezvous, Some(rank), &cause)),
+        None => {
+            engine.give_back(memory);
+            Ok(())
+        }
+    }
+}
+
+fn write(field: &mut [u8], text: &str) -> Result<(), CommError> {
+    let Some(to) = field.get_mut(1..=text.len()) else {
+        return Err(failed(format!("`{text}` has {} bytes, over {}", text.len(), FIELD - 1)));
+    };
+    to.copy_from_slice(text.as_bytes());
+    field[0] = text.len() as u8;
+    Ok(())
+}
+
+fn read(field: &[u8]) -> String {
+    let length = field.first().map_or(0, |n| usize::from(*n));
+    String::from_utf8_lossy(field.get(1..=length).unwrap_or_default()).into_owned()
+}
+
+/// The first rank that differs from rank 0, and how; the same on every rank.
+fn conflict(all: &[u8]) -> Option<(usize, String)> {
+    let identity = |bytes: &[u8]| -> [String; 2] { [read(&bytes[..FIELD]), read(&bytes[FIELD..])] };
+    let mut ranks = all.chunks(IDENTITY).map(identity).enumerate();
+    let (_, [plan, version]) = ranks.next()?;
+    let (rank, [its_plan, its_version]) = ranks.find(|(_, [p, v])| (p, v) != (&plan, &version))?;
+    let cause = if its_version == version {
+        format!(
+            "rank {rank} was started with another plan ({its_plan}) than rank 0 ({plan}); start every rank with the \
+             same spec and overrides"
+        )
+    } else {
+        format!("rank {rank} is ddp-run {its_version}, rank 0 {version}; run the same ddp-run on every node")
+    };
+    Some((rank, cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identities(ranks: &[(&str, &str)]) -> Vec<u8> {
+        let mut all = vec![0xff; IDENTITY * ranks.len()];
+        for (one, (plan, version)) in all.chunks_mut(IDENTITY).zip(ranks) {
+            write(&mut one[..FIELD], plan).unwrap();
+            write(&mut one[FIELD..], version).unwrap();
+        }
+        all
+    }
+
+    #[test]
+    fn the_first_rank_that_differs_is_named() {
+        assert_eq!(conflict(&identities(&[("abc", "1.0"); 3])), None);
+        let (rank, cause) = conflict(&identities(&[("abc", "1.0"), ("abc", "1.0"), ("abd", "1.0")])).unwrap();
+        assert_eq!(rank, 2);
+        assert!(cause.contains("another plan (abd) than rank 0 (abc)"), "{cause}");
+        let (rank, cause) = conflict(&identities(&[("abc", "1.0"), ("abd", "1.1")])).unwrap();
+        assert_eq!(rank, 1);
+        assert!(cause.contains("ddp-run 1.1"), "{cause}");
+    }
+
+    #[test]
+    fn a_field_holds_128_bytes_and_no_more() {
+        let mut field = [0; FIELD];
+        write(&mut field, &"x".repeat(128)).unwrap();
+        assert_eq!(read(&field), "x".repeat(128));
+        let e = write(&mut field, &"x".repeat(129)).unwrap_err();
+        assert_eq!(e.kind, CommErrorKind::Rendezvous);
+    }
+}

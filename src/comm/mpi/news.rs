@@ -1,0 +1,283 @@
+//! What ranks tell each other beside the calls: failures, farewells, signs of life. News is heard by whoever is in a
+//! call; a rank that is not hears it at the start of its next one. Also the two ends of a group: the orderly one, which
+//! all ranks agree on, and the one after a failure, which leaves each rank the time to write down what happened.
+
+use super::engine::Engine;
+use super::library::{Channel, Pending};
+use super::pause::Pause;
+use crate::comm::control::{Control, FrameReader, MAX_FRAME};
+use crate::comm::header::Header;
+use crate::comm::rendezvous::name_ranks;
+use crate::comm::{CommError, CommErrorKind, Place};
+use std::time::{Duration, Instant};
+
+/// How long ranks have to answer after a deadline.
+const SHORTEST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_millis(500);
+/// How long an operation may go on after a peer's farewell, whose part in it was done before.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a rank that failed stays for the others: when the first process ends, `mpirun` kills the rest.
+const LINGER: Duration = Duration::from_secs(1);
+/// How long others leave the rank that gave up, or that missed one that had left, to end first: its exit code becomes
+/// mpirun's.
+const PRECEDENCE: Duration = Duration::from_millis(300);
+/// Ranks that a report tells of one by one.
+const TOLD: usize = 8;
+/// The sender's rank, in front of a frame.
+const SENDER: usize = 4;
+
+pub(super) struct News {
+    /// The receive for the next message of any rank.
+    ear: Option<Pending>,
+    outgoing: Vec<Pending>,
+    departed: Vec<Option<Instant>>,
+    told: bool,
+}
+
+/// The question after life that follows a deadline.
+pub(super) struct Probe {
+    pub until: Instant,
+    answers: Vec<Option<(Header, Place)>>,
+}
+
+impl News {
+    pub(super) fn new(world: usize) -> Self {
+        Self { ear: None, outgoing: Vec::new(), departed: vec![None; world], told: false }
+    }
+}
+
+/// The sender and its frame, or None.
+fn open(message: &[u8]) -> Option<(usize, FrameReader)> {
+    let (sender, mut rest) = message.split_first_chunk::<SENDER>()?;
+    let mut reader = FrameReader::new();
+    loop {
+        let space = reader.space()?;
+        let (now, later) = rest.split_at_checked(space.len())?;
+        space.copy_from_slice(now);
+        rest = later;
+        if reader.advance(now.len()) {
+            return Some((u32::from_le_bytes(*sender) as usize, reader));
+        }
+    }
+}
+
+impl Engine {
+    fn tell(&mut self, to: usize, frame: &[u8]) {
+        let mut memory = self.memory(SENDER + frame.len());
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut memory);
+        bytes[..SENDER].copy_from_slice(&(self.me as u32).to_le_bytes());
+        bytes[SENDER..][..frame.len()].copy_from_slice(frame);
+        // What cannot be sent goes to a rank that is gone.
+        if let Ok(pending) = self.library.send(Channel::News, memory, SENDER + frame.len(), to) {
+            self.news.outgoing.push(pending);
+        }
+    }
+
+    fn tell_all(&mut self, news: Control<'_>) {
+        let frame = news.frame();
+        self.peers().for_each(|peer| self.tell(peer, &frame));
+    }
+
+    /// Says once why the group is over.
+    pub(super) fn tell_failure(&mut self) {
+        let shared = self.shared.clone();
+        if let Some(failed) = shared.failed()
+            && !std::mem::replace(&mut self.news.told, true)
+        {
+            let (kind, culprit) = (failed.error.kind, failed.error.peer);
+            self.tell_all(Control::Abort { kind, culprit, cause: &failed.cause });
+        }
+    }
+
+    /// Hears what has come. An error once the group is over, by whomever.
+    pub(super) fn listen(&mut self) -> Result<(), CommError> {
+        let shared = self.shared.clone();
+        if let Some(failed) = shared.failed() {
+            self.tell_failure();
+            return Err(failed.error.clone());
+        }
+        while let Some(message) = self.hear().map_err(|e| self.broken(&e))? {
+            self.obey(&message)?;
+        }
+        Ok(())
+    }
+
+    /// The next message, if one has come.
+    fn hear(&mut self) -> super::library::Result<Option<Vec<u8>>> {
+        let Self { library, news, .. } = self;
+        let mut failed = Ok(());
+        news.outgoing.retain_mut(|sent| match library.test(sent) {
+            Ok(done) => !done,
+            Err(e) => {
+                failed = Err(e);
+                true
+            }
+        });
+        failed?;
+        let mut ear = match self.news.ear.take() {
+            Some(ear) => ear,
+            None => {
+                let memory = self.memory(SENDER + MAX_FRAME);
+                self.library.recv(Channel::News, memory, SENDER + MAX_FRAME, None)?
+            }
+        };
+        if !self.library.test(&mut ear)? {
+            self.news.ear = Some(ear);
+            return Ok(None);
+        }
+        let memory = ear.take();
+        let message = bytemuck::cast_slice(&memory[1])[..SENDER + MAX_FRAME].to_vec();
+        self.give_back(memory);
+        Ok(Some(message))
+    }
+
+    fn obey(&mut self, message: &[u8]) -> Result<(), CommError> {
+        let opened = open(message).filter(|(sender, _)| *sender < self.world);
+        let Some((peer, mut reader)) = opened else {
+            return Err(self.fail(CommErrorKind::Mismatch, None, "a rank sent news that is not a message"));
+        };
+        match reader.take() {
+            Some(Control::Abort { kind, culprit, cause }) => {
+                // Whoever failed tells all.
+                self.news.told = true;
+                let culprit = culprit.filter(|c| *c != self.me || kind != CommErrorKind::PeerLost);
+                Err(self.fail(kind, culprit, cause))
+            }
+            Some(Control::Goodbye) => {
+                self.news.departed[peer] = Some(Instant::now());
+                Ok(())
+            }
+            Some(Control::Probe) => {
+                let frame = Control::Echo(self.header, self.shared.calls.place()).frame();
+                self.tell(peer, &frame);
+                Ok(())
+            }
+            Some(Control::Echo(theirs, place)) => {
+                if let Some(probe) = &mut self.probe {
+                    probe.answers[peer] = Some((theirs, place));
+                }
+                Ok(())
+            }
+            Some(Control::Bell) => Ok(()),
+            None => {
+                let cause = format!("rank {peer} sent news that is not a message");
+                Err(self.fail(CommErrorKind::Mismatch, Some(peer), &cause))
+            }
+        }
+    }
+
+    /// A rank that said goodbye is needed after all: by a group call, or as the `peer` of this one.
+    pub(super) fn check_departed(&mut self, peer: Option<usize>) -> Result<(), CommError> {
+        let long_ago = |d: &Option<Instant>| d.is_some_and(|d| d.elapsed() > FAREWELL);
+        let gone = (0..self.world)
+            .find(|rank| peer.is_none_or(|p| p == *rank) && long_ago(&self.news.departed[*rank]));
+        let Some(gone) = gone else { return Ok(()) };
+        let cause = format!("rank {gone} has left the group, but rank {} still needs it", self.me);
+        Err(self.fail(CommErrorKind::PeerLost, Some(gone), &cause))
+    }
+
+    /// The deadline has passed, or the time for answers after it.
+    pub(super) fn overdue(&mut self, peer: Option<usize>) -> Result<(), CommError> {
+        if self.probe.is_some() {
+            return Err(self.verdict(peer));
+        }
+        let grace = (self.patience / 2).clamp(SHORTEST, LONGEST);
+        self.probe = Some(Probe { until: Instant::now() + grace, answers: vec![None; self.world] });
+        self.tell_all(Control::Probe);
+        Ok(())
+    }
+
+    fn answer(&self, peer: usize) -> Option<&(Header, Place)> {
+        self.probe.as_ref().and_then(|probe| probe.answers[peer].as_ref())
+    }
+
+    /// Who is late: a rank that gives no sign of life, else one that is in another call.
+    fn verdict(&mut self, peer: Option<usize>) -> CommError {
+        let silent: Vec<usize> =
+            self.peers().filter(|p| self.answer(*p).is_none() && self.news.departed[*p].is_none()).collect();
+        let after = format!("after {:?} (timeout)", self.patience);
+        let report: String = self
+            .peers()
+            .filter_map(|p| self.answer(p).map(|(call, place)| format!("; rank {p} is in {call}, {place}")))
+            .take(TOLD)
+            .collect();
+        let needed = silent.iter().find(|p| peer == Some(**p)).or(silent.first());
+        if let Some(first) = needed.copied() {
+            let cause = format!(
+                "{} gave no sign of life {after}: stopped, or busy outside of any collective (asked by rank {}){report}",
+                name_ranks(&silent),
+                self.me,
+            );
+            return self.fail(CommErrorKind::Timeout, Some(first), &cause);
+        }
+        let elsewhere = |p: &usize| self.answer(*p).is_some_and(|(call, _)| *call != self.header);
+        let culprit = peer.or_else(|| self.peers().find(elsewhere));
+        let waits_for = culprit.map_or_else(|| "the others".to_owned(), |c| format!("rank {c}"));
+        let cause =
+            format!("no progress {after}: rank {} waits for {waits_for} in {}{report}", self.me, self.header);
+        self.fail(CommErrorKind::Timeout, culprit, &cause)
+    }
+
+    /// Leaves in peace: waits, for as long as it takes, until no rank needs anything more. True if MPI may be ended, false
+    /// if the group has failed.
+    pub(super) fn leave(&mut self) -> bool {
+        self.tell_all(Control::Goodbye);
+        let pause = Pause::new();
+        while self.peers().any(|p| self.news.departed[p].is_none()) || !self.news.outgoing.is_empty() {
+            if self.listen().is_err() {
+                return false;
+            }
+            pause.rest();
+        }
+        match self.news.ear.take() {
+            Some(ear) => self.library.cancel(ear).is_ok(),
+            None => true,
+        }
+    }
+
+    /// After a failure: what was said must get out, and the others must have written down theirs before this process
+    /// ends, for that ends them. `left`: this rank was done before.
+    pub(super) fn linger(&mut self, left: bool) {
+        let shared = self.shared.clone();
+        let Some(failed) = shared.failed() else { return };
+        self.tell_failure();
+        self.tell_all(Control::Goodbye);
+        let lost = matches!(failed.error.kind, CommErrorKind::PeerLost | CommErrorKind::Timeout);
+        let culprit = failed.error.peer;
+        let awaited: Vec<usize> = self.peers().filter(|p| !lost || culprit != Some(*p)).collect();
+        let (until, pause) = (Instant::now() + LINGER, Pause::new());
+        while Instant::now() < until && awaited.iter().any(|p| self.news.departed[*p].is_none()) {
+            match self.hear() {
+                Ok(Some(message)) => drop(self.obey(&message)),
+                Ok(None) => pause.rest(),
+                Err(_) => return,
+            }
+        }
+        if left || culprit.is_some_and(|c| c != self.me) && !lost {
+            std::thread::sleep(PRECEDENCE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_a_sender_and_a_frame_and_anything_else_is_refused() {
+        let cause = "rank 3 gave up: disk full";
+        let frame = Control::Abort { kind: CommErrorKind::Aborted, culprit: Some(3), cause }.frame();
+        let mut message = [&3u32.to_le_bytes()[..], &frame].concat();
+        let whole = message.len();
+        // A receive's memory is larger than the message.
+        message.resize(SENDER + MAX_FRAME, 0xff);
+        let (sender, mut reader) = open(&message).unwrap();
+        assert_eq!(sender, 3);
+        let news = reader.take();
+        assert!(matches!(news, Some(Control::Abort { cause: c, .. }) if c == cause), "{news:?}");
+        for cut in [0, 3, SENDER, SENDER + 2, whole - 1] {
+            assert!(open(&message[..cut]).is_none(), "{cut} bytes");
+        }
+        assert!(open(&[0xff; SENDER + MAX_FRAME]).is_none());
+    }
+}

@@ -1,0 +1,159 @@
+//! Ranks as processes under `mpirun`: each test starts this very test binary, once a rank, to run the `case` of its name
+//! in `rank::rank`. `DDP_RUN_MPIRUN` chooses the launcher, which must be that of the MPI in this build.
+
+mod launch;
+mod rank;
+
+use launch::run;
+use std::time::Duration;
+
+fn is_open_mpi() -> bool {
+    super::status().is_ok_and(|version| version.contains("Open MPI"))
+}
+
+/// Everything ends well: exit code 0, no rank has anything to say.
+fn succeeds(case: &str, world: usize) {
+    if let Some(outcome) = run(case, world) {
+        assert_eq!(outcome.code, Some(0), "{case}, world {world}:\n{}", outcome.output);
+        assert!(outcome.said.iter().all(|s| s.as_deref() == Some("done")), "{case}: {:?}", outcome.said);
+    }
+}
+
+/// Every rank of `ranks` fails with a text that holds all of `says`; others die. Open MPI's `mpirun` ends with 91; MPICH's
+/// with 9 when it has killed a rank that was slower to end than the first.
+#[track_caller]
+fn fails(case: &str, world: usize, ranks: &[usize], says: &[&str]) {
+    let Some(outcome) = run(case, world) else { return };
+    for rank in ranks {
+        let said = outcome.said[*rank].as_deref().unwrap_or_default();
+        for part in says {
+            assert!(said.contains(part), "{case}, rank {rank}: no `{part}` in `{said}`\n{}", outcome.output);
+        }
+    }
+    let expected: &[i32] = if is_open_mpi() { &[91] } else { &[91, 9] };
+    assert!(
+        outcome.code.is_some_and(|c| expected.contains(&c)),
+        "{case}: {:?}\n{}",
+        outcome.code,
+        outcome.output
+    );
+}
+
+#[test]
+fn worlds_of_one_to_four_agree_with_the_reference() {
+    (1..=4).for_each(|world| succeeds("reference", world));
+}
+
+#[test]
+fn buffers_of_many_chunks_agree_with_the_reference() {
+    succeeds("large", 2);
+    succeeds("large", 3);
+}
+
+#[test]
+fn means_are_exact_halves_are_rounded_once_and_nan_wins() {
+    succeeds("arithmetic", 2);
+    succeeds("arithmetic", 4);
+}
+
+/// Sums that depend on the order: the ranks must agree to the bit, and with themselves in a second run.
+#[test]
+fn results_are_the_same_bits_on_all_ranks_and_in_every_run() {
+    for world in [2, 3, 4] {
+        let (Some(first), Some(second)) = (run("order", world), run("order", world)) else { return };
+        assert_eq!((first.code, second.code), (Some(0), Some(0)), "{}{}", first.output, second.output);
+        let digest = first.said[0].clone().expect("rank 0 says a digest");
+        assert!(first.said.iter().chain(&second.said).all(|s| *s == Some(digest.clone())), "world {world}");
+    }
+}
+
+#[test]
+fn calls_are_recorded_and_threads_take_turns() {
+    succeeds("record", 2);
+    succeeds("threads", 2);
+}
+
+#[test]
+fn a_rank_that_is_late_to_leave_is_waited_for() {
+    succeeds("late", 3);
+}
+
+#[test]
+fn ranks_that_disagree_are_told_and_the_odd_one_is_named() {
+    let says = ["Mismatch", "peer 2", "rank 0 all_reduce #2 (sum of 1000 f32), rank 2"];
+    fails("other-count", 3, &[0, 1, 2], &says);
+    fails("other-operation", 3, &[0, 1, 2], &says);
+    fails("other-message", 2, &[0, 1], &["Mismatch", "recv #1 (5 f32 from rank 0, tag 9)", "send #1 (4 f32"]);
+}
+
+#[test]
+fn a_wrong_call_ends_the_group_for_all() {
+    fails(
+        "misuse",
+        3,
+        &[0, 1, 2],
+        &["Misuse", "peer 1", "rank 1 made a wrong call: all_reduce: a mean of i32"],
+    );
+}
+
+#[test]
+fn a_rank_that_gives_up_is_named_at_once_by_all() {
+    fails("abort", 3, &[0, 1, 2], &["Aborted", "peer 1", "rank 1 gave up: disk full"]);
+}
+
+#[test]
+fn an_abort_from_another_thread_ends_the_call_that_runs() {
+    fails("abort-beside", 2, &[0, 1], &["Aborted", "peer 0", "rank 0 gave up: from beside"]);
+}
+
+#[test]
+fn a_rank_that_left_is_missed() {
+    fails("left", 2, &[0], &["PeerLost", "peer 1", "rank 1 has left the group, but rank 0 still needs it"]);
+}
+
+#[test]
+fn a_stopped_rank_is_named_at_the_deadline() {
+    fails(
+        "stopped",
+        3,
+        &[0, 1],
+        &["Timeout", "peer 2", "rank 2 gave no sign of life", "was in all_reduce #2"],
+    );
+}
+
+#[test]
+fn a_rank_that_stops_in_the_midst_of_a_transfer_is_named() {
+    fails("stopped-within", 2, &[0], &["Timeout", "peer 1", "rank 1 gave no sign of life"]);
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_say_where_they_are() {
+    fails("crossed", 2, &[0, 1], &["Timeout", "no progress after 1s (timeout)", "rank 0", "rank 1"]);
+}
+
+#[test]
+fn a_killed_rank_ends_the_others() {
+    let Some(outcome) = run("killed", 3) else { return };
+    assert_ne!(outcome.code, Some(0), "{}", outcome.output);
+    assert!(outcome.took < Duration::from_secs(10), "{:?}\n{}", outcome.took, outcome.output);
+}
+
+#[test]
+fn ranks_of_two_plans_do_not_start() {
+    let Some(outcome) = run("other-plan", 2) else { return };
+    assert_ne!(outcome.code, Some(0), "{}", outcome.output);
+    // Both say it; the end of the first one may end the other before it can.
+    let said = outcome.said.into_iter().flatten().next().expect("one rank says why");
+    for part in ["Rendezvous", "peer 1", "rank 1 was started with another plan (b) than rank 0"] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[test]
+fn an_environment_that_mpi_does_not_agree_with_is_refused() {
+    let says = ["Rendezvous", "by its environment, but rank", "of 2 by MPI"];
+    let Some(outcome) = run("other-rank", 2) else { return };
+    assert_ne!(outcome.code, Some(0), "{}", outcome.output);
+    let said = outcome.said.into_iter().flatten().next().expect("one rank says why");
+    assert!(says.iter().all(|part| said.contains(part)), "{said}");
+}

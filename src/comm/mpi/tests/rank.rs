@@ -1,0 +1,265 @@
+//! The rank's side: the cases.
+
+use super::super::{MpiConfig, MpiGroup};
+use super::launch::said;
+use crate::comm::reference::{check_all, check_type};
+use crate::comm::{CommError, DType, Phase, Place, ProcessGroup, ReduceOp, SliceRef, Wait};
+use half::bf16;
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+type Done = Result<String, CommError>;
+
+fn variable<T: std::str::FromStr>(names: &[&str]) -> Option<T> {
+    names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
+}
+
+fn config() -> MpiConfig {
+    MpiConfig {
+        rank: variable(&["OMPI_COMM_WORLD_RANK", "PMI_RANK"]).expect("started by mpirun"),
+        world_size: variable(&["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]).expect("started by mpirun"),
+        plan_hash: "a".into(),
+        init_timeout: Duration::from_secs(30),
+        timeout: Duration::from_secs(30),
+    }
+}
+
+/// One rank of the case that the environment names. Ends the process with 91 where the group fails, as a worker would.
+#[test]
+#[ignore = "a rank, started under mpirun by the tests beside it"]
+fn rank() {
+    let Some(case) = variable::<String>(&["DDP_RUN_MPI_CASE"]) else { return };
+    let folder: PathBuf = variable(&["DDP_RUN_MPI_FOLDER"]).expect("set with the case");
+    let mut config = config();
+    let rank = config.rank;
+    prepare(&case, &mut config);
+    let (group, done) = match MpiGroup::connect(&config) {
+        Ok(group) => {
+            let done = act(&case, &group);
+            (Some(group), done)
+        }
+        Err(e) => (None, Err(e)),
+    };
+    let (text, code) = match done {
+        Ok(text) => (text, 0),
+        Err(e) => (format!("{:?}, peer {}: {e}", e.kind, e.peer.map_or(-1, |p| p as i64)), 91),
+    };
+    std::fs::write(said(&folder, rank), text).expect("the folder is writable");
+    drop(group);
+    if code != 0 {
+        std::process::exit(code);
+    }
+}
+
+fn prepare(case: &str, config: &mut MpiConfig) {
+    match case {
+        "stopped" | "stopped-within" | "crossed" => config.timeout = Duration::from_secs(1),
+        "other-plan" if config.rank == 1 => config.plan_hash = "b".into(),
+        "other-rank" => config.rank = 1 - config.rank,
+        _ => {}
+    }
+}
+
+fn act(case: &str, g: &MpiGroup) -> Done {
+    let (me, world) = (g.rank(), g.world_size());
+    match case {
+        "reference" => {
+            // 48 f32 are the most that ride along with a notice.
+            for n in [0, 1, 7, 48, 49, 1023, 70_003] {
+                DType::ALL.into_iter().for_each(|dtype| check_type(g, dtype, n));
+            }
+        }
+        "large" => {
+            check_all::<f32>(g, 2_400_001);
+            check_all::<bf16>(g, 700_001);
+            check_all::<u8>(g, 3_000_001);
+        }
+        "arithmetic" => arithmetic(g),
+        "order" => return Ok(order(g)),
+        "record" => record(g),
+        "threads" => threads(g),
+        "late" => {
+            g.barrier(Wait::Deadline)?;
+            if me == 1 {
+                std::thread::sleep(Duration::from_millis(700));
+            }
+        }
+        "bench" => bench(g),
+        _ => return fail(case, g, me, world),
+    }
+    Ok("done".into())
+}
+
+/// Cases in which the second call fails; after it the group stays failed.
+fn fail(case: &str, g: &MpiGroup, me: usize, world: usize) -> Done {
+    let last = me == world - 1;
+    let mut v = vec![1f32; 1000];
+    g.all_reduce((&mut v).into(), ReduceOp::Sum)?;
+    let failed = match case {
+        "other-count" if last => g.all_reduce((&mut vec![1f32; 999]).into(), ReduceOp::Sum),
+        "other-operation" if last => g.broadcast((&mut v).into(), 0),
+        "other-message" if me == 0 => {
+            g.send((&vec![1f32; 4]).into(), 1, 9).and_then(|()| g.barrier(Wait::Deadline))
+        }
+        "other-message" => g.recv((&mut vec![1f32; 5]).into(), 0, 9),
+        "misuse" if me == 1 => g.all_reduce((&mut vec![1i32; 3]).into(), ReduceOp::Mean),
+        "abort" if me == 1 => {
+            g.abort("disk full");
+            g.barrier(Wait::Deadline)
+        }
+        "abort-beside" => std::thread::scope(|scope| {
+            if me == 0 {
+                scope.spawn(|| {
+                    // Rank 1 never comes, so rank 0 stays in its call.
+                    while g.history().len() < 2 {
+                        std::thread::yield_now();
+                    }
+                    g.abort("from beside");
+                });
+                return g.barrier(Wait::WhilePeersLive);
+            }
+            g.recv((&mut v).into(), 0, 0)
+        }),
+        "left" if me == 1 => return Ok("done".into()),
+        "stopped" if last => stop(),
+        "stopped-within" => return stopped_within(g, me),
+        "crossed" if me == 0 => g.recv((&mut v).into(), 1, 0),
+        "crossed" => g.barrier(Wait::Deadline),
+        "killed" if last => kill(),
+        _ => g.all_reduce((&mut v).into(), ReduceOp::Sum),
+    };
+    let error = failed.expect_err("the second call fails");
+    assert_eq!(g.barrier(Wait::Deadline), Err(error.clone()), "the group stays failed");
+    Err(error)
+}
+
+fn stop() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+    unreachable!("mpirun kills what is stopped")
+}
+
+fn kill() -> ! {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    unreachable!("killed")
+}
+
+/// Rank 1 stops while a large transfer is under way.
+fn stopped_within(g: &MpiGroup, me: usize) -> Done {
+    let mut v = vec![1f32; 1 << 24];
+    std::thread::scope(|scope| {
+        if me == 1 {
+            scope.spawn(|| {
+                while g.history().len() < 3 {
+                    std::thread::yield_now();
+                }
+                stop()
+            });
+        }
+        g.barrier(Wait::Deadline)?;
+        // 64 MiB take tens of milliseconds; the other thread sees the call begin.
+        loop {
+            g.all_reduce((&mut v).into(), ReduceOp::Mean)?;
+        }
+    })
+}
+
+fn arithmetic(g: &MpiGroup) {
+    let (me, world) = (g.rank(), g.world_size());
+    for n in [3usize, 40_000] {
+        // (a + a) / 2 is a, to the bit.
+        let v: Vec<f32> = (0..n).map(|i| (i as f32 + 0.1).sqrt() * 1e-3).collect();
+        let mut mean = v.clone();
+        g.all_reduce((&mut mean).into(), ReduceOp::Mean).unwrap();
+        assert!(v == mean, "mean of {n}");
+        // 256 + 1 is 256 in bf16: rounded at each step, the ones would be lost.
+        let mut v = vec![bf16::from_f32(if me == 0 { 256.0 } else { 1.0 }); n];
+        g.all_reduce((&mut v).into(), ReduceOp::Sum).unwrap();
+        assert_eq!(v, vec![bf16::from_f32(255.0 + world as f32); n]);
+        for (op, want) in [(ReduceOp::Max, world as f32 - 1.0), (ReduceOp::Min, 0.0)] {
+            let mut v = vec![me as f32; n];
+            if me == 1 {
+                v[1] = f32::NAN;
+            }
+            g.all_reduce((&mut v).into(), op).unwrap();
+            assert!(v[0] == want && v[1].is_nan(), "{op:?}");
+        }
+        let mut v = vec![i32::MAX; n];
+        g.all_reduce((&mut v).into(), ReduceOp::Sum).unwrap();
+        assert_eq!(v, vec![i32::MAX.wrapping_mul(world as i32); n]);
+    }
+}
+
+/// Digest of sums of f32, and means of bf16, that depend on the order of operands.
+fn order(g: &MpiGroup) -> String {
+    let mut digest = Sha256::new();
+    for n in [5usize, 1000, 50_000, 1_000_003] {
+        for _ in 0..2 {
+            let value = |i: usize| ((i * 31 + g.rank() * 17) as f32).sin() * 10f32.powi((i % 7) as i32);
+            let mut v: Vec<f32> = (0..n).map(value).collect();
+            // NaNs of different payload, and zeros of different sign.
+            v[0] = f32::from_bits(0x7fc0_0001 + g.rank() as u32);
+            v[1] = if g.rank() == 0 { 0.0 } else { -0.0 };
+            let mut half: Vec<bf16> = v.iter().map(|x| bf16::from_f32(*x)).collect();
+            let mut max = v.clone();
+            g.all_reduce((&mut v).into(), ReduceOp::Sum).unwrap();
+            g.all_reduce((&mut half).into(), ReduceOp::Mean).unwrap();
+            g.all_reduce((&mut max).into(), ReduceOp::Max).unwrap();
+            [SliceRef::from(&v), SliceRef::from(&half), SliceRef::from(&max)]
+                .iter()
+                .for_each(|s| digest.update(s.bytes()));
+        }
+    }
+    digest.finalize().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn record(g: &MpiGroup) {
+    g.note(Place { step: 3, phase: Phase::Sync });
+    for _ in 0..70 {
+        g.barrier(Wait::Deadline).unwrap();
+    }
+    g.all_reduce((&mut vec![0f32; 10]).into(), ReduceOp::Max).unwrap();
+    let history = g.history();
+    let last = history.last().unwrap();
+    assert_eq!(last.to_string(), "all_reduce #71 (max of 10 f32)");
+    assert_eq!((last.sequence, last.count, last.algorithm, last.place.step), (71, 10, "library", 3));
+    assert!(last.took.is_some());
+    assert_eq!((history.len(), history[0].sequence), (64, 8));
+    assert_eq!(g.place(), Place { step: 3, phase: Phase::Sync });
+}
+
+fn threads(g: &MpiGroup) {
+    // The order is the same on all ranks because the calls are all alike.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let mut v = vec![1i32; 30_000];
+                    g.all_reduce((&mut v).into(), ReduceOp::Sum).unwrap();
+                    assert_eq!(v, vec![2; 30_000]);
+                }
+            });
+        }
+    });
+}
+
+/// Time of an all-reduce (mean of f32), by size.
+fn bench(g: &MpiGroup) {
+    for bytes in [4usize, 64 << 10, 1 << 20, 64 << 20] {
+        let mut v = vec![1f32; bytes / 4];
+        let rounds = ((256 << 20) / bytes).clamp(5, 20_000);
+        let mut times: Vec<Duration> = Vec::with_capacity(rounds);
+        g.barrier(Wait::Deadline).unwrap();
+        for _ in 0..rounds {
+            let begun = Instant::now();
+            g.all_reduce((&mut v).into(), ReduceOp::Mean).unwrap();
+            times.push(begun.elapsed());
+        }
+        times.sort();
+        if g.rank() == 0 {
+            let median = times[rounds / 2];
+            let rate = bytes as f64 / median.as_secs_f64() / 1e9;
+            println!("{bytes:>10} B  median {median:>12.1?}  {rate:.2} GB/s  ({rounds} rounds)");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What every engine's operations must give, by a plain reference, and the calls that check it.
+
+use super::{DType, Element, ProcessGroup, ReduceOp, Wait};
+use half::{bf16, f16};
+
+/// Elements as small whole numbers, for which every sum is exact in every type, so that the order of reduction
+/// can't hide a mistake.
+pub(crate) trait Number: Element + PartialEq + std::fmt::Debug {
+    fn from_small(v: i32) -> Self;
+    fn to_f64(self) -> f64;
+    fn from_f64(v: f64) -> Self;
+}
+macro_rules! number {
+    ($($t:ty),*) => {$(impl Number for $t {
+        fn from_small(v: i32) -> Self { v as $t }
+        fn to_f64(self) -> f64 { self as f64 }
+        fn from_f64(v: f64) -> Self { v as $t }
+    })*};
+}
+number!(f32, f64, i32, i64, u8);
+macro_rules! half_number {
+    ($($t:ty),*) => {$(impl Number for $t {
+        fn from_small(v: i32) -> Self { <$t>::from_f32(v as f32) }
+        fn to_f64(self) -> f64 { self.into() }
+        fn from_f64(v: f64) -> Self { <$t>::from_f64(v) }
+    })*};
+}
+half_number!(f16, bf16);
+
+/// Rank's contribution at an index: 0 to 15, so that 8 ranks stay within u8 and bf16's exact integers.
+fn value<T: Number>(rank: usize, index: usize) -> T {
+    T::from_small(((index * 7 + rank * 5 + index / 13) % 16) as i32)
+}
+
+pub(crate) fn input<T: Number>(rank: usize, from: usize, n: usize) -> Vec<T> {
+    (from..from + n).map(|i| value(rank, i)).collect()
+}
+
+pub(crate) fn expected<T: Number>(op: ReduceOp, world: usize, from: usize, n: usize) -> Vec<T> {
+    let fold = |i: usize| {
+        let all = (0..world).map(|r| value::<T>(r, i).to_f64());
+        match op {
+            ReduceOp::Sum => all.sum(),
+            ReduceOp::Mean => all.sum::<f64>() / world as f64,
+            ReduceOp::Max => all.fold(f64::MIN, f64::max),
+            ReduceOp::Min => all.fold(f64::MAX, f64::min),
+        }
+    };
+    (from..from + n).map(|i| T::from_f64(fold(i))).collect()
+}
+
+fn operations<T: Element>() -> impl Iterator<Item = ReduceOp> {
+    ReduceOp::ALL.into_iter().filter(|op| *op != ReduceOp::Mean || T::DTYPE.is_float())
+}
+
+/// Everything that a group can do with `n` elements of one type.
+pub(crate) fn check_all<T: Number>(g: &dyn ProcessGroup, n: usize) {
+    let (me, w) = (g.rank(), g.world_size());
+    let root = n % w;
+    for op in operations::<T>() {
+        let case = format!("{op:?} {} n={n} world={w} rank={me}", T::DTYPE);
+        let want = expected::<T>(op, w, 0, n);
+        let mut v = input::<T>(me, 0, n);
+        g.all_reduce((&mut v).into(), op).unwrap();
+        assert!(v == want, "all_reduce {case}");
+        let mut v = input::<T>(me, 0, n);
+        g.reduce((&mut v).into(), op, root).unwrap();
+        assert!(me != root || v == want, "reduce {case}");
+        let whole = input::<T>(me, 0, n * w);
+        let mut v = vec![T::from_small(9); n];
+        g.reduce_scatter((&whole).into(), (&mut v).into(), op).unwrap();
+        assert!(v == expected::<T>(op, w, me * n, n), "reduce_scatter {case}");
+    }
+    let case = format!("{} n={n} world={w} rank={me}", T::DTYPE);
+    let mut v = input::<T>(me, 0, n);
+    g.broadcast((&mut v).into(), root).unwrap();
+    assert!(v == input::<T>(root, 0, n), "broadcast {case}");
+    let mut all = vec![T::from_small(9); n * w];
+    g.all_gather((&input::<T>(me, 0, n)).into(), (&mut all).into()).unwrap();
+    let want: Vec<T> = (0..w).flat_map(|r| input::<T>(r, 0, n)).collect();
+    assert!(all == want, "all_gather {case}");
+    if w > 1 {
+        // Around the ring; rank 0 sends first, so that even unbuffered messages could not lock up.
+        let (next, previous, tag) = ((me + 1) % w, (me + w - 1) % w, n as u32);
+        let (out, mut v) = (input::<T>(me, 0, n), vec![T::from_small(9); n]);
+        if me == 0 {
+            g.send((&out).into(), next, tag).unwrap();
+        }
+        g.recv((&mut v).into(), previous, tag).unwrap();
+        if me != 0 {
+            g.send((&out).into(), next, tag).unwrap();
+        }
+        assert!(v == input::<T>(previous, 0, n), "send/recv {case}");
+    }
+    g.barrier(Wait::Deadline).unwrap();
+}
+
+pub(crate) fn check_type(g: &dyn ProcessGroup, dtype: DType, n: usize) {
+    match dtype {
+        DType::F32 => check_all::<f32>(g, n),
+        DType::F64 => check_all::<f64>(g, n),
+        DType::F16 => check_all::<f16>(g, n),
+        DType::BF16 => check_all::<bf16>(g, n),
+        DType::I32 => check_all::<i32>(g, n),
+        DType::I64 => check_all::<i64>(g, n),
+        DType::U8 => check_all::<u8>(g, n),
+    }
+}

@@ -1,0 +1,103 @@
+//! Training under `mpirun` with `backend = "mpi"`. `DDP_RUN_MPIRUN` chooses the launcher, which must be that of the MPI in
+//! this build; skipped with a word where it is not there. (The engine itself is tested in `src/comm/mpi/tests`.)
+
+mod common;
+
+use common::{assert_code, ddp_run, events, results, stderr, train};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const SMOKE: &str = "configs/ci/smoke.toml";
+
+/// `mpirun -n 2 ddp-run SMOKE` into `out`. None, with a word, where there is no launcher.
+fn mpirun(out: &Path, sets: &[&str], fault: Option<&str>) -> Option<Output> {
+    let open = ddp_run::comm::mpi::status().is_ok_and(|version| version.contains("Open MPI"));
+    let suffixed = if open { "mpirun.openmpi" } else { "mpirun.mpich" };
+    let launchers = match std::env::var("DDP_RUN_MPIRUN") {
+        Ok(launcher) => vec![launcher],
+        Err(_) => vec![suffixed.to_owned(), "mpirun".to_owned()],
+    };
+    for launcher in &launchers {
+        let mut command = Command::new(launcher);
+        command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null()).args(["-n", "2"]);
+        command.args(["sh", "-c", RANK, env!("CARGO_BIN_EXE_ddp-run"), "train", SMOKE, "--out"]).arg(out);
+        command.args(["--progress", "none", "--set", "backend=mpi"]);
+        sets.iter().for_each(|set| drop(command.args(["--set", set])));
+        // Open MPI: in containers the user is root, and there are more ranks than processors.
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        command.env("DDP_RUN_FAULT", fault.unwrap_or_default());
+        match command.output() {
+            Ok(output) => return Some(output),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => panic!("{launcher}: {e}"),
+        }
+    }
+    eprintln!("skipped: none of {launchers:?} is there");
+    None
+}
+
+/// Says in torchrun's words what MPI says in its own.
+const RANK: &str = r#"
+    export RANK=${OMPI_COMM_WORLD_RANK-$PMI_RANK} WORLD_SIZE=${OMPI_COMM_WORLD_SIZE-$PMI_SIZE}
+    export LOCAL_RANK=$RANK LOCAL_WORLD_SIZE=$WORLD_SIZE MASTER_ADDR=127.0.0.1 MASTER_PORT=1
+    exec "$0" "$@"
+"#;
+
+fn note(out: &Path, rank: usize) -> serde_json::Value {
+    let path = out.join(format!("logs/failure-rank-{rank}.json"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).expect("a note is JSON")
+}
+
+#[test]
+fn two_ranks_train_to_the_bits_of_the_gloo_engine() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let (ours, gloo) = (folder.path().join("mpi"), folder.path().join("gloo"));
+    let Some(output) = mpirun(&ours, &[], None) else { return };
+    assert_code(&output, 0);
+    assert_code(&train(Path::new(SMOKE), &gloo, &[]), 0);
+    assert!(!results(&ours).is_empty());
+    // Two summands commute, so at a world of two not even the engine's order of summation shows.
+    assert_eq!(results(&ours), results(&gloo));
+    let run = std::fs::read_to_string(ours.join("run.json")).expect("run.json");
+    assert!(run.contains(r#""backend": "mpi""#), "{run}");
+}
+
+#[test]
+fn a_killed_rank_ends_the_job_and_the_same_command_goes_on() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let out = folder.path().join("run");
+    let begun = Instant::now();
+    let Some(output) = mpirun(&out, &[], Some("kill:rank=1,phase=forward,step=12")) else { return };
+    assert!(!output.status.success(), "{}", stderr(&output));
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let output = mpirun(&out, &[], None).expect("the launcher is there");
+    assert_code(&output, 0);
+    assert!(events(&out).iter().any(|e| e["event"] == "end" && e["reason"] == "done"), "{:?}", events(&out));
+}
+
+#[test]
+fn a_stopped_rank_is_named_in_the_note_of_the_one_that_waited() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let out = folder.path().join("run");
+    let fault = Some("stop:rank=1,phase=forward,step=3");
+    let Some(output) = mpirun(&out, &["distributed.timeout=2"], fault) else { return };
+    assert_code(&output, 91);
+    let note = note(&out, 0);
+    assert_eq!((&note["peer"], &note["code"], &note["step"]), (&1.into(), &91.into(), &3.into()), "{note}");
+    assert!(note["message"].as_str().is_some_and(|m| m.contains("rank 1 gave no sign of life")), "{note}");
+    assert!(stderr(&output).contains("rank 1 gave no sign of life"), "{}", stderr(&output));
+    assert!(out.join("logs/collectives-rank-0.json").exists());
+}
+
+#[test]
+fn without_a_launcher_the_error_says_how_to_start_it() {
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let mut command = ddp_run();
+    command.args(["train", SMOKE, "--set", "backend=mpi", "--out"]).arg(folder.path().join("run"));
+    let output = command.output().expect("the binary starts");
+    assert_code(&output, 2);
+    assert!(stderr(&output).contains("mpirun -n 2 ddp-run"), "{}", stderr(&output));
+}
