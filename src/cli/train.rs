@@ -6,7 +6,7 @@ use super::worker;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    JobHandoff, LocalLaunch, NodeRange, Nproc, RdzvEndpoint, WorkerEnv, env::usable_cores, logs,
+    JobHandoff, LocalLaunch, NodeRange, Nproc, RdzvEndpoint, SlurmJob, WorkerEnv, env::usable_cores, logs,
 };
 use crate::plan::{Backend, DeviceSpec, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -123,9 +123,11 @@ fn supervise(args: &Args, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.bind = plan.launch.bind;
     launch.threads_per_worker = plan.launch.threads;
+    launch.policy.stop_deadline = Some(plan.checkpoint.grace);
     let outcome = launch.run()?;
     if outcome.code == ExitCode::Stopped {
         eprintln!("stopped on request; the same command goes on from the last checkpoint");
+        worker::requeue_on_stop(plan, true).iter().for_each(SlurmJob::requeue_and_say_so);
     }
     Ok(outcome.code)
 }

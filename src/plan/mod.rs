@@ -20,7 +20,7 @@ mod world;
 pub use batch::BatchAlgebra;
 pub use sections::{
     BufferSync, CheckpointPlan, DatasetPlan, DistributedPlan, LaunchPlan, LoaderPlan, LossPlan, MetricsPlan,
-    ModelPlan, TrainPlan,
+    ModelPlan, OnPreempt, TrainPlan,
 };
 pub use sizes::Sizes;
 pub use values::{Backend, DeviceSpec, Every};
