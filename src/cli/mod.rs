@@ -11,6 +11,7 @@ mod inspect;
 mod plan;
 mod report;
 mod spec_args;
+mod submit;
 mod train;
 mod worker;
 
@@ -49,6 +50,8 @@ enum Command {
     Env(env::Args),
     /// Write a commented job spec to start from
     Init(init::Args),
+    /// Write the batch script that runs a spec on a cluster
+    Submit(submit::Args),
     /// Measure the engine
     Bench(bench::Args),
     /// Print a completion script for a shell
@@ -87,6 +90,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, registry: &Registry) -
         Command::Report(args) => report::run(&args).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::Init(args) => init::run(&args).map(done),
+        Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
         Command::Worker => worker::run(registry),

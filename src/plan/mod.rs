@@ -23,6 +23,7 @@ pub use sections::{
     ModelPlan, OnPreempt, TrainPlan,
 };
 pub use sizes::Sizes;
+pub(crate) use units::duration as parse_duration;
 pub use values::{Backend, DeviceSpec, Every};
 pub use world::{World, WorldRequest};
 
