@@ -101,6 +101,8 @@ fn the_indexed_jobs_parts_fit_each_other() {
     assert_eq!(pod["volumes"][0]["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"]);
     // Rules on exit codes hold for pods that are never restarted in place.
     assert_eq!(pod["restartPolicy"], "Never");
+    // Required by Kubernetes, and easily left out.
+    assert_eq!(job["spec"]["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"], "True");
     for rule in job["spec"]["podFailurePolicy"]["rules"].as_array().expect("rules") {
         if let Some(codes) = rule["onExitCodes"].as_object() {
             assert_eq!(codes["containerName"], container["name"]);
