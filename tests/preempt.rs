@@ -138,7 +138,9 @@ const HANG: (&str, &str) = ("DDP_RUN_FAULT", "stop:rank=1,phase=forward,step=5")
 #[test]
 fn a_rank_without_a_supervisor_ends_when_the_grace_is_over() {
     let run = Scratch::new();
-    let [first, mut second] = run.ranks(&["checkpoint.grace=1"], |c| drop(c.env(HANG.0, HANG.1)));
+    let [first, mut second] = run.ranks(&["checkpoint.grace=1"], |c| {
+        c.env(HANG.0, HANG.1);
+    });
     run.wait_for_step(5);
     wait_for("rank 1 to hang", DEADLINE, || is_stopped(second.id()));
     let begun = Instant::now();
@@ -213,7 +215,9 @@ fn of_the_ranks_that_srun_started_one_asks_after_all_have_saved() {
     let run = Scratch::new();
     let path = run.scontrol("RUNNING", 0);
     let array = [("SLURM_JOB_ID", "78"), ("SLURM_ARRAY_JOB_ID", "77"), ("SLURM_ARRAY_TASK_ID", "3")];
-    let ranks = run.ranks(&["launch.requeue=true"], |c| drop(c.env("PATH", &path).envs(array)));
+    let ranks = run.ranks(&["launch.requeue=true"], |c| {
+        c.env("PATH", &path).envs(array);
+    });
     run.wait_for_step(5);
     // Slurm signals each; one would do.
     kill(ranks[1].id(), Signal::USR1);
@@ -235,7 +239,9 @@ fn the_sigterm_of_a_requeue_changes_nothing() {
     let text = text.replace("case $1 in requeue)", "case $1 in requeue) kill -TERM $PPID; kill -TERM $$;");
     std::fs::write(&script, text).expect("write");
     let sets = ["launch.requeue=true"];
-    let [first, second] = run.ranks(&sets, |c| drop(c.env("PATH", &path).env("SLURM_JOB_ID", "77")));
+    let [first, second] = run.ranks(&sets, |c| {
+        c.env("PATH", &path).env("SLURM_JOB_ID", "77");
+    });
     run.wait_for_step(5);
     let output = stop(first);
     assert_code(&output, 75);
