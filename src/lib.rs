@@ -19,6 +19,7 @@ pub mod optim;
 pub mod plan;
 pub mod registry;
 pub mod spec;
+pub mod submit;
 pub mod telemetry;
 pub mod train;
 pub mod worker;

@@ -94,6 +94,8 @@ fn files() -> Vec<(&'static str, String)> {
         ("unknown_transport", plus("[distributed]\ntransport = \"carrier pigeon\"")),
         ("unknown_comm_hook", plus("[distributed]\ncomm_hook = \"powersgd\"")),
         ("bad_bind", plus("[launch]\nbind = \"localhost\"\nnproc_per_node = \"all\"")),
+        ("bad_grace", plus("[checkpoint]\non_preempt = \"sav\"\ngrace = \"a while\"\n[launch]\nrequeue = \"yes\"")),
+        ("requeue_without_any_save", with("epochs = 2", "epochs = 2\nsave_every = \"never\"") + "[checkpoint]\non_preempt = \"exit\"\n[launch]\nrequeue = true\n"),
         ("bad_map_location", plus("[checkpoint]\nmap_location = { \"cuda:0\" = \"cuda:two\", \"gpu\" = \"cpu\" }")),
         ("nccl_on_the_cpu", with("epochs = 2", "epochs = 2\nbackend = \"nccl\"\ndevice = \"cpu\"")),
         ("no_batch_left", with("batch_size = 32", "batch_size = 4096").replace("\"random\"", "\"random\"\ndrop_last = true")),

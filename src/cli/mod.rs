@@ -12,6 +12,7 @@ mod meet;
 mod plan;
 mod report;
 mod spec_args;
+mod submit;
 mod train;
 mod worker;
 
@@ -50,6 +51,8 @@ enum Command {
     Env(env::Args),
     /// Write a commented job spec to start from
     Init(init::Args),
+    /// Write the batch script that runs a spec on a cluster
+    Submit(submit::Args),
     /// Measure the engine
     Bench(bench::Args),
     /// Print a completion script for a shell
@@ -88,6 +91,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, registry: &Registry) -
         Command::Report(args) => report::run(&args).map(done),
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::Init(args) => init::run(&args).map(done),
+        Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
         Command::Worker => worker::run(registry),

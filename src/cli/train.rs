@@ -8,7 +8,7 @@ use crate::comm::mpi;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint,
+    JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint, SlurmJob,
     cores::usable_cores, logs, origin,
 };
 use crate::plan::{Backend, DeviceSpec, Plan, WorldRequest};
@@ -157,6 +157,7 @@ fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) 
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.bind = plan.launch.bind;
     launch.threads_per_worker = plan.launch.threads;
+    launch.policy.stop_deadline = Some(plan.checkpoint.grace);
     launch.newest_checkpoint = newest_step;
     launch.nodes = Nodes {
         range: plan.launch.nnodes,
@@ -172,6 +173,7 @@ fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) 
     let outcome = launch.run()?;
     if outcome.code == ExitCode::Stopped {
         eprintln!("stopped on request; the same command goes on from the last checkpoint");
+        worker::requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
     }
     Ok(outcome.code)
 }

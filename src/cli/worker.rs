@@ -8,8 +8,8 @@ use crate::comm::{CommError, ProcessGroup, SoloGroup};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, StopFlag, WorkerEnv, clear_notes,
-    cores, logs,
+    Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, SlurmJob, StopFlag, WorkerEnv,
+    clear_notes, cores, logs,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -20,6 +20,7 @@ use crate::worker::{Fault, Job, RecorderOptions, Resume, train};
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// `ddp-run worker`: everything comes down the supervisor's pipe.
 pub fn run(registry: &Registry) -> Result<ExitCode> {
@@ -76,8 +77,30 @@ pub fn run_external(
     logs::record_panics(&handoff);
     tracing::info!("launched by {launcher}");
     let mut group = None;
+    let requeue = requeue_on_stop(plan, handoff.place.rank == 0);
+    limit(&stop, plan.checkpoint.grace, requeue.clone())?;
     let done = caught(|| work(&handoff, plan, None, &stop, &mut group));
-    finish(&handoff, done, group.as_deref())
+    stop.settle();
+    let code = finish(&handoff, done, group.as_deref())?;
+    if code == ExitCode::Stopped {
+        requeue.iter().for_each(SlurmJob::requeue_and_say_so);
+    }
+    Ok(code)
+}
+
+/// The Slurm job that is to be requeued when the run is stopped on request; one process of a run asks for it, the `first`.
+pub(super) fn requeue_on_stop(plan: &Plan, first: bool) -> Option<SlurmJob> {
+    (plan.launch.requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
+}
+
+/// Ends this process when it has not stopped `grace` after a stop signal.
+fn limit(stop: &StopFlag, grace: Duration, requeue: Option<SlurmJob>) -> Result<()> {
+    stop.limit(grace, move || {
+        let message = format!("not stopped {} s after the signal (`checkpoint.grace`)", grace.as_secs_f64());
+        tracing::error!("{message}");
+        eprintln!("{message}; the last checkpoint continues the run");
+        requeue.iter().for_each(SlurmJob::requeue_and_say_so);
+    })
 }
 
 /// A failure is noted for the supervisor before the process ends with its code, and the last collectives with it if it

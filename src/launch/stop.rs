@@ -3,10 +3,13 @@
 //! SIGTERM, SIGINT and SIGUSR1 (Slurm's preemption notice) all mean "save and stop". SIGCONT, which Slurm sends along,
 //! is no event. Under a supervisor a repeated signal changes nothing for the worker: Slurm signals every process of
 //! a step, so a worker may get the same request from Slurm and from its supervisor, and it is the supervisor that
-//! knows when a second request was meant; it then kills the workers. A process without a supervisor decides itself.
+//! knows when a second request was meant; it then kills the workers. A process without a supervisor decides itself,
+//! and ends itself when it has not stopped in time ([`StopFlag::limit`]).
 
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
@@ -39,7 +42,16 @@ struct Inner {
     signal: AtomicI32,
     /// Nanoseconds from `install` to the first signal.
     at: AtomicU64,
+    /// [`RUNNING`], [`SETTLED`] or [`OVERDUE`]; leaves the first one once.
+    end: AtomicU8,
 }
+
+/// The run goes on, or is on its way to its end.
+const RUNNING: u8 = 0;
+/// The run has come to its end: signals change nothing any more.
+const SETTLED: u8 = 1;
+/// The time to stop is over: the process is being ended.
+const OVERDUE: u8 = 2;
 
 impl StopFlag {
     /// A flag that no signal sets, for tests and for training inside another program.
@@ -73,6 +85,45 @@ impl StopFlag {
         Some(self.0.signal.load(Ordering::Acquire)).filter(|s| *s > 0)
     }
 
+    /// Ends this process with exit code 75 when it has not [settled](Self::settle) `grace` after a stop signal;
+    /// `overdue` is called before.
+    pub fn limit(&self, grace: Duration, overdue: impl FnOnce() + Send + 'static) -> Result<()> {
+        let cannot = |e| Error::internal(format!("cannot watch for stop signals: {e}"));
+        let (mut signalled, write) = UnixStream::pair().map_err(cannot)?;
+        for signal in STOP_SIGNALS {
+            let write = write.try_clone().map_err(cannot)?;
+            signal_hook::low_level::pipe::register(signal, write).map_err(cannot)?;
+        }
+        let flag = self.clone();
+        let watch = move || {
+            // A signal that came before the pipe was there is in the flag.
+            if flag.signal().is_none() && signalled.read_exact(&mut [0]).is_err() {
+                return;
+            }
+            std::thread::sleep(grace);
+            if flag.leave_running_for(OVERDUE) {
+                overdue();
+                signal_hook::low_level::exit(ExitCode::Stopped as i32);
+            }
+        };
+        std::thread::Builder::new().name("grace".into()).spawn(watch).map(drop).map_err(cannot)
+    }
+
+    /// The run has come to its end: from here on, neither a signal nor the limit ends this process. Slurm sends SIGTERM to
+    /// a job that is requeued, and what is left to do is to say so.
+    pub fn settle(&self) {
+        if !self.leave_running_for(SETTLED) {
+            // The limit was first, and is ending the process.
+            while self.0.end.load(Ordering::Acquire) == OVERDUE {
+                std::thread::park();
+            }
+        }
+    }
+
+    fn leave_running_for(&self, end: u8) -> bool {
+        self.0.end.compare_exchange(RUNNING, end, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
     /// Asks for a stop from inside the process.
     pub fn request(&self) {
         let _ = self.0.signal.compare_exchange(0, -1, Ordering::AcqRel, Ordering::Acquire);
@@ -87,6 +138,7 @@ impl Inner {
         let _ = self.signal.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
         if let Err(first) = first
             && second == OnSecondSignal::Exit
+            && self.end.load(Ordering::Acquire) == RUNNING
             && now.saturating_sub(first) > DEBOUNCE.as_nanos() as u64
         {
             signal_hook::low_level::exit(ExitCode::Stopped as i32);
@@ -112,5 +164,18 @@ mod tests {
         own.request();
         assert!(own.requested());
         assert_eq!(own.signal(), None);
+    }
+
+    #[test]
+    fn a_settled_run_is_not_ended_by_another_signal() {
+        let flag = StopFlag::new();
+        let start = Instant::now();
+        flag.0.arrived(SIGUSR1, start, OnSecondSignal::Exit);
+        flag.settle();
+        flag.settle();
+        flag.0.at.store(1, Ordering::Release);
+        // Later than the debounce time: unsettled, this would end the test's process.
+        flag.0.arrived(SIGTERM, start - 2 * DEBOUNCE, OnSecondSignal::Exit);
+        assert_eq!(flag.signal(), Some(SIGUSR1));
     }
 }

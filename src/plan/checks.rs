@@ -1,6 +1,6 @@
 //! Combinations that can't work, each reported at the value to change.
 
-use super::{Backend, BatchAlgebra, DeviceSpec, World};
+use super::{Backend, BatchAlgebra, DeviceSpec, Every, OnPreempt, World};
 use crate::data::{DataFacts, FieldKind};
 use crate::error::Error;
 use crate::spec::Fields;
@@ -75,6 +75,15 @@ pub(super) fn batches(
         let message =
             format!("more than the {micro} batches that a rank has in an epoch, found {accumulate}");
         root.problem_at(&["train", "accumulate"], message);
+    }
+}
+
+/// A job that is started again and again must have got somewhere.
+pub(super) fn requeue(root: &mut Fields<'_>, requeue: bool, save_every: Every, on_preempt: OnPreempt) {
+    if requeue && save_every == Every::Never && on_preempt == OnPreempt::Exit {
+        let message = "a job that saves nothing would begin anew each time: `save_every = \"never\"` and \
+                       `checkpoint.on_preempt = \"exit\"`";
+        root.problem_at(&["launch", "requeue"], message);
     }
 }
 

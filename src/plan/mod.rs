@@ -20,9 +20,10 @@ mod world;
 pub use batch::BatchAlgebra;
 pub use sections::{
     BufferSync, CheckpointPlan, DatasetPlan, DistributedPlan, LaunchPlan, LoaderPlan, LossPlan, MetricsPlan,
-    ModelPlan, OnResize, TrainPlan,
+    ModelPlan, OnPreempt, OnResize, TrainPlan,
 };
 pub use sizes::Sizes;
+pub(crate) use units::duration as parse_duration;
 pub(crate) use units::show_bytes;
 pub use values::{Backend, DeviceSpec, Every};
 pub use world::{World, WorldRequest};

@@ -41,6 +41,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         None => BatchAlgebra::unknown(world.world_size, batch_size, train.accumulate),
     };
     checks::backend_and_device(root, backend, device, &world);
+    checks::requeue(root, launch.requeue, save_every, checkpoint.on_preempt);
     checks::batches(root, &batch, &world, batch_size, train.accumulate, loader.drop_last);
     let (dataset, model) = (dataset?, model?);
     // After a problem the model may be one that can't be built.

@@ -120,6 +120,16 @@ pub struct TrainPlan {
     pub on_resize: OnResize,
 }
 
+/// What a run does about a stop signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnPreempt {
+    /// Save at the next step boundary, then end.
+    Save,
+    /// End at the next step boundary; the last checkpoint continues the run.
+    Exit,
+}
+
 /// `[checkpoint]`
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CheckpointPlan {
@@ -136,6 +146,9 @@ pub struct CheckpointPlan {
     /// Write while training goes on.
     #[serde(rename = "async")]
     pub asynchronous: bool,
+    pub on_preempt: OnPreempt,
+    /// How long a run may take from a stop signal to its end; then it is ended.
+    pub grace: Duration,
 }
 
 /// `[metrics]`
@@ -166,6 +179,8 @@ pub struct LaunchPlan {
     pub max_restarts: u32,
     /// How long the other nodes wait for one that was lost.
     pub rejoin_timeout: Duration,
+    /// Ask Slurm to start the job again when it was stopped on request.
+    pub requeue: bool,
     /// Compute threads of each worker; by default cores / workers.
     pub threads: Option<usize>,
     /// Address that rank 0 listens on.

@@ -3,7 +3,8 @@
 use super::checks;
 use super::resolve::or_default;
 use super::sections::{
-    BufferSync, CheckpointPlan, DistributedPlan, LaunchPlan, LossPlan, MetricsPlan, OnResize, TrainPlan,
+    BufferSync, CheckpointPlan, DistributedPlan, LaunchPlan, LossPlan, MetricsPlan, OnPreempt, OnResize,
+    TrainPlan,
 };
 use super::units::{DURATION, read_duration};
 use crate::checkpoint::Direction;
@@ -122,8 +123,17 @@ pub(super) fn checkpoint(root: &mut Fields<'_>, facts: &DataFacts, train: &Train
     }
     let map_location = fields.opt_map_str("map_location").unwrap_or_default();
     checks::map_location(&mut fields, &map_location);
-    let asynchronous = fields.bool("async", true);
-    CheckpointPlan { keep_last, keep_best, best: best.to_owned(), direction, map_location, asynchronous }
+    let preempt = [("save", OnPreempt::Save), ("exit", OnPreempt::Exit)];
+    CheckpointPlan {
+        keep_last,
+        keep_best,
+        best: best.to_owned(),
+        direction,
+        map_location,
+        asynchronous: fields.bool("async", true),
+        on_preempt: fields.choice("on_preempt", &preempt, "save"),
+        grace: or_default(&mut fields, "grace", DURATION, read_duration, 600, Duration::from_secs(600)),
+    }
 }
 
 pub(super) fn metrics(root: &mut Fields<'_>, facts: &DataFacts) -> MetricsPlan {
@@ -181,6 +191,7 @@ pub(super) fn launch(root: &mut Fields<'_>) -> LaunchPlan {
             300,
             Duration::from_secs(300),
         ),
+        requeue: fields.bool("requeue", false),
         threads: fields.opt_usize("threads", 1..=4096),
         bind: or_default(
             &mut fields,

@@ -129,6 +129,8 @@ fn the_defaults_are_those_of_the_documentation() {
     };
     assert_eq!(plan.train, train);
     assert_eq!((plan.checkpoint.keep_last, plan.checkpoint.asynchronous), (3, true));
+    assert_eq!(plan.checkpoint.on_preempt, OnPreempt::Save);
+    assert_eq!((plan.checkpoint.grace, plan.launch.requeue), (Duration::from_secs(600), false));
     assert_eq!(plan.distributed.timeout, Duration::from_secs(1800));
     assert_eq!(plan.distributed.init_timeout, Duration::from_secs(300));
     assert_eq!(plan.distributed.gloo(), GlooOptions::default());
@@ -171,6 +173,9 @@ fn values_with_a_syntax_of_their_own() {
         "distributed.timeout=90",
         "distributed.init_timeout=2 min",
         "launch.nproc_per_node=cpu",
+        "launch.requeue=true",
+        "checkpoint.on_preempt=exit",
+        "checkpoint.grace=90 s",
         "launch.bind=\"::1\"",
         "metrics.top5=false",
         "checkpoint.map_location={\"cuda:0\"=\"cuda:2\"}",
@@ -180,6 +185,9 @@ fn values_with_a_syntax_of_their_own() {
     assert_eq!(plan.distributed.timeout, Duration::from_secs(90));
     assert_eq!(plan.distributed.init_timeout, Duration::from_secs(120));
     assert_eq!(plan.launch.nproc_per_node, Nproc::Cpu);
+    assert!(plan.launch.requeue);
+    assert_eq!(plan.checkpoint.on_preempt, OnPreempt::Exit);
+    assert_eq!(plan.checkpoint.grace, Duration::from_secs(90));
     assert!(plan.launch.bind.is_ipv6());
     assert_eq!(plan.metrics.top5, Some(false));
     assert_eq!(plan.checkpoint.map_location["cuda:0"], "cuda:2");

@@ -16,7 +16,7 @@ pub(super) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
 }
 
 /// A time with its unit: ms, s, min or h.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = number_and_unit(text)?;
     let seconds = match unit {
         "ms" => number / 1000.0,

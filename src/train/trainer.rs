@@ -10,7 +10,7 @@ use crate::data::{Dataset, DistributedSampler, HostBatch, Loader, LoaderOptions,
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::error::{Error, ExitCode, Result};
 use crate::models::{Input, Model};
-use crate::plan::{BatchAlgebra, Every, Plan};
+use crate::plan::{BatchAlgebra, Every, OnPreempt, Plan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ pub struct Trainer<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Done,
-    /// Stopped on request, with a checkpoint to go on from.
+    /// Stopped on request, with a checkpoint to go on from unless `checkpoint.on_preempt` says otherwise.
     Stopped,
 }
 
@@ -149,7 +149,9 @@ impl<'a> Trainer<'a> {
         while self.position.micro < micro_batches && !self.spent() {
             let flags = self.step(&mut loader, micro_batches)?;
             if flags.stop {
-                self.save(false)?;
+                if self.plan.checkpoint.on_preempt == OnPreempt::Save {
+                    self.save(false)?;
+                }
                 self.note(Phase::Finish);
                 return Ok(Ended::Stopped);
             }

@@ -1,6 +1,7 @@
 //! Which devices and backends this build and this machine have, and why one is missing.
 
 use crate::comm::gloo::shm;
+use crate::comm::mpi;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,5 +55,5 @@ fn nccl_status() -> Status {
 }
 
 fn mpi_status() -> Status {
-    Status::no("this build has no MPI support")
+    mpi::status().map_or_else(Status::no, Status::yes)
 }

@@ -1,0 +1,193 @@
+//! A batch script for Slurm.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::shell::quoted;
+
+/// What starts the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launcher {
+    /// `srun`: a task is a rank.
+    Srun,
+    /// ddp-run's own supervisor, one on each node: it restarts what fails.
+    Supervisor,
+}
+
+impl FromStr for Launcher {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "srun" => Ok(Launcher::Srun),
+            "supervisor" => Ok(Launcher::Supervisor),
+            _ => Err("expected `srun` or `supervisor`".to_owned()),
+        }
+    }
+}
+
+/// `#SBATCH --time`, as Slurm writes it: `MIN`, `MIN:SEC`, `H:MIN:SEC`, `DAYS-H`, `DAYS-H:MIN` or `DAYS-H:MIN:SEC`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeLimit {
+    text: String,
+    pub length: Duration,
+}
+
+impl FromStr for TimeLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "expected minutes, H:MM:SS or DAYS-H:MM:SS, as `sbatch --time` takes it".to_owned();
+        let number = |t: &str| t.parse::<u64>().ok().filter(|n| *n < 1 << 32 && !t.starts_with('+'));
+        let numbers = |t: &str| t.split(':').map(number).collect::<Option<Vec<u64>>>();
+        let (days, clock) = match text.split_once('-') {
+            Some((days, clock)) => (Some(number(days).ok_or_else(wrong)?), clock),
+            None => (None, text),
+        };
+        let seconds = match (days, numbers(clock).ok_or_else(wrong)?.as_slice()) {
+            (None, [m]) => m * 60,
+            (None, [m, s]) => m * 60 + s,
+            (None, [h, m, s]) => (h * 60 + m) * 60 + s,
+            (Some(d), [h]) => (d * 24 + h) * 3600,
+            (Some(d), [h, m]) => (d * 24 + h) * 3600 + m * 60,
+            (Some(d), [h, m, s]) => (d * 24 + h) * 3600 + m * 60 + s,
+            _ => return Err(wrong()),
+        };
+        if seconds == 0 {
+            return Err(wrong());
+        }
+        Ok(Self { text: text.to_owned(), length: Duration::from_secs(seconds) })
+    }
+}
+
+/// A batch script; [`Display`](fmt::Display) writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sbatch {
+    /// The job's name.
+    pub name: String,
+    pub launcher: Launcher,
+    pub nodes: usize,
+    pub ranks_per_node: usize,
+    /// CPUs of each rank.
+    pub cpus_per_rank: Option<usize>,
+    pub gpus_per_node: Option<usize>,
+    pub time: Option<TimeLimit>,
+    pub partition: Option<String>,
+    pub account: Option<String>,
+    /// Whether Slurm may start the job again; what comes back writes to the same output.
+    pub requeue: bool,
+    /// How long before the time limit the ranks are told to save.
+    pub signal_before: Duration,
+    /// The job's output file.
+    pub output: String,
+    /// Further options of `sbatch`, each whole: `--qos=low`.
+    pub options: Vec<String>,
+    /// ddp-run's arguments.
+    pub arguments: Vec<String>,
+}
+
+impl Sbatch {
+    /// The `#SBATCH` options, in order.
+    pub fn directives(&self) -> Vec<String> {
+        let (tasks, cpus) = match self.launcher {
+            Launcher::Srun => (self.ranks_per_node, self.cpus_per_rank),
+            // One task: the supervisor, which divides its CPUs among the ranks.
+            Launcher::Supervisor => (1, Some(self.cpus_per_rank.unwrap_or(1) * self.ranks_per_node)),
+        };
+        // Only the batch script's own process hears `B:` signals, and only srun's tasks hear others.
+        let whom = if self.by_srun() { "" } else { "B:" };
+        let mut all = vec![
+            format!("--job-name={}", self.name),
+            format!("--nodes={}", self.nodes),
+            format!("--ntasks-per-node={tasks}"),
+        ];
+        all.extend(cpus.map(|n| format!("--cpus-per-task={n}")));
+        all.extend(self.gpus_per_node.map(|n| format!("--gpus-per-node={n}")));
+        all.extend(self.time.as_ref().map(|t| format!("--time={}", t.text)));
+        all.extend(self.partition.as_ref().map(|p| format!("--partition={p}")));
+        all.extend(self.account.as_ref().map(|a| format!("--account={a}")));
+        all.push(format!("--output={}", self.output));
+        all.push(format!("--signal={whom}USR1@{}", self.signal_before.as_secs()));
+        match self.requeue {
+            true => all.extend(["--requeue".to_owned(), "--open-mode=append".to_owned()]),
+            false => all.push("--no-requeue".to_owned()),
+        }
+        all.extend(self.options.iter().cloned());
+        all
+    }
+
+    fn by_srun(&self) -> bool {
+        self.launcher == Launcher::Srun || self.nodes > 1
+    }
+
+    /// The last line: the batch script's process becomes the launcher.
+    pub fn command(&self) -> String {
+        let srun = if self.by_srun() { "srun " } else { "" };
+        let words: Vec<String> = self.arguments.iter().map(|w| quoted(w)).collect();
+        let mut command = format!("exec {srun}\"${{DDP_RUN:-ddp-run}}\" {}", words.join(" "));
+        if self.launcher == Launcher::Supervisor && self.nodes > 1 {
+            command += &format!(" --nnodes {} --rdzv-endpoint \"$first:$port\"", self.nodes);
+        }
+        command
+    }
+}
+
+const HEAD: &str = "#!/bin/bash
+# Written by `ddp-run submit slurm`. `sbatch FILE` submits it, from the folder that the spec's paths start from; the
+# folder of --output has to be there.
+";
+const CPUS: &str = "\
+# Since Slurm 22.05 srun does not take over --cpus-per-task from sbatch.
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
+";
+const EXEC: &str = "\
+# exec: a waiting shell would die of the signals that end a job, and with it the job, before the ranks have saved.
+";
+
+impl fmt::Display for Sbatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HEAD)?;
+        for directive in self.directives() {
+            writeln!(f, "#SBATCH {directive}")?;
+        }
+        writeln!(f, "set -euo pipefail")?;
+        if self.by_srun() {
+            f.write_str(CPUS)?;
+        }
+        if self.launcher == Launcher::Supervisor && self.nodes > 1 {
+            writeln!(
+                f,
+                "# The supervisors meet on the first node, at a port that follows from the job's number."
+            )?;
+            writeln!(f, "first=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 1p)")?;
+            writeln!(f, "port=$((15000 + SLURM_JOB_ID % 16000))")?;
+        }
+        f.write_str(EXEC)?;
+        writeln!(f, "{}", self.command())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_limits_are_read_as_slurm_reads_them() {
+        let seconds = |text: &str| text.parse::<TimeLimit>().map(|t| t.length.as_secs());
+        let known = [
+            ("90", 5400),
+            ("1:30", 90),
+            ("2:00:00", 7200),
+            ("1-0", 86400),
+            ("1-2:30", 95400),
+            ("2-1:0:1", 176_401),
+        ];
+        for (text, expected) in known {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        for wrong in ["", "0", "2h", "1:2:3:4", "-5", "1-", "1-2-3", "+5", "99999999999999999999"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

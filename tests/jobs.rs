@@ -1,0 +1,150 @@
+//! The scripts of `jobs/` say what `ddp-run submit` writes and what the binary knows.
+
+mod common;
+
+use common::*;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn jobs(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs").join(file)
+}
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(jobs(file)).expect("a file of jobs/")
+}
+
+fn submit(flags: &[&str]) -> String {
+    let output = ddp_run().args(["submit", "slurm", "configs/quickstart.toml"]).args(flags).output();
+    let output = output.expect("the binary starts");
+    assert_code(&output, 0);
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// What a script does: its options less the place of the output, and its commands.
+fn essence(script: &str) -> (BTreeSet<String>, Vec<String>) {
+    let directives = script.lines().filter_map(|l| l.strip_prefix("#SBATCH "));
+    let commands = script.lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+    (
+        directives.filter(|d| !d.starts_with("--output=")).map(str::to_owned).collect(),
+        commands.map(|c| c.replace("\"${@:-configs/quickstart.toml}\"", "configs/quickstart.toml")).collect(),
+    )
+}
+
+#[test]
+fn the_batch_scripts_are_what_submit_writes() {
+    for (file, flags) in [
+        ("slurm/single-node.sbatch", &["--launcher", "supervisor", "--cpus-per-rank", "1"][..]),
+        ("slurm/multi-node.sbatch", &["--nodes", "2", "--cpus-per-rank", "1"]),
+        ("slurm/preemptible.sbatch", &["--cpus-per-rank", "1", "--requeue"]),
+    ] {
+        assert_eq!(essence(&read(file)), essence(&submit(flags)), "{file}");
+        let how = format!("`ddp-run submit slurm configs/quickstart.toml {}`", flags.join(" "));
+        assert!(read(file).contains(&how), "{file} does not say {how}");
+    }
+}
+
+#[test]
+fn submit_writes_a_file_and_the_folder_of_its_output() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    let (file, out) = (folder.path().join("job.sbatch"), folder.path().join("out"));
+    let mut command = ddp_run();
+    command.args(["submit", "slurm", "configs/quickstart.toml", "-o"]).arg(&file).arg("--out").arg(&out);
+    assert_code(&command.output().expect("the binary starts"), 0);
+    assert!(out.is_dir(), "Slurm fails a job whose output has no folder");
+    let script = std::fs::read_to_string(file).expect("written");
+    assert!(script.contains(&format!("--output={}/slurm-%j.out", out.display())), "{script}");
+}
+
+#[test]
+fn every_script_is_one_that_bash_reads_and_shellcheck_likes() {
+    let listed = |folder: &str| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("readable").path());
+        entries.filter(|p| p.extension().is_some_and(|e| e == "sh" || e == "sbatch")).collect()
+    };
+    let folder = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(name).display().to_string();
+    let scripts =
+        [listed(&folder("jobs")), listed(&folder("jobs/slurm")), listed(&folder("scripts"))].concat();
+    assert!(scripts.len() >= 7, "{scripts:?}");
+    for script in &scripts {
+        assert!(Command::new("bash").arg("-n").arg(script).status().expect("bash").success(), "{script:?}");
+    }
+    match Command::new("shellcheck").args(&scripts).output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+        Err(_) => eprintln!("skipped: shellcheck is not installed"),
+    }
+}
+
+/// The documents of the manifest.
+fn manifest() -> Vec<serde_json::Value> {
+    serde_saphyr::from_multiple(&read("kubernetes/indexed-job.yaml")).expect("YAML")
+}
+
+fn kind<'a>(documents: &'a [serde_json::Value], kind: &str) -> &'a serde_json::Value {
+    documents.iter().find(|d| d["kind"] == kind).expect("a document of this kind")
+}
+
+#[test]
+fn the_indexed_jobs_parts_fit_each_other() {
+    let documents = manifest();
+    let (job, service) = (kind(&documents, "Job"), kind(&documents, "Service"));
+    let claim = kind(&documents, "PersistentVolumeClaim");
+    let name = &job["metadata"]["name"];
+    let pod = &job["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(job["spec"]["completionMode"], "Indexed");
+    assert_eq!(job["spec"]["completions"], job["spec"]["parallelism"]);
+    assert_eq!(service["spec"]["clusterIP"], "None");
+    assert_eq!(&service["spec"]["selector"]["job-name"], name);
+    assert_eq!(pod["subdomain"], service["metadata"]["name"]);
+    assert_eq!(pod["volumes"][0]["persistentVolumeClaim"]["claimName"], claim["metadata"]["name"]);
+    // Rules on exit codes hold for pods that are never restarted in place.
+    assert_eq!(pod["restartPolicy"], "Never");
+    // Required by Kubernetes, and easily left out.
+    assert_eq!(job["spec"]["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"], "True");
+    for rule in job["spec"]["podFailurePolicy"]["rules"].as_array().expect("rules") {
+        if let Some(codes) = rule["onExitCodes"].as_object() {
+            assert_eq!(codes["containerName"], container["name"]);
+            for code in codes["values"].as_array().expect("a list") {
+                let code = code.as_i64().expect("a number") as i32;
+                assert!(ddp_run::error::ExitCode::from_status(code).is_some(), "{code}");
+            }
+        }
+    }
+    let variables = container["env"].as_array().expect("a list");
+    let value = |name: &str| variables.iter().find(|v| v["name"] == name).map(|v| v["value"].clone());
+    assert_eq!(value("DDP_RUN_NNODES"), Some(job["spec"]["completions"].to_string().into()));
+    let first = format!("{0}-0.{1}:29400", name.as_str().unwrap(), pod["subdomain"].as_str().unwrap());
+    assert_eq!(value("DDP_RUN_RDZV_ENDPOINT"), Some(first.into()));
+    let words: Vec<&str> =
+        container["args"].as_array().expect("a list").iter().map(|a| a.as_str().expect("a word")).collect();
+    let grace = words.iter().find_map(|w| w.strip_prefix("checkpoint.grace=")).expect("said");
+    let grace: u64 = grace.parse().expect("seconds");
+    assert!(
+        grace < pod["terminationGracePeriodSeconds"].as_u64().expect("seconds"),
+        "killed before it gives up"
+    );
+}
+
+#[test]
+fn the_binary_knows_every_variable_and_flag_of_the_manifest() {
+    let documents = manifest();
+    let container = &kind(&documents, "Job")["spec"]["template"]["spec"]["containers"][0];
+    let help = ddp_run().args(["train", "--help"]).output().expect("the binary starts");
+    let help = String::from_utf8(help.stdout).expect("UTF-8");
+    for variable in container["env"].as_array().expect("a list") {
+        let name = variable["name"].as_str().expect("a name");
+        // The secret has no flag: it would be in the list of processes.
+        assert!(help.contains(name) || name == "DDP_RUN_SECRET", "{name} is not in\n{help}");
+    }
+    // The spec and the flags, with `check`'s eyes: everything but the start.
+    let words = container["args"].as_array().expect("a list").iter().map(|a| a.as_str().expect("a word"));
+    let words: Vec<&str> = words.collect();
+    for flag in words.iter().filter(|w| w.starts_with("--")) {
+        assert!(help.contains(flag), "{flag} is not in\n{help}");
+    }
+    let sets = words.windows(2).filter(|w| w[0] == "--set").flatten();
+    let output = ddp_run().arg("check").arg(words[0]).args(sets).output().expect("the binary starts");
+    assert_code(&output, 0);
+}

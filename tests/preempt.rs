@@ -1,0 +1,250 @@
+//! Runs that are told to stop: with and without a save, in time and not, and what Slurm is asked then. `scontrol` is a script
+//! here that notes what it is asked; `tests/slurm.rs` has the real one.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::*;
+use rustix::process::Signal;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// More steps than a test waits for; a checkpoint after each twenty.
+const SPEC: &str = "name = \"preempt\"\nseed = 5\nepochs = 400\nbatch_size = 8\nsave_every = \"20 steps\"\n\
+    [model]\nname = \"mlp\"\nhidden = [64]\n\
+    [dataset]\nname = \"random\"\nsamples = 640\nfeatures = 16\n\
+    [optimizer]\nname = \"adamw\"\nlr = 1e-3\n\
+    [metrics]\nlog_every = 1\n\
+    [launch]\nnproc_per_node = 2\nthreads = 1\n";
+
+struct Scratch {
+    folder: tempfile::TempDir,
+    spec: PathBuf,
+    out: PathBuf,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("tempdir");
+        Self { spec: write_spec(folder.path(), SPEC), out: folder.path().join("run"), folder }
+    }
+
+    fn command(&self, sets: &[&str]) -> Command {
+        let mut command = ddp_run();
+        command.arg(&self.spec).arg("--out").arg(&self.out).args(["--progress", "none"]);
+        command.args(sets.iter().flat_map(|s| ["--set", s]));
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Two ranks without a supervisor.
+    fn ranks(&self, sets: &[&str], edit: impl Fn(&mut Command)) -> [Child; 2] {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+        [0, 1].map(|rank: usize| {
+            let mut command = self.command(sets);
+            command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("LOCAL_RANK", rank.to_string());
+            command.env("LOCAL_WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1");
+            command.env("MASTER_PORT", free.to_string()).env("DDP_RUN_SECRET", "sixteen characters");
+            edit(&mut command);
+            command.spawn().expect("the binary starts")
+        })
+    }
+
+    #[track_caller]
+    fn wait_for_step(&self, n: u64) {
+        let step = |e: &serde_json::Value| e["event"] == "step" && e["step"].as_u64() >= Some(n);
+        wait_for("steps", DEADLINE, || events(&self.out).iter().any(step));
+    }
+
+    fn last_step(&self) -> u64 {
+        events(&self.out)
+            .iter()
+            .filter(|e| e["event"] == "step")
+            .filter_map(|e| e["step"].as_u64())
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn checkpoint_step(&self) -> u64 {
+        let newest = newest_checkpoint(&self.out);
+        let name = newest.file_name().expect("a name").to_string_lossy().into_owned();
+        name.trim_start_matches("step-").parse().expect("a step")
+    }
+
+    /// An `scontrol` that answers `show` with `state`, and `requeue` with `status`; it is the first in PATH. What it is asked is
+    /// in the file `asked`.
+    fn scontrol(&self, state: &str, status: i32) -> String {
+        let bin = self.folder.path().join("bin");
+        std::fs::create_dir(&bin).expect("mkdir");
+        let script = format!(
+            "#!/bin/sh\necho \"$*\" >> {}/asked\n\
+             case $1 in requeue) echo 'scontrol: no controller' >&2; exit {status};; esac\n\
+             echo JobId=77 JobState={state} Reason=None\n",
+            self.folder.path().display()
+        );
+        let path = bin.join("scontrol");
+        std::fs::write(&path, script).expect("write");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("chmod");
+        format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default())
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.folder.path().join("asked")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+fn finish(child: Child) -> Output {
+    child.wait_with_output().expect("waited for")
+}
+
+fn stop(child: Child) -> Output {
+    kill(child.id(), Signal::USR1);
+    finish(child)
+}
+
+#[test]
+fn a_stopped_run_has_saved_its_last_step() {
+    let run = Scratch::new();
+    let child = run.command(&[]).spawn().expect("the binary starts");
+    run.wait_for_step(25);
+    assert_code(&stop(child), 75);
+    assert_eq!(run.checkpoint_step(), run.last_step());
+}
+
+#[test]
+fn on_preempt_exit_ends_without_a_save_and_the_last_checkpoint_goes_on() {
+    let run = Scratch::new();
+    let child = run.command(&["checkpoint.on_preempt=exit"]).spawn().expect("the binary starts");
+    // Between two checkpoints, unless the machine sleeps for 15 steps.
+    run.wait_for_step(22);
+    assert_code(&stop(child), 75);
+    let (saved, last) = (run.checkpoint_step(), run.last_step());
+    assert!(saved.is_multiple_of(20) && saved <= last, "{saved} {last}");
+    assert_eq!(events(&run.out).last().expect("events")["reason"], "stopped");
+    let again = run.command(&["train.max_steps=60"]).output().expect("the binary starts");
+    assert_code(&again, 0);
+    assert!(stderr(&again).contains(&format!("resumes at step {saved} ")), "{}", stderr(&again));
+}
+
+/// Rank 1 is stopped by SIGSTOP, so rank 0 never gets to a step boundary.
+const HANG: (&str, &str) = ("DDP_RUN_FAULT", "stop:rank=1,phase=forward,step=5");
+
+#[test]
+fn a_rank_without_a_supervisor_ends_when_the_grace_is_over() {
+    let run = Scratch::new();
+    let [first, mut second] = run.ranks(&["checkpoint.grace=1"], |c| {
+        c.env(HANG.0, HANG.1);
+    });
+    run.wait_for_step(5);
+    wait_for("rank 1 to hang", DEADLINE, || is_stopped(second.id()));
+    let begun = Instant::now();
+    let output = stop(first);
+    let took = begun.elapsed();
+    assert_code(&output, 75);
+    assert!(
+        stderr(&output).contains("not stopped 1 s after the signal (`checkpoint.grace`)"),
+        "{}",
+        stderr(&output)
+    );
+    assert!((Duration::from_secs(1)..Duration::from_secs(4)).contains(&took), "{took:?}");
+    second.kill().expect("kill");
+    second.wait().expect("wait");
+}
+
+#[test]
+fn a_supervisor_ends_the_rank_that_does_not_stop_and_names_it() {
+    let run = Scratch::new();
+    let child = run.command(&["checkpoint.grace=1"]).env(HANG.0, HANG.1).spawn().expect("the binary starts");
+    run.wait_for_step(5);
+    wait_for("rank 1 to hang", DEADLINE, || children(child.id()).into_iter().any(is_stopped));
+    let begun = Instant::now();
+    let output = stop(child);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_code(&output, 90);
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|s| s.starts_with('T'))
+}
+
+/// What standard error says at the end, and what `scontrol` was asked, when a run in Slurm's job 77 is stopped.
+fn stopped_in_slurm(sets: &[&str], state: &str, status: i32) -> (String, Vec<String>) {
+    let run = Scratch::new();
+    let path = run.scontrol(state, status);
+    let child =
+        run.command(sets).env("PATH", path).env("SLURM_JOB_ID", "77").spawn().expect("the binary starts");
+    run.wait_for_step(5);
+    let output = stop(child);
+    assert_code(&output, 75);
+    (stderr(&output), run.asked())
+}
+
+#[test]
+fn a_supervisor_asks_slurm_once_and_only_when_the_spec_says_so() {
+    let (said, asked) = stopped_in_slurm(&["launch.requeue=true"], "RUNNING", 0);
+    assert_eq!(asked, ["--oneliner show job 77", "requeue 77"]);
+    assert!(said.contains("Slurm requeued job 77"), "{said}");
+    assert_eq!(stopped_in_slurm(&[], "RUNNING", 0).1, Vec::<String>::new());
+}
+
+#[test]
+fn a_job_that_slurm_ends_itself_is_not_brought_back() {
+    for state in ["COMPLETING", "CANCELLED", "TIMEOUT"] {
+        let (said, asked) = stopped_in_slurm(&["launch.requeue=true"], state, 0);
+        assert_eq!(asked, ["--oneliner show job 77"], "{state}");
+        assert!(said.contains(&format!("Slurm is ending job 77 itself ({state})")), "{said}");
+    }
+}
+
+#[test]
+fn what_scontrol_refuses_is_a_warning_in_its_words() {
+    let (said, _) = stopped_in_slurm(&["launch.requeue=true"], "RUNNING", 1);
+    assert!(said.contains("warning: cannot requeue Slurm job 77: scontrol: no controller"), "{said}");
+    assert!(said.contains("hint: `scontrol requeue 77`"), "{said}");
+}
+
+#[test]
+fn of_the_ranks_that_srun_started_one_asks_after_all_have_saved() {
+    let run = Scratch::new();
+    let path = run.scontrol("RUNNING", 0);
+    let array = [("SLURM_JOB_ID", "78"), ("SLURM_ARRAY_JOB_ID", "77"), ("SLURM_ARRAY_TASK_ID", "3")];
+    let ranks = run.ranks(&["launch.requeue=true"], |c| {
+        c.env("PATH", &path).envs(array);
+    });
+    run.wait_for_step(5);
+    // Slurm signals each; one would do.
+    kill(ranks[1].id(), Signal::USR1);
+    for child in ranks {
+        assert_code(&finish(child), 75);
+    }
+    assert_eq!(run.asked(), ["--oneliner show job 77_3", "requeue 77_3"]);
+    assert_eq!(run.checkpoint_step(), run.last_step());
+}
+
+/// Requeuing makes Slurm send SIGTERM to every process of the job, `scontrol` and rank 0 among them.
+#[test]
+fn the_sigterm_of_a_requeue_changes_nothing() {
+    let run = Scratch::new();
+    let path = run.scontrol("RUNNING", 0);
+    let script = Path::new(path.split(':').next().expect("a folder")).join("scontrol");
+    let text = std::fs::read_to_string(&script).expect("written");
+    // To itself, and to the one that waits for it; the process above `sh` is this one, for `sh` became it.
+    let text = text.replace("case $1 in requeue)", "case $1 in requeue) kill -TERM $PPID; kill -TERM $$;");
+    std::fs::write(&script, text).expect("write");
+    let sets = ["launch.requeue=true"];
+    let [first, second] = run.ranks(&sets, |c| {
+        c.env("PATH", &path).env("SLURM_JOB_ID", "77");
+    });
+    run.wait_for_step(5);
+    let output = stop(first);
+    assert_code(&output, 75);
+    assert_code(&finish(second), 75);
+    assert!(stderr(&output).contains("Slurm requeued job 77"), "{}", stderr(&output));
+}
