@@ -19,6 +19,7 @@ mod rdzv;
 mod reach;
 mod report;
 mod secret;
+mod signals;
 mod slurm;
 pub mod state;
 mod stop;

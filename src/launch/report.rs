@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::elastic::policy::{Failure as NodeFailure, Weight};
+use super::elastic::{Failure as NodeFailure, Weight};
 use super::failure::Failure;
 use super::flight::FlightRecord;
 use super::logs;

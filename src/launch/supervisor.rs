@@ -6,94 +6,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGCHLD, SIGTSTP};
-use signal_hook::iterator::backend::SignalDelivery;
-use signal_hook::iterator::exfiltrator::SignalOnly;
+use rustix::event::{PollFd, PollFlags};
 
 use super::cores;
-use super::elastic::policy::NodeEnd;
-use super::elastic::{Closed, Link, Order, Report, Start};
+use super::elastic::{Closed, Link, NodeEnd, Order, Report, Start};
 use super::failure::{self, Evidence, Failure};
 use super::handoff::{Endpoint, Handoff, Place};
 use super::local::{FirstRankOutput, LocalLaunch};
 use super::logs;
-use super::os;
 use super::report;
 use super::secret::Secret;
+use super::signals::{Signal, Signals, wait_for};
 use super::state::{Action, Event, State, Timer};
-use super::stop::STOP_SIGNALS;
 use super::verdict::{End, Verdict};
 use super::worker::{Output, Process};
 use crate::error::{Error, ExitCode, IoContext, Result};
-
-/// Signals as readable events.
-pub(super) struct Signals(SignalDelivery<UnixStream, SignalOnly>);
-
-/// What a signal means to a supervisor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Signal {
-    /// SIGTERM, SIGINT or SIGUSR1.
-    Stop(i32),
-    /// Ctrl-Z.
-    Pause,
-}
-
-impl Signals {
-    pub(super) fn new() -> Result<Self> {
-        let cannot = |e| Error::internal(format!("cannot watch for signals: {e}"));
-        let all = STOP_SIGNALS.into_iter().chain([SIGTSTP, SIGCHLD]);
-        let (read, write) = UnixStream::pair().map_err(cannot)?;
-        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, all.clone()).map_err(cannot)?;
-        os::unblock(&all.collect::<Vec<_>>()).map_err(cannot)?;
-        Ok(Self(delivery))
-    }
-
-    /// Those that have come.
-    fn pending(&mut self) -> Vec<Signal> {
-        let meaning = |signal| match signal {
-            SIGCHLD => None,
-            SIGTSTP => Some(Signal::Pause),
-            stop => Some(Signal::Stop(stop)),
-        };
-        self.0.pending().filter_map(meaning).collect()
-    }
-
-    /// While no workers run: returns at a signal, when `other` is readable, or at `until`.
-    pub(super) fn wait(
-        &mut self,
-        other: Option<BorrowedFd<'_>>,
-        until: Option<Instant>,
-    ) -> Result<Option<Signal>> {
-        let mut fds = vec![PollFd::new(self.0.get_read(), PollFlags::IN)];
-        fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        wait_for(&mut fds, until)?;
-        drop(fds);
-        Ok(self.pending().into_iter().next())
-    }
-
-    /// Ctrl-Z without workers.
-    pub(super) fn pause(&self) {
-        let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
-    }
-}
-
-fn wait_for(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
-    let timeout = until.map(|at| {
-        // One nanosecond past it, for `split_off` keeps what falls on the instant itself.
-        let left = at.saturating_duration_since(Instant::now()) + Duration::from_nanos(1);
-        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
-    });
-    match poll(fds, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(e) => Err(Error::internal(format!("cannot wait for the workers: {e}"))),
-    }
-}
 
 /// The workers of one generation on this node, and what it takes to start and to watch them.
 pub(super) struct Fleet<'a> {
@@ -273,7 +204,7 @@ impl<'a> Fleet<'a> {
         self.poll(signals, link)?;
         for signal in signals.pending() {
             match signal {
-                Signal::Pause => self.pause(),
+                Signal::Pause => self.pause(signals),
                 Signal::Stop(stop) => {
                     let name = signal_hook::low_level::signal_name(stop).unwrap_or("a stop signal");
                     if self.stopped_by.replace(stop).is_none() {
@@ -329,7 +260,7 @@ impl<'a> Fleet<'a> {
     }
 
     fn poll(&self, signals: &Signals, link: &Link) -> Result<()> {
-        let mut fds = vec![PollFd::new(signals.0.get_read(), PollFlags::IN)];
+        let mut fds = vec![PollFd::from_borrowed_fd(signals.fd(), PollFlags::IN)];
         if !self.cut_off {
             fds.push(PollFd::from_borrowed_fd(link.fd(), PollFlags::IN));
         }
@@ -339,9 +270,9 @@ impl<'a> Fleet<'a> {
     }
 
     /// Ctrl-Z: the workers are in other process groups, so the terminal stops only us. Returns when we are continued.
-    fn pause(&self) {
+    fn pause(&self, signals: &Signals) {
         self.workers.iter().flatten().for_each(Process::pause);
-        let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
+        signals.pause();
         self.workers.iter().flatten().for_each(Process::resume);
     }
 

@@ -1,16 +1,17 @@
 //! One node's supervisor: it joins the others, and starts its workers, generation after generation, as the coordinator says.
 
 use super::coordinator::Coordinator;
+use super::events::Limits;
 use super::meet::{self, Meeting};
 use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
-use super::policy::Limits;
 use super::{Nodes, Start, say};
 use crate::comm::rendezvous::file::Published;
 use crate::comm::rendezvous::{self, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::local::{LocalLaunch, Outcome};
 use crate::launch::secret::Secret;
-use crate::launch::supervisor::{Ended, Fleet, Signal, Signals};
+use crate::launch::signals::{Signal, Signals};
+use crate::launch::supervisor::{Ended, Fleet};
 use crate::launch::verdict::End;
 use std::collections::VecDeque;
 use std::net::TcpListener;

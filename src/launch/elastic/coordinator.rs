@@ -1,8 +1,9 @@
 //! Node 0's second thread: it holds the connections to the supervisors of all nodes (this one's included) and carries out what
 //! [`policy`](super::policy) decides.
 
+use super::events::{Action, Event, Generation, Limits, Member, Timer};
 use super::message::{Closed, Hello, Link, Order, Report, Start, no_link};
-use super::policy::{Action, Event, Generation, Limits, Member, State, Timer};
+use super::policy::State;
 use super::say;
 use crate::comm::rendezvous::{Door, Knock, Secret};
 use crate::error::{Error, Result};

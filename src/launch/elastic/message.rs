@@ -1,7 +1,7 @@
 //! What the supervisors of a run's nodes say to each other: one JSON object a line, over a connection that has proved the
 //! run's secret (within node 0: over a pair of sockets).
 
-use super::policy::{Failure, NodeEnd};
+use super::events::{Failure, NodeEnd};
 use crate::comm::rendezvous::write_by;
 use crate::error::{Error, ExitCode, Result};
 use serde::de::DeserializeOwned;

@@ -1,15 +1,18 @@
 //! A run over one or several nodes, and over as many generations of workers as it takes.
 //!
 //! Each node has a supervisor ([`agent`]) with its own workers. The one of node 0 also hosts the [`coordinator`], to which all
-//! of them, itself included, are connected; what it decides is in [`policy`], a state machine without I/O.
+//! of them, itself included, are connected; what it decides is in [`policy`], a state machine without
+//! I/O ([`events`] go in, actions come out).
 
 mod agent;
 mod coordinator;
+mod events;
 mod meet;
 mod message;
-pub(super) mod policy;
+mod policy;
 
 pub(super) use agent::run;
+pub(super) use events::{Failure, NodeEnd, Weight};
 pub(super) use message::{Closed, Link, Order, Report, Start};
 
 use super::rdzv::{NodeRange, RdzvEndpoint};
