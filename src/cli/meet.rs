@@ -4,7 +4,7 @@ use crate::comm::rendezvous::Endpoint as Meeting;
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{Endpoint, Handoff, Reach, reach};
 use crate::plan::Plan;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 
 /// `None` for a worker that is alone.
 pub(super) fn meeting(
@@ -41,9 +41,11 @@ fn own_address(handoff: &Handoff, plan: &Plan, host: &str, port: u16) -> Result<
     if !plan.launch.bind.is_loopback() {
         return Ok((plan.launch.bind, port).into());
     }
+    // Who says loopback means it: all ranks are here, or come by a tunnel.
+    let meant = host == "localhost" || host.parse::<IpAddr>().is_ok();
     let named = (host, port).to_socket_addrs().ok().and_then(|mut a| a.next());
     match named {
-        Some(address) if address.ip().is_loopback() && handoff.place.nnodes > 1 => {
+        Some(address) if address.ip().is_loopback() && !meant && handoff.place.nnodes > 1 => {
             Ok((reached(handoff, plan)?.listen, port).into())
         }
         Some(address) => Ok(address),

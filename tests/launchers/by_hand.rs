@@ -18,7 +18,8 @@ fn ranks(trial: &Trial, flags: &[&str], variables: &[(&str, &str)]) -> Vec<Start
 #[track_caller]
 fn train_alike(flags: &[&str], variables: &[(&str, &str)]) {
     let trial = Trial::new();
-    for mut rank in ranks(&trial, flags, variables) {
+    let mut ranks = ranks(&trial, &[flags, &["--set", "distributed.init_timeout=20"]].concat(), variables);
+    for rank in &mut ranks {
         let status = rank.end(Duration::from_secs(60));
         assert!(status.is_some_and(|s| s.success()), "{status:?}: {}", rank.told());
     }
@@ -50,7 +51,8 @@ fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
 
 #[test]
 fn what_makes_no_sense_is_refused_before_anything_starts() {
-    let cases: [(&[&str], &[(&str, &str)], i32, &str); 6] = [
+    type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], i32, &'static str);
+    let cases: [Case; 6] = [
         (&[], &[("RANK", "0")], 2, "RANK is set, but WORLD_SIZE is not"),
         (&[], &[("WORLD_SIZE", "2")], 2, "WORLD_SIZE is set, but RANK is not"),
         (&[], &[("RANK", "0"), ("WORLD_SIZE", "2")], 2, "MASTER_ADDR is not"),

@@ -15,8 +15,9 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 const SPEC: &str = "configs/ci/smoke.toml";
 /// Every process of a run has it in its environment.
 const TAG: &str = "DDP_RUN_TEST_RUN";
-/// Notes a rank's exit code under its process id, and keeps the launcher from doing anything about it.
-const NOTE: &str = "\"$@\"; echo $? > \"$DDP_RUN_TEST_RUN/../code-$$\"; exit 0";
+/// Notes a rank's exit code in a file of its own, and keeps the launcher from doing anything about it. (torchrun reads
+/// `$$` as an escaped dollar.)
+const NOTE: &str = "\"$@\"; code=$?; echo $code > $(mktemp \"$DDP_RUN_TEST_RUN/../code-XXXXXXXX\"); exit 0";
 /// Goes on for hours.
 pub const ENDLESS: [&str; 4] = ["--set", "epochs=100000", "--set", "save_every=\"never\""];
 
@@ -138,8 +139,8 @@ impl Trial {
         let note = fs::read(self.out.join("logs/collectives-rank-0.json")).expect("rank 0 leaves its record");
         let note: serde_json::Value = serde_json::from_slice(&note).expect("it is JSON");
         assert_eq!(note["error"]["peer"], 1, "{note}");
-        assert!(started.told().contains("rank 0: "), "{}", started.told());
         assert!(started.end(HUNG).is_some(), "the launcher hangs:\n{}", started.told());
+        assert!(started.told().contains("error: rank 0: rank 1 is gone"), "{}", started.told());
         assert!(within(AT_ONCE, || processes(&self.out).is_empty()), "processes are left");
     }
 
