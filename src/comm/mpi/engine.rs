@@ -147,11 +147,12 @@ impl Engine {
         }
     }
 
+    /// Keeps the largest blocks, which cost the most to get anew.
     pub(super) fn give_back(&mut self, memory: [Words; 2]) {
-        for words in memory {
-            if !words.is_empty() && self.pool.len() < KEPT {
-                self.pool.push(words);
-            }
+        self.pool.extend(memory.into_iter().filter(|words| !words.is_empty()));
+        while self.pool.len() > KEPT {
+            let smallest = (0..self.pool.len()).min_by_key(|i| self.pool[*i].len()).unwrap_or(0);
+            self.pool.swap_remove(smallest);
         }
     }
 
