@@ -15,6 +15,7 @@ mod host;
 mod identity;
 mod io;
 mod mesh;
+mod outlook;
 #[cfg(test)]
 mod tests;
 mod wire;
