@@ -16,6 +16,7 @@ mod host;
 mod identity;
 mod io;
 mod mesh;
+mod outlook;
 #[cfg(test)]
 mod tests;
 mod wire;

@@ -1,5 +1,8 @@
 //! Whole rendezvous over loopback, with the peers and the strangers that they must cope with.
 
+mod by_file;
+mod leftovers;
+
 use super::accept::MAGIC;
 use super::*;
 use crate::comm::gloo::{GlooGroup, GlooOptions};
@@ -251,126 +254,4 @@ fn impossible_configurations_are_refused_before_any_socket() {
         error(&connect(config));
         assert!(start.elapsed() < Duration::from_secs(1));
     }
-}
-
-/// After a restart: a rank of the new attempt is quicker than the old rank 0's end. Nobody is told to give up but the
-/// leftover, which ends; the new run forms where it was.
-#[test]
-fn a_newer_generation_outlasts_the_leftover_of_an_older_one() {
-    let mut m = Meeting::new("127.0.0.1:0");
-    let old = RendezvousConfig { generation: 2, ..m.host(2) };
-    let old = thread::spawn(move || connect(old));
-    let guest = m.guest(1, 2);
-    let guest = thread::spawn(move || connect(guest));
-    let leftover = old.join().unwrap();
-    assert!(error(&leftover).message.contains("rank 0 is a leftover"), "{}", error(&leftover));
-    assert!(!guest.is_finished());
-    let host = connect(config(0, 2, Endpoint::Bind(m.address), &m.secret));
-    works(vec![host, guest.join().unwrap()]);
-}
-
-/// The leftover was killed while the new rank waited for its answer.
-#[test]
-fn a_rank_0_that_vanishes_is_waited_for_after_a_restart_and_given_up_at_the_start() {
-    for (generation, comes_back) in [(1, true), (0, false)] {
-        let mut m = Meeting::new("127.0.0.1:0");
-        let listener = m.listener.take().unwrap();
-        let secret = m.secret.clone();
-        let guest = RendezvousConfig { generation, ..m.guest(1, 2) };
-        let guest = thread::spawn(move || connect(guest));
-        let mut acceptor = accept::Acceptor::new(vec![listener], secret).unwrap();
-        match acceptor.next(&[], Instant::now() + Duration::from_secs(10)).unwrap() {
-            accept::Event::Joined(stream, ..) => drop(stream),
-            _ => panic!("nobody came"),
-        }
-        drop(acceptor);
-        if comes_back {
-            let host = config(0, 2, Endpoint::Bind(m.address), &m.secret);
-            let host = connect(RendezvousConfig { generation, ..host });
-            works(vec![host, guest.join().unwrap()]);
-        } else {
-            let lost = guest.join().unwrap();
-            assert!(error(&lost).message.contains("left during the rendezvous"), "{}", error(&lost));
-        }
-    }
-}
-
-#[test]
-fn rank_0_waits_for_an_address_that_another_process_still_has() {
-    let mut m = Meeting::new("127.0.0.1:0");
-    let holder = m.listener.take().unwrap();
-    let host = config(0, 2, Endpoint::Bind(m.address), &m.secret);
-    let hurried = RendezvousConfig {
-        init_timeout: Duration::from_millis(120),
-        ..config(0, 2, Endpoint::Bind(m.address), &m.secret)
-    };
-    assert!(error(&connect(hurried)).message.contains("rank 0 cannot listen on 127.0.0.1"));
-    let host = thread::spawn(move || connect(host));
-    let guest = m.guest(1, 2);
-    let guest = thread::spawn(move || connect(guest));
-    // The guest has come to the wrong place: rank 0 is not listening yet.
-    drop(holder.accept().unwrap());
-    drop(holder);
-    works(vec![host.join().unwrap(), guest.join().unwrap()]);
-}
-
-fn by_file(rank: usize, world: usize, path: &std::path::Path, secret: &Secret) -> RendezvousConfig {
-    let endpoint = match rank {
-        0 => Endpoint::Publish {
-            address: IpAddr::from([127, 0, 0, 1]),
-            host: "127.0.0.1".into(),
-            file: path.to_owned(),
-        },
-        _ => Endpoint::Lookup(path.to_owned()),
-    };
-    config(rank, world, endpoint, secret)
-}
-
-#[test]
-fn ranks_meet_by_a_file_which_is_gone_afterwards() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("meet");
-    let secret = Secret::generate().unwrap();
-    works(meet((0..3).rev().map(|rank| by_file(rank, 3, &path, &secret)).collect()));
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
-    let lonely =
-        RendezvousConfig { init_timeout: Duration::from_millis(100), ..by_file(1, 2, &path, &secret) };
-    let outcome = connect(lonely);
-    assert!(
-        error(&outcome).message.contains("meet before init_timeout: there is none yet"),
-        "{}",
-        error(&outcome)
-    );
-    let nowhere = by_file(0, 2, &dir.path().join("no/such/folder"), &secret);
-    assert!(error(&connect(nowhere)).message.contains("cannot write its address"));
-}
-
-/// The file is left over from a run whose port is closed, or has gone to something else, or to another run.
-#[test]
-fn a_stale_file_only_costs_another_look() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("meet");
-    let secret = Secret::generate().unwrap();
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    std::fs::write(&path, format!("{closed}\n")).unwrap();
-    let guest = by_file(1, 2, &path, &secret);
-    let guest = thread::spawn(move || connect(guest));
-    // Something else answers at the next address.
-    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
-    std::fs::write(&path, format!("{}\n", stranger.local_addr().unwrap())).unwrap();
-    let (mut caller, _) = stranger.accept().unwrap();
-    caller.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n, and so on and on and on").unwrap();
-    let _ = caller.read(&mut [0; 64]);
-    drop(caller);
-    // Another run's rank 0 listens at the third.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    std::fs::write(&path, format!("{}\n", listener.local_addr().unwrap())).unwrap();
-    let mut acceptor = accept::Acceptor::new(vec![listener], Secret::generate().unwrap()).unwrap();
-    assert!(matches!(
-        acceptor.next(&[], Instant::now() + Duration::from_millis(300)).unwrap(),
-        accept::Event::Deadline
-    ));
-    drop(acceptor);
-    let host = connect(by_file(0, 2, &path, &secret));
-    works(vec![host, guest.join().unwrap()]);
 }

@@ -1,3 +1,6 @@
+mod nodes;
+mod several;
+
 use std::collections::BTreeMap;
 
 use super::*;
@@ -279,108 +282,4 @@ fn over_several_hosts_mpiruns_ranks_must_be_told_where_to_meet() {
         let given: RdzvEndpoint = "tcp://n9:99".parse().expect("an endpoint");
         assert_eq!(worker(&spread).endpoint(Some(&given)).expect("given"), connect("n9", 99));
     }
-}
-
-/// Each as it was seen with the real programs.
-#[test]
-fn launchers_within_launchers() {
-    let name = |vars: &[(&str, &str)]| worker(vars).launcher;
-    // mpirun in a batch script, and below the daemons that it starts by srun.
-    let batch = merged(&STEP, &[("SLURM_STEP_ID", ""), ("SLURM_PROCID", "0")]);
-    let daemon = merged(&STEP, &[("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_PROCID", "0")]);
-    assert_eq!(name(&merged(&batch, &OPEN_MPI)), Launcher::OpenMpi);
-    assert_eq!(name(&merged(&daemon, &HYDRA)), Launcher::Mpich);
-    assert_eq!(name(&merged(&STEP, &HYDRA)), Launcher::Mpich);
-    // torchrun by srun, once a node.
-    assert_eq!(name(&merged(&STEP, &TORCHRUN)), Launcher::Torchrun);
-    // srun --mpi=pmi2.
-    let pmi2 = merged(&STEP, &[("PMI_RANK", "3"), ("PMI_SIZE", "5"), ("PMI_JOBID", "12.0")]);
-    assert_eq!(name(&pmi2), Launcher::Slurm);
-    // A wrapper of srun's that spells the ranks for PyTorch, and a launcher of several processes a task.
-    let spelt = [("RANK", "3"), ("WORLD_SIZE", "5"), ("MASTER_ADDR", "n02"), ("MASTER_PORT", "1")];
-    assert_eq!(name(&merged(&STEP, &spelt)), Launcher::Environment);
-    let several = [("RANK", "9"), ("WORLD_SIZE", "10"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")];
-    assert_eq!(name(&merged(&merged(&STEP, &spelt), &several)), Launcher::Environment);
-}
-
-#[test]
-fn launchers_that_contradict_each_other_are_refused_with_both_names() {
-    // Exported in the batch script, so that every task has inherited rank 0.
-    let exported = [("RANK", "0"), ("WORLD_SIZE", "5"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "n02")];
-    let exported = merged(&exported, &[("MASTER_PORT", "1"), ("LOCAL_WORLD_SIZE", "2")]);
-    refused(
-        &merged(&STEP, &exported),
-        &Asked::default(),
-        &["RANK, WORLD_SIZE", "rank 0 of 5", "Slurm", "rank 3 of 5"],
-    );
-    let alike = merged(&exported, &[("WORLD_SIZE", "2")]);
-    refused(&merged(&OPEN_MPI, &alike), &Asked::default(), &["RANK, WORLD_SIZE", "Open MPI"]);
-    let other = merged(&HYDRA, &[("PMI_RANK", "0")]);
-    refused(&merged(&OPEN_MPI, &other), &Asked::default(), &["OMPI_COMM_WORLD_RANK", "PMI_RANK"]);
-    refused(&[("PMIX_RANK", "1")], &Asked::default(), &["PMIX_RANK"]);
-    refused(&[("OMPI_COMM_WORLD_RANK", "1")], &Asked::default(), &["OMPI_COMM_WORLD_SIZE is not"]);
-    refused(&merged(&HYDRA, &[("PMI_RANK", "2")]), &Asked::default(), &["rank 2 of 2"]);
-}
-
-fn asked(nnodes: Option<&str>, node_rank: Option<usize>, endpoint: Option<&str>) -> Asked {
-    Asked {
-        nnodes: nnodes.map(|n| n.parse().expect("nodes")),
-        node_rank,
-        rdzv_endpoint: endpoint.map(|e| e.parse().expect("an endpoint")),
-        starter: 1,
-    }
-}
-
-fn node(vars: &[(&str, &str)], asked: &Asked) -> NodeEnv {
-    match origin(vars, asked).expect("consistent") {
-        Origin::Node(node) => node,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn the_flags_of_a_node_make_a_supervisor_wherever_it_is_started() {
-    let flags = asked(Some("3"), Some(2), Some("n1:1234"));
-    let found = node(&[], &flags);
-    assert_eq!((found.launcher, found.node_rank, found.nnodes), (Launcher::CommandLine, 2, flags.nnodes));
-    assert_eq!(found.endpoint, flags.rdzv_endpoint);
-    let per_node = merged(&STEP, &[("SLURM_STEP_NUM_TASKS", "3"), ("SLURM_PROCID", "1")]);
-    let by_slurm = node(&per_node, &asked(Some("3"), None, Some("n1:1234")));
-    assert_eq!(by_slurm.node_rank, 1, "SLURM_NODEID");
-    assert_eq!(node(&[("JOB_COMPLETION_INDEX", "2")], &asked(Some("3"), None, Some("n1"))).node_rank, 2);
-    refused(&STEP, &asked(Some("3"), None, Some("n1:1")), &["srun started it 5 times on 3 nodes"]);
-    refused(&[], &asked(Some("3"), None, Some("n1:1")), &["not which of the nodes"]);
-    assert_eq!(origin(&[], &asked(Some("1"), None, Some("n1:1"))).expect("one node"), Origin::Own);
-    let error = origin(&[], &asked(Some("3"), Some(3), None)).expect_err("of 3");
-    assert!(error.message.contains("counted from 0 to 2"), "{error}");
-}
-
-#[test]
-fn under_a_launcher_of_ranks_the_endpoint_is_theirs_and_a_node_rank_is_refused() {
-    let flags = asked(None, None, Some("file:///shared/meet"));
-    match origin(&TORCHRUN, &flags).expect("consistent") {
-        Origin::Worker(worker) => {
-            let endpoint = worker.endpoint(flags.rdzv_endpoint.as_ref()).expect("given");
-            assert_eq!(endpoint, Endpoint::File { path: "/shared/meet".into() });
-        }
-        other => panic!("{other:?}"),
-    }
-    assert!(matches!(origin(&TORCHRUN, &asked(Some("2"), None, Some("n1:1"))), Ok(Origin::Worker(_))));
-    assert!(matches!(origin(&STEP, &asked(None, None, Some("n1:1"))), Ok(Origin::Worker(_))));
-    refused(&TORCHRUN, &asked(None, Some(1), None), &["--node-rank 1", "RANK and WORLD_SIZE"]);
-    refused(&TORCHRUN, &asked(Some("3"), None, None), &["--nnodes is 3", "torchrun", "on 2 nodes"]);
-    assert!(matches!(origin(&TORCHRUN, &asked(Some("1:4"), None, None)), Ok(Origin::Worker(_))));
-}
-
-#[test]
-fn a_pod_of_an_indexed_job_supervises_its_node() {
-    let pod = [("JOB_COMPLETION_INDEX", "1"), ("HOSTNAME", "train-1")];
-    let found = node(&pod, &asked(Some("4"), None, None));
-    assert_eq!((found.launcher, found.node_rank), (Launcher::Kubernetes, 1));
-    assert_eq!(node(&pod, &Asked::default()).nnodes, None, "the spec may say it");
-    assert_eq!(origin(&pod, &asked(Some("1"), None, None)).expect("a run a pod"), Origin::Own);
-    refused(&[("JOB_COMPLETION_INDEX", "4")], &asked(Some("4"), None, None), &["JOB_COMPLETION_INDEX is 4"]);
-    // The PyTorchJob operator numbers its pods' processes itself.
-    let operator = merged(&TORCHRUN, &pod);
-    assert!(matches!(origin(&operator, &Asked::default()), Ok(Origin::Worker(_))));
 }

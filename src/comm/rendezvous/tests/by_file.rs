@@ -1,0 +1,64 @@
+//! Rank 0 writes where it listens to a file.
+
+use super::*;
+
+fn by_file(rank: usize, world: usize, path: &std::path::Path, secret: &Secret) -> RendezvousConfig {
+    let endpoint = match rank {
+        0 => Endpoint::Publish {
+            address: IpAddr::from([127, 0, 0, 1]),
+            host: "127.0.0.1".into(),
+            file: path.to_owned(),
+        },
+        _ => Endpoint::Lookup(path.to_owned()),
+    };
+    config(rank, world, endpoint, secret)
+}
+
+#[test]
+fn ranks_meet_by_a_file_which_is_gone_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("meet");
+    let secret = Secret::generate().unwrap();
+    works(meet((0..3).rev().map(|rank| by_file(rank, 3, &path, &secret)).collect()));
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    let lonely =
+        RendezvousConfig { init_timeout: Duration::from_millis(100), ..by_file(1, 2, &path, &secret) };
+    let outcome = connect(lonely);
+    assert!(
+        error(&outcome).message.contains("meet before init_timeout: there is none yet"),
+        "{}",
+        error(&outcome)
+    );
+    let nowhere = by_file(0, 2, &dir.path().join("no/such/folder"), &secret);
+    assert!(error(&connect(nowhere)).message.contains("cannot write its address"));
+}
+
+/// The file is left over from a run whose port is closed, or has gone to something else, or to another run.
+#[test]
+fn a_stale_file_only_costs_another_look() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("meet");
+    let secret = Secret::generate().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    std::fs::write(&path, format!("{closed}\n")).unwrap();
+    let guest = by_file(1, 2, &path, &secret);
+    let guest = thread::spawn(move || connect(guest));
+    // Something else answers at the next address.
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    std::fs::write(&path, format!("{}\n", stranger.local_addr().unwrap())).unwrap();
+    let (mut caller, _) = stranger.accept().unwrap();
+    caller.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n, and so on and on and on").unwrap();
+    let _ = caller.read(&mut [0; 64]);
+    drop(caller);
+    // Another run's rank 0 listens at the third.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    std::fs::write(&path, format!("{}\n", listener.local_addr().unwrap())).unwrap();
+    let mut acceptor = accept::Acceptor::new(vec![listener], Secret::generate().unwrap()).unwrap();
+    assert!(matches!(
+        acceptor.next(&[], Instant::now() + Duration::from_millis(300)).unwrap(),
+        accept::Event::Deadline
+    ));
+    drop(acceptor);
+    let host = connect(by_file(0, 2, &path, &secret));
+    works(vec![host, guest.join().unwrap()]);
+}

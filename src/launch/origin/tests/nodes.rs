@@ -1,0 +1,66 @@
+//! Supervisors of nodes: by flags and by Kubernetes.
+
+use super::*;
+
+fn asked(nnodes: Option<&str>, node_rank: Option<usize>, endpoint: Option<&str>) -> Asked {
+    Asked {
+        nnodes: nnodes.map(|n| n.parse().expect("nodes")),
+        node_rank,
+        rdzv_endpoint: endpoint.map(|e| e.parse().expect("an endpoint")),
+        starter: 1,
+    }
+}
+
+fn node(vars: &[(&str, &str)], asked: &Asked) -> NodeEnv {
+    match origin(vars, asked).expect("consistent") {
+        Origin::Node(node) => node,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_flags_of_a_node_make_a_supervisor_wherever_it_is_started() {
+    let flags = asked(Some("3"), Some(2), Some("n1:1234"));
+    let found = node(&[], &flags);
+    assert_eq!((found.launcher, found.node_rank, found.nnodes), (Launcher::CommandLine, 2, flags.nnodes));
+    assert_eq!(found.endpoint, flags.rdzv_endpoint);
+    let per_node = merged(&STEP, &[("SLURM_STEP_NUM_TASKS", "3"), ("SLURM_PROCID", "1")]);
+    let by_slurm = node(&per_node, &asked(Some("3"), None, Some("n1:1234")));
+    assert_eq!(by_slurm.node_rank, 1, "SLURM_NODEID");
+    assert_eq!(node(&[("JOB_COMPLETION_INDEX", "2")], &asked(Some("3"), None, Some("n1"))).node_rank, 2);
+    refused(&STEP, &asked(Some("3"), None, Some("n1:1")), &["srun started it 5 times on 3 nodes"]);
+    refused(&[], &asked(Some("3"), None, Some("n1:1")), &["not which of the nodes"]);
+    assert_eq!(origin(&[], &asked(Some("1"), None, Some("n1:1"))).expect("one node"), Origin::Own);
+    let error = origin(&[], &asked(Some("3"), Some(3), None)).expect_err("of 3");
+    assert!(error.message.contains("counted from 0 to 2"), "{error}");
+}
+
+#[test]
+fn under_a_launcher_of_ranks_the_endpoint_is_theirs_and_a_node_rank_is_refused() {
+    let flags = asked(None, None, Some("file:///shared/meet"));
+    match origin(&TORCHRUN, &flags).expect("consistent") {
+        Origin::Worker(worker) => {
+            let endpoint = worker.endpoint(flags.rdzv_endpoint.as_ref()).expect("given");
+            assert_eq!(endpoint, Endpoint::File { path: "/shared/meet".into() });
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(origin(&TORCHRUN, &asked(Some("2"), None, Some("n1:1"))), Ok(Origin::Worker(_))));
+    assert!(matches!(origin(&STEP, &asked(None, None, Some("n1:1"))), Ok(Origin::Worker(_))));
+    refused(&TORCHRUN, &asked(None, Some(1), None), &["--node-rank 1", "RANK and WORLD_SIZE"]);
+    refused(&TORCHRUN, &asked(Some("3"), None, None), &["--nnodes is 3", "torchrun", "on 2 nodes"]);
+    assert!(matches!(origin(&TORCHRUN, &asked(Some("1:4"), None, None)), Ok(Origin::Worker(_))));
+}
+
+#[test]
+fn a_pod_of_an_indexed_job_supervises_its_node() {
+    let pod = [("JOB_COMPLETION_INDEX", "1"), ("HOSTNAME", "train-1")];
+    let found = node(&pod, &asked(Some("4"), None, None));
+    assert_eq!((found.launcher, found.node_rank), (Launcher::Kubernetes, 1));
+    assert_eq!(node(&pod, &Asked::default()).nnodes, None, "the spec may say it");
+    assert_eq!(origin(&pod, &asked(Some("1"), None, None)).expect("a run a pod"), Origin::Own);
+    refused(&[("JOB_COMPLETION_INDEX", "4")], &asked(Some("4"), None, None), &["JOB_COMPLETION_INDEX is 4"]);
+    // The PyTorchJob operator numbers its pods' processes itself.
+    let operator = merged(&TORCHRUN, &pod);
+    assert!(matches!(origin(&operator, &Asked::default()), Ok(Origin::Worker(_))));
+}
