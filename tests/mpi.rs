@@ -23,7 +23,7 @@ fn mpirun(out: &Path, sets: &[&str], fault: Option<&str>) -> Option<Output> {
         command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null()).args(["-n", "2"]);
         command.args(["sh", "-c", RANK, env!("CARGO_BIN_EXE_ddp-run"), "train", SMOKE, "--out"]).arg(out);
         command.args(["--progress", "none", "--set", "backend=mpi"]);
-        sets.iter().for_each(|set| drop(command.args(["--set", set])));
+        command.args(sets.iter().flat_map(|set| ["--set", set]));
         // Open MPI: in containers the user is root, and there are more ranks than processors.
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
