@@ -2,9 +2,9 @@
 
 use crate::comm::rendezvous::Endpoint as Meeting;
 use crate::error::{Error, ExitCode, Result};
-use crate::launch::{Endpoint, Handoff, Reach, reach};
+use crate::launch::{Endpoint, Handoff, Reach, own_address, reach};
 use crate::plan::Plan;
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener};
 
 /// `None` for a worker that is alone.
 pub(super) fn meeting(
@@ -17,7 +17,7 @@ pub(super) fn meeting(
         (Endpoint::Solo, _) => return Ok(None),
         (_, Some(listener)) => Meeting::Listener(listener),
         (Endpoint::Inherited { addr, .. }, None) => Meeting::Bind(*addr),
-        (Endpoint::Listen { host, port }, None) => Meeting::Bind(own_address(handoff, plan, host, *port)?),
+        (Endpoint::Listen { host, port }, None) => Meeting::Bind(bound(handoff, plan, host, *port)?),
         (Endpoint::Connect { host, port }, None) => Meeting::Connect(match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
@@ -35,24 +35,12 @@ fn reached(handoff: &Handoff, plan: &Plan) -> Result<Reach> {
     reach(plan.launch.bind, interface, handoff.place.nnodes)
 }
 
-/// What rank 0 binds when the others reach it as `host`: the address of that name, but `[launch] bind` where that is
-/// set, and no loopback where others come from elsewhere (Debian gives a machine's own name one).
-fn own_address(handoff: &Handoff, plan: &Plan, host: &str, port: u16) -> Result<SocketAddr> {
-    if !plan.launch.bind.is_loopback() {
-        return Ok((plan.launch.bind, port).into());
-    }
-    // Who says loopback means it: all ranks are here, or come by a tunnel.
-    let meant = host == "localhost" || host.parse::<IpAddr>().is_ok();
-    let named = (host, port).to_socket_addrs().ok().and_then(|mut a| a.next());
-    match named {
-        Some(address) if address.ip().is_loopback() && !meant && handoff.place.nnodes > 1 => {
-            Ok((reached(handoff, plan)?.listen, port).into())
-        }
-        Some(address) => Ok(address),
-        None => {
-            let what = format!("the address {host}:{port} to listen on is not known");
-            Err(Error::new(ExitCode::Rendezvous, what)
-                .hint("MASTER_ADDR (or --rdzv-endpoint) must be a name or an address of rank 0's machine"))
-        }
-    }
+/// What rank 0 binds when the others reach it as `host`.
+fn bound(handoff: &Handoff, plan: &Plan, host: &str, port: u16) -> Result<SocketAddr> {
+    let interface = plan.distributed.gloo().address()?;
+    own_address(host, port, plan.launch.bind, interface, handoff.place.nnodes)?.ok_or_else(|| {
+        let what = format!("the address {host}:{port} to listen on is not known");
+        Error::new(ExitCode::Rendezvous, what)
+            .hint("MASTER_ADDR (or --rdzv-endpoint) must be a name or an address of rank 0's machine")
+    })
 }

@@ -8,8 +8,8 @@ use crate::comm::{CommError, ProcessGroup, SoloGroup};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, SlurmJob, StopFlag, WorkerEnv,
-    clear_notes, cores, logs,
+    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, Secret, SlurmJob, StopFlag,
+    WorkerEnv, clear_notes, cores, logs,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -56,8 +56,15 @@ pub fn run_external(
     format: LogFormat,
 ) -> Result<ExitCode> {
     let stop = StopFlag::install(OnSecondSignal::Exit)?;
-    let endpoint = environment.endpoint(plan.launch.rdzv_endpoint.as_ref())?;
-    let secret = environment.secret(&endpoint)?;
+    let (endpoint, secret) = match plan.backend {
+        // MPI's own business.
+        Backend::Mpi => (Endpoint::Solo, Secret::random()?),
+        _ => {
+            let endpoint = environment.endpoint(plan.launch.rdzv_endpoint.as_ref())?;
+            let secret = environment.secret(&endpoint)?;
+            (endpoint, secret)
+        }
+    };
     let launcher = environment.to_string();
     let mut handoff = Handoff::new(environment.place, endpoint, secret, job);
     let share = || cores::threads_per_worker(cores::usable_cores(), environment.place.local_world_size);

@@ -36,7 +36,7 @@ pub use local::{FirstRankOutput, LocalLaunch, Outcome};
 pub use origin::{Launcher, NodeEnv, Origin, WorkerEnv};
 pub(crate) use os::adopt_listener;
 pub use rdzv::{NodeRange, RdzvEndpoint};
-pub(crate) use reach::{Reach, reach};
+pub(crate) use reach::{Reach, own_address, reach};
 pub use secret::{KeySource, Secret};
 pub use slurm::{Requeue, SlurmJob};
 pub use state::Policy;

@@ -1,7 +1,7 @@
 //! At which of this machine's addresses the other machines of a run reach it.
 
 use crate::error::{Error, ExitCode, Result};
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// Where to listen, and what to tell others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,31 @@ pub(crate) fn reach(bind: IpAddr, interface: Option<IpAddr>, nnodes: usize) -> R
         Some(ip) => Ok(both(ip)),
         None if nnodes <= 1 => Ok(both(bind)),
         None => outward().map(both),
+    }
+}
+
+/// What this machine binds when the others reach it as `host`: the address of that name, but `bind` where that is not its
+/// loopback default, and no loopback where others come from elsewhere (Debian gives a machine's own name one). `None` for
+/// a name that has no address.
+///
+/// Errors: as [`reach`].
+pub(crate) fn own_address(
+    host: &str,
+    port: u16,
+    bind: IpAddr,
+    interface: Option<IpAddr>,
+    nnodes: usize,
+) -> Result<Option<SocketAddr>> {
+    if !bind.is_loopback() {
+        return Ok(Some((bind, port).into()));
+    }
+    // Who says loopback means it: all ranks are here, or come by a tunnel.
+    let meant = host == "localhost" || host.parse::<IpAddr>().is_ok();
+    match (host, port).to_socket_addrs().ok().and_then(|mut all| all.next()) {
+        Some(address) if address.ip().is_loopback() && !meant && nnodes > 1 => {
+            Ok(Some((reach(bind, interface, nnodes)?.listen, port).into()))
+        }
+        found => Ok(found),
     }
 }
 
@@ -56,6 +81,19 @@ mod tests {
 
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
+    }
+
+    #[test]
+    fn a_name_that_is_loopback_here_is_not_bound_where_others_come_from_elsewhere() {
+        let loopback = ip("127.0.0.1");
+        let own = |host: &str, bind, nnodes| {
+            own_address(host, 7, bind, Some(ip("10.0.0.7")), nnodes).expect("known")
+        };
+        assert_eq!(own("127.0.0.1", loopback, 2), Some("127.0.0.1:7".parse().expect("address")));
+        assert_eq!(own("localhost", loopback, 2).map(|a| a.ip().is_loopback()), Some(true));
+        assert!(own("localhost.", loopback, 2).is_none_or(|a| a.ip() == ip("10.0.0.7")));
+        assert_eq!(own("10.1.2.3", ip("10.0.0.9"), 2), Some("10.0.0.9:7".parse().expect("address")));
+        assert_eq!(own("no.such.host.invalid", loopback, 2), None);
     }
 
     #[test]

@@ -239,7 +239,7 @@ fn who_does_not_belong_is_turned_away() {
     let told = assert_end(&mut other, 93);
     assert!(told.contains("another plan") && told.contains("turns this node away"), "{told}");
     let mut beyond = pair.start(2, "", &short);
-    assert!(assert_end(&mut beyond, 2).contains("--node-rank 2 is not among 2 nodes"));
+    assert!(assert_end(&mut beyond, 2).contains("--node-rank is 2 and --nnodes is 2"));
     // The one that belongs never came.
     let told = assert_end(&mut first, 93);
     assert!(told.contains("1 of 2 nodes came together in time; missing: node 1"), "{told}");

@@ -26,7 +26,7 @@ fn the_tasks_of_a_step_train_as_ddp_runs_own() {
     let line = told.lines().find(|l| l.starts_with("launched by Slurm: job "));
     let line = line.unwrap_or_else(|| panic!("{told}"));
     assert!(line.contains(".0, task 0 of 2 on node ") && line.ends_with(", attempt 2"), "{line}");
-    assert!(trial.log(1).contains("rank 1/2 attempt 2 generation 1 run slurm-"), "{}", trial.log(1));
+    assert!(trial.log(1).contains("rank 1/2 attempt 2 generation 2 run slurm-"), "{}", trial.log(1));
     trial.assert_same_bits();
 }
 

@@ -38,8 +38,8 @@ fn after_torchruns_restart_the_run_ends_in_the_same_bits() {
     for rank in [0, 1] {
         let log = trial.log(rank);
         let starts = [
-            format!("rank {rank}/2 attempt 1 generation 0 "),
-            format!("rank {rank}/2 attempt 2 generation 1 "),
+            format!("rank {rank}/2 attempt 1 generation 1 "),
+            format!("rank {rank}/2 attempt 2 generation 2 "),
         ];
         assert!(starts.iter().all(|start| log.contains(start)), "{log}");
     }

@@ -38,6 +38,7 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
         stopped_by: None,
         stopped_at: None,
         ends: (0..launch.nproc).map(|_| None).collect(),
+        found: (launch.newest_checkpoint)(&launch.job.out_dir),
         launch,
     };
     let mut link = match agent.target.clone() {
@@ -73,6 +74,8 @@ struct Agent {
     generation: u64,
     stopped_by: Option<i32>,
     stopped_at: Option<Instant>,
+    /// The newest checkpoint's step before the first generation.
+    found: Option<u64>,
     ends: Vec<Option<End>>,
 }
 
@@ -260,6 +263,10 @@ impl Agent {
         self.ends = ends;
         self.orders.extend(orders);
         let checkpoint = (self.launch.newest_checkpoint)(&self.launch.job.out_dir);
+        // `--resume never` or PATH is for the beginning; a restart goes on with what this run has saved.
+        if self.launch.job.resume == "never" || checkpoint != self.found {
+            "auto".clone_into(&mut self.launch.job.resume);
+        }
         let ended = Report::Ended { generation: number, end, checkpoint, port: self.listen()? };
         // A link that broke meanwhile says so at the next order.
         let _ = link.send(&ended);

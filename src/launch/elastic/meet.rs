@@ -2,12 +2,12 @@
 
 use super::super::local::LocalLaunch;
 use super::super::rdzv::RdzvEndpoint;
-use super::super::reach::{Reach, reach};
+use super::super::reach::{Reach, own_address, reach};
 use super::super::secret::Secret;
 use crate::comm::rendezvous::file::{Published, publish};
 use crate::comm::rendezvous::{self, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, channel};
@@ -61,7 +61,7 @@ impl Meeting {
             }
             (RdzvEndpoint::File(path), 1..) => Ok(guest(Whereabouts::File(path.clone()), None)),
             (RdzvEndpoint::Tcp { host, port }, 0) => {
-                let (listener, ip) = listen(host, *port, launch.bind)?;
+                let (listener, ip) = listen(host, *port, launch)?;
                 let (listener, host) = (Some(listener), Some(host.clone()));
                 Ok(Self { listener, published: None, target: None, host, ip, key })
             }
@@ -84,24 +84,13 @@ impl Meeting {
     }
 }
 
-/// The addresses of `host`. A pod's own name may not be known yet when it starts.
-fn addresses(host: &str, port: u16) -> Vec<SocketAddr> {
-    (host, port).to_socket_addrs().map(Vec::from_iter).unwrap_or_default()
-}
-
-/// Node 0's door. The spec's `launch.bind` decides on the address, unless it is the default (loopback): then the endpoint's
-/// own address does. A name that means loopback on the machine itself (Debian's 127.0.1.1) but another address elsewhere
-/// can't be told from its addresses: all of the machine's are listened on.
-fn listen(host: &str, port: u16, bind: IpAddr) -> Result<(TcpListener, IpAddr)> {
-    let named_loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let own =
-        addresses(host, port).into_iter().map(|a| a.ip()).find(|ip| TcpListener::bind((*ip, 0)).is_ok());
-    let ip = match own {
-        _ if !bind.is_loopback() => bind,
-        Some(ip) if named_loopback || !ip.is_loopback() => ip,
-        _ if named_loopback => bind,
-        _ => any,
+/// Node 0's door.
+fn listen(host: &str, port: u16, launch: &LocalLaunch) -> Result<(TcpListener, IpAddr)> {
+    let (nodes, bind) = (&launch.nodes, launch.bind);
+    let ip = match own_address(host, port, bind, nodes.interface, nodes.range.max)? {
+        Some(address) => address.ip(),
+        // A pod's own name may not be known yet when it starts.
+        None => reach(bind, nodes.interface, nodes.range.max)?.listen,
     };
     let until = Instant::now() + PORT_FREE;
     loop {
