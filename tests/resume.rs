@@ -204,6 +204,30 @@ fn a_checkpoint_loads_on_another_number_of_ranks() {
 }
 
 /// Saves of 28 MB in every step, so that one is under way whenever the next is due and when the run ends.
+/// `max_steps` ends a run in mid-epoch, and that epoch is evaluated all the same.
+#[test]
+fn killed_between_the_last_save_and_the_end_it_still_ends_its_last_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = write_spec(dir.path(), &spec(1));
+    let flags = ["--set", "train.max_steps=40", "--set", "checkpoint.async=false"];
+    let (whole, out) = (dir.path().join("whole"), dir.path().join("killed"));
+    assert_code(&train(&spec, &whole, &flags), 0);
+    let mut killed = ddp_run();
+    killed.arg("train").arg(&spec).arg("--out").arg(&out).args(flags);
+    let killed = killed
+        .env("DDP_RUN_FAULT", "kill:rank=0,phase=evaluate,step=40")
+        .output()
+        .expect("the binary starts");
+    assert_code(&killed, 90);
+    assert!(newest_checkpoint(&out).ends_with("step-00000040"));
+    assert_code(&train(&spec, &out, &flags), 0);
+    assert_eq!(results(&out), results(&whole));
+    assert!(bits(&out) == bits(&whole));
+    // Once it is complete, nothing happens again.
+    assert_code(&train(&spec, &out, &flags), 0);
+    assert_eq!(results(&out), results(&whole));
+}
+
 #[test]
 fn each_save_waits_for_the_one_before_and_the_exit_for_the_last() {
     let dir = tempfile::tempdir().unwrap();

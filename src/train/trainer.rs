@@ -113,7 +113,8 @@ impl<'a> Trainer<'a> {
 
     /// Trains to the end of the plan, or until a stop is requested.
     pub fn run(&mut self) -> Result<Ended> {
-        while self.position.epoch < self.plan.epochs && !self.spent() {
+        // An epoch that `max_steps` cuts short ends like any other, also in a run that was killed before it did.
+        while self.position.epoch < self.plan.epochs && (!self.spent() || self.position.step_in_epoch > 0) {
             if self.epoch()? == Ended::Stopped {
                 return Ok(Ended::Stopped);
             }

@@ -1,7 +1,7 @@
 //! SIGKILL to anyone at any moment: a worker, the supervisor, or the whole group. What ends by itself ends well, what does not is
 //! started again, and all of it ends in the bits of a run that nothing happened to.
 //!
-//! `DDP_RUN_ROUNDS=100 cargo test --test faults random -- --nocapture` plays a hundred rounds.
+//! `DDP_RUN_ROUNDS=1000 cargo test --test faults random -- --nocapture` plays more rounds than usual.
 
 use crate::common::*;
 use crate::trial::*;
@@ -10,8 +10,10 @@ use std::fs::File;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Enough for every victim in each world.
-const ROUNDS: u64 = 9;
+/// A tenth of a second each.
+const ROUNDS: u64 = 100;
+
+const STEPS: u64 = 40;
 
 /// splitmix64 (Steele et al. 2014).
 fn random(seed: &mut u64) -> u64 {
@@ -26,33 +28,39 @@ fn a_kill_at_a_random_moment_costs_no_bit() {
     let _alone = alone();
     let rounds = std::env::var("DDP_RUN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
     let shared = shared_memory();
-    let long = ["--set", "train.max_steps=40", "--set", "epochs=20", "--max-restarts", "3"];
-    // Time of a whole run, and its bits, by world.
-    let whole: Vec<(Duration, Trial)> = [1, 2, 3]
-        .map(|world| {
-            let trial = Trial::new(world);
-            let begun = Instant::now();
-            assert_eq!(trial.run("", &long).code, Some(0));
-            (begun.elapsed(), trial)
-        })
-        .into();
+    let long = ["--set", &format!("train.max_steps={STEPS}"), "--set", "epochs=20", "--max-restarts", "3"];
+    // What nothing happened to, by world.
+    let whole = [1, 2, 3].map(|world| {
+        let trial = Trial::new(world);
+        assert_eq!(trial.run("", &long).code, Some(0));
+        trial
+    });
     let mut killed = [0, 0, 0];
     let mut restarted = 0;
     for round in 0..rounds {
         let mut seed = round;
-        let (length, whole) = &whole[(random(&mut seed) % 3) as usize];
+        let whole = &whole[(random(&mut seed) % 3) as usize];
         let trial = Trial::new(whole.world);
         let victim = (round % 3) as usize;
-        let after = Duration::from_nanos(random(&mut seed) % length.as_nanos() as u64);
-        let what = format!("round {round}: world {}, victim {victim}, after {after:?}", trial.world);
+        // Some milliseconds after a step, or after the start.
+        let (step, after) = (random(&mut seed) % STEPS, Duration::from_micros(random(&mut seed) % 20_000));
+        let what =
+            format!("round {round}: world {}, victim {victim}, {after:?} after step {step}", trial.world);
         let mut command = trial.command();
         command.args(["--nproc-per-node", &trial.world.to_string()]).args(long);
         let told = trial.out.with_file_name("stderr-first");
         command.stdout(Stdio::null()).stderr(File::create(&told).expect("the scratch folder is writable"));
         let mut child = command.spawn().expect("the binary starts");
+        let steps = || events(&trial.out).iter().filter(|e| e["event"] == "step").count() as u64;
+        let mut over = false;
+        let came = within(HUNG, || {
+            over = child.try_wait().expect("it is our child").is_some();
+            over || step == 0 || steps() >= step
+        });
+        assert!(came, "{what}: hangs");
         let begun = Instant::now();
         while begun.elapsed() < after {
-            std::thread::park_timeout(after - begun.elapsed());
+            std::thread::park_timeout(after.saturating_sub(begun.elapsed()));
         }
         let workers = children(child.id());
         match victim {
