@@ -5,6 +5,9 @@
 //! these: [`comm`] collectives, [`ddp`] gradient buckets, [`data`], [`models`], [`optim`], [`checkpoint`], [`telemetry`].
 //! A user's crate adds models and data sets through [`registry::Registry`].
 
+#[macro_use]
+mod say;
+
 pub mod bench;
 pub mod checkpoint;
 pub mod cli;

@@ -67,7 +67,7 @@ impl Registry {
     /// there is one, and ends the process with the documented exit code.
     pub fn run(self) -> ! {
         let code = crate::cli::run(std::env::args_os(), &self).unwrap_or_else(|error| {
-            eprintln!("error: {error}");
+            say!("error: {error}");
             error.code
         });
         std::process::exit(code as i32)

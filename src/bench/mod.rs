@@ -41,7 +41,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     }
     let machine = Machine::here();
     for warning in machine.warnings(plan.world) {
-        eprintln!("warning: {warning}");
+        say!("warning: {warning}");
     }
     let mut print = |text: &str| {
         let printed = writeln!(out, "{text}").and_then(|()| out.flush());

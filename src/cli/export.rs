@@ -51,9 +51,9 @@ pub fn run(args: &ExportArgs) -> Result<()> {
     let options = ExportOptions { rename: args.rename.clone(), prefix: args.prefix.clone(), dtype };
     let report = export(&args.checkpoint, &args.out, &options)?;
     for warning in &report.warnings {
-        eprintln!("warning: {warning}");
+        say!("warning: {warning}");
     }
-    eprintln!(
+    say!(
         "wrote {} ({} tensors, {} bytes) from {} (step {})",
         report.path.display(),
         report.tensors,

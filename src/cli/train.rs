@@ -142,7 +142,7 @@ fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) 
     let out_dir = job.out_dir.clone();
     let node_rank = node.map(|n| n.node_rank).or(args.node_rank);
     let launcher = node.map_or("ddp-run", |n| n.launcher.name());
-    let first = node_rank.unwrap_or(0) == 0;
+    let first = node_rank.unwrap_or(0) == 0 || plan.launch.nnodes == NodeRange::ONE;
     if args.resume == "never" && first {
         set_aside(&out_dir)?;
     }
@@ -168,11 +168,12 @@ fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) 
         max_restarts: plan.launch.max_restarts,
         join: plan.distributed.init_timeout,
         rejoin: plan.launch.rejoin_timeout,
+        grace: plan.checkpoint.grace,
         plan_hash: plan.hash.clone(),
     };
     let outcome = launch.run()?;
     if outcome.code == ExitCode::Stopped {
-        eprintln!("stopped on request; the same command goes on from the last checkpoint");
+        say!("stopped on request; the same command goes on from the last checkpoint");
         worker::requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
     }
     Ok(outcome.code)
@@ -230,7 +231,7 @@ fn set_aside(out_dir: &Path) -> Result<()> {
     let free = (1u32..).map(|n| out_dir.with_file_name(format!("{name}.{n}"))).find(|p| !p.exists());
     let Some(free) = free else { return Ok(()) };
     std::fs::rename(out_dir, &free).doing("move aside", out_dir).map_err(unwritable)?;
-    eprintln!("the earlier run is kept in {}", free.display());
+    say!("the earlier run is kept in {}", free.display());
     Ok(())
 }
 

@@ -8,8 +8,8 @@ use crate::comm::{CommError, ProcessGroup, SoloGroup};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, Place, Secret, SlurmJob, StopFlag,
-    WorkerEnv, clear_notes, cores, logs,
+    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, Secret, SlurmJob,
+    StopFlag, WorkerEnv, clear_notes, cores, logs,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -30,6 +30,8 @@ pub fn run(registry: &Registry) -> Result<ExitCode> {
     let format = handoff.job.flags.get("log-format").and_then(|f| f.parse().ok()).unwrap_or_default();
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
+    // How long a stop may take is the supervisor's to watch.
+    watch(&stop, None, None)?;
     let mut group = None;
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
@@ -75,7 +77,7 @@ pub fn run_external(
     handoff.generation = u64::from(environment.attempt);
     std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
     if handoff.place.rank == 0 {
-        eprint!("launched by {launcher}\n\n{}", plan.text());
+        say!("launched by {launcher}\n\n{}", plan.text());
         super::train::write_provenance(plan, &handoff.job, &launcher)?;
     }
     drop(logs::open_with_header(&handoff)?);
@@ -85,7 +87,7 @@ pub fn run_external(
     tracing::info!("launched by {launcher}");
     let mut group = None;
     let requeue = requeue_on_stop(plan, handoff.place.rank == 0);
-    limit(&stop, plan.checkpoint.grace, requeue.clone())?;
+    watch(&stop, Some(plan.checkpoint.grace), requeue.clone())?;
     let done = caught(|| work(&handoff, plan, None, &stop, &mut group));
     stop.settle();
     let code = finish(&handoff, done, group.as_deref())?;
@@ -100,12 +102,18 @@ pub(super) fn requeue_on_stop(plan: &Plan, first: bool) -> Option<SlurmJob> {
     (plan.launch.requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
 }
 
-/// Ends this process when it has not stopped `grace` after a stop signal.
-fn limit(stop: &StopFlag, grace: Duration, requeue: Option<SlurmJob>) -> Result<()> {
-    stop.limit(grace, move || {
-        let message = format!("not stopped {} s after the signal (`checkpoint.grace`)", grace.as_secs_f64());
-        tracing::error!("{message}");
-        eprintln!("{message}; the last checkpoint continues the run");
+/// Ends this process when a stop signal comes before training, or when it has not stopped `grace` after one.
+fn watch(stop: &StopFlag, grace: Option<Duration>, requeue: Option<SlurmJob>) -> Result<()> {
+    stop.watch(grace, move |why| {
+        match why {
+            OwnEnd::BeforeTraining => tracing::info!("stopped on request before training began"),
+            OwnEnd::Overdue => {
+                let grace = grace.unwrap_or_default().as_secs_f64();
+                let message = format!("not stopped {grace} s after the signal (`checkpoint.grace`)");
+                tracing::error!("{message}");
+                say!("{message}; the last checkpoint continues the run");
+            }
+        }
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
     })
 }
@@ -155,7 +163,8 @@ fn work(
     // A pool that exists already (a program around ddp-run made one) is left as it is.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     let Place { rank, world_size, .. } = handoff.place;
-    let fault = Fault::from_env(&|name| std::env::var(name).ok(), world_size)?;
+    // That it can come true was seen before anything started; this generation may be smaller.
+    let fault = Fault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
     let fault = fault.filter(|f| f.is_due_in(handoff.generation));
     fault.iter().for_each(|f| f.at_connect(rank));
     let group = connect(handoff, plan, listener)?;
@@ -170,7 +179,7 @@ fn work(
         group,
         out_dir: &handoff.job.out_dir,
         resume: Resume::parse(&handoff.job.resume),
-        stop: &|| stop.requested(),
+        stop: &|| stop.requested_at_step(),
         recorder: RecorderOptions {
             progress: progress_mode(handoff),
             restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),

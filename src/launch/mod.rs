@@ -40,6 +40,6 @@ pub(crate) use reach::{Reach, own_address, reach};
 pub use secret::{KeySource, Secret};
 pub use slurm::{Requeue, SlurmJob};
 pub use state::Policy;
-pub use stop::{OnSecondSignal, StopFlag};
+pub use stop::{OnSecondSignal, OwnEnd, StopFlag};
 pub use verdict::{End, Verdict, WorkerStatus};
 pub(crate) use worker::{Output, Process};

@@ -57,16 +57,16 @@ impl SlurmJob {
         match self.requeue() {
             Requeue::Requeued => {
                 tracing::info!("Slurm requeued job {id}");
-                eprintln!("Slurm requeued job {id}; it goes on from the last checkpoint");
+                say!("Slurm requeued job {id}; it goes on from the last checkpoint");
             }
             Requeue::Ending(state) => {
                 tracing::info!("job {id} is {state}: not requeued");
-                eprintln!("Slurm is ending job {id} itself ({state}): it is not requeued");
+                say!("Slurm is ending job {id} itself ({state}): it is not requeued");
             }
             Requeue::Failed(words) => {
                 tracing::warn!("cannot requeue job {id}: {words}");
-                eprintln!("warning: cannot requeue Slurm job {id}: {words}");
-                eprintln!("  hint: `scontrol requeue {id}`, or the same sbatch once more, goes on");
+                say!("warning: cannot requeue Slurm job {id}: {words}");
+                say!("  hint: `scontrol requeue {id}`, or the same sbatch once more, goes on");
             }
         }
     }

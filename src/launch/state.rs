@@ -120,7 +120,10 @@ pub struct State {
     phase: Phase,
     workers: Vec<Worker>,
     ended: usize,
+    /// By a signal or a recall.
     stop_requested: bool,
+    /// By a signal: the next one means "at once".
+    signalled: bool,
     /// The stop request came before any worker had failed.
     stopped_unharmed: bool,
     debouncing: bool,
@@ -135,6 +138,7 @@ impl State {
             workers: vec![Worker::Waiting; workers],
             ended: 0,
             stop_requested: false,
+            signalled: false,
             stopped_unharmed: false,
             debouncing: false,
         }
@@ -236,15 +240,19 @@ impl State {
     }
 
     fn stop(&mut self, actions: &mut Vec<Action>) {
-        if self.stop_requested {
+        if self.signalled {
             if !self.debouncing {
                 self.kill_all(actions);
             }
             return;
         }
+        self.signalled = true;
         self.debouncing = true;
         actions.push(Action::SetTimer(Timer::Debounce, self.policy.debounce));
-        self.save_and_stop(actions);
+        // A recall may have come first, when several nodes are signalled.
+        if !self.stop_requested {
+            self.save_and_stop(actions);
+        }
     }
 
     fn recalled(&mut self, save: bool, actions: &mut Vec<Action>) {

@@ -105,6 +105,23 @@ fn a_stop_is_forwarded_once_and_a_second_one_kills() {
 }
 
 #[test]
+fn a_signal_after_a_recall_is_the_first_one() {
+    let (state, _) = after(2, &[Event::Recalled { save: true }]);
+    let (state, actions) = state.step(Event::StopRequested);
+    assert!(!actions.iter().any(|a| matches!(a, Action::Kill(_))), "{actions:?}");
+    let (state, _) = state.step(Event::TimerFired(Timer::Debounce));
+    let (_, actions) = state.step(Event::StopRequested);
+    assert_eq!(actions[..2], [Action::Kill(0), Action::Kill(1)]);
+}
+
+#[test]
+fn a_worker_that_stopped_before_training_explains_who_lost_it() {
+    let events = [Event::StopRequested, exited(1, 75), exited(0, 91)];
+    assert_eq!(verdict(2, &events), (ExitCode::Stopped, None));
+    assert_eq!(verdict(2, &[exited(1, 75), exited(0, 91)]), (ExitCode::Collective, Some(0)));
+}
+
+#[test]
 fn a_worker_that_ignores_the_stop_is_named_after_the_deadline() {
     let events =
         [Event::StopRequested, exited(0, 75), Event::TimerFired(Timer::StopDeadline), killed_by(1, 9)];

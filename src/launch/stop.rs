@@ -42,16 +42,27 @@ struct Inner {
     signal: AtomicI32,
     /// Nanoseconds from `install` to the first signal.
     at: AtomicU64,
-    /// [`RUNNING`], [`SETTLED`] or [`OVERDUE`]; leaves the first one once.
-    end: AtomicU8,
+    /// [`STARTING`], then [`RUNNING`], then one of the others.
+    stage: AtomicU8,
 }
 
+/// No step boundary has been reached: there is nothing to save, and nobody to agree with.
+const STARTING: u8 = 0;
 /// The run goes on, or is on its way to its end.
-const RUNNING: u8 = 0;
+const RUNNING: u8 = 1;
 /// The run has come to its end: signals change nothing any more.
-const SETTLED: u8 = 1;
-/// The time to stop is over: the process is being ended.
-const OVERDUE: u8 = 2;
+const SETTLED: u8 = 2;
+/// The process is being ended.
+const ENDING: u8 = 3;
+
+/// Why a process ends itself after a stop signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnEnd {
+    /// The signal came before the first step boundary: while the ranks meet, or while data is prepared.
+    BeforeTraining,
+    /// The grace is over.
+    Overdue,
+}
 
 impl StopFlag {
     /// A flag that no signal sets, for tests and for training inside another program.
@@ -85,9 +96,17 @@ impl StopFlag {
         Some(self.0.signal.load(Ordering::Acquire)).filter(|s| *s > 0)
     }
 
-    /// Ends this process with exit code 75 when it has not [settled](Self::settle) `grace` after a stop signal;
-    /// `overdue` is called before.
-    pub fn limit(&self, grace: Duration, overdue: impl FnOnce() + Send + 'static) -> Result<()> {
+    /// As [`Self::requested`], asked at a step boundary: from here on, a stop is the training loop's.
+    pub fn requested_at_step(&self) -> bool {
+        if self.0.stage.load(Ordering::Acquire) == STARTING && !self.advance(STARTING, RUNNING) {
+            self.wait_if_ending();
+        }
+        self.requested()
+    }
+
+    /// Ends this process with exit code 75 when a stop signal finds it before its first step boundary, and, where there is a
+    /// `grace`, when it has not [settled](Self::settle) so long after the signal. `last` is called before.
+    pub fn watch(&self, grace: Option<Duration>, last: impl FnOnce(OwnEnd) + Send + 'static) -> Result<()> {
         let cannot = |e| Error::internal(format!("cannot watch for stop signals: {e}"));
         let (mut signalled, write) = UnixStream::pair().map_err(cannot)?;
         for signal in STOP_SIGNALS {
@@ -100,28 +119,38 @@ impl StopFlag {
             if flag.signal().is_none() && signalled.read_exact(&mut [0]).is_err() {
                 return;
             }
-            std::thread::sleep(grace);
-            if flag.leave_running_for(OVERDUE) {
-                overdue();
-                signal_hook::low_level::exit(ExitCode::Stopped as i32);
+            let mut why = OwnEnd::BeforeTraining;
+            if !flag.advance(STARTING, ENDING) {
+                let Some(grace) = grace else { return };
+                std::thread::sleep(grace);
+                why = OwnEnd::Overdue;
+                if !flag.advance(RUNNING, ENDING) {
+                    return;
+                }
             }
+            last(why);
+            signal_hook::low_level::exit(ExitCode::Stopped as i32);
         };
-        std::thread::Builder::new().name("grace".into()).spawn(watch).map(drop).map_err(cannot)
+        std::thread::Builder::new().name("stop-watch".into()).spawn(watch).map(drop).map_err(cannot)
     }
 
     /// The run has come to its end: from here on, neither a signal nor the limit ends this process. Slurm sends SIGTERM to
     /// a job that is requeued, and what is left to do is to say so.
     pub fn settle(&self) {
-        if !self.leave_running_for(SETTLED) {
-            // The limit was first, and is ending the process.
-            while self.0.end.load(Ordering::Acquire) == OVERDUE {
-                std::thread::park();
-            }
+        if !self.advance(STARTING, SETTLED) && !self.advance(RUNNING, SETTLED) {
+            self.wait_if_ending();
         }
     }
 
-    fn leave_running_for(&self, end: u8) -> bool {
-        self.0.end.compare_exchange(RUNNING, end, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    fn advance(&self, from: u8, to: u8) -> bool {
+        self.0.stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The watch was first, and is ending the process.
+    fn wait_if_ending(&self) {
+        while self.0.stage.load(Ordering::Acquire) == ENDING {
+            std::thread::park();
+        }
     }
 
     /// Asks for a stop from inside the process.
@@ -138,7 +167,7 @@ impl Inner {
         let _ = self.signal.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
         if let Err(first) = first
             && second == OnSecondSignal::Exit
-            && self.end.load(Ordering::Acquire) == RUNNING
+            && self.stage.load(Ordering::Acquire) <= RUNNING
             && now.saturating_sub(first) > DEBOUNCE.as_nanos() as u64
         {
             signal_hook::low_level::exit(ExitCode::Stopped as i32);
@@ -164,6 +193,16 @@ mod tests {
         own.request();
         assert!(own.requested());
         assert_eq!(own.signal(), None);
+    }
+
+    #[test]
+    fn from_the_first_step_boundary_on_a_stop_is_the_loops() {
+        let flag = StopFlag::new();
+        assert!(!flag.requested_at_step());
+        flag.request();
+        assert!(flag.requested_at_step());
+        assert!(!flag.advance(STARTING, ENDING), "the watch comes too late for an early end");
+        assert!(flag.advance(RUNNING, ENDING), "but not for an overdue one");
     }
 
     #[test]

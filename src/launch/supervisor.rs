@@ -41,6 +41,7 @@ pub(super) struct Fleet<'a> {
     pids: Vec<Option<u32>>,
     timers: BTreeMap<Instant, Timer>,
     stopped_by: Option<i32>,
+    stopped_at: Option<Instant>,
     /// Orders that are not for this generation.
     orders: Vec<Order>,
     /// The coordinator is gone.
@@ -91,6 +92,7 @@ impl<'a> Fleet<'a> {
             pids: vec![None; nproc],
             timers: BTreeMap::new(),
             stopped_by: None,
+            stopped_at: None,
             orders: Vec::new(),
             cut_off: false,
         };
@@ -103,9 +105,16 @@ impl<'a> Fleet<'a> {
     }
 
     /// Runs the generation to its end: all workers are gone when this returns.
-    pub(super) fn drive(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Ended> {
+    /// `queued` are orders that came together with the one to start.
+    pub(super) fn drive(
+        &mut self,
+        queued: VecDeque<Order>,
+        signals: &mut Signals,
+        link: &mut Link,
+    ) -> Result<Ended> {
         let mut state = State::new(self.launch.nproc, self.launch.policy);
         let mut events = VecDeque::from([Event::Start]);
+        self.take(queued, &mut events);
         loop {
             while let Some(event) = events.pop_front() {
                 let (next, actions) = state.step(event);
@@ -207,10 +216,19 @@ impl<'a> Fleet<'a> {
                 Signal::Pause => self.pause(signals),
                 Signal::Stop(stop) => {
                     let name = signal_hook::low_level::signal_name(stop).unwrap_or("a stop signal");
-                    if self.stopped_by.replace(stop).is_none() {
-                        tracing::warn!("{name}: the workers save and stop; once more ends them at once");
-                        // A link that is broken says so by itself.
-                        let _ = link.send(&Report::StopRequested);
+                    let now = Instant::now();
+                    match self.stopped_at {
+                        None => {
+                            tracing::warn!("{name}: the workers save and stop; once more ends them at once");
+                            self.stopped_at = Some(now);
+                            self.stopped_by = Some(stop);
+                            // A link that is broken says so by itself.
+                            let _ = link.send(&Report::StopRequested { at_once: false });
+                        }
+                        Some(at) if now.duration_since(at) > self.launch.policy.debounce => {
+                            let _ = link.send(&Report::StopRequested { at_once: true });
+                        }
+                        Some(_) => {}
                     }
                     events.push_back(Event::StopRequested);
                 }
@@ -244,17 +262,19 @@ impl<'a> Fleet<'a> {
             return;
         }
         match link.receive::<Order>() {
-            Ok(orders) => {
-                for order in orders {
-                    match order {
-                        Order::Recall { save } => events.push_back(Event::Recalled { save }),
-                        other => self.orders.push(other),
-                    }
-                }
-            }
+            Ok(orders) => self.take(orders, events),
             Err(Closed) => {
                 self.cut_off = true;
                 events.push_back(Event::Recalled { save: false });
+            }
+        }
+    }
+
+    fn take(&mut self, orders: impl IntoIterator<Item = Order>, events: &mut VecDeque<Event>) {
+        for order in orders {
+            match order {
+                Order::Recall { save } => events.push_back(Event::Recalled { save }),
+                other => self.orders.push(other),
             }
         }
     }

@@ -131,7 +131,8 @@ impl Run<'_> {
             return Verdict { code: ExitCode::WorkerFailed, culprit: Some(rank) };
         }
         let stopped = Verdict { code: ExitCode::Stopped, culprit: None };
-        let provoked = self.first(Class::Provoked);
+        // One that stopped before training began explains as much as one that died of the request.
+        let provoked = self.first(Class::Provoked).or_else(|| self.first(Class::Stopped));
         match (provoked, self.first(Class::Echo)) {
             // A worker that died of the stop request itself explains why the others lost a peer.
             (Some(_), None) if self.stop_requested => return stopped,

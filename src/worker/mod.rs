@@ -105,7 +105,7 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     if group.rank() == 0 {
         plan.dataset.source.prepare(&mut |line| {
             tracing::info!("{line}");
-            eprintln!("{line}");
+            say!("{line}");
         })?;
     }
     group.barrier(Wait::WhilePeersLive)?;
@@ -143,7 +143,7 @@ pub fn checkpoints(out_dir: &Path) -> PathBuf {
 
 fn warn(warning: &str) {
     tracing::warn!("{warning}");
-    eprintln!("warning: {warning}");
+    say!("warning: {warning}");
 }
 
 /// `change`: how steps are made up now, where that is new.
@@ -151,7 +151,7 @@ fn announce(plan: &Plan, loaded: &Loaded, change: Option<String>) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
         tracing::warn!("the spec has changed since this checkpoint was made");
-        eprintln!("warning: the spec has changed since checkpoint {} was made", loaded.path.display());
+        say!("warning: the spec has changed since checkpoint {} was made", loaded.path.display());
     }
     let state = &loaded.state;
     let line = format!(
@@ -162,11 +162,11 @@ fn announce(plan: &Plan, loaded: &Loaded, change: Option<String>) {
     );
     for line in [Some(line), change].into_iter().flatten() {
         tracing::info!("{line}");
-        eprintln!("{line}");
+        say!("{line}");
     }
     let all_steps = plan.train.max_steps.is_some_and(|max| state.global_step >= max);
     if state.epochs_completed as u64 >= plan.epochs || all_steps {
-        eprintln!("the run is complete; more `epochs` continue it, `--resume never` starts over");
+        say!("the run is complete; more `epochs` continue it, `--resume never` starts over");
     }
 }
 
@@ -178,7 +178,7 @@ fn start_from_weights(plan: &Plan, model: &mut dyn Model) -> Result<()> {
         line.push_str(&format!("; left out:\n{left_out}"));
     }
     tracing::info!("{line}");
-    eprintln!("{line}");
+    say!("{line}");
     Ok(())
 }
 

@@ -79,7 +79,9 @@ pub(crate) fn call(
         Whereabouts::File(path) => Target::File(path),
     };
     Dial { target, peer, me, secret, watch: &[], deadline }.run(true, join).map_err(|e| match e {
-        DialError::Failed(e) => e,
+        DialError::Failed(e) => {
+            CommError { message: e.message.replace("before init_timeout", "in time"), ..e }
+        }
         DialError::Watched => failed("nothing is watched"),
     })
 }

@@ -1,10 +1,10 @@
 //! One node's supervisor: it joins the others, and starts its workers, generation after generation, as the coordinator says.
 
 use super::coordinator::Coordinator;
-use super::events::Limits;
-use super::meet::{self, Meeting};
+use super::events::{Failure, Limits, NodeEnd, Weight};
+use super::meet::{self, Meeting, told};
 use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
-use super::{Nodes, Start, say};
+use super::{Nodes, Start};
 use crate::comm::rendezvous::file::Published;
 use crate::comm::rendezvous::{self, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
@@ -18,6 +18,8 @@ use std::net::TcpListener;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Before a node that was turned away for now asks again.
+const AGAIN: Duration = Duration::from_millis(500);
 /// For a coordinator elsewhere to answer a stop request.
 const STOP: Duration = Duration::from_secs(5);
 
@@ -27,7 +29,11 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
     let meeting = Meeting::arrange(&launch)?;
     let mut agent = Agent {
         key: meeting.key,
-        host: meeting.host,
+        // Node 0's own ranks must be reached by those of the others: its name may mean loopback here.
+        host: match meeting.target {
+            None if launch.nodes.range.max > 1 => Some(told(&launch, meeting.ip)?.to_string()),
+            _ => meeting.host,
+        },
         ip: meeting.ip,
         target: meeting.target,
         _published: meeting.published,
@@ -81,9 +87,9 @@ struct Agent {
 
 impl Agent {
     fn coordinate(&mut self, listener: Option<TcpListener>) -> Result<Link> {
-        let Nodes { range, max_restarts, join, rejoin, .. } = self.launch.nodes;
+        let Nodes { range, max_restarts, join, rejoin, grace, .. } = self.launch.nodes;
         let (own, theirs) = Link::pair().map_err(no_link)?;
-        let limits = Limits { max_restarts, join, rejoin, ..Limits::new(range) };
+        let limits = Limits { max_restarts, join, rejoin, grace, ..Limits::new(range) };
         let secret = rendezvous::Secret::from_hex(&self.key.to_hex())?;
         let run_id = match self.launch.run_id.as_str() {
             "" => Secret::random()?.to_hex()[..12].to_owned(),
@@ -100,6 +106,10 @@ impl Agent {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             nproc: self.launch.nproc,
             plan_hash: self.launch.nodes.plan_hash.clone(),
+            terms: format!(
+                "--nnodes {} and --max-restarts {}",
+                self.launch.nodes.range, self.launch.nodes.max_restarts
+            ),
             generation: self.generation,
             port: self.listen()?,
         };
@@ -158,6 +168,7 @@ impl Agent {
 
     /// Carries out orders until the run is over.
     fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Outcome> {
+        let (mut again, again_until) = (None, Instant::now() + self.launch.nodes.join);
         loop {
             let order = match self.next_order(signals, link) {
                 Ok(Some(order)) => order,
@@ -174,7 +185,16 @@ impl Agent {
                 Order::Start(start) => self.generation(start, signals, link)?,
                 Order::Recall { .. } => {} // its workers are gone already
                 Order::Dismissed => return Ok(self.outcome(ExitCode::Stopped)),
-                Order::Refused { why } => {
+                Order::Refused { why, later: true } if Instant::now() < again_until => {
+                    if again.replace(why.clone()).is_none() {
+                        say!("node 0 says: {why}; this node asks again");
+                    }
+                    match self.reconnect_after(AGAIN, signals)? {
+                        Some(other) => *link = other,
+                        None => return Ok(self.outcome(ExitCode::Stopped)),
+                    }
+                }
+                Order::Refused { why, .. } => {
                     return Err(Error::new(
                         ExitCode::Rendezvous,
                         format!("node 0 turns this node away: {why}"),
@@ -210,7 +230,7 @@ impl Agent {
                     }
                     self.stopped_by.get_or_insert(signal);
                     self.stopped_at.get_or_insert_with(Instant::now);
-                    link.send(&Report::StopRequested)?;
+                    link.send(&Report::StopRequested { at_once: false })?;
                 }
                 Ok(Some(Signal::Pause)) => signals.pause(),
                 _ => {}
@@ -219,7 +239,26 @@ impl Agent {
         }
     }
 
+    /// Asks node 0 once more, after a pause that a stop signal ends.
+    fn reconnect_after(&mut self, pause: Duration, signals: &mut Signals) -> Result<Option<Link>> {
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            match signals.wait(None, Some(until))? {
+                Some(Signal::Stop(signal)) => {
+                    self.stopped_by.get_or_insert(signal);
+                    return Ok(None);
+                }
+                Some(Signal::Pause) => signals.pause(),
+                None => {}
+            }
+        }
+        self.connect(signals, self.launch.nodes.join)
+    }
+
     fn reconnect(&mut self, signals: &mut Signals) -> Result<Option<Link>> {
+        if self.stopped_at.is_some() && self.target.is_some() {
+            return Ok(None);
+        }
         let Nodes { range, max_restarts, rejoin, .. } = self.launch.nodes;
         if self.target.is_none() {
             return Err(Error::internal("the coordinator's thread has ended"));
@@ -231,9 +270,7 @@ impl Agent {
             )
             .hint("`--max-restarts` lets a run survive this; `--resume auto` continues it"));
         }
-        eprintln!(
-            "node 0 was lost: the connection to its supervisor broke; this node waits for it to come back"
-        );
+        say!("node 0 was lost: the connection to its supervisor broke; this node waits for it to come back");
         self.connect(signals, rejoin)
     }
 
@@ -243,31 +280,43 @@ impl Agent {
         if start.node > 0 {
             let (first, last) = (start.first_rank, start.first_rank + self.launch.nproc - 1);
             let (node, nnodes, world) = (start.node, start.nnodes, start.world_size);
-            say(&format!(
+            say!(
                 "node {node} of {nnodes}: ranks {first} to {last} of {world}, generation {}",
                 start.generation
-            ));
+            );
         }
         let purpose = format!("ddp-run generation {} of {}", start.generation, start.run_id);
         let secret = Secret::derive(self.key.as_bytes(), &purpose);
         let number = start.generation;
         let listener = self.listener.take();
         let host = self.host.as_deref().unwrap_or_default();
-        let mut fleet = Fleet::new(&self.launch, start, listener, host, secret)?;
-        let Ended { end, stopped_by, ends, orders } = fleet.drive(signals, link)?;
-        drop(fleet);
-        self.stopped_by = self.stopped_by.or(stopped_by);
-        if stopped_by.is_some() {
-            self.stopped_at.get_or_insert_with(Instant::now);
-        }
-        self.ends = ends;
-        self.orders.extend(orders);
+        let queued = std::mem::take(&mut self.orders);
+        let run = Fleet::new(&self.launch, start, listener, host, secret)
+            .and_then(|mut fleet| fleet.drive(queued, signals, link));
         let checkpoint = (self.launch.newest_checkpoint)(&self.launch.job.out_dir);
+        let (end, port) = match run.and_then(|run| Ok((run, self.listen()?))) {
+            Ok((Ended { end, stopped_by, ends, orders }, port)) => {
+                self.stopped_by = self.stopped_by.or(stopped_by);
+                if stopped_by.is_some() {
+                    self.stopped_at.get_or_insert_with(Instant::now);
+                }
+                self.ends = ends;
+                self.orders.extend(orders);
+                (end, port)
+            }
+            // The others shall hear what was wrong here, and not only that this node is gone.
+            Err(e) => {
+                let message = format!("{}: {}", self.name(), e.message);
+                let failure =
+                    Failure { code: e.code, weight: Weight::Root, retry: false, message, hint: e.hint };
+                (NodeEnd::Failed(failure), None)
+            }
+        };
         // `--resume never` or PATH is for the beginning; a restart goes on with what this run has saved.
         if self.launch.job.resume == "never" || checkpoint != self.found {
             "auto".clone_into(&mut self.launch.job.resume);
         }
-        let ended = Report::Ended { generation: number, end, checkpoint, port: self.listen()? };
+        let ended = Report::Ended { generation: number, end, checkpoint, port };
         // A link that broke meanwhile says so at the next order.
         let _ = link.send(&ended);
         Ok(())

@@ -4,7 +4,6 @@
 use super::events::{Action, Event, Generation, Limits, Member, Timer};
 use super::message::{Closed, Hello, Link, Order, Report, Start, no_link};
 use super::policy::State;
-use super::say;
 use crate::comm::rendezvous::{Door, Knock, Secret};
 use crate::error::{Error, Result};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,6 +31,8 @@ pub(super) struct Coordinator {
     timers: BTreeMap<Instant, Timer>,
     /// How many nodes and ranks the last generation had.
     size: Option<(usize, usize)>,
+    /// The reason for a restart that was said already.
+    announced: Option<String>,
     finished: bool,
 }
 
@@ -64,6 +65,7 @@ impl Coordinator {
             next: OWN,
             timers: BTreeMap::new(),
             size: None,
+            announced: None,
             finished: false,
         };
         coordinator.admit(own);
@@ -144,21 +146,23 @@ impl Coordinator {
                         (peer.port, peer.hello) = (hello.port, Some(hello));
                     }
                 }
-                Err(why) => self.refuse(member, why),
+                Err(why) => self.refuse(member, why, false),
             },
             Report::Ended { end, checkpoint, port, .. } => {
                 if let Some(peer) = self.peers.get_mut(&member) {
                     peer.port = port;
                 }
+                // What another node has in its folder, if it is not the same one, is of some other run.
+                let checkpoint = checkpoint.filter(|_| member == OWN);
                 events.push_back(Event::Ended { member, end, checkpoint });
             }
-            Report::StopRequested => events.push_back(Event::StopRequested(member)),
+            Report::StopRequested { at_once } => events.push_back(Event::StopRequested { member, at_once }),
         }
     }
 
-    fn refuse(&mut self, member: Member, why: String) {
+    fn refuse(&mut self, member: Member, why: String, later: bool) {
         tracing::warn!("a node is turned away: {why}");
-        self.tell(member, &Order::Refused { why });
+        self.tell(member, &Order::Refused { why, later });
         self.peers.remove(&member);
     }
 
@@ -173,7 +177,8 @@ impl Coordinator {
         match action {
             Action::Start(generation) => self.begin(&generation),
             Action::Recall { member, save } => self.tell(member, &Order::Recall { save }),
-            Action::Refuse { member, why } => self.refuse(member, why),
+            Action::Refuse { member, why, later } => self.refuse(member, why, later),
+            Action::CutOff(member) => drop(self.peers.remove(&member)),
             Action::Dismiss(member) => {
                 self.tell(member, &Order::Dismissed);
                 self.peers.remove(&member);
@@ -181,9 +186,10 @@ impl Coordinator {
             Action::Announce { reason, missing, pause } => {
                 let nodes: Vec<String> = missing.iter().map(ToString::to_string).collect();
                 match nodes.is_empty() {
-                    true => say(&format!("{reason}\nthe workers start again in {} s", pause.as_secs())),
-                    false => say(&format!("{reason}\nwaits for node {} to come back", nodes.join(", "))),
+                    true => say!("{reason}\nthe workers start again in {} s", pause.as_secs()),
+                    false => say!("{reason}\nwaits for node {}", nodes.join(" or ")),
                 }
+                self.announced = Some(reason);
             }
             Action::SetTimer(timer, after) => self.set_timer(timer, after),
             Action::Finish { code, failure } => {
@@ -238,14 +244,18 @@ impl Coordinator {
             None => line.push_str("starts from the beginning: there is no checkpoint yet"),
         }
         if before != Some(size) {
-            let (nodes, world) = size;
-            line.push_str(&format!(
-                ", now {nodes} node{} and {world} ranks",
-                if nodes == 1 { "" } else { "s" }
-            ));
+            line.push_str(&format!(", now {} and {}", count(size.0, "node"), count(size.1, "rank")));
         }
-        say(&format!("{reason}\n{line}"));
+        match self.announced.take() {
+            Some(already) if already == *reason => say!("{line}"),
+            _ => say!("{reason}\n{line}"),
+        }
     }
+}
+
+/// `1 node`, `2 nodes`.
+fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 /// Whether a node means the same job as node 0.
@@ -261,6 +271,9 @@ fn fits(own: &Hello, other: &Hello) -> std::result::Result<(), String> {
             short(&other.plan_hash),
             short(&own.plan_hash)
         ));
+    }
+    if own.terms != other.terms {
+        return Err(format!("{host} was started with {}, node 0 ({first}) with {}", other.terms, own.terms));
     }
     Ok(())
 }

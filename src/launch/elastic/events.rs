@@ -24,6 +24,8 @@ pub struct Limits {
     pub longest_pause: Duration,
     /// For a node to report after it was recalled; then it counts as lost.
     pub report: Duration,
+    /// The same where its workers save first.
+    pub grace: Duration,
 }
 
 impl Limits {
@@ -38,6 +40,7 @@ impl Limits {
             pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
             report: Duration::from_secs(15),
+            grace: Duration::from_secs(600),
         }
     }
 
@@ -92,7 +95,7 @@ pub enum Event {
         member: Member,
         /// The node rank that it was given, if any.
         seat: Option<usize>,
-        /// Tells a supervisor that was started again on the same host from a second one that claims its seat.
+        /// Tells a supervisor that was started again on the same host from another node that claims its seat.
         host: String,
         nproc: usize,
         /// The last generation that it knows of.
@@ -106,7 +109,11 @@ pub enum Event {
         checkpoint: Option<u64>,
     },
     /// A stop signal reached the node's supervisor, which has passed it on to its workers.
-    StopRequested(Member),
+    StopRequested {
+        member: Member,
+        /// It was the second one.
+        at_once: bool,
+    },
     TimerFired(Timer),
 }
 
@@ -133,7 +140,11 @@ pub enum Action {
     Refuse {
         member: Member,
         why: String,
+        /// It may ask again.
+        later: bool,
     },
+    /// Breaks the connection to a node that is taken for lost; it may come back.
+    CutOff(Member),
     /// The node leaves, as it was asked to.
     Dismiss(Member),
     /// The next generation can't start yet: for the pause, or for nodes that are missing.

@@ -44,10 +44,13 @@ impl Meeting {
             let (n, last) = (nodes.range.max, nodes.range.max - 1);
             return Err(Error::usage(format!("--node-rank {rank} is not among {n} nodes (0 to {last})")));
         }
-        let meeting = nodes.endpoint.as_ref().zip(nodes.node_rank);
-        let (endpoint, node_rank) = meeting.ok_or_else(|| {
-            Error::usage(format!("a run over {} nodes needs to know where they meet, and which this one is", nodes.range))
-                .hint("`--rdzv-endpoint HOST:PORT --node-rank 0` on node 0, whose address it is; the same and 1, 2, … elsewhere")
+        let endpoint = nodes.endpoint.as_ref().ok_or_else(|| {
+            Error::usage(format!("a run over {} nodes needs to know where they meet", nodes.range))
+                .hint("`--rdzv-endpoint HOST:PORT` with the address of node 0, the same on every node")
+        })?;
+        let node_rank = nodes.node_rank.ok_or_else(|| {
+            Error::usage(format!("a run over {} nodes needs to know which of them this is", nodes.range))
+                .hint(format!("`--node-rank 0` on the node of {endpoint}, and 1, 2, … on the others"))
         })?;
         let key = nodes.key.as_ref().ok_or_else(|| Error::internal("several nodes without a key"))?;
         let key = key.secret(&format!("ddp-run supervisors at {endpoint}"))?;
@@ -81,6 +84,14 @@ impl Meeting {
                 Ok(Self { listener: Some(listener), published, target: None, host, ip: listen, key })
             }
         }
+    }
+}
+
+/// How node 0's own ranks reach its rank 0, which listens on `ip`.
+pub(super) fn told(launch: &LocalLaunch, ip: IpAddr) -> Result<IpAddr> {
+    match ip.is_unspecified() {
+        true => Ok(reach(ip, launch.nodes.interface, launch.nodes.range.max)?.told),
+        false => Ok(ip),
     }
 }
 

@@ -30,7 +30,10 @@ pub enum Report {
         port: Option<u16>,
     },
     /// A stop signal reached this supervisor.
-    StopRequested,
+    StopRequested {
+        /// It was the second one.
+        at_once: bool,
+    },
 }
 
 /// The first message of a node.
@@ -42,6 +45,8 @@ pub struct Hello {
     /// Workers that this node starts.
     pub nproc: usize,
     pub plan_hash: String,
+    /// What the command line or the spec says of nodes and restarts.
+    pub terms: String,
     /// The last generation that this supervisor has seen; 0 for none.
     pub generation: u64,
     /// Where rank 0 of the next generation will listen, on node 0.
@@ -54,7 +59,7 @@ pub struct Hello {
 pub enum Order {
     Start(Start),
     Recall { save: bool },
-    Refused { why: String },
+    Refused { why: String, later: bool },
     Dismissed,
     Finish { code: ExitCode, failure: Option<Failure> },
 }

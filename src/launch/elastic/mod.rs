@@ -17,14 +17,8 @@ pub(super) use message::{Closed, Link, Order, Report, Start};
 
 use super::rdzv::{NodeRange, RdzvEndpoint};
 use super::secret::KeySource;
-use std::io::Write;
 use std::net::IpAddr;
 use std::time::Duration;
-
-/// A line for the one who watches; a closed terminal is no reason not to train.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
 
 /// The nodes of a run, and how it is started again after a failure.
 #[derive(Clone, Debug)]
@@ -43,6 +37,8 @@ pub struct Nodes {
     /// For the nodes to come together, at first and after a loss.
     pub join: Duration,
     pub rejoin: Duration,
+    /// For the workers to stop after a signal.
+    pub grace: Duration,
     /// Equal on all nodes.
     pub plan_hash: String,
 }
@@ -59,6 +55,7 @@ impl Default for Nodes {
             max_restarts: 0,
             join: Duration::from_secs(300),
             rejoin: Duration::from_secs(300),
+            grace: Duration::from_secs(600),
             plan_hash: String::new(),
         }
     }

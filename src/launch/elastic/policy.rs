@@ -32,6 +32,8 @@ struct Running {
     ends: Vec<NodeEnd>,
     /// `Some(save)` once the nodes were recalled.
     recalled: Option<bool>,
+    /// They were asked to save first.
+    saving: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +60,8 @@ pub struct State {
     used: u32,
     checkpoint: Option<u64>,
     stopping: bool,
+    /// A second signal asked for the end of it all.
+    at_once: bool,
     /// Why the next generation is needed.
     reason: Option<String>,
     /// The failure that the next generation is to make good.
@@ -75,6 +79,7 @@ impl State {
             used: 0,
             checkpoint: None,
             stopping: false,
+            at_once: false,
             reason: None,
             failure: None,
         };
@@ -94,7 +99,7 @@ impl State {
                 Event::Ended { member, end, checkpoint } => {
                     self.ended(member, end, checkpoint, &mut actions);
                 }
-                Event::StopRequested(member) => self.stop(member, &mut actions),
+                Event::StopRequested { member, at_once } => self.stop(member, at_once, &mut actions),
                 Event::TimerFired(timer) => self.timer(timer, &mut actions),
             }
         }
@@ -118,21 +123,16 @@ impl State {
             return;
         }
         if let Some(former) = wanted.and_then(|seat| self.seats.get(&seat)) {
-            if former.host != host {
-                let why = format!(
-                    "{host} and {} both claim node rank {}; each node needs a --node-rank of its own",
-                    former.host,
-                    wanted.unwrap_or_default()
-                );
-                return actions.push(Action::Refuse { member, why });
-            }
-            // Started again before the end of the former one was noticed.
-            let former = former.member;
-            actions.push(Action::Refuse { member: former, why: "it was started again".into() });
-            self.lost(former, actions);
-            if self.phase == Phase::Finished {
-                return;
-            }
+            // Started again on its host, before the end of the former one was noticed; or twice.
+            let later = former.host == host;
+            let (other, seat) = (&former.host, wanted.unwrap_or_default());
+            let why = match later {
+                true => format!("node rank {seat} of {host} is still there"),
+                false => format!(
+                    "{host} and {other} both claim node rank {seat}; each node needs a --node-rank of its own"
+                ),
+            };
+            return actions.push(Action::Refuse { member, why, later });
         }
         // Seat 0 is this machine's own node's.
         let seat = wanted.or_else(|| (1..max).find(|seat| !self.seats.contains_key(seat)));
@@ -141,7 +141,7 @@ impl State {
                 Some(seat) => format!("node rank {seat} is not among {max} nodes (0 to {})", max - 1),
                 None => format!("the run has all its {max} nodes"),
             };
-            return actions.push(Action::Refuse { member, why });
+            return actions.push(Action::Refuse { member, why, later: false });
         };
         self.seats.insert(seat, Seat { member, host: host.clone(), nproc, leaving: false });
         match self.phase {
@@ -195,6 +195,9 @@ impl State {
         }
         if failed {
             self.recall(false, actions);
+        } else if !running.left.is_empty() {
+            // Ranks end together.
+            actions.push(Action::SetTimer(Timer::Report, self.limits.grace + self.limits.report));
         }
         self.conclude_if_all_ended(actions);
     }
@@ -207,14 +210,20 @@ impl State {
             return;
         }
         running.recalled = Some(save);
+        running.saving |= save;
         actions.extend(running.left.iter().map(|member| Action::Recall { member: *member, save }));
-        if !save && !running.left.is_empty() {
-            actions.push(Action::SetTimer(Timer::Report, self.limits.report));
+        if !running.left.is_empty() {
+            let grace = if save { self.limits.grace } else { Duration::ZERO };
+            actions.push(Action::SetTimer(Timer::Report, grace + self.limits.report));
         }
     }
 
-    fn stop(&mut self, member: Member, actions: &mut Vec<Action>) {
+    fn stop(&mut self, member: Member, at_once: bool, actions: &mut Vec<Action>) {
         let Some(seat) = self.seat_of(member) else { return };
+        if at_once && self.stopping {
+            self.at_once = true;
+            return self.recall(false, actions);
+        }
         let staying = self.seats.iter().filter(|(s, other)| **s != seat && !other.leaving).count();
         let leaves = self.limits.nodes.is_elastic() && seat != 0 && staying >= self.limits.nodes.min;
         if let Some(own) = self.seats.get_mut(&seat).filter(|_| leaves && !self.stopping) {
@@ -252,12 +261,12 @@ impl State {
             }
             (Timer::Report, Phase::Running(running)) if running.recalled == Some(false) => {
                 for member in running.left.clone() {
-                    let why = "it did not report the end of its workers in time".into();
-                    actions.push(Action::Refuse { member, why });
+                    actions.push(Action::CutOff(member));
                     self.lost(member, actions);
                 }
                 return;
             }
+            (Timer::Report, Phase::Running(_)) => return self.recall(false, actions),
             _ => return,
         }
         self.start_if_ready(actions);
@@ -276,7 +285,7 @@ impl State {
             message.push_str(&format!("; missing: node {}", missing.join(", ")));
         }
         if let Some(before) = &self.failure {
-            message = format!("{}\n\n{message} again", before.message);
+            message = format!("{}\n\nfor another attempt {message}", before.message);
         }
         let failure = Failure {
             code: self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code),
@@ -304,7 +313,7 @@ impl State {
         }));
         self.failure = None;
         let left = nodes().map(|(member, _)| member).collect();
-        self.phase = Phase::Running(Running { left, ends: Vec::new(), recalled: None });
+        self.phase = Phase::Running(Running { left, ends: Vec::new(), recalled: None, saving: false });
     }
 
     fn conclude_if_all_ended(&mut self, actions: &mut Vec<Action>) {
@@ -318,7 +327,11 @@ impl State {
         let heaviest = failures().map(|f| f.weight).max();
         let mut worst = failures().filter(|f| Some(f.weight) == heaviest);
         let failure = worst.clone().find(|f| !f.retry).or_else(|| worst.next()).cloned();
-        match failure {
+        // Who is left behind by ranks that stopped before training, or that were ended at once, loses its peers.
+        let stopped = running.saving && running.ends.contains(&NodeEnd::Stopped);
+        let excused =
+            stopped && heaviest == Some(Weight::Echo) || self.at_once && heaviest < Some(Weight::Root);
+        match failure.filter(|_| !excused) {
             Some(failure) => self.after_failure(failure, actions),
             None if running.ends.iter().all(|e| *e == NodeEnd::Done) => {
                 self.finish(ExitCode::Done, None, actions)
@@ -328,8 +341,10 @@ impl State {
     }
 
     fn after_failure(&mut self, failure: Failure, actions: &mut Vec<Action>) {
-        let within_range =
-            self.limits.nodes.is_elastic() && failure.weight == Weight::LostNode && self.is_enough();
+        let staying = self.seats.values().filter(|s| !s.leaving).count();
+        let within_range = self.limits.nodes.is_elastic()
+            && failure.weight == Weight::LostNode
+            && staying >= self.limits.nodes.min;
         let spent = !within_range && self.used >= self.limits.max_restarts;
         if self.stopping || !failure.retry || spent {
             return self.finish(failure.code, Some(failure), actions);

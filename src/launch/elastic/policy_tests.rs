@@ -22,6 +22,10 @@ fn ended(member: Member, end: NodeEnd, checkpoint: Option<u64>) -> Event {
     Event::Ended { member, end, checkpoint }
 }
 
+fn stop(member: Member) -> Event {
+    Event::StopRequested { member, at_once: false }
+}
+
 /// A run whose members 0, 1, … have seats 0, 1, …, after `events`; the actions of the last event.
 fn after(limits: Limits, nodes: u64, events: &[Event]) -> (State, Vec<Action>) {
     let joins = (0..nodes).map(|m| joined(m, Some(m as usize)));
@@ -131,16 +135,39 @@ fn a_lost_node_is_waited_for_and_may_come_back() {
 }
 
 #[test]
-fn a_supervisor_that_is_started_again_takes_its_seat_and_another_host_does_not() {
-    let again = Event::Joined { member: 5, seat: Some(1), host: "host1".into(), nproc: 2, generation: 4 };
-    let (state, actions) = after(limits(2, 2, 3), 2, &[again]);
-    assert!(matches!(&actions[0], Action::Refuse { member: 1, .. }), "{actions:?}");
-    let (_, actions) = state.step(ended(0, NodeEnd::Stopped, None));
-    assert_eq!((started(&actions).number, &started(&actions).nodes[..]), (5, &[(0, 2), (5, 2)][..]));
-    let (_, actions) = after(limits(2, 2, 3), 2, &[joined(5, Some(1))]);
+fn a_seat_that_is_taken_is_refused_for_now_or_for_good() {
+    let again =
+        |host: &str| Event::Joined { member: 5, seat: Some(1), host: host.into(), nproc: 2, generation: 4 };
+    let (state, actions) = after(limits(2, 2, 3), 2, &[again("host1")]);
+    assert!(matches!(&actions[..], [Action::Refuse { member: 5, later: true, .. }]), "{actions:?}");
+    let (_, actions) = state.clone().step(again("other"));
     assert!(
-        matches!(&actions[..], [Action::Refuse { member: 5, why }] if why.contains("both claim node rank 1"))
+        matches!(&actions[..], [Action::Refuse { later: false, why, .. }] if why.contains("both claim node rank 1"))
     );
+    // Once the former one is gone, it may have the seat; generations are counted on.
+    let (state, _) = state.step(Event::Lost(1));
+    let (state, _) = state.step(ended(0, NodeEnd::Stopped, None));
+    let (_, actions) = state.step(again("host1"));
+    assert_eq!((started(&actions).number, &started(&actions).nodes[..]), (5, &[(0, 2), (5, 2)][..]));
+}
+
+#[test]
+fn who_stops_before_training_leaves_echoes_and_no_failure() {
+    let echo = failure(ExitCode::Collective, Weight::Echo, true);
+    // Two nodes are joined by a third while their ranks meet: one stops, the other loses it.
+    let (state, _) = after(limits(1, 3, 0), 2, &[Event::TimerFired(Timer::Settle), joined(2, None)]);
+    let (state, _) = state.step(ended(0, NodeEnd::Stopped, None));
+    let (_, actions) = state.step(ended(1, echo.clone(), None));
+    assert_eq!((started(&actions).nodes.len(), started(&actions).attempt), (3, 1));
+    // The same when the run is to stop.
+    let (state, _) = after(limits(2, 2, 0), 2, &[stop(0), ended(0, NodeEnd::Stopped, None)]);
+    assert_eq!(finished(&state.step(ended(1, echo.clone(), None)).1), ExitCode::Stopped);
+    // And at once: nobody is to blame.
+    let at_once = Event::StopRequested { member: 0, at_once: true };
+    let (state, actions) = after(limits(2, 2, 0), 2, &[stop(0), at_once]);
+    assert_eq!(actions[..2], [0, 1].map(|member| Action::Recall { member, save: false }));
+    let (state, _) = state.step(ended(1, echo, None));
+    assert_eq!(finished(&state.step(ended(0, NodeEnd::Stopped, None)).1), ExitCode::Stopped);
 }
 
 #[test]
@@ -152,13 +179,13 @@ fn nodes_may_join_and_leave_within_the_range() {
     // A third one: the others save first.
     let (state, actions) = state.step(joined(2, None));
     let save = |member| Action::Recall { member, save: true };
-    assert_eq!(actions, [save(0), save(1)]);
+    assert_eq!(actions[..2], [save(0), save(1)]);
     let (state, _) = state.step(ended(0, NodeEnd::Stopped, Some(7)));
     let (state, actions) = state.step(ended(1, NodeEnd::Stopped, None));
     assert_eq!((started(&actions).nodes.len(), started(&actions).attempt), (3, 1));
     assert_eq!(started(&actions).reason.as_deref(), Some("node 2 (host2) joined"));
     // One is asked to leave: all save, and it is let go.
-    let (state, _) = state.step(Event::StopRequested(1));
+    let (state, _) = state.step(stop(1));
     let (state, _) = state.step(ended(0, NodeEnd::Stopped, Some(9)));
     let (state, _) = state.step(ended(1, NodeEnd::Stopped, None));
     let (state, actions) = state.step(ended(2, NodeEnd::Stopped, None));
@@ -170,27 +197,36 @@ fn nodes_may_join_and_leave_within_the_range() {
     let (state, actions) = state.step(Event::TimerFired(Timer::Settle));
     assert_eq!((&started(&actions).nodes[..], started(&actions).attempt), (&[(0, 2)][..], 1));
     // The last one is asked to stop: that is the run's end.
-    let (state, _) = state.step(Event::StopRequested(0));
+    let (state, _) = state.step(stop(0));
     assert_eq!(finished(&state.step(ended(0, NodeEnd::Stopped, None)).1), ExitCode::Stopped);
 }
 
 #[test]
 fn a_stop_ends_a_fixed_run_on_all_nodes() {
-    let (state, actions) = after(limits(2, 2, 3), 2, &[Event::StopRequested(1)]);
-    assert_eq!(actions, [Action::Recall { member: 0, save: true }, Action::Recall { member: 1, save: true }]);
+    let (state, actions) = after(limits(2, 2, 3), 2, &[stop(1)]);
+    assert_eq!(actions[..2], [0, 1].map(|member| Action::Recall { member, save: true }));
     // A failure meanwhile is no reason to start again.
     let (state, _) = state.step(ended(0, killed(), None));
     assert_eq!(finished(&state.step(ended(1, NodeEnd::Stopped, None)).1), ExitCode::WorkerFailed);
-    let (_, actions) = after(limits(2, 2, 3), 1, &[Event::StopRequested(0)]);
+    let (_, actions) = after(limits(2, 2, 3), 1, &[stop(0)]);
     assert_eq!(finished(&actions), ExitCode::Stopped);
 }
 
 #[test]
-fn a_recalled_node_that_never_reports_counts_as_lost() {
+fn a_node_that_never_reports_counts_as_lost() {
+    let late = Event::TimerFired(Timer::Report);
     let (state, _) = after(limits(2, 2, 0), 2, &[ended(0, killed(), None)]);
-    let (_, actions) = state.step(Event::TimerFired(Timer::Report));
-    assert!(matches!(&actions[0], Action::Refuse { member: 1, .. }));
+    let (_, actions) = state.step(late.clone());
+    assert_eq!(actions[0], Action::CutOff(1));
     assert_eq!(finished(&actions), ExitCode::WorkerFailed);
+    // Where there may have been something to save, it is taken down first.
+    for end in [NodeEnd::Done, NodeEnd::Stopped] {
+        let (state, actions) = after(limits(2, 2, 0), 2, &[ended(0, end, None)]);
+        assert!(actions.iter().any(|a| matches!(a, Action::SetTimer(Timer::Report, _))), "{actions:?}");
+        let (state, actions) = state.step(late.clone());
+        assert_eq!(actions[0], Action::Recall { member: 1, save: false });
+        assert_eq!(state.step(late.clone()).1[0], Action::CutOff(1));
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -304,7 +340,7 @@ impl World {
                         "a save after the taking down"
                     );
                 }
-                Action::Refuse { member, .. } | Action::Dismiss(member) => {
+                Action::Refuse { member, .. } | Action::Dismiss(member) | Action::CutOff(member) => {
                     assert!(self.connected.remove(&member), "member {member} is not there to be sent away");
                     // A supervisor that is cut off takes its workers down; nothing waits for their end.
                     if self.alive.remove(&member) {
@@ -333,7 +369,7 @@ impl World {
         let within = self.limits.nodes.is_elastic();
         let own = self.failures.iter().any(|f| f.weight > Weight::LostNode);
         let restart = (self.lost > 0 && !within) || own || (self.lost == 0 && !self.failures.is_empty());
-        if restart {
+        if restart && !self.left_behind() {
             self.restarts += 1;
             assert!(self.restarts <= self.limits.max_restarts, "the budget is overrun");
         }
@@ -351,6 +387,13 @@ impl World {
             assert!(self.connected.contains(&member), "member {member} is not connected");
             self.alive.insert(member);
         }
+    }
+
+    /// Nothing failed but ranks that lost those which were asked to stop and did.
+    fn left_behind(&self) -> bool {
+        let asked = self.recalled.iter().any(|(_, save)| *save);
+        let echoes = self.lost == 0 && self.failures.iter().all(|f| f.weight == Weight::Echo);
+        asked && echoes && self.ends.contains(&NodeEnd::Stopped)
     }
 
     /// Stops that are not one node's leave are known by what follows; the machine's own word is taken for which it is.
@@ -408,7 +451,7 @@ impl World {
                 if let Some(member) = Self::pick(&self.connected, n) {
                     self.stops += usize::from(self.finished.is_none());
                     self.stopped_between |= self.alive.is_empty() && self.finished.is_none();
-                    self.feed(Event::StopRequested(member));
+                    self.feed(Event::StopRequested { member, at_once: self.stops > 1 });
                 }
             }
             Move::Fire(n) if !self.timers.is_empty() => {
