@@ -192,6 +192,91 @@ fn a_stop_on_either_node_ends_both_and_they_go_on_later() {
     }
 }
 
+/// As a scheduler does it, which signals all nodes: the second node's signal comes after the first one's recall.
+#[test]
+fn a_stop_on_both_nodes_saves_as_well() {
+    let _alone = alone();
+    for pause in [0, 20, 60] {
+        let pair = Pair::new(1, "2");
+        // Steps that last, so that the second signal falls into one.
+        let heavy = [
+            "--set",
+            "model.hidden=[2048, 2048]",
+            "--set",
+            "save_every=\"1000 steps\"",
+            "--set",
+            "batch_size=64",
+        ];
+        let mut nodes = pair.both("", &heavy);
+        let [first, second] = &mut nodes;
+        pair.trains_to(3, &mut [first, second]);
+        kill(nodes[0].child.id(), Signal::USR1);
+        std::thread::park_timeout(Duration::from_millis(pause));
+        kill(nodes[1].child.id(), Signal::USR1);
+        nodes.iter_mut().for_each(|node| drop(assert_end(node, 75)));
+        newest_checkpoint(&pair.trial.out);
+    }
+}
+
+#[test]
+fn a_stop_while_the_ranks_meet_is_not_waited_for() {
+    let _alone = alone();
+    let pair = Pair::new(1, "2");
+    let mut nodes = pair.both("stop:rank=1,phase=connect", &[]);
+    let [first, second] = &mut nodes;
+    let log = pair.trial.out.join("logs/rank-1.log");
+    let waits = || std::fs::read_to_string(&log).is_ok_and(|text| text.contains("on purpose"));
+    assert!(within(HUNG, waits), "{}\n{}", first.told(), second.told());
+    let asked = std::time::Instant::now();
+    kill(first.child.id(), Signal::TERM);
+    // The one that is stopped can't hear it: `checkpoint.grace` is for that, or a second signal.
+    assert!(within(HUNG, || children(first.child.id()).is_empty()), "{}", first.told());
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    std::thread::park_timeout(Duration::from_millis(100));
+    kill(first.child.id(), Signal::TERM);
+    nodes.iter_mut().for_each(|node| drop(assert_end(node, 75)));
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    pair.trial.assert_nothing_is_left("a stop while the ranks meet");
+}
+
+/// Nodes that join while the ranks of those before them meet cost neither a restart nor the run.
+#[test]
+fn three_nodes_join_one_after_the_other() {
+    let _alone = alone();
+    for pause in [5, 40, 90] {
+        let pair = Pair::new(1, "1:4");
+        let endless = ["--set", "train.max_steps=100000", "--set", "epochs=100000"];
+        let mut first = pair.start(0, "", &endless);
+        pair.trains_to(3, &mut [&mut first]);
+        let mut others: Vec<Rank> = Vec::new();
+        for node in 1..4 {
+            others.push(pair.start(node, "", &endless));
+            std::thread::park_timeout(Duration::from_millis(pause));
+        }
+        assert!(within(HUNG, || first.told().contains("now 4 nodes and 4 ranks")), "{}", first.told());
+        let steps = events(&pair.trial.out).iter().filter(|e| e["event"] == "step").count() as u64;
+        pair.trains_to(steps + 5, &mut [&mut first]);
+        kill(first.child.id(), Signal::TERM);
+        let told = assert_end(&mut first, 75);
+        assert!(!told.contains("attempt 2"), "{told}");
+        others.iter_mut().for_each(|node| drop(assert_end(node, 75)));
+    }
+}
+
+#[test]
+fn a_node_started_twice_leaves_the_first_alone() {
+    let _alone = alone();
+    let pair = Pair::new(1, "2");
+    let mut nodes = pair.both("", &TCP);
+    let [first, second] = &mut nodes;
+    pair.trains_to(5, &mut [first, second]);
+    let mut twice = pair.start(1, "", &TCP);
+    assert!(within(HUNG, || twice.told().contains("is still there")), "{}", twice.told());
+    nodes.iter_mut().for_each(|node| drop(assert_end(node, 0)));
+    kill(twice.child.id(), Signal::TERM);
+    assert!(twice.end(HUNG).is_some());
+}
+
 /// MIN:MAX: a second node joins, is asked to leave, joins again and is killed; the first one finishes alone.
 #[test]
 fn nodes_come_and_go() {

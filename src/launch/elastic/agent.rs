@@ -43,6 +43,7 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
         generation: 0,
         stopped_by: None,
         stopped_at: None,
+        at_once: false,
         ends: (0..launch.nproc).map(|_| None).collect(),
         found: (launch.newest_checkpoint)(&launch.job.out_dir),
         launch,
@@ -80,6 +81,8 @@ struct Agent {
     generation: u64,
     stopped_by: Option<i32>,
     stopped_at: Option<Instant>,
+    /// The other nodes were asked to end at once, while this one has no workers any more.
+    at_once: bool,
     /// The newest checkpoint's step before the first generation.
     found: Option<u64>,
     ends: Vec<Option<End>>,
@@ -211,7 +214,7 @@ impl Agent {
         Outcome { code, stopped_by: self.stopped_by, ends: std::mem::take(&mut self.ends) }
     }
 
-    /// Waits while no workers run; `None` when a stop signal is not answered, or a second one came.
+    /// Waits while no workers run; `None` when a stop signal is not answered, or a third one came.
     fn next_order(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Option<Order>, Closed> {
         loop {
             if let Some(order) = self.orders.pop_front() {
@@ -224,13 +227,20 @@ impl Agent {
             }
             match signals.wait(Some(link.fd()), until) {
                 Ok(Some(Signal::Stop(signal))) => {
-                    let second = self.stopped_at.is_some_and(|at| at.elapsed() > self.launch.policy.debounce);
-                    if second {
-                        return Ok(None);
+                    let again = self.stopped_at.is_some_and(|at| at.elapsed() > self.launch.policy.debounce);
+                    match (again, self.at_once) {
+                        (true, true) => return Ok(None),
+                        (true, false) => {
+                            self.at_once = true;
+                            link.send(&Report::StopRequested { at_once: true })?;
+                        }
+                        (false, _) if self.stopped_at.is_none() => {
+                            self.stopped_by.get_or_insert(signal);
+                            self.stopped_at = Some(Instant::now());
+                            link.send(&Report::StopRequested { at_once: false })?;
+                        }
+                        (false, _) => {}
                     }
-                    self.stopped_by.get_or_insert(signal);
-                    self.stopped_at.get_or_insert_with(Instant::now);
-                    link.send(&Report::StopRequested { at_once: false })?;
                 }
                 Ok(Some(Signal::Pause)) => signals.pause(),
                 _ => {}
@@ -278,12 +288,12 @@ impl Agent {
     fn generation(&mut self, start: Start, signals: &mut Signals, link: &mut Link) -> Result<()> {
         self.generation = start.generation;
         if start.node > 0 {
-            let (first, last) = (start.first_rank, start.first_rank + self.launch.nproc - 1);
-            let (node, nnodes, world) = (start.node, start.nnodes, start.world_size);
-            say!(
-                "node {node} of {nnodes}: ranks {first} to {last} of {world}, generation {}",
-                start.generation
-            );
+            let Start { node, nnodes, first_rank, world_size, generation, .. } = &start;
+            let ranks = match first_rank + self.launch.nproc - 1 {
+                last if last == *first_rank => format!("rank {last}"),
+                last => format!("ranks {first_rank} to {last}"),
+            };
+            say!("node {node} of {nnodes}: {ranks} of {world_size}, generation {generation}");
         }
         let purpose = format!("ddp-run generation {} of {}", start.generation, start.run_id);
         let secret = Secret::derive(self.key.as_bytes(), &purpose);

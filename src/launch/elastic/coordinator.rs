@@ -161,7 +161,9 @@ impl Coordinator {
     }
 
     fn refuse(&mut self, member: Member, why: String, later: bool) {
-        tracing::warn!("a node is turned away: {why}");
+        if !later {
+            tracing::warn!("a node is turned away: {why}");
+        }
         self.tell(member, &Order::Refused { why, later });
         self.peers.remove(&member);
     }
