@@ -23,6 +23,9 @@ pub const STOP_SIGNALS: [i32; 3] = [SIGTERM, SIGINT, SIGUSR1];
 /// Signals this close to the first one are the same request: `timeout` signals a process and then its group.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 
+/// For a rank that is not training yet to end by itself after a stop signal.
+const NOTICE: Duration = Duration::from_millis(200);
+
 /// What a second stop signal does to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnSecondSignal {
@@ -119,6 +122,8 @@ impl StopFlag {
             if flag.signal().is_none() && signalled.read_exact(&mut [0]).is_err() {
                 return;
             }
+            // It may have been sent because a peer died, which this rank is about to notice and to report.
+            std::thread::sleep(NOTICE);
             let mut why = OwnEnd::BeforeTraining;
             if !flag.advance(STARTING, ENDING) {
                 let Some(grace) = grace else { return };

@@ -293,6 +293,7 @@ fn nodes_come_and_go() {
     kill(second.child.id(), Signal::TERM);
     assert_end(&mut second, 75);
     assert!(within(HUNG, || first.told().contains("now 1 node and 1 rank")), "{}", first.told());
+    pair.trains_to(steps() + 5, &mut [&mut first]);
     let mut third = pair.start(1, "", &endless);
     assert!(within(HUNG, || joined(&first, 2)), "{}", first.told());
     pair.trains_to(steps() + 5, &mut [&mut first, &mut third]);

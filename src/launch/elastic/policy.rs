@@ -197,7 +197,7 @@ impl State {
             self.recall(false, actions);
         } else if !running.left.is_empty() {
             // Ranks end together.
-            actions.push(Action::SetTimer(Timer::Report, self.limits.grace + self.limits.report));
+            actions.push(Action::SetTimer(Timer::Report, self.limits.report));
         }
         self.conclude_if_all_ended(actions);
     }
