@@ -164,7 +164,10 @@ impl State {
     fn lost(&mut self, member: Member, actions: &mut Vec<Action>) {
         let Some(seat) = self.seat_of(member) else { return };
         let Some(gone) = self.seats.remove(&seat) else { return };
-        let Phase::Running(running) = &mut self.phase else { return };
+        let Phase::Running(running) = &mut self.phase else {
+            // The time for the others to come may be over.
+            return actions.push(Action::SetTimer(Timer::Join, self.limits.rejoin));
+        };
         // One that had reported is missed only by the next generation.
         if !running.left.contains(&member) {
             return;
