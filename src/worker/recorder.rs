@@ -120,7 +120,7 @@ impl<'a> Recorder<'a> {
         Ok(recorder)
     }
 
-    /// See [`Checkpoints::reserve`].
+    /// Has the memory of the first save made ready while the run begins; see `checkpoints`.
     pub fn reserve(&mut self, model: &dyn Model, updater: &Updater) -> Result<()> {
         self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(model, updater))
     }

@@ -3,7 +3,7 @@
 //!
 //! MPI blocks where it pleases and ends the process where it fails. Here every operation is a non-blocking one that the
 //! calling thread drives with `MPI_Test`, so that a call can hear of failures and give up at its deadline. From the
-//! outside in: [`MpiGroup`] checks arguments and takes the lock; `meet` starts MPI and compares the ranks' plans; `engine`
+//! outside in: `MpiGroup` checks arguments and takes the lock; `meet` starts MPI and compares the ranks' plans; `engine`
 //! opens each call with a *notice* in which every rank says what it calls; `transfer` moves buffers in chunks through
 //! memory that MPI may keep if a call fails; `news` is what ranks tell each other beside the calls; `keeper` is the
 //! thread that MPI was started on; `library` holds all of the unsafe code.
