@@ -24,6 +24,7 @@ mod slurm;
 pub mod state;
 mod stop;
 mod supervisor;
+mod timers;
 mod verdict;
 mod worker;
 

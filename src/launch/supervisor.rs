@@ -4,11 +4,11 @@
 //! for the next timer. A worker leads its own process group, so Ctrl-C reaches it through the supervisor only; Ctrl-Z
 //! pauses the workers with the supervisor.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 
@@ -22,6 +22,7 @@ use super::report;
 use super::secret::Secret;
 use super::signals::{Signal, Signals, wait_for};
 use super::state::{Action, Event, State, Timer};
+use super::timers::Timers;
 use super::verdict::{End, Verdict};
 use super::worker::{Output, Process};
 use crate::error::{Error, ExitCode, IoContext, Result};
@@ -39,7 +40,7 @@ pub(super) struct Fleet<'a> {
     endpoint: Endpoint,
     workers: Vec<Option<Process>>,
     pids: Vec<Option<u32>>,
-    timers: BTreeMap<Instant, Timer>,
+    timers: Timers<Timer>,
     stopped_by: Option<i32>,
     stopped_at: Option<Instant>,
     /// Orders that are not for this generation.
@@ -90,7 +91,7 @@ impl<'a> Fleet<'a> {
             endpoint,
             workers: (0..nproc).map(|_| None).collect(),
             pids: vec![None; nproc],
-            timers: BTreeMap::new(),
+            timers: Timers::default(),
             stopped_by: None,
             stopped_at: None,
             orders: Vec::new(),
@@ -124,7 +125,7 @@ impl<'a> Fleet<'a> {
                         Action::Spawn(local) => events.push_back(self.spawn(local)),
                         Action::Terminate(local) => self.on_worker(local, Process::terminate),
                         Action::Kill(local) => self.on_worker(local, Process::kill),
-                        Action::SetTimer(timer, after) => self.set_timer(timer, after),
+                        Action::SetTimer(timer, after) => self.timers.set(timer, after),
                         Action::Finish(verdict) => return Ok(self.conclude(&state, verdict)),
                     }
                 }
@@ -197,16 +198,6 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    fn set_timer(&mut self, timer: Timer, after: Duration) {
-        self.timers.retain(|_, t| *t != timer);
-        let mut at = Instant::now() + after;
-        // Two timers may fall on one instant.
-        while self.timers.contains_key(&at) {
-            at += Duration::from_nanos(1);
-        }
-        self.timers.insert(at, timer);
-    }
-
     /// Blocks until something happens, and puts it into `events`: stop requests first, because they explain exits, and
     /// exits before timers, because they may make them void.
     fn wait(&mut self, signals: &mut Signals, link: &mut Link, events: &mut VecDeque<Event>) -> Result<()> {
@@ -251,8 +242,7 @@ impl<'a> Fleet<'a> {
                 events.push_back(Event::WorkerExited { rank: local, status, evidence });
             }
         }
-        let later = self.timers.split_off(&Instant::now());
-        events.extend(std::mem::replace(&mut self.timers, later).into_values().map(Event::TimerFired));
+        events.extend(self.timers.fired().map(Event::TimerFired));
         Ok(())
     }
 
@@ -286,7 +276,7 @@ impl<'a> Fleet<'a> {
         }
         let unsent = self.workers.iter().flatten().filter_map(Process::to_send);
         fds.extend(unsent.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
-        wait_for(&mut fds, self.timers.keys().next().copied())
+        wait_for(&mut fds, self.timers.next())
     }
 
     /// Ctrl-Z: the workers are in other process groups, so the terminal stops only us. Returns when we are continued.

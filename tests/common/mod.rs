@@ -101,3 +101,30 @@ pub fn newest_checkpoint(out: &Path) -> PathBuf {
     steps.sort();
     steps.pop().expect("the run has a checkpoint")
 }
+
+/// Every process of a run that is looked for has it in its environment, with the run's folder.
+pub const TAG: &str = "DDP_RUN_TEST_RUN";
+
+/// True once `ready`, false when it is not in time.
+pub fn within(deadline: Duration, mut ready: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while !ready() {
+        if begun.elapsed() > deadline {
+            return false;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    true
+}
+
+/// Live processes that were started for the run in `out`.
+pub fn processes(out: &Path) -> Vec<u32> {
+    let tag = format!("{TAG}={}", out.display());
+    let pids = std::fs::read_dir("/proc").expect("/proc is mounted").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let of_run = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|b| *b == 0).any(|v| v == tag.as_bytes()) && alive(*pid)
+    };
+    pids.filter(of_run).collect()
+}

@@ -12,8 +12,6 @@ use std::time::{Duration, SystemTime};
 
 /// No run here takes longer; one that does has hung.
 pub const HUNG: Duration = Duration::from_secs(30);
-/// Every process of a run has it in its environment.
-pub const TAG: &str = "DDP_RUN_TEST_RUN";
 
 /// Runs are timed, so only one test at a time has the machine.
 pub fn alone() -> MutexGuard<'static, ()> {
@@ -108,30 +106,6 @@ impl Trial {
         strange.retain(|path| !documented(path, self.world));
         assert!(strange.is_empty(), "{what}: {strange:?}");
     }
-}
-
-/// True once `ready`, false when it is not in time.
-pub fn within(deadline: Duration, mut ready: impl FnMut() -> bool) -> bool {
-    let begun = std::time::Instant::now();
-    while !ready() {
-        if begun.elapsed() > deadline {
-            return false;
-        }
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
-    true
-}
-
-/// Live processes that were started for the run in `out`.
-pub fn processes(out: &Path) -> Vec<u32> {
-    let tag = format!("{TAG}={}", out.display());
-    let pids = fs::read_dir("/proc").expect("/proc is mounted").flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let of_run = |pid: &u32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|b| *b == 0).any(|v| v == tag.as_bytes()) && alive(*pid)
-    };
-    pids.filter(of_run).collect()
 }
 
 pub fn shared_memory() -> BTreeSet<PathBuf> {

@@ -13,8 +13,6 @@ const HUNG: Duration = Duration::from_secs(240);
 /// From a rank's death to the end of the others.
 const AT_ONCE: Duration = Duration::from_secs(2);
 const SPEC: &str = "configs/ci/smoke.toml";
-/// Every process of a run has it in its environment.
-const TAG: &str = "DDP_RUN_TEST_RUN";
 /// Notes a rank's exit code in a file of its own, and keeps the launcher from doing anything about it. (torchrun reads
 /// `$$` as an escaped dollar.)
 const NOTE: &str = "\"$@\"; code=$?; echo $code > $(mktemp \"$DDP_RUN_TEST_RUN/../code-XXXXXXXX\"); exit 0";
@@ -183,28 +181,4 @@ impl Drop for Started {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// True once `ready`, false when it is not in time.
-pub fn within(deadline: Duration, mut ready: impl FnMut() -> bool) -> bool {
-    let begun = Instant::now();
-    while !ready() {
-        if begun.elapsed() > deadline {
-            return false;
-        }
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
-    true
-}
-
-/// Live processes that were started for the run in `out`.
-fn processes(out: &Path) -> Vec<u32> {
-    let tag = format!("{TAG}={}", out.display());
-    let pids = fs::read_dir("/proc").expect("/proc is mounted").flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let of_run = |pid: &u32| {
-        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|b| *b == 0).any(|v| v == tag.as_bytes()) && alive(*pid)
-    };
-    pids.filter(of_run).collect()
 }

@@ -297,7 +297,6 @@ impl Agent {
         }
         let purpose = format!("ddp-run generation {} of {}", start.generation, start.run_id);
         let secret = Secret::derive(self.key.as_bytes(), &purpose);
-        let number = start.generation;
         let listener = self.listener.take();
         let host = self.host.as_deref().unwrap_or_default();
         let queued = std::mem::take(&mut self.orders);
@@ -326,7 +325,7 @@ impl Agent {
         if self.launch.job.resume == "never" || checkpoint != self.found {
             "auto".clone_into(&mut self.launch.job.resume);
         }
-        let ended = Report::Ended { generation: number, end, checkpoint, port };
+        let ended = Report::Ended { end, checkpoint, port };
         // A link that broke meanwhile says so at the next order.
         let _ = link.send(&ended);
         Ok(())

@@ -6,6 +6,7 @@ use super::message::{Closed, Hello, Link, Order, Report, Start, no_link};
 use super::policy::State;
 use crate::comm::rendezvous::{Door, Knock, Secret};
 use crate::error::{Error, Result};
+use crate::launch::timers::Timers;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
@@ -28,7 +29,7 @@ pub(super) struct Coordinator {
     door: Door,
     peers: BTreeMap<Member, Peer>,
     next: Member,
-    timers: BTreeMap<Instant, Timer>,
+    timers: Timers<Timer>,
     /// How many nodes and ranks the last generation had.
     size: Option<(usize, usize)>,
     /// The reason for a restart that was said already.
@@ -63,7 +64,7 @@ impl Coordinator {
             door,
             peers: BTreeMap::new(),
             next: OWN,
-            timers: BTreeMap::new(),
+            timers: Timers::default(),
             size: None,
             announced: None,
             finished: false,
@@ -81,7 +82,7 @@ impl Coordinator {
             let watch: Vec<Member> = self.peers.keys().copied().collect();
             let streams: Vec<_> = self.peers.values().map(|p| p.link.stream()).collect();
             let mut until = Instant::now() + LONG;
-            until = self.timers.keys().next().map_or(until, |at| until.min(*at));
+            until = self.timers.next().map_or(until, |at| until.min(at));
             let strangers = self.peers.values().filter(|p| p.hello.is_none());
             until = strangers.map(|p| p.since + HELLO).fold(until, Instant::min);
             let mut events = VecDeque::new();
@@ -98,8 +99,7 @@ impl Coordinator {
                     return;
                 }
             }
-            let later = self.timers.split_off(&Instant::now());
-            events.extend(std::mem::replace(&mut self.timers, later).into_values().map(Event::TimerFired));
+            events.extend(self.timers.fired().map(Event::TimerFired));
             while let Some(event) = events.pop_front() {
                 let Some(state) = self.state.take() else { return };
                 let (state, actions) = state.step(event);
@@ -148,7 +148,7 @@ impl Coordinator {
                 }
                 Err(why) => self.refuse(member, why, false),
             },
-            Report::Ended { end, checkpoint, port, .. } => {
+            Report::Ended { end, checkpoint, port } => {
                 if let Some(peer) = self.peers.get_mut(&member) {
                     peer.port = port;
                 }
@@ -193,23 +193,13 @@ impl Coordinator {
                 }
                 self.announced = Some(reason);
             }
-            Action::SetTimer(timer, after) => self.set_timer(timer, after),
+            Action::SetTimer(timer, after) => self.timers.set(timer, after),
             Action::Finish { code, failure } => {
                 self.finished = true;
                 let order = Order::Finish { code, failure };
                 self.peers.keys().for_each(|member| self.tell(*member, &order));
             }
         }
-    }
-
-    fn set_timer(&mut self, timer: Timer, after: Duration) {
-        self.timers.retain(|_, t| *t != timer);
-        let mut at = Instant::now() + after.min(Duration::from_secs(365 * 24 * 3600));
-        // Two timers may fall on one instant.
-        while self.timers.contains_key(&at) {
-            at += Duration::from_nanos(1);
-        }
-        self.timers.insert(at, timer);
     }
 
     fn begin(&mut self, generation: &Generation) {

@@ -23,7 +23,6 @@ const SEND: Duration = Duration::from_secs(5);
 pub enum Report {
     Hello(Hello),
     Ended {
-        generation: u64,
         end: NodeEnd,
         /// The newest checkpoint's step, as far as this node sees it.
         checkpoint: Option<u64>,

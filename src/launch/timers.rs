@@ -1,0 +1,62 @@
+//! The timers of a state machine's loop: one of each kind, by when they fire.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Longer waits are as good as none, and must not overflow the clock.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
+pub(super) struct Timers<T>(BTreeMap<Instant, T>);
+
+impl<T> Default for Timers<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: PartialEq> Timers<T> {
+    /// One that runs already starts anew.
+    pub(super) fn set(&mut self, timer: T, after: Duration) {
+        self.0.retain(|_, t| *t != timer);
+        let mut at = Instant::now() + after.min(LONGEST);
+        // Two timers may fall on one instant.
+        while self.0.contains_key(&at) {
+            at += Duration::from_nanos(1);
+        }
+        self.0.insert(at, timer);
+    }
+
+    /// When the next one fires.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.keys().next().copied()
+    }
+
+    /// Takes those whose time has come, earliest first.
+    pub(super) fn fired(&mut self) -> impl Iterator<Item = T> + use<T> {
+        let later = self.0.split_off(&Instant::now());
+        std::mem::replace(&mut self.0, later).into_values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_a_kind_fires_in_its_turn() {
+        let mut timers = Timers::default();
+        timers.set('b', Duration::from_nanos(2));
+        timers.set('a', Duration::MAX);
+        timers.set('a', Duration::ZERO);
+        timers.set('c', Duration::MAX);
+        let until = timers.next().expect("three are set") + Duration::from_millis(1);
+        while Instant::now() < until {
+            std::thread::yield_now();
+        }
+        let mut fired: Vec<char> = timers.fired().collect();
+        fired.sort_unstable();
+        assert_eq!(fired, ['a', 'b']);
+        assert_eq!(timers.fired().count(), 0);
+        assert!(timers.next().is_some_and(|at| at > Instant::now()), "`c` is far");
+    }
+}
