@@ -5,6 +5,7 @@ use ddp_run::Registry;
 use ddp_run::comm::SoloGroup;
 use ddp_run::data::{DataFacts, FieldData, FieldFacts, FieldKind, HostField};
 use ddp_run::ddp::{BucketCaps, BucketLayout, Reducer, TapLadder};
+use ddp_run::device::Compute;
 use ddp_run::models::{Input, Model};
 use ddp_run::plan::{Plan, WorldRequest};
 use ddp_run::spec::JobTree;
@@ -69,12 +70,13 @@ fn run(case: &Case) -> Vec<f64> {
         val: None,
         test: None,
     };
-    let mut model = plan.model.source.build(&facts, 0).unwrap_or_else(|e| panic!("{e}"));
-    let mut updater = Updater::new(&plan.optimizer, None, model.entries());
+    let mut model = plan.model.source.build(&facts, 0, &Compute::host()).unwrap_or_else(|e| panic!("{e}"));
+    let mut updater = Updater::new(&plan.optimizer, None, model.entries(), model.device());
     let sizes: Vec<_> = model.entries().iter().map(|e| e.trainable.then(|| e.numel())).collect();
     let layout = BucketLayout::new(&sizes, BucketCaps { first: 1 << 20, rest: 25 << 20 });
-    let mut reducer = Reducer::new(layout, false, Vec::new(), Arc::new(SoloGroup::default()), None)
-        .expect("no thread is needed");
+    let mut reducer =
+        Reducer::new(layout, model.device(), false, Vec::new(), Arc::new(SoloGroup::default()), None)
+            .expect("no thread is needed");
     let ladder = TapLadder::new(sizes.len(), model.device());
     let len = case.batch * case.input.iter().product::<usize>();
     let x = HostField {

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod comm;
 pub mod data;
 pub mod ddp;
+pub mod device;
 pub mod error;
 pub mod kernels;
 pub mod launch;

@@ -6,8 +6,9 @@ use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData, activation::tanh};
 use ddp_run::Registry;
 use ddp_run::ddp::HookState;
+use ddp_run::device::{Compute, ComputeDevice};
 use ddp_run::error::Result;
-use ddp_run::models::{Input, Model, Net};
+use ddp_run::models::{ALL, Input, Model, Net};
 use ddp_run::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::spec::JobTree;
 use ddp_run::telemetry::ProgressMode;
@@ -96,8 +97,8 @@ fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<
     let plan = plan(world);
     let ranks = on_ranks(world, &plan.distributed.gloo(), |group| {
         let splits = plan.dataset.source.open().unwrap();
-        let model = plan.model.source.build(&plan.dataset.facts, plan.seed).unwrap();
-        let updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries());
+        let model = plan.model.source.build(&plan.dataset.facts, plan.seed, &Compute::host()).unwrap();
+        let updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), model.device());
         let fresh = Position::new(Batching::new(&plan, world));
         let position = Position { bucket_order: order.map(<[usize]>::to_vec), ..fresh };
         let mut orders = Orders::default();
@@ -105,7 +106,7 @@ fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<
             Trainer::new(&plan, group, splits, model, updater, position, &|| false, &mut orders).unwrap();
         trainer.run().unwrap();
         let mut values = Vec::new();
-        trainer.into_model().read(&mut |_, v| values.push(v.to_vec()));
+        trainer.into_model().read(ALL, &mut |_, v| values.push(v.to_vec()));
         (values, orders.0)
     });
     assert!(ranks.iter().all(|r| *r == ranks[0]), "ranks differ");
@@ -128,9 +129,18 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
     let ended = on_ranks(world, &plan.distributed.gloo(), |group| {
         let polled = AtomicU64::new(0);
         let stop = || polled.fetch_add(1, Ordering::Relaxed) + 1 >= steps;
-        let recorder = RecorderOptions { progress: ProgressMode::None, restart: None };
-        worker::train(Job { plan: &plan, group, out_dir: out, resume: Resume::Auto, stop: &stop, recorder })
-            .unwrap_or_else(|e| panic!("{}", e.message))
+        let device = ComputeDevice::Cpu;
+        let recorder = RecorderOptions { progress: ProgressMode::None, restart: None, device };
+        worker::train(Job {
+            plan: &plan,
+            group,
+            device,
+            out_dir: out,
+            resume: Resume::Auto,
+            stop: &stop,
+            recorder,
+        })
+        .unwrap_or_else(|e| panic!("{}", e.message))
     });
     ended[0]
 }

@@ -6,7 +6,6 @@ mod common;
 
 use common::*;
 use rustix::process::Signal;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -44,12 +43,12 @@ impl Scratch {
 
     /// Two ranks without a supervisor.
     fn ranks(&self, sets: &[&str], edit: impl Fn(&mut Command)) -> [Child; 2] {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound").port();
+        // By a file: a port that is free now may be another test's when they meet.
+        let meet = format!("launch.rdzv_endpoint=\"file://{}/meet\"", self.folder.path().display());
         [0, 1].map(|rank: usize| {
-            let mut command = self.command(sets);
+            let mut command = self.command(&[sets, &[&meet]].concat());
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("LOCAL_RANK", rank.to_string());
-            command.env("LOCAL_WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1");
-            command.env("MASTER_PORT", free.to_string()).env("DDP_RUN_SECRET", "sixteen characters");
+            command.env("LOCAL_WORLD_SIZE", "2").env("DDP_RUN_SECRET", "sixteen characters");
             edit(&mut command);
             command.spawn().expect("the binary starts")
         })
@@ -58,7 +57,11 @@ impl Scratch {
     #[track_caller]
     fn wait_for_step(&self, n: u64) {
         let step = |e: &serde_json::Value| e["event"] == "step" && e["step"].as_u64() >= Some(n);
-        wait_for("steps", DEADLINE, || events(&self.out).iter().any(step));
+        if !within(DEADLINE, || events(&self.out).iter().any(step)) {
+            let logs = std::fs::read_dir(self.out.join("logs")).into_iter().flatten().flatten();
+            let logs: Vec<_> = logs.filter_map(|log| std::fs::read_to_string(log.path()).ok()).collect();
+            panic!("step {n} did not come; events: {:?}\n{}", events(&self.out).last(), logs.join("\n"));
+        }
     }
 
     fn last_step(&self) -> u64 {
@@ -235,8 +238,10 @@ fn the_sigterm_of_a_requeue_changes_nothing() {
     let path = run.scontrol("RUNNING", 0);
     let script = Path::new(path.split(':').next().expect("a folder")).join("scontrol");
     let text = std::fs::read_to_string(&script).expect("written");
-    // To itself, and to the one that waits for it; the process above `sh` is this one, for `sh` became it.
-    let text = text.replace("case $1 in requeue)", "case $1 in requeue) kill -TERM $PPID; kill -TERM $$;");
+    // To itself, and to the one that waits for it; the process above `sh` is this one, for `sh` became it. Late enough not to
+    // count as the first signal.
+    let text = text
+        .replace("case $1 in requeue)", "case $1 in requeue) sleep 0.5; kill -TERM $PPID; kill -TERM $$;");
     std::fs::write(&script, text).expect("write");
     let sets = ["launch.requeue=true"];
     let [first, second] = run.ranks(&sets, |c| {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(240);
 
 /// Long enough to be caught in the middle; saves nothing by itself before the end.
-const SPEC: &str = "name = \"slurm\"\nseed = 5\nepochs = 25\nbatch_size = 8\nsave_every = \"25 epochs\"\n\
+const SPEC: &str = "name = \"slurm\"\nseed = 5\nepochs = 100\nbatch_size = 8\nsave_every = \"100 epochs\"\n\
     [model]\nname = \"mlp\"\nhidden = [256, 256]\ndropout = 0.1\n\
     [dataset]\nname = \"random\"\nsamples = 640\nfeatures = 16\nval_split = 0.2\n\
     [optimizer]\nname = \"adamw\"\nlr = 1e-3\n\

@@ -148,11 +148,37 @@ fn wrong_specs_and_missing_parts_have_their_exit_codes() {
     assert!(stderr(&output).contains("/nonexistent"), "{}", stderr(&output));
 }
 
+/// Where `auto` comes to the CPU.
+#[test]
+#[cfg_attr(feature = "cuda", ignore = "`auto` may be a GPU")]
+fn what_the_device_cannot_do_is_refused_before_the_earlier_run_is_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    assert_code(&train(Path::new(SMOKE), &out, &[]), 0);
+    let before = events(&out);
+    let refused = |flags: &[&str], words: &str| {
+        let anew = ["--resume", "never"];
+        let output = train(Path::new(SMOKE), &out, &[&anew, flags].concat());
+        assert_code(&output, 69);
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+        assert_eq!(events(&out), before);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "the earlier run was moved");
+    };
+    for precision in ["tf32", "bf16", "f16"] {
+        let set = format!("precision={precision}");
+        refused(&["--set", &set], &format!("device `cpu` does not compute in {precision}"));
+    }
+    refused(
+        &["--nproc-per-node", "gpu"],
+        "`gpu` processes were asked for, and this machine has no such device",
+    );
+}
+
 /// RANK and WORLD_SIZE in the environment make a worker, as torchrun's would be.
 #[test]
 fn runs_under_a_launcher_that_sets_rank_and_world_size() {
     let dir = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let port = free_port().to_string();
     let (own, under) = (dir.path().join("own"), dir.path().join("under"));
     assert_code(&train(Path::new(SMOKE), &own, &[]), 0);
     let ranks: Vec<_> = ["0", "1"]

@@ -49,7 +49,7 @@ impl Fleet {
         let cannot = |e: io::Error| Error::internal(format!("cannot listen on loopback: {e}"));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?.to_string();
-        let secret = Secret::generate()?.to_hex();
+        let secret = Secret::generate()?;
         let (sender, heard) = channel();
         let mut fleet = Self { processes: Vec::new(), heard, done: vec![false; plan.world] };
         for rank in 0..plan.world {
@@ -60,7 +60,7 @@ impl Fleet {
                 Meeting::Address(address.clone())
             };
             let run_id = format!("bench-{}", std::process::id());
-            let task = Task { rank, plan: plan.clone(), meeting, secret: secret.to_string(), run_id };
+            let task = Task { rank, plan: plan.clone(), meeting, secret: secret.clone(), run_id };
             let (output, input) = io::pipe().doing("make a pipe to", program)?;
             let mut command = Command::new(program);
             command.arg("bench-worker").stdout(input);

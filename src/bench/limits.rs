@@ -135,6 +135,9 @@ mod tests {
             assert!((s.tcp_gbs - s.bytes as f64 / s.tcp_us / 1e3).abs() < 1e-9, "{s:?}");
             assert!(s.memcpy_all_gbs > 1e-4 && s.memcpy_one_gbs < 1e4, "{s:?}");
         }
-        assert!(limits.sizes[2].memcpy_one_gbs > 0.1, "{limits:?}");
+        // One that lost the processor tells nothing.
+        let fastest =
+            (0..5).map(|_| measure(3, &[70_000], Duration::from_millis(5)).unwrap().sizes[0].memcpy_one_gbs);
+        assert!(fastest.fold(0.0, f64::max) > 0.1, "{limits:?}");
     }
 }

@@ -3,6 +3,7 @@
 
 use super::measure::Timing;
 use super::plan::Plan;
+use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, Result};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
@@ -16,8 +17,8 @@ pub struct Task {
     pub rank: usize,
     pub plan: Plan,
     pub meeting: Meeting,
-    /// Hexadecimal. A pipe carries it, because arguments and environment are visible to others.
-    pub secret: String,
+    /// A pipe carries it, because arguments and environment are visible to others.
+    pub secret: Secret,
     pub run_id: String,
 }
 
@@ -101,7 +102,7 @@ mod tests {
             rank: 1,
             plan: plan(),
             meeting: Meeting::Address("127.0.0.1:4711".into()),
-            secret: "ab".repeat(32),
+            secret: Secret::derive(b"key", "a test"),
             run_id: "x".into(),
         };
         let line = task.to_line().unwrap();

@@ -5,7 +5,7 @@ use super::measure::measure;
 use super::task::{Meeting, News, Task};
 use crate::comm::SliceMut;
 use crate::comm::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
-use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
+use crate::comm::rendezvous::{Endpoint, RendezvousConfig};
 use crate::error::{Error, ExitCode, Result};
 use crate::launch;
 use std::net::TcpListener;
@@ -69,7 +69,7 @@ fn connect(
         rank: task.rank,
         world_size: task.plan.world,
         endpoint,
-        secret: Secret::from_hex(&task.secret)?,
+        secret: task.secret.clone(),
         run_id: task.run_id.clone(),
         generation,
         plan_hash: String::new(),

@@ -2,10 +2,11 @@
 
 use super::spec_args::SpecArgs;
 use crate::comm::SoloGroup;
+use crate::device::of_rank;
 use crate::error::{Error, Result};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
-use crate::worker::{Split, evaluate};
+use crate::worker::{Split, evaluate, keep_kernels};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub enum SplitName {
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let tree = args.spec.load()?;
     let plan = Plan::resolve(&tree, registry, WorldRequest::of(1))?;
+    let device = of_rank(plan.device, 0);
+    keep_kernels(device, plan.precision, "eval");
     super::train::available(&plan)?;
     let run = Path::new("runs").join(&plan.name);
     let split = match args.split {
@@ -38,8 +41,8 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
         SplitName::Val => Split::Val,
         SplitName::Test => Split::Test,
     };
-    let metrics =
-        evaluate(&plan, args.checkpoint.as_deref().unwrap_or(&run), split, Arc::new(SoloGroup::default()))?;
+    let checkpoint = args.checkpoint.as_deref().unwrap_or(&run);
+    let metrics = evaluate(&plan, checkpoint, split, device, Arc::new(SoloGroup::default()))?;
     let text = serde_json::to_string(&metrics).map_err(|e| Error::internal(e.to_string()))?;
     println!("{text}");
     Ok(())

@@ -1,9 +1,10 @@
 //! `ddp-run submit slurm SPEC`: the batch script of a spec, printed, written or handed to `sbatch`.
 
 use super::spec_args::SpecArgs;
+use crate::device::DeviceSpec;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::Nproc;
-use crate::plan::{DeviceSpec, Plan, WorldRequest, parse_duration};
+use crate::plan::{Plan, WorldRequest, parse_duration};
 use crate::registry::Registry;
 use crate::submit::{Launcher, Sbatch, TimeLimit};
 use std::io::Write;
@@ -194,6 +195,7 @@ impl SlurmArgs {
     fn ranks(&self, plan: &Plan) -> Result<usize> {
         match self.nproc_per_node.unwrap_or(plan.launch.nproc_per_node) {
             Nproc::Count(n) => Ok(n),
+            Nproc::Devices => Ok(self.gpus_per_node.map_or(1, |n| n as usize)),
             Nproc::Auto | Nproc::Gpu | Nproc::Cpu => Err(Error::usage(
                 "the spec leaves the number of ranks to the node, and Slurm has to know it before it starts the job",
             )

@@ -4,17 +4,18 @@
 use super::spec_args::SpecArgs;
 use super::worker;
 use crate::checkpoint::CheckpointStore;
-use crate::comm::mpi;
+use crate::comm::{mpi, nccl};
+use crate::device::{self, computes_in};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
     JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint, SlurmJob,
     cores::usable_cores, logs, origin,
 };
-use crate::plan::{Backend, DeviceSpec, Plan, WorldRequest};
+use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::{ProgressMode, Provenance, provenance};
-use crate::worker::{Fault, checkpoints};
+use crate::worker::{Fault, checkpoints, keep_kernels};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     #[command(flatten)]
     pub spec: SpecArgs,
-    /// Worker processes on this machine: a number, `auto` (one per CUDA device, else per core), `gpu` or `cpu`
+    /// Worker processes on this machine: a number, `devices` (one per device, else one), `auto` (one per device, else per core), `gpu` or `cpu`
     #[arg(long, value_name = "N")]
     pub nproc_per_node: Option<Nproc>,
     /// Nodes of the run: a number, or MIN:MAX when nodes may come and go
@@ -45,7 +46,7 @@ pub struct Args {
     /// The run's folder [default: runs/NAME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Overrides the spec's device: `auto`, `cpu`, `cuda`, `cuda:N`
+    /// Overrides the spec's device: `auto`, `cpu`, `cuda`, `cuda:N`, `wgpu`, `wgpu:N`
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// How the ranks' logs are written: `text` or `json`
@@ -55,9 +56,6 @@ pub struct Args {
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ProgressMode::CHOICES.map(|(n, _)| n))]
     pub progress: String,
 }
-
-/// What this build finds.
-const CUDA_DEVICES: usize = 0;
 
 impl Args {
     /// What concerns who this process is.
@@ -99,15 +97,29 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         },
         nproc_per_node: args.nproc_per_node,
         cores: usable_cores(),
+        devices: device::count,
         ..WorldRequest::default()
     };
     let plan = Plan::resolve(&tree, registry, request)?;
+    if let Origin::Worker(worker) = &origin {
+        // Whatever asks a device for its name opens it.
+        let device = device::of_rank(plan.device, worker.place.local_rank);
+        keep_kernels(device, plan.precision, &worker.place.local_rank.to_string());
+    }
     available(&plan)?;
     let local = match &origin {
+        // A launcher may show each rank a device of its own only.
+        Origin::Worker(_) if device::count(plan.device) == 1 => 1,
         Origin::Worker(worker) => worker.place.local_world_size,
-        Origin::Own | Origin::Node(_) => plan.world.nproc_per_node,
+        Origin::Own | Origin::Node(_) => {
+            // The plan takes one process for `gpu` where there is none.
+            let nproc = args.nproc_per_node.unwrap_or(plan.launch.nproc_per_node);
+            nproc.resolve(usable_cores(), || device::count(plan.device))?;
+            plan.world.nproc_per_node
+        }
     };
-    plan.devices_suffice(local, CUDA_DEVICES)?;
+    plan.devices_suffice(local, device::count(plan.device))?;
+    computes_in(plan.precision, device::of_rank(plan.device, 0))?;
     // The workers read it again; here it is refused before anything starts.
     Fault::from_env(&|name| std::env::var(name).ok(), plan.world.world_size)?;
     let out_dir = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&plan.name));
@@ -190,10 +202,7 @@ fn unwritable(e: Error) -> Error {
 
 /// What this build can run.
 pub(super) fn available(plan: &Plan) -> Result<()> {
-    if matches!(plan.device, DeviceSpec::Cuda(_)) {
-        return Err(Error::unavailable(format!("device `{}`: this build has no CUDA support", plan.device))
-            .hint("`--device cpu` trains on the CPU"));
-    }
+    device::available(plan.device)?;
     match plan.backend {
         Backend::Auto | Backend::Gloo => Ok(()),
         Backend::Mpi => match mpi::status() {
@@ -201,8 +210,11 @@ pub(super) fn available(plan: &Plan) -> Result<()> {
             Err(why) => Err(Error::unavailable(format!("backend `mpi`: {why}"))
                 .hint("`backend = \"gloo\"` needs nothing more, under mpirun as well")),
         },
-        Backend::Nccl => Err(Error::unavailable("backend `nccl`: this build has no nccl support")
-            .hint("`backend = \"gloo\"` trains on the CPU")),
+        Backend::Nccl => {
+            let there = nccl::status().and_then(|_| device::cuda_devices());
+            let unavailable = |why| Error::unavailable(format!("backend `nccl`: {why}"));
+            there.map(drop).map_err(|why| unavailable(why).hint("`backend = \"gloo\"` serves every device"))
+        }
     }
 }
 
@@ -245,10 +257,13 @@ pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff, launcher: &str) ->
         spec_hash: &plan.hash,
         source_dir: source_dir.unwrap_or(Path::new(".")),
         world: plan.world.world_size,
-        devices: vec!["cpu".to_owned(); plan.world.nproc_per_node],
+        devices: (0..plan.world.nproc_per_node)
+            .map(|local_rank| device::of_rank(plan.device, local_rank).to_string())
+            .collect(),
         launcher,
         backend: match plan.backend {
             Backend::Mpi => "mpi",
+            _ if worker::averages_by_nccl(plan, device::of_rank(plan.device, 0)) => "nccl",
             _ if plan.world.world_size == 1 => "solo",
             _ => "gloo",
         },

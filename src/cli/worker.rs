@@ -3,20 +3,22 @@
 use super::meet::meeting;
 use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
-use crate::comm::rendezvous::{self, RendezvousConfig};
+use crate::comm::nccl::{self, NcclConfig};
+use crate::comm::rendezvous::{RendezvousConfig, Secret};
 use crate::comm::{CommError, ProcessGroup, SoloGroup};
+use crate::device::{self, ComputeDevice};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, Secret, SlurmJob,
-    StopFlag, WorkerEnv, clear_notes, cores, logs,
+    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, SlurmJob, StopFlag,
+    WorkerEnv, clear_notes, cores, logs,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
 use crate::telemetry::ProgressMode;
 use crate::train::Ended;
-use crate::worker::{Fault, Job, RecorderOptions, Resume, train};
+use crate::worker::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -37,6 +39,8 @@ pub fn run(registry: &Registry) -> Result<ExitCode> {
         let plan = resolved(&handoff, registry)?;
         work(&handoff, &plan, received.listener, &stop, &mut group)
     });
+    // What it has to say is not cut short by a stop signal, which the supervisor sends when another rank failed first.
+    stop.settle();
     // The supervisor's report shows the failure note; printing here as well would say it twice.
     finish(&handoff, done, group.as_deref()).or_else(|e| Ok(e.code))
 }
@@ -60,7 +64,7 @@ pub fn run_external(
     let stop = StopFlag::install(OnSecondSignal::Exit)?;
     let (endpoint, secret) = match plan.backend {
         // MPI's own business.
-        Backend::Mpi => (Endpoint::Solo, Secret::random()?),
+        Backend::Mpi => (Endpoint::Solo, Secret::generate()?),
         _ => {
             let endpoint = environment.endpoint(plan.launch.rdzv_endpoint.as_ref())?;
             let secret = environment.secret(&endpoint)?;
@@ -167,22 +171,30 @@ fn work(
     let fault = Fault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
     let fault = fault.filter(|f| f.is_due_in(handoff.generation));
     fault.iter().for_each(|f| f.at_connect(rank));
-    let group = connect(handoff, plan, listener)?;
+    let device = device::of_rank(plan.device, handoff.place.local_rank);
+    let kept = keep_kernels(device, plan.precision, &handoff.place.local_rank.to_string());
+    kept.iter().for_each(|kept| tracing::info!("{kept}"));
+    let group = connect(handoff, plan, device, listener)?;
     let group = match fault {
         Some(fault) => fault.arm(group),
         None => group,
     };
     *met = Some(group.clone());
-    tracing::info!("rank {rank} of {world_size} is ready: backend {}, {threads} threads", group.backend());
+    tracing::info!(
+        "rank {rank} of {world_size} is ready on {device}: backend {}, {threads} threads",
+        group.backend()
+    );
     train(Job {
         plan,
         group,
+        device,
         out_dir: &handoff.job.out_dir,
         resume: Resume::parse(&handoff.job.resume),
         stop: &|| stop.requested_at_step(),
         recorder: RecorderOptions {
             progress: progress_mode(handoff),
             restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),
+            device,
         },
     })
 }
@@ -193,7 +205,54 @@ fn progress_mode(handoff: &Handoff) -> ProgressMode {
     known.map_or_else(ProgressMode::default, |(_, mode)| mode)
 }
 
-fn connect(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result<Arc<dyn ProcessGroup>> {
+/// The ranks' group: for gradients in CUDA's memory NCCL over the one that they meet by.
+fn connect(
+    handoff: &Handoff,
+    plan: &Plan,
+    device: ComputeDevice,
+    listener: Option<TcpListener>,
+) -> Result<Arc<dyn ProcessGroup>> {
+    let group = meet(handoff, plan, listener)?;
+    agree(device, &*group)?;
+    let ComputeDevice::Cuda(index) = device else { return Ok(group) };
+    if !averages_by_nccl(plan, device) {
+        return Ok(group);
+    }
+    let distributed = &plan.distributed;
+    let config =
+        NcclConfig { device: index, init_timeout: distributed.init_timeout, timeout: distributed.timeout };
+    nccl::connect(group, &config)
+}
+
+/// Whether gradients go between the ranks of this plan by NCCL, on such devices.
+pub(super) fn averages_by_nccl(plan: &Plan, device: ComputeDevice) -> bool {
+    let wanted = match plan.backend {
+        Backend::Nccl => true,
+        // Alone there is nothing to average, and ranks that may share a device are not what NCCL takes.
+        Backend::Auto => plan.world.world_size > 1 && !plan.launch.share_devices,
+        Backend::Gloo | Backend::Mpi => false,
+    };
+    wanted && matches!(device, ComputeDevice::Cuda(_))
+}
+
+/// Refuses, on all ranks alike, devices of different kinds: `auto` looks on each machine by itself.
+fn agree(device: ComputeDevice, group: &dyn ProcessGroup) -> Result<()> {
+    let kinds = ["cpu", "cuda", "wgpu"];
+    let mut all = vec![0u8; group.world_size()];
+    let own: u8 = match device {
+        ComputeDevice::Cpu => 0,
+        ComputeDevice::Cuda(_) => 1,
+        ComputeDevice::Wgpu(_) => 2,
+    };
+    group.all_gather([own].as_slice().into(), all.as_mut_slice().into())?;
+    let Some(other) = all.iter().position(|kind| *kind != all[0]) else { return Ok(()) };
+    let name = |rank: usize| kinds.get(usize::from(all[rank])).copied().unwrap_or("?");
+    let message = format!("rank 0 computes on `{}` and rank {other} on `{}`", name(0), name(other));
+    Err(Error::unavailable(message)
+        .hint("`ddp-run env` on each node says which devices there are, and why not"))
+}
+
+fn meet(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result<Arc<dyn ProcessGroup>> {
     let place = &handoff.place;
     if plan.backend == Backend::Mpi {
         return mpi::connect(&MpiConfig {
@@ -207,12 +266,11 @@ fn connect(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Res
     let Some(endpoint) = meeting(handoff, plan, listener)? else {
         return Ok(Arc::new(SoloGroup::default()));
     };
-    let secret = rendezvous::Secret::from_hex(&handoff.secret.to_hex())?;
     let config = RendezvousConfig {
         rank: place.rank,
         world_size: place.world_size,
         endpoint,
-        secret,
+        secret: handoff.secret.clone(),
         run_id: handoff.run_id.clone(),
         // The rendezvous counts restarts.
         generation: handoff.generation.saturating_sub(1),

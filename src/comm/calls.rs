@@ -2,7 +2,7 @@
 //! threads read it while a call runs.
 
 use super::header::Header;
-use super::{CallRecord, Place};
+use super::{CallRecord, CommErrorKind, Place};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,6 +13,21 @@ const HISTORY: usize = 64;
 /// A thread that panicked with the lock left nothing half-done that matters to engines.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A call that panics leaves its peers in the midst of it: they would wait, so `fail` must end the group.
+pub(super) struct PanicGuard<F: Fn(CommErrorKind, Option<usize>, &str)> {
+    pub rank: usize,
+    pub fail: F,
+}
+
+impl<F: Fn(CommErrorKind, Option<usize>, &str)> Drop for PanicGuard<F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let cause = format!("rank {} panicked in a collective", self.rank);
+            (self.fail)(CommErrorKind::Aborted, Some(self.rank), &cause);
+        }
+    }
 }
 
 /// A call that this rank has made.
@@ -70,6 +85,15 @@ impl Calls {
 
     pub(super) fn finished(&self) {
         if let Some(call) = lock(&self.calls).back_mut() {
+            call.took = Some(call.clock.elapsed());
+        }
+    }
+
+    /// The call of that number is done, and perhaps not the last one: those on a device are done in their time.
+    #[cfg(feature = "cuda")]
+    pub(super) fn ended(&self, sequence: u64) {
+        let mut calls = lock(&self.calls);
+        if let Some(call) = calls.iter_mut().find(|c| c.header.sequence == sequence) {
             call.took = Some(call.clock.elapsed());
         }
     }

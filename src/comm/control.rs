@@ -23,6 +23,10 @@ pub(super) enum Control<'a> {
     Echo(Header, Place),
     /// There is something new in the host's memory, for a rank that cannot sleep on that alone.
     Bell,
+    /// How many calls have you made on your device?
+    Where,
+    /// So many, and this is where I am.
+    Here(u64, Place),
 }
 
 const KINDS: [CommErrorKind; 6] = [
@@ -48,16 +52,32 @@ impl Control<'_> {
             Control::Probe => 3,
             Control::Echo(header, place) => {
                 out.extend_from_slice(&header.encode());
-                out.extend_from_slice(&place.step.to_le_bytes());
-                out.push(place.phase as u8);
+                put_place(&mut out, *place);
                 4
             }
             Control::Bell => 5,
+            Control::Where => 6,
+            Control::Here(calls, place) => {
+                out.extend_from_slice(&calls.to_le_bytes());
+                put_place(&mut out, *place);
+                7
+            }
         };
         let length = (out.len() - PREFIX) as u16;
         out[..2].copy_from_slice(&length.to_le_bytes());
         out
     }
+}
+
+fn put_place(out: &mut Vec<u8>, place: Place) {
+    out.extend_from_slice(&place.step.to_le_bytes());
+    out.push(place.phase as u8);
+}
+
+fn take_place(bytes: &[u8]) -> Option<Place> {
+    let (step, phase) = bytes.split_first_chunk()?;
+    let [phase] = phase else { return None };
+    Some(Place { step: u64::from_le_bytes(*step), phase: *Phase::ALL.get(usize::from(*phase))? })
 }
 
 fn decode(tag: u8, body: &[u8]) -> Option<Control<'_>> {
@@ -75,13 +95,15 @@ fn decode(tag: u8, body: &[u8]) -> Option<Control<'_>> {
         (3, []) => Some(Control::Probe),
         (4, body) => {
             let (header, place) = body.split_first_chunk::<HEADER>()?;
-            let (step, phase) = place.split_first_chunk()?;
-            let [phase] = phase else { return None };
-            let place =
-                Place { step: u64::from_le_bytes(*step), phase: *Phase::ALL.get(usize::from(*phase))? };
+            let place = take_place(place)?;
             Header::decode(header).ok().map(|header| Control::Echo(header, place))
         }
         (5, []) => Some(Control::Bell),
+        (6, []) => Some(Control::Where),
+        (7, body) => {
+            let (calls, place) = body.split_first_chunk()?;
+            Some(Control::Here(u64::from_le_bytes(*calls), take_place(place)?))
+        }
         _ => None,
     }
 }
@@ -153,6 +175,8 @@ mod tests {
             Control::Probe,
             Control::Echo(sample(), Place { step: u64::MAX, phase: Phase::Finish }),
             Control::Bell,
+            Control::Where,
+            Control::Here(u64::MAX - 1, Place { step: 3, phase: Phase::Data }),
             Control::Abort { kind: CommErrorKind::Aborted, culprit: None, cause: cut(&long, MAX_TEXT) },
         ];
         let bytes: Vec<u8> = frames.iter().flat_map(|f| f.frame()).collect();
@@ -171,7 +195,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1usize..50, tag in 0u8..7) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1usize..50, tag in 0u8..9) {
             let _ = feed(&bytes, piece);
             let mut framed = ((bytes.len()) as u16).to_le_bytes().to_vec();
             framed.push(tag);

@@ -69,7 +69,7 @@ pub(super) enum Algorithm {
     Memory,
     /// In the memory of each host, and between hosts.
     Hierarchical,
-    /// What the MPI library chooses.
+    /// What the library (MPI, NCCL) chooses.
     Library,
 }
 

@@ -8,11 +8,13 @@ mod buffer;
 mod calls;
 mod check;
 mod control;
+mod device;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 pub mod gloo;
 mod header;
 pub mod mpi;
+pub mod nccl;
 mod record;
 mod reduce;
 #[cfg(test)]
@@ -21,12 +23,15 @@ pub mod rendezvous;
 mod solo;
 #[cfg(test)]
 pub(crate) mod testing;
+mod watch;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
+pub use device::{DeviceCollectives, DeviceSlice};
 #[cfg(fuzzing)]
 pub use fuzz::decode_anything;
 pub use record::{CallRecord, Phase, Place};
 pub use solo::SoloGroup;
+pub use watch::Watch;
 
 use std::time::Duration;
 
@@ -103,6 +108,14 @@ pub trait ProcessGroup: Send + Sync {
     /// The last calls (64 at most), oldest first; empty for engines that keep none.
     fn history(&self) -> Vec<CallRecord> {
         Vec::new()
+    }
+    /// Collectives on device memory, of engines that have them.
+    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        None
+    }
+    /// Of engines that others can have for control.
+    fn watch(&self) -> Option<&dyn Watch> {
+        None
     }
 }
 

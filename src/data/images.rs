@@ -3,7 +3,7 @@
 
 use super::split::Part;
 use super::transforms::{ImageShape, ImageTransform, TransformOptions};
-use super::{Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
+use super::{Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, Splits, StoredImages};
 use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -45,14 +45,35 @@ impl Dataset for ImageSet {
         let (FieldMut::Float(input), FieldMut::Index(target)) = (input, target) else {
             return Err(wrong_buffers("images and classes"));
         };
+        target[0] = self.read(key.sample, |pixels| self.transform.apply(key, pixels, input))?;
+        Ok(())
+    }
+    fn stored(&self) -> Option<&dyn StoredImages> {
+        Some(self)
+    }
+}
+
+impl StoredImages for ImageSet {
+    fn transform(&self) -> &ImageTransform {
+        &self.transform
+    }
+    fn write_stored(&self, sample: u64, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()> {
+        let FieldMut::Index(target) = target else { return Err(wrong_buffers("images and classes")) };
+        target[0] = self.read(sample, |stored| pixels.copy_from_slice(stored))?;
+        Ok(())
+    }
+}
+
+impl ImageSet {
+    /// Shows the pixels of image `sample` to `take`; gives its class.
+    fn read(&self, sample: u64, take: impl FnOnce(&[u8])) -> Result<i64> {
         SCRATCH.with_borrow_mut(|scratch| {
-            let (pixels, class) = self.source.image(self.part.get(key.sample as usize), scratch)?;
+            let (pixels, class) = self.source.image(self.part.get(sample as usize), scratch)?;
             if class >= self.classes {
                 return Err(Error::data(format!("label {class} where there are {} classes", self.classes)));
             }
-            self.transform.apply(key, pixels, input);
-            target[0] = class as i64;
-            Ok(())
+            take(pixels);
+            Ok(class as i64)
         })
     }
 }

@@ -3,13 +3,14 @@
 //! workers or on their speed. A batch that can't be made arrives as an error in its place; a worker's panic too.
 
 use super::sampler::Order;
-use super::{Dataset, FieldData, FieldFacts, FieldKind, FieldMut, HostBatch, HostField, SampleKey};
+use super::transforms::ImageTransform;
+use super::work::Work;
+use super::{Dataset, HostBatch};
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,9 +24,9 @@ pub struct LoaderOptions {
     pub batch_size: usize,
     /// Leave out a last batch that is not full.
     pub drop_last: bool,
-    /// Goes into every [`SampleKey`].
+    /// Goes into every [`SampleKey`](super::SampleKey).
     pub seed: u64,
-    /// Goes into every [`SampleKey`].
+    /// Goes into every [`SampleKey`](super::SampleKey).
     pub epoch: u64,
     /// First batch to deliver: where a resumed run goes on. Seeking is O(1).
     pub start_batch: usize,
@@ -48,16 +49,6 @@ pub struct Loader {
     waited: Duration,
 }
 
-/// What a worker needs to make any batch.
-struct Work {
-    dataset: Arc<dyn Dataset>,
-    order: Box<dyn Order>,
-    options: LoaderOptions,
-    input: FieldFacts,
-    target: FieldFacts,
-    stop: AtomicBool,
-}
-
 /// The threads and what is under way with them.
 struct Crew {
     jobs: Option<Sender<(usize, HostBatch)>>,
@@ -76,6 +67,25 @@ impl Loader {
         order: impl Order + 'static,
         options: LoaderOptions,
     ) -> Result<Self> {
+        Self::start(dataset, order, options, false)
+    }
+
+    /// As `new`, but a data set of images gives them as they are stored, with their draws: `transform` says what is left to
+    /// do, on the device. Other data sets give what they always do.
+    pub fn stored(
+        dataset: Arc<dyn Dataset>,
+        order: impl Order + 'static,
+        options: LoaderOptions,
+    ) -> Result<Self> {
+        Self::start(dataset, order, options, true)
+    }
+
+    fn start(
+        dataset: Arc<dyn Dataset>,
+        order: impl Order + 'static,
+        options: LoaderOptions,
+        stored: bool,
+    ) -> Result<Self> {
         let size = options.batch_size.max(1);
         let end = if options.drop_last { order.len() / size } else { order.len().div_ceil(size) };
         if options.start_batch > end {
@@ -84,10 +94,8 @@ impl Loader {
                 options.start_batch
             )));
         }
-        let (input, target) = (dataset.input(), dataset.target());
         let options = LoaderOptions { batch_size: size, ..options };
-        let stop = AtomicBool::new(false);
-        let work = Arc::new(Work { dataset, order: Box::new(order), options, input, target, stop });
+        let work = Arc::new(Work::new(dataset, Box::new(order), options, stored));
         let crew = match options.workers.min(end - options.start_batch) {
             0 => None,
             threads => Some(Crew::start(&work, threads)?),
@@ -106,6 +114,16 @@ impl Loader {
     /// Time that the consumer spent waiting for batches (with `workers = 0`: making them).
     pub fn waited(&self) -> Duration {
         self.waited
+    }
+
+    /// What is left to do where batches hold images as they are stored.
+    pub fn transform(&self) -> Option<&ImageTransform> {
+        self.work.images().map(|images| images.transform())
+    }
+
+    /// True when the next batch is there already: `next` will not wait.
+    pub fn ready(&mut self) -> bool {
+        self.crew.as_mut().is_some_and(|crew| crew.is_done(self.next))
     }
 
     /// Gives a batch's buffers back, to be filled again.
@@ -202,6 +220,11 @@ impl Crew {
         Ok(crew)
     }
 
+    fn is_done(&mut self, number: usize) -> bool {
+        self.ready.extend(self.results.try_iter());
+        self.ready.contains_key(&number)
+    }
+
     /// Waits for batch `number`.
     fn take(&mut self, number: usize) -> Result<HostBatch> {
         let deadline = Instant::now() + DEADLINE;
@@ -225,74 +248,6 @@ impl Crew {
                 }
             }
         }
-    }
-}
-
-impl Work {
-    fn buffers(&self) -> HostBatch {
-        let field = |facts: &FieldFacts| HostField {
-            shape: facts.shape.clone(),
-            data: match facts.kind {
-                FieldKind::Float => FieldData::Float(Vec::new()),
-                FieldKind::Index(_) => FieldData::Index(Vec::new()),
-            },
-        };
-        HostBatch { len: 0, input: field(&self.input), target: field(&self.target), indices: Vec::new() }
-    }
-
-    fn assemble_caught(&self, number: usize, buffers: HostBatch) -> Result<HostBatch> {
-        catch_unwind(AssertUnwindSafe(|| self.assemble(number, buffers))).unwrap_or_else(|panic| {
-            let what = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-            let what = what.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Err(Error::internal(format!("the data set panicked in batch {number}: {what}")))
-        })
-    }
-
-    fn assemble(&self, number: usize, mut batch: HostBatch) -> Result<HostBatch> {
-        let size = self.options.batch_size;
-        let first = number * size;
-        let len = size.min(self.order.len() - first);
-        let (inputs, targets) = (resize(&mut batch.input, len), resize(&mut batch.target, len));
-        batch.len = len;
-        batch.indices.clear();
-        for i in 0..len {
-            if self.stop.load(Relaxed) {
-                return Err(Error::internal("the loader was dropped"));
-            }
-            let sample = self.order.get(first + i);
-            if sample >= self.dataset.len() as u64 {
-                return Err(Error::internal(format!(
-                    "sample {sample} of a data set of {}",
-                    self.dataset.len()
-                )));
-            }
-            let key = SampleKey { seed: self.options.seed, epoch: self.options.epoch, sample };
-            self.dataset.write(
-                key,
-                part(&mut batch.input, i, inputs),
-                part(&mut batch.target, i, targets),
-            )?;
-            batch.indices.push(sample);
-        }
-        Ok(batch)
-    }
-}
-
-/// Makes room for `len` samples; gives the number of elements of one.
-fn resize(field: &mut HostField, len: usize) -> usize {
-    let each = field.shape.iter().product::<usize>();
-    match &mut field.data {
-        FieldData::Float(values) => values.resize(len * each, 0.0),
-        FieldData::Index(values) => values.resize(len * each, 0),
-    }
-    each
-}
-
-fn part(field: &mut HostField, i: usize, each: usize) -> FieldMut<'_> {
-    let range = i * each..(i + 1) * each;
-    match &mut field.data {
-        FieldData::Float(values) => FieldMut::Float(&mut values[range]),
-        FieldData::Index(values) => FieldMut::Index(&mut values[range]),
     }
 }
 

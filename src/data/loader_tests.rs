@@ -1,4 +1,5 @@
 use super::*;
+use crate::data::{FieldData, FieldFacts, FieldKind, FieldMut, SampleKey};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 

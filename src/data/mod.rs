@@ -7,6 +7,7 @@
 
 mod avx_mathfun;
 mod burn_data;
+mod device_transform;
 mod images;
 mod loader;
 pub mod mt19937;
@@ -19,18 +20,22 @@ mod store;
 #[cfg(test)]
 mod testing;
 pub mod transforms;
+mod work;
 
 pub use burn_data::{BurnBatch, BurnData, BurnKind};
+pub use device_transform::{DeviceTransform, bytes_as_floats};
 pub use images::{ImageSet, ImageSource};
 pub use loader::{Loader, LoaderOptions};
 pub use sampler::{DistributedSampler, EpochIndices, EvalShard, Order};
 pub use sets::FIGURES;
 pub use split::{Part, SplitOptions};
 pub use standard::standard_kinds;
+pub use store::Cache;
 
 use crate::error::Result;
 use crate::spec::Fields;
 use std::sync::Arc;
+use transforms::{Draws, ImageTransform};
 
 /// Reads a `[dataset]` table. One per name in the registry.
 pub trait DatasetKind: Send + Sync {
@@ -105,6 +110,17 @@ pub trait Dataset: Send + Sync {
     /// Writes sample `key.sample`, transformed as the split asks (augmented in training, only normalised otherwise),
     /// to `input` and `target`, each exactly one sample long.
     fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()>;
+    /// The images behind `write`, where samples are such: a device with memory of its own transforms them itself.
+    fn stored(&self) -> Option<&dyn StoredImages> {
+        None
+    }
+}
+
+/// A data set's images as they are stored. `transform` makes of `write_stored` what [`Dataset::write`] gives.
+pub trait StoredImages: Send + Sync {
+    fn transform(&self) -> &ImageTransform;
+    /// Writes image `sample` of the data set to `pixels` (planes of bytes: channel, row, column) and its target to `target`.
+    fn write_stored(&self, sample: u64, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()>;
 }
 
 /// Room for one sample's input or target.
@@ -126,6 +142,8 @@ pub struct HostField {
 pub enum FieldData {
     Float(Vec<f32>),
     Index(Vec<i64>),
+    /// Images as they are stored, for a [`DeviceTransform`].
+    Bytes(Vec<u8>),
 }
 
 /// A batch on the host, as the loader hands it over and takes it back for reuse.
@@ -137,4 +155,6 @@ pub struct HostBatch {
     pub target: HostField,
     /// Data-set index of each sample.
     pub indices: Vec<u64>,
+    /// Each sample's draws where `input` holds bytes; else empty: the transform is done.
+    pub draws: Vec<Draws>,
 }

@@ -111,11 +111,13 @@ pub fn sample(set: &dyn super::Dataset, index: usize, epoch: u64) -> (Vec<f64>, 
         match data {
             FieldData::Float(v) => FieldMut::Float(v),
             FieldData::Index(v) => FieldMut::Index(v),
+            FieldData::Bytes(_) => unreachable!("no kind of field"),
         }
     }
     let floats = |data: FieldData| match data {
         FieldData::Float(v) => v.into_iter().map(f64::from).collect(),
         FieldData::Index(v) => v.into_iter().map(|i| i as f64).collect(),
+        FieldData::Bytes(v) => v.into_iter().map(f64::from).collect(),
     };
     let (mut input, mut target) = (room(&set.input()), room(&set.target()));
     let key = SampleKey { seed: 1, epoch, sample: index as u64 };

@@ -105,18 +105,28 @@ pub struct ImageTransform {
 }
 
 /// One sample's draws.
-struct Draws {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draws {
     /// Where the window starts in the image; outside it there is black.
-    top: isize,
-    left: isize,
-    flip: bool,
+    pub top: isize,
+    pub left: isize,
+    pub flip: bool,
     /// Rows and columns that cutout clears.
-    hole: Option<(std::ops::Range<usize>, std::ops::Range<usize>)>,
+    pub hole: Option<(std::ops::Range<usize>, std::ops::Range<usize>)>,
 }
 
 impl ImageTransform {
     pub fn shape(&self) -> ImageShape {
         self.shape
+    }
+
+    /// Per channel `(factor, offset)`: a pixel becomes `pixel * factor + offset`.
+    pub fn affine(&self) -> &[(f32, f32)] {
+        &self.affine
+    }
+
+    pub fn augment(&self) -> Augment {
+        self.augment
     }
 
     /// Transforms one image, stored as planes of bytes, row by row: `pixels` and `out` have channels * height * width
@@ -144,7 +154,8 @@ impl ImageTransform {
         }
     }
 
-    fn draw(&self, key: SampleKey) -> Draws {
+    /// The draws of the sample that `key` names.
+    pub fn draw(&self, key: SampleKey) -> Draws {
         let [_, height, width] = self.shape;
         let Augment { crop, flip, cutout } = self.augment;
         let (mut top, mut left) = (0, 0);

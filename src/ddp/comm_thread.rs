@@ -3,15 +3,35 @@
 use super::hook::{CommHook, HookSource};
 use super::hook_state::{self, HookState};
 use crate::comm::{CommError, CommErrorKind, ProcessGroup, ReduceOp};
+use crate::device::Readback;
+use crate::error::Error;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+/// A bucket's gradients, in host memory or on their way there.
+pub(super) enum Values {
+    Here(Vec<f32>),
+    /// From a device, or why not.
+    Coming(Result<Readback, Error>),
+}
+
+impl Values {
+    pub fn wait(self) -> Result<Vec<f32>, CommError> {
+        match self {
+            Values::Here(data) => Ok(data),
+            Values::Coming(values) => values.and_then(Readback::wait).map_err(|e| {
+                let message = format!("a gradient could not be read from its device: {}", e.message);
+                CommError::new(CommErrorKind::Aborted, None, message)
+            }),
+        }
+    }
+}
+
 /// A full bucket on its way to the communication thread.
-#[derive(Debug)]
 pub(super) struct Job {
     pub bucket: usize,
-    pub data: Vec<f32>,
+    pub data: Values,
     /// Whether to leave the hook out.
     pub plain: bool,
 }
@@ -58,10 +78,13 @@ impl CommThread {
         let (outbox, results) = channel();
         let (of_thread, its_hook) = (group.clone(), hook.clone());
         let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
-            while let Ok(Job { bucket, mut data, plain }) = inbox.recv() {
+            while let Ok(Job { bucket, data, plain }) = inbox.recv() {
                 let hook = its_hook.as_deref().filter(|_| !plain);
-                let done = average(hook, bucket, &mut data, &*of_thread);
-                if outbox.send(done.map(|()| (bucket, data))).is_err() {
+                let done = data.wait().and_then(|mut data| {
+                    average(hook, bucket, &mut data, &*of_thread)?;
+                    Ok((bucket, data))
+                });
+                if outbox.send(done).is_err() {
                     return;
                 }
             }
@@ -87,14 +110,14 @@ impl CommThread {
     /// All ranks' hooks' state on rank 0, where there is any. A collective.
     pub fn gather_hooks(&self, buckets: &[usize]) -> Result<Option<HookState>, CommError> {
         let Some(hook) = &self.hook else { return Ok(None) };
-        let values = hook_state::gather(&**hook.lock(), buckets.len(), &*self.group)?;
-        let any = values.iter().flatten().any(|state| !state.is_empty());
-        Ok(any.then(|| HookState { name: hook.name.clone(), buckets: buckets.to_vec(), values }))
+        let of_bucket = hook.lock();
+        hook_state::gather(&hook.name, buckets, &|b| Ok(of_bucket.state(b).to_vec()), &*self.group)
     }
 
     /// Gives each rank's hook its part of rank 0's `values`. A collective.
-    pub fn scatter_hooks(&self, buckets: &[usize], values: Vec<Vec<Vec<f32>>>) -> Result<(), CommError> {
+    pub fn scatter_hooks(&self, buckets: usize, values: Vec<Vec<Vec<f32>>>) -> Result<(), CommError> {
         let Some(hook) = &self.hook else { return Ok(()) };
-        hook_state::scatter(&mut **hook.lock(), buckets.len(), values, &*self.group)
+        let mut hook = hook.lock();
+        hook_state::scatter(&mut |bucket, state| hook.restore(bucket, state), buckets, values, &*self.group)
     }
 }

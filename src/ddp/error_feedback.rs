@@ -4,11 +4,14 @@
 
 use super::hook::CommHook;
 use crate::comm::{CommError, Element, ProcessGroup, ReduceOp};
+use burn::tensor::FloatDType;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// A 16-bit float.
 pub(super) trait Half: Element {
+    /// The same type in a tensor.
+    const DEVICE: FloatDType;
     /// The largest finite value.
     const LARGEST: f32;
     fn from_f32(value: f32) -> Self;
@@ -18,8 +21,9 @@ pub(super) trait Half: Element {
 }
 
 macro_rules! half {
-    ($($t:ty),*) => {$(
+    ($($t:ty: $device:ident),*) => {$(
         impl Half for $t {
+            const DEVICE: FloatDType = FloatDType::$device;
             const LARGEST: f32 = <$t>::MAX.to_f32_const();
             fn from_f32(value: f32) -> Self {
                 <$t>::from_f32(value)
@@ -33,7 +37,7 @@ macro_rules! half {
         }
     )*};
 }
-half!(bf16, f16);
+half!(bf16: BF16, f16: F16);
 
 /// The hooks `bf16` and `f16`.
 pub(super) struct ErrorFeedback<H> {
@@ -88,7 +92,7 @@ where
 }
 
 /// The largest value that each of `world` ranks may send so that no partial sum overflows.
-fn limit<H: Half>(world: usize) -> f32 {
+pub(super) fn limit<H: Half>(world: usize) -> f32 {
     let share = H::LARGEST / world as f32;
     let nearest = H::from_f32(share);
     if nearest.to_f32() > share { nearest.below().to_f32() } else { nearest.to_f32() }

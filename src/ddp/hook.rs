@@ -1,8 +1,10 @@
 //! Communication hooks: what replaces the plain all-reduce of a bucket. PyTorch's `register_comm_hook`, made declarative:
 //! `[distributed] comm_hook` names one, and each rank makes its own.
 
-use super::error_feedback::ErrorFeedback;
+use super::device_hook::{DeviceErrorFeedback, DeviceHook};
+use super::error_feedback::{ErrorFeedback, Half};
 use crate::comm::{CommError, ProcessGroup};
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::fmt;
 use std::sync::Arc;
@@ -36,22 +38,39 @@ pub trait CommHook: Send {
 }
 
 type Make = dyn Fn() -> Box<dyn CommHook> + Send + Sync;
+type MakeOnDevice = dyn Fn() -> Box<dyn DeviceHook> + Send + Sync;
 
 /// A hook's name in specs, and how a rank makes its own.
 #[derive(Clone)]
 pub struct HookSource {
     name: String,
     make: Arc<Make>,
+    make_on_device: Option<Arc<MakeOnDevice>>,
 }
 
 impl HookSource {
     pub fn new<H: CommHook + 'static>(name: &str, make: impl Fn() -> H + Send + Sync + 'static) -> Self {
-        Self { name: name.to_owned(), make: Arc::new(move || Box::new(make())) }
+        Self { name: name.to_owned(), make: Arc::new(move || Box::new(make())), make_on_device: None }
+    }
+
+    /// Adds the form for gradients that are averaged in the device's memory. A hook without it takes them through the host.
+    pub fn on_device<H: DeviceHook + 'static>(
+        mut self,
+        make: impl Fn() -> H + Send + Sync + 'static,
+    ) -> Self {
+        self.make_on_device = Some(Arc::new(move || Box::new(make())));
+        self
     }
 
     /// Half the bytes on the wire, with error feedback.
     pub fn standard() -> [Self; 2] {
-        [Self::new("bf16", ErrorFeedback::<bf16>::default), Self::new("f16", ErrorFeedback::<f16>::default)]
+        fn half<H: Half>(name: &str) -> HookSource
+        where
+            [H]: HalfFloatSliceExt,
+        {
+            HookSource::new(name, ErrorFeedback::<H>::default).on_device(DeviceErrorFeedback::<H>::default)
+        }
+        [half::<bf16>("bf16"), half::<f16>("f16")]
     }
 
     pub fn name(&self) -> &str {
@@ -60,6 +79,10 @@ impl HookSource {
 
     pub fn make(&self) -> Box<dyn CommHook> {
         (self.make)()
+    }
+
+    pub fn make_on_device(&self) -> Option<Box<dyn DeviceHook>> {
+        self.make_on_device.as_ref().map(|make| make())
     }
 }
 

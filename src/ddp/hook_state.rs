@@ -1,6 +1,5 @@
 //! The state of all ranks' hooks on its way into a checkpoint and back. One bucket of one rank travels at a time.
 
-use super::hook::CommHook;
 use crate::comm::{CommError, ProcessGroup};
 
 /// What all ranks' hooks carry from one step to the next.
@@ -32,25 +31,27 @@ impl HookState {
 /// Distinguishes this traffic from other messages between two ranks.
 const TAG: u32 = 0x6863;
 
-/// All ranks' states by rank and bucket, on rank 0; nothing on the others. A collective.
+/// All ranks' states of the hook `name` on rank 0, where there is any; nothing on the others. `state` gives this rank's of a
+/// bucket. A collective.
 pub(super) fn gather(
-    hook: &dyn CommHook,
-    buckets: usize,
+    name: &str,
+    buckets: &[usize],
+    state: &dyn Fn(usize) -> Result<Vec<f32>, CommError>,
     group: &dyn ProcessGroup,
-) -> Result<Vec<Vec<Vec<f32>>>, CommError> {
+) -> Result<Option<HookState>, CommError> {
     let (rank, world) = (group.rank(), group.world_size());
-    let mut all = vec![Vec::with_capacity(buckets); if rank == 0 { world } else { 0 }];
-    for bucket in 0..buckets {
-        let own = hook.state(bucket);
+    let mut all = vec![Vec::with_capacity(buckets.len()); if rank == 0 { world } else { 0 }];
+    for bucket in 0..buckets.len() {
+        let own = state(bucket)?;
         let mut lengths = vec![0i64; world];
         group.all_gather((&[own.len() as i64][..]).into(), (&mut lengths).into())?;
         if rank != 0 {
             if !own.is_empty() {
-                group.send(own.into(), 0, TAG)?;
+                group.send((&own).into(), 0, TAG)?;
             }
             continue;
         }
-        all[0].push(own.to_vec());
+        all[0].push(own);
         for (from, length) in lengths.iter().enumerate().skip(1) {
             let mut state = vec![0f32; *length as usize];
             if !state.is_empty() {
@@ -59,12 +60,13 @@ pub(super) fn gather(
             all[from].push(state);
         }
     }
-    Ok(all)
+    let any = all.iter().flatten().any(|state| !state.is_empty());
+    Ok(any.then(|| HookState { name: name.to_owned(), buckets: buckets.to_vec(), values: all }))
 }
 
-/// Gives each rank's hook its part of `values`, which only rank 0 has. A collective.
+/// Gives each rank its part of `values`, which only rank 0 has; `restore` takes this rank's by bucket. A collective.
 pub(super) fn scatter(
-    hook: &mut dyn CommHook,
+    restore: &mut dyn FnMut(usize, Vec<f32>),
     buckets: usize,
     values: Vec<Vec<Vec<f32>>>,
     group: &dyn ProcessGroup,
@@ -89,7 +91,7 @@ pub(super) fn scatter(
             group.recv((&mut own).into(), 0, TAG)?;
         }
         if !own.is_empty() {
-            hook.restore(bucket, own);
+            restore(bucket, own);
         }
     }
     Ok(())

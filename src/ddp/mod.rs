@@ -3,16 +3,23 @@
 //! buckets over the ranks meanwhile. What PyTorch calls `DistributedDataParallel`.
 
 mod buckets;
+mod collector;
 mod comm_thread;
+mod device_hook;
 mod error_feedback;
 mod hook;
 mod hook_state;
+mod in_place;
+#[cfg(test)]
+mod in_place_tests;
+mod on_device;
 mod reducer;
 mod tap;
 #[cfg(test)]
 mod tests;
 
 pub use buckets::{BucketCaps, BucketLayout, Slot};
+pub use device_hook::DeviceHook;
 pub use hook::{CommHook, HookSource};
 pub use hook_state::HookState;
 pub use reducer::Reducer;

@@ -5,20 +5,26 @@
 //! communication thread, strictly in bucket order, which is the same on all ranks. `finish` launches what is left
 //! (parameters that took no part contribute zeros and are named once), waits, and averages the last bucket itself: by
 //! then the training thread has nothing else to do, and to hand over and back costs two changes of threads.
+//!
+//! Gradients of a device's memory stay there (`on_device`); for a group that works in host memory, each full bucket is asked for
+//! as it is launched, and the communication thread waits for the copy.
 
 use super::buckets::{BucketLayout, Slot};
-use super::comm_thread::{CommThread, Job};
+use super::collector::{Collector, Memory, State};
+use super::comm_thread::{CommThread, Values};
 use super::hook::HookSource;
 use super::hook_state::HookState;
+use super::in_place::{self, InPlaceBuckets};
+use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
-use crate::comm::{CommError, ProcessGroup};
-use burn::backend::{BackendTypes, Flex};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::comm::{CommError, ProcessGroup, ReduceOp};
+use crate::device::{Readback, is_host};
+use burn::tensor::{Device, Tensor};
+use std::sync::Arc;
 
 /// One model's gradients. Lives as long as the training.
 pub struct Reducer {
-    shared: Arc<Shared>,
+    collector: Arc<Collector>,
     comm: Option<CommThread>,
     names: Vec<String>,
     told_unused: bool,
@@ -26,77 +32,56 @@ pub struct Reducer {
     learning: bool,
 }
 
-#[derive(Debug)]
-struct Shared {
-    layout: BucketLayout,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    buckets: Vec<Bucket>,
-    /// Parameters whose gradient has arrived in this micro-batch.
-    seen: Vec<bool>,
-    /// The same parameters, in order of arrival.
-    arrived: Vec<usize>,
-    micro: usize,
-    syncing: bool,
-    next_launch: usize,
-    jobs: Option<Sender<Job>>,
-    /// While the order is learnt, buckets are averaged without the hook, under which they must never change.
-    plain: bool,
-}
-
-#[derive(Debug)]
-struct Bucket {
-    data: Vec<f32>,
-    parameters: usize,
-    pending: usize,
-}
-
 impl Reducer {
     /// `names` by parameter number, for the message about unused parameters. `learn`: `layout` stands in until
-    /// [`Reducer::learn_order`]. A process that is alone has nothing to average, so it makes no hook and learns nothing.
+    /// [`Reducer::learn_order`]. `device`: where the gradients are. A process that is alone has nothing to average, so it makes no
+    /// hook and learns nothing.
     pub fn new(
         layout: BucketLayout,
+        device: &Device,
+        learn: bool,
+        names: Vec<String>,
+        group: Arc<dyn ProcessGroup>,
+        hook: Option<&HookSource>,
+    ) -> std::io::Result<Self> {
+        let device = (!is_host(device)).then(|| device.clone().without_autodiff());
+        let in_place = device.is_some().then(|| in_place::of(&group)).flatten();
+        Self::over(layout, Memory::new(device, in_place, group.world_size(), hook), learn, names, group, hook)
+    }
+
+    pub(super) fn over(
+        layout: BucketLayout,
+        memory: Memory,
         learn: bool,
         names: Vec<String>,
         group: Arc<dyn ProcessGroup>,
         hook: Option<&HookSource>,
     ) -> std::io::Result<Self> {
         let alone = group.world_size() == 1;
+        let hook = hook.filter(|_| memory.in_place.is_none());
         let comm = if alone { None } else { Some(CommThread::start(group, hook)?) };
         let learning = learn && !alone;
-        let shared = Shared::new(layout, comm.as_ref().map(|c| c.jobs.clone()), learning);
-        Ok(Self { shared: Arc::new(shared), comm, names, told_unused: false, learning })
+        let jobs = comm.as_ref().map(|c| c.jobs.clone());
+        let collector = Arc::new(Collector::new(layout, memory, jobs, learning));
+        Ok(Self { collector, comm, names, told_unused: false, learning })
     }
 
     /// What the taps report to.
     pub fn sink(&self) -> Arc<dyn GradientSink> {
-        self.shared.clone()
+        self.collector.clone()
     }
 
     /// Call before each micro-batch's backward pass. `micro` counts from 0 in the optimizer step; `last` starts the
     /// synchronisation: no gradient leaves this process before.
     pub fn begin(&self, micro: usize, last: bool) {
-        let mut state = self.shared.lock();
-        state.micro = micro;
-        state.syncing = last;
-        if micro == 0 {
-            state.next_launch = 0;
-        }
-        state.seen.fill(false);
-        state.arrived.clear();
-        for bucket in &mut state.buckets {
-            bucket.pending = bucket.parameters;
-        }
+        self.collector.lock().begin(micro, last);
     }
 
     /// Ends a micro-batch that is not the last: parameters without a gradient count as zero.
     pub fn end_micro(&mut self) {
-        let shared = self.shared.clone();
-        let mut state = shared.lock();
-        self.zero_unseen(&shared.layout, &mut state);
+        let collector = self.collector.clone();
+        let mut state = collector.lock();
+        self.tell_unused(&state.zero_unseen(&collector.layout));
     }
 
     /// Ends the optimizer step: returns with all buckets averaged over the ranks.
@@ -104,18 +89,22 @@ impl Reducer {
     /// # Errors
     /// The first failed collective. Gradients are unusable then.
     pub fn finish(&mut self) -> Result<(), CommError> {
-        let shared = self.shared.clone();
-        let mut state = shared.lock();
-        self.zero_unseen(&shared.layout, &mut state);
+        let collector = self.collector.clone();
+        let mut state = collector.lock();
+        self.tell_unused(&state.zero_unseen(&collector.layout));
         state.launch_ready(true);
+        if state.in_place.is_some() {
+            return state.finish_in_place();
+        }
         let Some(comm) = &self.comm else { return Ok(()) };
         let Some(last) = state.buckets.len().checked_sub(1) else { return Ok(()) };
         for _ in 0..last {
             let (bucket, data) = comm.next()?;
-            state.buckets[bucket].data = data;
+            state.put(bucket, data);
         }
-        let plain = state.plain;
-        comm.average(last, &mut state.buckets[last].data, plain)?;
+        let mut data = state.take(last).wait()?;
+        comm.average(last, &mut data, state.plain)?;
+        state.put(last, data);
         Ok(())
     }
 
@@ -126,26 +115,48 @@ impl Reducer {
     /// The first failed collective.
     pub fn learn_order(&mut self) -> Result<Option<Vec<usize>>, CommError> {
         let Some(comm) = self.comm.as_ref().filter(|_| self.learning) else { return Ok(None) };
-        let own = self.shared.layout.reordered(&self.shared.lock().arrived).order();
+        let own = self.collector.layout.reordered(self.collector.lock().arrived()).order();
         let mut order: Vec<i64> = own.iter().map(|p| *p as i64).collect();
         comm.group.broadcast((&mut order).into(), 0)?;
         let order: Vec<usize> = order.iter().map(|p| *p as usize).collect();
-        let layout = self.shared.layout.reordered(&order);
-        self.shared = Arc::new(Shared::new(layout, Some(comm.jobs.clone()), false));
+        let layout = self.collector.layout.reordered(&order);
+        let memory = self.collector.lock().take_memory();
+        self.collector = Arc::new(Collector::new(layout, memory, Some(comm.jobs.clone()), false));
         self.learning = false;
         Ok(Some(order))
     }
 
-    /// Calls `f` with every bucket, mutable, in order.
+    /// Gradients of a device's memory, by parameter and flat, which are gone from here then; `None` for a model in host memory.
+    pub fn take_from_device(&self) -> Option<Vec<Option<Tensor<1>>>> {
+        self.collector.lock().on_device.as_mut().map(DeviceGradients::take)
+    }
+
+    /// The mean of the ranks' values: the same bits for what each computed of the same numbers with kernels of its own choice. `value`
+    /// has no other handle. Call it on all ranks alike, between `finish` and the next step.
+    ///
+    /// # Errors
+    /// The first failed collective, or a device that does not give the value.
+    pub fn agree(&self, value: Tensor<1>) -> Result<Tensor<1>, CommError> {
+        let Some(comm) = &self.comm else { return Ok(value) };
+        if let Some(in_place) = &self.collector.lock().in_place {
+            return in_place.agree(value);
+        }
+        let device = value.device();
+        let mut values = Values::Coming(Readback::start(value)).wait()?;
+        comm.group.all_reduce((&mut values).into(), ReduceOp::Mean)?;
+        Ok(Tensor::from_data(values.as_slice(), &device))
+    }
+
+    /// Calls `f` with every bucket, mutable, in order; for a model in host memory.
     pub fn with_buckets<T>(&self, f: impl FnOnce(&mut [&mut [f32]]) -> T) -> T {
-        let mut state = self.shared.lock();
+        let mut state = self.collector.lock();
         let mut slices: Vec<&mut [f32]> = state.buckets.iter_mut().map(|b| b.data.as_mut_slice()).collect();
         f(&mut slices)
     }
 
     /// Where parameter `index` lies in the buckets.
     pub fn slot(&self, index: usize) -> Option<Slot> {
-        self.shared.layout.slots[index]
+        self.collector.layout.slots[index]
     }
 
     /// What all ranks' hooks carry to the next step, on rank 0; `None` on the others, and where hooks have no state. Call it on
@@ -155,7 +166,11 @@ impl Reducer {
     /// The first failed collective.
     pub fn hook_state(&self) -> Result<Option<HookState>, CommError> {
         let Some(comm) = &self.comm else { return Ok(None) };
-        comm.gather_hooks(&self.shared.layout.buckets)
+        let buckets = &self.collector.layout.buckets;
+        match &self.collector.lock().in_place {
+            Some(in_place) => in_place.gather_hooks(buckets, &*comm.group),
+            None => comm.gather_hooks(buckets),
+        }
     }
 
     /// Gives the ranks' hooks back what [`Reducer::hook_state`] saw when a checkpoint was saved; `saved` counts on rank 0 alone.
@@ -164,9 +179,11 @@ impl Reducer {
     /// # Errors
     /// The first failed collective.
     pub fn restore_hook(&mut self, saved: Option<HookState>) -> Result<Option<String>, CommError> {
+        let mut state = self.collector.lock();
         let world = self.comm.as_ref().map_or(1, |comm| comm.group.world_size());
-        let name = self.comm.as_ref().and_then(CommThread::hook_name).unwrap_or("none");
-        let buckets = &self.shared.layout.buckets;
+        let in_place = state.in_place.as_ref().and_then(InPlaceBuckets::hook_name);
+        let name = in_place.or_else(|| self.comm.as_ref()?.hook_name()).unwrap_or("none");
+        let buckets = &self.collector.layout.buckets;
         let left_out = saved.as_ref().and_then(|saved| {
             let why = saved.misfit(name, world, buckets)?;
             Some(format!(
@@ -174,99 +191,25 @@ impl Reducer {
                 saved.name
             ))
         });
-        if let Some(comm) = &self.comm {
-            let values = saved.filter(|_| left_out.is_none()).map_or_else(Vec::new, |saved| saved.values);
-            comm.scatter_hooks(buckets, values)?;
+        let Some(comm) = &self.comm else { return Ok(left_out) };
+        let values = saved.filter(|_| left_out.is_none()).map_or_else(Vec::new, |saved| saved.values);
+        let State { in_place, on_device, .. } = &mut *state;
+        match (in_place, on_device) {
+            (Some(in_place), Some(gradients)) => {
+                in_place.scatter_hooks(buckets.len(), values, gradients.device(), &*comm.group)?;
+            }
+            _ => comm.scatter_hooks(buckets.len(), values)?,
         }
         Ok(left_out)
     }
 
-    fn zero_unseen(&mut self, layout: &BucketLayout, state: &mut State) {
-        let mut unused = Vec::new();
-        for (parameter, slot) in layout.slots.iter().enumerate() {
-            let Some(slot) = slot else { continue };
-            if state.seen[parameter] {
-                continue;
-            }
-            unused.push(self.names.get(parameter).map(String::as_str).unwrap_or("?"));
-            let bucket = &mut state.buckets[slot.bucket];
-            if state.micro == 0 {
-                bucket.data[slot.offset..slot.offset + slot.len].fill(0.0);
-            }
-            bucket.pending = 0;
-        }
+    /// Says once which parameters have no gradient.
+    fn tell_unused(&mut self, unused: &[usize]) {
         if !unused.is_empty() && !self.told_unused {
             self.told_unused = true;
+            let name = |parameter: &usize| self.names.get(*parameter).map(String::as_str).unwrap_or("?");
+            let unused: Vec<&str> = unused.iter().map(name).collect();
             tracing::warn!("no gradient for {}: they contribute zeros", unused.join(", "));
-        }
-    }
-}
-
-impl Shared {
-    fn new(layout: BucketLayout, jobs: Option<Sender<Job>>, plain: bool) -> Self {
-        let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
-            data: vec![0.0; *len],
-            parameters: layout.slots.iter().flatten().filter(|s| s.bucket == b).count(),
-            pending: 0,
-        });
-        let state = State {
-            buckets: buckets.collect(),
-            seen: vec![false; layout.slots.len()],
-            arrived: Vec::new(),
-            micro: 0,
-            syncing: false,
-            next_launch: 0,
-            jobs,
-            plain,
-        };
-        Self { layout, state: Mutex::new(state) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in a tap ends the worker; the data behind a poisoned lock is never used for an update.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl GradientSink for Shared {
-    fn ready(&self, parameter: usize, gradient: <Flex as BackendTypes>::FloatTensorPrimitive) {
-        let Some(slot) = self.layout.slots[parameter] else { return };
-        let gradient = gradient.to_contiguous();
-        let values = &gradient.storage::<f32>()[..slot.len];
-        let mut state = self.lock();
-        let micro = state.micro;
-        let first = !state.seen[parameter];
-        state.seen[parameter] = true;
-        if first {
-            state.arrived.push(parameter);
-        }
-        let bucket = &mut state.buckets[slot.bucket];
-        let room = &mut bucket.data[slot.offset..slot.offset + slot.len];
-        if micro == 0 && first {
-            room.copy_from_slice(values);
-        } else {
-            room.iter_mut().zip(values).for_each(|(sum, g)| *sum += g);
-        }
-        bucket.pending = bucket.pending.saturating_sub(1);
-        if state.syncing {
-            state.launch_ready(false);
-        }
-    }
-}
-
-impl State {
-    /// Sends buckets that are full, or all that are left, to the communication thread, in order; but for the last one.
-    fn launch_ready(&mut self, all: bool) {
-        let Some(jobs) = &self.jobs else { return };
-        while self.next_launch + 1 < self.buckets.len() {
-            let bucket = &mut self.buckets[self.next_launch];
-            if bucket.pending > 0 && !all {
-                return;
-            }
-            // A closed channel shows as a missing result in `finish`.
-            let data = std::mem::take(&mut bucket.data);
-            let _ = jobs.send(Job { bucket: self.next_launch, data, plain: self.plain });
-            self.next_launch += 1;
         }
     }
 }

@@ -6,7 +6,8 @@
 //! than its parameter, and communication overlaps with the rest of the backward pass. Too short a rung costs overlap, never
 //! correctness: a tap's consumers are always deeper than the tap.
 
-use burn::backend::{Autodiff, Backend, Flex};
+use crate::device::{Differentiable, Gradient, Tracked};
+use burn::backend::{Autodiff, BackendTypes};
 use burn::tensor::{Device, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
@@ -16,14 +17,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-type Ad = Autodiff<Flex>;
-type Flat = <Flex as burn::backend::BackendTypes>::FloatTensorPrimitive;
-type AdTensor = <Ad as burn::backend::BackendTypes>::FloatTensorPrimitive;
+type AdTensor<B> = <Autodiff<B> as BackendTypes>::FloatTensorPrimitive;
 
 /// Receives each parameter's gradient once per backward pass, from the thread that runs it.
 pub trait GradientSink: Send + Sync + Debug {
-    /// `gradient` has the parameter's shape, of any strides.
-    fn ready(&self, parameter: usize, gradient: Flat);
+    fn ready(&self, parameter: usize, gradient: Gradient);
 }
 
 /// Graph depths that a layer may use before its tap stops being timely.
@@ -31,7 +29,7 @@ const RUNGS_PER_PARAMETER: usize = 12;
 
 /// Untracked scalars of growing graph depth. Made once for a model, used by each step.
 pub struct TapLadder {
-    rungs: Arc<[AdTensor]>,
+    rungs: Arc<[Tracked]>,
 }
 
 impl TapLadder {
@@ -43,9 +41,7 @@ impl TapLadder {
             for _ in 0..RUNGS_PER_PARAMETER {
                 rung = rung + 0.0;
             }
-            rungs.push(
-                rung.clone().try_into_primitive::<Ad>().expect("the ladder lives on the CPU with autodiff"),
-            );
+            rungs.push(Tracked::of(rung.clone()));
         }
         Self { rungs: rungs.into() }
     }
@@ -55,18 +51,30 @@ impl TapLadder {
     pub fn taps(
         &self,
         sink: Arc<dyn GradientSink>,
-    ) -> impl Fn(usize, AdTensor) -> AdTensor + Send + Sync + 'static {
+    ) -> impl Fn(usize, Tracked) -> Tracked + Send + Sync + 'static {
         let (rungs, used) = (self.rungs.clone(), AtomicUsize::new(0));
         move |parameter, tensor| {
             let place = used.fetch_add(1, Ordering::Relaxed);
-            let rung = rungs[place.min(rungs.len() - 1)].node();
-            let (primitive, leaf) = tensor.into_parts();
-            let step = TapStep.prepare::<NoCheckpointing>([leaf, rung]).compute_bound().stateful();
-            match step {
-                OpsKind::Tracked(prep) => prep.finish(TapState { parameter, sink: sink.clone() }, primitive),
-                OpsKind::UnTracked(prep) => prep.finish(primitive),
+            let state = TapState { parameter, sink: sink.clone() };
+            match (tensor, &rungs[place.min(rungs.len() - 1)]) {
+                (Tracked::Host(tensor), Tracked::Host(rung)) => Tracked::Host(tapped(state, tensor, rung)),
+                #[cfg(feature = "cubecl-devices")]
+                (Tracked::Device(tensor), Tracked::Device(rung)) => {
+                    Tracked::Device(tapped(state, tensor, rung))
+                }
+                #[cfg(feature = "cubecl-devices")]
+                _ => unreachable!("the ladder is on the model's device"),
             }
         }
+    }
+}
+
+fn tapped<B: Differentiable>(state: TapState, tensor: AdTensor<B>, rung: &AdTensor<B>) -> AdTensor<B> {
+    let (primitive, leaf) = tensor.into_parts();
+    let step = Backward::<B, 2>::prepare::<NoCheckpointing>(TapStep, [leaf, rung.node()]);
+    match step.compute_bound().stateful() {
+        OpsKind::Tracked(prep) => prep.finish(state, primitive),
+        OpsKind::UnTracked(prep) => prep.finish(primitive),
     }
 }
 
@@ -79,15 +87,12 @@ struct TapState {
 #[derive(Debug)]
 struct TapStep;
 
-impl Backward<Flex, 2> for TapStep
-where
-    Flex: Backend,
-{
+impl<B: Differentiable> Backward<B, 2> for TapStep {
     type State = TapState;
 
     fn backward(self, ops: Ops<TapState, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = grads.consume::<Flex>(&ops.node);
-        ops.state.sink.ready(ops.state.parameter, gradient);
+        let gradient = grads.consume::<B>(&ops.node);
+        ops.state.sink.ready(ops.state.parameter, B::gradient(gradient));
     }
 }
 
@@ -100,8 +105,11 @@ mod tests {
     struct Recorder(Mutex<Vec<(usize, Vec<f32>)>>);
 
     impl GradientSink for Recorder {
-        fn ready(&self, parameter: usize, gradient: Flat) {
-            let values = gradient.to_contiguous().storage::<f32>().to_vec();
+        fn ready(&self, parameter: usize, gradient: Gradient) {
+            let values = match gradient {
+                Gradient::Host(gradient) => gradient.to_contiguous().storage::<f32>().to_vec(),
+                Gradient::Device(gradient) => gradient.into_data().try_into_vec::<f32>().unwrap(),
+            };
             self.0.lock().expect("no test thread panics here").push((parameter, values));
         }
     }
@@ -117,8 +125,7 @@ mod tests {
         let leaf = |v: f32| Tensor::<1>::from_floats([v], &device).require_grad();
         let mut y = Tensor::<1>::from_floats([2.0], &device);
         for (i, w) in [(1, 3.0), (2, 5.0), (0, 7.0)] {
-            let tapped = tap(i, leaf(w).try_into_primitive::<Ad>().unwrap());
-            y = y * Tensor::from_primitive::<Ad>(tapped);
+            y = y * tap(i, Tracked::of(leaf(w))).into_tensor::<1>();
         }
         y.sum().backward();
         let seen = recorder.0.lock().unwrap().clone();
@@ -133,8 +140,7 @@ mod tests {
         let recorder = Arc::new(Recorder::default());
         let tap = ladder.taps(recorder.clone());
         let w = Tensor::<1>::from_floats([3.0], &device).require_grad();
-        let tapped = tap(0, w.try_into_primitive::<Ad>().unwrap());
-        let tapped = Tensor::<1>::from_primitive::<Ad>(tapped);
+        let tapped = tap(0, Tracked::of(w)).into_tensor::<1>();
         (tapped.clone() * tapped).sum().backward();
         assert_eq!(*recorder.0.lock().unwrap(), vec![(0, vec![6.0])]);
     }

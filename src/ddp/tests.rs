@@ -3,13 +3,14 @@
 use super::{BucketCaps, BucketLayout, CommHook, HookSource, HookState, Reducer};
 use crate::comm::gloo::GlooOptions;
 use crate::comm::{CommError, ProcessGroup, ReduceOp, SoloGroup, testing};
+use crate::device::Gradient;
 use burn::backend::Flex;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Elements of the parameters; the second tensor is a buffer.
-const SIZES: [Option<usize>; 4] = [Some(5), None, Some(3), Some(2)];
+pub(super) const SIZES: [Option<usize>; 4] = [Some(5), None, Some(3), Some(2)];
 /// Three buckets, one for each parameter.
 const CAPS: BucketCaps = BucketCaps { first: 8, rest: 12 };
 
@@ -19,7 +20,7 @@ fn groups(world: usize) -> Vec<Arc<dyn ProcessGroup>> {
 }
 
 /// Runs `f` on each rank's thread; results by rank.
-fn on_ranks<R: Send>(world: usize, f: impl Fn(Arc<dyn ProcessGroup>) -> R + Sync) -> Vec<R> {
+pub(super) fn on_ranks<R: Send>(world: usize, f: impl Fn(Arc<dyn ProcessGroup>) -> R + Sync) -> Vec<R> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = groups(world).into_iter().map(|g| scope.spawn(|| f(g))).collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
@@ -28,15 +29,15 @@ fn on_ranks<R: Send>(world: usize, f: impl Fn(Arc<dyn ProcessGroup>) -> R + Sync
 
 fn reducer(group: &Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> Reducer {
     let names = ["a", "mean", "b", "c"].map(str::to_owned).to_vec();
-    Reducer::new(BucketLayout::new(&SIZES, CAPS), false, names, group.clone(), hook).unwrap()
+    Reducer::new(BucketLayout::new(&SIZES, CAPS), &Device::flex(), false, names, group.clone(), hook).unwrap()
 }
 
-fn standard(name: &str) -> HookSource {
+pub(super) fn standard(name: &str) -> HookSource {
     HookSource::standard().into_iter().find(|h| h.name() == name).unwrap()
 }
 
 /// A rank's gradient of a parameter in a step: no two are equal, and no half type holds them.
-fn gradient(rank: usize, step: usize, parameter: usize) -> Vec<f32> {
+pub(super) fn gradient(rank: usize, step: usize, parameter: usize) -> Vec<f32> {
     let len = SIZES[parameter].unwrap();
     (0..len).map(|i| 0.1 + (rank * 1000 + step * 100 + parameter * 10 + i) as f32 / 777.0).collect()
 }
@@ -52,7 +53,7 @@ fn step_with(reducer: &mut Reducer, gradient: impl Fn(usize) -> Vec<f32>) -> Vec
     for parameter in [3, 2, 0] {
         let values = TensorData::from(gradient(parameter).as_slice());
         let tensor = Tensor::<1>::from_data(values, &Device::flex());
-        sink.ready(parameter, tensor.try_into_primitive::<Flex>().unwrap());
+        sink.ready(parameter, Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()));
     }
     reducer.finish().unwrap();
     averages(reducer)
@@ -210,7 +211,7 @@ fn arrive(reducer: &mut Reducer, rank: usize, step: usize, order: &[usize]) -> V
     for parameter in order {
         let values = TensorData::from(gradient(rank, step, *parameter).as_slice());
         let tensor = Tensor::<1>::from_data(values, &Device::flex());
-        reducer.sink().ready(*parameter, tensor.try_into_primitive::<Flex>().unwrap());
+        reducer.sink().ready(*parameter, Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()));
     }
     reducer.finish().unwrap();
     averages(reducer)
@@ -223,7 +224,8 @@ fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
         let names = ["a", "mean", "b", "c"].map(str::to_owned).to_vec();
         let layout = BucketLayout::new(&SIZES, CAPS);
         let hook = HookSource::new("counting", Counting::default);
-        let mut reducer = Reducer::new(layout, true, names, group.clone(), Some(&hook)).unwrap();
+        let mut reducer =
+            Reducer::new(layout, &Device::flex(), true, names, group.clone(), Some(&hook)).unwrap();
         // Parameter 0 gets no gradient in the first step; rank 1 sees another order.
         let first = arrive(&mut reducer, rank, 0, if rank == 0 { &[2, 3] } else { &[3, 2] });
         let uncounted = reducer.hook_state().unwrap();

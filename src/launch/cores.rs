@@ -9,9 +9,11 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nproc {
     Count(usize),
-    /// One per CUDA device; without any, one per core (torchrun's rule).
+    /// One per device; without any, one: a spec that says nothing.
+    Devices,
+    /// One per device; without any, one per core (torchrun's rule).
     Auto,
-    /// One per CUDA device.
+    /// One per device.
     Gpu,
     /// One per core.
     Cpu,
@@ -25,29 +27,34 @@ impl FromStr for Nproc {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
+            "devices" => Ok(Nproc::Devices),
             "auto" => Ok(Nproc::Auto),
             "gpu" => Ok(Nproc::Gpu),
             "cpu" => Ok(Nproc::Cpu),
             _ => match text.parse() {
                 Ok(n) if (1..=MAX_NPROC).contains(&n) => Ok(Nproc::Count(n)),
-                _ => Err(format!("expected a number from 1 to {MAX_NPROC}, `auto`, `gpu` or `cpu`")),
+                _ => {
+                    Err(format!("expected a number from 1 to {MAX_NPROC}, `devices`, `auto`, `gpu` or `cpu`"))
+                }
             },
         }
     }
 }
 
 impl Nproc {
-    /// The number of workers on a node with `cores` usable cores and `cuda_devices` usable CUDA devices.
+    /// The number of workers on a node with `cores` usable cores and so many `devices`, which are counted only where it matters.
     ///
     /// Errors: `gpu` without a device (exit 69).
-    pub fn resolve(self, cores: usize, cuda_devices: usize) -> Result<usize> {
+    pub fn resolve(self, cores: usize, devices: impl FnOnce() -> usize) -> Result<usize> {
+        let devices = if matches!(self, Nproc::Count(_) | Nproc::Cpu) { 0 } else { devices() };
         match self {
             Nproc::Count(n) => Ok(n),
             Nproc::Cpu => Ok(cores.max(1)),
-            Nproc::Auto => Ok(if cuda_devices > 0 { cuda_devices } else { cores.max(1) }),
-            Nproc::Gpu if cuda_devices > 0 => Ok(cuda_devices),
+            Nproc::Devices => Ok(devices.max(1)),
+            Nproc::Auto => Ok(if devices > 0 { devices } else { cores.max(1) }),
+            Nproc::Gpu if devices > 0 => Ok(devices),
             Nproc::Gpu => {
-                Err(Error::unavailable("`gpu` processes were asked for, and this machine has no CUDA device")
+                Err(Error::unavailable("`gpu` processes were asked for, and this machine has no such device")
                     .hint("`--nproc-per-node cpu` starts one process per core"))
             }
         }
@@ -86,11 +93,11 @@ mod tests {
         for wrong in ["0", "-1", "4097", "many", ""] {
             assert!(wrong.parse::<Nproc>().is_err(), "{wrong}");
         }
-        assert_eq!(Nproc::Auto.resolve(8, 2).expect("fine"), 2);
-        assert_eq!(Nproc::Auto.resolve(8, 0).expect("fine"), 8);
-        assert_eq!(Nproc::Cpu.resolve(8, 2).expect("fine"), 8);
-        assert_eq!(Nproc::Count(3).resolve(8, 2).expect("fine"), 3);
-        assert_eq!(Nproc::Gpu.resolve(8, 0).expect_err("none").code, ExitCode::Unavailable);
+        assert_eq!(Nproc::Auto.resolve(8, || 2).expect("fine"), 2);
+        assert_eq!(Nproc::Auto.resolve(8, || 0).expect("fine"), 8);
+        assert_eq!(Nproc::Cpu.resolve(8, || 2).expect("fine"), 8);
+        assert_eq!(Nproc::Count(3).resolve(8, || 2).expect("fine"), 3);
+        assert_eq!(Nproc::Gpu.resolve(8, || 0).expect_err("none").code, ExitCode::Unavailable);
     }
 
     #[test]

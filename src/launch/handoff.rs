@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::os;
-use super::secret::Secret;
+use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, Result};
 
 /// A resolved spec is some kilobytes; a longer line is no handoff.
@@ -222,7 +222,7 @@ mod tests {
             Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
         let endpoint = Endpoint::Connect { host: "127.0.0.1".into(), port: 4711 };
         let job = JobHandoff { job_toml: "name = \"x\"\n# \u{2028} ü\n".into(), ..JobHandoff::default() };
-        Handoff::new(place, endpoint, Secret::random().expect("random"), job)
+        Handoff::new(place, endpoint, Secret::generate().expect("random"), job)
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn debug_output_does_not_show_the_secret() {
         let handoff = handoff();
-        assert!(!format!("{handoff:?}").contains(&handoff.secret.to_hex()));
+        assert!(!format!("{handoff:?}").contains(&*handoff.secret.to_hex()));
     }
 
     #[test]

@@ -183,13 +183,14 @@ fn printable(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::{Endpoint, JobHandoff, Place, Secret};
+    use crate::comm::rendezvous::Secret;
+    use crate::launch::{Endpoint, JobHandoff, Place};
 
     fn handoff(folder: &Path) -> Handoff {
         let place =
             Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
         let mut handoff =
-            Handoff::new(place, Endpoint::Solo, Secret::random().expect("random"), JobHandoff::default());
+            Handoff::new(place, Endpoint::Solo, Secret::generate().expect("random"), JobHandoff::default());
         handoff.log_dir = folder.to_path_buf();
         handoff
     }

@@ -18,6 +18,14 @@ pub struct Rank<'a> {
     pub pid: Option<u32>,
 }
 
+impl Rank<'_> {
+    /// It did not end when its node was recalled.
+    fn is_unresponsive(&self) -> bool {
+        self.class == Some(Class::Provoked)
+            && self.end.is_some_and(|end| end.asked == Asked::ToDie && !end.overdue)
+    }
+}
+
 /// Where it happened: this node's part of the world, and its logs.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
@@ -59,14 +67,16 @@ pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: 
     push_followers(&mut text, ranks, culprit, scene);
     push_places(&mut text, &notes, scene);
     push_records(&mut text, ranks.len(), scene);
-    let weight = match (blamed, ranks[culprit].class) {
-        (Some(_), _) => Weight::Blamed,
-        (None, Some(Class::Echo)) => Weight::Echo,
-        _ => Weight::Root,
+    let own = Some(scene.rank(culprit));
+    let (weight, about) = match (blamed, ranks[culprit].class) {
+        (Some(_), _) => (Weight::Blamed, own),
+        (None, Some(Class::Echo)) => (Weight::Echo, note.and_then(|note| note.peer)),
+        _ if ranks[culprit].is_unresponsive() => (Weight::Unresponsive, own),
+        _ => (Weight::Root, own),
     };
     // One that could not even be killed is no reason not to try again without it.
     let retry = ranks[witness].end.is_none_or(verdict::is_worth_another_attempt);
-    NodeFailure { code, weight, retry, message: text, hint }
+    NodeFailure { code, weight, retry, rank: about, message: text, hint }
 }
 
 /// Which rank it was and how it ended; where another one noticed, that one too.
@@ -81,14 +91,16 @@ fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize, scene: Scene<'_>
             let _ = write!(text, "{}; rank {} {}", ending(rank), scene.rank(witness), describe(&seen.status));
         }
         (Some(end), _) if end.overdue => text.push_str("did not stop in time and was killed"),
+        (Some(_), _) if rank.is_unresponsive() => text.push_str(ending(rank)),
         (Some(end), _) => text.push_str(&describe(&end.status)),
         (None, _) => text.push_str("could not be killed: the kernel has not ended it"),
     }
     text
 }
 
-/// Where the run ended by echoes only (`first` is one): a rank that one of them names and that is no echo itself, and the
-/// one that names it. That rank was stopped or hung; `first` may be no more than the first to lose patience.
+/// Where the run ended by echoes only (`first` is one), or by a recall that `first` outlived: a rank that an echo names and that
+/// is no echo itself, and the one that names it. That rank was stopped or hung; `first` may be no more than the first to
+/// lose patience, or busy.
 fn blamed(
     ranks: &[Rank<'_>],
     notes: &[Option<Failure>],
@@ -99,9 +111,10 @@ fn blamed(
     let named = |witness: usize| {
         // A rank of another node is that node's to blame.
         let peer = notes[witness].as_ref()?.peer?.checked_sub(scene.first_rank)?;
-        (is_echo(witness) && !is_echo(peer) && peer < ranks.len()).then_some((peer, witness))
+        let silent = if is_echo(first) { !is_echo(peer) } else { ranks.get(peer)?.is_unresponsive() };
+        (is_echo(witness) && silent && peer < ranks.len()).then_some((peer, witness))
     };
-    if !is_echo(first) {
+    if !is_echo(first) && !ranks[first].is_unresponsive() {
         return None;
     }
     std::iter::once(first).chain(0..ranks.len()).find_map(named)

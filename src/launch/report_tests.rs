@@ -115,6 +115,26 @@ fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
 }
 
 #[test]
+fn a_rank_that_outlived_the_recall_of_its_node_is_blamed_as_far_as_is_known() {
+    let folder = tempfile::tempdir().expect("tempdir");
+    let scene = Scene { first_rank: 2, world_size: 4, log_dir: folder.path() };
+    let echo = end(WorkerStatus::Exited(91), Asked::ToStop);
+    let hung = end(WorkerStatus::Signaled { signal: 9, core_dumped: false }, Asked::ToDie);
+    let ranks = [rank(&echo, Class::Echo), rank(&hung, Class::Provoked)];
+    let failure = worker_failed(&ranks, 1, ExitCode::Collective, scene);
+    let start = "rank 3 of 4 (local rank 1, pid 4711) did not end when asked and had to be killed\n";
+    assert!(failure.message.starts_with(start), "{failure:?}");
+    assert_eq!((failure.weight, failure.rank, failure.retry), (Weight::Unresponsive, Some(3), true));
+    // With a witness on this node there is no doubt.
+    let error = CommError::new(CommErrorKind::Timeout, Some(3), "rank 3 gave no sign of life");
+    let note = Failure { pid: 4711, ..Failure::of(2, &Error::from(error)) };
+    note.write(folder.path()).expect("write");
+    let failure = worker_failed(&ranks, 1, ExitCode::Collective, scene);
+    assert!(failure.message.contains("had to be killed; rank 2 exited with 91 (a "), "{failure:?}");
+    assert_eq!((failure.weight, failure.code), (Weight::Blamed, ExitCode::Collective));
+}
+
+#[test]
 fn statuses_read_well() {
     assert_eq!(describe(&WorkerStatus::Exited(3)), "exited with 3");
     let dumped = describe(&WorkerStatus::Signaled { signal: 11, core_dumped: true });
@@ -139,7 +159,7 @@ fn a_node_speaks_of_global_ranks_and_leaves_those_of_others_to_them() {
     let start = "rank 3 of 4 (local rank 1, pid 4711) exited with 91 (a collective timed out or lost a peer): rank 1 gave";
     assert!(failure.message.starts_with(start), "{failure:?}");
     assert!(failure.message.contains("rank 2 ended when asked"), "{failure:?}");
-    assert_eq!((failure.weight, failure.retry), (Weight::Echo, true));
+    assert_eq!((failure.weight, failure.rank, failure.retry), (Weight::Echo, Some(1), true));
     let killed = end(WorkerStatus::Signaled { signal: 9, core_dumped: false }, Asked::Nothing);
     let ranks = [rank(&killed, Class::Root), rank(&echo, Class::Echo)];
     let failure = worker_failed(&ranks, 0, ExitCode::WorkerFailed, scene);

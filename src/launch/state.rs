@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use super::failure::Evidence;
+use super::stop::DEBOUNCE;
 use super::verdict::{self, Asked, Class, End, Verdict, WorkerStatus};
 
 /// How long the supervisor waits for what. `echo_wait + grace` is how long a failed run may linger: under 2 s.
@@ -36,7 +37,7 @@ impl Default for Policy {
             echo_wait: Duration::from_millis(250),
             grace: Duration::from_millis(750),
             stop_deadline: Some(Duration::from_secs(600)),
-            debounce: Duration::from_millis(50),
+            debounce: DEBOUNCE,
             abandon: Duration::from_secs(5),
         }
     }
@@ -127,6 +128,8 @@ pub struct State {
     /// The stop request came before any worker had failed.
     stopped_unharmed: bool,
     debouncing: bool,
+    /// The coordinator ended the generation at once.
+    recalled_at_once: bool,
 }
 
 impl State {
@@ -141,6 +144,7 @@ impl State {
             signalled: false,
             stopped_unharmed: false,
             debouncing: false,
+            recalled_at_once: false,
         }
     }
 
@@ -262,6 +266,7 @@ impl State {
             }
             return;
         }
+        self.recalled_at_once = true;
         if matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping) {
             self.stopped_unharmed = true;
         }
@@ -356,6 +361,8 @@ impl State {
             overdue: self.workers.iter().position(|w| matches!(w, Worker::Running { overdue: true, .. })),
             stop_requested: self.stop_requested,
             stopped_unharmed: self.stopped_unharmed,
+            // After a second signal, workers are killed that had no time to end.
+            recalled_at_once: self.recalled_at_once && !self.signalled,
         };
         actions.push(Action::Finish(run.verdict()));
     }

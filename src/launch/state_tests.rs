@@ -115,6 +115,22 @@ fn a_signal_after_a_recall_is_the_first_one() {
 }
 
 #[test]
+fn a_rank_that_does_not_end_when_its_node_is_recalled_is_named() {
+    let recalled = [Event::Recalled { save: false }, exited(0, 75), Event::TimerFired(Timer::Grace)];
+    let events = |more: &[Event]| [&recalled[..], more].concat();
+    assert_eq!(verdict(2, &events(&[killed_by(1, 9)])), (ExitCode::WorkerFailed, Some(1)));
+    // Its peers on this node give up only after the recall.
+    let late =
+        [Event::Recalled { save: false }, exited(0, 91), Event::TimerFired(Timer::Grace), killed_by(1, 9)];
+    assert_eq!(verdict(2, &late), (ExitCode::Collective, Some(1)));
+    // One that ends when asked is not to blame, and nobody is after signals.
+    assert_eq!(verdict(2, &[Event::Recalled { save: false }, exited(0, 91), killed_by(1, 15)]).1, None);
+    let signals = [Event::StopRequested, Event::Recalled { save: false }, Event::TimerFired(Timer::Debounce)];
+    let killed = [Event::StopRequested, killed_by(0, 9), killed_by(1, 9)];
+    assert_eq!(verdict(2, &[&signals[..], &killed[..]].concat()), (ExitCode::Stopped, None));
+}
+
+#[test]
 fn a_worker_that_stopped_before_training_explains_who_lost_it() {
     let events = [Event::StopRequested, exited(1, 75), exited(0, 91)];
     assert_eq!(verdict(2, &events), (ExitCode::Stopped, None));

@@ -20,11 +20,12 @@ use crate::error::{Error, ExitCode, Result};
 /// The signals that ask a run to save and stop.
 pub const STOP_SIGNALS: [i32; 3] = [SIGTERM, SIGINT, SIGUSR1];
 
-/// Signals this close to the first one are the same request: `timeout` signals a process and then its group.
-const DEBOUNCE: Duration = Duration::from_millis(50);
+/// Signals this close to the first one are the same request: `timeout` signals a process and then its group, and may lose the
+/// processor in between. Too short costs a checkpoint, too long a third Ctrl-C.
+pub(super) const DEBOUNCE: Duration = Duration::from_millis(250);
 
 /// For a rank that is not training yet to end by itself after a stop signal.
-const NOTICE: Duration = Duration::from_millis(200);
+const NOTICE: Duration = Duration::from_millis(500);
 
 /// What a second stop signal does to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,12 +19,12 @@ use super::handoff::{Endpoint, Handoff, Place};
 use super::local::{FirstRankOutput, LocalLaunch};
 use super::logs;
 use super::report;
-use super::secret::Secret;
 use super::signals::{Signal, Signals, wait_for};
 use super::state::{Action, Event, State, Timer};
 use super::timers::Timers;
 use super::verdict::{End, Verdict};
 use super::worker::{Output, Process};
+use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, IoContext, Result};
 
 /// The workers of one generation on this node, and what it takes to start and to watch them.
@@ -41,8 +41,8 @@ pub(super) struct Fleet<'a> {
     workers: Vec<Option<Process>>,
     pids: Vec<Option<u32>>,
     timers: Timers<Timer>,
-    stopped_by: Option<i32>,
-    stopped_at: Option<Instant>,
+    /// The signal that asked for a stop, and when.
+    asked: Option<(i32, Instant)>,
     /// Orders that are not for this generation.
     orders: Vec<Order>,
     /// The coordinator is gone.
@@ -52,8 +52,8 @@ pub(super) struct Fleet<'a> {
 /// How a generation ended on this node.
 pub(super) struct Ended {
     pub end: NodeEnd,
-    /// The signal that asked for the stop.
-    pub stopped_by: Option<i32>,
+    /// The signal that asked for the stop, and when.
+    pub asked: Option<(i32, Instant)>,
     /// Each worker's end; `None` for one that was not started before the stop.
     pub ends: Vec<Option<End>>,
     /// What the coordinator has said and is not done.
@@ -92,8 +92,7 @@ impl<'a> Fleet<'a> {
             workers: (0..nproc).map(|_| None).collect(),
             pids: vec![None; nproc],
             timers: Timers::default(),
-            stopped_by: None,
-            stopped_at: None,
+            asked: None,
             orders: Vec::new(),
             cut_off: false,
         };
@@ -208,15 +207,14 @@ impl<'a> Fleet<'a> {
                 Signal::Stop(stop) => {
                     let name = signal_hook::low_level::signal_name(stop).unwrap_or("a stop signal");
                     let now = Instant::now();
-                    match self.stopped_at {
+                    match self.asked {
                         None => {
                             tracing::warn!("{name}: the workers save and stop; once more ends them at once");
-                            self.stopped_at = Some(now);
-                            self.stopped_by = Some(stop);
+                            self.asked = Some((stop, now));
                             // A link that is broken says so by itself.
                             let _ = link.send(&Report::StopRequested { at_once: false });
                         }
-                        Some(at) if now.duration_since(at) > self.launch.policy.debounce => {
+                        Some((_, at)) if now.duration_since(at) > self.launch.policy.debounce => {
                             let _ = link.send(&Report::StopRequested { at_once: true });
                         }
                         Some(_) => {}
@@ -308,7 +306,7 @@ impl<'a> Fleet<'a> {
         };
         Ended {
             end,
-            stopped_by: self.stopped_by,
+            asked: self.asked,
             ends: state.ends().into_iter().map(|end| end.cloned()).collect(),
             orders: std::mem::take(&mut self.orders),
         }

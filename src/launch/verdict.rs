@@ -115,6 +115,8 @@ pub(super) struct Run<'a> {
     pub overdue: Option<usize>,
     pub stop_requested: bool,
     pub stopped_unharmed: bool,
+    /// The coordinator ended the generation, and no signal did.
+    pub recalled_at_once: bool,
 }
 
 impl Run<'_> {
@@ -130,10 +132,18 @@ impl Run<'_> {
         if let Some(rank) = overdue.or(self.overdue) {
             return Verdict { code: ExitCode::WorkerFailed, culprit: Some(rank) };
         }
-        let stopped = Verdict { code: ExitCode::Stopped, culprit: None };
+        let echo = self.first(Class::Echo);
+        let stopped = match self.unresponsive() {
+            // Other nodes may have lost this very rank, and noticed before anybody here did.
+            Some(rank) => {
+                let code = echo.map_or(ExitCode::WorkerFailed, |(_, echo)| code_of(&echo.status));
+                Verdict { code, culprit: Some(rank) }
+            }
+            None => Verdict { code: ExitCode::Stopped, culprit: None },
+        };
         // One that stopped before training began explains as much as one that died of the request.
         let provoked = self.first(Class::Provoked).or_else(|| self.first(Class::Stopped));
-        match (provoked, self.first(Class::Echo)) {
+        match (provoked, echo) {
             // A worker that died of the stop request itself explains why the others lost a peer.
             (Some(_), None) if self.stop_requested => return stopped,
             (Some((_, death)), Some((_, echo)))
@@ -149,6 +159,12 @@ impl Run<'_> {
             return stopped;
         }
         Verdict { code: ExitCode::Done, culprit: None }
+    }
+
+    /// A rank that did not end when its node was recalled.
+    fn unresponsive(&self) -> Option<usize> {
+        let killed = |end: &End| end.asked == Asked::ToDie && self.class(end) == Class::Provoked;
+        self.ends.iter().find(|(_, end)| self.recalled_at_once && killed(end)).map(|(rank, _)| *rank)
     }
 
     fn first(&self, class: Class) -> Option<(usize, &End)> {

@@ -1,6 +1,7 @@
 //! A small GPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias (as nanoGPT, in the structure of
 //! `torch_ref/README.md`): `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
+use super::cast::{in_dtype, in_f32};
 use super::layers::{Affine, Embed, Norm};
 use super::{Input, Net};
 use burn::module::Module;
@@ -40,8 +41,9 @@ impl Attention {
                 .swap_dims(1, 2)
         };
         let scores = part(0).matmul(part(1).transpose()) * (1.0 / (head as f64).sqrt());
-        let scores = scores.mask_fill(hidden.clone().unsqueeze::<4>(), f32::NEG_INFINITY);
-        let weights = self.dropout.forward(softmax(scores, 3));
+        let dtype = scores.dtype();
+        let scores = in_f32(scores).mask_fill(hidden.clone().unsqueeze::<4>(), f32::NEG_INFINITY);
+        let weights = self.dropout.forward(in_dtype(softmax(scores, 3), dtype));
         let y = weights.matmul(part(2)).swap_dims(1, 2).reshape([rows, width]);
         self.dropout.forward(self.c_proj.forward(y))
     }
@@ -121,5 +123,9 @@ impl Net for Gpt {
             x = block.forward(x, batch, &hidden);
         }
         self.lm_head.forward(self.ln_f.forward(x))
+    }
+
+    fn stays_f32(name: &str) -> bool {
+        name.contains("ln_")
     }
 }

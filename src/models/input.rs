@@ -1,7 +1,8 @@
 //! A batch on the device, whatever its rank: the network asks for the rank that it expects.
 
-use crate::data::{FieldData, HostField};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use super::cast::in_dtype;
+use crate::data::{FieldData, HostField, bytes_as_floats};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 /// The inputs of one batch.
 #[derive(Clone, Debug)]
@@ -32,8 +33,22 @@ impl Input {
             FieldData::Index(v) => {
                 Field::Index(Tensor::from_data(TensorData::new(v[..count].to_vec(), [count]), device))
             }
+            FieldData::Bytes(v) => Field::Float(bytes_as_floats(&v[..count], device)),
         };
         Self { shape, data }
+    }
+
+    /// The same batch with its float values in `dtype`.
+    pub fn cast(self, dtype: DType) -> Self {
+        match self.data {
+            Field::Float(t) => Self { data: Field::Float(in_dtype(t, dtype)), ..self },
+            Field::Index(_) => self,
+        }
+    }
+
+    /// A batch that is on its device already; the first dimension counts samples.
+    pub fn from_tensor<const D: usize>(tensor: Tensor<D>) -> Self {
+        Self { shape: tensor.dims().to_vec(), data: Field::Float(tensor.flatten(0, D - 1)) }
     }
 
     /// `[batch, …]`.

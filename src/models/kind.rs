@@ -1,6 +1,7 @@
 //! What the registry holds for a model, and what the plan may know of it without a device.
 
 use crate::data::DataFacts;
+use crate::device::Compute;
 use crate::spec::Fields;
 use std::sync::Arc;
 
@@ -25,5 +26,10 @@ pub trait ModelSource: Send + Sync {
     /// Names and shapes of its state, in registration order; `None` where only the data can tell.
     fn tensors(&self) -> Option<Vec<TensorFacts>>;
     /// The running model, parameters drawn from `seed`. `facts` are those of the opened data.
-    fn build(&self, facts: &DataFacts, seed: u64) -> crate::error::Result<Box<dyn super::Model>>;
+    fn build(
+        &self,
+        facts: &DataFacts,
+        seed: u64,
+        on: &Compute,
+    ) -> crate::error::Result<Box<dyn super::Model>>;
 }

@@ -4,10 +4,11 @@
 //! built from those works too (the state dict is translated, see `state.rs`), these just need no translation. Initial
 //! values follow PyTorch's defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
 
+use super::cast::{in_dtype, in_f32};
 use super::ops::{batch_norm_eval, batch_norm_train, conv2d};
 use burn::module::{Initializer, Module, Param, RunningState};
 use burn::tensor::module as burn_ops;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor};
 
 /// `torch.nn.Linear`: weight `[out, in]`, bias `[out]`.
 #[derive(Module, Debug)]
@@ -112,12 +113,12 @@ impl BatchNorm2d {
             let (mean, variance) = (self.running_mean.value(), self.running_var.value());
             return batch_norm_eval(x, weight, bias, mean, variance, BN_EPS, relu);
         }
-        let [batch, channels, height, width] = x.dims();
+        let [batch, _, height, width] = x.dims();
         let count = (batch * height * width) as f32;
         let (out, statistics) = batch_norm_train(x, weight, bias, BN_EPS, relu);
-        let unbiased = statistics.variance.iter().map(|v| v * (count / (count - 1.0).max(1.0))).collect();
-        track(&self.running_mean, Tensor::from_data(TensorData::new(statistics.mean, [channels]), &device));
-        track(&self.running_var, Tensor::from_data(TensorData::new::<f32, _>(unbiased, [channels]), &device));
+        let unbiased = statistics.variance * (count / (count - 1.0).max(1.0));
+        track(&self.running_mean, Tensor::from_inner(statistics.mean));
+        track(&self.running_var, Tensor::from_inner(unbiased));
         out
     }
 }
@@ -144,8 +145,11 @@ impl Norm {
         }
     }
 
+    /// In f32, whatever `x` is; the result is of `x`'s type again.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        burn_ops::layer_norm(x, self.weight.val(), Some(self.bias.val()), 1e-5)
+        let dtype = x.dtype();
+        let out = burn_ops::layer_norm(in_f32(x), self.weight.val(), Some(self.bias.val()), 1e-5);
+        in_dtype(out, dtype)
     }
 }
 

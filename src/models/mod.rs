@@ -4,6 +4,7 @@
 //! PyTorch name, forward passes for training (with every parameter tapped, see `ddp::tap`) and for evaluation, and
 //! access to the values on the host. `kind.rs` and `standard.rs` are what a spec's `[model]` table turns into.
 
+mod cast;
 mod gpt;
 mod input;
 mod kind;
@@ -18,7 +19,7 @@ mod state;
 pub use gpt::{Gpt, GptConfig};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
-pub use model::{Evaluator, Model, NetModel, Tap};
+pub use model::{ALL, Evaluator, Model, NetModel, Tap, Which};
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
 pub use standard::{FnModel, standard_kinds};
@@ -36,5 +37,11 @@ pub trait Net: Module + 'static {
     /// `nn` modules are translated to PyTorch's before this is asked.
     fn rename(path: &str) -> String {
         path.to_owned()
+    }
+
+    /// Whether the parameter with this state-dict name stays f32 where `precision` has the rest cast: for layers that compute in f32
+    /// themselves, such as the norms here.
+    fn stays_f32(_name: &str) -> bool {
+        false
     }
 }

@@ -132,4 +132,8 @@ impl Net for ResNet {
         let x: Tensor<2> = adaptive_avg_pool2d(x, [1, 1]).flatten(1, 3);
         self.fc.forward(x)
     }
+
+    fn stays_f32(name: &str) -> bool {
+        name.contains("bn") || name.contains("downsample.1.")
+    }
 }

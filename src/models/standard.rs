@@ -5,6 +5,7 @@ use super::{
     ResNet, Stem, TensorFacts,
 };
 use crate::data::{DataFacts, FieldFacts, FieldKind};
+use crate::device::Compute;
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use burn::tensor::Device;
@@ -41,11 +42,11 @@ where
         Some(NetModel::entries_of(&net).into_iter().map(facts).collect())
     }
 
-    fn build(&self, facts: &DataFacts, seed: u64) -> Result<Box<dyn Model>> {
+    fn build(&self, facts: &DataFacts, seed: u64, on: &Compute) -> Result<Box<dyn Model>> {
         // Refused before anything is drawn, so that the error is the spec's and not a shape mismatch deep in a layer.
         (self.build)(facts, &Device::flex())?;
         let build = |device: &Device| (self.build)(facts, device);
-        let model = NetModel::new(Device::flex(), seed, |d| build(d).expect("built once already"));
+        let model = NetModel::new(on, seed, |d| build(d).expect("built once already"));
         Ok(Box::new(model))
     }
 }

@@ -1,6 +1,7 @@
 //! `adadelta`: `torch.optim.Adadelta`.
 
-use super::{Optimizer, WeightDecay, simd, slots};
+use super::{Optimizer, WeightDecay, device, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,5 +36,26 @@ impl Optimizer for Adadelta {
             let acc = acc * keep + take * delta * delta;
             (p - lr * delta, [square, acc])
         });
+    }
+
+    fn update_on_device(
+        &self,
+        _step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let (lr, decay) = (lr as f32, self.decay.of(shape) as f32);
+        let (keep, take, eps) = (self.rho as f32, (1.0 - self.rho) as f32, self.eps as f32);
+        device::for_all(param, grad, scale, state, |p, g, [square, acc]| {
+            let g = device::decayed(g, &p, decay);
+            let square = device::add_square(square, g.clone(), keep, take);
+            let delta = (acc.clone() + eps).sqrt() / (square.clone() + eps).sqrt() * g;
+            let acc = device::add_square(acc, delta.clone(), keep, take);
+            (p - delta * lr, [square, acc])
+        })
     }
 }

@@ -1,7 +1,8 @@
 //! `adafactor`: `torch.optim.Adafactor`: the second moment of a matrix is kept as one row and one column of means.
 //! Tensors with more than two dimensions are stacks of matrices over their last two.
 
-use super::{Optimizer, WeightDecay, clip, lerp, simd, slots};
+use super::{Optimizer, WeightDecay, clip, device, lerp, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -16,6 +17,37 @@ pub struct Adafactor {
     /// Decoupled.
     #[serde(flatten)]
     pub decay: WeightDecay,
+}
+
+impl Adafactor {
+    /// The weight of this step's squares in the means, and the bound on the relative step size.
+    fn take_and_rho(&self, step: u64, lr: f64) -> (f32, f64) {
+        ((step as f64).powf(self.beta2_decay) as f32, lr.min(1.0 / (step as f64).sqrt()))
+    }
+
+    /// The least variance that is divided by.
+    fn floor(&self) -> f32 {
+        (self.eps1 * self.eps1) as f32
+    }
+
+    /// [`update_factors`] and [`factored_direction`] of a flat gradient of `n` matrices: the update, and the new row and
+    /// column means.
+    fn factored_on_device(
+        &self,
+        grad: Tensor<1>,
+        [n, rows, cols]: [usize; 3],
+        take: f32,
+        [row, col]: [Tensor<1>; 2],
+    ) -> (Tensor<1>, [Tensor<1>; 2]) {
+        let grad = grad.reshape([n, rows, cols]);
+        let square = grad.clone() * grad.clone();
+        let row = device::lerp(row.reshape([n, rows, 1]), square.clone().mean_dim(2), take);
+        let col = device::lerp(col.reshape([n, 1, cols]), square.mean_dim(1), take);
+        let mean = row.clone().mean_dim(1).clamp_min(self.eps1);
+        let variance = row.clone() * col.clone() / mean;
+        let update = grad / variance.clamp_min(self.floor()).sqrt();
+        (update.reshape([n * rows * cols]), [row.reshape([n * rows]), col.reshape([n * cols])])
+    }
 }
 
 impl Optimizer for Adafactor {
@@ -46,11 +78,10 @@ impl Optimizer for Adafactor {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let take = (step as f64).powf(self.beta2_decay) as f32;
-        let rho = lr.min(1.0 / (step as f64).sqrt());
+        let (take, rho) = self.take_and_rho(step, lr);
         let count = (param.len().max(1) as f64).sqrt();
         let alpha = self.eps2.max(clip::global_norm([&*param]) / count) * rho;
-        let floor = (self.eps1 * self.eps1) as f32;
+        let floor = self.floor();
         let shrink = (1.0 - lr * self.decay.of(shape)) as f32;
         let [row, col, variance] = slots::<3>(state);
 
@@ -74,6 +105,38 @@ impl Optimizer for Adafactor {
         let denom = (clip::global_norm([&*update]) / (count * self.d)).max(1.0);
         let size = (alpha / denom) as f32;
         simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
+    }
+
+    fn update_on_device(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let (take, rho) = self.take_and_rho(step, lr);
+        let count = (shape.iter().product::<usize>().max(1) as f64).sqrt();
+        let shrink = (1.0 - lr * self.decay.of(shape)) as f32;
+        let alpha = (device::norm(param.clone()) / count).clamp_min(self.eps2) * rho;
+        let apply = |p: Tensor<1>, update: Tensor<1>| {
+            let denom = (device::norm(update.clone()) / (count * self.d)).clamp_min(1.0);
+            p * shrink - update * (alpha / denom)
+        };
+        if let [matrices @ .., rows, cols] = shape {
+            let sizes = [matrices.iter().product(), *rows, *cols];
+            device::for_all(param, grad, scale, &mut state[..2], |p, g, factors| {
+                let (update, factors) = self.factored_on_device(g, sizes, take, factors);
+                (apply(p, update), factors)
+            })
+        } else {
+            device::for_all(param, grad, scale, &mut state[2..], |p, g, [v]| {
+                let v = device::lerp(v, g.clone() * g.clone(), take);
+                (apply(p, g / v.clone().clamp_min(self.floor()).sqrt()), [v])
+            })
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! `adam` and `adamw`: `torch.optim.Adam` and `AdamW`, with AMSGrad. They differ in where the weight decay goes:
 //! into the gradient (Adam), or straight off the parameter (AdamW).
 
-use super::{Optimizer, WeightDecay, bias_correction, lerp, simd, slots};
+use super::{Optimizer, WeightDecay, bias_correction, device, lerp, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -14,6 +15,36 @@ pub struct Adam {
     pub decoupled: bool,
     #[serde(flatten)]
     pub decay: WeightDecay,
+}
+
+/// What one step multiplies by.
+struct Factors {
+    shrink: f32,
+    l2: f32,
+    take1: f32,
+    keep2: f32,
+    take2: f32,
+    size: f32,
+    root: f32,
+    eps: f32,
+}
+
+impl Adam {
+    fn factors(&self, step: u64, lr: f64, shape: &[usize]) -> Factors {
+        let decay = self.decay.of(shape);
+        let (shrink, l2) =
+            if self.decoupled { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
+        Factors {
+            shrink,
+            l2,
+            take1: (1.0 - self.betas[0]) as f32,
+            keep2: self.betas[1] as f32,
+            take2: (1.0 - self.betas[1]) as f32,
+            size: (lr / bias_correction(self.betas[0], step)) as f32,
+            root: bias_correction(self.betas[1], step).sqrt() as f32,
+            eps: self.eps as f32,
+        }
+    }
 }
 
 impl Optimizer for Adam {
@@ -31,14 +62,7 @@ impl Optimizer for Adam {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let decay = self.decay.of(shape);
-        let (shrink, l2) =
-            if self.decoupled { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
-        let (take1, keep2) = ((1.0 - self.betas[0]) as f32, self.betas[1] as f32);
-        let take2 = (1.0 - self.betas[1]) as f32;
-        let size = (lr / bias_correction(self.betas[0], step)) as f32;
-        let root = bias_correction(self.betas[1], step).sqrt() as f32;
-        let eps = self.eps as f32;
+        let Factors { shrink, l2, take1, keep2, take2, size, root, eps } = self.factors(step, lr, shape);
         let moments = move |p: f32, g: f32, m: f32, v: f32| {
             let p = p * shrink;
             let g = g * scale + l2 * p;
@@ -55,6 +79,36 @@ impl Optimizer for Adam {
                 let (p, m, v) = moments(p, g, m, v);
                 (p - size * m / (v.sqrt() / root + eps), [m, v])
             });
+        }
+    }
+
+    fn update_on_device(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let Factors { shrink, l2, take1, keep2, take2, size, root, eps } = self.factors(step, lr, shape);
+        let moments = |p: Tensor<1>, g, m, v| {
+            let p = p * shrink;
+            let g = device::decayed(g, &p, l2);
+            (p, device::lerp(m, g.clone(), take1), device::add_square(v, g, keep2, take2))
+        };
+        if self.amsgrad {
+            device::for_all(param, grad, scale, state, |p, g, [m, v, top]| {
+                let (p, m, v) = moments(p, g, m, v);
+                let top = top.max_pair(v.clone());
+                (p - m.clone() * size / (top.clone().sqrt() / root + eps), [m, v, top])
+            })
+        } else {
+            device::for_all(param, grad, scale, state, |p, g, [m, v]| {
+                let (p, m, v) = moments(p, g, m, v);
+                (p - m.clone() * size / (v.clone().sqrt() / root + eps), [m, v])
+            })
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `adamax`: `torch.optim.Adamax`.
 
-use super::{Optimizer, WeightDecay, bias_correction, lerp, simd, slots};
+use super::{Optimizer, WeightDecay, bias_correction, device, lerp, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,5 +38,27 @@ impl Optimizer for Adamax {
             let top = if new > kept { new } else { kept };
             (p - size * m / top, [m, top])
         });
+    }
+
+    fn update_on_device(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let decay = self.decay.of(shape) as f32;
+        let (take1, keep2) = ((1.0 - self.betas[0]) as f32, self.betas[1] as f32);
+        let size = (lr / bias_correction(self.betas[0], step)) as f32;
+        let eps = self.eps as f32;
+        device::for_all(param, grad, scale, state, |p, g, [m, top]| {
+            let g = device::decayed(g, &p, decay);
+            let m = device::lerp(m, g.clone(), take1);
+            let top = (top * keep2).max_pair(g.abs() + eps);
+            (p - m.clone() * size / top.clone(), [m, top])
+        })
     }
 }

@@ -1,7 +1,8 @@
 //! `adan`: Xie et al. 2022 (arXiv 2208.06677), as burn-optim 0.22.1 has it: its `beta`s are one minus the paper's,
 //! its weight decay is proximal unless `no_prox`. PyTorch has none.
 
-use super::{Optimizer, WeightDecay, bias_correction, simd, slots};
+use super::{Optimizer, WeightDecay, bias_correction, device, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -11,6 +12,41 @@ pub struct Adan {
     pub no_prox: bool,
     #[serde(flatten)]
     pub decay: WeightDecay,
+}
+
+/// What one step multiplies and divides by.
+struct Factors {
+    before: f32,
+    after: f32,
+    lr: f32,
+    keep: [f32; 3],
+    take: [f32; 3],
+    bc1: f32,
+    bc2: f32,
+    root: f32,
+    eps: f32,
+    differs: f32,
+}
+
+impl Adan {
+    fn factors(&self, step: u64, lr: f64, shape: &[usize]) -> Factors {
+        let decay = lr * self.decay.of(shape);
+        let (before, after) =
+            if self.no_prox { ((1.0 - decay) as f32, 1.0) } else { (1.0, (1.0 + decay) as f32) };
+        Factors {
+            before,
+            after,
+            lr: lr as f32,
+            keep: self.betas.map(|b| b as f32),
+            take: self.betas.map(|b| (1.0 - b) as f32),
+            bc1: bias_correction(self.betas[0], step) as f32,
+            bc2: bias_correction(self.betas[1], step) as f32,
+            root: bias_correction(self.betas[2], step).sqrt() as f32,
+            eps: self.eps as f32,
+            // There is no previous gradient at the first step: the difference counts as zero.
+            differs: if step == 1 { 0.0 } else { 1.0 },
+        }
+    }
 }
 
 impl Optimizer for Adan {
@@ -28,17 +64,9 @@ impl Optimizer for Adan {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let decay = lr * self.decay.of(shape);
-        let (before, after) =
-            if self.no_prox { ((1.0 - decay) as f32, 1.0) } else { (1.0, (1.0 + decay) as f32) };
-        let lr = lr as f32;
-        let [keep1, keep2, keep3] = self.betas.map(|b| b as f32);
-        let [take1, take2, take3] = self.betas.map(|b| (1.0 - b) as f32);
-        let [bc1, bc2] = [self.betas[0], self.betas[1]].map(|b| bias_correction(b, step) as f32);
-        let root = bias_correction(self.betas[2], step).sqrt() as f32;
-        let eps = self.eps as f32;
-        // There is no previous gradient at the first step: the difference counts as zero.
-        let differs = if step == 1 { 0.0 } else { 1.0 };
+        let Factors { before, after, lr, keep, take, bc1, bc2, root, eps, differs } =
+            self.factors(step, lr, shape);
+        let ([keep1, keep2, keep3], [take1, take2, take3]) = (keep, take);
         simd::for_each(param, grad, slots::<4>(state), |p, g, [m, v, d, previous]| {
             let g = g * scale;
             let diff = differs * (g + previous);
@@ -50,5 +78,29 @@ impl Optimizer for Adan {
             let delta = m / bc1 / denom + keep2 * d / bc2 / denom;
             ((p * before - lr * delta) / after, [m, v, d, -g])
         });
+    }
+
+    fn update_on_device(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let Factors { before, after, lr, keep, take, bc1, bc2, root, eps, differs } =
+            self.factors(step, lr, shape);
+        device::for_all(param, grad, scale, state, |p, g, [m, v, d, previous]| {
+            let diff = (g.clone() + previous) * differs;
+            let look = g.clone() + diff.clone() * keep[1];
+            let m = m * keep[0] + g.clone() * take[0];
+            let d = d * keep[1] + diff * take[1];
+            let v = device::add_square(v, look, keep[2], take[2]);
+            let denom = v.clone().sqrt() / root + eps;
+            let delta = m.clone() / bc1 / denom.clone() + d.clone() * keep[1] / bc2 / denom;
+            ((p * before - delta * lr) / after, [m, v, d, -g])
+        })
     }
 }

@@ -1,7 +1,8 @@
 //! `lamb`: You et al. 2019 (arXiv 1904.00962), as burn-optim 0.22.1 has it: an Adam update, with decay added, scaled
 //! per tensor by the ratio of the parameter's norm to the update's. PyTorch has none.
 
-use super::{Optimizer, WeightDecay, bias_correction, clip, lerp, simd, slots};
+use super::{Optimizer, WeightDecay, bias_correction, clip, device, lerp, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -11,6 +12,32 @@ pub struct Lamb {
     pub trust_ratio: bool,
     #[serde(flatten)]
     pub decay: WeightDecay,
+}
+
+/// What one step multiplies and divides by.
+struct Factors {
+    decay: f32,
+    take1: f32,
+    keep2: f32,
+    take2: f32,
+    bc1: f32,
+    bc2: f32,
+    eps: f32,
+}
+
+impl Lamb {
+    fn factors(&self, step: u64, shape: &[usize]) -> Factors {
+        let [bc1, bc2] = self.betas.map(|b| bias_correction(b, step) as f32);
+        Factors {
+            decay: self.decay.of(shape) as f32,
+            take1: (1.0 - self.betas[0]) as f32,
+            keep2: self.betas[1] as f32,
+            take2: (1.0 - self.betas[1]) as f32,
+            bc1,
+            bc2,
+            eps: self.eps as f32,
+        }
+    }
 }
 
 impl Optimizer for Lamb {
@@ -28,11 +55,7 @@ impl Optimizer for Lamb {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let decay = self.decay.of(shape) as f32;
-        let (take1, keep2) = ((1.0 - self.betas[0]) as f32, self.betas[1] as f32);
-        let take2 = (1.0 - self.betas[1]) as f32;
-        let [bc1, bc2] = self.betas.map(|b| bias_correction(b, step) as f32);
-        let eps = self.eps as f32;
+        let Factors { decay, take1, keep2, take2, bc1, bc2, eps } = self.factors(step, shape);
         let direction = move |p: f32, m: f32, v: f32| m / bc1 / ((v / bc2).sqrt() + eps) + decay * p;
 
         simd::for_each(param, grad, slots::<2>(state), |p, g, [m, v]| {
@@ -55,5 +78,30 @@ impl Optimizer for Lamb {
             }
         }
         simd::for_each(param, grad, [m, v], |p, _, [m, v]| (p - size * direction(p, m, v), [m, v]));
+    }
+
+    fn update_on_device(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let Factors { decay, take1, keep2, take2, bc1, bc2, eps } = self.factors(step, shape);
+        device::for_all(param, grad, scale, state, |p, g, [m, v]| {
+            let m = device::lerp(m, g.clone(), take1);
+            let v = device::add_square(v, g, keep2, take2);
+            let direction = m.clone() / bc1 / ((v.clone() / bc2).sqrt() + eps);
+            let direction = device::decayed(direction, &p, decay);
+            if !self.trust_ratio {
+                return (p - direction * lr as f32, [m, v]);
+            }
+            let (of_param, of_update) = (device::norm(p.clone()), device::norm(direction.clone()));
+            let size = of_param.clone() * lr / of_update.clone();
+            (p - direction * device::ratio_or(size, [of_param, of_update], lr as f32), [m, v])
+        })
     }
 }

@@ -2,7 +2,8 @@
 //! ResNet reference: tensors with fewer than two dimensions (biases, norms) take plain momentum SGD. Neither PyTorch
 //! nor burn-optim has it.
 
-use super::{Optimizer, WeightDecay, clip, simd, slots};
+use super::{Optimizer, WeightDecay, clip, device, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,5 +48,31 @@ impl Optimizer for Lars {
             let m = m * momentum + local * (g * scale + decay * p);
             (p - m, [m])
         });
+    }
+
+    fn update_on_device(
+        &self,
+        _step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let decay = self.decay.of(shape);
+        device::for_all(param, grad, scale, state, |p, g, [m]| {
+            let direction = device::decayed(g.clone(), &p, decay as f32);
+            let step = if shape.len() < 2 {
+                direction * lr as f32
+            } else {
+                let (of_param, of_grad) = (device::norm(p.clone()), device::norm(g));
+                let whole = of_grad.clone() + of_param.clone() * decay + self.eps;
+                let local = of_param.clone() * (lr * self.trust_coefficient) / whole;
+                direction * device::ratio_or(local, [of_param, of_grad], lr as f32)
+            };
+            let m = m * self.momentum as f32 + step;
+            (p - m.clone(), [m])
+        })
     }
 }

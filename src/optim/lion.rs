@@ -1,6 +1,7 @@
 //! `lion`: Chen et al. 2023 (arXiv 2302.06675), as burn-optim 0.22.1 and the authors' code have it. PyTorch has none.
 
-use super::{Optimizer, WeightDecay, simd, slots};
+use super::{Optimizer, WeightDecay, device, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,5 +44,26 @@ impl Optimizer for Lion {
             };
             (p * shrink - lr * sign, [m * keep2 + g * take2])
         });
+    }
+
+    fn update_on_device(
+        &self,
+        _step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let shrink = (1.0 - lr * self.decay.of(shape)) as f32;
+        let (keep1, take1) = (self.betas[0] as f32, (1.0 - self.betas[0]) as f32);
+        let (keep2, take2) = (self.betas[1] as f32, (1.0 - self.betas[1]) as f32);
+        device::for_all(param, grad, scale, state, |p, g, [m]| {
+            let direction = m.clone() * keep1 + g.clone() * take1;
+            let (up, down) = (direction.clone().greater_elem(0.0), direction.clone().lower_elem(0.0));
+            let sign = direction.mask_fill(up, 1.0).mask_fill(down, -1.0);
+            (p * shrink - sign * lr as f32, [m * keep2 + g * take2])
+        })
     }
 }

@@ -1,10 +1,11 @@
-//! Optimizers, learning-rate schedules and gradient clipping, over host `f32` slices.
+//! Optimizers, learning-rate schedules and gradient clipping, over host `f32` slices or tensors on a device.
 //!
 //! An [`OptimizerPlan`] is what `[optimizer]` resolves to; [`OptimizerPlan::build`] makes the [`Optimizer`], which
-//! updates one parameter tensor in one fused pass. A [`Schedule`] is what `[scheduler]` resolves to: a pure function
-//! from the number of optimizer steps done to the learning rate, so that a resumed run needs no scheduler state.
-//! [`clip`] has the global gradient norm. Nothing here knows of Burn, devices or processes, and every result is a
-//! deterministic function of its inputs, bit for bit.
+//! updates one parameter tensor: host slices in one fused pass, or as Burn tensor operations where they lie
+//! ([`Optimizer::update_on_device`]). A [`Schedule`] is what `[scheduler]` resolves to: a pure function from the number
+//! of optimizer steps done to the learning rate, so that a resumed run needs no scheduler state.
+//! [`clip`] has the global gradient norm, [`norm_on_device`] its counterpart. Nothing here knows which device there is,
+//! or of processes. On slices every result is a deterministic function of its inputs, bit for bit.
 //!
 //! Formulas and defaults are PyTorch's (`torch.optim`, single-tensor path) unless an optimizer says otherwise.
 
@@ -16,6 +17,7 @@ mod adamax;
 mod adan;
 pub mod clip;
 mod configure;
+mod device;
 #[cfg(test)]
 mod golden;
 mod lamb;
@@ -28,14 +30,18 @@ mod radam;
 mod rmsprop;
 pub mod schedule;
 mod sgd;
+#[cfg(test)]
+mod side_by_side;
 mod simd;
 #[cfg(test)]
 mod testing;
 
 pub use clip::{clip_coefficient, global_norm};
+pub use device::{clip_on_device, norm_on_device};
 pub use plan::{OptimizerKind, OptimizerPlan};
 pub use schedule::Schedule;
 
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 /// Updates one parameter tensor at a time. All tensor state lives with the caller, who saves and restores it under
@@ -70,6 +76,26 @@ pub trait Optimizer: Send {
         grad: &[f32],
         state: &mut [&mut [f32]],
     );
+
+    /// The same update as tensor operations, on whatever device the tensors are; returns the new parameter. Reads no
+    /// value back, so it does not wait for the device. Not for tensors that are tracked for a backward pass.
+    ///
+    /// * `scale`: `[1]`, on the same device, so that the host need not wait for the norm that it is made from.
+    /// * `param` and `grad` are flat, of `shape`'s product; `state` is one flat tensor per slot, as long as the product
+    ///   of its `slot_shape`, and is replaced.
+    ///
+    /// Panics when the number of state tensors is not that of `slots()`.
+    #[allow(clippy::too_many_arguments, reason = "the arguments of `update`")]
+    fn update_on_device(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1>;
 }
 
 /// Weight decay and the parameters that it applies to.

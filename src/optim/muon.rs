@@ -3,7 +3,8 @@
 //! bits do not depend on the number of threads; the GEMM's kernel, and with it the last bits, does depend on the CPU.
 
 use super::adam::Adam;
-use super::{Optimizer, WeightDecay, clip, lerp, simd, slots};
+use super::{Optimizer, WeightDecay, clip, device, lerp, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -31,6 +32,23 @@ impl Muon {
     fn adamw(&self) -> Adam {
         Adam { betas: [0.9, 0.999], eps: 1e-8, amsgrad: false, decoupled: true, decay: self.decay }
     }
+
+    /// What parameter and orthogonalised update are multiplied by.
+    fn shrink_and_size(&self, lr: f64, shape: &[usize]) -> (f32, f32) {
+        let (rows, cols) = as_matrix(shape);
+        let (a, b) = (rows as f64, cols as f64);
+        let adjusted = lr
+            * match self.adjust_lr {
+                AdjustLr::Original => (a / b).max(1.0).sqrt(),
+                AdjustLr::MatchRmsAdamw => 0.2 * a.max(b).sqrt(),
+            };
+        ((1.0 - lr * self.decay.of(shape)) as f32, adjusted as f32)
+    }
+}
+
+/// Rows and columns of a tensor of two or more dimensions taken as `[d0, rest]`.
+fn as_matrix(shape: &[usize]) -> (usize, usize) {
+    (shape[0], shape[1..].iter().product())
 }
 
 impl Optimizer for Muon {
@@ -64,26 +82,43 @@ impl Optimizer for Muon {
             let m = lerp(m, g, take);
             (if nesterov { lerp(g, m, momentum) } else { m }, [m])
         });
-        let rows = shape[0];
-        let cols = param.len() / rows.max(1);
+        let (rows, cols) = as_matrix(shape);
         orthogonalise(&mut update, rows, cols, self.ns_steps);
-        let (a, b) = (rows as f64, cols as f64);
-        let adjusted = lr
-            * match self.adjust_lr {
-                AdjustLr::Original => (a / b).max(1.0).sqrt(),
-                AdjustLr::MatchRmsAdamw => 0.2 * a.max(b).sqrt(),
-            };
-        let (shrink, size) = ((1.0 - lr * self.decay.of(shape)) as f32, adjusted as f32);
+        let (shrink, size) = self.shrink_and_size(lr, shape);
         simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
+    }
+
+    fn update_on_device(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        if shape.len() < 2 {
+            return self.adamw().update_on_device(step, lr, scale, shape, param, grad, &mut state[1..]);
+        }
+        let (take, momentum) = ((1.0 - self.momentum) as f32, self.momentum as f32);
+        let (shrink, size) = self.shrink_and_size(lr, shape);
+        device::for_all(param, grad, scale, &mut state[..1], |p, g, [m]| {
+            let m = device::lerp(m, g.clone(), take);
+            let update = if self.nesterov { device::lerp(g, m.clone(), momentum) } else { m.clone() };
+            let update = orthogonalise_on_device(update, shape, self.ns_steps);
+            (p * shrink - update * size, [m])
+        })
     }
 }
 
-/// Brings the singular values of row-major `x` (`rows` x `cols`) near one: `steps` quintic Newton-Schulz iterations
-/// with Keller Jordan's coefficients.
+/// Keller Jordan's coefficients.
+const A: f32 = 3.4445;
+const B: f32 = -4.775;
+const C: f32 = 2.0315;
+
+/// Brings the singular values of row-major `x` (`rows` x `cols`) near one: `steps` quintic Newton-Schulz iterations.
 fn orthogonalise(x: &mut [f32], rows: usize, cols: usize, steps: usize) {
-    const A: f32 = 3.4445;
-    const B: f32 = -4.775;
-    const C: f32 = 2.0315;
     if x.is_empty() {
         return;
     }
@@ -102,6 +137,21 @@ fn orthogonalise(x: &mut [f32], rows: usize, cols: usize, steps: usize) {
         product(&mut next, (short, long), &poly, (n, 1), x, (short, long), [n, k, n]);
         x.iter_mut().zip(&next).for_each(|(x, n)| *x = A * *x + n);
     }
+}
+
+/// [`orthogonalise`] of a flat tensor of this shape.
+fn orthogonalise_on_device(x: Tensor<1>, shape: &[usize], steps: usize) -> Tensor<1> {
+    let (rows, cols) = as_matrix(shape);
+    let norm = device::norm(x.clone()).clamp_min(1e-7);
+    let x = (x / norm).reshape([rows, cols]);
+    let mut x = if rows <= cols { x } else { x.transpose() };
+    for _ in 0..steps {
+        let gram = x.clone().matmul(x.clone().transpose());
+        let poly = gram.clone() * B + gram.clone().matmul(gram) * C;
+        x = x.clone() * A + poly.matmul(x);
+    }
+    let x = if rows <= cols { x } else { x.transpose() };
+    x.reshape([rows * cols])
 }
 
 /// `out = left x right` with the sizes `[m, n, k]`, each operand with its (row, column) stride. One thread.

@@ -1,6 +1,7 @@
 //! `nadam`: `torch.optim.NAdam`, with PyTorch's `decoupled_weight_decay`.
 
-use super::{Optimizer, WeightDecay, bias_correction, lerp, simd, slots};
+use super::{Optimizer, WeightDecay, bias_correction, device, lerp, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -11,6 +12,19 @@ pub struct NAdam {
     pub decoupled_weight_decay: bool,
     #[serde(flatten)]
     pub decay: WeightDecay,
+}
+
+/// What one step multiplies and divides by.
+struct Factors {
+    shrink: f32,
+    l2: f32,
+    take1: f32,
+    keep2: f32,
+    take2: f32,
+    by_grad: f32,
+    by_avg: f32,
+    correction: f32,
+    eps: f32,
 }
 
 impl NAdam {
@@ -31,6 +45,24 @@ impl NAdam {
         }
         product
     }
+
+    fn factors(&self, step: u64, lr: f64, shape: &[usize]) -> Factors {
+        let decay = self.decay.of(shape);
+        let (shrink, l2) =
+            if self.decoupled_weight_decay { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
+        let (mu, next, product) = (self.mu(step), self.mu(step + 1), self.mu_product(step));
+        Factors {
+            shrink,
+            l2,
+            take1: (1.0 - self.betas[0]) as f32,
+            keep2: self.betas[1] as f32,
+            take2: (1.0 - self.betas[1]) as f32,
+            by_grad: (lr * (1.0 - mu) / (1.0 - product)) as f32,
+            by_avg: (lr * next / (1.0 - product * next)) as f32,
+            correction: bias_correction(self.betas[1], step) as f32,
+            eps: self.eps as f32,
+        }
+    }
 }
 
 impl Optimizer for NAdam {
@@ -48,16 +80,8 @@ impl Optimizer for NAdam {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let decay = self.decay.of(shape);
-        let (shrink, l2) =
-            if self.decoupled_weight_decay { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
-        let (take1, keep2) = ((1.0 - self.betas[0]) as f32, self.betas[1] as f32);
-        let take2 = (1.0 - self.betas[1]) as f32;
-        let (mu, next, product) = (self.mu(step), self.mu(step + 1), self.mu_product(step));
-        let by_grad = (lr * (1.0 - mu) / (1.0 - product)) as f32;
-        let by_avg = (lr * next / (1.0 - product * next)) as f32;
-        let correction = bias_correction(self.betas[1], step) as f32;
-        let eps = self.eps as f32;
+        let Factors { shrink, l2, take1, keep2, take2, by_grad, by_avg, correction, eps } =
+            self.factors(step, lr, shape);
         simd::for_each(param, grad, slots::<2>(state), |p, g, [m, v]| {
             let p = p * shrink;
             let g = g * scale + l2 * p;
@@ -67,5 +91,28 @@ impl Optimizer for NAdam {
             let p = p - by_grad * g / denom;
             (p - by_avg * m / denom, [m, v])
         });
+    }
+
+    fn update_on_device(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let Factors { shrink, l2, take1, keep2, take2, by_grad, by_avg, correction, eps } =
+            self.factors(step, lr, shape);
+        device::for_all(param, grad, scale, state, |p, g, [m, v]| {
+            let p = p * shrink;
+            let g = device::decayed(g, &p, l2);
+            let m = device::lerp(m, g.clone(), take1);
+            let v = device::add_square(v, g.clone(), keep2, take2);
+            let denom = (v.clone() / correction).sqrt() + eps;
+            let p = p - g * by_grad / denom.clone();
+            (p - m.clone() * by_avg / denom, [m, v])
+        })
     }
 }

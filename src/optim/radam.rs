@@ -1,6 +1,7 @@
 //! `radam`: `torch.optim.RAdam`, with PyTorch's `decoupled_weight_decay`.
 
-use super::{Optimizer, WeightDecay, bias_correction, lerp, simd, slots};
+use super::{Optimizer, WeightDecay, bias_correction, device, lerp, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -10,6 +11,19 @@ pub struct RAdam {
     pub decoupled_weight_decay: bool,
     #[serde(flatten)]
     pub decay: WeightDecay,
+}
+
+/// What one step multiplies by.
+struct Factors {
+    shrink: f32,
+    l2: f32,
+    take1: f32,
+    keep2: f32,
+    take2: f32,
+    size: f32,
+    /// Whether the update is divided by the root of the variance.
+    rectified: bool,
+    eps: f32,
 }
 
 impl RAdam {
@@ -22,6 +36,24 @@ impl RAdam {
             ((rho - 4.0) * (rho - 2.0) * limit / ((limit - 4.0) * (limit - 2.0) * rho)).sqrt()
                 * bias_correction(beta2, step).sqrt()
         })
+    }
+
+    fn factors(&self, step: u64, lr: f64, shape: &[usize]) -> Factors {
+        let decay = self.decay.of(shape);
+        let (shrink, l2) =
+            if self.decoupled_weight_decay { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
+        let rectification = self.rectification(step);
+        let size = lr / bias_correction(self.betas[0], step);
+        Factors {
+            shrink,
+            l2,
+            take1: (1.0 - self.betas[0]) as f32,
+            keep2: self.betas[1] as f32,
+            take2: (1.0 - self.betas[1]) as f32,
+            size: rectification.map_or(size, |by| size * by) as f32,
+            rectified: rectification.is_some(),
+            eps: self.eps as f32,
+        }
     }
 }
 
@@ -40,34 +72,45 @@ impl Optimizer for RAdam {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let decay = self.decay.of(shape);
-        let (shrink, l2) =
-            if self.decoupled_weight_decay { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
-        let (take1, keep2) = ((1.0 - self.betas[0]) as f32, self.betas[1] as f32);
-        let take2 = (1.0 - self.betas[1]) as f32;
-        let size = lr / bias_correction(self.betas[0], step);
-        let eps = self.eps as f32;
+        let Factors { shrink, l2, take1, keep2, take2, size, rectified, eps } = self.factors(step, lr, shape);
         let moments = move |p: f32, g: f32, m: f32, v: f32| {
             let p = p * shrink;
             let g = g * scale + l2 * p;
             (p, lerp(m, g, take1), v * keep2 + take2 * g * g)
         };
         let state = slots::<2>(state);
-        match self.rectification(step) {
-            Some(rectified) => {
-                let size = (size * rectified) as f32;
-                simd::for_each(param, grad, state, |p, g, [m, v]| {
-                    let (p, m, v) = moments(p, g, m, v);
-                    (p - size * m / (v.sqrt() + eps), [m, v])
-                });
-            }
-            None => {
-                let size = size as f32;
-                simd::for_each(param, grad, state, |p, g, [m, v]| {
-                    let (p, m, v) = moments(p, g, m, v);
-                    (p - size * m, [m, v])
-                });
-            }
+        if rectified {
+            simd::for_each(param, grad, state, |p, g, [m, v]| {
+                let (p, m, v) = moments(p, g, m, v);
+                (p - size * m / (v.sqrt() + eps), [m, v])
+            });
+        } else {
+            simd::for_each(param, grad, state, |p, g, [m, v]| {
+                let (p, m, v) = moments(p, g, m, v);
+                (p - size * m, [m, v])
+            });
         }
+    }
+
+    fn update_on_device(
+        &self,
+        step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let Factors { shrink, l2, take1, keep2, take2, size, rectified, eps } = self.factors(step, lr, shape);
+        device::for_all(param, grad, scale, state, |p, g, [m, v]| {
+            let p = p * shrink;
+            let g = device::decayed(g, &p, l2);
+            let m = device::lerp(m, g.clone(), take1);
+            let v = device::add_square(v, g, keep2, take2);
+            let direction = m.clone() * size;
+            let direction = if rectified { direction / (v.clone().sqrt() + eps) } else { direction };
+            (p - direction, [m, v])
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! `rmsprop`: `torch.optim.RMSprop` (momentum, centred).
 
-use super::{Optimizer, WeightDecay, lerp, simd, slots};
+use super::{Optimizer, WeightDecay, device, lerp, simd, slots};
+use burn::tensor::Tensor;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,6 +60,47 @@ impl Optimizer for RmsProp {
                 let a = lerp(a, g, take);
                 let m = m * momentum + g / ((s - a * a).sqrt() + eps);
                 (p - lr * m, [s, m, a])
+            }),
+        }
+    }
+
+    fn update_on_device(
+        &self,
+        _step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        let (lr, decay, eps) = (lr as f32, self.decay.of(shape) as f32, self.eps as f32);
+        let (keep, take, momentum) = (self.alpha as f32, (1.0 - self.alpha) as f32, self.momentum as f32);
+        let square = |p: &Tensor<1>, g, square| {
+            let g = device::decayed(g, p, decay);
+            (g.clone(), device::add_square(square, g, keep, take))
+        };
+        let centred = |s: &Tensor<1>, a: &Tensor<1>| (s.clone() - a.clone() * a.clone()).sqrt() + eps;
+        match (self.momentum > 0.0, self.centered) {
+            (false, false) => device::for_all(param, grad, scale, state, |p, g, [s]| {
+                let (g, s) = square(&p, g, s);
+                (p - g * lr / (s.clone().sqrt() + eps), [s])
+            }),
+            (true, false) => device::for_all(param, grad, scale, state, |p, g, [s, m]| {
+                let (g, s) = square(&p, g, s);
+                let m = m * momentum + g / (s.clone().sqrt() + eps);
+                (p - m.clone() * lr, [s, m])
+            }),
+            (false, true) => device::for_all(param, grad, scale, state, |p, g, [s, a]| {
+                let (g, s) = square(&p, g, s);
+                let a = device::lerp(a, g.clone(), take);
+                (p - g * lr / centred(&s, &a), [s, a])
+            }),
+            (true, true) => device::for_all(param, grad, scale, state, |p, g, [s, m, a]| {
+                let (g, s) = square(&p, g, s);
+                let a = device::lerp(a, g.clone(), take);
+                let m = m * momentum + g / centred(&s, &a);
+                (p - m.clone() * lr, [s, m, a])
             }),
         }
     }

@@ -1,7 +1,8 @@
 //! Combinations that can't work, each reported at the value to change.
 
-use super::{Backend, BatchAlgebra, DeviceSpec, Every, OnPreempt, World};
+use super::{Backend, BatchAlgebra, Every, OnPreempt, World};
 use crate::data::{DataFacts, FieldKind};
+use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
 use crate::spec::Fields;
 use std::collections::BTreeMap;
@@ -11,11 +12,11 @@ pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device
         return;
     }
     let per_node = world.nproc_per_node;
-    if device == DeviceSpec::Cpu {
+    if matches!(device, DeviceSpec::Cpu | DeviceSpec::Wgpu(_)) {
         root.problem_with_hint(
             "backend",
-            "nccl moves data between CUDA devices, and `device = \"cpu\"`",
-            "`backend = \"gloo\"` trains on the CPU",
+            format!("nccl moves data between CUDA devices, and `device = \"{device}\"`"),
+            "`backend = \"gloo\"` serves every device",
         );
     } else if let DeviceSpec::Cuda(Some(index)) = device
         && per_node > 1
@@ -27,28 +28,41 @@ pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device
     }
 }
 
+/// Our CPU kernels are f32 only, and only CUDA has tf32.
+pub(super) fn precision_and_device(root: &mut Fields<'_>, precision: Precision, device: DeviceSpec) {
+    let fits = match (precision, device) {
+        (Precision::F32, _) | (_, DeviceSpec::Auto | DeviceSpec::Cuda(_)) => true,
+        (Precision::F16 | Precision::Bf16, DeviceSpec::Wgpu(_)) => true,
+        (_, DeviceSpec::Cpu) | (Precision::Tf32, DeviceSpec::Wgpu(_)) => false,
+    };
+    if !fits {
+        let message = format!("`{}` is not what `device = \"{device}\"` computes in", precision.name());
+        root.problem_with_hint("precision", message, "`precision = \"f32\"` works on every device");
+    }
+}
+
 /// Each of a node's `processes` takes a device of its own, unless the spec lets them share.
 pub(super) fn devices_suffice(
     device: DeviceSpec,
     processes: usize,
-    cuda_devices: usize,
+    devices: usize,
     share: bool,
 ) -> Result<(), Error> {
     let there = match device {
         // Without any, `auto` is the CPU, which all share.
         DeviceSpec::Cpu => return Ok(()),
-        DeviceSpec::Auto if cuda_devices == 0 => return Ok(()),
-        DeviceSpec::Auto | DeviceSpec::Cuda(None) => cuda_devices,
-        DeviceSpec::Cuda(Some(index)) => usize::from(index < cuda_devices),
+        DeviceSpec::Auto if devices == 0 => return Ok(()),
+        DeviceSpec::Auto | DeviceSpec::Cuda(None) | DeviceSpec::Wgpu(None) => devices,
+        DeviceSpec::Cuda(Some(index)) | DeviceSpec::Wgpu(Some(index)) => usize::from(index < devices),
     };
     if there > 0 && (share || processes <= there) {
         return Ok(());
     }
     if there == 0 {
-        let what = format!("device `{device}` is not there: this machine has {cuda_devices} CUDA devices");
+        let what = format!("device `{device}` is not there: this machine has {devices} of its kind");
         return Err(Error::unavailable(what).hint("`--device cpu` trains on the CPU"));
     }
-    let devices = if there == 1 { "one CUDA device".to_owned() } else { format!("{there} CUDA devices") };
+    let devices = if there == 1 { "one device".to_owned() } else { format!("{there} devices") };
     Err(Error::usage(format!("{processes} processes on this machine have {devices} between them"))
         .hint("start as many processes as there are devices, or set `share_devices = true` in `[launch]`"))
 }
@@ -88,8 +102,8 @@ pub(super) fn requeue(root: &mut Fields<'_>, requeue: bool, save_every: Every, o
 }
 
 pub(super) fn map_location(fields: &mut Fields<'_>, map: &BTreeMap<String, String>) {
-    let device = |name: &str| matches!(DeviceSpec::parse(name), Some(DeviceSpec::Cpu | DeviceSpec::Cuda(_)));
-    let message = |name: &str| format!("not a device: `{name}`; expected `cpu`, `cuda` or `cuda:N`");
+    let device = |name: &str| DeviceSpec::parse(name).is_some_and(|device| device != DeviceSpec::Auto);
+    let message = |name: &str| format!("not a device: `{name}`; expected `cpu`, `cuda:N` or `wgpu:N`");
     for (from, to) in map {
         if !device(from) {
             fields.problem_with_key_at(&["map_location", from], message(from));

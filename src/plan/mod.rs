@@ -25,9 +25,10 @@ pub use sections::{
 pub use sizes::Sizes;
 pub(crate) use units::duration as parse_duration;
 pub(crate) use units::show_bytes;
-pub use values::{Backend, DeviceSpec, Every};
+pub use values::{Backend, Every};
 pub use world::{World, WorldRequest};
 
+use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
@@ -45,6 +46,7 @@ pub struct Plan {
     pub save_every: Every,
     pub backend: Backend,
     pub device: DeviceSpec,
+    pub precision: Precision,
     pub world: World,
     pub model: ModelPlan,
     pub dataset: DatasetPlan,
@@ -85,8 +87,8 @@ impl Plan {
     ///
     /// # Errors
     /// Fewer devices without `launch.share_devices` (exit 2), or none (exit 69).
-    pub fn devices_suffice(&self, processes: usize, cuda_devices: usize) -> Result<(), Error> {
-        checks::devices_suffice(self.device, processes, cuda_devices, self.launch.share_devices)
+    pub fn devices_suffice(&self, processes: usize, devices: usize) -> Result<(), Error> {
+        checks::devices_suffice(self.device, processes, devices, self.launch.share_devices)
     }
 
     /// Optimizer steps of the whole run; `None` where only the data can tell.

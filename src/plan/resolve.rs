@@ -3,8 +3,9 @@
 use super::checks;
 use super::sections::{DatasetPlan, LoaderPlan, ModelPlan};
 use super::tables;
-use super::{Backend, BatchAlgebra, DeviceSpec, Every, Plan, Sizes, WorldRequest};
+use super::{Backend, BatchAlgebra, Every, Plan, Sizes, WorldRequest};
 use crate::data::{DataFacts, DatasetSource};
+use crate::device::{DeviceSpec, Precision};
 use crate::models::ModelSource;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
@@ -24,6 +25,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let save_every = or_default(root, "save_every", Every::EXPECTED, Every::read, 1, Every::Epochs(1));
     let backend = root.choice("backend", &Backend::CHOICES, "auto");
     let device = or_default(root, "device", DeviceSpec::EXPECTED, device, "auto", DeviceSpec::Auto);
+    let precision = root.choice("precision", &Precision::CHOICES, "f32");
     let (dataset_name, dataset, loader) = dataset(root, registry);
     let facts = dataset.as_ref().map_or(NO_FACTS, |d| d.facts());
     let (model_name, model, pretrained) = model(root, registry, &facts);
@@ -35,12 +37,13 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let launch = tables::launch(root);
     let distributed = tables::distributed(root, registry);
 
-    let world = request.resolve(launch.nnodes.max, launch.nproc_per_node);
+    let world = request.resolve(launch.nnodes.max, launch.nproc_per_node, device);
     let batch = match facts.train {
         Some(n) => BatchAlgebra::of(n, world.world_size, batch_size, train.accumulate, loader.drop_last),
         None => BatchAlgebra::unknown(world.world_size, batch_size, train.accumulate),
     };
     checks::backend_and_device(root, backend, device, &world);
+    checks::precision_and_device(root, precision, device);
     checks::requeue(root, launch.requeue, save_every, checkpoint.on_preempt);
     checks::batches(root, &batch, &world, batch_size, train.accumulate, loader.drop_last);
     let (dataset, model) = (dataset?, model?);
@@ -55,6 +58,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         save_every,
         backend,
         device,
+        precision,
         world,
         model: ModelPlan {
             name: model_name,

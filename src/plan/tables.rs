@@ -176,10 +176,10 @@ pub(super) fn launch(root: &mut Fields<'_>) -> LaunchPlan {
         _ => None,
     };
     let rdzv_endpoint = |value: &toml::Value| value.as_str().and_then(|s| s.parse::<RdzvEndpoint>().ok());
-    let expected = "a number from 1 to 4096, \"auto\", \"gpu\" or \"cpu\"";
+    let expected = "a number from 1 to 4096, \"devices\", \"auto\", \"gpu\" or \"cpu\"";
     let bind = |value: &toml::Value| value.as_str().and_then(|s| s.parse::<IpAddr>().ok());
     LaunchPlan {
-        nproc_per_node: or_default(&mut fields, "nproc_per_node", expected, nproc, 1, Nproc::Count(1)),
+        nproc_per_node: or_default(&mut fields, "nproc_per_node", expected, nproc, "devices", Nproc::Devices),
         nnodes: or_default(&mut fields, "nnodes", NodeRange::EXPECTED, nnodes, 1, NodeRange::ONE),
         rdzv_endpoint: fields.opt_as("rdzv_endpoint", RdzvEndpoint::EXPECTED, rdzv_endpoint),
         max_restarts: fields.u64("max_restarts", 0..=1 << 20, 0) as u32,

@@ -82,51 +82,6 @@ impl Backend {
     }
 }
 
-/// What a process computes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceSpec {
-    /// CUDA where there is some, else the CPU.
-    Auto,
-    Cpu,
-    /// This CUDA device; with `None`, each process takes the one of its local rank.
-    Cuda(Option<usize>),
-}
-
-impl DeviceSpec {
-    pub(super) const EXPECTED: &str = "\"auto\", \"cpu\", \"cuda\" or \"cuda:N\"";
-
-    /// `auto`, `cpu`, `cuda` or `cuda:N`.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "auto" => Some(DeviceSpec::Auto),
-            "cpu" => Some(DeviceSpec::Cpu),
-            "cuda" => Some(DeviceSpec::Cuda(None)),
-            _ => {
-                let index = text.strip_prefix("cuda:")?;
-                let digits = !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit());
-                index.parse().ok().filter(|i| digits && *i < 4096).map(|i| DeviceSpec::Cuda(Some(i)))
-            }
-        }
-    }
-}
-
-impl fmt::Display for DeviceSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceSpec::Auto => f.write_str("auto"),
-            DeviceSpec::Cpu => f.write_str("cpu"),
-            DeviceSpec::Cuda(None) => f.write_str("cuda"),
-            DeviceSpec::Cuda(Some(i)) => write!(f, "cuda:{i}"),
-        }
-    }
-}
-
-impl Serialize for DeviceSpec {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,17 +100,6 @@ mod tests {
         assert_eq!(every("never"), Some(Every::Never));
         for wrong in ["", "steps", "0 steps", "1.5 epochs", "-1 min", "0 s", "5", "5 parsecs", "1e400 s"] {
             assert_eq!(every(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn devices_are_read_as_pytorch_writes_them() {
-        assert_eq!(DeviceSpec::parse("cuda:3"), Some(DeviceSpec::Cuda(Some(3))));
-        for name in ["auto", "cpu", "cuda", "cuda:0"] {
-            assert_eq!(DeviceSpec::parse(name).map(|d| d.to_string()), Some(name.to_owned()));
-        }
-        for wrong in ["", "gpu", "cuda:", "cuda:-1", "cuda:+1", "cuda:x", "CPU"] {
-            assert_eq!(DeviceSpec::parse(wrong), None, "{wrong}");
         }
     }
 }

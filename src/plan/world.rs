@@ -1,5 +1,6 @@
 //! How many processes, on how many nodes.
 
+use crate::device::DeviceSpec;
 use crate::launch::Nproc;
 use serde::Serialize;
 
@@ -21,14 +22,14 @@ pub struct WorldRequest {
     pub nproc_per_node: Option<Nproc>,
     /// Usable cores of a node, for `nproc_per_node = "auto"` and `"cpu"`.
     pub cores: usize,
-    /// CUDA devices of a node. `check` and `plan` don't look, and say 0.
-    pub cuda_devices: usize,
+    /// How many devices of a kind a node has. `check` and `plan` don't look, and say 0.
+    pub devices: fn(DeviceSpec) -> usize,
 }
 
 impl Default for WorldRequest {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { world_size: None, nnodes: None, nproc_per_node: None, cores, cuda_devices: 0 }
+        Self { world_size: None, nnodes: None, nproc_per_node: None, cores, devices: |_| 0 }
     }
 }
 
@@ -38,11 +39,12 @@ impl WorldRequest {
         Self { world_size: Some(world_size), ..Self::default() }
     }
 
-    pub(super) fn resolve(&self, nnodes: usize, nproc_per_node: Nproc) -> World {
+    pub(super) fn resolve(&self, nnodes: usize, nproc_per_node: Nproc, device: DeviceSpec) -> World {
         let nnodes = self.nnodes.unwrap_or(nnodes).max(1);
         let nproc = self.nproc_per_node.unwrap_or(nproc_per_node);
         // `gpu` on a machine without any is an error when the job starts there, not when it is planned.
-        let nproc = nproc.resolve(self.cores, self.cuda_devices).unwrap_or(1).max(1);
+        let devices = || if device.index().is_some() { 1 } else { (self.devices)(device) };
+        let nproc = nproc.resolve(self.cores, devices).unwrap_or(1).max(1);
         match self.world_size {
             None => World { nnodes, nproc_per_node: nproc, world_size: nnodes.saturating_mul(nproc) },
             Some(world) if nnodes > 1 && world.is_multiple_of(nnodes) => {
@@ -61,7 +63,7 @@ mod tests {
     use super::*;
 
     fn world(request: WorldRequest, nnodes: usize, nproc: usize) -> (usize, usize, usize) {
-        let w = request.resolve(nnodes, Nproc::Count(nproc));
+        let w = request.resolve(nnodes, Nproc::Count(nproc), DeviceSpec::Auto);
         (w.nnodes, w.nproc_per_node, w.world_size)
     }
 
@@ -70,6 +72,18 @@ mod tests {
         assert_eq!(world(WorldRequest::default(), 2, 4), (2, 4, 8));
         let request = WorldRequest { nproc_per_node: Some(Nproc::Count(3)), ..WorldRequest::default() };
         assert_eq!(world(request, 2, 4), (2, 3, 6));
+    }
+
+    #[test]
+    fn without_a_word_there_is_a_process_for_each_device() {
+        let devices: fn(DeviceSpec) -> usize = |device| if device == DeviceSpec::Cpu { 0 } else { 8 };
+        let request = WorldRequest { cores: 16, devices, ..WorldRequest::default() };
+        let nproc = |nproc, device| request.resolve(1, nproc, device).nproc_per_node;
+        assert_eq!(nproc(Nproc::Devices, DeviceSpec::Auto), 8);
+        assert_eq!(nproc(Nproc::Devices, DeviceSpec::Cuda(Some(1))), 1);
+        assert_eq!(nproc(Nproc::Devices, DeviceSpec::Cpu), 1);
+        assert_eq!(nproc(Nproc::Auto, DeviceSpec::Cpu), 16);
+        assert_eq!(nproc(Nproc::Gpu, DeviceSpec::Auto), 8);
     }
 
     #[test]

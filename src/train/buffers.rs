@@ -35,20 +35,15 @@ fn over_buffers(
     if !buffers.contains(&true) {
         return Ok(());
     }
+    let which = |i: usize| buffers[i];
     let mut flat = Vec::new();
-    model.read(&mut |i, values| {
-        if buffers[i] {
-            flat.extend_from_slice(values);
-        }
-    });
+    model.read(&which, &mut |_, values| flat.extend_from_slice(values));
     collective(&mut flat)?;
     let mut rest = flat.as_slice();
-    model.edit(&mut |i, values| {
-        if buffers[i] {
-            let (own, tail) = rest.split_at(values.len());
-            values.copy_from_slice(own);
-            rest = tail;
-        }
+    model.edit(&which, &mut |_, values| {
+        let (own, tail) = rest.split_at(values.len());
+        values.copy_from_slice(own);
+        rest = tail;
     });
     Ok(())
 }

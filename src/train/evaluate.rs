@@ -1,10 +1,13 @@
 //! Exact evaluation over all ranks: each sample counts once, whatever the number of ranks.
 
+use super::device_sums::BatchSums;
+use super::feed::{DeviceBatch, Feed};
 use super::{Loss, Sums};
 use crate::comm::{ProcessGroup, ReduceOp};
-use crate::data::{Dataset, EvalShard, HostBatch, Loader, LoaderOptions};
+use crate::data::{Dataset, EvalShard, LoaderOptions};
+use crate::device::is_host;
 use crate::error::Result;
-use crate::models::{Evaluator, Input, Model};
+use crate::models::Model;
 use std::sync::Arc;
 
 /// How evaluation reads its data.
@@ -27,8 +30,9 @@ pub fn evaluate(
 ) -> Result<Sums> {
     let shard = EvalShard { len: dataset.len(), world: group.world_size(), rank: group.rank() };
     let evaluator = model.evaluator();
-    let mut sums = Sums::default();
-    let loader = Loader::new(
+    let (device, mut sums) = (evaluator.device(), Sums::default());
+    let host = is_host(&device);
+    let mut feed = Feed::new(
         dataset.clone(),
         shard,
         LoaderOptions {
@@ -40,30 +44,25 @@ pub fn evaluate(
             workers: options.workers,
             prefetch: options.prefetch,
         },
+        &device,
+        host,
     )?;
-    for batch in loader {
-        sums.add(&batch_sums(&*evaluator, loss, &batch?));
+    // A device has the next batch in its queue before the sums of the one before are waited for.
+    let mut before: Option<BatchSums> = None;
+    while let Some(batch) = feed.next() {
+        let DeviceBatch { input, target, host: batch } = batch?;
+        let output = evaluator.forward(input);
+        let value = loss.of(output.clone(), target.clone());
+        let these = BatchSums::new(value, output, &target, &batch, host)?.fetch()?;
+        feed.recycle(batch);
+        if let Some(before) = before.replace(these) {
+            sums.add(&before.read()?);
+        }
+    }
+    if let Some(last) = before {
+        sums.add(&last.read()?);
     }
     let mut totals = sums.to_array();
     group.all_reduce(totals.as_mut_slice().into(), ReduceOp::Sum)?;
     Ok(Sums::from_array(totals))
-}
-
-fn batch_sums(evaluator: &dyn Evaluator, loss: Loss, batch: &HostBatch) -> Sums {
-    let device = evaluator.device();
-    let output = evaluator.forward(Input::from_host(&batch.input, batch.len, &device));
-    let target = Input::from_host(&batch.target, batch.len, &device);
-    let [_, width] = output.dims();
-    let value = loss.of(output.clone(), target);
-    Sums::of_batch(scalar(value), batch.len, &host(output), width, &batch.target.data)
-}
-
-/// The one value of a `[1]` tensor.
-pub(super) fn scalar(tensor: burn::tensor::Tensor<1>) -> f64 {
-    f64::from(host(tensor)[0])
-}
-
-/// A tensor's values on the host, row-major.
-pub(super) fn host<const D: usize>(tensor: burn::tensor::Tensor<D>) -> Vec<f32> {
-    tensor.into_data().try_into_vec::<f32>().expect("outputs and losses are f32")
 }

@@ -3,19 +3,30 @@
 
 mod batching;
 mod buffers;
+mod device_sums;
 mod evaluate;
+mod feed;
 mod flags;
+mod in_flight;
 mod loss;
+mod loss_scale;
+mod not_finite;
 mod observer;
+mod optimizer_state;
+mod passes;
 mod position;
 mod sums;
 mod trainer;
 mod update;
 
 pub use batching::Batching;
+pub use device_sums::{BatchSums, DeviceSums};
 pub use evaluate::{EvalOptions, evaluate};
+pub use feed::{DeviceBatch, Feed};
 pub use loss::Loss;
+pub use loss_scale::LossScale;
 pub use observer::Observer;
+pub use optimizer_state::OptimizerState;
 pub use position::Position;
 pub use sums::Sums;
 pub use trainer::{Ended, StepReport, Trainer};

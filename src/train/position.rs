@@ -1,6 +1,6 @@
 //! Where a run stands: what `state.json` needs besides tensors.
 
-use super::{Batching, Sums};
+use super::{Batching, LossScale, Sums};
 use crate::plan::BatchAlgebra;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,9 @@ pub struct Position {
     /// summation, and so a resumed run's bits, follow from it.
     #[serde(default)]
     pub bucket_order: Option<Vec<usize>>,
+    /// Of a run in f16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScale>,
     /// What `micro` and steps are made of.
     #[serde(default)]
     pub batching: Batching,
@@ -59,6 +62,7 @@ impl Position {
             window: Sums::default(),
             val: None,
             bucket_order: None,
+            loss_scale: None,
             batching,
             saved_epochs: 0,
         }
@@ -96,13 +100,18 @@ impl Position {
     }
 
     pub(super) fn advance(&mut self, micro_batches: u64, sums: &Sums) {
+        self.count(micro_batches);
+        self.samples += sums.samples as u64;
+        self.epoch_sums.add(sums);
+        self.window.add(sums);
+    }
+
+    /// Counts an optimizer step whose sums are not known yet.
+    pub(super) fn count(&mut self, micro_batches: u64) {
         self.micro += micro_batches;
         self.micro_total += micro_batches;
         self.step_in_epoch += 1;
         self.step += 1;
-        self.samples += sums.samples as u64;
-        self.epoch_sums.add(sums);
-        self.window.add(sums);
     }
 
     pub(super) fn next_epoch(&mut self, val: Option<Sums>) {

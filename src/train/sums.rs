@@ -53,18 +53,28 @@ impl Sums {
                     sums.top5 += f64::from(above < 5);
                 }
             }
-            FieldData::Float(targets) => {
-                for (y, t) in outputs.iter().zip(targets) {
-                    let (y, t) = (f64::from(*y), f64::from(*t));
-                    sums.absolute += (y - t).abs();
-                    sums.squared += (y - t) * (y - t);
-                    sums.target += t;
-                    sums.target_squared += t * t;
-                    sums.elements += 1.0;
-                }
-            }
+            FieldData::Float(targets) => sums.add_errors(outputs, targets),
+            FieldData::Bytes(targets) => sums.add_errors(outputs, targets),
         }
         sums
+    }
+
+    fn add_errors<T: Copy + Into<f64>>(&mut self, outputs: &[f32], targets: &[T]) {
+        self.add_targets(&targets[..targets.len().min(outputs.len())]);
+        for (y, t) in outputs.iter().zip(targets) {
+            let error = f64::from(*y) - (*t).into();
+            self.absolute += error.abs();
+            self.squared += error * error;
+        }
+    }
+
+    pub(super) fn add_targets<T: Copy + Into<f64>>(&mut self, targets: &[T]) {
+        for &t in targets {
+            let t = t.into();
+            self.target += t;
+            self.target_squared += t * t;
+            self.elements += 1.0;
+        }
     }
 
     pub fn mean_loss(&self) -> f64 {

@@ -2,36 +2,48 @@
 //! ranks while the last one's backward pass runs), one exchange of the step's sums and flags, the update. Everything
 //! that decides what happens next (stop, save, end) comes out of that exchange, so all ranks decide alike.
 
-use super::evaluate::{EvalOptions, evaluate, host, scalar};
-use super::flags::{Flags, exchange};
+use super::device_sums::BatchSums;
+use super::evaluate::{EvalOptions, evaluate};
+use super::feed::{DeviceBatch, Feed};
+use super::flags::Flags;
+use super::in_flight::InFlight;
+use super::passes::Passes;
 use super::{Loss, Observer, Position, Sums, Updater, buffers};
 use crate::comm::{Phase, Place, ProcessGroup};
-use crate::data::{Dataset, DistributedSampler, HostBatch, Loader, LoaderOptions, Splits};
+use crate::data::{Dataset, DistributedSampler, LoaderOptions, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
-use crate::error::{Error, ExitCode, Result};
-use crate::models::{Input, Model};
+use crate::device::{Precision, is_host};
+use crate::error::{Error, Result};
+use crate::models::Model;
 use crate::plan::{BatchAlgebra, Every, OnPreempt, Plan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Everything one rank needs to train.
 pub struct Trainer<'a> {
-    plan: &'a Plan,
-    group: Arc<dyn ProcessGroup>,
+    pub(super) plan: &'a Plan,
+    pub(super) group: Arc<dyn ProcessGroup>,
     splits: Splits,
     pub(super) model: Box<dyn Model>,
     pub(super) updater: Updater,
-    reducer: Reducer,
+    pub(super) reducer: Reducer,
     ladder: TapLadder,
+    /// Of the steps whose sums are known.
     pub(super) position: Position,
+    /// The model's tensors are in host memory.
+    host: bool,
+    /// A step that is in the device's queue.
+    pub(super) in_flight: Option<InFlight>,
+    /// When the last step's sums came.
+    pub(super) settled: Instant,
     /// Of a whole epoch.
     algebra: BatchAlgebra,
     stop: &'a dyn Fn() -> bool,
-    observer: &'a mut dyn Observer,
+    pub(super) observer: &'a mut dyn Observer,
     started: Instant,
     last_save: Instant,
     saved_step: Option<u64>,
-    data_wait: Duration,
+    pub(super) data_wait: Duration,
 }
 
 /// How a run ended.
@@ -77,14 +89,20 @@ impl<'a> Trainer<'a> {
         };
         let names = model.entries().iter().map(|e| e.name.clone()).collect();
         let hook = plan.distributed.comm_hook.as_ref();
-        let reducer = Reducer::new(layout, position.bucket_order.is_none(), names, group.clone(), hook)
+        let learn = position.bucket_order.is_none();
+        let reducer = Reducer::new(layout, model.device(), learn, names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
         let algebra = position.epoch_algebra(splits.train.len(), plan.loader.drop_last);
         let now = Instant::now();
         position.saved_epochs = position.epoch;
+        let scaled = plan.precision == Precision::F16;
+        position.loss_scale = scaled.then(|| position.loss_scale.unwrap_or_default());
         let saved_step = (position.step > 0).then_some(position.step);
         Ok(Self {
             ladder: TapLadder::new(sizes.len(), model.device()),
+            host: is_host(model.device()),
+            in_flight: None,
+            settled: now,
             plan,
             group,
             splits,
@@ -127,8 +145,18 @@ impl<'a> Trainer<'a> {
     }
 
     /// Tells the group where in its work this rank is.
-    fn note(&self, phase: Phase) {
-        self.group.note(Place { step: self.position.step, phase });
+    pub(super) fn note(&self, phase: Phase) {
+        let step = self.position.step + u64::from(self.in_flight.is_some());
+        self.group.note(Place { step, phase });
+    }
+
+    /// Where the run stands once the step in flight has landed; without its sums.
+    pub(super) fn ahead(&self) -> Position {
+        let mut position = self.position.clone();
+        if let Some(step) = &self.in_flight {
+            position.count(step.micro_batches);
+        }
+        position
     }
 
     /// The trained model.
@@ -138,35 +166,49 @@ impl<'a> Trainer<'a> {
 
     /// True once `train.max_steps` optimizer steps are done.
     fn spent(&self) -> bool {
-        self.plan.train.max_steps.is_some_and(|max| self.position.step >= max)
+        self.plan.train.max_steps.is_some_and(|max| self.ahead().step >= max)
     }
 
     fn epoch(&mut self) -> Result<Ended> {
         let begun = Instant::now();
-        let mut loader = self.loader()?;
+        let mut feed = self.feed()?;
         let rest = self.position.rest_algebra(self.splits.train.len(), self.plan.loader.drop_last);
         self.observer.epoch_begins(&self.position, &rest);
         let micro_batches = rest.micro_batches();
-        while self.position.micro < micro_batches && !self.spent() {
-            let flags = self.step(&mut loader, micro_batches)?;
-            if flags.stop {
-                if self.plan.checkpoint.on_preempt == OnPreempt::Save {
-                    self.save(false)?;
-                }
-                self.note(Phase::Finish);
+        while self.ahead().micro < micro_batches && !self.spent() {
+            let flags = self.step(&mut feed, micro_batches)?;
+            if self.act_on(flags)? == Ended::Stopped {
                 return Ok(Ended::Stopped);
             }
-            if self.save_due(flags) {
-                self.save(false)?;
+        }
+        drop(feed);
+        if self.in_flight.is_some() {
+            let flags = self.land()?;
+            if self.act_on(flags)? == Ended::Stopped {
+                return Ok(Ended::Stopped);
             }
         }
-        drop(loader);
         self.finish_epoch(begun.elapsed())?;
         Ok(Ended::Done)
     }
 
+    /// Does what the ranks wish between two steps.
+    fn act_on(&mut self, flags: Flags) -> Result<Ended> {
+        if flags.stop {
+            if self.plan.checkpoint.on_preempt == OnPreempt::Save {
+                self.save(false)?;
+            }
+            self.note(Phase::Finish);
+            return Ok(Ended::Stopped);
+        }
+        if self.save_due(flags) {
+            self.save(false)?;
+        }
+        Ok(Ended::Done)
+    }
+
     /// This rank's batches of the epoch, from the position on.
-    fn loader(&self) -> Result<Loader> {
+    fn feed(&self) -> Result<Feed> {
         let sampler = DistributedSampler {
             len: self.splits.train.len(),
             world: self.group.world_size(),
@@ -176,7 +218,7 @@ impl<'a> Trainer<'a> {
             drop_last: self.plan.loader.drop_last,
             seed: self.plan.seed,
         };
-        Loader::new(
+        Feed::new(
             self.splits.train.clone(),
             sampler.epoch(self.position.epoch),
             LoaderOptions {
@@ -188,94 +230,90 @@ impl<'a> Trainer<'a> {
                 workers: self.plan.loader.workers,
                 prefetch: self.plan.loader.prefetch,
             },
+            self.model.device(),
+            self.host,
         )
     }
 
-    /// One optimizer step.
-    fn step(&mut self, loader: &mut Loader, micro_batches: u64) -> Result<Flags> {
+    /// One optimizer step. Its wishes, or on a device those of the step before.
+    fn step(&mut self, feed: &mut Feed, micro_batches: u64) -> Result<Flags> {
         let begun = Instant::now();
-        let left = (micro_batches - self.position.micro) as usize;
+        let ahead = self.ahead();
+        let left = (micro_batches - ahead.micro) as usize;
         let count = self.position.batching.accumulate.min(left);
-        let mut local = Sums::default();
+        let mut sums = Vec::with_capacity(count);
         let mut waited = Duration::ZERO;
         for micro in 0..count {
             self.note(Phase::Data);
             let asked = Instant::now();
             let batch =
-                loader.next().unwrap_or_else(|| Err(Error::internal("the loader ran out of batches")))?;
+                feed.next().unwrap_or_else(|| Err(Error::internal("the loader ran out of batches")))?;
             waited += asked.elapsed();
-            tracing::trace!(epoch = self.position.epoch, indices = ?batch.indices, "batch");
-            local.add(&self.micro_batch(&batch, micro, micro + 1 == count)?);
-            loader.recycle(batch);
+            tracing::trace!(epoch = self.position.epoch, indices = ?batch.host.indices, "batch");
+            let number = ahead.micro_total + micro as u64;
+            sums.push(self.micro_batch(feed, batch, number, micro, micro + 1 == count)?);
         }
         self.note(Phase::Sync);
         self.reducer.finish()?;
-        let mine = Flags { stop: (self.stop)(), save: self.timed_save_due() };
-        let (sums, flags) = exchange(local, mine, &*self.group)?;
-        let step = self.position.step + 1;
-        if !sums.mean_loss().is_finite() {
-            return Err(loss_not_finite(step, sums.mean_loss()));
-        }
-        self.note(Phase::Update);
-        let lr = self.lr();
-        let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, count)?;
-        if let Some(order) = self.reducer.learn_order()? {
-            self.position.bucket_order = Some(order);
-        }
-        buffers::after_step(self.plan.train.buffers, &mut *self.model, &*self.group)?;
-        self.position.advance(count as u64, &sums);
-        self.data_wait += waited;
-        let report = StepReport {
-            sums,
-            local,
-            lr,
-            grad_norm: updated.grad_norm,
-            seconds: begun.elapsed().as_secs_f64(),
-            data_wait: waited.as_secs_f64(),
-        };
-        self.observer.step(&self.position, &report);
+        let passes = Passes { sums, count, begun, waited };
+        if self.host { self.update(passes) } else { self.launch(passes) }
+    }
+
+    /// What this rank wishes.
+    pub(super) fn wishes(&self) -> Flags {
+        Flags { stop: (self.stop)(), save: self.timed_save_due() }
+    }
+
+    /// Counts a step whose sums are known, and reports it.
+    pub(super) fn done(&mut self, micro_batches: u64, report: &StepReport) {
+        self.position.advance(micro_batches, &report.sums);
+        self.data_wait += Duration::from_secs_f64(report.data_wait);
+        self.observer.step(&self.position, report);
         if self.position.step.is_multiple_of(self.plan.metrics.log_every.max(1)) {
             self.position.window = Sums::default();
         }
-        Ok(flags)
     }
 
-    /// Learning rate of the step that comes next. The schedule ends where the run does.
-    fn lr(&self) -> f64 {
+    /// Learning rate of the step that comes after `position`. The schedule ends where the run does.
+    pub(super) fn lr(&self, position: &Position) -> f64 {
         let steps_per_epoch = self.algebra.steps_per_epoch();
-        let done = self.position.schedule_step(&self.algebra);
+        let done = position.schedule_step(&self.algebra);
         let total = match self.plan.train.max_steps {
-            Some(max) => done + max.saturating_sub(self.position.step),
+            Some(max) => done + max.saturating_sub(position.step),
             None => self.plan.epochs * steps_per_epoch,
         };
         self.plan.schedule.lr(self.plan.optimizer.lr, done, steps_per_epoch, total)
     }
 
-    /// Forward and backward of one micro-batch; its sums on this rank.
-    fn micro_batch(&mut self, batch: &HostBatch, micro: usize, last: bool) -> Result<Sums> {
+    /// Forward and backward of one micro-batch, the `number`th of the run and the `micro`th of its step; its sums on this rank.
+    fn micro_batch(
+        &mut self,
+        feed: &mut Feed,
+        batch: DeviceBatch,
+        number: u64,
+        micro: usize,
+        last: bool,
+    ) -> Result<BatchSums> {
         self.note(Phase::Forward);
-        let device = self.model.device().clone();
+        let DeviceBatch { input, target, host: batch } = batch;
         // Dropout draws from a stream named by (seed, rank, micro-batch), so a resumed run draws what it would have drawn.
-        device.seed(stream(
-            self.plan.seed,
-            self.group.rank() as u64,
-            self.position.micro_total + micro as u64,
-        ));
+        self.model.device().seed(stream(self.plan.seed, self.group.rank() as u64, number));
         self.reducer.begin(micro, last);
         let taps = self.ladder.taps(self.reducer.sink());
-        let input = Input::from_host(&batch.input, batch.len, &device);
-        let target = Input::from_host(&batch.target, batch.len, &device);
         let output = self.model.forward(input, Arc::new(taps));
-        let [_, width] = output.dims();
-        let loss = Loss::from(&self.plan.loss).of(output.clone(), target);
-        let values = host(output.inner());
-        let value = scalar(loss.clone().inner());
+        let loss = Loss::from(&self.plan.loss).of(output.clone(), target.clone());
+        let sums = BatchSums::new(loss.clone().inner(), output.inner(), &target, &batch, self.host)?;
+        feed.recycle(batch);
         self.note(Phase::Backward);
+        let loss = match &self.position.loss_scale {
+            Some(scale) => loss * scale.scale,
+            None => loss,
+        };
         drop(loss.backward());
         if !last {
             self.reducer.end_micro();
         }
-        Ok(Sums::of_batch(value, batch.len, &values, width, &batch.target.data))
+        Ok(sums)
     }
 
     fn finish_epoch(&mut self, training: Duration) -> Result<()> {
@@ -288,7 +326,7 @@ impl<'a> Trainer<'a> {
             val = Some(self.evaluate(&dataset)?);
         }
         let train = self.position.epoch_sums;
-        let lr = self.lr();
+        let lr = self.lr(&self.position);
         self.observer.epoch(&self.position, &train, val.as_ref(), training, self.data_wait, lr);
         self.data_wait = Duration::ZERO;
         self.position.next_epoch(val);
@@ -317,7 +355,12 @@ impl<'a> Trainer<'a> {
     }
 
     fn save_due(&self, flags: Flags) -> bool {
-        flags.save || matches!(self.plan.save_every, Every::Steps(n) if self.position.step.is_multiple_of(n))
+        // With a step in flight the model is ahead of the position; a step that is to be saved has landed.
+        self.in_flight.is_none() && (flags.save || self.saves_after(self.position.step))
+    }
+
+    pub(super) fn saves_after(&self, step: u64) -> bool {
+        matches!(self.plan.save_every, Every::Steps(n) if step.is_multiple_of(n))
     }
 
     /// Hands a checkpoint to the observer of rank 0, with the state of all ranks' hooks; the others go on at once.
@@ -350,10 +393,4 @@ pub(super) fn stream(seed: u64, rank: u64, micro_batch: u64) -> u64 {
         z ^ (z >> 31)
     };
     mix(mix(mix(seed) ^ rank) ^ micro_batch)
-}
-
-fn loss_not_finite(step: u64, loss: f64) -> Error {
-    let message = format!("the loss of step {step} is {loss}; nothing was updated or saved");
-    Error::new(ExitCode::NonFinite, message)
-        .hint("a lower learning rate, `train.clip_norm`, or a look at the data of this step usually helps")
 }

@@ -1,16 +1,20 @@
-//! One optimizer step over averaged gradients: norm, clipping, then each parameter's fused in-place update.
+//! One optimizer step over averaged gradients: norm, clipping, then each parameter's update. In host memory it is fused and in place;
+//! on a device everything is put in its queue, and the norm is for whoever reads it.
 
+use super::not_finite;
+use super::optimizer_state::OptimizerState;
 use crate::ddp::{Reducer, Slot};
-use crate::error::{Error, ExitCode, Result};
-use crate::models::{Model, StateEntry};
-use crate::optim::{Optimizer, OptimizerPlan, clip_coefficient, global_norm};
+use crate::device::is_host;
+use crate::error::Result;
+use crate::models::{ALL, Model, StateEntry};
+use crate::optim::{Optimizer, OptimizerPlan, clip_coefficient, clip_on_device, global_norm, norm_on_device};
+use burn::tensor::{Device, Tensor};
 
-/// An optimizer and its state: for each slot (such as `exp_avg`) one array per trainable parameter, in the module's layout.
+/// An optimizer and its state.
 pub struct Updater {
     optimizer: Box<dyn Optimizer>,
     clip_norm: Option<f64>,
-    /// `[parameter][slot]`; empty for buffers.
-    state: Vec<Vec<Vec<f32>>>,
+    state: OptimizerState,
 }
 
 /// What a step did, for the log.
@@ -21,16 +25,24 @@ pub struct Updated {
 }
 
 impl Updater {
-    pub fn new(plan: &OptimizerPlan, clip_norm: Option<f64>, entries: &[StateEntry]) -> Self {
+    /// State lies where the model's parameters do: on `device`.
+    pub fn new(
+        plan: &OptimizerPlan,
+        clip_norm: Option<f64>,
+        entries: &[StateEntry],
+        device: &Device,
+    ) -> Self {
         let optimizer = plan.build();
-        let slots = optimizer.slots().len();
-        let zeros = |e: &StateEntry| match e.trainable {
+        let lengths = |e: &StateEntry| match e.trainable {
             true => {
-                (0..slots).map(|s| vec![0.0; optimizer.slot_shape(s, &e.shape).iter().product()]).collect()
+                let shape = e.module_shape();
+                let slots = 0..optimizer.slots().len();
+                slots.map(|s| optimizer.slot_shape(s, &shape).iter().product()).collect()
             }
             false => Vec::new(),
         };
-        Self { clip_norm, state: entries.iter().map(zeros).collect(), optimizer }
+        let device = (!is_host(device)).then(|| device.clone().without_autodiff());
+        Self { clip_norm, state: OptimizerState::zeros(entries.iter().map(lengths), device), optimizer }
     }
 
     /// Names of the state arrays of a parameter.
@@ -43,16 +55,16 @@ impl Updater {
         self.optimizer.slot_shape(slot, shape)
     }
 
-    /// The state arrays of parameter `index`, in the order of [`Updater::slots`].
-    pub fn state(&self, index: usize) -> &[Vec<f32>] {
-        &self.state[index]
+    /// For each of [`Updater::slots`] one array per trainable parameter, in the module's layout.
+    pub fn state(&self) -> &OptimizerState {
+        &self.state
     }
 
-    pub fn state_mut(&mut self, index: usize) -> &mut [Vec<f32>] {
-        &mut self.state[index]
+    pub fn state_mut(&mut self) -> &mut OptimizerState {
+        &mut self.state
     }
 
-    /// Applies optimizer step number `step` (from 1). Gradients are sums over `micro_batches`, averaged over ranks.
+    /// Applies optimizer step number `step` (from 1) in host memory. Gradients are sums over `micro_batches`, averaged over ranks.
     ///
     /// # Errors
     /// A gradient that is not finite: nothing has been changed then. All ranks hold the same averaged gradients, so all
@@ -74,24 +86,52 @@ impl Updater {
             let all = (0..shapes.len()).filter_map(|index| reducer.slot(index));
             let grad_norm = global_norm(all.map(gradient)) * mean;
             if !grad_norm.is_finite() {
-                return Err(not_finite(step, grad_norm));
+                return Err(not_finite::gradient(step, grad_norm));
             }
             let clip = self.clip_norm.map_or(1.0, |max| clip_coefficient(grad_norm, max));
             let scale = clip * mean as f32;
             let (optimizer, state) = (&*self.optimizer, &mut self.state);
-            model.edit(&mut |index, values| {
+            model.edit(ALL, &mut |index, values| {
                 let Some(slot) = reducer.slot(index) else { return };
-                let mut arrays: Vec<&mut [f32]> = state[index].iter_mut().map(Vec::as_mut_slice).collect();
+                let mut arrays = state.slices(index);
                 optimizer.update(step, lr, scale, &shapes[index], values, gradient(slot), &mut arrays);
             });
             Ok(Updated { grad_norm })
         })
     }
-}
 
-fn not_finite(step: u64, norm: f64) -> Error {
-    let message =
-        format!("the gradient of step {step} is not finite (norm {norm}); nothing was updated or saved");
-    Error::new(ExitCode::NonFinite, message)
-        .hint("a lower learning rate, `train.clip_norm`, or a look at the data of this step usually helps")
+    /// The L2 norm over `gradients`, which are sums over `micro_batches`, averaged over ranks and `loss_scale` times too large. Flat, by
+    /// parameter; on their device, as the norm is.
+    pub fn norm(&self, gradients: &[Option<Tensor<1>>], micro_batches: usize, loss_scale: f64) -> Tensor<1> {
+        let all: Vec<Tensor<1>> = gradients.iter().flatten().cloned().collect();
+        norm_on_device(&all) / (micro_batches as f64 * loss_scale)
+    }
+
+    /// Whether updates depend on the norm.
+    pub fn clips(&self) -> bool {
+        self.clip_norm.is_some()
+    }
+
+    /// As [`Updater::apply`], put in the device's queue. Whether `norm` (see [`Updater::norm`]) is finite is for the caller to find out,
+    /// before anything is saved.
+    #[allow(clippy::too_many_arguments)]
+    pub fn apply_on_device(
+        &mut self,
+        model: &mut dyn Model,
+        gradients: Vec<Option<Tensor<1>>>,
+        norm: Tensor<1>,
+        step: u64,
+        lr: f64,
+        micro_batches: usize,
+        loss_scale: f64,
+    ) {
+        let scale = clip_on_device(norm, self.clip_norm) / (micro_batches as f64 * loss_scale);
+        let shapes: Vec<Vec<usize>> = model.entries().iter().map(StateEntry::module_shape).collect();
+        let (mut gradients, optimizer, state) = (gradients, &*self.optimizer, &mut self.state);
+        model.update(&mut |index, param| {
+            let Some(gradient) = gradients[index].take() else { return param };
+            let arrays = state.tensors(index);
+            optimizer.update_on_device(step, lr, scale.clone(), &shapes[index], param, gradient, arrays)
+        });
+    }
 }

@@ -1,7 +1,10 @@
 //! Faults on purpose: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop or exit at a chosen
 //! moment, to try what a run on this machine or cluster survives. Without the variable nothing of this is in the way.
 
-use crate::comm::{CallRecord, CommError, Phase, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait};
+use crate::comm::{
+    CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, Phase, Place, ProcessGroup,
+    ReduceOp, SliceMut, SliceRef, Wait, Watch,
+};
 use crate::error::{Error, Result};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -234,6 +237,32 @@ impl ProcessGroup for FaultyGroup {
     }
     fn history(&self) -> Vec<CallRecord> {
         self.inner.history()
+    }
+    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        self.inner.device_collectives().map(|_| self as &dyn DeviceCollectives)
+    }
+    fn watch(&self) -> Option<&dyn Watch> {
+        self.inner.watch()
+    }
+}
+
+impl FaultyGroup {
+    fn device(&self) -> Result<&dyn DeviceCollectives, CommError> {
+        let none = || CommError::new(CommErrorKind::Misuse, None, "the group has no collectives on a device");
+        self.inner.device_collectives().ok_or_else(none)
+    }
+}
+
+impl DeviceCollectives for FaultyGroup {
+    fn all_reduce(&self, buffer: DeviceSlice, op: ReduceOp) -> Result<(), CommError> {
+        self.calling("all_reduce");
+        self.device()?.all_reduce(buffer, op)
+    }
+    fn fence(&self) -> Result<(), CommError> {
+        self.device()?.fence()
+    }
+    fn check(&self) -> Result<(), CommError> {
+        self.device()?.check()
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::comm::SoloGroup;
+use crate::comm::{DType, SoloGroup};
 use crate::error::ExitCode;
 
 fn read(text: &str, world: usize) -> Result<Option<Fault>> {
@@ -51,10 +51,10 @@ fn struck(text: &str) -> Vec<usize> {
     let note = |phase, step| group.note(Place { step, phase });
     let steps: [&dyn Fn(); 7] = [
         &|| note(Phase::Forward, 0),
-        &|| group.all_reduce((&mut vec![0.0f32]).into(), ReduceOp::Sum).unwrap(),
+        &|| ProcessGroup::all_reduce(&group, (&mut vec![0.0f32]).into(), ReduceOp::Sum).unwrap(),
         &|| note(Phase::Forward, 1),
         &|| note(Phase::Save, 1),
-        &|| group.all_reduce((&mut vec![0.0f32]).into(), ReduceOp::Sum).unwrap(),
+        &|| ProcessGroup::all_reduce(&group, (&mut vec![0.0f32]).into(), ReduceOp::Sum).unwrap(),
         &|| group.barrier(Wait::Deadline).unwrap(),
         &|| note(Phase::Forward, 1),
     ];
@@ -86,4 +86,82 @@ fn only_the_chosen_rank_gets_another_group() {
     assert!(Arc::ptr_eq(&other.arm(group.clone()), &group));
     let own: Fault = "kill:rank=0,phase=save".parse().unwrap();
     assert!(!Arc::ptr_eq(&own.arm(group.clone()), &group));
+}
+
+/// A group of one with collectives on a device that it does not have.
+struct OnDevice(SoloGroup);
+
+impl DeviceCollectives for OnDevice {
+    fn all_reduce(&self, _: DeviceSlice, _: ReduceOp) -> Result<(), CommError> {
+        Ok(())
+    }
+    fn fence(&self) -> Result<(), CommError> {
+        Ok(())
+    }
+    fn check(&self) -> Result<(), CommError> {
+        Ok(())
+    }
+}
+
+impl ProcessGroup for OnDevice {
+    fn rank(&self) -> usize {
+        0
+    }
+    fn world_size(&self) -> usize {
+        1
+    }
+    fn backend(&self) -> &'static str {
+        "device"
+    }
+    fn all_reduce(&self, buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
+        self.0.all_reduce(buf, op)
+    }
+    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
+        self.0.reduce(buf, op, root)
+    }
+    fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
+        self.0.broadcast(buf, root)
+    }
+    fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError> {
+        self.0.all_gather(input, output)
+    }
+    fn reduce_scatter(
+        &self,
+        input: SliceRef<'_>,
+        output: SliceMut<'_>,
+        op: ReduceOp,
+    ) -> Result<(), CommError> {
+        self.0.reduce_scatter(input, output, op)
+    }
+    fn barrier(&self, wait: Wait) -> Result<(), CommError> {
+        self.0.barrier(wait)
+    }
+    fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError> {
+        self.0.send(buf, to, tag)
+    }
+    fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError> {
+        self.0.recv(buf, from, tag)
+    }
+    fn abort(&self, why: &str) {
+        self.0.abort(why);
+    }
+    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
+        Some(self)
+    }
+}
+
+#[test]
+fn a_fault_strikes_in_a_collective_on_the_device_too() {
+    let fault: Fault = "kill:rank=0,phase=all_reduce".parse().unwrap();
+    let none = FaultyGroup::new(Arc::new(SoloGroup::new()), fault, |_, _| {});
+    assert!(none.device_collectives().is_none(), "it gives no group what that has not");
+    let group = FaultyGroup::new(Arc::new(OnDevice(SoloGroup::new())), fault, |_, _| {});
+    let device = group.device_collectives().unwrap();
+    device.fence().unwrap();
+    device.check().unwrap();
+    assert!(!group.struck.load(Ordering::Relaxed));
+    // SAFETY: a slice of no elements, which nobody reads.
+    let slice = unsafe { DeviceSlice::new(0, 0, DType::F32, Box::new(())) };
+    device.all_reduce(slice, ReduceOp::Sum).unwrap();
+    assert!(group.struck.load(Ordering::Relaxed));
 }

@@ -4,6 +4,7 @@
 mod checkpoints;
 mod fault;
 mod hook;
+mod kernels;
 mod metrics;
 mod recorder;
 mod resize;
@@ -11,6 +12,7 @@ mod snapshot;
 mod state;
 
 pub use fault::Fault;
+pub use kernels::keep_kernels;
 pub use metrics::Reported;
 pub use recorder::{Recorder, RecorderOptions};
 pub use state::load_pretrained;
@@ -18,6 +20,7 @@ pub use state::load_pretrained;
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::comm::{Phase, Place, ProcessGroup, Wait};
 use crate::data::{DataFacts, Dataset, Splits};
+use crate::device::{Compute, ComputeDevice, Precision, computes_in};
 use crate::error::{Error, Result};
 use crate::models::Model;
 use crate::plan::Plan;
@@ -49,6 +52,7 @@ impl Resume {
 pub struct Job<'a> {
     pub plan: &'a Plan,
     pub group: Arc<dyn ProcessGroup>,
+    pub device: ComputeDevice,
     pub out_dir: &'a Path,
     pub resume: Resume,
     pub stop: &'a dyn Fn() -> bool,
@@ -68,13 +72,14 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let facts = facts_of(&splits);
     group.note(Place { step: 0, phase: Phase::Setup });
     plan.loss.fits(&splits.train.target())?;
-    let mut model = plan.model.source.build(&facts, plan.seed)?;
-    let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries());
+    let on = compute(job.device, plan.precision)?;
+    let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
+    let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
     let (mut position, mut from, mut hooks) = (None, None, None);
     if group.rank() == 0 {
         match find_checkpoint(&job)? {
             Some(loaded) => {
-                let saved = state::restore(plan, &loaded, &mut *model, &mut updater)?;
+                let saved = state::restore(plan, &loaded, job.device, &mut *model, &mut updater)?;
                 let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
                 announce(plan, &loaded, change);
@@ -98,6 +103,15 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     // No rank leaves while another may still need it; a save under way is waited for without a deadline.
     group.barrier(Wait::WhilePeersLive)?;
     Ok(ended)
+}
+
+/// Opens the device.
+///
+/// # Errors
+/// No such device, or one that can't compute in this precision (exit 69).
+fn compute(device: ComputeDevice, precision: Precision) -> Result<Compute> {
+    computes_in(precision, device)?;
+    Ok(Compute { device: device.open(precision)?, dtype: precision.dtype() })
 }
 
 /// Rank 0 prepares the files, however long that takes; then every rank opens them.
@@ -195,14 +209,16 @@ pub fn evaluate(
     plan: &Plan,
     checkpoint: &Path,
     split: Split,
+    device: ComputeDevice,
     group: Arc<dyn ProcessGroup>,
 ) -> Result<serde_json::Value> {
     let splits = open_data(plan, &*group)?;
     let facts = facts_of(&splits);
-    let mut model = plan.model.source.build(&facts, plan.seed)?;
+    let on = compute(device, plan.precision)?;
+    let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     let loaded = load_any(checkpoint)?;
-    let mut updater = Updater::new(&plan.optimizer, None, model.entries());
-    state::restore(plan, &loaded, &mut *model, &mut updater)?;
+    let mut updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
+    state::restore(plan, &loaded, device, &mut *model, &mut updater)?;
     let dataset = match split {
         Split::Train => Some(splits.train.clone()),
         Split::Val => splits.val.clone(),

@@ -6,6 +6,7 @@ use super::metrics::{Reported, named};
 use crate::comm::ProcessGroup;
 use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
+use crate::device::ComputeDevice;
 use crate::error::{Error, ExitCode, Result};
 use crate::models::Model;
 use crate::plan::{BatchAlgebra, LossPlan, Plan};
@@ -24,6 +25,8 @@ pub struct RecorderOptions {
     pub progress: ProgressMode,
     /// The attempt that this is, and why it is made, if the workers were started again.
     pub restart: Option<(u64, String)>,
+    /// What this rank computes on.
+    pub device: ComputeDevice,
 }
 
 /// One rank's observer.
@@ -108,7 +111,7 @@ impl<'a> Recorder<'a> {
         recorder.first = Some(First {
             reported: reported(plan, facts),
             tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), resumed_at)?,
-            checkpoints: Checkpoints::open(plan, out_dir)?,
+            checkpoints: Checkpoints::open(plan, out_dir, options.device)?,
             out_dir: out_dir.to_owned(),
             metrics,
             progress,

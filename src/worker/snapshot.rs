@@ -6,8 +6,9 @@ use super::metrics::Reported;
 use super::state::Extra;
 use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
 use crate::ddp::HookState;
+use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
-use crate::models::{Layout, Model, StateEntry};
+use crate::models::{ALL, Layout, Model, StateEntry};
 use crate::plan::Plan;
 use crate::train::{Position, Updater};
 
@@ -20,8 +21,9 @@ pub fn empty(model: &dyn Model, updater: &Updater) -> Result<Snapshot> {
             snapshot.model.push(zeros(name, Dtype::I64, Vec::new())?)?;
         }
     }
-    for_each_slot(model.entries(), updater, |entry, name, slot, values| {
-        let shape = match values.len() == entry.numel() {
+    for_each_slot(model.entries(), updater, |index, name, slot| {
+        let entry = &model.entries()[index];
+        let shape = match updater.state().len(index, slot) == entry.numel() {
             true => entry.shape.clone(),
             false => updater.slot_shape(slot, &entry.module_shape()),
         };
@@ -40,15 +42,15 @@ fn batches_tracked(entry: &StateEntry) -> Option<String> {
     entry.name.strip_suffix("running_var").map(|layer| format!("{layer}num_batches_tracked"))
 }
 
-/// Every array of the optimizer, with its name in checkpoints and the number of its slot.
+/// Every array of the optimizer: its parameter's number, its name in checkpoints and its slot's number.
 fn for_each_slot(
     entries: &[StateEntry],
     updater: &Updater,
-    mut f: impl FnMut(&StateEntry, String, usize, &[f32]) -> Result<()>,
+    mut f: impl FnMut(usize, String, usize) -> Result<()>,
 ) -> Result<()> {
     for (slot, slot_name) in updater.slots().iter().enumerate() {
         for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable) {
-            f(entry, format!("{slot_name}.{}", entry.name), slot, &updater.state(index)[slot])?;
+            f(index, format!("{slot_name}.{}", entry.name), slot)?;
         }
     }
     Ok(())
@@ -63,7 +65,7 @@ pub fn copy(
 ) -> Result<()> {
     let mut done = Ok(());
     let tensors = &mut snapshot.model;
-    model.read(&mut |index, values| {
+    model.read(ALL, &mut |index, values| {
         let entry = &model.entries()[index];
         let copied = copy_to(tensors, &entry.name, bytemuck::cast_slice(values)).and_then(|()| {
             let Some(name) = batches_tracked(entry) else { return Ok(()) };
@@ -75,8 +77,8 @@ pub fn copy(
     });
     done?;
     let tensors = &mut snapshot.optimizer;
-    for_each_slot(model.entries(), updater, |_, name, _, values| {
-        copy_to(tensors, &name, bytemuck::cast_slice(values))
+    for_each_slot(model.entries(), updater, |index, name, slot| {
+        updater.state().read(index, slot, |values| copy_to(tensors, &name, bytemuck::cast_slice(values)))
     })
 }
 
@@ -89,8 +91,14 @@ fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
 }
 
 /// Where the run stands, for `state.json`. `seconds` is how long it has run.
-pub fn state(plan: &Plan, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
-    let extra = Extra::new(plan, position, hook.map(HookPlace::of));
+pub fn state(
+    plan: &Plan,
+    device: ComputeDevice,
+    position: &Position,
+    hook: Option<&HookState>,
+    seconds: f64,
+) -> Result<State> {
+    let extra = Extra::new(plan, device, position, hook.map(HookPlace::of));
     let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
     Ok(State {
         spec_hash: plan.hash.clone(),
@@ -147,6 +155,7 @@ fn reorder(tensors: &mut TensorMap, name: &str, entry: &StateEntry) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Compute;
     use crate::plan::WorldRequest;
     use crate::registry::Registry;
     use crate::spec::JobTree;
@@ -161,30 +170,33 @@ mod tests {
             );
             let tree = JobTree::parse("x.toml", &spec, &[]).unwrap();
             let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap();
-            let mut model = plan.model.source.build(&plan.dataset.facts, 1).unwrap();
+            let host = Compute::host();
+            let mut model = plan.model.source.build(&plan.dataset.facts, 1, &host).unwrap();
             let entries = model.entries().to_vec();
-            let mut updater = Updater::new(&plan.optimizer, None, &entries);
+            let mut updater = Updater::new(&plan.optimizer, None, &entries, &host.device);
             let mut next = 0.0;
             for index in 0..entries.len() {
-                for array in updater.state_mut(index) {
+                let fill = |_, array: &mut [f32]| {
                     array.fill_with(|| {
                         next += 1.0;
                         next
                     });
-                }
+                    Ok::<(), Error>(())
+                };
+                updater.state_mut().edit(index, fill).unwrap();
             }
             let mut position = Position::new(Batching::of(1, 4, 1));
             let mut snapshot = empty(&*model, &updater).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
             for step in 1..=2 {
                 position.step = step;
-                model.edit(&mut |_, values| values.iter_mut().for_each(|v| *v += 1.0));
+                model.edit(ALL, &mut |_, values| values.iter_mut().for_each(|v| *v += 1.0));
                 copy(&mut snapshot, &position, &*model, &updater).unwrap();
-                snapshot.state = state(&plan, &position, None, 1.0).unwrap();
+                snapshot.state = state(&plan, ComputeDevice::Cpu, &position, None, 1.0).unwrap();
                 finish(&mut snapshot, &entries, updater.slots(), None).unwrap();
                 let now: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
                 assert_eq!(now, places, "the buffers are new");
-                model.read(&mut |index, values| {
+                model.read(ALL, &mut |index, values| {
                     let tensor = snapshot.model.get(&entries[index].name).unwrap();
                     assert_eq!(tensor.shape, entries[index].shape);
                     assert_eq!(*tensor.as_f32(), *entries[index].to_dict(values));
@@ -193,12 +205,17 @@ mod tests {
                 let store = crate::checkpoint::CheckpointStore::open(dir.path()).unwrap();
                 let saved = store.save(&snapshot).unwrap();
                 let loaded = crate::checkpoint::load(&saved.path).unwrap();
-                let mut other = plan.model.source.build(&plan.dataset.facts, 2).unwrap();
-                let mut fresh = Updater::new(&plan.optimizer, None, &entries);
-                let back = super::super::state::restore(&plan, &loaded, &mut *other, &mut fresh).unwrap();
+                let mut other = plan.model.source.build(&plan.dataset.facts, 2, &host).unwrap();
+                let mut fresh = Updater::new(&plan.optimizer, None, &entries, &host.device);
+                let back =
+                    super::super::state::restore(&plan, &loaded, ComputeDevice::Cpu, &mut *other, &mut fresh)
+                        .unwrap();
                 assert_eq!(back.position, position);
                 for (index, entry) in entries.iter().enumerate() {
-                    assert_eq!(fresh.state(index), updater.state(index), "{optimizer}, {}", entry.name);
+                    for slot in 0..if entry.trainable { updater.slots().len() } else { 0 } {
+                        let values = |u: &Updater| u.state().read(index, slot, <[f32]>::to_vec);
+                        assert_eq!(values(&fresh), values(&updater), "{optimizer}, {}", entry.name);
+                    }
                 }
             }
         }

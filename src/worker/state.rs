@@ -4,18 +4,17 @@ use super::hook::HookPlace;
 use super::resize::Saved;
 use crate::checkpoint::{Loaded, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
+use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
-use crate::models::{Model, StateEntry};
+use crate::models::{ALL, Model, StateEntry};
 use crate::plan::Plan;
 use crate::train::{Batching, Position, Updater};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The one device of this build.
-const DEVICE: &str = "cpu";
-
-fn own_device() -> String {
-    DEVICE.to_owned()
+/// Of checkpoints that don't say.
+fn the_cpu() -> String {
+    ComputeDevice::Cpu.to_string()
 }
 
 /// What of `state.json` only this program reads.
@@ -23,7 +22,7 @@ fn own_device() -> String {
 pub struct Extra {
     position: Position,
     /// The device of the rank that saved.
-    #[serde(default = "own_device")]
+    #[serde(default = "the_cpu")]
     device: String,
     /// As the spec had it.
     batch_size: usize,
@@ -34,10 +33,15 @@ pub struct Extra {
 }
 
 impl Extra {
-    pub fn new(plan: &Plan, position: &Position, comm_hook: Option<HookPlace>) -> Self {
+    pub fn new(
+        plan: &Plan,
+        device: ComputeDevice,
+        position: &Position,
+        comm_hook: Option<HookPlace>,
+    ) -> Self {
         Self {
             position: position.clone(),
-            device: own_device(),
+            device: device.to_string(),
             batch_size: plan.batch_size,
             accumulate: plan.train.accumulate,
             comm_hook,
@@ -58,7 +62,13 @@ impl Extra {
 ///
 /// # Errors
 /// Exit code 74 when a tensor is missing or has another shape: the spec's model is not the checkpoint's.
-pub fn restore(plan: &Plan, loaded: &Loaded, model: &mut dyn Model, updater: &mut Updater) -> Result<Saved> {
+pub fn restore(
+    plan: &Plan,
+    loaded: &Loaded,
+    device: ComputeDevice,
+    model: &mut dyn Model,
+    updater: &mut Updater,
+) -> Result<Saved> {
     let unfit = |e: Error| {
         Error::checkpoint(format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message))
             .hint("the model or the optimizer differs from the one that was saved; `--resume never --out DIR` starts anew")
@@ -67,10 +77,12 @@ pub fn restore(plan: &Plan, loaded: &Loaded, model: &mut dyn Model, updater: &mu
     put_optimizer(model.entries(), updater, &loaded.optimizer).map_err(unfit)?;
     let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
         .map_err(|e| unfit(Error::checkpoint(format!("its state is not understood: {e}"))))?;
-    if let Some(target) = plan.checkpoint.map_location.get(&extra.device).filter(|t| *t != DEVICE) {
+    if let Some(target) =
+        plan.checkpoint.map_location.get(&extra.device).filter(|t| **t != device.to_string())
+    {
         let from = &extra.device;
         return Err(Error::unavailable(format!(
-            "checkpoint.map_location sends tensors of `{from}` to `{target}`, which this machine does not have"
+            "checkpoint.map_location sends tensors of `{from}` to `{target}`, and rank 0 computes on `{device}`"
         ))
         .hint("without an entry, each rank loads to its own device"));
     }
@@ -89,7 +101,7 @@ fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
 
 /// Writes state-dict values where there are any.
 fn put(model: &mut dyn Model, entries: &[StateEntry], values: Vec<Option<Vec<f32>>>) {
-    model.edit(&mut |index, own| {
+    model.edit(&|index| values[index].is_some(), &mut |index, own| {
         if let Some(new) = &values[index] {
             own.copy_from_slice(&entries[index].from_dict(new));
         }
@@ -97,17 +109,21 @@ fn put(model: &mut dyn Model, entries: &[StateEntry], values: Vec<Option<Vec<f32
 }
 
 fn put_optimizer(entries: &[StateEntry], updater: &mut Updater, file: &TensorMap) -> Result<()> {
-    for (slot, slot_name) in updater.slots().iter().enumerate() {
-        for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable) {
-            let whole = updater.state(index)[slot].len() == entry.numel();
-            let shape = match whole {
-                true => entry.shape.clone(),
-                false => updater.slot_shape(slot, &entry.module_shape()),
-            };
-            let values = find(file, &format!("{slot_name}.{}", entry.name), &shape)?.as_f32().into_owned();
-            let values = if whole { entry.from_dict(&values) } else { values };
-            updater.state_mut(index)[slot].copy_from_slice(&values);
-        }
+    let slots = updater.slots();
+    for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable) {
+        let shapes: Vec<Vec<usize>> =
+            (0..slots.len()).map(|slot| updater.slot_shape(slot, &entry.module_shape())).collect();
+        updater.state_mut().edit(index, |slot, own| {
+            let whole = own.len() == entry.numel();
+            let shape = if whole { &entry.shape } else { &shapes[slot] };
+            let values = find(file, &format!("{}.{}", slots[slot], entry.name), shape)?.as_f32();
+            if whole {
+                own.copy_from_slice(&entry.from_dict(&values));
+            } else {
+                own.copy_from_slice(&values);
+            }
+            Ok::<(), Error>(())
+        })?;
     }
     Ok(())
 }
@@ -158,19 +174,17 @@ pub fn share(
     }
     let position: Option<Position> = share_json(position, group)?;
     let mut flat = Vec::new();
-    model.read(&mut |_, values| flat.extend_from_slice(values));
+    model.read(ALL, &mut |_, values| flat.extend_from_slice(values));
     group.broadcast(flat.as_mut_slice().into(), 0)?;
     let mut rest = flat.as_slice();
-    model.edit(&mut |_, values| {
+    model.edit(ALL, &mut |_, values| {
         let (own, tail) = rest.split_at(values.len());
         values.copy_from_slice(own);
         rest = tail;
     });
     if position.is_some() {
         for index in 0..model.entries().len() {
-            for array in updater.state_mut(index) {
-                group.broadcast(array.as_mut_slice().into(), 0)?;
-            }
+            updater.state_mut().edit(index, |_, array| group.broadcast(array.into(), 0))?;
         }
     }
     Ok(position)

@@ -1,31 +1,66 @@
 //! What the tests with the real binary share.
 #![allow(dead_code)]
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 pub fn ddp_run() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
     command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
-    for name in
-        ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DDP_RUN_LOG", "DDP_RUN_FAULT"]
-    {
+    // These tests may run in a job of Slurm or MPI themselves.
+    let of_a_launcher = |name: &str| {
+        let whole =
+            ["RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX"];
+        let starts = ["LOCAL_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_", "TORCHELASTIC_", "DDP_RUN_"];
+        let kept = ["DDP_RUN_TORCHRUN", "DDP_RUN_MPIRUN", "DDP_RUN_TEST", "SLURM_CONF"];
+        !kept.iter().any(|s| name.starts_with(s))
+            && (whole.contains(&name) || starts.iter().any(|s| name.starts_with(s)))
+    };
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in names.filter(|name| of_a_launcher(name)) {
         command.env_remove(name);
     }
+    // Nothing of one test run is left to the next; within it, it saves time.
+    command.env("DDP_RUN_KERNEL_CACHE", kernels());
+    command
+}
+
+/// A port that nobody has. Not one of those that the system gives to whoever asks for any, for it may be somebody's by the time that
+/// it is used.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Other test programs that run at the same time have another process number.
+    let first = 12_000 + (std::process::id() % 200) as u16 * 50;
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed));
+    ports.take(1000).find(free).expect("one of a thousand ports is free")
+}
+
+/// Where the runs of this test program keep a device's kernels.
+fn kernels() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(concat!("kernels-", env!("CARGO_CRATE_NAME")));
+    static EMPTIED: std::sync::Once = std::sync::Once::new();
+    EMPTIED.call_once(|| drop(std::fs::remove_dir_all(&folder)));
+    folder
+}
+
+/// What trains `spec` into `out`.
+pub fn train_command(spec: &Path, out: &Path, flags: &[&str]) -> Command {
+    let mut command = ddp_run();
+    command.arg("train").arg(spec).arg("--out").arg(out).args(["--progress", "none"]).args(flags);
     command
 }
 
 /// Trains `spec` into `out` to the end.
 pub fn train(spec: &Path, out: &Path, flags: &[&str]) -> Output {
-    let mut command = ddp_run();
-    command.arg("train").arg(spec).arg("--out").arg(out).args(["--progress", "none"]).args(flags);
-    command.output().expect("the binary starts")
+    train_command(spec, out, flags).output().expect("the binary starts")
 }
 
 pub fn start(spec: &Path, out: &Path, flags: &[&str]) -> Child {
-    let mut command = ddp_run();
-    command.arg("train").arg(spec).arg("--out").arg(out).args(["--progress", "none"]).args(flags);
+    let mut command = train_command(spec, out, flags);
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts")
 }
 

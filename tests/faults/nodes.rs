@@ -7,12 +7,16 @@ use crate::restarted::restarts;
 use crate::trial::*;
 use rustix::process::Signal;
 use std::fs::File;
+use std::net::TcpListener;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 /// Long enough for something to happen meanwhile, with a checkpoint at every second step.
 const LONG: [&str; 4] = ["--set", "train.max_steps=120", "--set", "epochs=60"];
+/// For what takes a moment: a process's start, a signal that must come before the end.
+const LONGER: [&str; 4] = ["--set", "train.max_steps=800", "--set", "epochs=400"];
+/// Until it is stopped.
+const ENDLESS: [&str; 4] = ["--set", "train.max_steps=100000", "--set", "epochs=100000"];
 
 /// A run of two nodes, with `nproc` workers each, that meet at a port of their own.
 struct Pair {
@@ -25,11 +29,7 @@ struct Pair {
 
 impl Pair {
     fn new(nproc: usize, nodes: &'static str) -> Self {
-        static PORT: AtomicU16 = AtomicU16::new(0);
-        // Below the ephemeral ports; other test binaries that run at the same time have another process number.
-        let own = (std::process::id() % 200) as u16 * 50;
-        let port = 12_000 + own + PORT.fetch_add(1, Ordering::Relaxed);
-        Self { trial: Trial::new(2 * nproc), hosts: Hosts::new(), nproc, nodes, port }
+        Self { trial: Trial::new(2 * nproc), hosts: Hosts::new(), nproc, nodes, port: free_port() }
     }
 
     fn start(&self, node: usize, fault: &str, flags: &[&str]) -> Rank {
@@ -71,10 +71,10 @@ impl Pair {
     }
 
     /// The bits of a run of one node that nothing happened to.
-    fn whole(&self) -> Trial {
+    fn whole(&self, flags: &[&str]) -> Trial {
         let whole = Trial::new(self.trial.world);
         // As between hosts: sums in one order.
-        let flags = [&LONG[..], &["--set", "distributed.transport=\"tcp\""]].concat();
+        let flags = [&LONG[..], &TCP, flags].concat();
         assert_eq!(whole.run("", &flags).code, Some(0));
         whole
     }
@@ -98,14 +98,14 @@ fn two_nodes_train_as_one_and_end_together() {
     assert_end(&mut first, 0);
     let told = assert_end(&mut second, 0);
     assert!(told.starts_with("node 1 of 2: ranks 2 to 3 of 4, generation 1\n"), "{told}");
-    assert!(pair.trial.bits() == pair.whole().bits(), "model or optimizer differ");
+    assert!(pair.trial.bits() == pair.whole(&[]).bits(), "model or optimizer differ");
     pair.trial.assert_nothing_is_left("two nodes");
 }
 
 #[test]
 fn a_worker_that_dies_on_either_node_restarts_both() {
     let _alone = alone();
-    let whole = Pair::new(2, "2").whole();
+    let whole = Pair::new(2, "2").whole(&[]);
     for rank in [1, 2] {
         let pair = Pair::new(2, "2");
         let fault = format!("kill:rank={rank},phase=forward,step=5,generation=1");
@@ -124,12 +124,18 @@ fn a_worker_that_dies_on_either_node_restarts_both() {
 #[test]
 fn the_right_rank_is_blamed_wherever_it_is() {
     let _alone = alone();
-    for (deed, rank, code) in [("kill", 3, 90), ("stop", 3, 91), ("stop", 0, 91), ("exit=78", 2, 78)] {
-        let pair = Pair::new(2, "2");
+    // Where a node has but one rank, nobody else there notices that it hangs.
+    let two = [("kill", 3, 90), ("stop", 3, 91), ("stop", 0, 91), ("exit=78", 2, 78)].map(|case| (2, case));
+    let one = [("stop", 0, 91), ("stop", 1, 91)].map(|case| (1, case));
+    for (nproc, (deed, rank, code)) in two.into_iter().chain(one) {
+        let pair = Pair::new(nproc, "2");
         let fault = format!("{deed}:rank={rank},phase=forward,step=3");
         for mut node in pair.both(&fault, &["--set", "distributed.timeout=1"]) {
             let told = assert_end(&mut node, code);
-            assert!(told.contains(&format!("error: rank {rank} of 4 ")), "{deed} of rank {rank}: {told}");
+            assert!(
+                told.contains(&format!("error: rank {rank} of {} ", 2 * nproc)),
+                "{deed} of rank {rank}: {told}"
+            );
         }
         pair.trial.assert_nothing_is_left(deed);
     }
@@ -139,11 +145,12 @@ fn the_right_rank_is_blamed_wherever_it_is() {
 #[test]
 fn a_node_that_is_killed_and_started_again_costs_no_bit() {
     let _alone = alone();
-    let whole = Pair::new(1, "2").whole();
+    let whole = Pair::new(1, "2").whole(&[]);
     for victim in [0, 1] {
         let pair = Pair::new(1, "2");
         let flags = [&TCP[..], &["--max-restarts", "2"]].concat();
-        let [mut first, mut second] = pair.both("", &flags);
+        // Held, so that the kill never comes after the end.
+        let [mut first, mut second] = pair.both("stop:rank=1,phase=forward,step=30,generation=1", &flags);
         pair.trains_to(20, &mut [&mut first, &mut second]);
         let (dead, other) = if victim == 0 { (&mut first, &mut second) } else { (&mut second, &mut first) };
         kill(dead.child.id(), Signal::KILL);
@@ -164,7 +171,7 @@ fn a_lost_node_ends_a_run_without_restarts() {
     let _alone = alone();
     for victim in [0, 1] {
         let pair = Pair::new(1, "2");
-        let mut nodes = pair.both("", &[]);
+        let mut nodes = pair.both("", &ENDLESS);
         let [first, second] = &mut nodes;
         pair.trains_to(5, &mut [first, second]);
         kill(nodes[victim].child.id(), Signal::KILL);
@@ -179,15 +186,16 @@ fn a_lost_node_ends_a_run_without_restarts() {
 #[test]
 fn a_stop_on_either_node_ends_both_and_they_go_on_later() {
     let _alone = alone();
-    let whole = Pair::new(1, "2").whole();
+    let whole = Pair::new(1, "2").whole(&LONGER);
+    let flags = [&TCP[..], &LONGER].concat();
     for asked in [0, 1] {
         let pair = Pair::new(1, "2");
-        let mut nodes = pair.both("", &TCP);
+        let mut nodes = pair.both("", &flags);
         let [first, second] = &mut nodes;
         pair.trains_to(5, &mut [first, second]);
         kill(nodes[asked].child.id(), Signal::TERM);
         nodes.iter_mut().for_each(|node| drop(assert_end(node, 75)));
-        pair.both("", &TCP).iter_mut().for_each(|node| drop(assert_end(node, 0)));
+        pair.both("", &flags).iter_mut().for_each(|node| drop(assert_end(node, 0)));
         assert!(pair.trial.bits() == whole.bits(), "asked {asked}: model or optimizer differ");
     }
 }
@@ -232,11 +240,29 @@ fn a_stop_while_the_ranks_meet_is_not_waited_for() {
     // The one that is stopped can't hear it: `checkpoint.grace` is for that, or a second signal.
     assert!(within(HUNG, || children(first.child.id()).is_empty()), "{}", first.told());
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
-    std::thread::park_timeout(Duration::from_millis(100));
     kill(first.child.id(), Signal::TERM);
     nodes.iter_mut().for_each(|node| drop(assert_end(node, 75)));
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
     pair.trial.assert_nothing_is_left("a stop while the ranks meet");
+}
+
+/// A former supervisor may still have the port. Whoever waits for it says so, and hears a stop.
+#[test]
+fn node_0_waits_for_a_port_that_is_in_use() {
+    let _alone = alone();
+    let pair = Pair { hosts: None, ..Pair::new(1, "2") };
+    let taken = TcpListener::bind(("127.0.0.1", pair.port)).expect("the port is free");
+    let waits = |node: &Rank| node.told().contains(" is in use: node 0 waits for it, 10 s at most\n");
+    let mut first = pair.start(0, "", &[]);
+    assert!(within(HUNG, || waits(&first)), "{}", first.told());
+    let asked = std::time::Instant::now();
+    kill(first.child.id(), Signal::TERM);
+    assert_end(&mut first, 75);
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    let mut nodes = pair.both("", &[]);
+    assert!(within(HUNG, || waits(&nodes[0])), "{}", nodes[0].told());
+    drop(taken);
+    nodes.iter_mut().for_each(|node| drop(assert_end(node, 0)));
 }
 
 /// Nodes that join while the ranks of those before them meet cost neither a restart nor the run.
@@ -245,12 +271,11 @@ fn three_nodes_join_one_after_the_other() {
     let _alone = alone();
     for pause in [5, 40, 90] {
         let pair = Pair::new(1, "1:4");
-        let endless = ["--set", "train.max_steps=100000", "--set", "epochs=100000"];
-        let mut first = pair.start(0, "", &endless);
+        let mut first = pair.start(0, "", &ENDLESS);
         pair.trains_to(3, &mut [&mut first]);
         let mut others: Vec<Rank> = Vec::new();
         for node in 1..4 {
-            others.push(pair.start(node, "", &endless));
+            others.push(pair.start(node, "", &ENDLESS));
             std::thread::park_timeout(Duration::from_millis(pause));
         }
         assert!(within(HUNG, || first.told().contains("now 4 nodes and 4 ranks")), "{}", first.told());
@@ -267,14 +292,18 @@ fn three_nodes_join_one_after_the_other() {
 fn a_node_started_twice_leaves_the_first_alone() {
     let _alone = alone();
     let pair = Pair::new(1, "2");
-    let mut nodes = pair.both("", &TCP);
+    let mut nodes = pair.both("", &ENDLESS);
     let [first, second] = &mut nodes;
     pair.trains_to(5, &mut [first, second]);
-    let mut twice = pair.start(1, "", &TCP);
+    let mut twice = pair.start(1, "", &ENDLESS);
     assert!(within(HUNG, || twice.told().contains("is still there")), "{}", twice.told());
-    nodes.iter_mut().for_each(|node| drop(assert_end(node, 0)));
     kill(twice.child.id(), Signal::TERM);
     assert!(twice.end(HUNG).is_some());
+    let [first, second] = &mut nodes;
+    let done = events(&pair.trial.out).iter().filter(|e| e["event"] == "step").count() as u64;
+    pair.trains_to(done + 5, &mut [first, second]);
+    kill(first.child.id(), Signal::TERM);
+    nodes.iter_mut().for_each(|node| drop(assert_end(node, 75)));
 }
 
 /// MIN:MAX: a second node joins, is asked to leave, joins again and is killed; the first one finishes alone.
@@ -282,11 +311,10 @@ fn a_node_started_twice_leaves_the_first_alone() {
 fn nodes_come_and_go() {
     let _alone = alone();
     let pair = Pair::new(1, "1:2");
-    let endless = ["--set", "train.max_steps=100000", "--set", "epochs=100000"];
-    let mut first = pair.start(0, "", &endless);
+    let mut first = pair.start(0, "", &ENDLESS);
     pair.trains_to(5, &mut [&mut first]);
     let steps = || events(&pair.trial.out).iter().filter(|e| e["event"] == "step").count() as u64;
-    let mut second = pair.start(1, "", &endless);
+    let mut second = pair.start(1, "", &ENDLESS);
     let joined = |first: &Rank, n: usize| first.told().matches("now 2 nodes and 2 ranks").count() >= n;
     assert!(within(HUNG, || joined(&first, 1)), "{}", first.told());
     pair.trains_to(steps() + 5, &mut [&mut first, &mut second]);
@@ -294,7 +322,7 @@ fn nodes_come_and_go() {
     assert_end(&mut second, 75);
     assert!(within(HUNG, || first.told().contains("now 1 node and 1 rank")), "{}", first.told());
     pair.trains_to(steps() + 5, &mut [&mut first]);
-    let mut third = pair.start(1, "", &endless);
+    let mut third = pair.start(1, "", &ENDLESS);
     assert!(within(HUNG, || joined(&first, 2)), "{}", first.told());
     pair.trains_to(steps() + 5, &mut [&mut first, &mut third]);
     kill(third.child.id(), Signal::KILL);

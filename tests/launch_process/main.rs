@@ -9,8 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use ddp_run::comm::rendezvous::Secret;
 use ddp_run::error::{Error, ExitCode};
-use ddp_run::launch::{Endpoint, Handoff, JobHandoff, LocalLaunch, Place, Secret};
+use ddp_run::launch::{Endpoint, Handoff, JobHandoff, LocalLaunch, Place};
 use roles::{shell, spawn, until, workers};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process};
 
@@ -133,8 +134,10 @@ fn a_lost_peer_is_not_blamed_for_the_death_that_it_echoes() {
 #[test]
 fn a_worker_that_hangs_after_its_peer_gave_up_is_killed() {
     let out = folder();
-    let (error, took) =
-        failed(shell(2, out.path(), "[ $rank = 0 ] && : > $out/failed && exit 91; kill -STOP $$"));
+    let script = "[ $rank = 1 ] && kill -STOP $$
+        until grep -q '^State:.T' /proc/$(cat $out/pid-1)/status; do sleep 0.01; done 2> /dev/null
+        : > $out/failed; exit 91";
+    let (error, took) = failed(shell(2, out.path(), script));
     assert_eq!(error.code, ExitCode::Collective);
     assert!(error.message.contains("rank 1 did not end when asked"), "{error}");
     assert!(took < TAKE_DOWN, "{took:?}");
@@ -238,7 +241,7 @@ fn a_worker_ends_when_its_control_pipe_closes() {
     let place = Place { rank: 0, local_rank: 0, world_size: 1, local_world_size: 1, node_rank: 0, nnodes: 1 };
     let job =
         JobHandoff { out_dir: out.path().into(), job_toml: "x".repeat(300_000), ..JobHandoff::default() };
-    let handoff = Handoff::new(place, Endpoint::Solo, Secret::random().expect("random"), job);
+    let handoff = Handoff::new(place, Endpoint::Solo, Secret::generate().expect("random"), job);
     let mut command = spawn("stubborn");
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("spawn");

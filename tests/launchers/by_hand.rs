@@ -26,10 +26,6 @@ fn train_alike(flags: &[&str], variables: &[(&str, &str)]) {
     trial.assert_same_bits();
 }
 
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
-}
-
 #[test]
 fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
     let port = free_port().to_string();

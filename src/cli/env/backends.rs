@@ -1,7 +1,8 @@
 //! Which devices and backends this build and this machine have, and why one is missing.
 
 use crate::comm::gloo::shm;
-use crate::comm::mpi;
+use crate::comm::{mpi, nccl};
+use crate::device;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,8 +22,16 @@ impl Status {
     }
 }
 
-pub(super) fn devices() -> [(&'static str, Status); 2] {
-    [("cpu", Status::yes("flex")), ("cuda", Status::no("this build has no CUDA support"))]
+pub(super) fn devices() -> [(&'static str, Status); 3] {
+    let named = |found: Result<Vec<String>, String>| match found {
+        Ok(names) => Status::yes(names.join(", ")),
+        Err(why) => Status::no(why),
+    };
+    [
+        ("cpu", Status::yes("flex")),
+        ("cuda", named(device::cuda_devices())),
+        ("wgpu", named(device::wgpu_devices())),
+    ]
 }
 
 pub(super) fn backends() -> [(&'static str, Status); 3] {
@@ -51,7 +60,7 @@ fn interfaces() -> String {
 }
 
 fn nccl_status() -> Status {
-    Status::no("this build has no CUDA support")
+    nccl::status().map_or_else(Status::no, Status::yes)
 }
 
 fn mpi_status() -> Status {

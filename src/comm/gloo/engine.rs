@@ -9,6 +9,7 @@ use super::shm::Arena;
 use super::wire::Wire;
 use crate::comm::{CommError, CommErrorKind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a broken data connection waits for the control connection to say why.
@@ -25,6 +26,8 @@ pub(super) struct Engine {
     /// How long the current call may wait, for messages.
     pub patience: Duration,
     pub probe: Option<Probe>,
+    /// Between two calls: what is heard now is nobody's answer.
+    pub idle: bool,
     pub sequence: u64,
     /// Calls announced, and chunks moved, in the memory of this host so far: equal on all of its ranks.
     pub round: u64,
@@ -47,6 +50,7 @@ impl Engine {
             deadline: None,
             patience: Duration::ZERO,
             probe: None,
+            idle: false,
             sequence: 0,
             round: 0,
             chunk: 0,
@@ -122,8 +126,10 @@ impl Engine {
         self.deadline = patience.and_then(|p| Instant::now().checked_add(p));
         self.patience = patience.unwrap_or_default();
         self.probe = None;
+        self.shared.open_ended.store(patience.is_none(), Ordering::Relaxed);
         self.links.iter_mut().flatten().for_each(Link::begin);
         self.shared.calls.started(header);
+        self.answer_late();
         // In memory, other news than of failures is heard soon enough by whoever has to wait.
         if !self.all_in_memory() || self.shared.arena().is_some_and(|arena| arena.has_failures()) {
             self.poll_once(None, None, Some(Instant::now()), false)?;

@@ -4,6 +4,7 @@
 use super::control::FrameReader;
 use super::header::{HEADER, Header, Malformed};
 use super::wire::Wire;
+use crate::comm::Place;
 use std::io;
 
 /// Payload that travels in the same system call as its header.
@@ -17,6 +18,10 @@ pub(super) struct Link {
     pub control_closed: bool,
     /// The peer has said goodbye.
     pub departed: bool,
+    /// It asked for a sign of life between two calls: it gets one in the next.
+    pub asked: bool,
+    /// How many calls it has made on its device, and where it is: its answer to the last question.
+    pub here: Option<(u64, Place)>,
     /// Sends to and receives from this peer so far.
     pub sends: u64,
     pub recvs: u64,
@@ -47,6 +52,8 @@ impl Link {
             data_closed: false,
             control_closed: false,
             departed: false,
+            asked: false,
+            here: None,
             sends: 0,
             recvs: 0,
             header_out: 0,

@@ -6,7 +6,7 @@
 //! From the outside in: [`GlooGroup`] checks arguments and takes the lock; `topology` chooses an algorithm; `local` and
 //! `chunks` work in a host's memory (`shm`), `hierarchy`, `large`, `small` and `compare` between ranks by links;
 //! `stream` moves their bytes; `engine` keeps the call, `wait` waits and hears the news, `agree` judges what peers
-//! call, `probe` finds out who is late; `link`, `wire`, `lanes` and, of every engine,
+//! call, `probe` finds out who is late; `watch` does both beside calls, for an engine that has this group for control; `link`, `wire`, `lanes` and, of every engine,
 //! `header` and `control` are what travels; `shared` is what other threads may touch during a call.
 
 mod agree;
@@ -31,6 +31,7 @@ mod stream;
 mod tests;
 mod topology;
 mod wait;
+mod watch;
 mod wire;
 
 #[cfg(any(test, fuzzing))]
@@ -40,7 +41,9 @@ pub use options::{AlgorithmChoice, GlooOptions, Transport};
 use super::rendezvous::RendezvousConfig;
 use super::{
     CallRecord, CommError, CommErrorKind, DType, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
-    calls::lock, check, control, header,
+    Watch,
+    calls::{PanicGuard, lock},
+    check, control, header,
 };
 use control::Control;
 use engine::Engine;
@@ -110,7 +113,10 @@ impl GlooGroup {
             _ => engine.count_call(),
         };
         engine.begin(Header { sequence, ..header }, patience)?;
-        let _guard = PanicGuard(&self.shared);
+        let _guard = PanicGuard {
+            rank: self.rank,
+            fail: |kind, rank, cause| drop(self.shared.fail(kind, rank, cause)),
+        };
         // An algorithm's own error (a bug) must end the group as any other.
         run(&mut engine, Kind { dtype: header.dtype, op: header.reduce_op })
             .map_err(|e| self.shared.fail(e.kind, e.peer, &e.message))?;
@@ -122,18 +128,6 @@ impl GlooGroup {
     fn header(&self, operation: Operation, dtype: DType, count: usize) -> Header {
         let algorithm = self.topology.choose(self.choice, operation, count * dtype.size());
         Header { operation, dtype, count: count as u64, algorithm, ..self.base }
-    }
-}
-
-/// A call that panics leaves its peers in the midst of it: they must hear, for they would wait.
-struct PanicGuard<'a>(&'a Shared);
-
-impl Drop for PanicGuard<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let cause = format!("rank {} panicked in a collective", self.0.rank);
-            self.0.fail(CommErrorKind::Aborted, Some(self.0.rank), &cause);
-        }
     }
 }
 
@@ -292,6 +286,10 @@ impl ProcessGroup for GlooGroup {
 
     fn history(&self) -> Vec<CallRecord> {
         self.shared.calls.history()
+    }
+
+    fn watch(&self) -> Option<&dyn Watch> {
+        Some(self)
     }
 }
 

@@ -9,8 +9,8 @@ use crate::comm::rendezvous::name_ranks;
 use crate::comm::{CommError, CommErrorKind, Place};
 use std::time::{Duration, Instant};
 
-const SHORTEST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_millis(500);
+pub(super) const SHORTEST: Duration = Duration::from_millis(50);
+pub(super) const LONGEST: Duration = Duration::from_millis(500);
 
 pub(super) struct Probe {
     pub until: Instant,
@@ -18,7 +18,7 @@ pub(super) struct Probe {
 }
 
 /// Ranks that a report tells of one by one.
-const TOLD: usize = 8;
+pub(super) const TOLD: usize = 8;
 
 impl Engine {
     /// The deadline has passed, or the time for answers after it.
@@ -120,7 +120,7 @@ impl Engine {
     }
 
     fn obey(&mut self, peer: usize) -> Result<(), CommError> {
-        let (own, place, me) = (self.header, self.shared.calls.place(), self.me);
+        let (own, place, me, idle) = (self.header, self.shared.calls.place(), self.me, self.idle);
         match self.link(peer)?.control_in.take() {
             None => Err(self.garbage(peer)),
             Some(Control::Abort { kind, culprit, cause }) => {
@@ -132,6 +132,10 @@ impl Engine {
                 self.link(peer)?.departed = true;
                 Ok(())
             }
+            Some(Control::Probe) if idle => {
+                self.link(peer)?.asked = true;
+                Ok(())
+            }
             Some(Control::Probe) => {
                 if let Some(control) = &self.shared.control[peer] {
                     control.send(&Control::Echo(own, place).frame());
@@ -139,6 +143,14 @@ impl Engine {
                 Ok(())
             }
             Some(Control::Bell) => Ok(()),
+            Some(Control::Where) => {
+                self.say_where(peer, place);
+                Ok(())
+            }
+            Some(Control::Here(calls, place)) => {
+                self.link(peer)?.here = Some((calls, place));
+                Ok(())
+            }
             Some(Control::Echo(theirs, place)) => {
                 if let Some(slot) = self.probe.as_mut().and_then(|p| p.answers.get_mut(peer)) {
                     *slot = Some((theirs, place));

@@ -8,6 +8,7 @@ use crate::comm::{CommError, CommErrorKind, Place};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub(super) struct ControlSocket {
@@ -49,6 +50,10 @@ pub(super) struct Shared {
     arena: OnceLock<Arc<Arena>>,
     /// What this rank has called, and where it is.
     pub calls: Calls,
+    /// Calls that an engine with this group for control has made.
+    pub device_calls: AtomicU64,
+    /// Whether the last call may wait for as long as its peers live.
+    pub open_ended: AtomicBool,
     /// A byte written to the first end wakes the call that polls the second.
     wake: (UnixStream, UnixStream),
 }
@@ -57,7 +62,16 @@ impl Shared {
     pub(super) fn new(rank: usize, control: Vec<Option<ControlSocket>>) -> io::Result<Self> {
         let wake = UnixStream::pair()?;
         wake.0.set_nonblocking(true)?;
-        Ok(Self { rank, control, failed: OnceLock::new(), arena: OnceLock::new(), calls: Calls::new(), wake })
+        Ok(Self {
+            rank,
+            control,
+            failed: OnceLock::new(),
+            arena: OnceLock::new(),
+            calls: Calls::new(),
+            device_calls: AtomicU64::new(0),
+            open_ended: AtomicBool::new(false),
+            wake,
+        })
     }
 
     pub(super) fn failure(&self) -> Option<CommError> {

@@ -3,7 +3,7 @@
 use super::MpiConfig;
 use super::engine::{Board, Engine, PAYLOAD, Shared};
 use super::meet;
-use crate::comm::calls::lock;
+use crate::comm::calls::{PanicGuard, lock};
 use crate::comm::header::{Header, Operation};
 use crate::comm::{
     CallRecord, CommError, CommErrorKind, DType, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
@@ -61,7 +61,9 @@ impl MpiGroup {
             Operation::Recv => engine.count_pairwise(peer, true),
             _ => engine.count_call(),
         };
-        let guard = PanicGuard(&self.shared);
+        // The others hear of it when this rank aborts or drops the group.
+        let fail = |kind, rank, cause: &str| drop(self.shared.fail(kind, rank, cause));
+        let guard = PanicGuard { rank: self.rank, fail };
         engine.begin(Header { sequence, ..header }, patience)?;
         if self.world > 1 {
             run(engine)?;
@@ -73,18 +75,6 @@ impl MpiGroup {
 
     fn header(&self, operation: Operation, dtype: DType, count: usize) -> Header {
         Header { operation, dtype, count: count as u64, ..meet::base() }
-    }
-}
-
-/// A call that panics leaves its peers in the midst of it: they hear of it when this rank aborts or drops the group.
-struct PanicGuard<'a>(&'a Shared);
-
-impl Drop for PanicGuard<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let cause = format!("rank {} panicked in a collective", self.0.rank);
-            self.0.fail(CommErrorKind::Aborted, Some(self.0.rank), &cause);
-        }
     }
 }
 

@@ -158,7 +158,7 @@ impl Engine {
                 }
                 Ok(())
             }
-            Some(Control::Bell) => Ok(()),
+            Some(Control::Bell | Control::Where | Control::Here(..)) => Ok(()),
             None => {
                 let cause = format!("rank {peer} sent news that is not a message");
                 Err(self.fail(CommErrorKind::Mismatch, Some(peer), &cause))

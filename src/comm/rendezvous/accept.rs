@@ -3,9 +3,10 @@
 //! of them without blocking; a stranger costs one descriptor and half a kilobyte, the number of strangers is
 //! bounded (the oldest makes room), and nobody waits for anybody else.
 
-use super::auth::{NONCE, PROOF, Role, Secret, nonce};
+use super::auth::{NONCE, PROOF, Role, nonce};
 use super::io::{Trouble, poll_until};
 use super::outlook::{Outlook, outlook};
+use super::secret::Secret;
 use super::wire::{self, LENGTH, MAX_JOIN, Message, WireError};
 use crate::comm::{CommError, CommErrorKind};
 use rustix::event::{PollFd, PollFlags};

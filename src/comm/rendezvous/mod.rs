@@ -17,14 +17,15 @@ mod identity;
 mod io;
 mod mesh;
 mod outlook;
+mod secret;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub use auth::{Secret, SecretText};
 pub(crate) use door::{Door, Knock, Whereabouts, call};
 pub(crate) use io::{Trouble, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
+pub use secret::{Secret, SecretText};
 #[cfg(any(test, fuzzing))]
 pub(crate) use wire::decode_anything;
 pub(crate) use wire::{HostId, MAX_WORLD, cut};

@@ -45,6 +45,11 @@ impl Cache {
         })
     }
 
+    /// The folder, if there is one.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
     /// Where the note about a file lies.
     pub(super) fn note_for(&self, path: &Path) -> Option<PathBuf> {
         let canonical = path.canonicalize().ok()?;

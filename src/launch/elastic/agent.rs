@@ -6,15 +6,15 @@ use super::meet::{self, Meeting, told};
 use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
 use super::{Nodes, Start};
 use crate::comm::rendezvous::file::Published;
-use crate::comm::rendezvous::{self, Whereabouts};
+use crate::comm::rendezvous::{Secret, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::local::{LocalLaunch, Outcome};
-use crate::launch::secret::Secret;
 use crate::launch::signals::{Signal, Signals};
 use crate::launch::supervisor::{Ended, Fleet};
 use crate::launch::verdict::End;
 use std::collections::VecDeque;
 use std::net::TcpListener;
+use std::ops::ControlFlow;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,13 @@ const STOP: Duration = Duration::from_secs(5);
 /// Runs this node's part of `launch` to the end of the run.
 pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
     let mut signals = Signals::new()?;
-    let meeting = Meeting::arrange(&launch)?;
+    let meeting = match Meeting::arranged(&launch)?.wait(&mut signals)? {
+        ControlFlow::Continue(meeting) => meeting,
+        ControlFlow::Break(signal) => {
+            let ends = vec![None; launch.nproc];
+            return Ok(Outcome { code: ExitCode::Stopped, stopped_by: Some(signal), ends });
+        }
+    };
     let mut agent = Agent {
         key: meeting.key,
         // Node 0's own ranks must be reached by those of the others: its name may mean loopback here.
@@ -41,7 +47,7 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
         listener: None,
         orders: VecDeque::new(),
         generation: 0,
-        stopped_by: None,
+        asked: None,
         stopped_at: None,
         at_once: false,
         ends: (0..launch.nproc).map(|_| None).collect(),
@@ -79,7 +85,9 @@ struct Agent {
     listener: Option<TcpListener>,
     orders: VecDeque<Order>,
     generation: u64,
-    stopped_by: Option<i32>,
+    /// The signal that asked for a stop, and when.
+    asked: Option<(i32, Instant)>,
+    /// Since when no workers run for it.
     stopped_at: Option<Instant>,
     /// The other nodes were asked to end at once, while this one has no workers any more.
     at_once: bool,
@@ -93,12 +101,11 @@ impl Agent {
         let Nodes { range, max_restarts, join, rejoin, grace, .. } = self.launch.nodes;
         let (own, theirs) = Link::pair().map_err(no_link)?;
         let limits = Limits { max_restarts, join, rejoin, grace, ..Limits::new(range) };
-        let secret = rendezvous::Secret::from_hex(&self.key.to_hex())?;
         let run_id = match self.launch.run_id.as_str() {
-            "" => Secret::random()?.to_hex()[..12].to_owned(),
+            "" => Secret::generate()?.to_hex()[..12].to_owned(),
             given => given.to_owned(),
         };
-        self.coordinator = Some(Coordinator::start(limits, run_id, theirs, listener, secret)?);
+        self.coordinator = Some(Coordinator::start(limits, run_id, theirs, listener, self.key.clone())?);
         self.hello(own)
     }
 
@@ -141,25 +148,18 @@ impl Agent {
     /// Calls node 0 until it answers; `None` after a stop signal.
     fn connect(&mut self, signals: &mut Signals, patience: Duration) -> Result<Option<Link>> {
         let Some(target) = self.target.clone() else { return Err(Error::internal("node 0 calls itself")) };
-        let secret = rendezvous::Secret::from_hex(&self.key.to_hex())?;
-        let calling = meet::call(target, self.name(), secret, Instant::now() + patience)?;
-        loop {
-            match signals.wait(Some(calling.done()), None)? {
-                Some(Signal::Stop(signal)) => {
-                    self.stopped_by.get_or_insert(signal);
-                    return Ok(None);
-                }
-                Some(Signal::Pause) => signals.pause(),
-                _ => {}
+        let calling = meet::call(target, self.name(), self.key.clone(), Instant::now() + patience)?;
+        let stream = match calling.wait(signals)? {
+            ControlFlow::Continue(stream) => stream,
+            ControlFlow::Break(signal) => {
+                self.asked.get_or_insert((signal, Instant::now()));
+                return Ok(None);
             }
-            if let Some(stream) = calling.answer() {
-                let stream = stream?;
-                if let (Some(Whereabouts::File(_)), Ok(node0)) = (&self.target, stream.peer_addr()) {
-                    self.host = Some(node0.ip().to_string());
-                }
-                return self.hello(Link::new(stream).map_err(no_link)?).map(Some);
-            }
+        };
+        if let (Some(Whereabouts::File(_)), Ok(node0)) = (&self.target, stream.peer_addr()) {
+            self.host = Some(node0.ip().to_string());
         }
+        self.hello(Link::new(stream).map_err(no_link)?).map(Some)
     }
 
     fn name(&self) -> String {
@@ -211,7 +211,11 @@ impl Agent {
     }
 
     fn outcome(&mut self, code: ExitCode) -> Outcome {
-        Outcome { code, stopped_by: self.stopped_by, ends: std::mem::take(&mut self.ends) }
+        Outcome {
+            code,
+            stopped_by: self.asked.map(|(signal, _)| signal),
+            ends: std::mem::take(&mut self.ends),
+        }
     }
 
     /// Waits while no workers run; `None` when a stop signal is not answered, or a third one came.
@@ -227,7 +231,7 @@ impl Agent {
             }
             match signals.wait(Some(link.fd()), until) {
                 Ok(Some(Signal::Stop(signal))) => {
-                    let again = self.stopped_at.is_some_and(|at| at.elapsed() > self.launch.policy.debounce);
+                    let again = self.asked.is_some_and(|(_, at)| at.elapsed() > self.launch.policy.debounce);
                     match (again, self.at_once) {
                         (true, true) => return Ok(None),
                         (true, false) => {
@@ -235,7 +239,7 @@ impl Agent {
                             link.send(&Report::StopRequested { at_once: true })?;
                         }
                         (false, _) if self.stopped_at.is_none() => {
-                            self.stopped_by.get_or_insert(signal);
+                            self.asked = Some((signal, Instant::now()));
                             self.stopped_at = Some(Instant::now());
                             link.send(&Report::StopRequested { at_once: false })?;
                         }
@@ -255,7 +259,7 @@ impl Agent {
         while Instant::now() < until {
             match signals.wait(None, Some(until))? {
                 Some(Signal::Stop(signal)) => {
-                    self.stopped_by.get_or_insert(signal);
+                    self.asked.get_or_insert((signal, Instant::now()));
                     return Ok(None);
                 }
                 Some(Signal::Pause) => signals.pause(),
@@ -296,7 +300,7 @@ impl Agent {
             say!("node {node} of {nnodes}: {ranks} of {world_size}, generation {generation}");
         }
         let purpose = format!("ddp-run generation {} of {}", start.generation, start.run_id);
-        let secret = Secret::derive(self.key.as_bytes(), &purpose);
+        let secret = self.key.derived(&purpose);
         let listener = self.listener.take();
         let host = self.host.as_deref().unwrap_or_default();
         let queued = std::mem::take(&mut self.orders);
@@ -304,9 +308,9 @@ impl Agent {
             .and_then(|mut fleet| fleet.drive(queued, signals, link));
         let checkpoint = (self.launch.newest_checkpoint)(&self.launch.job.out_dir);
         let (end, port) = match run.and_then(|run| Ok((run, self.listen()?))) {
-            Ok((Ended { end, stopped_by, ends, orders }, port)) => {
-                self.stopped_by = self.stopped_by.or(stopped_by);
-                if stopped_by.is_some() {
+            Ok((Ended { end, asked, ends, orders }, port)) => {
+                if asked.is_some() {
+                    self.asked = self.asked.or(asked);
                     self.stopped_at.get_or_insert_with(Instant::now);
                 }
                 self.ends = ends;
@@ -316,8 +320,14 @@ impl Agent {
             // The others shall hear what was wrong here, and not only that this node is gone.
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
-                let failure =
-                    Failure { code: e.code, weight: Weight::Root, retry: false, message, hint: e.hint };
+                let failure = Failure {
+                    code: e.code,
+                    weight: Weight::Root,
+                    retry: false,
+                    rank: None,
+                    message,
+                    hint: e.hint,
+                };
                 (NodeEnd::Failed(failure), None)
             }
         };

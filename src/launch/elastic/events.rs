@@ -60,6 +60,8 @@ pub struct Failure {
     pub weight: Weight,
     /// Another attempt may fare better.
     pub retry: bool,
+    /// The rank that it is about; for an echo the one that it lost, as it says.
+    pub rank: Option<usize>,
     /// What was wrong, for people.
     pub message: String,
     pub hint: Option<String>,
@@ -71,6 +73,8 @@ pub struct Failure {
 pub enum Weight {
     /// A rank lost a peer elsewhere.
     Echo,
+    /// A rank of this node had to be killed when the node was recalled: it may be the one that others lost.
+    Unresponsive,
     /// The node itself is gone.
     LostNode,
     /// A rank of this node was silent, as its peers say.

@@ -3,14 +3,11 @@
 use super::super::local::LocalLaunch;
 use super::super::rdzv::RdzvEndpoint;
 use super::super::reach::{Reach, own_address, reach};
-use super::super::secret::Secret;
+use super::awaited::Awaited;
 use crate::comm::rendezvous::file::{Published, publish};
-use crate::comm::rendezvous::{self, Whereabouts};
+use crate::comm::rendezvous::{self, Secret, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// What a node knows before it meets the others.
@@ -33,10 +30,16 @@ pub(super) struct Meeting {
 const PORT_FREE: Duration = Duration::from_secs(10);
 
 impl Meeting {
-    pub(super) fn arrange(launch: &LocalLaunch) -> Result<Self> {
+    /// On a thread: a port may be busy for a while, and a name may not be known at once.
+    pub(super) fn arranged(launch: &LocalLaunch) -> Result<Awaited<Self>> {
+        let launch = launch.clone();
+        Awaited::start("meet", move || Self::arrange(&launch))
+    }
+
+    fn arrange(launch: &LocalLaunch) -> Result<Self> {
         let nodes = &launch.nodes;
         if nodes.range.max == 1 {
-            let (ip, key) = (launch.bind, Secret::random()?);
+            let (ip, key) = (launch.bind, Secret::generate()?);
             let (listener, published, target) = (None, None, None);
             return Ok(Self { listener, published, target, host: Some(ip.to_string()), ip, key });
         }
@@ -104,10 +107,15 @@ fn listen(host: &str, port: u16, launch: &LocalLaunch) -> Result<(TcpListener, I
         None => reach(bind, nodes.interface, nodes.range.max)?.listen,
     };
     let until = Instant::now() + PORT_FREE;
+    let mut told = false;
     loop {
         match TcpListener::bind((ip, port)) {
             Ok(listener) => return Ok((listener, ip)),
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until => {
+                if !std::mem::replace(&mut told, true) {
+                    let wait = PORT_FREE.as_secs();
+                    say!("port {port} of {ip} is in use: node 0 waits for it, {wait} s at most");
+                }
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(e) => {
@@ -119,41 +127,12 @@ fn listen(host: &str, port: u16, launch: &LocalLaunch) -> Result<(TcpListener, I
     }
 }
 
-/// A call that is going on.
-pub(super) struct Calling {
-    done: UnixStream,
-    answer: Receiver<Result<TcpStream>>,
-}
-
-/// Calls node 0 on a thread, so that signals are heard meanwhile.
+/// Calls node 0 until it answers.
 pub(super) fn call(
     target: Whereabouts,
     me: String,
-    secret: rendezvous::Secret,
+    secret: Secret,
     deadline: Instant,
-) -> Result<Calling> {
-    let cannot = |e| Error::internal(format!("cannot call node 0: {e}"));
-    let (done, theirs) = UnixStream::pair().map_err(cannot)?;
-    let (sender, answer) = channel();
-    std::thread::Builder::new()
-        .name("call".into())
-        .spawn(move || {
-            let stream = rendezvous::call(&target, "node 0", &me, &secret, deadline);
-            let _ = sender.send(stream.map_err(Error::from));
-            // Its end is readable: the answer is there.
-            drop(theirs);
-        })
-        .map_err(cannot)?;
-    Ok(Calling { done, answer })
-}
-
-impl Calling {
-    /// Readable once there is an answer.
-    pub(super) fn done(&self) -> BorrowedFd<'_> {
-        self.done.as_fd()
-    }
-
-    pub(super) fn answer(&self) -> Option<Result<TcpStream>> {
-        self.answer.try_recv().ok()
-    }
+) -> Result<Awaited<TcpStream>> {
+    Awaited::start("call", move || Ok(rendezvous::call(&target, "node 0", &me, &secret, deadline)?))
 }

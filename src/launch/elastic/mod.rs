@@ -5,6 +5,7 @@
 //! I/O ([`events`] go in, actions come out).
 
 mod agent;
+mod awaited;
 mod coordinator;
 mod events;
 mod meet;
@@ -15,8 +16,8 @@ pub(super) use agent::run;
 pub(super) use events::{Failure, NodeEnd, Weight};
 pub(super) use message::{Closed, Link, Order, Report, Start};
 
+use super::key::KeySource;
 use super::rdzv::{NodeRange, RdzvEndpoint};
-use super::secret::KeySource;
 use std::net::IpAddr;
 use std::time::Duration;
 

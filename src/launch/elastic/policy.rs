@@ -4,11 +4,12 @@
 //! maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O and reads no clock.
 //!
 //! The policy: a generation starts when the nodes that it needs are there and ends when each of them has reported. The
-//! first failure recalls the other nodes at once. What the failure was decides what follows: a lost peer, a signal or
-//! a lost node is worth another attempt, after a pause that doubles; a wrong spec, missing data, a loss that is not
-//! finite or a bug is not. `max_restarts` limits attempts without progress: a checkpoint newer than the last failure's
-//! refills it. With `MIN:MAX` nodes, one that joins or is asked to leave makes the workers save at a step boundary
-//! and start again in the new number; neither that nor a node lost within the range counts as a restart.
+//! first failure recalls the other nodes at once; a rank that hangs there is then named by its own node. What the failure
+//! was decides what follows: a lost peer, a signal or a lost node is worth another attempt, after a pause that doubles; a
+//! wrong spec, missing data, a loss that is not finite or a bug is not. `max_restarts` limits attempts without progress:
+//! a checkpoint newer than the last failure's refills it. With `MIN:MAX` nodes, one that joins or is asked to leave makes
+//! the workers save at a step boundary and start again in the new number; neither that nor a node lost within the range
+//! counts as a restart.
 
 use super::events::{Action, Event, Failure, Generation, Limits, Member, NodeEnd, Timer, Weight};
 use crate::error::ExitCode;
@@ -177,6 +178,7 @@ impl State {
             code: ExitCode::WorkerFailed,
             weight: Weight::LostNode,
             retry: true,
+            rank: None,
             message: format!("node {seat} ({}) was lost: the connection to its supervisor broke", gone.host),
             hint: None,
         }));
@@ -294,6 +296,7 @@ impl State {
             code: self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code),
             weight: Weight::Root,
             retry: false,
+            rank: None,
             message,
             hint: Some("start ddp-run on every node with the same --nnodes and --rdzv-endpoint".into()),
         };
@@ -326,15 +329,12 @@ impl State {
         }
         let failures =
             || running.ends.iter().filter_map(|e| if let NodeEnd::Failed(f) = e { Some(f) } else { None });
-        // Of the same weight the first; one that is not worth another attempt before others of its weight.
         let heaviest = failures().map(|f| f.weight).max();
-        let mut worst = failures().filter(|f| Some(f.weight) == heaviest);
-        let failure = worst.clone().find(|f| !f.retry).or_else(|| worst.next()).cloned();
         // Who is left behind by ranks that stopped before training, or that were ended at once, loses its peers.
         let stopped = running.saving && running.ends.contains(&NodeEnd::Stopped);
         let excused =
-            stopped && heaviest == Some(Weight::Echo) || self.at_once && heaviest < Some(Weight::Root);
-        match failure.filter(|_| !excused) {
+            stopped && heaviest < Some(Weight::LostNode) || self.at_once && heaviest < Some(Weight::Root);
+        match blamed(failures()).filter(|_| !excused) {
             Some(failure) => self.after_failure(failure, actions),
             None if running.ends.iter().all(|e| *e == NodeEnd::Done) => {
                 self.finish(ExitCode::Done, None, actions)
@@ -398,6 +398,24 @@ impl State {
         self.phase = Phase::Finished;
         actions.push(Action::Finish { code, failure });
     }
+}
+
+/// The failure of a generation that its end follows from.
+fn blamed<'a>(failures: impl Iterator<Item = &'a Failure> + Clone) -> Option<Failure> {
+    let heaviest = failures.clone().map(|f| f.weight).max()?;
+    let mut worst = failures.clone().filter(|f| f.weight == heaviest);
+    if heaviest != Weight::Unresponsive {
+        // Of the same weight the first; one that is not worth another attempt before others of its weight.
+        return worst.clone().find(|f| !f.retry).or_else(|| worst.next()).cloned();
+    }
+    // A rank that was busy for long had to be killed as well as the one that was stopped: the others' words tell.
+    let echoes = failures.filter(|f| f.weight == Weight::Echo);
+    let pairs = worst.clone().flat_map(|f| echoes.clone().map(move |echo| (f, echo)));
+    let named = pairs.clone().find(|(f, echo)| f.rank == echo.rank);
+    let Some((rank, echo)) = named.or_else(|| pairs.clone().next()) else { return worst.next().cloned() };
+    let (head, rest) = rank.message.split_at(rank.message.find('\n').unwrap_or(rank.message.len()));
+    let witness = echo.message.lines().next().unwrap_or_default();
+    Some(Failure { code: echo.code, message: format!("{head}; {witness}{rest}"), ..rank.clone() })
 }
 
 #[cfg(test)]

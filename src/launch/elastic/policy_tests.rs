@@ -1,13 +1,23 @@
+//! Single decisions. Whole histories are in [`histories`].
+
 use super::*;
-use proptest::prelude::*;
-use std::collections::BTreeSet;
+
+#[path = "policy_histories.rs"]
+mod histories;
 
 fn limits(min: usize, max: usize, max_restarts: u32) -> Limits {
     Limits { max_restarts, ..Limits::new(NodeRange { min, max }) }
 }
 
 fn failure(code: ExitCode, weight: Weight, retry: bool) -> NodeEnd {
-    NodeEnd::Failed(Failure { code, weight, retry, message: format!("{code:?} {weight:?}"), hint: None })
+    NodeEnd::Failed(Failure {
+        code,
+        weight,
+        retry,
+        rank: None,
+        message: format!("{code:?} {weight:?}"),
+        hint: None,
+    })
 }
 
 fn killed() -> NodeEnd {
@@ -121,6 +131,45 @@ fn the_cause_is_blamed_and_not_its_echo() {
     assert_eq!(finished(&state.step(ended(1, bug, None)).1), ExitCode::Internal);
 }
 
+/// A rank that hangs on one node, noticed first on another: its own node is recalled before it knows of anything.
+#[test]
+fn a_rank_that_hangs_is_blamed_though_another_node_noticed_first() {
+    let report = |code, weight, rank: usize, message: &str| {
+        let message = message.to_owned();
+        NodeEnd::Failed(Failure { code, weight, retry: true, rank: Some(rank), message, hint: None })
+    };
+    let echo = || report(ExitCode::Collective, Weight::Echo, 5, "rank 1: rank 5 is silent\n\nplaces");
+    let hung = |rank: usize| {
+        let text = format!("rank {rank} had to be killed\n\nits log");
+        report(ExitCode::WorkerFailed, Weight::Unresponsive, rank, &text)
+    };
+    let blamed = "rank 5 had to be killed; rank 1: rank 5 is silent\n\nits log";
+    // A rank of the third node was only busy for longer than a recall waits.
+    let mut ends = [(0, echo()), (1, hung(3)), (2, hung(5))];
+    for turn in 0..6 {
+        ends.swap(turn % 2, 2);
+        let events: Vec<Event> = ends.iter().map(|(node, end)| ended(*node, end.clone(), None)).collect();
+        let (_, actions) = after(limits(3, 3, 0), 3, &events);
+        let Some(Action::Finish { code, failure: Some(f) }) = actions.last() else { panic!("{actions:?}") };
+        assert_eq!((*code, f.message.as_str()), (ExitCode::Collective, blamed), "{events:?}");
+    }
+    // Whatever explains more goes first: the node itself, its peers' word, a cause.
+    let (state, _) = after(limits(3, 3, 0), 3, &[ended(0, echo(), None), ended(1, hung(3), None)]);
+    let (_, actions) = state.clone().step(Event::Lost(2));
+    assert_eq!(finished(&actions), ExitCode::WorkerFailed);
+    let Some(Action::Finish { failure: Some(f), .. }) = actions.last() else { panic!("{actions:?}") };
+    assert!(f.message.starts_with("node 2 (host2) was lost"), "{f:?}");
+    assert_eq!(finished(&state.step(ended(2, killed(), None)).1), ExitCode::WorkerFailed);
+    // Nobody lost it: it is to blame all the same, since nobody asked for the end.
+    let late = Event::TimerFired(Timer::Report);
+    let (state, _) = after(limits(2, 2, 0), 2, &[ended(0, NodeEnd::Done, None), late]);
+    assert_eq!(finished(&state.step(ended(1, hung(3), None)).1), ExitCode::WorkerFailed);
+    // But not where somebody did.
+    let at_once = Event::StopRequested { member: 0, at_once: true };
+    let (state, _) = after(limits(2, 2, 0), 2, &[stop(0), at_once, ended(0, NodeEnd::Stopped, None)]);
+    assert_eq!(finished(&state.step(ended(1, hung(3), None)).1), ExitCode::Stopped);
+}
+
 #[test]
 fn a_lost_node_is_waited_for_and_may_come_back() {
     let (state, actions) = after(limits(2, 2, 3), 2, &[Event::Lost(1)]);
@@ -226,296 +275,5 @@ fn a_node_that_never_reports_counts_as_lost() {
         let (state, actions) = state.step(late.clone());
         assert_eq!(actions[0], Action::Recall { member: 1, save: false });
         assert_eq!(state.step(late.clone()).1[0], Action::CutOff(1));
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Move {
-    Join(Option<usize>),
-    Lose(usize),
-    End(usize, NodeEnd, bool),
-    Stop(usize),
-    Fire(usize),
-    Spurious(Event),
-}
-
-fn ends() -> impl Strategy<Value = NodeEnd> {
-    let weight = prop::sample::select(vec![Weight::Echo, Weight::Blamed, Weight::Root, Weight::Root]);
-    let code = prop::sample::select(vec![
-        (ExitCode::WorkerFailed, true),
-        (ExitCode::WorkerFailed, true),
-        (ExitCode::Collective, true),
-        (ExitCode::Spec, false),
-        (ExitCode::NonFinite, false),
-    ]);
-    prop_oneof![
-        1 => Just(NodeEnd::Done),
-        2 => Just(NodeEnd::Stopped),
-        4 => (code, weight).prop_map(|((code, retry), weight)| failure(code, weight, retry || weight == Weight::Echo)),
-    ]
-}
-
-fn moves() -> impl Strategy<Value = Move> {
-    let timer = prop::sample::select(vec![Timer::Join, Timer::Settle, Timer::Pause, Timer::Report]);
-    prop_oneof![
-        3 => prop::option::of(0usize..5).prop_map(Move::Join),
-        1 => (0usize..8).prop_map(Move::Lose),
-        6 => (0usize..8, ends(), any::<bool>()).prop_map(|(n, e, p)| Move::End(n, e, p)),
-        1 => (0usize..8).prop_map(Move::Stop),
-        3 => (0usize..8).prop_map(Move::Fire),
-        1 => (0u64..20, ends()).prop_map(|(m, e)| Move::Spurious(ended(m, e, None))),
-        1 => (90u64..99).prop_map(|m| Move::Spurious(Event::Lost(m))),
-        1 => timer.prop_map(|t| Move::Spurious(Event::TimerFired(t))),
-    ]
-}
-
-/// The nodes and the clock, as far as the machine sees them.
-struct World {
-    state: Option<State>,
-    limits: Limits,
-    next: Member,
-    /// Connected supervisors.
-    connected: BTreeSet<Member>,
-    /// Nodes whose workers of the current generation are not known to be gone.
-    alive: BTreeSet<Member>,
-    /// Their recalls.
-    recalled: BTreeSet<(Member, bool)>,
-    timers: Vec<Timer>,
-    generation: u64,
-    checkpoint: u64,
-    /// Starts that made good a failure, since the last new checkpoint.
-    restarts: u32,
-    /// Of the current generation.
-    failures: Vec<Failure>,
-    lost: usize,
-    ends: Vec<NodeEnd>,
-    stops: usize,
-    /// A stop between generations ends a run that was to be started again.
-    stopped_between: bool,
-    finished: Option<(ExitCode, Option<Failure>)>,
-}
-
-impl World {
-    fn new(limits: Limits) -> Self {
-        let (state, actions) = State::new(limits);
-        let mut world = World {
-            state: Some(state),
-            limits,
-            next: 0,
-            connected: BTreeSet::new(),
-            alive: BTreeSet::new(),
-            recalled: BTreeSet::new(),
-            timers: vec![],
-            generation: 0,
-            checkpoint: 0,
-            restarts: 0,
-            failures: vec![],
-            lost: 0,
-            ends: vec![],
-            stops: 0,
-            stopped_between: false,
-            finished: None,
-        };
-        world.carry_out(actions);
-        world.join(Some(0));
-        world
-    }
-
-    fn feed(&mut self, event: Event) {
-        let (state, actions) = self.state.take().expect("put back below").step(event);
-        self.state = Some(state);
-        self.carry_out(actions);
-    }
-
-    fn carry_out(&mut self, actions: Vec<Action>) {
-        for action in actions {
-            assert!(self.finished.is_none(), "{action:?} after Finish");
-            match action {
-                Action::Start(g) => self.start(g),
-                Action::Recall { member, save } => {
-                    assert!(self.alive.contains(&member), "recall of member {member}, which runs nothing");
-                    assert!(self.recalled.insert((member, save)), "member {member} is recalled twice");
-                    assert!(
-                        !save || !self.recalled.contains(&(member, false)),
-                        "a save after the taking down"
-                    );
-                }
-                Action::Refuse { member, .. } | Action::Dismiss(member) | Action::CutOff(member) => {
-                    assert!(self.connected.remove(&member), "member {member} is not there to be sent away");
-                    // A supervisor that is cut off takes its workers down; nothing waits for their end.
-                    if self.alive.remove(&member) {
-                        self.lost += 1;
-                    }
-                }
-                Action::Announce { .. } => assert!(self.alive.is_empty()),
-                Action::SetTimer(timer, _) => {
-                    self.timers.retain(|t| *t != timer);
-                    self.timers.push(timer);
-                }
-                Action::Finish { code, failure } => {
-                    assert!(self.alive.is_empty(), "finished while {:?} run", self.alive);
-                    self.finished = Some((code, failure));
-                }
-            }
-        }
-    }
-
-    fn start(&mut self, g: Generation) {
-        assert!(self.alive.is_empty(), "two generations: {:?} still run", self.alive);
-        assert_eq!(self.stops_of_the_run(), 0, "a start after a stop");
-        assert!(g.number > self.generation);
-        let n = g.nodes.len();
-        assert!((self.limits.nodes.min..=self.limits.nodes.max).contains(&n), "{n} nodes");
-        let within = self.limits.nodes.is_elastic();
-        let own = self.failures.iter().any(|f| f.weight > Weight::LostNode);
-        let restart = (self.lost > 0 && !within) || own || (self.lost == 0 && !self.failures.is_empty());
-        if restart && !self.left_behind() {
-            self.restarts += 1;
-            assert!(self.restarts <= self.limits.max_restarts, "the budget is overrun");
-        }
-        assert!(
-            self.failures.iter().all(|f| f.retry || f.weight < Weight::Root),
-            "retried: {:?}",
-            self.failures
-        );
-        self.generation = g.number;
-        self.failures.clear();
-        self.ends.clear();
-        self.recalled.clear();
-        self.lost = 0;
-        for (member, _) in g.nodes {
-            assert!(self.connected.contains(&member), "member {member} is not connected");
-            self.alive.insert(member);
-        }
-    }
-
-    /// Nothing failed but ranks that lost those which were asked to stop and did.
-    fn left_behind(&self) -> bool {
-        let asked = self.recalled.iter().any(|(_, save)| *save);
-        let echoes = self.lost == 0 && self.failures.iter().all(|f| f.weight == Weight::Echo);
-        asked && echoes && self.ends.contains(&NodeEnd::Stopped)
-    }
-
-    /// Stops that are not one node's leave are known by what follows; the machine's own word is taken for which it is.
-    fn stops_of_the_run(&self) -> usize {
-        usize::from(self.state.as_ref().is_some_and(|s| s.stopping))
-    }
-
-    fn join(&mut self, seat: Option<usize>) {
-        let member = self.next;
-        self.next += 1;
-        self.connected.insert(member);
-        self.feed(joined(member, seat));
-    }
-
-    fn lose(&mut self, member: Member) {
-        self.connected.remove(&member);
-        if self.alive.remove(&member) {
-            self.lost += 1;
-        }
-        self.feed(Event::Lost(member));
-    }
-
-    fn end(&mut self, member: Member, end: NodeEnd, progress: bool) {
-        self.alive.remove(&member);
-        if progress {
-            self.checkpoint += 1;
-            self.restarts = 0;
-        }
-        if let NodeEnd::Failed(f) = &end {
-            self.failures.push(f.clone());
-        }
-        self.ends.push(end.clone());
-        let checkpoint = Some(self.checkpoint).filter(|c| *c > 0);
-        self.feed(ended(member, end, checkpoint));
-    }
-
-    fn pick(set: &BTreeSet<Member>, n: usize) -> Option<Member> {
-        set.iter().nth(n % set.len().max(1)).copied()
-    }
-
-    fn play(&mut self, m: Move) {
-        match m {
-            Move::Join(seat) => self.join(seat.filter(|s| *s > 0)),
-            // Node 0 is where the machine is.
-            Move::Lose(n) => match Self::pick(&self.connected, n) {
-                Some(member) if member != 0 => self.lose(member),
-                _ => {}
-            },
-            Move::End(n, end, progress) => {
-                if let Some(member) = Self::pick(&self.alive, n) {
-                    self.end(member, end, progress);
-                }
-            }
-            Move::Stop(n) => {
-                if let Some(member) = Self::pick(&self.connected, n) {
-                    self.stops += usize::from(self.finished.is_none());
-                    self.stopped_between |= self.alive.is_empty() && self.finished.is_none();
-                    self.feed(Event::StopRequested { member, at_once: self.stops > 1 });
-                }
-            }
-            Move::Fire(n) if !self.timers.is_empty() => {
-                let timer = self.timers.remove(n % self.timers.len());
-                self.feed(Event::TimerFired(timer));
-            }
-            Move::Spurious(Event::Ended { member, .. }) if self.alive.contains(&member) => {}
-            Move::Spurious(Event::TimerFired(timer)) if self.timers.contains(&timer) => {}
-            Move::Spurious(event) => self.feed(event),
-            Move::Fire(_) => {}
-        }
-    }
-
-    /// From here on the world is fair: recalled nodes stop, others are done, timers fire.
-    fn drain(&mut self) {
-        for _ in 0..200 {
-            if self.finished.is_some() {
-                return;
-            }
-            if let Some(member) = self.alive.first().copied() {
-                let recalled = self.recalled.iter().any(|(m, _)| *m == member);
-                self.end(member, if recalled { NodeEnd::Stopped } else { NodeEnd::Done }, false);
-            } else if let Some(timer) = self.timers.pop() {
-                self.feed(Event::TimerFired(timer));
-            } else {
-                break;
-            }
-        }
-        panic!("the run does not end: {:?}", self.state);
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_sequence_of_events_leaves_a_generation_overruns_the_budget_or_loses_a_code(
-        min in 1usize..4,
-        more in 0usize..3,
-        max_restarts in 0u32..4,
-        moves in prop::collection::vec(moves(), 0..60),
-    ) {
-        let mut w = World::new(limits(min, min + more, max_restarts));
-        for m in moves {
-            w.play(m);
-        }
-        w.drain();
-        let (code, failure) = w.finished.expect("drained");
-        prop_assert_eq!(failure.is_some(), !matches!(code, ExitCode::Done | ExitCode::Stopped));
-        let fatal: Vec<&Failure> = w.failures.iter().filter(|f| !f.retry && f.weight == Weight::Root).collect();
-        if let Some(first) = fatal.first() {
-            prop_assert_eq!(code, first.code, "the code of the first cause that no restart mends");
-        } else if w.stopped_between && code == ExitCode::Stopped {
-            prop_assert!(w.alive.is_empty());
-        } else if let Some(first) = w.failures.iter().find(|f| f.weight == Weight::Root) {
-            prop_assert_eq!(code, first.code);
-        } else if !w.failures.is_empty() || w.lost > 0 {
-            prop_assert!(!matches!(code, ExitCode::Done), "{:?} of {:?}", code, w.failures);
-        }
-        if code == ExitCode::Done {
-            prop_assert!(w.ends.iter().all(|e| *e == NodeEnd::Done));
-        }
-        if code == ExitCode::Stopped {
-            prop_assert!(w.stops > 0 || w.ends.contains(&NodeEnd::Stopped));
-        }
     }
 }

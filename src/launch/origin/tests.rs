@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::error::ExitCode;
 use crate::launch::handoff::{Endpoint, Place};
-use crate::launch::secret::KeySource;
+use crate::launch::key::KeySource;
 
 fn origin(vars: &[(&str, &str)], asked: &Asked) -> Result<Origin> {
     let vars: BTreeMap<&str, &str> = vars.iter().copied().collect();

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher, mpi, slurm};
+use crate::comm::rendezvous::Secret;
 use crate::error::{Error, Result};
 use crate::launch::handoff::{Endpoint, Place};
+use crate::launch::key::{KeySource, KeyText};
 use crate::launch::rdzv::RdzvEndpoint;
-use crate::launch::secret::{KeySource, KeyText, Secret};
 
 /// A rank that another launcher started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl WorkerEnv {
             Endpoint::Listen { host, port } | Endpoint::Connect { host, port } => format!("{host}:{port}"),
             Endpoint::File { path } => path.display().to_string(),
             Endpoint::Inherited { addr, .. } => addr.to_string(),
-            Endpoint::Solo => return Secret::random(),
+            Endpoint::Solo => return Ok(Secret::generate()?),
         };
         self.key.secret(&format!("ddp-run rendezvous {at} {}", self.run_id))
     }

@@ -2,9 +2,11 @@
 //! product per image, which starves deep layers with 1x1 to 4x4 maps; the kernel runs one over many images.
 
 use super::{Ad, Flat, tensor, threads, values};
+use crate::device::is_host;
 use crate::kernels::conv::{self, ConvShape};
 use burn::backend::Flex;
 use burn::tensor::Tensor;
+use burn::tensor::ops::ConvOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
@@ -18,6 +20,10 @@ pub fn conv2d(
     stride: usize,
     padding: usize,
 ) -> Tensor<4> {
+    if !is_host(&x.device()) {
+        let options = ConvOptions::new([stride; 2], [padding; 2], [1; 2], 1);
+        return burn::tensor::module::conv2d(x, w, bias, options);
+    }
     let [batch, in_channels, height, width] = x.dims();
     let [out_channels, _, kh, kw] = w.dims();
     let shape = ConvShape {

@@ -1,8 +1,11 @@
-//! Custom Burn operations over our own CPU kernels (`crate::kernels`), each with its backward step. They run on the flex
-//! device, with and without autodiff; shapes and semantics are PyTorch's.
+//! Operations that Burn's own don't serve well enough, each with its backward step; shapes and semantics are PyTorch's. In host memory
+//! they are custom operations over our own kernels (`crate::kernels`), on a device Burn's kernels, put together anew where
+//! that saves passes over memory.
 
 mod conv;
 mod norm;
+#[cfg(feature = "cubecl-devices")]
+mod norm_on_device;
 mod pool;
 mod residual;
 
@@ -32,12 +35,12 @@ fn tensor(values: Vec<f32>, dims: impl Into<Shape>) -> Flat {
 
 /// A tensor without autodiff as its contiguous primitive.
 fn plain<const D: usize>(tensor: Tensor<D>) -> Flat {
-    tensor.try_into_primitive::<Flex>().expect("models run on the CPU device").to_contiguous()
+    tensor.try_into_primitive::<Flex>().expect("the caller looked").to_contiguous()
 }
 
 /// A tensor with autodiff as its primitive and the guard of its node.
 fn tracked<const D: usize>(tensor: Tensor<D>) -> (Flat, burn_autodiff::ops::NodeGuard) {
-    let tensor = tensor.try_into_primitive::<Ad>().expect("models train on the CPU device with autodiff");
+    let tensor = tensor.try_into_primitive::<Ad>().expect("the caller looked");
     let (primitive, node) = tensor.into_parts();
     (primitive.to_contiguous(), node)
 }

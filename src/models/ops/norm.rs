@@ -1,6 +1,8 @@
 //! Batch normalisation of images, fused with the ReLU that usually follows.
 
 use super::{Flat, tensor, threads, values};
+#[cfg(feature = "cubecl-devices")]
+use crate::device::is_host;
 use crate::kernels::norm::{self, NormShape, Saved, Statistics};
 use burn::backend::Flex;
 use burn::tensor::Tensor;
@@ -9,10 +11,10 @@ use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
-/// What a batch was normalised by: `[channels]` each, the variance biased. Not part of the graph.
+/// What a batch was normalised by: `[channels]` each, the variance biased. On the batch's device, without autodiff.
 pub struct BatchStatistics {
-    pub mean: Vec<f32>,
-    pub variance: Vec<f32>,
+    pub mean: Tensor<1>,
+    pub variance: Tensor<1>,
 }
 
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` with the batch's own statistics, then ReLU if `relu`.
@@ -24,6 +26,10 @@ pub fn batch_norm_train(
     eps: f64,
     relu: bool,
 ) -> (Tensor<4>, BatchStatistics) {
+    #[cfg(feature = "cubecl-devices")]
+    if !is_host(&x.device()) {
+        return super::norm_on_device::train(x, weight, bias, eps, relu);
+    }
     let dims = x.dims();
     let shape = shape(dims);
     let ((x, x_node), (weight, w_node), (bias, b_node)) =
@@ -48,7 +54,11 @@ pub fn batch_norm_train(
         OpsKind::Tracked(prep) => prep.finish(state, out),
         OpsKind::UnTracked(prep) => prep.finish(out),
     };
-    (Tensor::from_primitive::<super::Ad>(out), BatchStatistics { mean, variance })
+    let plain = |values| Tensor::from_primitive::<Flex>(tensor(values, [shape.channels]));
+    (
+        Tensor::from_primitive::<super::Ad>(out),
+        BatchStatistics { mean: plain(mean), variance: plain(variance) },
+    )
 }
 
 /// The same with given statistics, on a device without autodiff.
@@ -62,6 +72,10 @@ pub fn batch_norm_eval(
     relu: bool,
 ) -> Tensor<4> {
     let dims = x.dims();
+    #[cfg(feature = "cubecl-devices")]
+    if !is_host(&x.device()) {
+        return super::norm_on_device::eval(x, weight, bias, mean, variance, eps, relu);
+    }
     let x = super::plain(x);
     let [w, b, m, v] = [weight, bias, mean, variance].map(super::plain);
     let mut out = vec![0.0; values(&x).len()];

@@ -1,9 +1,11 @@
 //! Max pooling.
 
 use super::{Flat, tensor, threads, values};
+use crate::device::is_host;
 use crate::kernels::pool::{PoolShape, max_backward, max_forward};
 use burn::backend::Flex;
 use burn::tensor::Tensor;
+use burn::tensor::ops::MaxPoolOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
@@ -12,6 +14,10 @@ use std::sync::Arc;
 
 /// `torch.nn.functional.max_pool2d` with a square window: of equal values the first wins.
 pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) -> Tensor<4> {
+    if !is_host(&x.device()) {
+        let options = MaxPoolOptions::new([kernel; 2]).with_stride([stride; 2]).with_padding([padding; 2]);
+        return burn::tensor::module::max_pool2d(x, options);
+    }
     let [batch, channels, height, width] = x.dims();
     let shape = PoolShape {
         planes: batch * channels,

@@ -36,7 +36,7 @@ fn disagreements_across_hosts_are_prompt() {
         ("abcd", [(broadcast, 1), (broadcast, 3), (broadcast, 3), (broadcast, 1)]),
     ];
     for (names, calls) in cases {
-        let groups = hosts(names, 1, Duration::from_secs(4));
+        let groups = hosts(names, 1, AMPLE);
         let results = on_ranks(&groups, |g| {
             let (call, root) = calls[g.rank()];
             let start = Instant::now();
@@ -49,7 +49,7 @@ fn disagreements_across_hosts_are_prompt() {
 /// Two ranks of a host disagree while one of another host has not called.
 #[test]
 fn two_of_a_host_need_not_wait_for_a_third_to_disagree() {
-    let groups = hosts("aab", 1, Duration::from_secs(4));
+    let groups = hosts("aab", 1, AMPLE);
     let results = on_ranks(&groups, |g| {
         let root = [2, 0][*[0, 1].get(g.rank())?];
         let start = Instant::now();
@@ -62,7 +62,7 @@ fn two_of_a_host_need_not_wait_for_a_third_to_disagree() {
 #[test]
 fn headers_are_looked_for_where_messages_begin() {
     for sockets in [1, 4] {
-        let groups = hosts("abc", sockets, Duration::from_secs(4));
+        let groups = hosts("abc", sockets, AMPLE);
         let together = Barrier::new(3);
         let results = on_ranks(&groups, |g| {
             for (from, to) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
@@ -151,7 +151,7 @@ fn a_goodbye_in_memory_is_heard_while_a_connection_is_blocked() {
     });
     let (error, took) = results.into_iter().flatten().next().unwrap();
     assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < PROMPT, "{took:?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod correct;
 mod faults;
 mod mismatch;
 mod mixed;
+mod watch;
 
 use super::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
 use crate::comm::{CommError, Element, testing};
@@ -14,6 +15,9 @@ use std::time::Duration;
 
 /// For tests in which nothing should ever come to the deadline.
 const AMPLE: Duration = Duration::from_secs(20);
+
+/// "At once", on a busy machine.
+const PROMPT: Duration = Duration::from_secs(2);
 
 /// Ranks of one host by its memory, and by TCP.
 const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Tcp];

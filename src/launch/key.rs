@@ -1,6 +1,6 @@
-//! The per-run secret that the workers prove to each other at the rendezvous.
+//! Where the key of a run's secret comes from.
 //!
-//! A supervised run draws a fresh one and hands it over a pipe, so it is in no argument list and no environment. Workers
+//! A supervised run draws a fresh secret and hands it over a pipe, so it is in no argument list and no environment. Workers
 //! that something else started (torchrun) must agree on one without talking first: `DDP_RUN_SECRET`,
 //! `DDP_RUN_SECRET_FILE`, or a key in the user's home folder.
 
@@ -10,71 +10,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
-
+use crate::comm::rendezvous::Secret;
 use crate::error::{Error, IoContext, Result};
-
-/// 32 bytes that never appear in a log: `Debug` prints no digit of them.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret([u8; 32]);
-
-impl Secret {
-    /// Fresh, from the operating system's generator.
-    pub fn random() -> Result<Self> {
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes)
-            .map_err(|e| Error::internal(format!("the system gives no random bytes: {e}")))?;
-        Ok(Self(bytes))
-    }
-
-    /// From key material of any length, bound to `purpose` (HMAC-SHA256).
-    pub fn derive(key: &[u8], purpose: &str) -> Self {
-        let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
-        mac.update(purpose.as_bytes());
-        Self(mac.finalize().into_bytes().into())
-    }
-
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
-    /// 64 lowercase digits.
-    pub fn to_hex(&self) -> String {
-        self.0.iter().map(|b| format!("{b:02x}")).collect()
-    }
-
-    /// The inverse of [`Self::to_hex`].
-    pub fn from_hex(text: &str) -> Option<Self> {
-        let mut bytes = [0; 32];
-        if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return None;
-        }
-        for (i, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
-        }
-        Some(Self(bytes))
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
-
-impl serde::Serialize for Secret {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(&self.to_hex())
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for Secret {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(d)?;
-        Self::from_hex(&text).ok_or_else(|| serde::de::Error::custom("a secret has 64 hexadecimal digits"))
-    }
-}
 
 /// Where the key material of an externally launched worker comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,7 +92,7 @@ fn make_key(path: &Path) -> Result<()> {
     }
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).doing("create", folder)?;
-    let name = Secret::random()?.to_hex();
+    let name = Secret::generate()?.to_hex();
     let scratch = folder.join(format!(".secret-{}", &name[..16]));
     let mut file = OpenOptions::new()
         .write(true)
@@ -163,7 +100,7 @@ fn make_key(path: &Path) -> Result<()> {
         .mode(0o600)
         .open(&scratch)
         .doing("create", &scratch)?;
-    let written = file.write_all(Secret::random()?.to_hex().as_bytes()).and_then(|()| file.sync_all());
+    let written = file.write_all(Secret::generate()?.to_hex().as_bytes()).and_then(|()| file.sync_all());
     let linked = written.and_then(|()| match fs::hard_link(&scratch, path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
         _ => Ok(()),
@@ -177,24 +114,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-
-    #[test]
-    fn hex_round_trips_and_debug_shows_nothing() {
-        let secret = Secret::random().expect("random");
-        assert_ne!(secret, Secret::random().expect("random"));
-        assert_eq!(Secret::from_hex(&secret.to_hex()), Some(secret.clone()));
-        assert_eq!(Secret::from_hex("00"), None);
-        assert_eq!(Secret::from_hex(&"ß".repeat(32)), None);
-        assert_eq!(Secret::from_hex(&"zz".repeat(32)), None);
-        assert!(!format!("{secret:?}").contains(&secret.to_hex()[..8]));
-    }
-
-    #[test]
-    fn derivation_is_hmac_sha256() {
-        // RFC 4231, test case 2.
-        let secret = Secret::derive(b"Jefe", "what do ya want for nothing?");
-        assert_eq!(secret.to_hex(), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
-    }
 
     #[test]
     fn ranks_that_start_at_once_agree_on_the_home_key() {

@@ -1,0 +1,147 @@
+"""The specs that the sections run."""
+
+STEPS = "save_every = \"never\"\nepochs = 1000\n"
+QUIET = "[checkpoint]\nkeep_best = 0\n[metrics]\nlog_every = {every}\n"
+
+
+def linear(bench, steps=20):
+    return _job("linear", 32, steps, 1, f"""
+[model]
+name = "linear"
+{_golden(bench, "linear")}
+[dataset]
+name = "random"
+samples = 2048
+features = 20
+val_split = 0.25
+[optimizer]
+name = "sgd"
+lr = 0.01
+""")
+
+
+def mlp(bench, steps=20):
+    return _job("mlp", 64, steps, 1, f"""
+[model]
+name = "mlp"
+hidden = [512, 512]
+{_golden(bench, "mlp")}
+[dataset]
+name = "mnist"
+root = "{bench.data}/mnist"
+val_split = 0.1
+max_train = 20000
+max_val = 512
+[optimizer]
+name = "sgd"
+lr = 0.01
+momentum = 0.9
+""")
+
+
+def gpt(bench, steps=20):
+    return _job("gpt", 4, steps, 1, f"""
+[model]
+name = "gpt"
+n_layer = 4
+n_head = 4
+n_embd = 128
+{_golden(bench, "gpt")}
+[dataset]
+name = "text"
+path = "{bench.data}/tinyshakespeare.txt"
+block_size = 64
+max_val = 32
+[optimizer]
+name = "adamw"
+lr = 1e-3
+betas = [0.9, 0.99]
+weight_decay = 0.1
+""")
+
+
+def resnet(bench, steps=20):
+    """Convolutions and batch norm, on drawn images."""
+    return _job("resnet", 16, steps, 1, """
+[model]
+name = "resnet18"
+stem = "cifar"
+[dataset]
+name = "shapes"
+train = 512
+val = 64
+size = 16
+channels = 3
+[optimizer]
+name = "sgd"
+lr = 0.01
+momentum = 0.9
+""")
+
+
+def resnet_speed(bench, batch, steps, every):
+    """The work of `torch_side.py`'s `resnet`."""
+    return _job("resnet-speed", batch, steps, every, f"""
+[model]
+name = "resnet18"
+stem = "cifar"
+num_classes = 10
+[dataset]
+name = "cifar10"
+root = "{noise(bench)}"
+verify = false
+drop_last = true
+workers = 4
+[optimizer]
+name = "adamw"
+lr = 5e-4
+weight_decay = 1e-4
+""")
+
+
+def gpt_speed(bench, size, steps, every):
+    """The work of `torch_side.py`'s `gpt`."""
+    layers, heads, width, block, batch = size
+    return _job("gpt-speed", batch, steps, every, f"""
+[model]
+name = "gpt"
+n_layer = {layers}
+n_head = {heads}
+n_embd = {width}
+block_size = {block}
+[dataset]
+name = "text"
+path = "{bench.data}/tinyshakespeare.txt"
+block_size = {block}
+workers = 2
+[optimizer]
+name = "adamw"
+lr = 1e-3
+betas = [0.9, 0.99]
+weight_decay = 0.1
+""")
+
+
+def noise(bench):
+    """CIFAR-10's files with random pixels: speed does not depend on them."""
+    import os
+    root = bench.scratch / "noise"
+    folder = root / "cifar-10-batches-bin"
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        records = bytearray(os.urandom(10_000 * 3073))
+        for i in range(10_000):
+            records[i * 3073] = i % 10
+        for name in [*(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin"]:
+            (folder / name).write_bytes(records)
+    return root
+
+
+def _job(name, batch, steps, every, tables):
+    head = f"name = \"{name}\"\nseed = 7\nbatch_size = {batch}\n{STEPS}"
+    return f"{head}{tables}[train]\nmax_steps = {steps}\neval_every = 0\n{QUIET.format(every=every)}"
+
+
+def _golden(bench, model):
+    path = bench.args.golden / f"{model}_init.safetensors"
+    return f"pretrained = \"{path}\"" if path.exists() else ""

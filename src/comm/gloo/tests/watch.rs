@@ -1,0 +1,181 @@
+//! The group as another engine's control: what is heard between calls, and who is named as late.
+
+use super::*;
+use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait, Watch};
+use std::time::Instant;
+
+const CALL: &str = "all_reduce #5 by another";
+/// A fourth of it is given to peers for their answers, at most half a second.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Listens as a watchdog does, until the group fails.
+fn listen(g: &GlooGroup) -> CommError {
+    let mut heard = None;
+    until("news", || {
+        heard = g.hear().err();
+        heard.is_some()
+    });
+    heard.unwrap()
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < AMPLE, "{what} does not come");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Rank 0 finds call 5 overdue, the others have made as many calls as `made` says and listen, if they do.
+fn overdue(transport: Transport, made: [Option<u64>; 3]) -> Vec<Option<CommError>> {
+    let groups = form(transport, 3, AMPLE);
+    let together = Barrier::new(made.iter().flatten().count());
+    on_ranks(&groups, |g| {
+        let calls = made[g.rank()]?;
+        g.made(calls);
+        g.note(Place { step: calls, phase: Phase::Data });
+        together.wait();
+        Some(if g.rank() == 0 { g.overdue(CALL, 5, PATIENCE) } else { listen(g) })
+    })
+}
+
+#[test]
+fn a_rank_that_dies_between_two_calls_is_heard_of() {
+    for transport in TRANSPORTS {
+        let together = Barrier::new(3);
+        let results = with_owned(form(transport, 3, AMPLE), |g| {
+            all_reduce(&g).unwrap();
+            together.wait();
+            if g.rank() == 1 {
+                kill(g);
+                return None;
+            }
+            let error = listen(&g);
+            assert_eq!(all_reduce(&g), Err(error.clone()), "the next call has the same");
+            Some(error)
+        });
+        for error in results.into_iter().flatten() {
+            assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
+        }
+    }
+}
+
+fn all_reduce(g: &GlooGroup) -> Outcome {
+    g.all_reduce((&mut vec![1f32; 10]).into(), ReduceOp::Sum)
+}
+
+#[test]
+fn listening_disturbs_no_call_and_a_farewell_is_no_failure() {
+    for transport in TRANSPORTS {
+        with_owned(form(transport, 3, AMPLE), |g| {
+            for _ in 0..200 {
+                g.hear().unwrap();
+                all_reduce(&g).unwrap();
+                g.barrier(Wait::Deadline).unwrap();
+                g.hear().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn the_rank_that_is_furthest_behind_is_named_by_all() {
+    for transport in TRANSPORTS {
+        for error in overdue(transport, [Some(5), Some(4), Some(3)]).into_iter().flatten() {
+            assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(2)), "{error}");
+            for part in [
+                "all_reduce #5 by another was not done after 1s (timeout): rank 0 waits for ranks 2 and 1, still before",
+                "rank 1 made call 4, step 4, phase data; rank 2 made call 3, step 3, phase data",
+            ] {
+                assert!(error.message.contains(part), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_answer_is_named_before_one_that_is_behind() {
+    for transport in TRANSPORTS {
+        for error in overdue(transport, [Some(5), Some(4), None]).into_iter().flatten() {
+            assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(2)), "{error}");
+            assert!(
+                error.message.contains("rank 2 gave no sign of life (asked by rank 0); rank 1 made call 4"),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn nobody_is_named_where_all_have_made_the_call() {
+    for error in overdue(Transport::Auto, [Some(5), Some(5), Some(6)]).into_iter().flatten() {
+        assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, None), "{error}");
+        assert!(error.message.contains("all ranks live and have made this call"), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_left_is_missed() {
+    let results = with_owned(form(Transport::Auto, 2, AMPLE), |g| {
+        all_reduce(&g).unwrap();
+        (g.rank() == 0).then(|| {
+            let departed = || g.engine.lock().unwrap().links[1].as_ref().unwrap().departed;
+            until("a goodbye", || g.hear().is_ok() && departed());
+            g.overdue(CALL, 5, PATIENCE)
+        })
+    });
+    let error = results.into_iter().flatten().next().unwrap();
+    assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
+    assert!(error.message.contains("rank 1 has left the group"), "{error}");
+}
+
+/// A question that is heard between two calls used to be lost if the listener, not the next call, read it.
+#[test]
+fn who_was_asked_between_two_calls_answers_in_the_next() {
+    for transport in TRANSPORTS {
+        let groups = form(transport, 3, PATIENCE);
+        let results = on_ranks(&groups, |g| {
+            let asked = || g.engine.lock().unwrap().links[0].as_ref().unwrap().asked;
+            match g.rank() {
+                0 => {}
+                1 => until("a question", || {
+                    g.hear().unwrap();
+                    asked()
+                }),
+                _ => return None,
+            }
+            Some(g.barrier(Wait::Deadline).unwrap_err())
+        });
+        for error in results.into_iter().flatten() {
+            assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(2)), "{error}");
+            assert!(error.message.contains("rank 2 gave no sign of life"), "{error}");
+        }
+    }
+}
+
+/// Rank 0 finds call 5 overdue while another thread of it waits in a barrier; its error, and what rank 1 hears.
+fn overdue_in_a_call(wait: Wait) -> [CommError; 2] {
+    let groups = form(Transport::Auto, 2, PATIENCE);
+    let (waiter, other) = (&groups[0], &groups[1]);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| waiter.barrier(wait).unwrap_err());
+        while waiter.status().is_none() {
+            thread::yield_now();
+        }
+        let error = waiter.overdue(CALL, 5, PATIENCE);
+        assert_eq!(waits.join().unwrap(), error);
+        [error, listen(other)]
+    })
+}
+
+#[test]
+fn a_call_that_another_thread_waits_in_has_its_own_deadline_or_ends_with_the_verdict() {
+    for error in overdue_in_a_call(Wait::Deadline) {
+        assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(1)), "{error}");
+        assert!(error.message.contains("rank 1 gave no sign of life"), "{error}");
+    }
+    for error in overdue_in_a_call(Wait::WhilePeersLive) {
+        assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, None), "{error}");
+        assert!(error.message.contains("by another was not done after 1s (timeout) on rank 0"), "{error}");
+    }
+}

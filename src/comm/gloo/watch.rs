@@ -1,0 +1,140 @@
+//! This group as the control of an engine that moves its data past it: news between calls, and who is late in a call that
+//! is not this group's.
+
+use super::GlooGroup;
+use super::control::Control;
+use super::engine::Engine;
+use super::probe::{LONGEST, SHORTEST, TOLD};
+use crate::comm::rendezvous::name_ranks;
+use crate::comm::{CommError, CommErrorKind, Place, Watch};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Between two looks whether a call has given the engine free.
+const NAP: Duration = Duration::from_millis(5);
+
+impl GlooGroup {
+    /// The engine, unless a call has it.
+    fn try_engine(&self) -> Option<MutexGuard<'_, Engine>> {
+        match self.engine.try_lock() {
+            Ok(engine) => Some(engine),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl Watch for GlooGroup {
+    fn hear(&self) -> Result<(), CommError> {
+        // A call that has the engine hears everything itself.
+        if self.shared.failure().is_none()
+            && let Some(mut engine) = self.try_engine()
+        {
+            engine.idle = true;
+            // Its error is the group's.
+            let _ = engine.poll_once(None, None, Some(Instant::now()), false);
+            engine.idle = false;
+        }
+        self.shared.failure().map_or(Ok(()), Err)
+    }
+
+    fn made(&self, calls: u64) {
+        self.shared.device_calls.store(calls, Ordering::Relaxed);
+    }
+
+    fn overdue(&self, call: &str, number: u64, patience: Duration) -> CommError {
+        let late = format!("{call} was not done after {patience:?} (timeout)");
+        let grace = (patience / 2).clamp(SHORTEST, LONGEST);
+        // A call in which another thread waits knows better whom it lacks. It comes to its verdict within its deadline
+        // and the time for answers, and is given as long again on a busy machine: who gives up at that very moment
+        // would as often as not speak first. Only one that waits for as long as its peers live has no verdict to give.
+        let begun = Instant::now();
+        let share = || if self.shared.open_ended.load(Ordering::Relaxed) { 1 } else { 2 };
+        while begun.elapsed() < share() * (patience + LONGEST) && self.shared.failure().is_none() {
+            if let Some(mut engine) = self.try_engine() {
+                return engine.find_who_is_late(&late, number, Instant::now() + grace);
+            }
+            std::thread::sleep(NAP);
+        }
+        self.shared.fail(CommErrorKind::Timeout, None, &format!("{late} on rank {}", self.rank))
+    }
+}
+
+fn whereabouts(peer: usize, (calls, place): (u64, Place)) -> String {
+    match calls {
+        0 => format!("; rank {peer} is at {place}"),
+        _ => format!("; rank {peer} made call {calls}, {place}"),
+    }
+}
+
+impl Engine {
+    /// Answers those who asked for a sign of life before this call began.
+    pub(super) fn answer_late(&mut self) {
+        if !self.links.iter().flatten().any(|link| link.asked) {
+            return;
+        }
+        let frame = Control::Echo(self.header, self.shared.calls.place()).frame();
+        for (link, control) in self.links.iter_mut().zip(&self.shared.control) {
+            if let (Some(link), Some(control)) = (link, control)
+                && std::mem::take(&mut link.asked)
+            {
+                control.send(&frame);
+            }
+        }
+    }
+
+    pub(super) fn say_where(&self, peer: usize, place: Place) {
+        if let Some(control) = self.shared.control.get(peer).and_then(Option::as_ref) {
+            let calls = self.shared.device_calls.load(Ordering::Relaxed);
+            control.send(&Control::Here(calls, place).frame());
+        }
+    }
+
+    /// Asks all peers how far they are, waits for their answers, and judges.
+    fn find_who_is_late(&mut self, late: &str, number: u64, until: Instant) -> CommError {
+        self.links.iter_mut().flatten().for_each(|link| link.here = None);
+        let frame = Control::Where.frame();
+        self.shared.control.iter().flatten().for_each(|c| c.send(&frame));
+        self.idle = true;
+        while Instant::now() < until && self.peers().any(|p| self.is_silent(p)) {
+            if let Err(error) = self.poll_once(None, None, Some(until), false) {
+                return error;
+            }
+        }
+        self.idle = false;
+        self.judge_late(late, number)
+    }
+
+    fn here(&self, peer: usize) -> Option<(u64, Place)> {
+        self.links.get(peer)?.as_ref()?.here
+    }
+
+    fn is_silent(&self, peer: usize) -> bool {
+        self.here(peer).is_none() && !self.has_departed(peer)
+    }
+
+    fn judge_late(&self, late: &str, number: u64) -> CommError {
+        let (silent, mut behind): (Vec<usize>, Vec<usize>) = (
+            self.peers().filter(|p| self.is_silent(*p)).collect(),
+            self.peers().filter(|p| self.here(*p).is_some_and(|(calls, _)| calls < number)).collect(),
+        );
+        behind.sort_by_key(|p| self.here(*p).map(|(calls, _)| calls));
+        let told = self.peers().filter_map(|p| self.here(p).map(|here| (p, here))).take(TOLD);
+        let report: String = told.map(|(p, here)| whereabouts(p, here)).collect();
+        let (kind, culprit, who) = if let Some(first) = silent.first() {
+            let who = format!("{} gave no sign of life (asked by rank {})", name_ranks(&silent), self.me);
+            (CommErrorKind::Timeout, Some(*first), who)
+        } else if let Some(gone) = self.peers().find(|p| self.has_departed(*p)) {
+            let who = format!("rank {gone} has left the group, but rank {} still needs it", self.me);
+            (CommErrorKind::PeerLost, Some(gone), who)
+        } else if let Some(last) = behind.first() {
+            let who = format!("rank {} waits for {}, still before this call", self.me, name_ranks(&behind));
+            (CommErrorKind::Timeout, Some(*last), who)
+        } else {
+            let calls = if number > 0 { " and have made this call" } else { "" };
+            (CommErrorKind::Timeout, None, format!("all ranks live{calls}"))
+        };
+        self.fail(kind, culprit, &format!("{late}: {who}{report}"))
+    }
+}

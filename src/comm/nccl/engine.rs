@@ -1,0 +1,326 @@
+//! Launches collectives, one at a time, and keeps the group's first failure. What must not wait for a launch (the
+//! watchdog, `check`) has locks of its own.
+
+use super::driver::{Context, Event, Stream};
+use super::library::{Communicator, State, Stuck};
+use super::order::Order;
+use super::queue::{Pending, Queue};
+use crate::comm::calls::{Calls, lock};
+use crate::comm::header::{Algorithm, Header, Operation};
+use crate::comm::{CommError, CommErrorKind, DeviceCollectives, DeviceSlice, ProcessGroup, ReduceOp, check};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::time::{Duration, Instant};
+
+/// How long the control group has to say which peer is gone, when NCCL only knows that something is.
+const VERDICT: Duration = Duration::from_millis(500);
+/// Launches are looked after this busily, then less.
+const BUSY: Duration = Duration::from_micros(200);
+const NAP: Duration = Duration::from_micros(100);
+/// What a call into NCCL, which does not wait for peers, may take once the group has failed.
+const HANGS: Duration = Duration::from_secs(2);
+/// Between two looks at the peers.
+const EAR: Duration = Duration::from_millis(5);
+
+/// What `join` has made.
+pub(super) struct Parts {
+    pub control: Arc<dyn ProcessGroup>,
+    pub context: Context,
+    pub stream: Stream,
+    pub order: Order,
+    pub communicator: Communicator,
+    pub timeout: Duration,
+}
+
+pub(super) struct Engine {
+    pub control: Arc<dyn ProcessGroup>,
+    pub context: Context,
+    stream: Stream,
+    order: Order,
+    pub timeout: Duration,
+    /// None once it has been destroyed or aborted. Held for the time of each call into NCCL.
+    communicator: Mutex<Option<Communicator>>,
+    /// What may abort it, once, also beside a call that hangs.
+    stuck: Mutex<Option<Stuck>>,
+    /// The collective that is on its way into its stream, and since when.
+    calling: Mutex<Option<(Header, Instant)>>,
+    /// Calls so far. Held for the whole of a launch, so that launches keep the calls' order.
+    turn: Mutex<u64>,
+    pub queue: Mutex<Queue>,
+    /// Notified when the watchdog has something to do, or has ended.
+    pub wake: Condvar,
+    failed: OnceLock<CommError>,
+    pub calls: Calls,
+}
+
+/// News of the peers.
+pub(super) fn hear(control: &dyn ProcessGroup) -> Result<(), CommError> {
+    control.watch().map_or(Ok(()), |watch| watch.hear())
+}
+
+/// Ends the control group because NCCL failed with `why`: by the loss of a peer, if there is one, else by this rank's
+/// own failure.
+pub(super) fn blame(control: &dyn ProcessGroup, why: &str) -> CommError {
+    let until = Instant::now() + VERDICT;
+    while Instant::now() < until {
+        if let Err(error) = hear(control) {
+            return error;
+        }
+        std::thread::sleep(EAR);
+    }
+    give_up(control, why)
+}
+
+/// Ends the control group by this rank's own failure.
+fn give_up(control: &dyn ProcessGroup, why: &str) -> CommError {
+    control.abort(why);
+    let rank = control.rank();
+    let own = || CommError::new(CommErrorKind::Aborted, Some(rank), format!("rank {rank} gave up: {why}"));
+    hear(control).err().unwrap_or_else(own)
+}
+
+/// Ends the control group because the call `what`, the engine's number `number`, has taken more than `timeout`.
+pub(super) fn overdue(control: &dyn ProcessGroup, what: &str, number: u64, timeout: Duration) -> CommError {
+    let alone = || {
+        let message = format!("{what} was not done after {timeout:?} (timeout)");
+        CommError::new(CommErrorKind::Timeout, None, message)
+    };
+    control.watch().map_or_else(alone, |watch| watch.overdue(what, number, timeout))
+}
+
+impl Engine {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { control, context, stream, order, communicator, timeout } = parts;
+        Self {
+            control,
+            context,
+            stream,
+            order,
+            timeout,
+            stuck: Mutex::new(Some(communicator.stuck())),
+            calling: Mutex::new(None),
+            communicator: Mutex::new(Some(communicator)),
+            turn: Mutex::new(0),
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            failed: OnceLock::new(),
+            calls: Calls::new(),
+        }
+    }
+
+    pub(super) fn failure(&self) -> Option<&CommError> {
+        self.failed.get()
+    }
+
+    /// Ends this rank's part of the group, unless it has ended before; returns the error that counts. The watchdog aborts
+    /// the communicator.
+    pub(super) fn fail(&self, error: CommError) -> CommError {
+        // What the device has done since the last look is not to be blamed.
+        let _ = self.retire();
+        let doing = lock(&self.queue).oldest();
+        let place = self.control.place();
+        let error = self.failed.get_or_init(|| match doing {
+            Some(call) if error.kind != CommErrorKind::Misuse => {
+                let rank = self.control.rank();
+                let message = format!("{}; rank {rank} was in {call} by NCCL, {place}", error.message);
+                CommError { message, ..error }
+            }
+            _ => error,
+        });
+        self.wake.notify_all();
+        error.clone()
+    }
+
+    /// Something is wrong with this rank's device.
+    pub(super) fn broken(&self, why: &str) -> CommError {
+        self.fail(give_up(&*self.control, why))
+    }
+
+    /// NCCL failed, which may be a peer's doing.
+    pub(super) fn lost(&self, why: &str) -> CommError {
+        self.fail(blame(&*self.control, why))
+    }
+
+    pub(super) fn overdue(&self, call: Header) -> CommError {
+        self.fail(overdue(&*self.control, &format!("{call} by NCCL"), call.sequence, self.timeout))
+    }
+
+    /// Calls NCCL, unless the communicator is gone.
+    fn nccl(
+        &self,
+        call: impl FnOnce(&mut Communicator) -> Result<State, String>,
+    ) -> Result<State, CommError> {
+        let mut communicator = lock(&self.communicator);
+        let result = communicator.as_mut().map(call);
+        drop(communicator);
+        match result {
+            Some(result) => result.map_err(|why| self.lost(&why)),
+            None => Err(self.broken("its NCCL communicator has ended")),
+        }
+    }
+
+    /// What NCCL has to say by itself, unless it is being called.
+    pub(super) fn listen(&self) -> Result<(), CommError> {
+        let Some(mut communicator) = try_lock(&self.communicator) else { return Ok(()) };
+        let state = communicator.as_mut().map(Communicator::state);
+        drop(communicator);
+        state.map_or(Ok(()), |state| state.map(drop).map_err(|why| self.lost(&why)))
+    }
+
+    /// The collective that has been on its way into its stream for `limit`.
+    pub(super) fn hangs(&self, limit: Duration) -> Option<Header> {
+        lock(&self.calling).filter(|(_, since)| since.elapsed() > limit).map(|(header, _)| header)
+    }
+
+    /// Ends the communicator of a group that failed at `since`: what it runs on the device ends without a result. Beside a call only if
+    /// that hangs, which is not said too early.
+    pub(super) fn end(&self, since: Instant) {
+        let free = try_lock(&self.communicator);
+        if free.is_none() && (since.elapsed() < HANGS || self.hangs(HANGS).is_none()) {
+            return;
+        }
+        // Who has it may abort, once.
+        let Some(stuck) = lock(&self.stuck).take() else { return };
+        let ended = match free.and_then(|mut communicator| communicator.take()) {
+            Some(communicator) => communicator.abort(),
+            // SAFETY: the communicator is alive, for it is ended with `stuck` alone. A call of it's under way has hung for long and is the
+            // only one; none is made after it, for the group has failed.
+            None => unsafe { stuck.abort() },
+        };
+        if let Err(why) = ended {
+            tracing::warn!("rank {}: {why}", self.control.rank());
+        }
+    }
+
+    /// The communicator, to be ended in peace; none if it has been ended.
+    pub(super) fn take(&self) -> Option<Communicator> {
+        lock(&self.stuck).take()?;
+        lock(&self.communicator).take()
+    }
+
+    fn event(&self) -> Result<Event, String> {
+        // Of the queue's lock no more than this: making an event takes its time.
+        let spare = lock(&self.queue).spare();
+        spare.map_or_else(|| self.context.event(), Ok)
+    }
+
+    /// Room in the stream, after all that has been launched on the device so far.
+    fn begin(&self) -> Result<(Option<Event>, Event), String> {
+        self.context.enter()?;
+        let done = self.event()?;
+        Ok((self.order.begin(&self.context, &self.stream, self.event()?)?, done))
+    }
+
+    /// Hands `buffer` to NCCL and waits until that has put the collective into the stream.
+    fn launch(&self, buffer: &DeviceSlice, header: Header, done: &Event) -> Result<(), CommError> {
+        *lock(&self.calling) = Some((header, Instant::now()));
+        let launched = self.call(buffer, header, done);
+        *lock(&self.calling) = None;
+        launched
+    }
+
+    fn call(&self, buffer: &DeviceSlice, header: Header, done: &Event) -> Result<(), CommError> {
+        let begun = Instant::now();
+        let mut state = self.nccl(|c| c.all_reduce(buffer, header.reduce_op, &self.stream))?;
+        // The first call of its kind connects the ranks, and may have to wait for them.
+        while state == State::InProgress {
+            self.check()?;
+            if begun.elapsed() > self.timeout {
+                return Err(self.overdue(header));
+            }
+            pause(begun);
+            state = self.nccl(Communicator::state)?;
+        }
+        self.stream.record(done).map_err(|why| self.broken(&why))
+    }
+
+    /// Looks how far the device is, and gives its memory back to whom it belongs.
+    pub(super) fn retire(&self) -> Result<(), String> {
+        let mut done = Vec::new();
+        let result = lock(&self.queue).retire(&mut done);
+        for (sequence, keep) in done {
+            self.calls.ended(sequence);
+            drop(keep);
+        }
+        result
+    }
+
+    /// Until the device has done the calls up to `sequence`.
+    fn wait_on_host(&self, sequence: u64) -> Result<(), CommError> {
+        let begun = Instant::now();
+        loop {
+            self.retire().map_err(|why| self.broken(&why))?;
+            self.check()?;
+            if lock(&self.queue).oldest().is_none_or(|h| h.sequence > sequence) {
+                return Ok(());
+            }
+            pause(begun);
+        }
+    }
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Between two looks at something that takes microseconds, as a rule.
+fn pause(since: Instant) {
+    if since.elapsed() < BUSY { std::thread::yield_now() } else { std::thread::sleep(NAP) }
+}
+
+impl DeviceCollectives for Engine {
+    fn all_reduce(&self, buffer: DeviceSlice, op: ReduceOp) -> Result<(), CommError> {
+        let mut turn = lock(&self.turn);
+        self.check()?;
+        if let Err(e) = check::reduction("all_reduce", buffer.dtype(), op) {
+            let why = format!("it made a wrong call: {}", e.message);
+            return Err(self.fail(CommError { kind: e.kind, ..give_up(&*self.control, &why) }));
+        }
+        *turn += 1;
+        let header = Header {
+            operation: Operation::AllReduce,
+            dtype: buffer.dtype(),
+            reduce_op: op,
+            algorithm: Algorithm::Library,
+            root: 0,
+            tag: 0,
+            run: 0,
+            generation: 0,
+            sequence: *turn,
+            count: buffer.len() as u64,
+        };
+        let (begin, done) = self.begin().map_err(|why| self.broken(&why))?;
+        self.check()?;
+        self.calls.started(header);
+        if let Some(watch) = self.control.watch() {
+            watch.made(header.sequence);
+        }
+        let launched = self.launch(&buffer, header, &done);
+        let keep = buffer.into_guard();
+        if let Err(error) = launched {
+            // It may be in the stream all the same.
+            std::mem::forget(keep);
+            return Err(error);
+        }
+        lock(&self.queue).push(Pending { header, begin, done, since: None, keep });
+        self.wake.notify_all();
+        Ok(())
+    }
+
+    fn fence(&self) -> Result<(), CommError> {
+        self.check()?;
+        if self.order == Order::Host {
+            let newest = lock(&self.queue).newest().map(|p| p.header.sequence);
+            return newest.map_or(Ok(()), |sequence| self.wait_on_host(sequence));
+        }
+        let waits = lock(&self.queue).newest().map_or(Ok(()), |newest| self.context.wait(&newest.done));
+        waits.map_err(|why| self.broken(&why))
+    }
+
+    fn check(&self) -> Result<(), CommError> {
+        self.failed.get().cloned().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,91 @@
+//! The `nccl` engine: gradients go between GPUs by NCCL, everything else by the *control* group (gloo) that the ranks have
+//! formed before. Needs the cargo feature `cuda`; without it this module only says so.
+//!
+//! `NcclGroup` hands every call on host memory to the control group and adds [`DeviceCollectives`]: enqueued on a
+//! stream of its own, ordered by events before and after whatever else runs in the device's context, so that neither
+//! the host nor other streams wait. What NCCL lacks is watched from beside: a thread that sees collectives end, hears of
+//! lost peers through the control group, and at the deadline aborts the communicator, upon which the device goes on and
+//! every later call fails with an error that names the culprit.
+//!
+//! From the outside in: `group` is the process group; `join` compares the ranks' devices and libraries and forms the
+//! communicator; `engine` launches collectives and keeps the first failure; `watchdog` is the thread; `queue` what is
+//! under way; `order` how collectives are ordered among other work; `driver` and `library` hold all of the unsafe code.
+//!
+//! NCCL itself is loaded by this module, not by `cudarc`: that knows it only as `libnccl.so`, which installations
+//! without headers lack, and panics where a symbol is missing. `NCCL_*` variables are left to the library.
+//!
+//! [`DeviceCollectives`]: super::DeviceCollectives
+
+#[cfg(feature = "cuda")]
+mod driver;
+#[cfg(feature = "cuda")]
+mod engine;
+#[cfg(feature = "cuda")]
+mod group;
+#[cfg(feature = "cuda")]
+mod join;
+#[cfg(feature = "cuda")]
+mod library;
+#[cfg(feature = "cuda")]
+mod order;
+#[cfg(feature = "cuda")]
+mod queue;
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) mod tests;
+#[cfg(feature = "cuda")]
+mod version;
+#[cfg(feature = "cuda")]
+mod watchdog;
+
+#[cfg(feature = "cuda")]
+pub use group::NcclGroup;
+
+use super::ProcessGroup;
+use crate::error::Result;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the group cannot ask the control group.
+#[derive(Clone, Copy, Debug)]
+pub struct NcclConfig {
+    /// This rank's device, by CUDA's count (after CUDA_VISIBLE_DEVICES).
+    pub device: usize,
+    /// From the call until the communicator stands.
+    pub init_timeout: Duration,
+    /// Of each collective later on, from the moment at which the device could begin it.
+    pub timeout: Duration,
+}
+
+/// Loads CUDA's driver, once; why it can't be used. Comes before any other call of `cudarc`'s.
+#[cfg(feature = "cuda")]
+pub(crate) fn driver() -> Result<(), String> {
+    driver::present()
+}
+
+/// The NCCL of this machine, or why there is none.
+#[cfg(feature = "cuda")]
+pub fn status() -> Result<String, String> {
+    driver::present()?;
+    library::Nccl::load().map(|nccl| format!("NCCL {}", nccl.version()))
+}
+
+/// The NCCL of this machine, or why there is none.
+#[cfg(not(feature = "cuda"))]
+pub fn status() -> Result<String, String> {
+    Err("this build has no CUDA support: build with `--features cuda`".to_owned())
+}
+
+/// Joins the ranks of `control`, all of which make this call, on their devices.
+///
+/// Errors, on all ranks alike: a library or device is missing on one of them (exit 69), two ranks have one GPU (69), or
+/// the communicator does not form in time (93).
+#[cfg(feature = "cuda")]
+pub fn connect(control: Arc<dyn ProcessGroup>, config: &NcclConfig) -> Result<Arc<dyn ProcessGroup>> {
+    Ok(Arc::new(NcclGroup::connect(control, config)?))
+}
+
+/// Joins the ranks on their devices: not in this build (exit 69).
+#[cfg(not(feature = "cuda"))]
+pub fn connect(_: Arc<dyn ProcessGroup>, _: &NcclConfig) -> Result<Arc<dyn ProcessGroup>> {
+    Err(crate::error::Error::unavailable(status().unwrap_err()))
+}

@@ -1,0 +1,247 @@
+//! Ranks as processes: each test starts this very test binary, once a rank, to run the `case` of its name in `rank::rank`,
+//! with a libcuda and a libnccl of the tests' own (`tests/fake_cuda`), which the C compiler makes. With
+//! DDP_RUN_REAL_NCCL=1 the cases that make sense there run on the machine's own GPU and NCCL.
+
+mod gpu;
+mod launch;
+mod rank;
+
+use launch::{Launch, Libraries};
+use std::time::Duration;
+
+/// Every rank says `done`.
+#[track_caller]
+fn succeeds(launch: Launch) -> Option<launch::Outcome> {
+    let outcome = launch.run()?;
+    assert!(outcome.said.iter().all(|s| s.as_deref() == Some("done")), "{outcome}");
+    Some(outcome)
+}
+
+/// Every rank of `ranks` fails with a text that holds all of `says`.
+#[track_caller]
+fn fails(launch: Launch, ranks: &[usize], says: &[&str]) -> Option<launch::Outcome> {
+    let outcome = launch.run()?;
+    for rank in ranks {
+        let said = outcome.said[*rank].as_deref().unwrap_or_default();
+        for part in says {
+            assert!(said.contains(part), "rank {rank}: no `{part}` in `{said}`\n{outcome}");
+        }
+    }
+    Some(outcome)
+}
+
+/// What the one process of a case says, with these variables; none, with a word, where it cannot run.
+pub(crate) fn said_by(case: &'static str, set: &[(&'static str, &'static str)]) -> Option<String> {
+    let launch = set.iter().fold(Launch::new(case, 1), |launch, (name, value)| launch.set(0, name, value));
+    let outcome = launch.run()?;
+    Some(outcome.said[0].clone().unwrap_or_else(|| panic!("{outcome}")))
+}
+
+/// Lines of a rank's log that are `line`.
+fn count(outcome: &launch::Outcome, rank: usize, line: &str) -> usize {
+    outcome.logs[rank].lines().filter(|l| *l == line).count()
+}
+
+#[test]
+fn sums_means_and_extremes_are_right_and_the_end_is_peaceful() {
+    for world in 1..=3 {
+        let Some(outcome) = succeeds(Launch::new("sums", world).on_a_gpu_too()) else { return };
+        for rank in (0..world).filter(|_| outcome.is_fake) {
+            let lines = |line| count(&outcome, rank, line);
+            assert_eq!((lines("ncclCommFinalize"), lines("ncclCommDestroy")), (1, 1), "{outcome}");
+            // The group's and the case's.
+            let references = (lines("cuDevicePrimaryCtxRetain"), lines("cuDevicePrimaryCtxRelease"));
+            assert_eq!(references, (2, 2), "{outcome}");
+            assert_eq!(count(&outcome, rank, "ncclCommAbort"), 0, "{outcome}");
+            assert_eq!(count(&outcome, rank, "cuCtxSynchronize"), 0, "nobody waits on the host: {outcome}");
+        }
+    }
+}
+
+/// The host goes on while work before, the collective and work after it wait for each other.
+#[test]
+fn collectives_come_after_what_was_launched_and_before_what_is_launched_after_the_fence() {
+    let Some(outcome) = succeeds(Launch::new("order", 2).on_a_gpu_too()) else { return };
+    for log in outcome.logs.iter().filter(|_| outcome.is_fake) {
+        let at = |line: &str| {
+            log.lines().position(|l| l == line).unwrap_or_else(|| panic!("no {line}: {outcome}"))
+        };
+        let launched = at("ncclAllReduce 1");
+        let before: Vec<&str> = log.lines().take(launched).collect();
+        // The first two are the engine's trial.
+        assert!(before.ends_with(&["cuCtxRecordEvent", "cuStreamWaitEvent"]), "{outcome}");
+        let after: Vec<&str> =
+            log.lines().skip(launched + 1).filter(|l| !l.starts_with("all-reduce")).collect();
+        assert_eq!(after[..2], ["cuEventRecord", "cuCtxWaitEvent"], "{outcome}");
+    }
+}
+
+#[test]
+fn a_driver_without_context_events_is_waited_for_on_the_host() {
+    let Some(outcome) = succeeds(Launch::new("sums", 2).with(Libraries::OldDriver)) else { return };
+    assert!(outcome.said.len() == 2 && count(&outcome, 0, "cuCtxSynchronize") > 0, "{outcome}");
+    assert_eq!(count(&outcome, 0, "cuCtxRecordEvent"), 0);
+    let copies = Launch::new("sums", 2).set(0, "NCCL_P2P_USE_CUDA_MEMCPY", "1");
+    let Some(outcome) = succeeds(copies) else { return };
+    assert_eq!(
+        (count(&outcome, 0, "cuCtxWaitEvent"), count(&outcome, 1, "cuCtxSynchronize")),
+        (0, 0),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn a_buffers_guard_lives_until_the_device_is_done_with_it() {
+    succeeds(Launch::new("guard", 2).on_a_gpu_too());
+}
+
+#[test]
+fn calls_of_both_kinds_are_recorded() {
+    succeeds(Launch::new("history", 2));
+}
+
+#[test]
+fn a_collective_that_never_ends_is_given_up_at_the_deadline_on_all_ranks() {
+    let launch = Launch::new("hang", 2).set(1, "FAKE_NCCL_HANG", "2");
+    let says = ["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL was not done after 1s (timeout)"];
+    let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
+    assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
+    assert!(
+        outcome.said.iter().flatten().all(|s| s.contains("all ranks live and have made this call")),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn a_collective_that_never_gets_into_its_stream_is_given_up_at_the_deadline() {
+    let launch = Launch::new("hang", 2).set(0, "FAKE_NCCL_STUCK", "2");
+    fails(launch, &[0, 1], &["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL was not done after 1s"]);
+}
+
+/// The communicator is ended beside it.
+#[test]
+fn a_call_that_does_not_come_back_from_nccl_is_given_up_at_the_deadline() {
+    let launch = Launch::new("hang", 2).set(0, "FAKE_NCCL_BLOCK", "2");
+    let says = ["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL was not done after 1s"];
+    let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
+    assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
+}
+
+#[test]
+fn a_rank_that_does_not_come_to_a_collective_is_named() {
+    let says = [
+        "Timeout, peer 1",
+        "waits for rank 1, still before this call",
+        "rank 1 made call 1, step 7, phase data",
+    ];
+    fails(Launch::new("late", 3).on_a_gpu_too(), &[0, 1, 2], &says);
+}
+
+#[test]
+fn a_stopped_rank_is_named_at_the_deadline() {
+    fails(Launch::new("stopped", 3), &[0, 2], &["Timeout, peer 1", "rank 1 gave no sign of life"]);
+}
+
+#[test]
+fn a_killed_rank_is_named_long_before_the_deadline() {
+    let launch = Launch::new("killed", 3).on_a_gpu_too();
+    let says =
+        ["PeerLost, peer 1", "rank 1 is gone", "all_reduce #2 (sum of 1000 f32) by NCCL, step 7, phase sync"];
+    let Some(outcome) = fails(launch, &[0, 2], &says) else { return };
+    assert!(outcome.took < Duration::from_secs(20), "{outcome}");
+}
+
+/// NCCL only sees that somebody is gone.
+#[test]
+fn a_peer_that_nccl_misses_is_named_if_it_is_gone() {
+    let launch = Launch::new("missed", 3).set(0, "FAKE_NCCL_LOST", "2");
+    fails(launch, &[0, 2], &["PeerLost, peer 1", "rank 1 is gone"]);
+}
+
+/// NCCL on rank 0 sees that a peer is gone, but all live: it is rank 0's own failure.
+#[test]
+fn a_failure_of_nccl_ends_the_group_on_all_ranks() {
+    let launch = Launch::new("lost", 2).set(0, "FAKE_NCCL_LOST", "2");
+    let says = ["Aborted, peer 0", "rank 0 gave up: NCCL: remote process exited", "said the fake"];
+    let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
+    assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
+}
+
+#[test]
+fn a_rank_that_gives_up_ends_what_the_others_wait_for() {
+    fails(Launch::new("abort", 2).on_a_gpu_too(), &[0, 1], &["Aborted, peer 0", "rank 0 gave up: disk full"]);
+}
+
+#[test]
+fn a_failed_call_of_the_control_group_ends_the_device_group() {
+    let launch = Launch::new("control", 2);
+    let Some(outcome) = fails(launch, &[0, 1], &["Mismatch", "ranks disagree on what is called"]) else {
+        return;
+    };
+    assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
+}
+
+#[test]
+fn a_wrong_call_ends_the_group_for_all() {
+    let launch = Launch::new("misuse", 2);
+    fails(launch, &[0, 1], &["peer 1", "made a wrong call: all_reduce: a mean of i32 is not defined"]);
+}
+
+#[test]
+fn a_rank_that_never_joins_ends_the_start_in_time() {
+    let launch = Launch::new("join", 2).set(1, "FAKE_NCCL_INIT", "never");
+    let says = ["93", "the joining of all ranks by NCCL was not done after 1s (timeout): all ranks live"];
+    let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
+    assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
+}
+
+#[test]
+fn a_rank_that_fails_to_join_is_named_by_all() {
+    let launch = Launch::new("join", 3).set(2, "FAKE_NCCL_INIT", "fail");
+    fails(launch, &[0, 1, 2], &["91", "rank 2 gave up: NCCL: internal error"]);
+}
+
+#[test]
+fn ranks_with_one_gpu_are_refused_unless_their_host_ids_differ() {
+    let shared = || Launch::new("sums", 2).set(0, "FAKE_CUDA_UUID", "7").set(1, "FAKE_CUDA_UUID", "7");
+    let says = ["69", "ranks 0 and 1 have the same GPU, GPU-00000000-0000-0000-0000-000000000007"];
+    fails(shared(), &[0, 1], &says);
+    succeeds(shared().set(0, "NCCL_HOSTID", "a").set(1, "NCCL_HOSTID", "b"));
+}
+
+#[test]
+fn ranks_with_different_versions_of_nccl_are_refused() {
+    let launch = Launch::new("sums", 2).set(1, "FAKE_NCCL_VERSION", "22107");
+    fails(launch, &[0, 1], &["69", "rank 0 has 2.27.3, rank 1 has 2.21.7"]);
+}
+
+#[test]
+fn what_is_missing_on_a_rank_is_told_on_all() {
+    let missing = [
+        (Libraries::NoNccl, "rank 1: NCCL is not there: libnccl.so.2: "),
+        (Libraries::NoDriver, "rank 1: CUDA's driver is not there: no libcuda.so.1"),
+        (Libraries::OldNccl, "rank 1: NCCL has no ncclCommInitRankConfig: 2.18 or later is needed"),
+    ];
+    for (libraries, says) in missing {
+        // Where the machine has the real ones nothing is missing.
+        if libraries == Libraries::OldNccl || super::status().is_err() {
+            fails(Launch::new("sums", 2).with_on(1, libraries), &[0, 1], &["69", says]);
+        }
+    }
+    let launch = Launch::new("sums", 2).set(1, "FAKE_CUDA_INIT", "100");
+    fails(
+        launch,
+        &[0, 1],
+        &["69", "rank 1: CUDA's driver does not start: cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-cap"],
+    );
+    let launch = Launch::new("sums", 2).set(0, "DDP_RUN_NCCL_DEVICE", "1");
+    fails(launch, &[0, 1], &["69", "rank 0: there is no CUDA device 1 among 1"]);
+    let launch = Launch::new("sums", 2).set(0, "FAKE_NCCL_VERSION", "21400");
+    fails(launch, &[0, 1], &["69", "rank 0: NCCL is version 2.14.0; 2.18 or later is needed"]);
+}
+
+#[test]
+fn the_status_says_which_nccl_there_is() {
+    let Some(outcome) = Launch::new("status", 1).run() else { return };
+    assert_eq!(outcome.said[0].as_deref(), Some("Ok(\"NCCL 2.27.3\")"), "{outcome}");
+}

@@ -1,0 +1,117 @@
+//! The thread beside a group: it sees collectives end, hears of lost peers and of NCCL's own failures, minds the deadline,
+//! and ends the communicator, in peace or not. Nothing else ends it, so a call that hangs in NCCL holds nobody up.
+
+use super::engine::{Engine, hear};
+use super::library::State;
+use crate::comm::CommError;
+use crate::comm::calls::lock;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Between two looks at the device while it has something to do: as long may a buffer be kept too long.
+const LOOK: Duration = Duration::from_millis(1);
+/// Between two looks at the peers.
+const TICK: Duration = Duration::from_millis(50);
+/// What the device has for its last collectives, and NCCL for a peaceful end, when the group is dropped.
+const LEAVE: Duration = Duration::from_secs(10);
+/// What a hanging end is given, then the process goes on without it.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+pub(super) fn start(engine: Arc<Engine>) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("nccl-watchdog".into()).spawn(move || watch(&engine))
+}
+
+fn watch(engine: &Engine) {
+    if let Err(why) = engine.context.enter() {
+        engine.broken(&why);
+    }
+    let mut looked_at_peers = Instant::now();
+    let (mut leaving, mut failed) = (None::<Instant>, None::<Instant>);
+    loop {
+        leaving = leaving.or_else(|| sleep(engine).then(Instant::now));
+        // The first failure counts; later ones are its consequences.
+        if let Err(why) = engine.retire()
+            && engine.failure().is_none()
+        {
+            engine.broken(&why);
+        }
+        let peers = looked_at_peers.elapsed() >= TICK;
+        if peers {
+            looked_at_peers = Instant::now();
+        }
+        if engine.failure().is_none() {
+            // Whatever is found is the group's failure from now on.
+            let _ = look(engine, peers);
+        }
+        if engine.failure().is_some() {
+            engine.end(*failed.get_or_insert_with(Instant::now));
+        }
+        if let Some(since) = leaving {
+            if lock(&engine.queue).is_empty() || since.elapsed() > LEAVE {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+    leave(engine);
+    lock(&engine.queue).left = true;
+    engine.wake.notify_all();
+}
+
+/// Until there is something to look at. True when the group is being dropped.
+fn sleep(engine: &Engine) -> bool {
+    let queue = lock(&engine.queue);
+    if queue.leaving {
+        return true;
+    }
+    let pause = if queue.is_empty() { TICK } else { LOOK };
+    let (queue, _) = engine.wake.wait_timeout(queue, pause).unwrap_or_else(PoisonError::into_inner);
+    queue.leaving
+}
+
+fn look(engine: &Engine, peers: bool) -> Result<(), CommError> {
+    if peers {
+        hear(&*engine.control).map_err(|error| engine.fail(error))?;
+    }
+    engine.listen()?;
+    let late = lock(&engine.queue).overdue(engine.timeout).or_else(|| engine.hangs(engine.timeout));
+    late.map_or(Ok(()), |call| Err(engine.overdue(call)))
+}
+
+/// Ends the communicator of a group that is dropped.
+fn leave(engine: &Engine) {
+    if !lock(&engine.queue).is_empty() {
+        return engine.end(Instant::now());
+    }
+    let Some(mut communicator) = engine.take() else { return };
+    let until = Instant::now() + LEAVE;
+    let mut state = communicator.finalize();
+    while state == Ok(State::InProgress) && Instant::now() < until {
+        std::thread::sleep(LOOK);
+        state = communicator.state();
+    }
+    let ended = match state {
+        Ok(State::Ready) => communicator.destroy(),
+        Ok(State::InProgress) => communicator.abort(),
+        Err(why) => communicator.abort().and(Err(why)),
+    };
+    if let Err(why) = ended {
+        tracing::warn!("rank {}: at the end of NCCL's communicator: {why}", engine.control.rank());
+    }
+}
+
+/// Ends the watchdog and, through it, the communicator; not for ever.
+pub(super) fn stop(engine: &Engine, thread: JoinHandle<()>) {
+    let mut queue = lock(&engine.queue);
+    queue.leaving = true;
+    engine.wake.notify_all();
+    let waiting = engine.wake.wait_timeout_while(queue, PATIENCE, |queue| !queue.left);
+    let left = waiting.unwrap_or_else(PoisonError::into_inner).0.left;
+    if left {
+        // Nothing is left to it but its return.
+        let _ = thread.join();
+    } else {
+        tracing::warn!("rank {}: NCCL does not end; the process goes on without it", engine.control.rank());
+    }
+}

@@ -1,0 +1,145 @@
+//! What every process of a run knows and nobody else does. It never travels by network, is never printed, and is wiped from memory
+//! when dropped.
+
+use crate::comm::{CommError, CommErrorKind};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::fmt;
+use zeroize::Zeroizing;
+
+/// 32 bytes; `Debug` prints none of them. Two are compared by tests alone: a proof is verified in constant time.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<[u8; 32]>);
+
+/// The hexadecimal form of a [`Secret`], for handing it to a worker.
+pub struct SecretText(Zeroizing<String>);
+
+impl Secret {
+    /// A new secret from the operating system's random source.
+    pub fn generate() -> Result<Self, CommError> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        getrandom::fill(bytes.as_mut_slice())
+            .map_err(|e| wrong(&format!("cannot draw a random secret: {e}")))?;
+        Ok(Self(bytes))
+    }
+
+    /// From key material of any length, bound to `purpose`: its HMAC-SHA256 under the key.
+    pub fn derive(key: &[u8], purpose: &str) -> Self {
+        let mut mac = keyed(key);
+        mac.update(purpose.as_bytes());
+        Self(Zeroizing::new(mac.finalize().into_bytes().into()))
+    }
+
+    /// The same of this secret.
+    pub fn derived(&self, purpose: &str) -> Self {
+        Self::derive(self.bytes(), purpose)
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// 64 lowercase digits.
+    pub fn to_hex(&self) -> SecretText {
+        let digit = |v: u8| char::from_digit(v.into(), 16).unwrap_or('0');
+        let mut text = Zeroizing::new(String::with_capacity(64));
+        text.extend(self.0.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]));
+        SecretText(text)
+    }
+
+    /// Reads what [`Secret::to_hex`] wrote (white space around it is ignored). The error never repeats the text.
+    pub fn from_hex(text: &str) -> Result<Self, CommError> {
+        let wrong = || {
+            wrong("the run's secret is not 64 hexadecimal digits; generate it with `openssl rand -hex 32`")
+        };
+        let digits = text.trim().as_bytes();
+        if digits.len() != 64 {
+            return Err(wrong());
+        }
+        let value = |d: u8| char::from(d).to_digit(16).map(|v| v as u8);
+        let mut bytes = Zeroizing::new([0; 32]);
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let (high, low) = value(pair[0]).zip(value(pair[1])).ok_or_else(wrong)?;
+            *byte = high << 4 | low;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+fn wrong(message: &str) -> CommError {
+    CommError::new(CommErrorKind::Rendezvous, None, message)
+}
+
+pub(super) fn keyed(key: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(key).expect("HMAC takes a key of any length")
+}
+
+impl std::ops::Deref for SecretText {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretText(…)")
+    }
+}
+
+impl serde::Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.to_hex())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Secret {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(d)?;
+        Self::from_hex(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_comes_back_and_debug_shows_nothing() {
+        let secret = Secret::generate().unwrap();
+        assert_ne!(secret, Secret::generate().unwrap());
+        let text = secret.to_hex();
+        assert_eq!(text.len(), 64);
+        assert_eq!(Secret::from_hex(&format!(" {}\n", &*text)).unwrap(), secret);
+        assert_eq!(format!("{secret:?} {text:?}"), "Secret(…) SecretText(…)");
+        for bad in ["", "00", &"g".repeat(64), &"é".repeat(32), &"0".repeat(66)] {
+            let e = Secret::from_hex(bad).unwrap_err();
+            assert_eq!(e.kind, CommErrorKind::Rendezvous);
+            assert!(bad.is_empty() || !e.message.contains(&format!("`{bad}`")));
+        }
+    }
+
+    #[test]
+    fn json_has_the_digits_and_a_wrong_one_is_not_repeated() {
+        let secret = Secret::derive(b"key", "a test");
+        let json = serde_json::to_string(&secret).unwrap();
+        assert_eq!(json, format!("\"{}\"", &*secret.to_hex()));
+        assert_eq!(serde_json::from_str::<Secret>(&json).unwrap(), secret);
+        let error = serde_json::from_str::<Secret>("\"beef\"").unwrap_err().to_string();
+        assert!(error.contains("64 hexadecimal digits") && !error.contains("beef"), "{error}");
+    }
+
+    #[test]
+    fn derivation_is_hmac_sha256() {
+        // RFC 4231, test case 2.
+        let secret = Secret::derive(b"Jefe", "what do ya want for nothing?");
+        assert_eq!(&*secret.to_hex(), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+        assert_eq!(secret.derived("x"), Secret::derive(secret.bytes(), "x"));
+    }
+}

@@ -1,0 +1,138 @@
+//! What [`ImageTransform`] does, on a device with memory of its own: images travel as the bytes that they are stored in, a
+//! quarter of the floats', and are cropped, mirrored, normalised and cut out there. The host sends what the draws come to:
+//! where each row and each column of a sample is read, and which of them cutout clears.
+
+use super::transforms::{Draws, ImageShape, ImageTransform};
+use burn::tensor::{DType, Device, FloatDType, Int, IntDType, Tensor, TensorData};
+use std::ops::Range;
+
+/// Pixels to floats on one device, for one split. Equal to [`ImageTransform`], except that a device may round
+/// `pixel * factor + offset` once instead of twice.
+pub struct DeviceTransform {
+    shape: ImageShape,
+    device: Device,
+    /// `[1, channels, 1]`, f32.
+    factor: Tensor<3>,
+    offset: Tensor<3>,
+    /// Whether crop or flip moves pixels.
+    moves: bool,
+    cuts: bool,
+}
+
+impl DeviceTransform {
+    pub fn new(transform: &ImageTransform, device: &Device) -> Self {
+        let (shape, augment) = (transform.shape(), transform.augment());
+        let constant = |part: fn(&(f32, f32)) -> f32| {
+            let values = transform.affine().iter().map(part).collect();
+            floats(values, [1, shape[0], 1], device)
+        };
+        Self {
+            shape,
+            device: device.clone(),
+            factor: constant(|&(factor, _)| factor),
+            offset: constant(|&(_, offset)| offset),
+            moves: augment.crop.is_some() || augment.flip,
+            cuts: augment.cutout.is_some(),
+        }
+    }
+
+    /// The network's input `[batch, channels, height, width]`, from that many bytes and one draw a sample. Only enqueues work
+    /// where the device runs by itself.
+    pub fn apply(&self, bytes: &[u8], draws: &[Draws]) -> Tensor<4> {
+        let [channels, height, width] = self.shape;
+        let (batch, plane) = (draws.len(), height * width);
+        let mut x = bytes_as_floats(bytes, &self.device).reshape([batch, channels, plane]);
+        if self.moves {
+            let places = self.places(draws);
+            let inside = places.clone().greater_equal_scalar(0).cast(FloatDType::F32);
+            // Black is pixel 0, normalised like any other.
+            x = x.gather(2, places.clamp_min(0).expand([batch, channels, plane])) * inside;
+        }
+        x = x * self.factor.clone() + self.offset.clone();
+        if self.cuts {
+            x = x * self.kept(draws);
+        }
+        x.reshape([batch, channels, height, width]).cast(self.device.settings().float_dtype)
+    }
+
+    /// Where each pixel of the output is read in its sample's plane, `[batch, 1, height * width]`; negative: outside.
+    fn places(&self, draws: &[Draws]) -> Tensor<3, Int> {
+        let [_, height, width] = self.shape;
+        // Negative whatever is added to it.
+        let outside = -((height * width) as i32);
+        let place = |at: isize, end: usize, step: usize| match usize::try_from(at) {
+            Ok(at) if at < end => (at * step) as i32,
+            _ => outside,
+        };
+        let row = |d: &Draws, y: usize| place(y as isize + d.top, height, width);
+        let column = |d: &Draws, x: usize| {
+            let x = if d.flip { width - 1 - x } else { x };
+            place(x as isize + d.left, width, 1)
+        };
+        let rows = indices(per_sample(draws, height, row), [draws.len(), height, 1], &self.device);
+        let columns = indices(per_sample(draws, width, column), [draws.len(), 1, width], &self.device);
+        (rows + columns).reshape([draws.len(), 1, height * width])
+    }
+
+    /// 1, and 0 in the square that cutout clears: `[batch, 1, height * width]`.
+    fn kept(&self, draws: &[Draws]) -> Tensor<3> {
+        let [_, height, width] = self.shape;
+        let hit = |range: Option<&Range<usize>>, i: usize| f32::from(range.is_some_and(|r| r.contains(&i)));
+        let row = |d: &Draws, y: usize| hit(d.hole.as_ref().map(|(rows, _)| rows), y);
+        let column = |d: &Draws, x: usize| hit(d.hole.as_ref().map(|(_, columns)| columns), x);
+        let rows = floats(per_sample(draws, height, row), [draws.len(), height, 1], &self.device);
+        let columns = floats(per_sample(draws, width, column), [draws.len(), 1, width], &self.device);
+        (rows * columns).neg().add_scalar(1.0).reshape([draws.len(), 1, height * width])
+    }
+}
+
+/// `[draws, length]`, row-major.
+fn per_sample<T>(draws: &[Draws], length: usize, value: impl Fn(&Draws, usize) -> T) -> Vec<T> {
+    let value = &value;
+    draws.iter().flat_map(|d| (0..length).map(move |i| value(d, i))).collect()
+}
+
+/// f32, whatever the device's default. Sent as one row: a runtime may pad the rows of what is sent as a matrix.
+fn floats(values: Vec<f32>, shape: [usize; 3], device: &Device) -> Tensor<3> {
+    let data = TensorData::new(values, [shape.iter().product::<usize>()]);
+    Tensor::<1>::from_data(data, (device, DType::F32)).reshape(shape)
+}
+
+fn indices(values: Vec<i32>, shape: [usize; 3], device: &Device) -> Tensor<3, Int> {
+    let data = TensorData::new(values, [shape.iter().product::<usize>()]);
+    Tensor::<1, Int>::from_data(data, device).reshape(shape)
+}
+
+/// Bytes, sent as they are, as f32 of the same values.
+pub fn bytes_as_floats(bytes: &[u8], device: &Device) -> Tensor<1> {
+    if device.supports_dtype(IntDType::U8) {
+        let data = TensorData::new(bytes.to_vec(), [bytes.len()]);
+        return Tensor::<1, Int>::from_data(data, (device, DType::U8)).cast(FloatDType::F32);
+    }
+    packed_as_floats(bytes, device)
+}
+
+/// As [`bytes_as_floats`], four bytes to a word: for devices without a type of eight bits, as WebGPU's are.
+fn packed_as_floats(bytes: &[u8], device: &Device) -> Tensor<1> {
+    let word = |four: &[u8]| {
+        let mut whole = [0; 4];
+        whole[..four.len()].copy_from_slice(four);
+        i32::from_le_bytes(whole)
+    };
+    let words: Vec<i32> = bytes.chunks(4).map(word).collect();
+    let count = words.len();
+    let words = Tensor::<1, Int>::from_data(TensorData::new(words, [count]), (device, DType::I32));
+    let shifts =
+        Tensor::<1, Int>::from_data(TensorData::new(vec![0i32, 8, 16, 24], [4]), (device, DType::I32));
+    // A shift that draws in the sign's bits does no harm under the mask.
+    let bytes_of = words
+        .reshape([count, 1])
+        .expand([count, 4])
+        .bitwise_right_shift(shifts.reshape([1, 4]).expand([count, 4]));
+    let values = bytes_of.bitwise_and_scalar(255).cast(FloatDType::F32).reshape([count * 4]);
+    if count * 4 == bytes.len() { values } else { values.narrow(0, 0, bytes.len()) }
+}
+
+#[cfg(test)]
+#[path = "device_transform_tests.rs"]
+mod tests;

@@ -1,0 +1,128 @@
+use super::*;
+use crate::data::SampleKey;
+use crate::data::testing::configure;
+use crate::data::transforms::{Augment, TransformOptions};
+use crate::data::{Dataset, FieldData, HostBatch, Loader, LoaderOptions};
+use std::sync::Arc;
+
+fn values(tensor: Tensor<4>) -> Vec<f32> {
+    tensor.into_data().try_into_vec::<f32>().unwrap()
+}
+
+fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+/// Some are larger than the image: whole windows are black, or everything is cleared.
+const CROPS: [Option<usize>; 4] = [None, Some(1), Some(4), Some(11)];
+const CUTOUTS: [Option<usize>; 4] = [None, Some(1), Some(4), Some(30)];
+
+#[test]
+fn every_combination_gives_what_the_host_gives() {
+    let device = Device::flex();
+    for shape @ [channels, height, width] in [[1, 1, 1], [1, 5, 7], [3, 9, 6], [3, 8, 8]] {
+        let each = channels * height * width;
+        let batch = 6;
+        let bytes: Vec<u8> = (0..batch * each).map(|i| (i * 37 + 11) as u8).collect();
+        for (crop, cutout) in CROPS.into_iter().flat_map(|c| CUTOUTS.map(|h| (c, h))) {
+            for (flip, normalised) in [(false, true), (true, true), (true, false)] {
+                let stats =
+                    (vec![0.49, 0.25, 0.1][..channels].to_vec(), vec![0.25, 0.5, 0.2][..channels].to_vec());
+                let augment = Augment { crop, flip, cutout };
+                let options = TransformOptions { normalize: normalised.then_some(stats), augment };
+                let transform = options.build(shape, true);
+                let key = |i: usize| SampleKey { seed: 3, epoch: 1, sample: i as u64 };
+                let mut expected = vec![f32::NAN; bytes.len()];
+                for (i, (out, image)) in expected.chunks_mut(each).zip(bytes.chunks(each)).enumerate() {
+                    transform.apply(key(i), image, out);
+                }
+                let draws: Vec<Draws> = (0..batch).map(|i| transform.draw(key(i))).collect();
+                let got = DeviceTransform::new(&transform, &device).apply(&bytes, &draws);
+                assert_eq!(got.dims(), [batch, channels, height, width]);
+                let difference = largest_difference(&values(got), &expected);
+                assert!(difference <= 1e-6, "{difference} with {shape:?} {augment:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn packed_bytes_are_the_same_bytes() {
+    let device = Device::flex();
+    for len in [1, 3, 4, 5, 255, 256] {
+        let bytes: Vec<u8> = (0..len).map(|i| 255 - (i * 7 % 256) as u8).collect();
+        let expected: Vec<f32> = bytes.iter().map(|&b| f32::from(b)).collect();
+        for got in [packed_as_floats(&bytes, &device), bytes_as_floats(&bytes, &device)] {
+            assert_eq!(got.into_data().try_into_vec::<f32>().unwrap(), expected, "{len} bytes");
+        }
+    }
+}
+
+fn shapes() -> Arc<dyn Dataset> {
+    let (_, kind) = crate::data::standard_kinds().into_iter().find(|(name, _)| *name == "shapes").unwrap();
+    let table = "train = 40\nchannels = 3\nsize = 17\naugment = ['crop', 'flip', 'cutout']";
+    configure(&*kind, table).unwrap().open().unwrap().train
+}
+
+fn options(workers: usize) -> LoaderOptions {
+    LoaderOptions {
+        batch_size: 16,
+        drop_last: false,
+        seed: 7,
+        epoch: 2,
+        start_batch: 0,
+        workers,
+        prefetch: 3,
+    }
+}
+
+fn order() -> Vec<u64> {
+    (0..40).rev().collect()
+}
+
+fn all(loader: Loader) -> Vec<HostBatch> {
+    loader.map(|batch| batch.unwrap()).collect()
+}
+
+#[test]
+fn stored_batches_are_the_loaders_batches_before_their_transform() {
+    let host = all(Loader::new(shapes(), order(), options(0)).unwrap());
+    let stored = |workers| Loader::stored(shapes(), order(), options(workers)).unwrap();
+    let transform = DeviceTransform::new(stored(0).transform().unwrap(), &Device::flex());
+    let inline = all(stored(0));
+    assert_eq!(inline.len(), 3);
+    for (raw, host) in inline.iter().zip(&host) {
+        assert_eq!((raw.len, &raw.indices, &raw.target), (host.len, &host.indices, &host.target));
+        let (FieldData::Bytes(bytes), FieldData::Float(expected)) = (&raw.input.data, &host.input.data)
+        else {
+            panic!("bytes of a stored batch, floats of a host's");
+        };
+        assert!(host.draws.is_empty());
+        assert!(largest_difference(&values(transform.apply(bytes, &raw.draws)), expected) <= 1e-6);
+    }
+    assert_eq!(all(stored(1)), inline);
+    assert_eq!(all(stored(4)), inline);
+}
+
+#[test]
+fn buffers_of_stored_batches_hold_nothing_old() {
+    let expected = all(Loader::stored(shapes(), order(), options(0)).unwrap());
+    let mut loader = Loader::stored(shapes(), order(), options(1)).unwrap();
+    let mut seen = Vec::new();
+    while let Some(batch) = loader.next() {
+        let batch = batch.unwrap();
+        seen.push(batch.clone());
+        loader.recycle(batch);
+    }
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn what_is_not_an_image_goes_as_ever() {
+    let (_, kind) = crate::data::standard_kinds().into_iter().find(|(name, _)| *name == "random").unwrap();
+    let set = || configure(&*kind, "").unwrap().open().unwrap().train;
+    let loader = Loader::stored(set(), order(), options(0)).unwrap();
+    assert!(loader.transform().is_none());
+    assert_eq!(all(loader), all(Loader::new(set(), order(), options(0)).unwrap()));
+}

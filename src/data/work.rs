@@ -1,0 +1,122 @@
+//! How one batch is made: the samples that the order names, each written to its place in buffers that go around.
+
+use super::images::wrong_buffers;
+use super::loader::LoaderOptions;
+use super::sampler::Order;
+use super::{
+    Dataset, FieldData, FieldFacts, FieldKind, FieldMut, HostBatch, HostField, SampleKey, StoredImages,
+};
+use crate::error::{Error, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// What a worker needs to make any batch.
+pub struct Work {
+    pub dataset: Arc<dyn Dataset>,
+    pub order: Box<dyn Order>,
+    pub options: LoaderOptions,
+    input: FieldFacts,
+    target: FieldFacts,
+    /// Images go as they are stored.
+    stored: bool,
+    /// Set when nobody wants batches any more.
+    pub stop: AtomicBool,
+}
+
+impl Work {
+    pub fn new(
+        dataset: Arc<dyn Dataset>,
+        order: Box<dyn Order>,
+        options: LoaderOptions,
+        stored: bool,
+    ) -> Self {
+        let (input, target) = (dataset.input(), dataset.target());
+        Self { dataset, order, options, input, target, stored, stop: AtomicBool::new(false) }
+    }
+
+    /// The images to give as they are stored.
+    pub fn images(&self) -> Option<&dyn StoredImages> {
+        self.dataset.stored().filter(|_| self.stored)
+    }
+
+    /// An empty batch.
+    pub fn buffers(&self) -> HostBatch {
+        let field = |facts: &FieldFacts| HostField {
+            shape: facts.shape.clone(),
+            data: match facts.kind {
+                FieldKind::Float => FieldData::Float(Vec::new()),
+                FieldKind::Index(_) => FieldData::Index(Vec::new()),
+            },
+        };
+        let (mut input, target) = (field(&self.input), field(&self.target));
+        if self.images().is_some() {
+            input.data = FieldData::Bytes(Vec::new());
+        }
+        HostBatch { len: 0, input, target, indices: Vec::new(), draws: Vec::new() }
+    }
+
+    /// Batch `number`; a panic of the data set is an error.
+    pub fn assemble_caught(&self, number: usize, buffers: HostBatch) -> Result<HostBatch> {
+        catch_unwind(AssertUnwindSafe(|| self.assemble(number, buffers))).unwrap_or_else(|panic| {
+            let what = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+            let what = what.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Err(Error::internal(format!("the data set panicked in batch {number}: {what}")))
+        })
+    }
+
+    fn assemble(&self, number: usize, mut batch: HostBatch) -> Result<HostBatch> {
+        let size = self.options.batch_size;
+        let first = number * size;
+        let len = size.min(self.order.len() - first);
+        let (inputs, targets) = (resize(&mut batch.input, len), resize(&mut batch.target, len));
+        batch.len = len;
+        batch.indices.clear();
+        batch.draws.clear();
+        let images = self.images();
+        for i in 0..len {
+            if self.stop.load(Relaxed) {
+                return Err(Error::internal("the loader was dropped"));
+            }
+            let sample = self.order.get(first + i);
+            if sample >= self.dataset.len() as u64 {
+                return Err(Error::internal(format!(
+                    "sample {sample} of a data set of {}",
+                    self.dataset.len()
+                )));
+            }
+            let key = SampleKey { seed: self.options.seed, epoch: self.options.epoch, sample };
+            let target = part(&mut batch.target, i, targets)?;
+            match (images, &mut batch.input.data) {
+                (Some(images), FieldData::Bytes(bytes)) => {
+                    images.write_stored(sample, &mut bytes[i * inputs..(i + 1) * inputs], target)?;
+                    batch.draws.push(images.transform().draw(key));
+                }
+                _ => self.dataset.write(key, part(&mut batch.input, i, inputs)?, target)?,
+            }
+            batch.indices.push(sample);
+        }
+        Ok(batch)
+    }
+}
+
+/// Makes room for `len` samples; gives the number of elements of one.
+fn resize(field: &mut HostField, len: usize) -> usize {
+    let each = field.shape.iter().product::<usize>();
+    match &mut field.data {
+        FieldData::Float(values) => values.resize(len * each, 0.0),
+        FieldData::Index(values) => values.resize(len * each, 0),
+        FieldData::Bytes(values) => values.resize(len * each, 0),
+    }
+    each
+}
+
+/// Room for sample `i`.
+fn part(field: &mut HostField, i: usize, each: usize) -> Result<FieldMut<'_>> {
+    let range = i * each..(i + 1) * each;
+    match &mut field.data {
+        FieldData::Float(values) => Ok(FieldMut::Float(&mut values[range])),
+        FieldData::Index(values) => Ok(FieldMut::Index(&mut values[range])),
+        FieldData::Bytes(_) => Err(wrong_buffers("floats or indices")),
+    }
+}

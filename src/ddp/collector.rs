@@ -1,0 +1,237 @@
+//! What the taps report to: one step's gradients in their buckets, which are launched in order as they fill up.
+
+use super::buckets::{BucketLayout, Slot};
+use super::comm_thread::{Job, Values};
+use super::hook::HookSource;
+use super::in_place::{InPlace, InPlaceBuckets};
+use super::on_device::DeviceGradients;
+use super::tap::GradientSink;
+use crate::comm::CommError;
+use crate::device::Gradient;
+use burn::tensor::Device;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub(super) struct Collector {
+    pub layout: BucketLayout,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Collector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Collector").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+pub(super) struct State {
+    pub buckets: Vec<Bucket>,
+    /// Parameters whose gradient has arrived in this micro-batch.
+    seen: Vec<bool>,
+    /// The same parameters, in order of arrival.
+    arrived: Vec<usize>,
+    micro: usize,
+    syncing: bool,
+    next_launch: usize,
+    jobs: Option<Sender<Job>>,
+    /// While the order is learnt, buckets are averaged without the hook, under which they must never change.
+    pub plain: bool,
+    /// Where gradients are, when they are not in host memory: `Bucket::data` stays empty then.
+    pub on_device: Option<DeviceGradients>,
+    /// Where the group averages in the device's memory.
+    pub in_place: Option<InPlaceBuckets>,
+}
+
+#[derive(Debug)]
+pub(super) struct Bucket {
+    pub data: Vec<f32>,
+    parameters: usize,
+    pending: usize,
+}
+
+/// Where gradients lie, and who averages them there.
+pub(super) struct Memory {
+    /// None: in host memory.
+    device: Option<Device>,
+    pub in_place: Option<InPlaceBuckets>,
+}
+
+impl Memory {
+    pub fn new(
+        device: Option<Device>,
+        in_place: Option<Arc<dyn InPlace>>,
+        world_size: usize,
+        hook: Option<&HookSource>,
+    ) -> Self {
+        Self { device, in_place: in_place.and_then(|by| InPlaceBuckets::new(by, world_size, hook)) }
+    }
+}
+
+impl Collector {
+    pub fn new(layout: BucketLayout, memory: Memory, jobs: Option<Sender<Job>>, plain: bool) -> Self {
+        let Memory { device, in_place } = memory;
+        let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
+            data: if device.is_none() { vec![0.0; *len] } else { Vec::new() },
+            parameters: layout.slots.iter().flatten().filter(|s| s.bucket == b).count(),
+            pending: 0,
+        });
+        let state = State {
+            buckets: buckets.collect(),
+            seen: vec![false; layout.slots.len()],
+            arrived: Vec::new(),
+            micro: 0,
+            syncing: false,
+            next_launch: 0,
+            jobs,
+            plain,
+            on_device: device.map(|device| DeviceGradients::new(device, &layout)),
+            in_place,
+        };
+        Self { layout, state: Mutex::new(state) }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in a tap ends the worker; the data behind a poisoned lock is never used for an update.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GradientSink for Collector {
+    fn ready(&self, parameter: usize, gradient: Gradient) {
+        let Some(slot) = self.layout.slots[parameter] else { return };
+        let mut state = self.lock();
+        let first = !state.seen[parameter];
+        state.seen[parameter] = true;
+        if first {
+            state.arrived.push(parameter);
+        }
+        match gradient {
+            Gradient::Host(gradient) => {
+                let gradient = gradient.to_contiguous();
+                state.add(slot, &gradient.storage::<f32>()[..slot.len], first);
+            }
+            Gradient::Device(gradient) => {
+                // The only handle, so that sums may be made in its place.
+                if let Some(all) = &mut state.on_device {
+                    all.add(parameter, gradient);
+                }
+            }
+        }
+        let bucket = &mut state.buckets[slot.bucket];
+        bucket.pending = bucket.pending.saturating_sub(1);
+        if state.syncing {
+            state.launch_ready(false);
+        }
+    }
+}
+
+impl State {
+    /// Another micro-batch, of the same step unless it is number 0.
+    pub fn begin(&mut self, micro: usize, last: bool) {
+        self.micro = micro;
+        self.syncing = last;
+        if micro == 0 {
+            self.next_launch = 0;
+            self.on_device.iter_mut().for_each(DeviceGradients::clear);
+            self.in_place.iter_mut().for_each(InPlaceBuckets::begin);
+        }
+        self.seen.fill(false);
+        self.arrived.clear();
+        for bucket in &mut self.buckets {
+            bucket.pending = bucket.parameters;
+        }
+    }
+
+    /// Parameters without a gradient in this micro-batch count as zero; tells which.
+    pub fn zero_unseen(&mut self, layout: &BucketLayout) -> Vec<usize> {
+        let mut unseen = Vec::new();
+        for (parameter, slot) in layout.slots.iter().enumerate() {
+            let Some(slot) = slot.filter(|_| !self.seen[parameter]) else { continue };
+            unseen.push(parameter);
+            let bucket = &mut self.buckets[slot.bucket];
+            if self.micro == 0 && self.on_device.is_none() {
+                bucket.data[slot.offset..slot.offset + slot.len].fill(0.0);
+            }
+            bucket.pending = 0;
+        }
+        unseen
+    }
+
+    /// Parameters in the order in which their gradients arrived in this micro-batch.
+    pub fn arrived(&self) -> &[usize] {
+        &self.arrived
+    }
+
+    /// Adds a gradient in host memory; `first` of its parameter in this micro-batch.
+    fn add(&mut self, slot: Slot, values: &[f32], first: bool) {
+        let room = &mut self.buckets[slot.bucket].data[slot.offset..slot.offset + slot.len];
+        if self.micro == 0 && first {
+            room.copy_from_slice(values);
+        } else {
+            room.iter_mut().zip(values).for_each(|(sum, g)| *sum += g);
+        }
+    }
+
+    /// A bucket on its way to be averaged.
+    pub fn take(&mut self, bucket: usize) -> Values {
+        match &mut self.on_device {
+            Some(gradients) => Values::Coming(gradients.download(bucket)),
+            None => Values::Here(std::mem::take(&mut self.buckets[bucket].data)),
+        }
+    }
+
+    /// The way back.
+    pub fn put(&mut self, bucket: usize, data: Vec<f32>) {
+        match &mut self.on_device {
+            Some(gradients) => gradients.upload(bucket, data),
+            None => self.buckets[bucket].data = data,
+        }
+    }
+
+    /// For another layout; nothing may be averaged here after it.
+    pub fn take_memory(&mut self) -> Memory {
+        let device = self.on_device.as_ref().map(|gradients| gradients.device().clone());
+        Memory { device, in_place: self.in_place.take() }
+    }
+
+    /// Has full buckets, or all that are left, averaged in the device's memory, in order.
+    fn launch_in_place(&mut self, all: bool) {
+        let (Some(in_place), Some(gradients)) = (&mut self.in_place, &mut self.on_device) else { return };
+        while self.next_launch < self.buckets.len() {
+            let full = self.buckets[self.next_launch].pending == 0;
+            if !(full || all) || !in_place.launch(gradients.flatten(self.next_launch), self.plain) {
+                return;
+            }
+            self.next_launch += 1;
+        }
+    }
+
+    /// Ends a step in the device's memory: what is launched from here on sees the averages.
+    pub fn finish_in_place(&mut self) -> Result<(), CommError> {
+        let (Some(in_place), Some(gradients)) = (&mut self.in_place, &mut self.on_device) else {
+            return Ok(());
+        };
+        // Not before: a copy of a part could be launched at once.
+        for (bucket, flat) in in_place.finish(self.plain)?.into_iter().enumerate() {
+            gradients.put(bucket, flat);
+        }
+        Ok(())
+    }
+
+    /// Sends buckets that are full, or all that are left, on their way, in order: in the device's memory, or to the communication
+    /// thread, which does not get the last one.
+    pub fn launch_ready(&mut self, all: bool) {
+        if self.in_place.is_some() {
+            return self.launch_in_place(all);
+        }
+        let Some(jobs) = self.jobs.clone() else { return };
+        while self.next_launch + 1 < self.buckets.len() {
+            let bucket = self.next_launch;
+            if self.buckets[bucket].pending > 0 && !all {
+                return;
+            }
+            // A closed channel shows as a missing result in `finish`.
+            let _ = jobs.send(Job { bucket, data: self.take(bucket), plain: self.plain });
+            self.next_launch += 1;
+        }
+    }
+}

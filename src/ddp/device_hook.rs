@@ -1,0 +1,77 @@
+//! Communication hooks over gradients that are averaged in the device's memory.
+
+use super::error_feedback::{Half, limit};
+use burn::tensor::{DType, FloatDType, Tensor};
+use std::marker::PhantomData;
+
+/// A [`CommHook`](super::CommHook)'s form for a group that averages in the device's memory (NCCL). Its state is that of the host's
+/// form, so that a checkpoint goes on in either.
+pub trait DeviceHook: Send {
+    /// What the group averages instead of this rank's `gradients` (`[n]`, f32): of equal shape and type on all ranks. Its values
+    /// change after this; nothing that the hook keeps may be computed from its handle.
+    fn send(&mut self, bucket: usize, gradients: Tensor<1>, world_size: usize) -> Tensor<1>;
+
+    /// What the optimizer gets (`[n]`, f32) of the average of what was sent.
+    fn receive(&mut self, bucket: usize, average: Tensor<1>) -> Tensor<1>;
+
+    /// As [`CommHook::state`](super::CommHook::state), f32; `None` when there is nothing.
+    fn state(&self, _bucket: usize) -> Option<Tensor<1>> {
+        None
+    }
+
+    /// As [`CommHook::restore`](super::CommHook::restore).
+    fn restore(&mut self, _bucket: usize, _state: Tensor<1>) {}
+}
+
+/// [`ErrorFeedback`](super::error_feedback::ErrorFeedback) in a device's memory: what is sent and kept has the same bits.
+pub(super) struct DeviceErrorFeedback<H> {
+    /// By bucket: what this rank has not sent yet.
+    residuals: Vec<Option<Tensor<1>>>,
+    wire: PhantomData<fn() -> H>,
+}
+
+impl<H> Default for DeviceErrorFeedback<H> {
+    fn default() -> Self {
+        Self { residuals: Vec::new(), wire: PhantomData }
+    }
+}
+
+impl<H> DeviceErrorFeedback<H> {
+    fn residual(&mut self, bucket: usize) -> &mut Option<Tensor<1>> {
+        if self.residuals.len() <= bucket {
+            self.residuals.resize(bucket + 1, None);
+        }
+        &mut self.residuals[bucket]
+    }
+}
+
+impl<H: Half> DeviceHook for DeviceErrorFeedback<H> {
+    fn send(&mut self, bucket: usize, gradients: Tensor<1>, world_size: usize) -> Tensor<1> {
+        let limit = limit::<H>(world_size);
+        let residual = self.residual(bucket);
+        let owed = match residual.take() {
+            Some(residual) => residual + gradients,
+            None => gradients,
+        };
+        let finite = owed.clone().is_finite();
+        let lost = finite.clone().bool_not();
+        let within = owed.clone().mask_where(finite, owed.clone().clamp(-limit, limit));
+        // Cast twice: the residual is not to be computed from a tensor whose values change.
+        let sent = within.clone().cast(H::DEVICE).cast(FloatDType::F32);
+        *residual = Some((owed - sent).mask_fill(lost, 0.0));
+        within.cast(H::DEVICE)
+    }
+
+    fn receive(&mut self, _: usize, average: Tensor<1>) -> Tensor<1> {
+        average.cast(FloatDType::F32)
+    }
+
+    fn state(&self, bucket: usize) -> Option<Tensor<1>> {
+        self.residuals.get(bucket).cloned().flatten()
+    }
+
+    fn restore(&mut self, bucket: usize, state: Tensor<1>) {
+        debug_assert_eq!(state.dtype(), DType::F32);
+        *self.residual(bucket) = Some(state);
+    }
+}

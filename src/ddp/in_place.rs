@@ -1,0 +1,167 @@
+//! Averages of buckets by a group that works in the device's memory.
+
+use super::device_hook::DeviceHook;
+use super::hook::HookSource;
+use super::hook_state::{self, HookState};
+use crate::comm::{CommError, CommErrorKind, ProcessGroup};
+use crate::device::read;
+use burn::tensor::{Device, Tensor, TensorData};
+use std::sync::Arc;
+
+/// What averages flat tensors where they lie, in the order of its calls, which is the same on all ranks.
+pub(super) trait InPlace: Send + Sync {
+    /// Enqueues the mean of `tensor` over all ranks and returns before it is done. What comes back holds it for whatever is
+    /// launched after [`InPlace::fence`] and is not to be used before. `tensor` has no other handle.
+    fn average(&self, tensor: Tensor<1>) -> Result<Tensor<1>, CommError>;
+    /// What is launched from here on comes after the averages so far.
+    fn fence(&self) -> Result<(), CommError>;
+}
+
+/// `group`, if it has collectives in the memory of its device.
+pub(super) fn of(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
+    group.device_collectives()?;
+    on_cuda(group)
+}
+
+/// Only CUDA has such groups.
+#[cfg(not(feature = "cuda"))]
+fn on_cuda(_: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
+    None
+}
+
+#[cfg(feature = "cuda")]
+fn on_cuda(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
+    use crate::comm::{DeviceCollectives, ReduceOp};
+
+    struct OnCuda(Arc<dyn ProcessGroup>);
+
+    impl OnCuda {
+        fn collectives(&self) -> Result<&dyn DeviceCollectives, CommError> {
+            let none = "this group has no collectives in device memory";
+            self.0.device_collectives().ok_or_else(|| CommError::new(CommErrorKind::Misuse, None, none))
+        }
+    }
+
+    impl InPlace for OnCuda {
+        fn average(&self, tensor: Tensor<1>) -> Result<Tensor<1>, CommError> {
+            let slice = crate::device::slice(&tensor)
+                .map_err(|e| CommError::new(CommErrorKind::Misuse, None, e.message))?;
+            self.collectives()?.all_reduce(slice, ReduceOp::Mean)?;
+            Ok(tensor)
+        }
+
+        fn fence(&self) -> Result<(), CommError> {
+            self.collectives()?.fence()
+        }
+    }
+
+    Some(Arc::new(OnCuda(group.clone())))
+}
+
+/// One step's buckets on their way, and the hook that may change what is averaged.
+pub(super) struct InPlaceBuckets {
+    by: Arc<dyn InPlace>,
+    world_size: usize,
+    hook: Option<NamedHook>,
+    launched: Vec<Tensor<1>>,
+    /// Of the first launch that failed.
+    failed: Option<CommError>,
+}
+
+struct NamedHook {
+    name: String,
+    hook: Box<dyn DeviceHook>,
+}
+
+impl InPlaceBuckets {
+    /// `None` where the hook has no form for this. A process that is alone makes no hook.
+    pub fn new(by: Arc<dyn InPlace>, world_size: usize, hook: Option<&HookSource>) -> Option<Self> {
+        let hook = match hook.filter(|_| world_size > 1) {
+            Some(source) => {
+                Some(NamedHook { name: source.name().to_owned(), hook: source.make_on_device()? })
+            }
+            None => None,
+        };
+        Some(Self { by, world_size, hook, launched: Vec::new(), failed: None })
+    }
+
+    /// Forgets the last step's.
+    pub fn begin(&mut self) {
+        self.launched.clear();
+    }
+
+    /// Sends the next bucket on its way, without the hook if `plain`. False once a launch has failed.
+    pub fn launch(&mut self, flat: Tensor<1>, plain: bool) -> bool {
+        if self.failed.is_some() {
+            return false;
+        }
+        let sent = match &mut self.hook {
+            Some(hook) if !plain => hook.hook.send(self.launched.len(), flat, self.world_size),
+            _ => flat,
+        };
+        match self.by.average(sent) {
+            Ok(average) => self.launched.push(average),
+            Err(failed) => self.failed = Some(failed),
+        }
+        self.failed.is_none()
+    }
+
+    /// All buckets that were launched, averaged, in order: values for whatever is launched from here on.
+    ///
+    /// # Errors
+    /// The first launch that failed.
+    pub fn finish(&mut self, plain: bool) -> Result<Vec<Tensor<1>>, CommError> {
+        if let Some(failed) = self.failed.clone() {
+            return Err(failed);
+        }
+        self.by.fence()?;
+        let averages = std::mem::take(&mut self.launched);
+        Ok(match &mut self.hook {
+            Some(hook) if !plain => {
+                averages.into_iter().enumerate().map(|(bucket, sum)| hook.hook.receive(bucket, sum)).collect()
+            }
+            _ => averages,
+        })
+    }
+
+    /// The mean of the ranks' values, for whatever is launched from here on.
+    pub fn agree(&self, value: Tensor<1>) -> Result<Tensor<1>, CommError> {
+        let mean = self.by.average(value)?;
+        self.by.fence()?;
+        Ok(mean)
+    }
+
+    pub fn hook_name(&self) -> Option<&str> {
+        self.hook.as_ref().map(|hook| hook.name.as_str())
+    }
+
+    /// As [`super::comm_thread::CommThread::gather_hooks`].
+    pub fn gather_hooks(
+        &self,
+        buckets: &[usize],
+        group: &dyn ProcessGroup,
+    ) -> Result<Option<HookState>, CommError> {
+        let Some(NamedHook { name, hook }) = &self.hook else { return Ok(None) };
+        let state = |bucket| {
+            let lost = |e: crate::error::Error| CommError::new(CommErrorKind::Aborted, None, e.message);
+            hook.state(bucket).map_or_else(|| Ok(Vec::new()), |state| read(state).map_err(lost))
+        };
+        hook_state::gather(name, buckets, &state, group)
+    }
+
+    /// As [`super::comm_thread::CommThread::scatter_hooks`].
+    pub fn scatter_hooks(
+        &mut self,
+        buckets: usize,
+        values: Vec<Vec<Vec<f32>>>,
+        device: &Device,
+        group: &dyn ProcessGroup,
+    ) -> Result<(), CommError> {
+        let Some(NamedHook { hook, .. }) = &mut self.hook else { return Ok(()) };
+        let mut restore = |bucket, state: Vec<f32>| {
+            let len = state.len();
+            hook.restore(bucket, Tensor::from_data(TensorData::new(state, [len]), device));
+        };
+        hook_state::scatter(&mut restore, buckets, values, group)
+    }
+}

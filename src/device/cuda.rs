@@ -1,0 +1,103 @@
+//! CUDA: what the driver says without opening a device, and the address of a tensor.
+
+use super::Precision;
+use crate::comm::{DType, DeviceSlice, nccl};
+use crate::error::{Error, Result};
+use burn::backend::Cube;
+use burn::tensor::{self, Device, Tensor};
+use burn_cubecl::{CubeBackend, CubeDevice};
+use cubecl::cuda::CudaRuntime;
+use cubecl_runtime::runtime::Runtime;
+use cudarc::driver::{result, sys};
+
+/// What is missing, if CUDA can't be used. Comes before all else, because `cudarc` panics where there is no library, and CubeCL
+/// where there are no headers.
+fn present() -> Result<(), String> {
+    nccl::driver()?;
+    // SAFETY: opens and closes libnvrtc, which runs only its own code at that.
+    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+        let why = "CUDA's runtime compiler is not there (no libnvrtc.so); it comes with the CUDA toolkit, or its folder \
+                   belongs in LD_LIBRARY_PATH";
+        return Err(why.to_owned());
+    }
+    let none = "CUDA's headers are not there (no /usr/local/cuda); CUDA_PATH says where `include` lies";
+    cubecl::cuda::install::cuda_path().map(drop).ok_or_else(|| none.to_owned())
+}
+
+/// The devices that this process sees, without opening one.
+pub(super) fn names() -> Result<Vec<String>, String> {
+    present()?;
+    let said = |e: result::DriverError| format!("CUDA's driver: {e}");
+    let count = result::device::get_count().map_err(said)?;
+    let name = |index| result::device::get(index).and_then(result::device::get_name).map_err(said);
+    match count {
+        0 => Err("CUDA's driver sees no device".to_owned()),
+        _ => (0..count).map(name).collect(),
+    }
+}
+
+/// What kernels depend on: the kind of card and its compute capability.
+pub(super) fn card(index: usize) -> String {
+    use sys::CUdevice_attribute as Attribute;
+    let Some(name) = names().ok().and_then(|names| names.into_iter().nth(index)) else {
+        return "cuda".to_owned();
+    };
+    let capability = |attribute| {
+        let device = result::device::get(index as i32).ok()?;
+        // SAFETY: the driver gave this device; the call only reads.
+        unsafe { result::device::get_attribute(device, attribute) }.ok()
+    };
+    let major = capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR).unwrap_or(0);
+    let minor = capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR).unwrap_or(0);
+    format!("{name} sm{major}{minor}")
+}
+
+pub(super) fn open(index: usize, precision: Precision) -> Result<Device> {
+    let missing = |why: String| Error::unavailable(format!("device `cuda:{index}`: {why}"));
+    let there = names().map_err(missing)?.len();
+    if index >= there {
+        return Err(missing(format!("this process sees {there}")));
+    }
+    super::exact::open(index, precision)?;
+    Ok(Device::cuda(index))
+}
+
+/// The memory of a flat float tensor, for a collective in place: what computes it has been handed to the driver when this
+/// returns, and it stays where it is for as long as the slice's guard lives.
+///
+/// `tensor` must be the only handle of its values that is used before the collective's fence: Burn takes values for
+/// constant, and these change.
+///
+/// # Errors
+/// A tensor that is not contiguous on a CUDA device: a bug.
+pub fn slice(tensor: &Tensor<1>) -> Result<DeviceSlice> {
+    let odd = |what: &str| Error::internal(format!("a gradient bucket cannot be averaged in place: {what}"));
+    let [len] = tensor.dims();
+    let fused =
+        tensor.clone().try_into_primitive::<Cube>().map_err(|_| odd("it is not on a CubeCL device"))?;
+    // Runs what the value still waits for in fusion's queue.
+    let client = fused.client.clone();
+    let resolved = client.resolve_tensor_float::<CubeBackend>(fused);
+    if !matches!(resolved.device, CubeDevice::Cuda(_)) || !resolved.is_contiguous() {
+        return Err(odd("it is not contiguous on a CUDA device"));
+    }
+    // By the device's own thread, behind all launches so far.
+    let memory = resolved
+        .client
+        .get_resource::<<CudaRuntime as Runtime>::Server>(resolved.handle.clone())
+        .map_err(|e| odd(&e.to_string()))?;
+    let (address, bytes) = (memory.resource().ptr, memory.resource().size);
+    let dtype = match resolved.dtype {
+        tensor::DType::F32 => DType::F32,
+        tensor::DType::BF16 => DType::BF16,
+        tensor::DType::F16 => DType::F16,
+        other => return Err(odd(&format!("it is of {other:?}"))),
+    };
+    if bytes < (len * dtype.size()) as u64 {
+        return Err(odd("its memory is too small"));
+    }
+    // SAFETY: CubeCL allocated the memory in the device's primary context; it is at least `len` elements of `dtype` long, and aligned as all
+    // of CubeCL's allocations are. The handle and the resource's binding keep it allocated and in place. Launches before
+    // `get_resource` are in order before it; the caller uses the tensor next after the fence.
+    Ok(unsafe { DeviceSlice::new(address, len, dtype, Box::new((memory, resolved.handle))) })
+}

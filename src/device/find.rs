@@ -1,0 +1,161 @@
+//! Which devices this build and this machine have, and which one is a rank's.
+
+use super::{ComputeDevice, DeviceSpec, Precision};
+use crate::error::{Error, Result};
+use burn::tensor::Device;
+
+/// The names of the CUDA devices that this process sees (`CUDA_VISIBLE_DEVICES` counts), or why there are none.
+pub fn cuda_devices() -> Result<Vec<String>, String> {
+    #[cfg(feature = "cuda")]
+    return super::cuda::names();
+    #[cfg(not(feature = "cuda"))]
+    Err("this build has no CUDA support (cargo feature `cuda`)".to_owned())
+}
+
+/// The names of the devices that wgpu finds, or why there are none.
+pub fn wgpu_devices() -> Result<Vec<String>, String> {
+    #[cfg(feature = "wgpu")]
+    {
+        // A device is opened for its name.
+        super::kernel_cache::settle();
+        let name = |device: &Device| device.identity().map_or_else(|| "unnamed".to_owned(), |it| it.name);
+        let names: Vec<String> = wgpu_list().iter().map(name).collect();
+        if names.is_empty() { Err("there is no Vulkan, Metal or DX12 device".to_owned()) } else { Ok(names) }
+    }
+    #[cfg(not(feature = "wgpu"))]
+    Err("this build has no wgpu support (cargo feature `wgpu`)".to_owned())
+}
+
+/// What wgpu finds, looked for once: it starts every graphics driver. Processors that compute as devices count only where there is
+/// nothing else.
+#[cfg(feature = "wgpu")]
+fn wgpu_list() -> &'static [Device] {
+    static FOUND: std::sync::OnceLock<Vec<Device>> = std::sync::OnceLock::new();
+    FOUND.get_or_init(find_wgpu)
+}
+
+#[cfg(feature = "wgpu")]
+fn find_wgpu() -> Vec<Device> {
+    use burn::backend::{DispatchDevice, WgpuDevice};
+    use cubecl::wgpu::WgpuDeviceKind;
+    let in_software = |device: &Device| {
+        let DispatchDevice::Cube(cubecl::Device::Wgpu(WgpuDevice { kind, .. })) = device.as_dispatch() else {
+            return false;
+        };
+        matches!(kind, WgpuDeviceKind::Cpu)
+    };
+    let all = Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec();
+    let (software, hardware): (Vec<_>, Vec<_>) = all.into_iter().partition(in_software);
+    if hardware.is_empty() { software } else { hardware }
+}
+
+/// How many devices of the kind that `spec` names this process sees; the CPU is none.
+pub fn count(spec: DeviceSpec) -> usize {
+    match spec {
+        DeviceSpec::Cpu => 0,
+        DeviceSpec::Auto | DeviceSpec::Cuda(_) => cuda_devices().map_or(0, |names| names.len()),
+        #[cfg(feature = "wgpu")]
+        DeviceSpec::Wgpu(_) => wgpu_list().len(),
+        #[cfg(not(feature = "wgpu"))]
+        DeviceSpec::Wgpu(_) => 0,
+    }
+}
+
+/// Whether this build and this machine have what `spec` names.
+///
+/// # Errors
+/// No such device, with the reason (exit 69).
+pub fn available(spec: DeviceSpec) -> Result<()> {
+    let found = match spec {
+        DeviceSpec::Auto | DeviceSpec::Cpu => return Ok(()),
+        DeviceSpec::Cuda(_) => cuda_devices(),
+        DeviceSpec::Wgpu(_) => wgpu_devices(),
+    };
+    let why = match (found, spec.index()) {
+        (Err(why), _) => why,
+        (Ok(names), Some(index)) if index >= names.len() => match names.len() {
+            1 => "this machine has one, number 0".to_owned(),
+            there => format!("this machine has {there}, numbered from 0"),
+        },
+        (Ok(_), _) => return Ok(()),
+    };
+    Err(Error::unavailable(format!("device `{spec}`: {why}")).hint("`--device cpu` trains on the CPU"))
+}
+
+/// The device of the process with this local rank; with fewer devices than processes they share, in turn.
+pub fn of_rank(spec: DeviceSpec, local_rank: usize) -> ComputeDevice {
+    let one = |index: Option<usize>| index.unwrap_or_else(|| local_rank % count(spec).max(1));
+    match spec {
+        DeviceSpec::Cpu => ComputeDevice::Cpu,
+        DeviceSpec::Auto if count(spec) == 0 => ComputeDevice::Cpu,
+        DeviceSpec::Auto => ComputeDevice::Cuda(one(None)),
+        DeviceSpec::Cuda(index) => ComputeDevice::Cuda(one(index)),
+        DeviceSpec::Wgpu(index) => ComputeDevice::Wgpu(one(index)),
+    }
+}
+
+/// Whether `device` computes in this precision. CUDA is not asked: what NVIDIA makes today has all of them.
+///
+/// # Errors
+/// It does not (exit 69).
+pub fn computes_in(precision: Precision, device: ComputeDevice) -> Result<()> {
+    let fits = match (precision, device) {
+        (Precision::F32, _) | (_, ComputeDevice::Cuda(_)) => true,
+        (_, ComputeDevice::Cpu) | (Precision::Tf32, _) => false,
+        (_, ComputeDevice::Wgpu(_)) => device.open(precision)?.supports_dtype(precision.dtype()),
+    };
+    if fits {
+        return Ok(());
+    }
+    let message = format!("device `{device}` does not compute in {}", precision.name());
+    Err(Error::unavailable(message).hint("`precision = \"f32\"` works on every device"))
+}
+
+impl ComputeDevice {
+    /// Burn's name for it, without autodiff; `precision` is that of this process.
+    ///
+    /// # Errors
+    /// A build without the device's feature, or no such device (exit 69).
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
+    pub fn open(self, precision: Precision) -> Result<Device> {
+        #[cfg(feature = "cubecl-devices")]
+        super::kernel_cache::settle();
+        match self {
+            ComputeDevice::Cpu => Ok(Device::flex()),
+            #[cfg(feature = "cuda")]
+            ComputeDevice::Cuda(index) => super::cuda::open(index, precision),
+            #[cfg(feature = "wgpu")]
+            ComputeDevice::Wgpu(index) => {
+                let there = wgpu_list().get(index).cloned();
+                there.ok_or_else(|| Error::unavailable(format!("device `{self}` is not there")))
+            }
+            #[allow(unreachable_patterns, reason = "a build may have all devices")]
+            _ => Err(Error::unavailable(format!("device `{self}`: this build has no support for it"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ExitCode;
+
+    #[test]
+    fn a_device_that_is_not_there_is_refused_with_the_reason() {
+        for spec in [DeviceSpec::Cuda(Some(4000)), DeviceSpec::Wgpu(Some(4000))] {
+            let error = available(spec).expect_err("no machine has so many");
+            assert_eq!(error.code, ExitCode::Unavailable);
+            assert!(error.message.contains(&spec.to_string()), "{}", error.message);
+        }
+        assert!(available(DeviceSpec::Auto).is_ok() && available(DeviceSpec::Cpu).is_ok());
+    }
+
+    #[test]
+    fn a_rank_takes_the_device_that_is_named_or_the_one_of_its_local_rank() {
+        assert_eq!(of_rank(DeviceSpec::Cpu, 3), ComputeDevice::Cpu);
+        assert_eq!(of_rank(DeviceSpec::Cuda(Some(2)), 0), ComputeDevice::Cuda(2));
+        if count(DeviceSpec::Cuda(None)) == 0 {
+            assert_eq!(of_rank(DeviceSpec::Auto, 3), ComputeDevice::Cpu);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Compiled kernels (on CUDA), and which kernels CubeCL's tuner found fastest, kept from start to start: a run that starts again is
+//! quick at once, and goes on with the kernels, and so with the rounding, that it had.
+//!
+//! CubeCL keeps them in a database. Here each process has one of its own, by card, precision and local rank: nobody waits for
+//! another one's lock, a rank gets back what it chose itself, and a choice is never taken for another card's or precision's, which
+//! may not have that kernel.
+
+use super::{ComputeDevice, Precision};
+use cubecl::config::cache::CacheConfig;
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+use cubecl::records::RecordLevel;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The lock, held until the process ends, and where this process keeps its kernels, in words.
+static KEPT: OnceLock<(Option<File>, String)> = OnceLock::new();
+
+/// No folder, and none can be made there. What CubeCL measures of the device then stays in memory, as all that it can't write; it
+/// must not be told to keep nothing of that, or measures it for every kernel anew.
+const NOWHERE: &str = "/dev/null/kernels";
+/// Processes of the same card, precision and local rank that keep their kernels at a time.
+const ALIKE: usize = 16;
+/// Bytes that must be free: the database is mapped, and a page that has no room on the disk ends the process.
+const ROOM: u64 = 64 << 20;
+
+/// Has this process keep the kernels of `device` in the first of `folders` that will do, or nowhere; says where. The first call
+/// counts, and whatever opens a device before it is one. `slot` tells the processes of one host apart.
+pub fn keep_kernels(
+    folders: impl IntoIterator<Item = PathBuf>,
+    device: ComputeDevice,
+    precision: Precision,
+    slot: &str,
+) -> &'static str {
+    let (_, said) = KEPT.get_or_init(|| {
+        let name = format!("{}-{}-{slot}", card(device), precision.name());
+        let mut why = Vec::new();
+        for folder in folders {
+            match hold(&folder, &name) {
+                Ok((name, lock)) => {
+                    let said = format!("kernels are kept in {}", folder.join(format!("{name}.db")).display());
+                    return (Some(lock), keep(Some((folder, name)), said));
+                }
+                Err(error) => why.push(error),
+            }
+        }
+        let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
+        (None, keep(None, format!("kernels are not kept{why}")))
+    });
+    said
+}
+
+/// For a process that opens a device without having said where.
+pub(super) fn settle() {
+    keep_kernels([], ComputeDevice::Cpu, Precision::default(), "");
+}
+
+/// What kernels are chosen for. CubeCL itself tells devices apart by their number only.
+fn card(device: ComputeDevice) -> String {
+    let name = match device {
+        #[cfg(feature = "cuda")]
+        ComputeDevice::Cuda(index) => super::cuda::card(index),
+        // Its name is known only once it is open.
+        _ => device.to_string(),
+    };
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect()
+}
+
+/// Tells CubeCL, which reads this once. What its own file and variables set is left but for what concerns keeping.
+fn keep(place: Option<(PathBuf, String)>, said: String) -> String {
+    let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+    config.autotune.disable_cache = place.is_none();
+    config.compilation.cache = place.is_some();
+    config.environment.records.level = RecordLevel::Off;
+    let (own, name) = place.unwrap_or_else(|| (NOWHERE.into(), "none".to_owned()));
+    config.environment.path = CacheConfig::Directory(own);
+    config.environment.name = name;
+    match CubeClRuntimeConfig::try_set(config) {
+        true => said,
+        false => "kernels are kept where CubeCL was told to before".to_owned(),
+    }
+}
+
+/// Makes `folder`; the database there that is this process's alone for as long as it has the lock.
+fn hold(folder: &Path, name: &str) -> Result<(String, File), String> {
+    let at = |e: std::io::Error| format!("{}: {e}", folder.display());
+    fs::create_dir_all(folder).map_err(at)?;
+    if is_on_the_network(folder) {
+        return Err(format!("{} is on a network file system", folder.display()));
+    }
+    let space = rustix::fs::statvfs(folder).map_err(|e| at(e.into()))?;
+    if space.f_bavail.saturating_mul(space.f_frsize) < ROOM {
+        return Err(format!("{}: less than {} MiB are free", folder.display(), ROOM >> 20));
+    }
+    for number in 0..ALIKE {
+        let name = if number == 0 { name.to_owned() } else { format!("{name}.{number}") };
+        let path = folder.join(format!("{name}.lock"));
+        let lock = File::options().create(true).append(true).open(path).map_err(at)?;
+        match lock.try_lock() {
+            Ok(()) => return Ok((name, lock)),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(e)) => return Err(at(e)),
+        }
+    }
+    Err(format!("{}: {ALIKE} other processes keep theirs there", folder.display()))
+}
+
+/// Where the database's engine refuses to share memory between processes.
+#[cfg(target_os = "linux")]
+fn is_on_the_network(folder: &Path) -> bool {
+    // AFS, CIFS, Coda, Ceph, GFS2, Lustre, NCP, NFS, OCFS2, SMB2, 9P, as in turso_core 0.8; GPFS and BeeGFS.
+    const KINDS: [u32; 13] = [
+        0x5346_414f,
+        0xff53_4d42,
+        0x7375_7245,
+        0x00c3_6400,
+        0x0116_1970,
+        0x0bd0_0bd0,
+        0x564c,
+        0x6969,
+        0x7461_636f,
+        0xfe53_4d42,
+        0x0102_1997,
+        0x4750_4653,
+        0x1983_0326,
+    ];
+    rustix::fs::statfs(folder).is_ok_and(|found| KINDS.contains(&(found.f_type as u32)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_on_the_network(_: &Path) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_one_process_s_and_what_is_in_the_way_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = || hold(folder.path(), "h200-f32-0").unwrap();
+        let (first, second) = (held(), held());
+        assert_eq!((first.0.as_str(), second.0.as_str()), ("h200-f32-0", "h200-f32-0.1"));
+        drop(first);
+        assert_eq!(held().0, "h200-f32-0");
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        let refused = hold(&file, "h200-f32-0").unwrap_err();
+        assert!(refused.starts_with(&format!("{}: ", file.display())), "{refused}");
+        assert!(!is_on_the_network(folder.path()));
+        let all: Vec<_> = (0..ALIKE - 1).map(|_| held()).collect();
+        assert!(hold(folder.path(), "h200-f32-0").unwrap_err().contains("16 other processes"));
+        drop(all);
+    }
+
+    #[test]
+    fn a_card_is_a_file_name() {
+        assert_eq!(card(ComputeDevice::Wgpu(1)), "wgpu-1");
+    }
+}

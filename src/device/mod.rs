@@ -1,0 +1,74 @@
+//! What a rank computes on: the CPU, or one device of the machine's.
+//!
+//! Burn chooses its backend by the device at run time. There are two here: `Flex` computes in host memory, where our own kernels
+//! and optimizers work on slices; `Cube` is every CubeCL device (CUDA, wgpu), which has memory of its own and works
+//! through its operations one after the other while the host goes on. [`is_host`] tells which one a tensor is on.
+
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(feature = "cuda")]
+mod exact;
+mod find;
+#[cfg(feature = "cubecl-devices")]
+mod kernel_cache;
+mod precision;
+mod readback;
+mod spec;
+mod tracked;
+
+#[cfg(feature = "cuda")]
+pub use cuda::slice;
+#[cfg(all(test, feature = "cuda"))]
+pub(crate) use exact::listed;
+pub use find::{available, computes_in, count, cuda_devices, of_rank, wgpu_devices};
+#[cfg(feature = "cubecl-devices")]
+pub use kernel_cache::keep_kernels;
+pub use precision::Precision;
+pub use readback::{Readback, read};
+pub use spec::DeviceSpec;
+pub use tracked::{Differentiable, Gradient, Tracked};
+
+use burn::backend::DispatchDevice;
+use burn::tensor::{DType, Device};
+use std::fmt;
+
+/// Where and in what a model computes.
+#[derive(Clone, Debug)]
+pub struct Compute {
+    /// Without autodiff.
+    pub device: Device,
+    /// Of the forward and backward passes. Parameters are f32.
+    pub dtype: DType,
+}
+
+impl Compute {
+    /// f32 in host memory.
+    pub fn host() -> Self {
+        Self { device: Device::flex(), dtype: DType::F32 }
+    }
+}
+
+/// A device of this machine, as checkpoints and logs name it: `cpu`, `cuda:0`, `wgpu:0`. The number counts the devices that this
+/// process sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComputeDevice {
+    Cpu,
+    Cuda(usize),
+    Wgpu(usize),
+}
+
+impl fmt::Display for ComputeDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ComputeDevice::Cpu => f.write_str("cpu"),
+            ComputeDevice::Cuda(index) => write!(f, "cuda:{index}"),
+            ComputeDevice::Wgpu(index) => write!(f, "wgpu:{index}"),
+        }
+    }
+}
+
+/// Whether tensors of `device` lie in host memory.
+pub fn is_host(device: &Device) -> bool {
+    let plain = device.clone().without_autodiff();
+    matches!(plain.as_dispatch(), DispatchDevice::Flex(_))
+}

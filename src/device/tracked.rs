@@ -1,0 +1,69 @@
+//! Tensors with autodiff and gradients, on whichever backend they are: for what works below Burn's `Tensor`, which has
+//! no type for its backend.
+
+use burn::backend::{Autodiff, Backend, BackendTypes, Flex};
+use burn::tensor::Tensor;
+
+#[cfg(feature = "cubecl-devices")]
+use burn::backend::Cube;
+
+type Primitive<B> = <B as BackendTypes>::FloatTensorPrimitive;
+
+/// A float tensor of any rank with its place in the graph.
+pub enum Tracked {
+    Host(Primitive<Autodiff<Flex>>),
+    #[cfg(feature = "cubecl-devices")]
+    Device(Primitive<Autodiff<Cube>>),
+}
+
+impl Tracked {
+    /// # Panics
+    /// When the tensor's device has no autodiff: models train on one that has.
+    pub fn of<const D: usize>(tensor: Tensor<D>) -> Self {
+        #[cfg(feature = "cubecl-devices")]
+        if !super::is_host(&tensor.device()) {
+            return Tracked::Device(tensor.try_into_primitive::<Autodiff<Cube>>().expect(NO_AUTODIFF));
+        }
+        Tracked::Host(tensor.try_into_primitive::<Autodiff<Flex>>().expect(NO_AUTODIFF))
+    }
+
+    /// `D` is the rank that it had.
+    pub fn into_tensor<const D: usize>(self) -> Tensor<D> {
+        match self {
+            Tracked::Host(primitive) => Tensor::from_primitive::<Autodiff<Flex>>(primitive),
+            #[cfg(feature = "cubecl-devices")]
+            Tracked::Device(primitive) => Tensor::from_primitive::<Autodiff<Cube>>(primitive),
+        }
+    }
+}
+
+const NO_AUTODIFF: &str = "a model's tensors live on a device with autodiff";
+
+/// A parameter's finished gradient.
+pub enum Gradient {
+    /// Of the parameter's shape and of any strides.
+    Host(Primitive<Flex>),
+    /// Flat.
+    Device(Tensor<1>),
+}
+
+/// A backend whose gradients can be told apart.
+pub trait Differentiable: Backend {
+    fn gradient(primitive: Self::FloatTensorPrimitive) -> Gradient;
+}
+
+impl Differentiable for Flex {
+    fn gradient(primitive: Primitive<Flex>) -> Gradient {
+        Gradient::Host(primitive)
+    }
+}
+
+#[cfg(feature = "cubecl-devices")]
+impl Differentiable for Cube {
+    fn gradient(primitive: Primitive<Cube>) -> Gradient {
+        use burn::backend::TensorMetadata;
+        use burn::backend::ops::FloatTensorOps;
+        let flat = [primitive.shape().num_elements()];
+        Gradient::Device(Tensor::from_primitive::<Cube>(Cube::float_reshape(primitive, flat.into())))
+    }
+}

@@ -1,0 +1,57 @@
+//! What takes its time, on a thread of its own, so that signals are heard meanwhile.
+
+use crate::error::{Error, Result};
+use crate::launch::signals::{Signal, Signals, wait_for};
+use rustix::event::{PollFd, PollFlags};
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+const MOMENT: Duration = Duration::from_millis(100);
+
+pub(super) struct Awaited<T> {
+    /// Readable once there is an answer.
+    done: UnixStream,
+    answer: Receiver<Result<T>>,
+}
+
+impl<T: Send + 'static> Awaited<T> {
+    /// `name` is the thread's.
+    pub fn start(name: &str, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<Self> {
+        let cannot = |e| Error::internal(format!("cannot start the thread `{name}`: {e}"));
+        let (done, theirs) = UnixStream::pair().map_err(cannot)?;
+        let (sender, answer) = channel();
+        let run = move || {
+            let _ = sender.send(work());
+            // Its end is readable: the answer is there.
+            drop(theirs);
+        };
+        std::thread::Builder::new().name(name.into()).spawn(run).map_err(cannot)?;
+        Ok(Self { done, answer })
+    }
+
+    /// The answer, unless a stop signal comes first: that breaks off, and the thread is left to itself, with a moment for files
+    /// that it is about to write whole, or to remove.
+    pub fn wait(self, signals: &mut Signals) -> Result<ControlFlow<i32, T>> {
+        loop {
+            match signals.wait(Some(self.done.as_fd()), None)? {
+                Some(Signal::Stop(signal)) => {
+                    let mut done = [PollFd::from_borrowed_fd(self.done.as_fd(), PollFlags::IN)];
+                    wait_for(&mut done, Some(Instant::now() + MOMENT))?;
+                    return Ok(ControlFlow::Break(signal));
+                }
+                Some(Signal::Pause) => signals.pause(),
+                None => {}
+            }
+            match self.answer.try_recv() {
+                Ok(answer) => return answer.map(ControlFlow::Continue),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => {
+                    return Err(Error::internal("a supervisor's thread panicked"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Changes of element type that cost nothing where there is nothing to change.
+
+use burn::tensor::{DType, Tensor};
+
+pub(super) fn in_dtype<const D: usize>(x: Tensor<D>, dtype: DType) -> Tensor<D> {
+    if x.dtype() == dtype { x } else { x.cast(dtype) }
+}
+
+pub(super) fn in_f32<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    in_dtype(x, DType::F32)
+}

@@ -1,0 +1,127 @@
+//! What the optimizers' updates share as Burn tensor operations: the counterpart of [`simd`](super::simd) and
+//! [`clip`](super::clip) for tensors that stay on their device. No value is read back here, since the host would wait
+//! for the device: what depends on a value is a mask. Only operations that CubeCL's fusion knows, so that an
+//! element-wise update becomes one kernel (it does not know `sign`, `powi` or the boolean operators).
+//!
+//! Sums are f32 here and f64 on the host, and a GPU's compiler may fuse `a * b + c`: results agree to some ulps with
+//! the host's, not bit for bit.
+
+use burn::tensor::Tensor;
+
+/// `(param, state) = f(param, grad * scale, state)`; returns the parameter. The tensors are handed over, not lent, so
+/// that whoever reads one last may write in its place.
+///
+/// Panics when the number of state tensors is not `N`: the caller passed another optimizer's state.
+pub(super) fn for_all<const N: usize, F>(
+    param: Tensor<1>,
+    grad: Tensor<1>,
+    scale: Tensor<1>,
+    state: &mut [Tensor<1>],
+    f: F,
+) -> Tensor<1>
+where
+    F: FnOnce(Tensor<1>, Tensor<1>, [Tensor<1>; N]) -> (Tensor<1>, [Tensor<1>; N]),
+{
+    assert_eq!(state.len(), N, "optimizer state has the wrong number of tensors");
+    // Something must lie in the slots meanwhile: another handle of `scale` costs nothing.
+    let before = std::array::from_fn(|slot| std::mem::replace(&mut state[slot], scale.clone()));
+    let (param, after) = f(param, grad * scale, before);
+    state.iter_mut().zip(after).for_each(|(slot, new)| *slot = new);
+    param
+}
+
+/// `grad + decay * param`: weight decay that passes through the gradient.
+pub(super) fn decayed(grad: Tensor<1>, param: &Tensor<1>, decay: f32) -> Tensor<1> {
+    if decay == 0.0 { grad } else { grad + param.clone() * decay }
+}
+
+/// [`lerp`](super::lerp) of each element.
+pub(super) fn lerp<const D: usize>(a: Tensor<D>, b: Tensor<D>, weight: f32) -> Tensor<D> {
+    let between = b.clone() - a.clone();
+    if weight < 0.5 { a + between * weight } else { b - between * (1.0 - weight) }
+}
+
+/// `average * keep + take * x * x`: a moving average of squares moves on.
+pub(super) fn add_square(average: Tensor<1>, x: Tensor<1>, keep: f32, take: f32) -> Tensor<1> {
+    average * keep + x.clone() * take * x
+}
+
+/// `[1]`: the L2 norm of one tensor.
+pub(super) fn norm(x: Tensor<1>) -> Tensor<1> {
+    sum_of_squares(x).sqrt()
+}
+
+/// `[1]`: `ratio` where both norms are above zero, else `otherwise`. All `[1]`.
+pub(super) fn ratio_or(ratio: Tensor<1>, norms: [Tensor<1>; 2], otherwise: f32) -> Tensor<1> {
+    let [a, b] = norms;
+    ratio.mask_fill(a.min_pair(b).lower_equal_elem(0.0), otherwise)
+}
+
+/// `[1]`: the L2 norm over all `gradients`, on their device.
+///
+/// Squares are summed in f32, so the norm is infinite not only for gradients that are not finite but also for finite
+/// ones whose squares overflow (elements from about 1.8e19). Both count as not finite.
+///
+/// Panics when there are no gradients: they say which device the norm is on.
+pub fn norm_on_device(gradients: &[Tensor<1>]) -> Tensor<1> {
+    // Additions of `[1]` tensors, not `cat` and `sum`: those fuse into the reductions.
+    let sums = gradients.iter().map(|gradient| sum_of_squares(gradient.clone()));
+    sums.reduce(|a, b| a + b).expect("a model without parameters is not trained").sqrt()
+}
+
+/// `[1]`: what every gradient is multiplied by so that their norm is at most `max_norm`:
+/// `min(1, max_norm / (norm + 1e-6))`, and 1 without a `max_norm`. Means nothing where `norm` is not finite.
+pub fn clip_on_device(norm: Tensor<1>, max_norm: Option<f64>) -> Tensor<1> {
+    match max_norm {
+        Some(max_norm) => ((norm + 1e-6).recip() * max_norm).clamp_max(1.0),
+        None => norm.ones_like(),
+    }
+}
+
+fn sum_of_squares(x: Tensor<1>) -> Tensor<1> {
+    (x.clone() * x).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{clip_coefficient, global_norm};
+    use super::*;
+    use burn::tensor::Device;
+
+    fn tensor(values: &[f32]) -> Tensor<1> {
+        Tensor::from_data(values, &Device::flex())
+    }
+
+    fn value(tensor: Tensor<1>) -> f32 {
+        assert_eq!(tensor.dims(), [1]);
+        tensor.into_scalar::<f32>()
+    }
+
+    #[test]
+    fn norm_is_that_of_all_tensors_together() {
+        let a: Vec<f32> = (0..1037).map(|i| ((i * 7919) % 1009) as f32 * 0.37 - 100.0).collect();
+        let b: Vec<f32> = (0..16).map(|i| 300.0 / (i + 1) as f32).collect();
+        let (got, expected) =
+            (value(norm_on_device(&[tensor(&a), tensor(&b)])), global_norm([&a[..], &b[..]]));
+        assert!((f64::from(got) / expected - 1.0).abs() < 2e-6, "{got} {expected}");
+    }
+
+    #[test]
+    fn norm_is_not_finite_when_an_element_is_not_or_a_square_overflows() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 2e19] {
+            let norm = value(norm_on_device(&[tensor(&[1.0, 2.0]), tensor(&[0.5, bad])]));
+            assert!(!norm.is_finite(), "{bad} went unseen: {norm}");
+        }
+        assert!(value(norm_on_device(&[tensor(&[1e19, 1e19])])).is_finite());
+    }
+
+    #[test]
+    fn clip_is_the_hosts() {
+        for norm in [0.0f32, 0.5, 1.0, 4.0, 1e6] {
+            let (got, expected) =
+                (value(clip_on_device(tensor(&[norm]), Some(1.5))), clip_coefficient(norm.into(), 1.5));
+            assert!((got / expected - 1.0).abs() < 3e-7, "norm {norm}: {got}, expected {expected}");
+        }
+        assert_eq!(value(clip_on_device(tensor(&[4.0]), None)), 1.0);
+    }
+}

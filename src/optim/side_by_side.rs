@@ -1,0 +1,165 @@
+//! Every optimizer's two paths side by side from the same numbers: host slices (which `golden` holds to references) and
+//! tensor operations, on Burn's CPU backend and, with the feature `wgpu`, fused on the default adapter.
+
+use super::testing::{gradient, read, start};
+use super::{Optimizer, OptimizerPlan};
+use burn::tensor::{Device, Tensor};
+
+/// Enough for RAdam to change over to the rectified update, after its fifth step.
+const STEPS: u64 = 9;
+
+/// Element-wise updates: both paths do the same f32 operations in the same order; a GPU's compiler may fuse some.
+const EXACT: f64 = 0.0;
+/// Updates with sums: in f64 on the host, in f32 on the device; Muon's matrix products add in another order.
+const CLOSE: f64 = 2e-6;
+
+#[rustfmt::skip]
+const CASES: [(&str, f64); 34] = [
+    ("name = \"sgd\"\nweight_decay = 0.1", EXACT),
+    ("name = \"sgd\"\nmomentum = 0.9\ndampening = 0.1\nweight_decay = 0.1", EXACT),
+    ("name = \"sgd\"\nmomentum = 0.9\nnesterov = true\nweight_decay = 0.1", EXACT),
+    ("name = \"sgd\"\nmomentum = 0.9\nweight_decay = 0.1\ndecay = \"matrices\"", EXACT),
+    ("name = \"adam\"\nweight_decay = 0.1\neps = 0.1", EXACT),
+    ("name = \"adam\"\namsgrad = true\nbetas = [0.4, 0.6]\neps = 0.1", EXACT),
+    ("name = \"adamw\"\nweight_decay = 0.1", EXACT),
+    ("name = \"adamw\"\nweight_decay = 0.1\namsgrad = true\ndecay = \"matrices\"", EXACT),
+    ("name = \"rmsprop\"\nweight_decay = 0.1\neps = 0.1", EXACT),
+    ("name = \"rmsprop\"\nweight_decay = 0.1\nmomentum = 0.5", EXACT),
+    ("name = \"rmsprop\"\nweight_decay = 0.1\ncentered = true", EXACT),
+    ("name = \"rmsprop\"\nweight_decay = 0.1\nmomentum = 0.5\ncentered = true\neps = 0.1", EXACT),
+    ("name = \"adagrad\"\nweight_decay = 0.1\nlr_decay = 0.1\ninitial_accumulator_value = 0.1\neps = 0.1", EXACT),
+    ("name = \"adadelta\"\nweight_decay = 0.1\neps = 0.1", EXACT),
+    ("name = \"adamax\"\nweight_decay = 0.1\neps = 0.1", EXACT),
+    ("name = \"nadam\"\nweight_decay = 0.1\neps = 0.1", EXACT),
+    ("name = \"nadam\"\nweight_decay = 0.1\ndecoupled_weight_decay = true", EXACT),
+    ("name = \"radam\"\nweight_decay = 0.1\neps = 0.1", EXACT),
+    ("name = \"radam\"\nweight_decay = 0.1\ndecoupled_weight_decay = true", EXACT),
+    ("name = \"adafactor\"\nweight_decay = 0.1", CLOSE),
+    ("name = \"adafactor\"\nbeta2_decay = -0.2\nd = 0.3", CLOSE),
+    ("name = \"adafactor\"\neps1 = 2.0\neps2 = 3.0", CLOSE),
+    ("name = \"lion\"\nweight_decay = 0.1", EXACT),
+    ("name = \"adan\"\nweight_decay = 0.1\neps = 0.1", EXACT),
+    ("name = \"adan\"\nweight_decay = 0.1\nno_prox = true", EXACT),
+    ("name = \"lamb\"\nweight_decay = 0.1\neps = 0.1", CLOSE),
+    ("name = \"lamb\"\nweight_decay = 0.1\ntrust_ratio = false", EXACT),
+    ("name = \"lars\"\nweight_decay = 0.1\neps = 0.01", CLOSE),
+    ("name = \"lars\"\ntrust_coefficient = 0.1", CLOSE),
+    ("name = \"muon\"\nlr = 0.1", CLOSE),
+    ("name = \"muon\"\nnesterov = false", CLOSE),
+    ("name = \"muon\"\nlr = 0.1\nadjust_lr = \"original\"", CLOSE),
+    ("name = \"muon\"\nns_steps = 1\nweight_decay = 0.0", CLOSE),
+    ("name = \"muon\"\ndecay = \"matrices\"", CLOSE),
+];
+
+/// `[6, 4]` for the rows that outnumber the columns in Muon's Gram matrix.
+const SHAPES: [&[usize]; 4] = [&[5], &[4, 6], &[6, 4], &[3, 2, 3, 3]];
+
+/// One parameter and its state, both ways.
+struct Sides {
+    shape: &'static [usize],
+    host: Vec<Vec<f32>>,
+    tensors: Vec<Tensor<1>>,
+    device: Device,
+}
+
+impl Sides {
+    /// The parameter first, then zeros for each slot.
+    fn new(optimizer: &dyn Optimizer, shape: &'static [usize], param: Vec<f32>, device: &Device) -> Self {
+        let slots = 0..optimizer.slots().len();
+        let zeros = slots.map(|slot| vec![0.0; optimizer.slot_shape(slot, shape).iter().product()]);
+        let host: Vec<Vec<f32>> = std::iter::once(param).chain(zeros).collect();
+        let tensors = host.iter().map(|values| Tensor::from_data(values.as_slice(), device)).collect();
+        Self { shape, host, tensors, device: device.clone() }
+    }
+
+    fn step(&mut self, optimizer: &dyn Optimizer, step: u64, lr: f64, scale: f32, grad: &[f32]) {
+        let (param, state) = self.host.split_first_mut().unwrap();
+        let mut state: Vec<&mut [f32]> = state.iter_mut().map(Vec::as_mut_slice).collect();
+        optimizer.update(step, lr, scale, self.shape, param, grad, &mut state);
+
+        let (param, state) = self.tensors.split_first_mut().unwrap();
+        let scale = Tensor::from_data([scale], &self.device);
+        let grad = Tensor::from_data(grad, &self.device);
+        *param = optimizer.update_on_device(step, lr, scale, self.shape, param.clone(), grad, state);
+    }
+
+    /// Compares relative to the element, or to the tensor's root mean square where that is larger: what a factor of
+    /// the whole tensor (a norm) rounds differently shows in small elements too.
+    fn check(&self, tolerance: f64, what: &str) {
+        for (index, (host, tensor)) in self.host.iter().zip(&self.tensors).enumerate() {
+            let device = tensor.to_data().try_into_vec::<f32>().unwrap();
+            assert_eq!(device.len(), host.len(), "{what}\ntensor {index} of {:?}", self.shape);
+            let squares = host.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>();
+            let rms = (squares / host.len().max(1) as f64).sqrt();
+            for (i, (got, expected)) in device.iter().zip(host).enumerate() {
+                let off = (f64::from(*got) - f64::from(*expected)).abs();
+                assert!(
+                    off <= tolerance * rms.max(f64::from(expected.abs())),
+                    "{what}\n{:?}, tensor {index} (0: parameter, then state), element {i}: {got} on the device, \
+                     {expected} on the host",
+                    self.shape
+                );
+            }
+        }
+    }
+}
+
+fn plan(spec: &str) -> OptimizerPlan {
+    let (plan, problems) = read(spec, OptimizerPlan::configure);
+    assert_eq!(problems, "", "{spec}");
+    plan
+}
+
+/// `least`: the tolerance of every case is at least this.
+fn compare(device: &Device, shapes: &[&'static [usize]], least: f64) {
+    for (spec, tolerance) in CASES {
+        let (plan, optimizer) = (plan(spec), plan(spec).build());
+        for &shape in shapes {
+            let numel: usize = shape.iter().product();
+            let mut sides = Sides::new(&*optimizer, shape, (0..numel).map(start).collect(), device);
+            for step in 1..=STEPS {
+                // Every seventh element never has a gradient; rate and clip coefficient change from step to step.
+                let grad: Vec<f32> =
+                    (0..numel).map(|i| if i % 7 == 2 { 0.0 } else { 2.0 * gradient(i, step) }).collect();
+                let (lr, scale) = (plan.lr * (1.0 - 0.07 * step as f64), 0.5 / step as f32);
+                sides.step(&*optimizer, step, lr, scale, &grad);
+                sides.check(tolerance.max(least), &format!("{spec}\nstep {step}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn tensor_operations_do_what_slices_do() {
+    compare(&Device::flex(), &SHAPES, EXACT);
+}
+
+#[test]
+fn parameters_and_gradients_of_zero_take_the_same_branch() {
+    for (spec, _) in CASES {
+        let (plan, optimizer) = (plan(spec), plan(spec).build());
+        for (param, grad) in [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)] {
+            let mut sides = Sides::new(&*optimizer, &[4, 6], vec![param; 24], &Device::flex());
+            for step in 1..=2 {
+                sides.step(&*optimizer, step, plan.lr, 1.0, &[grad; 24]);
+                sides.check(CLOSE, &format!("{spec}\nparameters {param}, gradients {grad}"));
+            }
+        }
+    }
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn kernels_on_wgpu_do_what_slices_do() {
+    let device = Device::wgpu(burn::tensor::DeviceKind::DefaultDevice);
+    // Two shapes only: most of the time goes into compiling kernels.
+    compare(&device, &[SHAPES[0], SHAPES[2]], CLOSE);
+}
+
+#[test]
+fn every_optimizer_has_a_case() {
+    let tested: Vec<&str> = CASES.iter().map(|(spec, _)| plan(spec).name()).collect();
+    for name in OptimizerPlan::names() {
+        assert!(tested.contains(&name), "{name}");
+    }
+}

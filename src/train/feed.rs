@@ -1,0 +1,244 @@
+//! Batches on the device, one after the other. On a device with memory of its own images arrive as bytes and are transformed
+//! there, and the next batch is sent before the current one is handed out: what the device does with it waits in its
+//! queue, not here.
+
+use crate::data::{Dataset, DeviceTransform, FieldData, HostBatch, Loader, LoaderOptions, Order};
+use crate::error::Result;
+use crate::models::{Input, Target};
+use burn::tensor::Device;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One batch, ready for the network.
+pub struct DeviceBatch {
+    pub input: Input,
+    pub target: Target,
+    /// What it was made of; give it back by [`Feed::recycle`].
+    pub host: HostBatch,
+}
+
+/// From a [`Loader`]'s batches to the device's.
+///
+/// Sending copies a batch to memory that the tensor owns, and never waits for the device. CubeCL's CUDA runtime stages what it
+/// is given through pinned memory of its own, on a thread of its own, before it enqueues the copy, so batches are not staged here
+/// (`Device::staging` would make this thread wait for that one).
+pub struct Feed {
+    loader: Loader,
+    device: Device,
+    /// Tensors are host memory: nothing is gained by bytes or by sending ahead.
+    host: bool,
+    transform: Option<DeviceTransform>,
+    ahead: Option<Result<DeviceBatch>>,
+}
+
+impl Feed {
+    /// `host`: the device computes in host memory. Otherwise as [`Loader::new`].
+    pub fn new(
+        dataset: Arc<dyn Dataset>,
+        order: impl Order + 'static,
+        options: LoaderOptions,
+        device: &Device,
+        host: bool,
+    ) -> Result<Self> {
+        let loader = match host {
+            true => Loader::new(dataset, order, options)?,
+            false => Loader::stored(dataset, order, options)?,
+        };
+        let transform = loader.transform().map(|transform| DeviceTransform::new(transform, device));
+        Ok(Self { loader, device: device.clone(), host, transform, ahead: None })
+    }
+
+    /// Time spent waiting for the loader.
+    pub fn waited(&self) -> Duration {
+        self.loader.waited()
+    }
+
+    /// Gives a batch's buffers back, to be filled again.
+    pub fn recycle(&mut self, batch: HostBatch) {
+        self.loader.recycle(batch);
+    }
+
+    fn send(&mut self) -> Option<Result<DeviceBatch>> {
+        let batch = self.loader.next()?;
+        Some(batch.map(|host| {
+            let input = match (&host.input.data, &self.transform) {
+                (FieldData::Bytes(bytes), Some(transform)) => {
+                    Input::from_tensor(transform.apply(bytes, &host.draws))
+                }
+                _ => Input::from_host(&host.input, host.len, &self.device),
+            };
+            DeviceBatch { input, target: Target::from_host(&host.target, host.len, &self.device), host }
+        }))
+    }
+}
+
+impl Iterator for Feed {
+    type Item = Result<DeviceBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let current = self.ahead.take().or_else(|| self.send())?;
+        // Only what is there: the current batch must not wait for the next one to be read.
+        if !self.host && current.is_ok() && self.loader.ready() {
+            self.ahead = self.send();
+        }
+        Some(current)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{FieldFacts, FieldKind, FieldMut, SampleKey, StoredImages, transforms};
+    use crate::error::Error;
+    use std::sync::{Mutex, mpsc};
+    use std::time::Instant;
+    use transforms::{Augment, ImageTransform, TransformOptions};
+
+    /// Grey images of 6 x 5 whose pixels and label are the sample's number.
+    struct Images {
+        transform: ImageTransform,
+        damaged: Option<u64>,
+        /// Who reads this sample waits until something is sent.
+        gate: Option<(u64, Mutex<mpsc::Receiver<()>>)>,
+    }
+
+    fn images() -> Images {
+        let augment = Augment { crop: Some(2), flip: true, cutout: Some(2) };
+        let options = TransformOptions { normalize: Some((vec![0.3], vec![0.4])), augment };
+        Images { transform: options.build([1, 6, 5], true), damaged: None, gate: None }
+    }
+
+    impl Dataset for Images {
+        fn len(&self) -> usize {
+            23
+        }
+        fn input(&self) -> FieldFacts {
+            FieldFacts { shape: vec![1, 6, 5], kind: FieldKind::Float }
+        }
+        fn target(&self) -> FieldFacts {
+            FieldFacts { shape: vec![], kind: FieldKind::Index(23) }
+        }
+        fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+            let FieldMut::Float(input) = input else { unreachable!() };
+            let mut pixels = [0; 30];
+            self.write_stored(key.sample, &mut pixels, target)?;
+            self.transform.apply(key, &pixels, input);
+            Ok(())
+        }
+        fn stored(&self) -> Option<&dyn StoredImages> {
+            Some(self)
+        }
+    }
+
+    impl StoredImages for Images {
+        fn transform(&self) -> &ImageTransform {
+            &self.transform
+        }
+        fn write_stored(&self, sample: u64, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()> {
+            if self.damaged == Some(sample) {
+                return Err(Error::data(format!("sample {sample} is damaged")));
+            }
+            if let Some((_, gate)) = self.gate.as_ref().filter(|(at, _)| *at == sample) {
+                gate.lock().unwrap().recv().unwrap();
+            }
+            let FieldMut::Index(target) = target else { unreachable!() };
+            pixels.fill(sample as u8);
+            target[0] = sample as i64;
+            Ok(())
+        }
+    }
+
+    fn feed(images: Images, workers: usize, host: bool) -> Feed {
+        let options = LoaderOptions {
+            batch_size: 4,
+            drop_last: false,
+            seed: 7,
+            epoch: 2,
+            start_batch: 1,
+            workers,
+            prefetch: 3,
+        };
+        let order: Vec<u64> = (0..23).rev().collect();
+        Feed::new(Arc::new(images), order, options, &Device::flex(), host).unwrap()
+    }
+
+    /// Indices, labels and pixels of all batches, which are given back.
+    fn drain(mut feed: Feed) -> Vec<(Vec<u64>, Vec<i64>, Vec<f32>)> {
+        let mut all = Vec::new();
+        while let Some(batch) = feed.next() {
+            let DeviceBatch { input, target, host } = batch.unwrap();
+            assert_eq!((input.shape(), target.shape()), (&[host.len, 1, 6, 5][..], &[host.len][..]));
+            let labels = target.flat_index().into_data().convert::<i64>().try_into_vec().unwrap();
+            let pixels = input.float::<4>().into_data().try_into_vec().unwrap();
+            all.push((host.indices.clone(), labels, pixels));
+            feed.recycle(host);
+        }
+        all
+    }
+
+    #[test]
+    fn a_device_sees_what_the_host_sees() {
+        let expected = drain(feed(images(), 0, true));
+        assert_eq!(expected.len(), 5);
+        assert_eq!(expected[0].0, [18, 17, 16, 15]);
+        for workers in [0, 2] {
+            let got = drain(feed(images(), workers, false));
+            assert_eq!(got.len(), expected.len());
+            for (got, expected) in got.iter().zip(&expected) {
+                assert_eq!((&got.0, &got.1), (&expected.0, &expected.1));
+                assert!(got.2.iter().zip(&expected.2).all(|(a, b)| (a - b).abs() < 1e-6));
+            }
+        }
+    }
+
+    /// Waits until the loader's next batch is there.
+    fn await_loader(feed: &mut Feed) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !feed.loader.ready() {
+            assert!(Instant::now() < deadline, "the loader makes no batch");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_next_batch_is_sent_ahead_only_to_a_device() {
+        for host in [false, true] {
+            let mut feed = feed(images(), 1, host);
+            feed.ahead = feed.send();
+            await_loader(&mut feed);
+            assert_eq!(feed.next().unwrap().unwrap().host.indices[0], 18);
+            let ahead = feed.ahead.as_ref().map(|batch| batch.as_ref().unwrap().host.indices[0]);
+            assert_eq!(ahead, (!host).then_some(14));
+            assert_eq!(feed.next().unwrap().unwrap().host.indices[0], 14);
+        }
+    }
+
+    #[test]
+    fn a_batch_does_not_wait_for_the_one_after_it() {
+        let (open, gate) = mpsc::channel();
+        let gated = Images { gate: Some((14, Mutex::new(gate))), ..images() };
+        let (got, first) = mpsc::channel();
+        let opener = std::thread::spawn(move || {
+            let in_time = first.recv_timeout(Duration::from_secs(60)).is_ok();
+            open.send(()).unwrap();
+            in_time
+        });
+        let mut feed = feed(gated, 1, false);
+        assert_eq!(feed.next().unwrap().unwrap().host.indices[0], 18);
+        got.send(()).unwrap();
+        assert!(opener.join().unwrap(), "the first batch came after the second");
+        assert_eq!(feed.next().unwrap().unwrap().host.indices[0], 14);
+    }
+
+    #[test]
+    fn an_error_comes_in_its_place() {
+        // Sample 12 is in the second batch.
+        let mut feed = feed(Images { damaged: Some(12), ..images() }, 1, false);
+        feed.ahead = feed.send();
+        await_loader(&mut feed);
+        assert!(feed.next().unwrap().is_ok());
+        assert!(feed.ahead.as_ref().unwrap().is_err());
+        assert_eq!(feed.next().unwrap().err().unwrap().message, "sample 12 is damaged");
+        assert!(feed.next().is_none());
+    }
+}

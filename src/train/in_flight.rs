@@ -1,0 +1,111 @@
+//! Steps on a device. The host puts a step in the device's queue and goes on to the next one; a step's loss, metrics and gradient
+//! norm are waited for when the next step is in the queue as well, so that the device never waits for the host in between.
+//! Where something depends on the numbers (a save, a stop, the end of an epoch, a loss scale) the step *lands* at once.
+
+use super::device_sums::BatchSums;
+use super::flags::{Flags, exchange};
+use super::passes::{Passes, add};
+use super::{StepReport, Sums, Trainer, buffers, not_finite};
+use crate::comm::{Phase, ProcessGroup};
+use crate::device::Readback;
+use crate::error::{Error, Result};
+use burn::tensor::Tensor;
+use std::time::{Duration, Instant};
+
+/// A step that the device has in its queue.
+pub(super) struct InFlight {
+    pub micro_batches: u64,
+    sums: Vec<BatchSums>,
+    grad_norm: Readback,
+    lr: f64,
+    begun: Instant,
+    waited: Duration,
+    /// Left out by the loss scale: its numbers may be anything.
+    skipped: bool,
+}
+
+impl Trainer<'_> {
+    /// Puts the update of a step in the device's queue, whose forward and backward passes are there. Returns the wishes of the step
+    /// that has landed, if one has.
+    pub(super) fn launch(&mut self, passes: Passes) -> Result<Flags> {
+        let Passes { sums, count, begun, waited } = passes;
+        self.note(Phase::Update);
+        let before = self.ahead();
+        let (step, lr) = (before.step + 1, self.lr(&before));
+        let gradients = self.reducer.take_from_device();
+        let gradients = gradients.ok_or_else(|| Error::internal("the gradients are not on a device"))?;
+        let scale = self.position.loss_scale.map_or(1.0, |scale| scale.scale);
+        let mut norm = self.updater.norm(&gradients, count, scale);
+        if self.updater.clips() || self.position.loss_scale.is_some() {
+            // Ranks compute it with kernels of their own choice; what depends on it is to be the same everywhere.
+            norm = self.reducer.agree(norm)?;
+        }
+        let counts = self.update_counts(&norm, step)?;
+        if counts {
+            let model = &mut *self.model;
+            let update = step - self.position.loss_scale.map_or(0, |scale| scale.skipped);
+            self.updater.apply_on_device(model, gradients, norm.clone(), update, lr, count, scale);
+        }
+        if let Some(order) = self.reducer.learn_order()? {
+            self.position.bucket_order = Some(order);
+        }
+        buffers::after_step(self.plan.train.buffers, &mut *self.model, &*self.group)?;
+        let sums = sums.into_iter().map(BatchSums::fetch).collect::<Result<Vec<_>>>()?;
+        let grad_norm = Readback::start(norm)?;
+        let flags = self.land()?;
+        let step =
+            InFlight { micro_batches: count as u64, sums, grad_norm, lr, begun, waited, skipped: !counts };
+        self.in_flight = Some(step);
+        let ahead = self.ahead();
+        let needed =
+            flags.stop || flags.save || self.saves_after(ahead.step) || self.position.loss_scale.is_some();
+        if !needed {
+            return Ok(flags);
+        }
+        let own = self.land()?;
+        Ok(Flags { stop: flags.stop || own.stop, save: flags.save || own.save })
+    }
+
+    /// With a loss scale: whether the ranks' gradients have not overflowed in this step, which waits for the device.
+    fn update_counts(&mut self, norm: &Tensor<1>, step: u64) -> Result<bool> {
+        let Some(scale) = &mut self.position.loss_scale else { return Ok(true) };
+        let norm = read_norm(Readback::start(norm.clone())?, &*self.group)?;
+        scale.after(norm.is_finite()).ok_or_else(|| not_finite::gradient(step, norm))
+    }
+
+    /// Waits for the step in flight, if there is one, counts and reports it. The ranks' wishes, which they tell each other at this.
+    pub(super) fn land(&mut self) -> Result<Flags> {
+        let Some(InFlight { micro_batches, sums, grad_norm, lr, begun, waited, skipped }) =
+            self.in_flight.take()
+        else {
+            return Ok(Flags::default());
+        };
+        self.note(Phase::Sync);
+        let local = add(sums)?;
+        let grad_norm = read_norm(grad_norm, &*self.group)?;
+        let (mut sums, flags) = exchange(local, self.wishes(), &*self.group)?;
+        let step = self.position.step + 1;
+        if skipped {
+            // As PyTorch's GradScaler: the run goes on without this step, and so do its metrics.
+            sums = Sums { samples: sums.samples, ..Sums::default() };
+        } else if !sums.mean_loss().is_finite() {
+            return Err(not_finite::loss(step, sums.mean_loss()));
+        }
+        if !grad_norm.is_finite() && self.position.loss_scale.is_none() {
+            return Err(not_finite::gradient(step, grad_norm));
+        }
+        let seconds = self.settled.max(begun).elapsed().as_secs_f64();
+        self.settled = Instant::now();
+        let data_wait = waited.as_secs_f64();
+        self.done(micro_batches, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });
+        Ok(flags)
+    }
+}
+
+/// The norm, which is waited for.
+fn read_norm(coming: Readback, group: &dyn ProcessGroup) -> Result<f64> {
+    let norm = f64::from(coming.wait()?[0]);
+    // A group that has failed lets the device go on with whatever is in its buffers.
+    group.device_collectives().map_or(Ok(()), |device| device.check())?;
+    Ok(norm)
+}

@@ -1,0 +1,74 @@
+//! Dynamic loss scaling for `precision = "f16"`, as `torch.amp.GradScaler` has it: the loss is multiplied by a scale so that small
+//! gradients don't vanish in f16. A step whose gradients overflow is left out and halves the scale; 2000 good ones in a row
+//! double it.
+
+use serde::{Deserialize, Serialize};
+
+const START: f64 = 65536.0;
+const GOOD_STEPS: u32 = 2000;
+/// A run whose gradients overflow without any scale is not one of scaling.
+const LEAST: f64 = 1.0;
+
+/// Part of a run's position: equal on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LossScale {
+    pub scale: f64,
+    good_steps: u32,
+    /// Steps left out so far: optimizers don't count them.
+    pub skipped: u64,
+}
+
+impl Default for LossScale {
+    fn default() -> Self {
+        Self { scale: START, good_steps: 0, skipped: 0 }
+    }
+}
+
+impl LossScale {
+    /// After a step: whether it counts. `None` when gradients overflow that are not scaled at all.
+    pub fn after(&mut self, finite: bool) -> Option<bool> {
+        if finite {
+            self.good_steps += 1;
+            if self.good_steps == GOOD_STEPS {
+                *self = Self { scale: self.scale * 2.0, good_steps: 0, ..*self };
+            }
+            return Some(true);
+        }
+        if self.scale <= LEAST {
+            return None;
+        }
+        *self = Self { scale: (self.scale / 2.0).max(LEAST), good_steps: 0, skipped: self.skipped + 1 };
+        Some(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overflows_halve_the_scale_and_2000_good_steps_double_it() {
+        let mut scale = LossScale::default();
+        assert_eq!((scale.after(false), scale.scale), (Some(false), 32768.0));
+        for _ in 0..1999 {
+            assert_eq!((scale.after(true), scale.scale), (Some(true), 32768.0));
+        }
+        assert_eq!((scale.after(true), scale.scale), (Some(true), 65536.0));
+        for _ in 0..1999 {
+            scale.after(true);
+        }
+        scale.after(false);
+        assert_eq!(
+            (scale.after(true), scale.scale),
+            (Some(true), 32768.0),
+            "an overflow starts the count anew"
+        );
+    }
+
+    #[test]
+    fn without_a_scale_there_is_nothing_to_halve() {
+        let mut scale = LossScale { scale: 1.5, good_steps: 0, skipped: 0 };
+        assert_eq!((scale.after(false), scale.scale), (Some(false), 1.0));
+        assert_eq!(scale.after(false), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! What an optimizer keeps between steps, in host memory or on a device.
+
+use crate::device::read;
+use burn::tensor::{Device, Tensor, TensorData};
+
+/// One array for each slot of each parameter.
+pub struct OptimizerState {
+    place: Place,
+}
+
+/// `[parameter][slot]`; nothing for buffers.
+enum Place {
+    Host(Vec<Vec<Vec<f32>>>),
+    /// Flat tensors.
+    Device(Vec<Vec<Tensor<1>>>, Device),
+}
+
+impl OptimizerState {
+    /// Arrays of zeros; `lengths` gives each parameter's. In host memory without a `device`.
+    pub(super) fn zeros(lengths: impl Iterator<Item = Vec<usize>>, device: Option<Device>) -> Self {
+        let place = match device {
+            None => Place::Host(lengths.map(|l| l.into_iter().map(|n| vec![0.0; n]).collect()).collect()),
+            Some(device) => {
+                let zeros = |l: Vec<usize>| l.into_iter().map(|n| Tensor::zeros([n], &device)).collect();
+                Place::Device(lengths.map(zeros).collect(), device)
+            }
+        };
+        Self { place }
+    }
+
+    /// Elements of array `slot` of parameter `index`.
+    pub fn len(&self, index: usize, slot: usize) -> usize {
+        match &self.place {
+            Place::Host(all) => all[index][slot].len(),
+            Place::Device(all, _) => all[index][slot].dims()[0],
+        }
+    }
+
+    /// Shows the values of array `slot` of parameter `index`.
+    pub fn read<T>(&self, index: usize, slot: usize, see: impl FnOnce(&[f32]) -> T) -> T {
+        match &self.place {
+            Place::Host(all) => see(&all[index][slot]),
+            Place::Device(all, _) => see(&values(all[index][slot].clone())),
+        }
+    }
+
+    /// Lets `change` write the values of each of a parameter's arrays.
+    pub fn edit<E>(
+        &mut self,
+        index: usize,
+        mut change: impl FnMut(usize, &mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match &mut self.place {
+            Place::Host(all) => {
+                all[index].iter_mut().enumerate().try_for_each(|(slot, array)| change(slot, array))
+            }
+            Place::Device(all, device) => {
+                for (slot, tensor) in all[index].iter_mut().enumerate() {
+                    let mut values = values(tensor.clone());
+                    change(slot, &mut values)?;
+                    let len = values.len();
+                    *tensor = Tensor::from_data(TensorData::new(values, [len]), &*device);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A parameter's arrays in host memory.
+    ///
+    /// # Panics
+    /// On a device.
+    pub(super) fn slices(&mut self, index: usize) -> Vec<&mut [f32]> {
+        match &mut self.place {
+            Place::Host(all) => all[index].iter_mut().map(Vec::as_mut_slice).collect(),
+            Place::Device(..) => panic!("the model is on a device"),
+        }
+    }
+
+    /// A parameter's arrays on a device.
+    ///
+    /// # Panics
+    /// In host memory.
+    pub(super) fn tensors(&mut self, index: usize) -> &mut [Tensor<1>] {
+        match &mut self.place {
+            Place::Device(all, _) => &mut all[index],
+            Place::Host(_) => panic!("the model is in host memory"),
+        }
+    }
+}
+
+/// A copy of a device tensor's values.
+fn values(tensor: Tensor<1>) -> Vec<f32> {
+    match tensor.dims() {
+        [0] => Vec::new(),
+        _ => read(tensor).expect("the device gives an optimizer's values back"),
+    }
+}

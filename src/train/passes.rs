@@ -1,0 +1,52 @@
+//! The forward and backward passes of a step, and its end in host memory; `in_flight` has the one on a device.
+
+use super::device_sums::BatchSums;
+use super::flags::{Flags, exchange};
+use super::{StepReport, Sums, Trainer, buffers, not_finite};
+use crate::comm::Phase;
+use crate::error::Result;
+use std::time::{Duration, Instant};
+
+/// A step whose gradients are averaged, before its update.
+pub(super) struct Passes {
+    /// Of each micro-batch, on this rank.
+    pub sums: Vec<BatchSums>,
+    /// Micro-batches.
+    pub count: usize,
+    pub begun: Instant,
+    /// For data.
+    pub waited: Duration,
+}
+
+/// The sums of a step's micro-batches, in their order.
+pub(super) fn add(sums: Vec<BatchSums>) -> Result<Sums> {
+    let mut all = Sums::default();
+    for sums in sums {
+        all.add(&sums.read()?);
+    }
+    Ok(all)
+}
+
+impl Trainer<'_> {
+    /// Ends a step in host memory; the ranks' wishes.
+    pub(super) fn update(&mut self, passes: Passes) -> Result<Flags> {
+        let Passes { sums, count, begun, waited } = passes;
+        let local = add(sums)?;
+        let (sums, flags) = exchange(local, self.wishes(), &*self.group)?;
+        let step = self.position.step + 1;
+        if !sums.mean_loss().is_finite() {
+            return Err(not_finite::loss(step, sums.mean_loss()));
+        }
+        self.note(Phase::Update);
+        let lr = self.lr(&self.position);
+        let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, count)?;
+        if let Some(order) = self.reducer.learn_order()? {
+            self.position.bucket_order = Some(order);
+        }
+        buffers::after_step(self.plan.train.buffers, &mut *self.model, &*self.group)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let (grad_norm, data_wait) = (updated.grad_norm, waited.as_secs_f64());
+        self.done(count as u64, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });
+        Ok(flags)
+    }
+}

@@ -1,0 +1,199 @@
+//! A device with memory of its own, through the real binary: what it computes, and that a run goes on after a kill and on another
+//! device. Any device that wgpu finds will do; CI has Mesa's, in software. Skipped where there is none.
+
+mod common;
+
+use common::*;
+use ddp_run::device::{ComputeDevice, wgpu_devices};
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// Kernels are compiled and tuned in the first steps, in software.
+const DEADLINE: Duration = Duration::from_secs(300);
+
+fn there() -> bool {
+    let found = wgpu_devices();
+    if let Err(why) = &found {
+        println!("skipped: {why}");
+    }
+    found.is_ok()
+}
+
+/// 24 steps with everything that has state.
+fn spec(dir: &Path, world: usize) -> std::path::PathBuf {
+    let text = format!(
+        "name = \"device\"\nseed = 3\nepochs = 2\nbatch_size = {}\nsave_every = \"5 steps\"\n\
+         [model]\nname = \"mlp\"\nhidden = [24]\n\
+         [dataset]\nname = \"random\"\nsamples = 240\nfeatures = 16\nval_split = 0.2\n\
+         [train]\nclip_norm = 1.0\naccumulate = 2\n\
+         [optimizer]\nname = \"adamw\"\nlr = 1e-2\n\
+         [scheduler]\nname = \"cosine\"\nunit = \"step\"\nwarmup_steps = 4\n\
+         [metrics]\nlog_every = 1\n\
+         [distributed]\nfirst_bucket_mb = 0.001\nbucket_cap_mb = 0.001\n\
+         [launch]\nnproc_per_node = {world}\nthreads = 1\nshare_devices = true\n",
+        8 / world
+    );
+    write_spec(dir, &text)
+}
+
+fn losses(out: &Path) -> Vec<f64> {
+    let loss = |e: &serde_json::Value| (e["event"] == "step").then(|| e["loss"].as_f64().unwrap());
+    events(out).iter().filter_map(loss).collect()
+}
+
+fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!((a.len(), b.len()), (24, 24));
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+/// The saved position's, of the rank that saved.
+fn saved_on(out: &Path) -> String {
+    let state = std::fs::read(newest_checkpoint(out).join("state.json")).unwrap();
+    let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
+    state["extra"]["device"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn losses_and_metrics_are_those_of_the_cpu_with_one_process_and_with_two() {
+    if !there() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for world in [1, 2] {
+        let spec = spec(dir.path(), world);
+        let out = |device: &str| dir.path().join(format!("{device}-{world}"));
+        for device in ["cpu", "wgpu"] {
+            assert_code(&train(&spec, &out(device), &["--device", device]), 0);
+        }
+        let gap = largest_gap(&losses(&out("cpu")), &losses(&out("wgpu")));
+        println!("world {world}: largest loss gap to the CPU {gap:.2e}");
+        assert!(gap < 1e-4, "world {world}: {gap:e}");
+        assert_eq!(saved_on(&out("wgpu")), ComputeDevice::Wgpu(0).to_string());
+        let last = |device| events(&out(device)).into_iter().rfind(|e| e["event"] == "epoch").unwrap();
+        for metric in ["loss", "mae", "r2"] {
+            let of = |device| last(device)["val"][metric].as_f64().unwrap();
+            let (cpu, device) = (of("cpu"), of("wgpu"));
+            assert!((cpu - device).abs() < 1e-4 * cpu.abs().max(1.0), "val {metric}: {cpu} and {device}");
+        }
+    }
+}
+
+#[test]
+fn a_killed_run_goes_on_on_its_device_and_on_another() {
+    if !there() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let spec = spec(dir.path(), 2);
+    let whole = dir.path().join("whole");
+    assert_code(&train(&spec, &whole, &["--device", "wgpu"]), 0);
+    let expected = losses(&whole);
+    for (first, second) in [("wgpu", "wgpu"), ("wgpu", "cpu"), ("cpu", "wgpu")] {
+        let out = dir.path().join(format!("{first}-{second}"));
+        // Held in step 8: a save may take longer than all the steps that are left.
+        let mut run = train_command(&spec, &out, &["--device", first])
+            .env("DDP_RUN_FAULT", "stop:rank=1,phase=forward,step=8")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let saved = out.join("checkpoints/step-00000005");
+        wait_for("the first save", DEADLINE, || saved.exists() || run.try_wait().unwrap().is_some());
+        kill(run.id(), Signal::KILL);
+        run.wait().unwrap();
+        assert!(losses(&out).len() <= 8, "{first}, {second}: it was not held");
+        assert_code(&train(&spec, &out, &["--device", second]), 0);
+        assert!(events(&out).iter().any(|e| e["event"] == "resume"), "{first}, {second}: it started over");
+        // Which kernels CubeCL's tuner chose, and so the last bits, depends on what was kept.
+        let gap = largest_gap(&losses(&out), &expected);
+        println!("killed on {first}, resumed on {second}: largest loss gap {gap:.2e}");
+        assert!(gap < 1e-5, "{first}, {second}: {gap:e}");
+    }
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_ends_the_run_and_is_not_saved() {
+    if !there() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let spec = spec(dir.path(), 1);
+    let out = dir.path().join("out");
+    let flags = ["--device", "wgpu", "--set", "optimizer.lr=1e30", "--set", "train.clip_norm=1e30"];
+    let output = train(&spec, &out, &flags);
+    assert_code(&output, 92);
+    assert!(stderr(&output).contains("is not finite") || stderr(&output).contains("the loss of step"));
+    assert!(!out.join("checkpoints/step-00000005").exists());
+}
+
+#[test]
+fn devices_that_are_not_there_or_too_few_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = spec(dir.path(), 2);
+    let refused = |flags: &[&str], code: i32, words: &str| {
+        let output = train(&spec, &dir.path().join("out"), flags);
+        assert_code(&output, code);
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    };
+    refused(&["--device", "cuda"], 69, "device `cuda`");
+    refused(&["--device", "wgpu:77"], 69, "device `wgpu:77`");
+    if there() && wgpu_devices().is_ok_and(|names| names.len() == 1) {
+        refused(&["--device", "wgpu", "--set", "launch.share_devices=false"], 2, "share_devices");
+    }
+}
+
+/// A second start tunes nothing, so it has the first one's bits; the first chose its kernels on the way, so it may differ from both in
+/// the last bits.
+#[test]
+fn kernels_are_kept_and_starts_that_use_them_have_the_same_bits() {
+    if !there() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let spec = spec(dir.path(), 2);
+    let kept = dir.path().join("kernels");
+    let run = |name: &str, cache: &Path| {
+        let out = dir.path().join(name);
+        let mut command = train_command(&spec, &out, &["--device", "wgpu"]);
+        let begun = Instant::now();
+        assert_code(&command.env("DDP_RUN_KERNEL_CACHE", cache).output().unwrap(), 0);
+        println!("24 steps by two ranks, {name}: {:.1} s", begun.elapsed().as_secs_f64());
+        let log = std::fs::read_to_string(out.join("logs/rank-1.log")).unwrap();
+        let said = log.lines().find(|line| line.contains("kernels are")).unwrap().to_owned();
+        let model = std::fs::read(newest_checkpoint(&out).join("model.safetensors")).unwrap();
+        (model, losses(&out), said, log.matches(": Tuning ").count())
+    };
+    let [cold, warm, again] = ["cold", "warm", "again"].map(|name| run(name, &kept));
+    assert!(cold.3 > 0 && (warm.3, again.3) == (0, 0), "{} {} {}", cold.3, warm.3, again.3);
+    assert!(warm.0 == again.0 && warm.1 == again.1, "two warm starts differ");
+    assert!(largest_gap(&cold.1, &warm.1) < 1e-5);
+    assert!(warm.2.ends_with("wgpu-0-f32-1.db"), "{}", warm.2);
+    let files =
+        std::fs::read_dir(&kept).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let databases: BTreeSet<String> = files.filter(|name| name.ends_with(".db")).collect();
+    assert_eq!(databases, BTreeSet::from(["wgpu-0-f32-0.db".to_owned(), "wgpu-0-f32-1.db".to_owned()]));
+    let off = run("off", Path::new("off"));
+    assert!(off.2.ends_with("kernels are not kept") && off.3 > 0, "{} {}", off.2, off.3);
+    assert!(largest_gap(&off.1, &warm.1) < 1e-5);
+}
+
+/// A rank that something else started tells a device's name before it trains.
+#[test]
+fn a_rank_under_a_launcher_keeps_its_kernels_too() {
+    if !there() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let spec = spec(dir.path(), 1);
+    let kept = dir.path().join("kernels");
+    let mut command = train_command(&spec, &dir.path().join("run"), &["--device", "wgpu"]);
+    for (name, value) in [("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0")] {
+        command.env(name, value);
+    }
+    assert_code(&command.env("DDP_RUN_KERNEL_CACHE", &kept).output().unwrap(), 0);
+    let log = std::fs::read_to_string(dir.path().join("run/logs/rank-0.log")).unwrap();
+    assert!(log.contains("kernels are kept in") && kept.join("wgpu-0-f32-0.db").exists(), "{log}");
+}
