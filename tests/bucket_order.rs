@@ -132,6 +132,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
         let device = ComputeDevice::Cpu;
         let recorder = RecorderOptions { progress: ProgressMode::None, restart: None, device };
         worker::train(Job {
+            failed: &|_| {},
             plan: &plan,
             group,
             device,

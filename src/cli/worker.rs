@@ -19,30 +19,30 @@ use crate::spec::JobTree;
 use crate::telemetry::ProgressMode;
 use crate::train::Ended;
 use crate::worker::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
+use std::cell::{Cell, OnceCell};
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// `ddp-run worker`: everything comes down the supervisor's pipe.
 pub fn run(registry: &Registry) -> Result<ExitCode> {
     let stop = StopFlag::install(OnSecondSignal::Ignore)?;
-    let received = Handoff::receive()?;
+    let received = Handoff::receive(&stop)?;
     let handoff = received.handoff;
     let format = handoff.job.flags.get("log-format").and_then(|f| f.parse().ok()).unwrap_or_default();
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
     // How long a stop may take is the supervisor's to watch.
     watch(&stop, None, None)?;
-    let mut group = None;
+    let last_words = LastWords::new(&handoff, &stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
-        work(&handoff, &plan, received.listener, &stop, &mut group)
+        work(&plan, received.listener, &last_words)
     });
-    // What it has to say is not cut short by a stop signal, which the supervisor sends when another rank failed first.
-    stop.settle();
     // The supervisor's report shows the failure note; printing here as well would say it twice.
-    finish(&handoff, done, group.as_deref()).or_else(|e| Ok(e.code))
+    last_words.end(done).or_else(|e| Ok(e.code))
 }
 
 /// A panic is a bug, with the exit code for bugs; the hook has already written it to the log.
@@ -89,12 +89,11 @@ pub fn run_external(
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
     tracing::info!("launched by {launcher}");
-    let mut group = None;
+    let last_words = LastWords::new(&handoff, &stop);
     let requeue = requeue_on_stop(plan, handoff.place.rank == 0);
     watch(&stop, Some(plan.checkpoint.grace), requeue.clone())?;
-    let done = caught(|| work(&handoff, plan, None, &stop, &mut group));
-    stop.settle();
-    let code = finish(&handoff, done, group.as_deref())?;
+    let done = caught(|| work(plan, None, &last_words));
+    let code = last_words.end(done)?;
     if code == ExitCode::Stopped {
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
     }
@@ -122,31 +121,62 @@ fn watch(stop: &StopFlag, grace: Option<Duration>, requeue: Option<SlurmJob>) ->
     })
 }
 
-/// A failure is noted for the supervisor before the process ends with its code, and the last collectives with it if it
-/// was theirs.
-fn finish(handoff: &Handoff, done: Result<Ended>, group: Option<&dyn ProcessGroup>) -> Result<ExitCode> {
-    match done {
-        Ok(Ended::Done) => Ok(ExitCode::Done),
-        Ok(Ended::Stopped) => Ok(ExitCode::Stopped),
-        Err(mut e) => {
-            let rank = handoff.place.rank;
-            tracing::error!("{}", e.message);
-            let mut note = Failure::of(rank, &e);
-            if let Some(group) = group {
-                // The others must not wait for a rank that panicked.
-                group.abort(&e.message);
-                note = note.at(group);
-                if let Some(error) = e.caused_by::<CommError>()
-                    && FlightRecord::of(group, error).write(&handoff.log_dir).is_ok()
-                {
-                    let path = FlightRecord::path(&handoff.log_dir, rank);
-                    e.hint.get_or_insert(format!("the last collectives are in {}", path.display()));
-                }
-            }
-            // The exit code says it too; the note only adds words.
-            let _ = note.write(&handoff.log_dir);
-            Err(Error { message: format!("rank {rank}: {}", e.message), ..e })
+/// What a rank leaves behind when it fails: a note for the supervisor, and its last collectives if it was theirs. Written as soon as
+/// the failure is known, for the run is being taken down meanwhile.
+struct LastWords<'a> {
+    handoff: &'a Handoff,
+    stop: &'a StopFlag,
+    /// The group that the ranks formed.
+    group: OnceCell<Arc<dyn ProcessGroup>>,
+    written: Cell<bool>,
+    /// Where the last collectives are.
+    record: Cell<Option<PathBuf>>,
+}
+
+impl<'a> LastWords<'a> {
+    fn new(handoff: &'a Handoff, stop: &'a StopFlag) -> Self {
+        Self { handoff, stop, group: OnceCell::new(), written: Cell::new(false), record: Cell::new(None) }
+    }
+
+    /// Of several errors the first counts: the others follow from it.
+    fn write(&self, error: &Error) {
+        if self.written.replace(true) {
+            return;
         }
+        // From here on, no stop signal and no take-down ends this process before it has said what it has to say.
+        self.stop.settle();
+        tracing::error!("{}", error.message);
+        let log_dir = &self.handoff.log_dir;
+        let mut note = Failure::of(self.handoff.place.rank, error);
+        if let Some(group) = self.group.get() {
+            note = note.at(&**group);
+            if let Some(error) = error.caused_by::<CommError>()
+                && FlightRecord::of(&**group, error).write(log_dir).is_ok()
+            {
+                self.record.set(Some(FlightRecord::path(log_dir, note.rank)));
+            }
+        }
+        // The exit code says it too; the note only adds words.
+        let _ = note.write(log_dir);
+    }
+
+    /// The process's exit code, or its error with the rank in it.
+    fn end(self, done: Result<Ended>) -> Result<ExitCode> {
+        let mut error = match done {
+            Ok(ended) => {
+                self.stop.settle();
+                let stopped = ended == Ended::Stopped;
+                return Ok(if stopped { ExitCode::Stopped } else { ExitCode::Done });
+            }
+            Err(error) => error,
+        };
+        self.write(&error);
+        // The others must not wait for a rank that panicked.
+        self.group.get().iter().for_each(|group| group.abort(&error.message));
+        if let Some(path) = self.record.take() {
+            error.hint.get_or_insert(format!("the last collectives are in {}", path.display()));
+        }
+        Err(Error { message: format!("rank {}: {}", self.handoff.place.rank, error.message), ..error })
     }
 }
 
@@ -155,14 +185,9 @@ fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
     Ok(Plan::resolve(&tree, registry, WorldRequest::of(handoff.place.world_size))?)
 }
 
-/// Leaves in `met` the group that the ranks formed, for what is to be said of it if this fails.
-fn work(
-    handoff: &Handoff,
-    plan: &Plan,
-    listener: Option<TcpListener>,
-    stop: &StopFlag,
-    met: &mut Option<Arc<dyn ProcessGroup>>,
-) -> Result<Ended> {
+/// Tells `last_words` the group that the ranks form, and what goes wrong as soon as it is known.
+fn work(plan: &Plan, listener: Option<TcpListener>, last_words: &LastWords<'_>) -> Result<Ended> {
+    let (handoff, stop) = (last_words.handoff, last_words.stop);
     let threads = plan.launch.threads.unwrap_or(handoff.threads);
     // A pool that exists already (a program around ddp-run made one) is left as it is.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
@@ -179,7 +204,8 @@ fn work(
         Some(fault) => fault.arm(group),
         None => group,
     };
-    *met = Some(group.clone());
+    stop.met();
+    let _ = last_words.group.set(group.clone());
     tracing::info!(
         "rank {rank} of {world_size} is ready on {device}: backend {}, {threads} threads",
         group.backend()
@@ -191,6 +217,7 @@ fn work(
         out_dir: &handoff.job.out_dir,
         resume: Resume::parse(&handoff.job.resume),
         stop: &|| stop.requested_at_step(),
+        failed: &|error| last_words.write(error),
         recorder: RecorderOptions {
             progress: progress_mode(handoff),
             restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),

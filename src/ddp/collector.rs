@@ -1,7 +1,7 @@
 //! What the taps report to: one step's gradients in their buckets, which are launched in order as they fill up.
 
 use super::buckets::{BucketLayout, Slot};
-use super::comm_thread::{Job, Values};
+use super::comm_thread::{Job, Jobs, Values};
 use super::hook::HookSource;
 use super::in_place::{InPlace, InPlaceBuckets};
 use super::on_device::DeviceGradients;
@@ -9,7 +9,6 @@ use super::tap::GradientSink;
 use crate::comm::CommError;
 use crate::device::Gradient;
 use burn::tensor::Device;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) struct Collector {
@@ -32,7 +31,7 @@ pub(super) struct State {
     micro: usize,
     syncing: bool,
     next_launch: usize,
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Jobs>,
     /// While the order is learnt, buckets are averaged without the hook, under which they must never change.
     pub plain: bool,
     /// Where gradients are, when they are not in host memory: `Bucket::data` stays empty then.
@@ -67,7 +66,7 @@ impl Memory {
 }
 
 impl Collector {
-    pub fn new(layout: BucketLayout, memory: Memory, jobs: Option<Sender<Job>>, plain: bool) -> Self {
+    pub fn new(layout: BucketLayout, memory: Memory, jobs: Option<Jobs>, plain: bool) -> Self {
         let Memory { device, in_place } = memory;
         let buckets = layout.buckets.iter().enumerate().map(|(b, len)| Bucket {
             data: if device.is_none() { vec![0.0; *len] } else { Vec::new() },
@@ -230,7 +229,7 @@ impl State {
                 return;
             }
             // A closed channel shows as a missing result in `finish`.
-            let _ = jobs.send(Job { bucket, data: self.take(bucket), plain: self.plain });
+            let _ = jobs.send(Some(Job { bucket, data: self.take(bucket), plain: self.plain }));
             self.next_launch += 1;
         }
     }

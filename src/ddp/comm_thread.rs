@@ -36,14 +36,17 @@ pub(super) struct Job {
     pub plain: bool,
 }
 
+/// What the communication thread is to do next; `None`: end.
+pub(super) type Jobs = Sender<Option<Job>>;
+
 type Reduced = Result<(usize, Vec<f32>), CommError>;
 
 pub(super) struct CommThread {
-    pub jobs: Sender<Job>,
+    pub jobs: Jobs,
     pub group: Arc<dyn ProcessGroup>,
     results: Receiver<Reduced>,
     hook: Option<Arc<Hook>>,
-    _thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
 }
 
 /// A rank's hook. The communication thread holds the lock while it averages, the training thread at checkpoints.
@@ -74,11 +77,11 @@ fn average(
 impl CommThread {
     pub fn start(group: Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> std::io::Result<Self> {
         let hook = hook.map(|h| Arc::new(Hook { name: h.name().to_owned(), hook: Mutex::new(h.make()) }));
-        let (jobs, inbox) = channel::<Job>();
+        let (jobs, inbox) = channel::<Option<Job>>();
         let (outbox, results) = channel();
         let (of_thread, its_hook) = (group.clone(), hook.clone());
         let thread = std::thread::Builder::new().name("ddp-comm".into()).spawn(move || {
-            while let Ok(Job { bucket, data, plain }) = inbox.recv() {
+            while let Ok(Some(Job { bucket, data, plain })) = inbox.recv() {
                 let hook = its_hook.as_deref().filter(|_| !plain);
                 let done = data.wait().and_then(|mut data| {
                     average(hook, bucket, &mut data, &*of_thread)?;
@@ -89,7 +92,7 @@ impl CommThread {
                 }
             }
         })?;
-        Ok(Self { jobs, group, results, hook, _thread: thread })
+        Ok(Self { jobs, group, results, hook, thread: Some(thread) })
     }
 
     /// Averages a bucket on the calling thread, while the communication thread has nothing to do.
@@ -119,5 +122,21 @@ impl CommThread {
         let Some(hook) = &self.hook else { return Ok(()) };
         let mut hook = hook.lock();
         hook_state::scatter(&mut |bucket, state| hook.restore(bucket, state), buckets, values, &*self.group)
+    }
+}
+
+impl Drop for CommThread {
+    /// Waits for the thread, which owns the group as well: the farewell to the peers is its last owner's, and a process that ends
+    /// without one looks dead to those who are still in the last barrier.
+    fn drop(&mut self) {
+        // A rank that panics aborts the group only later; until then the thread may be waiting for its peers.
+        if std::thread::panicking() {
+            return;
+        }
+        // Taps of a graph that is still there have senders, too: the channel does not close by itself.
+        let _ = self.jobs.send(None);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }

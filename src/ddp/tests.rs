@@ -59,6 +59,21 @@ fn step_with(reducer: &mut Reducer, gradient: impl Fn(usize) -> Vec<f32>) -> Vec
     averages(reducer)
 }
 
+/// Its last owner says farewell to the peers: were that the communication thread, a process could end before it has spoken.
+#[test]
+fn nobody_has_the_group_once_its_reducer_is_gone() {
+    on_ranks(2, |group| {
+        for round in 0..20 {
+            let mut reducer = reducer(&group, None);
+            let sink = reducer.sink();
+            step(&mut reducer, group.rank(), round);
+            drop(reducer);
+            assert_eq!(Arc::strong_count(&group), 1);
+            drop(sink);
+        }
+    });
+}
+
 fn averages(reducer: &Reducer) -> Vec<Vec<f32>> {
     reducer.with_buckets(|buckets| {
         let of = |p: usize| {

@@ -1,8 +1,8 @@
 //! What a supervisor tells a worker: one JSON line over the worker's standard input, which stays open after it.
 //!
 //! A pipe, because arguments and environment are visible to others and the line carries the run's secret. The pipe is
-//! the control pipe too: the supervisor holds its other end until the worker is gone and writes nothing more, so
-//! end-of-file means that the supervisor is dead, and the worker ends at once.
+//! the control pipe too: the supervisor holds its other end until the worker is gone, so end-of-file means that the
+//! supervisor is dead, and the worker ends at once. At most one word follows the handoff: [`TAKE_DOWN`].
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Read};
@@ -12,11 +12,15 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::os;
+use super::stop::StopFlag;
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, Result};
 
 /// A resolved spec is some kilobytes; a longer line is no handoff.
 pub const MAX_BYTES: usize = 4 << 20;
+
+/// The run has failed, or is ended at once. Not a signal: a launcher may send the same one to ask for a save.
+pub(super) const TAKE_DOWN: &[u8] = b"take-down\n";
 
 /// Both sides are the same binary, unless it was replaced under a running supervisor.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -143,10 +147,11 @@ impl Handoff {
     }
 
     /// The worker's first deed: reads the handoff from standard input, takes over the listener, and starts the thread
-    /// that ends this process when the supervisor is gone. Call it once, from `ddp-run worker` only.
+    /// that ends this process when the supervisor is gone, and tells `stop` that the run is being taken down. Call it once,
+    /// from `ddp-run worker` only.
     ///
     /// Errors: standard input is no handoff (someone typed `ddp-run worker`), or was written by another version.
-    pub fn receive() -> Result<Received> {
+    pub fn receive(stop: &StopFlag) -> Result<Received> {
         let stdin = io::stdin();
         if stdin.is_terminal() {
             return Err(by_hand());
@@ -159,12 +164,15 @@ impl Handoff {
             })?),
             _ => None,
         };
-        let rank = handoff.place.rank;
+        let (rank, stop) = (handoff.place.rank, stop.clone());
         std::thread::Builder::new()
             .name("supervisor-watch".into())
             .stack_size(64 << 10)
             .spawn(move || {
-                wait_for_end(&mut io::stdin().lock());
+                if heard_take_down(&mut io::stdin().lock()) {
+                    stop.take_down();
+                    wait_for_end(&mut io::stdin().lock());
+                }
                 end_orphan(rank);
             })
             .map_err(|e| {
@@ -193,16 +201,15 @@ fn read_line(input: &mut impl BufRead) -> Result<Vec<u8>> {
     }
 }
 
+/// Waits for the word that the run is being taken down; `false` when the other end is closed before it is whole.
+fn heard_take_down(input: &mut impl Read) -> bool {
+    let mut word = [0; TAKE_DOWN.len()];
+    input.read_exact(&mut word).is_ok() && word == *TAKE_DOWN
+}
+
 /// Returns when the other end is closed. Nothing more is written to it, so whatever arrives is passed over.
 fn wait_for_end(input: &mut impl Read) {
-    let mut buf = [0; 64];
-    loop {
-        match input.read(&mut buf) {
-            Ok(0) => return,
-            Err(e) if e.kind() != io::ErrorKind::Interrupted => return,
-            _ => {}
-        }
-    }
+    let _ = io::copy(input, &mut io::sink());
 }
 
 /// Without destructors and exit handlers: they may wait for threads that wait for peers. On Linux the kernel's
@@ -239,6 +246,13 @@ mod tests {
     fn debug_output_does_not_show_the_secret() {
         let handoff = handoff();
         assert!(!format!("{handoff:?}").contains(&*handoff.secret.to_hex()));
+    }
+
+    #[test]
+    fn a_take_down_is_told_from_the_end_of_the_pipe() {
+        assert!(heard_take_down(&mut &b"take-down\n"[..]));
+        assert!(!heard_take_down(&mut &b"take-"[..]));
+        assert!(!heard_take_down(&mut io::empty()));
     }
 
     #[test]

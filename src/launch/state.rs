@@ -5,8 +5,8 @@
 //! them one after the other, and ends with exactly one [`Action::Finish`] when all of them are gone. What follows
 //! a finished generation is decided above, over all nodes: `elastic::policy`. Ranks are local ones here.
 //!
-//! The policy: the first worker that fails takes the run down. The others get SIGTERM at once and SIGKILL after
-//! [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is an echo of someone else's death, which the
+//! The policy: the first worker that fails takes the run down. The others are told so at once, on their control pipes, and get
+//! SIGKILL after [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is an echo of someone else's death, which the
 //! kernel may report later than the echo; so an echo first waits [`Policy::echo_wait`] for its root cause. The first
 //! stop signal is forwarded once and the workers save and exit with 75; the second one kills at once.
 
@@ -21,7 +21,7 @@ use super::verdict::{self, Asked, Class, End, Verdict, WorkerStatus};
 pub struct Policy {
     /// From an echo (exit 91, 93) to taking the run down without a root cause.
     pub echo_wait: Duration,
-    /// From SIGTERM to SIGKILL once the run is being taken down.
+    /// From the word to SIGKILL once the run is being taken down.
     pub grace: Duration,
     /// From the forwarded stop signal to SIGKILL, for workers that neither finish their step nor save.
     pub stop_deadline: Option<Duration>,
@@ -35,7 +35,8 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             echo_wait: Duration::from_millis(250),
-            grace: Duration::from_millis(750),
+            // Ranks that noticed by themselves write what they saw; on a busy disk that takes a moment.
+            grace: Duration::from_millis(1500),
             stop_deadline: Some(Duration::from_secs(600)),
             debounce: DEBOUNCE,
             abandon: Duration::from_secs(5),
@@ -80,8 +81,10 @@ pub enum Timer {
 pub enum Action {
     /// Answered by `WorkerStarted` or `WorkerSpawnFailed`.
     Spawn(usize),
-    /// SIGTERM.
+    /// SIGTERM: save and stop.
     Terminate(usize),
+    /// The run has failed, or is ended at once: nothing is to be saved. Never a signal, which would mean [`Action::Terminate`].
+    TakeDown(usize),
     /// SIGKILL, to the worker and whatever it started.
     Kill(usize),
     SetTimer(Timer, Duration),
@@ -108,7 +111,7 @@ enum Phase {
     Stopping,
     /// An echo was seen; its root cause may still come in.
     Suspecting,
-    /// SIGTERM was sent because of a failure.
+    /// The workers were told that the run has failed.
     TakingDown,
     /// SIGKILL was sent.
     Killing,
@@ -214,7 +217,7 @@ impl State {
         self.workers[rank] = Worker::Running { asked, overdue: false };
         match asked {
             Asked::Nothing => self.spawn_next(actions),
-            Asked::ToStop => actions.push(Action::Terminate(rank)),
+            Asked::ToStop => actions.push(Action::TakeDown(rank)),
             Asked::ToDie => actions.push(Action::Kill(rank)),
         }
     }
@@ -284,7 +287,7 @@ impl State {
             Phase::Starting => self.take_down(actions),
             Phase::Running => {
                 self.phase = Phase::Stopping;
-                self.terminate_all(actions);
+                self.ask_all(Asked::ToStop, Action::Terminate, actions);
                 if let Some(deadline) = self.policy.stop_deadline {
                     actions.push(Action::SetTimer(Timer::StopDeadline, deadline));
                 }
@@ -318,13 +321,8 @@ impl State {
 
     fn take_down(&mut self, actions: &mut Vec<Action>) {
         self.phase = Phase::TakingDown;
-        self.terminate_all(actions);
+        self.ask_all(Asked::ToStop, Action::TakeDown, actions);
         actions.push(Action::SetTimer(Timer::Grace, self.policy.grace));
-    }
-
-    /// SIGTERM to those that have not had one: a second one would mean "at once" to a worker.
-    fn terminate_all(&mut self, actions: &mut Vec<Action>) {
-        self.ask_all(Asked::ToStop, Action::Terminate, actions);
     }
 
     fn kill_all(&mut self, actions: &mut Vec<Action>) {
@@ -335,6 +333,7 @@ impl State {
         }
     }
 
+    /// Each worker once: those that were asked to save and stop end by themselves when the run fails meanwhile.
     fn ask_all(&mut self, what: Asked, action: fn(usize) -> Action, actions: &mut Vec<Action>) {
         for (rank, worker) in self.workers.iter_mut().enumerate() {
             if let Worker::Running { asked, .. } = worker

@@ -91,9 +91,9 @@ impl World {
                     self.started.push(rank);
                     self.spawning.push(rank);
                 }
-                Action::Terminate(rank) => {
-                    assert!(self.alive.contains(&rank), "SIGTERM to rank {rank}, which is not alive");
-                    assert!(!self.signalled.contains(&rank), "a second SIGTERM to rank {rank}");
+                Action::Terminate(rank) | Action::TakeDown(rank) => {
+                    assert!(self.alive.contains(&rank), "rank {rank} is asked to end, and is not alive");
+                    assert!(!self.signalled.contains(&rank), "rank {rank} is asked twice");
                     self.signalled.push(rank);
                 }
                 Action::Kill(rank) => {

@@ -42,10 +42,11 @@ fn verdicts_of_quiet_runs() {
 }
 
 #[test]
-fn a_failure_terminates_the_others_at_once_and_kills_them_after_the_grace() {
+fn a_failure_takes_the_others_down_at_once_and_kills_them_after_the_grace() {
     let (state, actions) = after(3, &[killed_by(1, 9)]);
     let grace = Policy::default().grace;
-    assert_eq!(actions, [Action::Terminate(0), Action::Terminate(2), Action::SetTimer(Timer::Grace, grace)]);
+    let down = [Action::TakeDown(0), Action::TakeDown(2), Action::SetTimer(Timer::Grace, grace)];
+    assert_eq!(actions, down, "no signal, which would mean to save and stop");
     let (state, _) = state.step(exited(0, 91));
     let (state, actions) = state.step(Event::TimerFired(Timer::Grace));
     assert_eq!(actions[0], Action::Kill(2));
@@ -56,7 +57,7 @@ fn a_failure_terminates_the_others_at_once_and_kills_them_after_the_grace() {
 #[test]
 fn a_failed_run_is_gone_within_two_seconds() {
     let p = Policy::default();
-    assert!(p.echo_wait + p.grace < Duration::from_millis(1500));
+    assert!(p.echo_wait + p.grace < Duration::from_secs(2));
 }
 
 #[test]
@@ -81,10 +82,10 @@ fn an_echo_waits_for_its_root_cause_and_is_not_blamed() {
         "nobody is signalled yet"
     );
     let (_, actions) = state.clone().step(killed_by(2, 11));
-    assert_eq!(actions[0], Action::Terminate(1));
+    assert_eq!(actions[0], Action::TakeDown(1));
     // ... not even when the root cause shows up after the wait.
     let (state, actions) = state.step(Event::TimerFired(Timer::Echo));
-    assert_eq!(actions[..2], [Action::Terminate(1), Action::Terminate(2)]);
+    assert_eq!(actions[..2], [Action::TakeDown(1), Action::TakeDown(2)]);
     let (state, _) = state.step(exited(1, 91));
     let (_, actions) = state.step(exited(2, 92));
     assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::NonFinite, culprit: Some(2) })]);
@@ -102,6 +103,22 @@ fn a_stop_is_forwarded_once_and_a_second_one_kills() {
     let (state, _) = state.step(killed_by(0, 9));
     let (_, actions) = state.step(killed_by(1, 9));
     assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Stopped, culprit: None })]);
+}
+
+/// Those that heard the stop request end by it, or notice by themselves.
+#[test]
+fn a_failure_after_a_stop_request_asks_nobody_twice() {
+    let (state, _) = after(2, &[Event::StopRequested]);
+    let (_, actions) = state.step(exited(0, 74));
+    assert_eq!(actions, [Action::SetTimer(Timer::Grace, Policy::default().grace)]);
+}
+
+#[test]
+fn a_recall_without_a_save_is_no_stop_request() {
+    let (_, actions) = after(2, &[Event::Recalled { save: false }]);
+    assert_eq!(actions[..2], [Action::TakeDown(0), Action::TakeDown(1)]);
+    let (_, actions) = after(2, &[Event::Recalled { save: true }]);
+    assert_eq!(actions[..2], [Action::Terminate(0), Action::Terminate(1)]);
 }
 
 #[test]
@@ -171,8 +188,8 @@ fn a_start_that_fails_starts_no_further_rank() {
     let (state, _) = State::new(3, Policy::default()).step(Event::Start);
     let (state, _) = state.step(Event::WorkerStarted(0));
     let (state, actions) = state.step(Event::WorkerSpawnFailed { rank: 1, error: "EAGAIN".into() });
-    assert_eq!(actions[0], Action::Terminate(0));
-    let (_, actions) = state.step(killed_by(0, 15));
+    assert_eq!(actions[0], Action::TakeDown(0));
+    let (_, actions) = state.step(exited(0, 143));
     assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Internal, culprit: Some(1) })]);
 }
 

@@ -1,7 +1,8 @@
 //! The worker's view of a stop request: a flag that the training loop reads at step boundaries.
 //!
 //! SIGTERM, SIGINT and SIGUSR1 (Slurm's preemption notice) all mean "save and stop". SIGCONT, which Slurm sends along,
-//! is no event. Under a supervisor a repeated signal changes nothing for the worker: Slurm signals every process of
+//! is no event. That a run has failed and is being taken down is no stop request, and no signal: a supervisor says it on the
+//! control pipe ([`StopFlag::take_down`]). Under a supervisor a repeated signal changes nothing for the worker: Slurm signals every process of
 //! a step, so a worker may get the same request from Slurm and from its supervisor, and it is the supervisor that
 //! knows when a second request was meant; it then kills the workers. A process without a supervisor decides itself,
 //! and ends itself when it has not stopped in time ([`StopFlag::limit`]).
@@ -24,7 +25,7 @@ pub const STOP_SIGNALS: [i32; 3] = [SIGTERM, SIGINT, SIGUSR1];
 /// processor in between. Too short costs a checkpoint, too long a third Ctrl-C.
 pub(super) const DEBOUNCE: Duration = Duration::from_millis(250);
 
-/// For a rank that is not training yet to end by itself after a stop signal.
+/// For a rank that is not training yet to end by itself after a stop signal, or a take-down.
 const NOTICE: Duration = Duration::from_millis(500);
 
 /// What a second stop signal does to this process.
@@ -46,18 +47,23 @@ struct Inner {
     signal: AtomicI32,
     /// Nanoseconds from `install` to the first signal.
     at: AtomicU64,
-    /// [`STARTING`], then [`RUNNING`], then one of the others.
+    /// [`STARTING`], then [`MET`], then [`RUNNING`], then one of the others; may skip some.
     stage: AtomicU8,
 }
 
-/// No step boundary has been reached: there is nothing to save, and nobody to agree with.
+/// The ranks have not met: there is nobody whose loss this one could notice.
 const STARTING: u8 = 0;
+/// The ranks have met, and no step boundary has been reached: there is nothing to save, and nobody to agree with.
+const MET: u8 = 1;
 /// The run goes on, or is on its way to its end.
-const RUNNING: u8 = 1;
-/// The run has come to its end: signals change nothing any more.
-const SETTLED: u8 = 2;
+const RUNNING: u8 = 2;
+/// The run has come to its end, or failed: signals change nothing any more.
+const SETTLED: u8 = 3;
 /// The process is being ended.
-const ENDING: u8 = 3;
+const ENDING: u8 = 4;
+
+/// How a process ends that its supervisor takes down: as by SIGTERM.
+const TAKEN_DOWN: i32 = 128 + SIGTERM;
 
 /// Why a process ends itself after a stop signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,10 +108,24 @@ impl StopFlag {
 
     /// As [`Self::requested`], asked at a step boundary: from here on, a stop is the training loop's.
     pub fn requested_at_step(&self) -> bool {
-        if self.0.stage.load(Ordering::Acquire) == STARTING && !self.advance(STARTING, RUNNING) {
-            self.wait_if_ending();
-        }
+        self.reach(RUNNING);
         self.requested()
+    }
+
+    /// The ranks have met: from here on, each notices when another one is lost.
+    pub fn met(&self) {
+        self.reach(MET);
+    }
+
+    /// The run has failed elsewhere, and nothing of it is to be saved. A rank that has met the others notices by itself and says
+    /// what it saw; the supervisor kills it when it does neither. One that still waits for others would wait in vain, so it
+    /// is ended, after a moment in which it may notice that they don't come.
+    pub fn take_down(&self) {
+        std::thread::sleep(NOTICE);
+        if self.advance(STARTING, ENDING) {
+            tracing::info!("ended before the ranks met: the run has failed elsewhere");
+            signal_hook::low_level::exit(TAKEN_DOWN);
+        }
     }
 
     /// Ends this process with exit code 75 when a stop signal finds it before its first step boundary, and, where there is a
@@ -123,10 +143,10 @@ impl StopFlag {
             if flag.signal().is_none() && signalled.read_exact(&mut [0]).is_err() {
                 return;
             }
-            // It may have been sent because a peer died, which this rank is about to notice and to report.
+            // A launcher may have sent it because a peer died, which this rank is about to notice and to report.
             std::thread::sleep(NOTICE);
             let mut why = OwnEnd::BeforeTraining;
-            if !flag.advance(STARTING, ENDING) {
+            if !flag.advance(STARTING, ENDING) && !flag.advance(MET, ENDING) {
                 let Some(grace) = grace else { return };
                 std::thread::sleep(grace);
                 why = OwnEnd::Overdue;
@@ -140,10 +160,15 @@ impl StopFlag {
         std::thread::Builder::new().name("stop-watch".into()).spawn(watch).map(drop).map_err(cannot)
     }
 
-    /// The run has come to its end: from here on, neither a signal nor the limit ends this process. Slurm sends SIGTERM to
+    /// The run has come to its end, or has failed: from here on, neither a signal nor the limit ends this process. Slurm sends SIGTERM to
     /// a job that is requeued, and what is left to do is to say so.
     pub fn settle(&self) {
-        if !self.advance(STARTING, SETTLED) && !self.advance(RUNNING, SETTLED) {
+        self.reach(SETTLED);
+    }
+
+    /// Advances to `stage`, if that is not behind; does not return once the process is being ended.
+    fn reach(&self, stage: u8) {
+        if self.0.stage.fetch_max(stage, Ordering::AcqRel) == ENDING {
             self.wait_if_ending();
         }
     }
@@ -207,8 +232,25 @@ mod tests {
         assert!(!flag.requested_at_step());
         flag.request();
         assert!(flag.requested_at_step());
-        assert!(!flag.advance(STARTING, ENDING), "the watch comes too late for an early end");
+        let early = flag.advance(STARTING, ENDING) || flag.advance(MET, ENDING);
+        assert!(!early, "the watch comes too late for an early end");
         assert!(flag.advance(RUNNING, ENDING), "but not for an overdue one");
+    }
+
+    #[test]
+    fn a_rank_that_has_met_the_others_or_failed_is_not_ended_by_a_take_down() {
+        // One that had not would end this test's process.
+        let flag = StopFlag::new();
+        flag.met();
+        flag.take_down();
+        flag.settle();
+        flag.take_down();
+        flag.met();
+        assert!(!flag.advance(MET, ENDING) && !flag.advance(STARTING, ENDING), "no way back");
+        assert!(!flag.requested(), "a take-down is no stop request");
+        let failed = StopFlag::new();
+        failed.settle();
+        failed.take_down();
     }
 
     #[test]

@@ -123,6 +123,7 @@ impl<'a> Fleet<'a> {
                     match action {
                         Action::Spawn(local) => events.push_back(self.spawn(local)),
                         Action::Terminate(local) => self.on_worker(local, Process::terminate),
+                        Action::TakeDown(local) => self.on_worker(local, Process::take_down),
                         Action::Kill(local) => self.on_worker(local, Process::kill),
                         Action::SetTimer(timer, after) => self.timers.set(timer, after),
                         Action::Finish(verdict) => return Ok(self.conclude(&state, verdict)),
@@ -191,8 +192,8 @@ impl<'a> Fleet<'a> {
         Ok(handoff)
     }
 
-    fn on_worker(&self, rank: usize, deed: fn(&Process)) {
-        if let Some(process) = &self.workers[rank] {
+    fn on_worker(&mut self, rank: usize, deed: fn(&mut Process)) {
+        if let Some(process) = &mut self.workers[rank] {
             deed(process);
         }
     }

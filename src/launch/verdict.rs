@@ -29,7 +29,7 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
     Nothing,
-    /// SIGTERM.
+    /// By SIGTERM, or by the word that the run is being taken down.
     ToStop,
     /// SIGKILL.
     ToDie,

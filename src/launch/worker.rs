@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
+use super::handoff::TAKE_DOWN;
 use super::os;
 use super::verdict::WorkerStatus;
 
@@ -17,7 +18,7 @@ pub struct Process {
     child: Child,
     /// Held open until the worker is gone: its end-of-file tells the worker that the supervisor is dead.
     control: Option<ChildStdin>,
-    /// What of the handoff is not in the pipe yet. A pipe takes 64 KiB at once; the rest follows as the worker reads,
+    /// What of the handoff, and of a word after it, is not in the pipe yet. A pipe takes 64 KiB at once; the rest follows as the worker reads,
     /// so that a worker which doesn't can't hold up the supervisor.
     unsent: Vec<u8>,
     reaped: bool,
@@ -90,13 +91,21 @@ impl Process {
         Ok(Some(status_of(status)))
     }
 
-    pub fn terminate(&self) {
+    /// Tells the worker that the run has failed.
+    pub fn take_down(&mut self) {
+        if !self.reaped {
+            self.unsent.extend_from_slice(TAKE_DOWN);
+            self.send();
+        }
+    }
+
+    pub fn terminate(&mut self) {
         if !self.reaped {
             let _ = rustix::process::kill_process(self.pid(), Signal::TERM);
         }
     }
 
-    pub fn kill(&self) {
+    pub fn kill(&mut self) {
         self.signal_group(Signal::KILL);
     }
 

@@ -56,17 +56,28 @@ pub struct Job<'a> {
     pub out_dir: &'a Path,
     pub resume: Resume,
     pub stop: &'a dyn Fn() -> bool,
+    /// Hears the error that training failed with before anything is waited for, such as a save under way.
+    pub failed: &'a dyn Fn(&Error),
     pub recorder: RecorderOptions,
 }
 
 /// Trains. An error of this rank's own is told to the others before it returns, so that they end at once.
 pub fn train(job: Job<'_>) -> Result<Ended> {
-    let group = job.group.clone();
-    train_rank(job).inspect_err(|e| group.abort(&e.message))
+    let give_up = give_up(&job);
+    train_rank(job).inspect_err(give_up)
+}
+
+/// What is done first about an error: others wait for this rank, and the run is about to be taken down.
+fn give_up<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
+    let (group, failed) = (job.group.clone(), job.failed);
+    move |error| {
+        failed(error);
+        group.abort(&error.message);
+    }
 }
 
 fn train_rank(job: Job<'_>) -> Result<Ended> {
-    let (plan, group) = (job.plan, job.group.clone());
+    let (plan, group, give_up) = (job.plan, job.group.clone(), give_up(&job));
     group.note(Place { step: 0, phase: Phase::Data });
     let splits = open_data(plan, &*group)?;
     let facts = facts_of(&splits);
@@ -97,7 +108,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let mut trainer =
         Trainer::new(plan, group.clone(), splits, model, updater, position, job.stop, &mut recorder)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
-    let ended = trainer.run();
+    let ended = trainer.run().inspect_err(give_up);
     drop(trainer);
     let ended = recorder.finish(ended)?;
     // No rank leaves while another may still need it; a save under way is waited for without a deadline.

@@ -118,7 +118,7 @@ fn alone(out: &Path) -> i32 {
 
 fn play(role: &str) -> i32 {
     let stop = StopFlag::install(OnSecondSignal::Ignore).expect("handlers");
-    let received = Handoff::receive().expect("handoff");
+    let received = Handoff::receive(&stop).expect("handoff");
     let handoff = &received.handoff;
     let (out, rank) = (handoff.job.out_dir.clone(), handoff.place.rank);
     assert_eq!(handoff.job.job_toml.len(), 300_000);

@@ -262,7 +262,8 @@ impl Engine {
         self.handle(&events, send_to, recv_from)
     }
 
-    /// Control first: it knows best why a data connection has ended.
+    /// Control first: it knows best why a data connection has ended. Only what the awaited rank wrote before it went comes before
+    /// that it went.
     fn handle(
         &mut self,
         events: &[(Source, PollFlags)],
@@ -270,9 +271,14 @@ impl Engine {
         recv_from: Option<usize>,
     ) -> Result<bool, CommError> {
         let mut ready = false;
+        let has_come = |from: usize| {
+            events.iter().any(|(s, flags)| *s == Source::Data(from) && flags.contains(PollFlags::IN))
+        };
+        let awaited = recv_from.filter(|from| has_come(*from));
         for (source, _) in events {
             match source {
                 Source::Wake => return Err(self.shared.failure().unwrap_or_else(|| self.garbage(self.me))),
+                Source::Control(peer) if awaited == Some(*peer) => {}
                 Source::Control(peer) => self.hear(*peer)?,
                 Source::Data(_) => {}
             }
@@ -288,5 +294,29 @@ impl Engine {
             }
         }
         Ok(ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::gloo::{GlooOptions, Transport};
+    use crate::comm::{ProcessGroup, testing};
+    use std::net::Shutdown;
+
+    /// As when a process ends right after its part of the last barrier, and one poll brings both.
+    #[test]
+    fn what_the_awaited_rank_wrote_counts_though_it_is_gone() {
+        let options = |_| GlooOptions { transport: Transport::Tcp, ..GlooOptions::default() };
+        let mut groups = testing::form(2, Duration::from_secs(60), options);
+        let gone = groups.pop().expect("rank 1");
+        gone.send((&vec![7u8; 16]).into(), 0, 0).expect("sent");
+        gone.shared.control.iter().flatten().for_each(|c| c.stream.shutdown(Shutdown::Both).expect("open"));
+        let mut engine = groups[0].engine.lock().expect("nobody panicked");
+        let both = [(Source::Control(1), PollFlags::IN), (Source::Data(1), PollFlags::IN)];
+        assert!(engine.handle(&both, None, Some(1)).expect("the data first"));
+        // Nothing of it is awaited, or nothing has come: its end is what counts.
+        let error = engine.handle(&both[..1], None, Some(1)).expect_err("it is gone");
+        assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
     }
 }
