@@ -36,7 +36,7 @@ impl Default for Policy {
         Self {
             echo_wait: Duration::from_millis(250),
             // Ranks that noticed by themselves write what they saw; on a busy disk that takes a moment.
-            grace: Duration::from_millis(1500),
+            grace: Duration::from_millis(1000),
             stop_deadline: Some(Duration::from_secs(600)),
             debounce: DEBOUNCE,
             abandon: Duration::from_secs(5),

@@ -57,7 +57,7 @@ fn a_failure_takes_the_others_down_at_once_and_kills_them_after_the_grace() {
 #[test]
 fn a_failed_run_is_gone_within_two_seconds() {
     let p = Policy::default();
-    assert!(p.echo_wait + p.grace < Duration::from_secs(2));
+    assert!(p.echo_wait + p.grace < Duration::from_millis(1500));
 }
 
 #[test]
