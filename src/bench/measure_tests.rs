@@ -69,7 +69,7 @@ fn measured(
     op: ReduceOp,
     fault: Option<(usize, usize)>,
 ) -> Vec<Result<Option<Timing>>> {
-    let groups = testing::form(world, Duration::from_secs(20), |_| GlooOptions::default());
+    let groups = testing::form(world, testing::HANG, |_| GlooOptions::default());
     std::thread::scope(|scope| {
         let rank = |(rank, inner): (usize, GlooGroup)| {
             scope.spawn(move || {

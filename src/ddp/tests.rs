@@ -7,7 +7,6 @@ use crate::device::Gradient;
 use burn::backend::Flex;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Elements of the parameters; the second tensor is a buffer.
 pub(super) const SIZES: [Option<usize>; 4] = [Some(5), None, Some(3), Some(2)];
@@ -15,7 +14,7 @@ pub(super) const SIZES: [Option<usize>; 4] = [Some(5), None, Some(3), Some(2)];
 const CAPS: BucketCaps = BucketCaps { first: 8, rest: 12 };
 
 fn groups(world: usize) -> Vec<Arc<dyn ProcessGroup>> {
-    let groups = testing::form(world, Duration::from_secs(20), |_| GlooOptions::default());
+    let groups = testing::form(world, testing::HANG, |_| GlooOptions::default());
     groups.into_iter().map(|g| Arc::new(g) as Arc<dyn ProcessGroup>).collect()
 }
 

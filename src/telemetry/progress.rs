@@ -265,14 +265,20 @@ mod tests {
         );
     }
 
+    /// A step that is done so long after the start.
+    fn step_after(progress: &mut Progress, passed: Duration, line: StepLine) {
+        let Show::Plain { started, .. } = &progress.show else { panic!("plain") };
+        let now = *started + passed;
+        progress.step_at(line, now);
+    }
+
     #[test]
     fn plain_progress_is_rare_ends_with_the_last_step_and_has_no_control_characters() {
         let out = Shared::default();
         let totals = Totals { epochs: 2, steps: 20, max_steps: None };
         let mut progress = Progress::plain(totals, Box::new(out.clone()), Duration::from_secs(10));
-        let start = Instant::now();
         for step in 1..=20 {
-            progress.step_at(line(step), start + Duration::from_secs(step));
+            step_after(&mut progress, Duration::from_secs(step), line(step));
         }
         progress.finish();
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
@@ -292,7 +298,7 @@ mod tests {
         let totals = Totals { epochs: 10, steps: 1000, max_steps: None };
         let mut progress = Progress::plain(totals, Box::new(out.clone()), Duration::from_secs(10));
         progress.resume_at(900);
-        progress.step_at(line(910), Instant::now() + Duration::from_secs(10));
+        step_after(&mut progress, Duration::from_secs(10), line(910));
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         assert!(text.trim_end().ends_with("eta 1m30s"), "{text}");
     }

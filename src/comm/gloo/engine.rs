@@ -26,6 +26,8 @@ pub(super) struct Engine {
     /// How long the current call may wait, for messages.
     pub patience: Duration,
     pub probe: Option<Probe>,
+    /// Tests: so many answers end the wait for them, however long they take. By default only time does.
+    pub answers: Option<usize>,
     /// Between two calls: what is heard now is nobody's answer.
     pub idle: bool,
     pub sequence: u64,
@@ -34,6 +36,9 @@ pub(super) struct Engine {
     pub chunk: u64,
     /// Whether this host has a processor for each of its ranks.
     pub roomy: bool,
+    /// How often the connections were looked at.
+    #[cfg(test)]
+    pub polls: usize,
     /// Memory of algorithms, kept between calls: whole messages, and the blocks of a stream (aligned for any type).
     pub work: Vec<u64>,
     pub stage: Vec<u64>,
@@ -50,11 +55,14 @@ impl Engine {
             deadline: None,
             patience: Duration::ZERO,
             probe: None,
+            answers: None,
             idle: false,
             sequence: 0,
             round: 0,
             chunk: 0,
             roomy: false,
+            #[cfg(test)]
+            polls: 0,
             work: Vec::new(),
             stage: Vec::new(),
         }

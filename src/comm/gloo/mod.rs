@@ -85,6 +85,12 @@ impl GlooGroup {
         })
     }
 
+    /// From now on so many answers of peers end the wait for signs of life, and no clock does: whoever lives is heard, however busy the machine.
+    #[cfg(test)]
+    pub(crate) fn count_answers(&self, answers: usize) {
+        lock(&self.engine).answers = Some(answers);
+    }
+
     /// The last call that was made, running or done; None before the first.
     pub fn status(&self) -> Option<CallRecord> {
         self.shared.calls.last()

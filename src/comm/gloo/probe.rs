@@ -11,10 +11,21 @@ use std::time::{Duration, Instant};
 
 pub(super) const SHORTEST: Duration = Duration::from_millis(50);
 pub(super) const LONGEST: Duration = Duration::from_millis(500);
+/// Where answers are counted: who owes one and does not give it by then hangs.
+const COUNTED: Duration = Duration::from_secs(60);
 
 pub(super) struct Probe {
-    pub until: Instant,
+    asked: Instant,
+    until: Instant,
     answers: Vec<Option<(Header, Place)>>,
+}
+
+impl Probe {
+    /// When the verdict falls: at the end of the time for answers, or as soon as there are `enough`.
+    pub(super) fn until(&self, enough: Option<usize>) -> Instant {
+        let heard = self.answers.iter().flatten().count();
+        if enough.is_some_and(|enough| heard >= enough) { self.asked } else { self.until }
+    }
 }
 
 /// Ranks that a report tells of one by one.
@@ -26,12 +37,20 @@ impl Engine {
         match &self.probe {
             Some(_) => Err(self.verdict(&waiting_for)),
             None => {
-                let grace = (self.patience / 2).clamp(SHORTEST, LONGEST);
-                self.probe = Some(Probe { until: Instant::now() + grace, answers: vec![None; self.world] });
+                let (asked, answers) = (Instant::now(), vec![None; self.world]);
+                self.probe = Some(Probe { asked, until: asked + self.grace(self.patience), answers });
                 let frame = Control::Probe.frame();
                 self.shared.control.iter().flatten().for_each(|c| c.send(&frame));
                 Ok(())
             }
+        }
+    }
+
+    /// How long peers have for their answers.
+    pub(super) fn grace(&self, patience: Duration) -> Duration {
+        match self.answers {
+            Some(_) => COUNTED,
+            None => (patience / 2).clamp(SHORTEST, LONGEST),
         }
     }
 

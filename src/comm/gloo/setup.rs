@@ -29,6 +29,7 @@ pub(super) fn set_up(
         host: host_id(options.host.as_deref()),
         sockets: options.sockets,
         address: options.address()?,
+        attempt: rendezvous::ATTEMPT,
     };
     let deadline = rendezvous::deadline_of(config);
     // Ranks with unequal numbers would wait for each other's connections in vain.

@@ -188,7 +188,7 @@ impl Engine {
 
     /// When the call, or the time for answers after it, is over.
     fn until(&self) -> Option<Instant> {
-        self.probe.as_ref().map(|p| p.until).or(self.deadline)
+        self.probe.as_ref().map(|p| p.until(self.answers)).or(self.deadline)
     }
 
     fn check_deadline(&mut self, waiting_for: Vec<usize>) -> Result<(), CommError> {
@@ -227,6 +227,8 @@ impl Engine {
         until: Option<Instant>,
         data: bool,
     ) -> Result<bool, CommError> {
+        #[cfg(test)]
+        (self.polls += 1);
         let mut sources = vec![Source::Wake];
         let mut fds = vec![PollFd::new(self.shared.wake_end(), PollFlags::IN)];
         for (peer, link) in self.links.iter().enumerate() {

@@ -4,7 +4,7 @@
 use super::GlooGroup;
 use super::control::Control;
 use super::engine::Engine;
-use super::probe::{LONGEST, SHORTEST, TOLD};
+use super::probe::{LONGEST, TOLD};
 use crate::comm::rendezvous::name_ranks;
 use crate::comm::{CommError, CommErrorKind, Place, Watch};
 use std::sync::atomic::Ordering;
@@ -45,7 +45,6 @@ impl Watch for GlooGroup {
 
     fn overdue(&self, call: &str, number: u64, patience: Duration) -> CommError {
         let late = format!("{call} was not done after {patience:?} (timeout)");
-        let grace = (patience / 2).clamp(SHORTEST, LONGEST);
         // A call in which another thread waits knows better whom it lacks. It comes to its verdict within its deadline
         // and the time for answers, and is given as long again on a busy machine: who gives up at that very moment
         // would as often as not speak first. Only one that waits for as long as its peers live has no verdict to give.
@@ -53,7 +52,7 @@ impl Watch for GlooGroup {
         let share = || if self.shared.open_ended.load(Ordering::Relaxed) { 1 } else { 2 };
         while begun.elapsed() < share() * (patience + LONGEST) && self.shared.failure().is_none() {
             if let Some(mut engine) = self.try_engine() {
-                return engine.find_who_is_late(&late, number, Instant::now() + grace);
+                return engine.find_who_is_late(&late, number, patience);
             }
             std::thread::sleep(NAP);
         }
@@ -92,12 +91,13 @@ impl Engine {
     }
 
     /// Asks all peers how far they are, waits for their answers, and judges.
-    fn find_who_is_late(&mut self, late: &str, number: u64, until: Instant) -> CommError {
+    fn find_who_is_late(&mut self, late: &str, number: u64, patience: Duration) -> CommError {
+        let until = Instant::now() + self.grace(patience);
         self.links.iter_mut().flatten().for_each(|link| link.here = None);
         let frame = Control::Where.frame();
         self.shared.control.iter().flatten().for_each(|c| c.send(&frame));
         self.idle = true;
-        while Instant::now() < until && self.peers().any(|p| self.is_silent(p)) {
+        while Instant::now() < until && self.peers().any(|p| self.is_silent(p)) && !self.has_heard_enough() {
             if let Err(error) = self.poll_once(None, None, Some(until), false) {
                 return error;
             }
@@ -108,6 +108,11 @@ impl Engine {
 
     fn here(&self, peer: usize) -> Option<(u64, Place)> {
         self.links.get(peer)?.as_ref()?.here
+    }
+
+    fn has_heard_enough(&self) -> bool {
+        let heard = self.peers().filter(|p| self.here(*p).is_some()).count();
+        self.answers.is_some_and(|enough| heard >= enough)
     }
 
     fn is_silent(&self, peer: usize) -> bool {

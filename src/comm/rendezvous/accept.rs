@@ -182,6 +182,12 @@ impl Acceptor {
             );
         }
     }
+
+    /// Whether somebody was refused for `kind`.
+    #[cfg(test)]
+    pub(super) fn has_warned(&self, kind: &str) -> bool {
+        self.warned.contains(kind)
+    }
 }
 
 fn listener_failed(e: std::io::Error) -> CommError {

@@ -14,6 +14,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Of one TCP connect, so that a dropped SYN does not use up the whole time.
 const CONNECT: Duration = Duration::from_secs(3);
+/// Of one attempt, from the connection to the proof of the other side, which gives a caller 5 s for its part. A process that lives answers
+/// in milliseconds; what is silent for longer than both is not the one to meet (one that is stopped, a host that went without a word),
+/// or is not there yet and loses nothing by being called again.
+pub(crate) const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Where the other side listens.
 #[derive(Clone, Copy)]
@@ -42,6 +46,8 @@ pub(super) struct Dial<'a> {
     pub secret: &'a Secret,
     /// The connection to rank 0, once there is one: it says when the rendezvous has failed elsewhere.
     pub watch: &'a [&'a TcpStream],
+    /// How long a listener may be silent before it is called again; without one, until the deadline.
+    pub attempt: Option<Duration>,
     pub deadline: Instant,
 }
 
@@ -75,14 +81,16 @@ impl Dial<'_> {
         answer: bool,
         mut join: impl FnMut(&TcpStream) -> Result<Vec<u8>, CommError>,
     ) -> Result<TcpStream, DialError> {
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut last) = (FIRST_PAUSE, String::new());
         loop {
-            let last = match self.attempt(answer, &mut join) {
+            match self.attempt(answer, &mut join) {
                 Ok(stream) => return Ok(stream),
                 Err(Attempt::Watched) => return Err(DialError::Watched),
                 Err(Attempt::Never(why)) => return Err(DialError::Failed(failed(why))),
-                Err(Attempt::Again(why)) => why,
-            };
+                // One that the deadline cut short knows less of what is there than the one before.
+                Err(Attempt::Again(why)) if last.is_empty() || Instant::now() < self.deadline => last = why,
+                Err(Attempt::Again(_)) => {}
+            }
             let mut fds: Vec<PollFd<'_>> = self.watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
             let until = (Instant::now() + pause).min(self.deadline);
             if poll_until(&mut fds, Some(until)).unwrap_or(false) {
@@ -107,7 +115,9 @@ impl Dial<'_> {
         stream.set_nonblocking(true).map_err(|e| Attempt::Again(e.to_string()))?;
         stream.set_nodelay(true).map_err(|e| Attempt::Again(e.to_string()))?;
         let (me, peer, target) = (self.me, self.peer, self.target);
-        prove_to(&stream, self.secret, self.watch, self.deadline).map_err(|e| match e {
+        let until = self.attempt.map_or(self.deadline, |a| (Instant::now() + a).min(self.deadline));
+        prove_to(&stream, self.secret, self.watch, until).map_err(|e| match e {
+            ProofError::Trouble(Trouble::Deadline) => Attempt::Again(unanswered(&stream)),
             ProofError::Trouble(t) => t.into(),
             // What a file says may be left over from another run.
             _ if matches!(target, Target::File(_)) => {
@@ -168,6 +178,14 @@ impl Dial<'_> {
     }
 }
 
+/// Of a listener that took the connection, or whose system did.
+fn unanswered(stream: &TcpStream) -> String {
+    match stream.peer_addr() {
+        Ok(address) => format!("what listens at {address} gives no answer"),
+        Err(_) => "what listens there gives no answer".into(),
+    }
+}
+
 /// The system's resolver knows no deadline of ours, so a name is looked up on a thread that may outlast it.
 fn resolve(target: &str, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = target.parse() {
@@ -187,7 +205,7 @@ mod tests {
 
     #[test]
     fn names_and_addresses_are_resolved_and_nonsense_is_not() {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         assert_eq!(resolve("127.0.0.1:80", deadline), Ok(vec!["127.0.0.1:80".parse().unwrap()]));
         assert!(resolve("localhost:80", deadline).unwrap().iter().all(|a| a.ip().is_loopback()));
         assert!(resolve("no port", deadline).is_err());

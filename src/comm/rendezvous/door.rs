@@ -1,7 +1,7 @@
 //! The same proof of the secret for connections of another kind: those between the supervisors of a run's nodes.
 
 use super::accept::{Acceptor, Event};
-use super::dial::{Dial, DialError, Target};
+use super::dial::{ATTEMPT, Dial, DialError, Target};
 use super::mesh::tell;
 use super::wire::{self, Join, Message, Purpose};
 use super::{CommError, Secret, failed};
@@ -78,7 +78,8 @@ pub(crate) fn call(
         Whereabouts::At(address) => Target::At(address),
         Whereabouts::File(path) => Target::File(path),
     };
-    Dial { target, peer, me, secret, watch: &[], deadline }.run(true, join).map_err(|e| match e {
+    let attempt = Some(ATTEMPT);
+    Dial { target, peer, me, secret, watch: &[], attempt, deadline }.run(true, join).map_err(|e| match e {
         DialError::Failed(e) => {
             CommError { message: e.message.replace("before init_timeout", "in time"), ..e }
         }
@@ -93,7 +94,7 @@ mod tests {
     use std::time::Duration;
 
     fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(20)
+        Instant::now() + Duration::from_secs(60)
     }
 
     #[test]

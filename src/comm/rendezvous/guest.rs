@@ -74,7 +74,8 @@ fn join(
     deadline: Instant,
 ) -> Result<(TcpStream, TcpListener, SocketAddr), CommError> {
     let name = format!("rank {}", config.rank);
-    let dial = Dial { target, peer: "rank 0", me: &name, secret: &config.secret, watch: &[], deadline };
+    let (secret, attempt) = (&config.secret, Some(options.attempt));
+    let dial = Dial { target, peer: "rank 0", me: &name, secret, watch: &[], attempt, deadline };
     let mut bound: Option<(TcpListener, SocketAddr)> = None;
     let host = dial
         .run(false, |stream| {
@@ -173,6 +174,8 @@ impl GuestSide<'_> {
                     me: &me,
                     secret: &self.config.secret,
                     watch: &[&self.host],
+                    // A peer of the table is not stale, but answers only when it has dialled those below it.
+                    attempt: None,
                     deadline: self.deadline,
                 };
                 let stream =
@@ -221,5 +224,35 @@ impl GuestSide<'_> {
             }
             _ => address,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Meeting, connect, meet, options, works};
+    use super::super::{ATTEMPT, Endpoint, deadline_of};
+    use super::*;
+
+    /// It makes room for another start of the same rank.
+    #[test]
+    fn a_guest_that_dies_while_waiting_may_come_again() {
+        let mut m = Meeting::new("127.0.0.1:0");
+        let host = m.host(3);
+        let host = std::thread::spawn(move || connect(host));
+        let (config, options) = (m.guest(1, 3), options(ATTEMPT));
+        let Endpoint::Connect(address) = &config.endpoint else { panic!("guests connect") };
+        let (me, target) = (Identity::of(&config, options.host), Target::At(address));
+        let joined = join(&config, &options, &me, target, deadline_of(&config)).unwrap();
+        let (host_stream, _listener, listen) = joined;
+        // Its time is up as soon as it has joined; rank 2 is not there yet.
+        let deadline = Instant::now();
+        let (config, options) = (&config, &options);
+        let side = GuestSide { config, options, me, target, deadline, host: host_stream, listen };
+        let lost = side.hear().err().unwrap();
+        assert!(lost.message.contains("rank 1 waited for the other ranks until init_timeout"), "{lost}");
+        drop(side);
+        let mut outcomes = meet(vec![m.guest(1, 3), m.guest(2, 3)]);
+        outcomes.push(host.join().unwrap());
+        works(outcomes);
     }
 }

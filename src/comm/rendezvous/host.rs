@@ -36,29 +36,41 @@ pub(super) fn run(
     listener: TcpListener,
     deadline: Instant,
 ) -> Result<Mesh, CommError> {
-    let at = listener.local_addr().map_or_else(|_| "its address".into(), |a| a.to_string());
-    let mut listeners = vec![listener];
-    let mut listen = None;
-    if let Some(address) = options.address {
-        let second = TcpListener::bind((address, 0)).and_then(|l| Ok((l.local_addr()?, l)));
-        let (at, second) =
-            second.map_err(|e| failed(format!("rank {} cannot listen on {address}: {e}", config.rank)))?;
-        listen = Some(at);
-        listeners.push(second);
-    }
-    let acceptor = Acceptor::new(listeners, config.secret.clone())?;
-    let me = Identity::of(config, options.host);
-    let mut host = Host { me, options, listen, at, acceptor, guests: Vec::new(), deadline };
-    let result = host.gather().and_then(|()| host.connect());
-    if let Err(error) = &result {
-        for guest in &host.guests {
-            tell(&guest.stream, Message::Refused(&error.message));
-        }
-    }
-    result
+    Host::new(config, options, listener, deadline)?.meet()
 }
 
-impl Host<'_> {
+impl<'a> Host<'a> {
+    fn new(
+        config: &'a RendezvousConfig,
+        options: &'a MeshOptions,
+        listener: TcpListener,
+        deadline: Instant,
+    ) -> Result<Self, CommError> {
+        let at = listener.local_addr().map_or_else(|_| "its address".into(), |a| a.to_string());
+        let mut listeners = vec![listener];
+        let mut listen = None;
+        if let Some(address) = options.address {
+            let second = TcpListener::bind((address, 0)).and_then(|l| Ok((l.local_addr()?, l)));
+            let (at, second) = second
+                .map_err(|e| failed(format!("rank {} cannot listen on {address}: {e}", config.rank)))?;
+            listen = Some(at);
+            listeners.push(second);
+        }
+        let acceptor = Acceptor::new(listeners, config.secret.clone())?;
+        let me = Identity::of(config, options.host);
+        Ok(Self { me, options, listen, at, acceptor, guests: Vec::new(), deadline })
+    }
+
+    fn meet(&mut self) -> Result<Mesh, CommError> {
+        let result = self.gather().and_then(|()| self.connect());
+        if let Err(error) = &result {
+            for guest in &self.guests {
+                tell(&guest.stream, Message::Refused(&error.message));
+            }
+        }
+        result
+    }
+
     fn next(&mut self) -> Result<Event, CommError> {
         let watch: Vec<&TcpStream> = self.guests.iter().map(|g| &g.stream).collect();
         self.acceptor.next(&watch, self.deadline)
@@ -195,6 +207,33 @@ impl Host<'_> {
             _ => {
                 Err(error(format!("rank {} ({}) sent an answer that makes no sense", guest.rank, guest.from)))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Meeting, connect, error, options};
+    use super::super::{ATTEMPT, deadline_of};
+    use super::*;
+
+    #[test]
+    fn ranks_that_never_come_are_named_to_those_who_did() {
+        let mut m = Meeting::new("127.0.0.1:0");
+        let listener = m.listener.take().unwrap();
+        let guest = m.guest(2, 4);
+        let guest = std::thread::spawn(move || connect(guest));
+        let (config, options) = (m.guest(0, 4), options(ATTEMPT));
+        let mut host = Host::new(&config, &options, listener, deadline_of(&config)).unwrap();
+        // The time is up when rank 2 has come.
+        while host.guests.is_empty() {
+            let Event::Joined(stream, from, message) = host.next().unwrap() else { panic!("nobody came") };
+            host.admit(stream, from, &message).unwrap();
+        }
+        host.deadline = Instant::now();
+        let lost = host.meet();
+        for e in [error(&lost), error(&guest.join().unwrap())] {
+            assert!(e.message.contains("ranks 1 and 3 of 4 did not come to rank 0"), "{e}");
         }
     }
 }

@@ -22,6 +22,7 @@ mod secret;
 mod tests;
 mod wire;
 
+pub(crate) use dial::ATTEMPT;
 pub(crate) use door::{Door, Knock, Whereabouts, call};
 pub(crate) use io::{Trouble, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
@@ -86,6 +87,8 @@ pub(crate) struct MeshOptions {
     pub sockets: Option<usize>,
     /// The address at which peers shall reach this rank; by default the one that reaches rank 0.
     pub address: Option<IpAddr>,
+    /// How long what listens at rank 0's address may be silent before it is called again.
+    pub attempt: Duration,
 }
 
 impl MeshOptions {

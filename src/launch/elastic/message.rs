@@ -189,6 +189,7 @@ pub fn error_of(code: ExitCode, failure: Option<Failure>) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::testing::HANG;
 
     #[test]
     fn messages_come_whole_and_in_order_and_before_the_end() {
@@ -197,9 +198,9 @@ mod tests {
         let recall = Order::Recall { save: true };
         a.send(&recall).expect("sent");
         a.send(&Order::Dismissed).expect("sent");
-        write_by(a.stream(), b"{\"order\":", Instant::now() + SEND).expect("sent");
+        write_by(a.stream(), b"{\"order\":", Instant::now() + HANG).expect("sent");
         assert_eq!(b.receive(), Ok(vec![recall, Order::Dismissed]));
-        write_by(a.stream(), b"\"dismissed\"}\n", Instant::now() + SEND).expect("sent");
+        write_by(a.stream(), b"\"dismissed\"}\n", Instant::now() + HANG).expect("sent");
         drop(a);
         assert_eq!(b.receive(), Ok(vec![Order::Dismissed]));
         assert_eq!(b.receive::<Order>(), Err(Closed));
@@ -208,14 +209,14 @@ mod tests {
     #[test]
     fn garbage_and_endless_lines_close_the_link() {
         let (a, mut b) = Link::pair().expect("pair");
-        write_by(a.stream(), b"hello\n", Instant::now() + SEND).expect("sent");
+        write_by(a.stream(), b"hello\n", Instant::now() + HANG).expect("sent");
         assert_eq!(b.receive::<Order>(), Err(Closed));
         let (a, mut b) = Link::pair().expect("pair");
         let writer = std::thread::spawn(move || {
-            let _ = write_by(a.stream(), &vec![b'x'; 4 * MAX_LINE], Instant::now() + SEND);
+            let _ = write_by(a.stream(), &vec![b'x'; 4 * MAX_LINE], Instant::now() + HANG);
             a
         });
-        let until = Instant::now() + SEND;
+        let until = Instant::now() + HANG;
         while b.receive::<Order>().is_ok() {
             assert!(Instant::now() < until, "an endless line is taken");
         }

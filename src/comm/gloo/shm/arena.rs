@@ -301,6 +301,7 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::testing::HANG;
     use std::time::Instant;
 
     fn pair() -> [Arena; 2] {
@@ -332,13 +333,13 @@ mod tests {
             let sleeper = scope.spawn(|| {
                 let start = Instant::now();
                 while !a.has_posted(1, 1) {
-                    a.doze(|| a.has_posted(1, 1), Duration::from_secs(20));
+                    a.doze(|| a.has_posted(1, 1), 2 * HANG);
                 }
                 start.elapsed()
             });
             b.post(1, &[7; HEADER], b"hello");
             b.ring(0);
-            assert!(sleeper.join().unwrap() < Duration::from_secs(10));
+            assert!(sleeper.join().unwrap() < HANG, "it slept on");
         });
         assert_eq!((a.payload(1, 1, 5), a.header(1, 1)), (&b"hello"[..], [7; HEADER]));
         assert_eq!(a.last_header(1, 1), Some([7; HEADER]));

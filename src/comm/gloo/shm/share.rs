@@ -153,8 +153,8 @@ impl Inbox {
 mod tests {
     use super::*;
     use crate::comm::gloo::header::HEADER;
+    use crate::comm::testing::HANG;
     use std::net::TcpListener;
-    use std::time::Duration;
 
     fn connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_host_of_three_shares_one_segment() {
-        let (deadline, members) = (Instant::now() + Duration::from_secs(10), [1, 4, 6]);
+        let (deadline, members) = (Instant::now() + HANG, [1, 4, 6]);
         let ((a, to_a), (b, to_b)) = (connection(), connection());
         let arenas = std::thread::scope(|scope| {
             let leader = scope.spawn(|| share(1, &members, &[None, Some(&to_a), Some(&to_b)], deadline));
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_member_that_leaves_fails_the_others_without_a_hang() {
-        let (deadline, members) = (Instant::now() + Duration::from_secs(10), [0, 1, 2]);
+        let (deadline, members) = (Instant::now() + HANG, [0, 1, 2]);
         let ((a, to_a), (b, to_b)) = (connection(), connection());
         drop(b);
         std::thread::scope(|scope| {

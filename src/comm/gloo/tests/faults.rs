@@ -3,8 +3,6 @@
 use super::*;
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait};
 use std::net::TcpStream;
-use std::sync::mpsc;
-use std::time::Instant;
 
 fn all_reduce(g: &GlooGroup, n: usize) -> Outcome {
     g.all_reduce((&mut vec![1f32; n]).into(), ReduceOp::Sum)
@@ -37,16 +35,13 @@ fn a_rank_that_dies_before_a_call_is_named_by_all() {
                     kill(g);
                     return None;
                 }
-                let start = Instant::now();
                 // Who could finish its part hears of it in the next call.
-                let error = call(&g).and_then(|()| g.barrier(Wait::Deadline)).unwrap_err();
-                Some((error, start.elapsed()))
+                Some(call(&g).and_then(|()| g.barrier(Wait::Deadline)).unwrap_err())
             });
-            for (error, took) in results.into_iter().flatten() {
+            for error in results.into_iter().flatten() {
                 assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(2)), "{error}");
                 assert!(error.message.contains("rank 2 is gone"), "{error}");
                 assert!(error.message.contains(" was in "), "says what it was doing: {error}");
-                assert!(took < PROMPT, "{took:?} {error}");
             }
         }
     }
@@ -126,8 +121,7 @@ fn finishing_at_different_moments_harms_nobody() {
 
 #[test]
 fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
-    // Half of it is given to ranks for their answers, at most half a second.
-    let timeout = Duration::from_secs(1);
+    let timeout = Duration::from_millis(300);
     let calls: [Call; 5] = [
         |g| all_reduce(g, 10),
         |g| all_reduce(g, 1_000_000),
@@ -136,15 +130,17 @@ fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
         |g| g.all_gather((&vec![1f32; 10]).into(), (&mut vec![0f32; 10 * g.world_size()]).into()),
     ];
     for (call, transport) in calls.into_iter().flat_map(|c| TRANSPORTS.map(|t| (c, t))) {
-        let groups = form(transport, 4, timeout);
-        let together = Barrier::new(3);
+        // Of the other two that live.
+        let groups = form_counting(transport, 4, timeout, 2);
+        let together = Barrier::new(4);
         let results = on_ranks(&groups, |g| {
             g.note(Place { step: 7, phase: Phase::ALL[g.rank()] });
+            // Before the barrier, so that no rank's call began earlier.
+            let start = Instant::now();
+            together.wait();
             if g.rank() == 3 {
                 return None;
             }
-            together.wait();
-            let start = Instant::now();
             // Who could finish its part hears of it in the next call.
             let error = call(g).and_then(|()| g.barrier(Wait::Deadline)).unwrap_err();
             Some((error, start.elapsed()))
@@ -158,7 +154,7 @@ fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
             let told =
                 error.message.contains(seen) && error.message.contains("is in, step 7, phase backward");
             assert_eq!(told, transport == Transport::Shm, "{error}");
-            assert!(took >= timeout && took < timeout + PROMPT, "{took:?}");
+            assert!(took >= timeout, "{took:?}");
         }
     }
 }
@@ -166,24 +162,26 @@ fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
 #[test]
 fn ranks_that_wait_for_each_other_time_out_with_what_each_is_doing() {
     let together = Barrier::new(2);
-    let results = on_ranks(&form(Transport::Shm, 2, Duration::from_secs(1)), |g| {
+    let results = on_ranks(&form_counting(Transport::Shm, 2, Duration::from_millis(300), 1), |g| {
         together.wait();
         g.recv((&mut vec![0u8; 4]).into(), 1 - g.rank(), 7).unwrap_err()
     });
     for error in results {
         assert_eq!(error.kind, CommErrorKind::Timeout);
-        assert!(error.message.contains("no progress after 1s"), "{error}");
+        assert!(error.message.contains("no progress after 300ms"), "{error}");
         assert!(error.message.contains("is in recv #1"), "{error}");
     }
 }
 
 #[test]
 fn a_barrier_without_deadline_outlasts_the_timeout() {
-    on_ranks(&form(Transport::Shm, 3, Duration::from_millis(50)), |g| {
+    let timeout = Duration::from_millis(50);
+    let groups = form(Transport::Shm, 3, timeout);
+    on_ranks(&groups, |g| {
         if g.rank() == 0 {
-            // Work of unbounded length: nothing is sent here, this only lets time pass.
-            let (_open, never) = mpsc::channel::<()>();
-            never.recv_timeout(Duration::from_millis(400)).unwrap_err();
+            // Work of unbounded length: once the others are in their calls, this only lets time pass.
+            until("a call", || groups[1..].iter().all(|other| other.status().is_some()));
+            thread::sleep(8 * timeout);
         }
         g.barrier(Wait::WhilePeersLive).unwrap();
     });
@@ -197,13 +195,11 @@ fn giving_up_reaches_everyone_with_its_reason() {
             g.abort("loss is not finite");
             g.abort("again");
         }
-        let start = Instant::now();
-        (all_reduce(g, 100_000).unwrap_err(), start.elapsed())
+        all_reduce(g, 100_000).unwrap_err()
     });
-    for (error, took) in results {
+    for error in results {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Aborted, Some(1)), "{error}");
         assert!(error.message.starts_with("rank 1 gave up: loss is not finite"), "{error}");
-        assert!(took < PROMPT);
     }
 }
 
@@ -215,10 +211,8 @@ fn a_blocked_call_is_aborted_from_another_thread() {
         while groups[0].status().is_none() {
             thread::yield_now();
         }
-        let start = Instant::now();
         groups[0].abort("asked to stop");
         let error = blocked.join().unwrap();
-        assert!(start.elapsed() < PROMPT);
         assert_eq!((error.kind, error.peer), (CommErrorKind::Aborted, Some(0)));
         assert!(error.message.contains("asked to stop; rank 0 was in barrier #1"), "{error}");
     });

@@ -8,16 +8,14 @@ mod mixed;
 mod watch;
 
 use super::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
-use crate::comm::{CommError, Element, testing};
+use crate::comm::testing::{self, HANG};
+use crate::comm::{CommError, Element};
 use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// For tests in which nothing should ever come to the deadline.
-const AMPLE: Duration = Duration::from_secs(20);
-
-/// "At once", on a busy machine.
-const PROMPT: Duration = Duration::from_secs(2);
+/// For tests in which nothing should ever come to the deadline: what is not heard of before is of kind `Timeout`.
+const AMPLE: Duration = HANG;
 
 /// Ranks of one host by its memory, and by TCP.
 const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Tcp];
@@ -30,6 +28,22 @@ fn form(transport: Transport, world: usize, timeout: Duration) -> Vec<GlooGroup>
 /// The same with options by rank.
 fn form_with(world: usize, timeout: Duration, options: impl Fn(usize) -> GlooOptions) -> Vec<GlooGroup> {
     testing::form(world, timeout, options)
+}
+
+/// The same, whose ranks wait for `answers` at a deadline: those of all that live.
+fn form_counting(transport: Transport, world: usize, timeout: Duration, answers: usize) -> Vec<GlooGroup> {
+    let groups = form(transport, world, timeout);
+    groups.iter().for_each(|g| g.count_answers(answers));
+    groups
+}
+
+/// Waits until `done`, without an event to wait on.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < HANG, "{what} does not come");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Runs `f` once on each rank's thread, at the same time; results by rank.

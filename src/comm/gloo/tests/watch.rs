@@ -2,10 +2,8 @@
 
 use super::*;
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait, Watch};
-use std::time::Instant;
 
 const CALL: &str = "all_reduce #5 by another";
-/// A fourth of it is given to peers for their answers, at most half a second.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Listens as a watchdog does, until the group fails.
@@ -18,18 +16,11 @@ fn listen(g: &GlooGroup) -> CommError {
     heard.unwrap()
 }
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < AMPLE, "{what} does not come");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Rank 0 finds call 5 overdue, the others have made as many calls as `made` says and listen, if they do.
 fn overdue(transport: Transport, made: [Option<u64>; 3]) -> Vec<Option<CommError>> {
-    let groups = form(transport, 3, AMPLE);
-    let together = Barrier::new(made.iter().flatten().count());
+    let live = made.iter().flatten().count();
+    let groups = form_counting(transport, 3, AMPLE, live - 1);
+    let together = Barrier::new(live);
     on_ranks(&groups, |g| {
         let calls = made[g.rank()]?;
         g.made(calls);
@@ -133,7 +124,7 @@ fn a_rank_that_left_is_missed() {
 #[test]
 fn who_was_asked_between_two_calls_answers_in_the_next() {
     for transport in TRANSPORTS {
-        let groups = form(transport, 3, PATIENCE);
+        let groups = form_counting(transport, 3, PATIENCE, 1);
         let results = on_ranks(&groups, |g| {
             let asked = || g.engine.lock().unwrap().links[0].as_ref().unwrap().asked;
             match g.rank() {
@@ -154,7 +145,7 @@ fn who_was_asked_between_two_calls_answers_in_the_next() {
 }
 
 /// Rank 0 finds call 5 overdue while another thread of it waits in a barrier; its error, and what rank 1 hears.
-fn overdue_in_a_call(wait: Wait) -> [CommError; 2] {
+fn overdue_in_a_call(wait: Wait, patience: Duration) -> [CommError; 2] {
     let groups = form(Transport::Auto, 2, PATIENCE);
     let (waiter, other) = (&groups[0], &groups[1]);
     thread::scope(|scope| {
@@ -162,7 +153,7 @@ fn overdue_in_a_call(wait: Wait) -> [CommError; 2] {
         while waiter.status().is_none() {
             thread::yield_now();
         }
-        let error = waiter.overdue(CALL, 5, PATIENCE);
+        let error = waiter.overdue(CALL, 5, patience);
         assert_eq!(waits.join().unwrap(), error);
         [error, listen(other)]
     })
@@ -170,11 +161,12 @@ fn overdue_in_a_call(wait: Wait) -> [CommError; 2] {
 
 #[test]
 fn a_call_that_another_thread_waits_in_has_its_own_deadline_or_ends_with_the_verdict() {
-    for error in overdue_in_a_call(Wait::Deadline) {
+    // However late the call is with its verdict, it is waited for.
+    for error in overdue_in_a_call(Wait::Deadline, AMPLE) {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(1)), "{error}");
         assert!(error.message.contains("rank 1 gave no sign of life"), "{error}");
     }
-    for error in overdue_in_a_call(Wait::WhilePeersLive) {
+    for error in overdue_in_a_call(Wait::WhilePeersLive, PATIENCE) {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, None), "{error}");
         assert!(error.message.contains("by another was not done after 1s (timeout) on rank 0"), "{error}");
     }
