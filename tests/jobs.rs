@@ -16,8 +16,7 @@ fn read(file: &str) -> String {
 }
 
 fn submit(flags: &[&str]) -> String {
-    let output = ddp_run().args(["submit", "slurm", "configs/quickstart.toml"]).args(flags).output();
-    let output = output.expect("the binary starts");
+    let output = output_of(ddp_run().args(["submit", "slurm", "configs/quickstart.toml"]).args(flags));
     assert_code(&output, 0);
     String::from_utf8(output.stdout).expect("UTF-8")
 }
@@ -34,6 +33,7 @@ fn essence(script: &str) -> (BTreeSet<String>, Vec<String>) {
 
 #[test]
 fn the_batch_scripts_are_what_submit_writes() {
+    let _alone = alone();
     for (file, flags) in [
         ("slurm/single-node.sbatch", &["--launcher", "supervisor", "--cpus-per-rank", "1"][..]),
         ("slurm/multi-node.sbatch", &["--nodes", "2", "--cpus-per-rank", "1"]),
@@ -47,11 +47,12 @@ fn the_batch_scripts_are_what_submit_writes() {
 
 #[test]
 fn submit_writes_a_file_and_the_folder_of_its_output() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("tempdir");
     let (file, out) = (folder.path().join("job.sbatch"), folder.path().join("out"));
     let mut command = ddp_run();
     command.args(["submit", "slurm", "configs/quickstart.toml", "-o"]).arg(&file).arg("--out").arg(&out);
-    assert_code(&command.output().expect("the binary starts"), 0);
+    assert_code(&output_of(&mut command), 0);
     assert!(out.is_dir(), "Slurm fails a job whose output has no folder");
     let script = std::fs::read_to_string(file).expect("written");
     assert!(script.contains(&format!("--output={}/slurm-%j.out", out.display())), "{script}");
@@ -59,6 +60,7 @@ fn submit_writes_a_file_and_the_folder_of_its_output() {
 
 #[test]
 fn every_script_is_one_that_bash_reads_and_shellcheck_likes() {
+    let _alone = alone();
     let listed = |folder: &str| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("readable").path());
         entries.filter(|p| p.extension().is_some_and(|e| e == "sh" || e == "sbatch")).collect()
@@ -87,6 +89,7 @@ fn kind<'a>(documents: &'a [serde_json::Value], kind: &str) -> &'a serde_json::V
 
 #[test]
 fn the_indexed_jobs_parts_fit_each_other() {
+    let _alone = alone();
     let documents = manifest();
     let (job, service) = (kind(&documents, "Job"), kind(&documents, "Service"));
     let claim = kind(&documents, "PersistentVolumeClaim");
@@ -129,9 +132,10 @@ fn the_indexed_jobs_parts_fit_each_other() {
 
 #[test]
 fn the_binary_knows_every_variable_and_flag_of_the_manifest() {
+    let _alone = alone();
     let documents = manifest();
     let container = &kind(&documents, "Job")["spec"]["template"]["spec"]["containers"][0];
-    let help = ddp_run().args(["train", "--help"]).output().expect("the binary starts");
+    let help = output_of(ddp_run().args(["train", "--help"]));
     let help = String::from_utf8(help.stdout).expect("UTF-8");
     for variable in container["env"].as_array().expect("a list") {
         let name = variable["name"].as_str().expect("a name");
@@ -145,6 +149,6 @@ fn the_binary_knows_every_variable_and_flag_of_the_manifest() {
         assert!(help.contains(flag), "{flag} is not in\n{help}");
     }
     let sets = words.windows(2).filter(|w| w[0] == "--set").flatten();
-    let output = ddp_run().arg("check").arg(words[0]).args(sets).output().expect("the binary starts");
+    let output = output_of(ddp_run().arg("check").arg(words[0]).args(sets));
     assert_code(&output, 0);
 }

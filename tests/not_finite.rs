@@ -55,6 +55,7 @@ fn spec(dir: &Path, x: &str, y: &str) -> PathBuf {
 
 #[test]
 fn a_loss_or_a_gradient_of_one_rank_ends_all_before_the_update() {
+    let _alone = alone();
     let ways: [&[&str]; 6] = [
         &[],
         &["train.accumulate=2"],
@@ -82,6 +83,7 @@ fn a_loss_or_a_gradient_of_one_rank_ends_all_before_the_update() {
 /// Loss and gradient are fine; the update itself overflows. No later step sees it, for this one is the last.
 #[test]
 fn parameters_that_overflow_in_the_update_are_not_saved() {
+    let _alone = alone();
     for asynchronous in ["true", "false"] {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("run");

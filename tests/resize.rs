@@ -38,7 +38,7 @@ fn part(spec: &Path, out: &Path, Part { world, fault, flags }: Part<'_>) -> (Out
     }
     command.arg("train").arg(spec).arg("--out").arg(out).args(["--progress", "none"]);
     command.arg("--nproc-per-node").arg(world.to_string()).args(flags);
-    let output = command.output().unwrap();
+    let output = output_of(&mut command);
     let batches = (0..world).map(|rank| batches(&out.join(format!("logs/rank-{rank}.log")))).collect();
     std::fs::remove_dir_all(out.join("logs")).unwrap();
     (output, batches)
@@ -86,6 +86,7 @@ fn dir_with_spec() -> (tempfile::TempDir, PathBuf) {
 /// Four processes, then two, one and three, all within the first epoch.
 #[test]
 fn over_changes_of_the_world_losses_are_those_of_the_uninterrupted_run_and_each_sample_is_seen_once() {
+    let _alone = alone();
     let (dir, spec) = dir_with_spec();
     let (whole, out) = (dir.path().join("whole"), dir.path().join("resized"));
     let (output, all) = part(&spec, &whole, Part { world: 4, fault: None, flags: &[] });
@@ -134,6 +135,7 @@ fn over_changes_of_the_world_losses_are_those_of_the_uninterrupted_run_and_each_
 
 #[test]
 fn where_the_global_batch_changes_it_is_stated_and_the_schedule_still_ends_with_the_run() {
+    let _alone = alone();
     let (dir, spec) = dir_with_spec();
     let keep_local: &[&str] = &["--set", "train.on_resize=keep-local-batch"];
     let edited: &[&str] = &["--set", "train.accumulate=1"];
@@ -173,6 +175,7 @@ fn where_the_global_batch_changes_it_is_stated_and_the_schedule_still_ends_with_
 /// A checkpoint of an epoch's last step, made before its evaluation; what `drop_last` left out stays out at the other world.
 #[test]
 fn an_epoch_whose_last_step_is_saved_is_only_evaluated() {
+    let _alone = alone();
     let (dir, spec) = dir_with_spec();
     let out = dir.path().join("run");
     let drop: &[&str] = &["--set", "dataset.drop_last=true", "--set", "dataset.max_train=382"];

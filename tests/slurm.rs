@@ -9,10 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Jobs of others may be first.
-const DEADLINE: Duration = Duration::from_secs(240);
-
-/// Long enough to be caught in the middle; saves nothing by itself before the end.
+/// Saves nothing by itself before the end.
 const SPEC: &str = "name = \"slurm\"\nseed = 5\nepochs = 100\nbatch_size = 8\nsave_every = \"100 epochs\"\n\
     [model]\nname = \"mlp\"\nhidden = [256, 256]\ndropout = 0.1\n\
     [dataset]\nname = \"random\"\nsamples = 640\nfeatures = 16\nval_split = 0.2\n\
@@ -20,8 +17,11 @@ const SPEC: &str = "name = \"slurm\"\nseed = 5\nepochs = 100\nbatch_size = 8\nsa
     [metrics]\nlog_every = 1\n\
     [launch]\nnproc_per_node = 2\nthreads = 1\n";
 
+/// In the midst of the run; what has been requeued goes on after it.
+const HELD: &str = "stop:rank=1,phase=forward,step=20";
+
 fn command(program: &str, arguments: &[&str]) -> Option<Output> {
-    Command::new("timeout").arg("20").arg(program).args(arguments).output().ok()
+    Command::new("timeout").arg("60").arg(program).args(arguments).output().ok()
 }
 
 fn text(program: &str, arguments: &[&str]) -> String {
@@ -56,7 +56,7 @@ impl Drop for Job {
         command("scancel", &["--quiet", &self.id]);
         let begun = Instant::now();
         // Its folder goes with it.
-        while self.is_there() && begun.elapsed() < DEADLINE {
+        while self.is_there() && begun.elapsed() < RUN_HUNG {
             std::thread::park_timeout(Duration::from_millis(50));
         }
     }
@@ -64,7 +64,7 @@ impl Drop for Job {
 
 impl Job {
     /// Submits a script of `jobs/slurm` for [`SPEC`].
-    fn submit(script: &str, options: &[&str], flags: &[&str]) -> Self {
+    fn submit(script: &str, options: &[&str], flags: &[&str], fault: &str) -> Self {
         let folder = tempfile::tempdir().expect("tempdir");
         let spec = write_spec(folder.path(), SPEC);
         let out = folder.path().join("run");
@@ -76,7 +76,8 @@ impl Job {
         sbatch.arg("--output=job.out").args(options);
         sbatch.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("jobs/slurm").join(script));
         sbatch.arg(spec).arg("--out").arg(&out).args(["--progress", "none"]).args(flags);
-        let output = sbatch.output().expect("sbatch");
+        sbatch.env(TAG, &out).env("DDP_RUN_FAULT", fault);
+        let output = output_of(&mut sbatch);
         assert!(output.status.success(), "{}", stderr(&output));
         Self { id: String::from_utf8_lossy(&output.stdout).trim().to_owned(), out, folder }
     }
@@ -101,7 +102,7 @@ impl Job {
         let begun = Instant::now();
         while !ready() {
             let state = self.field("JobState");
-            assert!(begun.elapsed() < DEADLINE, "no {what}: job is {state} and said:\n{}", self.said());
+            assert!(begun.elapsed() < RUN_HUNG, "no {what}: job is {state} and said:\n{}", self.said());
             let over = matches!(state.as_str(), "FAILED" | "CANCELLED" | "TIMEOUT" | "COMPLETED") && !ready();
             assert!(!over, "no {what}: job is {state} and said:\n{}", self.said());
             std::thread::park_timeout(Duration::from_millis(50));
@@ -110,9 +111,19 @@ impl Job {
 
     /// Waits until the run is well under way.
     #[track_caller]
-    fn wait_for_steps(&self, n: u64) {
-        let seen = || events(&self.out).iter().any(|e| e["event"] == "step" && e["step"].as_u64() >= Some(n));
+    fn wait_for_20_steps(&self) {
+        let seen =
+            || events(&self.out).iter().any(|e| e["event"] == "step" && e["step"].as_u64() >= Some(20));
         self.wait_for("steps", seen);
+    }
+
+    /// Signals the job when [`HELD`] holds it, and lets it go on when the signal is there.
+    #[track_caller]
+    fn signal_held(&self, options: &[&str]) {
+        self.wait_for_20_steps();
+        let rank = held(&self.out);
+        self.signal(options);
+        release_when_asked_to_stop(rank);
     }
 
     fn signal(&self, options: &[&str]) {
@@ -162,10 +173,11 @@ impl Job {
 
 #[test]
 fn ranks_that_srun_starts_train_to_the_end() {
+    let _alone = alone();
     if !slurm_answers() {
         return;
     }
-    let job = Job::submit("multi-node.sbatch", &["--nodes=1"], &["--set", "epochs=2"]);
+    let job = Job::submit("multi-node.sbatch", &["--nodes=1"], &["--set", "epochs=2"], "");
     job.wait_for_state("COMPLETED");
     assert_eq!(job.field("ExitCode"), "0:0");
     assert_eq!(job.ends(), [("done".to_owned(), 0)]);
@@ -175,6 +187,7 @@ fn ranks_that_srun_starts_train_to_the_end() {
 
 #[test]
 fn submit_hands_the_script_to_sbatch_and_the_job_runs() {
+    let _alone = alone();
     if !slurm_answers() {
         return;
     }
@@ -183,7 +196,7 @@ fn submit_hands_the_script_to_sbatch_and_the_job_runs() {
     let mut submit = ddp_run();
     submit.args(["submit", "slurm"]).arg(&spec).arg("--out").arg(&out);
     submit.args(["--time", "10", "--set", "epochs=2", "--submit"]).env("DDP_RUN", task());
-    let output = submit.output().expect("the binary starts");
+    let output = output_of(&mut submit);
     assert_code(&output, 0);
     let said = String::from_utf8_lossy(&output.stdout);
     let id = said.trim().rsplit(' ').next().expect("Submitted batch job N").to_owned();
@@ -195,12 +208,12 @@ fn submit_hands_the_script_to_sbatch_and_the_job_runs() {
 
 #[test]
 fn a_preempted_job_saves_comes_back_and_ends_in_the_same_bits() {
+    let _alone = alone();
     if !slurm_answers() {
         return;
     }
-    let job = Job::submit("preemptible.sbatch", &[], &[]);
-    job.wait_for_steps(20);
-    job.signal(&["--signal=USR1"]);
+    let job = Job::submit("preemptible.sbatch", &[], &[], HELD);
+    job.signal_held(&["--signal=USR1"]);
     job.wait_for_state("COMPLETED");
     assert!(job.said().contains(&format!("Slurm requeued job {}", job.id)), "{}", job.said());
     job.assert_resumed_and_exact();
@@ -209,24 +222,25 @@ fn a_preempted_job_saves_comes_back_and_ends_in_the_same_bits() {
 /// In the batch script itself, `SLURM_PROCID` and `SLURM_NTASKS` are set, and do not make it a rank.
 #[test]
 fn a_supervisor_in_the_batch_script_saves_and_comes_back() {
+    let _alone = alone();
     if !slurm_answers() {
         return;
     }
     let options = ["--ntasks-per-node=2", "--cpus-per-task=1", "--requeue", "--open-mode=append"];
-    let job = Job::submit("single-node.sbatch", &options, &["--set", "launch.requeue=true"]);
-    job.wait_for_steps(20);
-    job.signal(&["--batch", "--signal=USR1"]);
+    let job = Job::submit("single-node.sbatch", &options, &["--set", "launch.requeue=true"], HELD);
+    job.signal_held(&["--batch", "--signal=USR1"]);
     job.wait_for_state("COMPLETED");
     job.assert_resumed_and_exact();
 }
 
 #[test]
 fn a_cancelled_job_saves_and_stays_cancelled() {
+    let _alone = alone();
     if !slurm_answers() {
         return;
     }
-    let job = Job::submit("preemptible.sbatch", &[], &[]);
-    job.wait_for_steps(20);
+    let job = Job::submit("preemptible.sbatch", &[], &["--set", "epochs=1000000000"], "");
+    job.wait_for_20_steps();
     job.signal(&[]);
     job.wait_for("CANCELLED", || job.field("JobState") == "CANCELLED");
     assert_eq!(job.ends(), [("stopped".to_owned(), 75)], "{}", job.said());

@@ -5,12 +5,12 @@ mod common;
 use common::*;
 use rustix::process::Signal;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 const SMOKE: &str = "configs/ci/smoke.toml";
 
 #[test]
 fn a_job_leaves_what_the_contract_says() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("smoke");
     let output = train(Path::new(SMOKE), &out, &[]);
@@ -28,7 +28,7 @@ fn a_job_leaves_what_the_contract_says() {
     let log = std::fs::read_to_string(out.join("logs/rank-1.log")).unwrap();
     assert!(log.contains("[GPU: 1 Epoch: 0, Batch size: 8 | Steps 8]"), "{log}");
     // The resolved spec runs, and comes to the same plan.
-    let check = ddp_run().arg("check").arg(out.join("job.toml")).output().unwrap();
+    let check = output_of(ddp_run().arg("check").arg(out.join("job.toml")));
     assert_code(&check, 0);
     // What is done stays done.
     let again = train(Path::new(SMOKE), &out, &[]);
@@ -42,6 +42,7 @@ fn a_job_leaves_what_the_contract_says() {
 
 #[test]
 fn two_equal_runs_give_equal_bits_at_every_world_size() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     for world in ["1", "2", "3"] {
         let runs: Vec<_> = ["a", "b"]
@@ -65,6 +66,7 @@ fn two_equal_runs_give_equal_bits_at_every_world_size() {
 
 #[test]
 fn batch_norm_statistics_are_rank_0s_and_the_state_dict_is_pytorchs() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("bn");
     assert_code(&train(Path::new("configs/ci/bn.toml"), &out, &[]), 0);
@@ -77,23 +79,21 @@ fn batch_norm_statistics_are_rank_0s_and_the_state_dict_is_pytorchs() {
 
 #[test]
 fn a_killed_worker_takes_the_run_down_and_is_named() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let flags = ["--set", "epochs=100000", "--set", "save_every=\"never\""];
     let run = start(Path::new(SMOKE), &out, &flags);
     let training = || events(&out).iter().any(|e| e["event"] == "step");
-    wait_for("the first step", Duration::from_secs(60), training);
+    wait_for("the first step", HUNG, training);
     let workers = children(run.id());
     assert_eq!(workers.len(), 2);
     let rank_1 = workers.iter().copied().find(|pid| is_rank(&out, *pid, 1)).unwrap_or(workers[1]);
-    let killed = Instant::now();
     kill(rank_1, Signal::KILL);
-    let output = run.wait_with_output().unwrap();
-    let took = killed.elapsed();
+    let output = finish(run);
     assert_code(&output, 90);
     let told = stderr(&output);
     assert!(told.contains("rank 1") && told.contains("SIGKILL"), "{told}");
-    assert!(took < Duration::from_secs(4), "{took:?}");
     assert!(workers.iter().all(|pid| !alive(*pid)));
 }
 
@@ -106,6 +106,7 @@ fn is_rank(_: &Path, pid: u32, rank: usize) -> bool {
 
 #[test]
 fn a_loss_that_is_not_finite_ends_with_92_and_is_not_saved() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let flags = [
@@ -129,17 +130,18 @@ fn a_loss_that_is_not_finite_ends_with_92_and_is_not_saved() {
 
 #[test]
 fn wrong_specs_and_missing_parts_have_their_exit_codes() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     let bad = write_spec(dir.path(), "name = \"x\"\nbatchsize = 3\n");
-    assert_code(&ddp_run().arg("check").arg(&bad).output().unwrap(), 78);
+    assert_code(&output_of(ddp_run().arg("check").arg(&bad)), 78);
     assert_code(&train(&bad, &out, &[]), 78);
     assert_code(&train(Path::new(SMOKE), &out, &["--device", "cuda"]), 69);
     // With it, what is missing is mpirun.
     let mpi = if cfg!(feature = "mpi") { 2 } else { 69 };
     assert_code(&train(Path::new(SMOKE), &out, &["--set", "backend=mpi"]), mpi);
-    assert_code(&ddp_run().arg("trian").output().unwrap(), 2);
-    assert_code(&ddp_run().args(["inspect", "/nonexistent"]).output().unwrap(), 74);
+    assert_code(&output_of(ddp_run().arg("trian")), 2);
+    assert_code(&output_of(ddp_run().args(["inspect", "/nonexistent"])), 74);
     assert!(!out.exists(), "nothing is left behind by a job that could not start");
     let cache = format!("dataset.cache={:?}", dir.path().join("cache").display().to_string());
     let missing = ["--set", "dataset.root=/nonexistent", "--set", &cache];
@@ -152,6 +154,7 @@ fn wrong_specs_and_missing_parts_have_their_exit_codes() {
 #[test]
 #[cfg_attr(feature = "cuda", ignore = "`auto` may be a GPU")]
 fn what_the_device_cannot_do_is_refused_before_the_earlier_run_is_touched() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     assert_code(&train(Path::new(SMOKE), &out, &[]), 0);
@@ -177,8 +180,9 @@ fn what_the_device_cannot_do_is_refused_before_the_earlier_run_is_touched() {
 /// RANK and WORLD_SIZE in the environment make a worker, as torchrun's would be.
 #[test]
 fn runs_under_a_launcher_that_sets_rank_and_world_size() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let port = free_port().to_string();
+    let meet = format!("file://{}/meet", dir.path().display());
     let (own, under) = (dir.path().join("own"), dir.path().join("under"));
     assert_code(&train(Path::new(SMOKE), &own, &[]), 0);
     let ranks: Vec<_> = ["0", "1"]
@@ -187,31 +191,32 @@ fn runs_under_a_launcher_that_sets_rank_and_world_size() {
             let mut command = ddp_run();
             command.args(["train", SMOKE, "--progress", "none", "--out"]).arg(&under);
             command.env("RANK", rank).env("LOCAL_RANK", rank).env("WORLD_SIZE", "2");
-            command.env("LOCAL_WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
+            command.env("LOCAL_WORLD_SIZE", "2").args(["--rdzv-endpoint", &meet]);
             command.env("DDP_RUN_SECRET", "a secret of these two processes");
             command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().unwrap()
         })
         .collect();
     for rank in ranks {
-        assert_code(&rank.wait_with_output().unwrap(), 0);
+        assert_code(&finish_within(RUN_HUNG, rank), 0);
     }
     assert_eq!(results(&under), results(&own));
 }
 
 #[test]
 fn eval_export_and_inspect_read_what_train_wrote() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     assert_code(&train(Path::new(SMOKE), &out, &[]), 0);
-    let eval = ddp_run().args(["eval", SMOKE, "--checkpoint"]).arg(&out).output().unwrap();
+    let eval = output_of(ddp_run().args(["eval", SMOKE, "--checkpoint"]).arg(&out));
     assert_code(&eval, 0);
     let metrics: serde_json::Value = serde_json::from_slice(&eval.stdout).unwrap();
     let last = results(&out).into_iter().rfind(|e| e["event"] == "epoch").unwrap();
     let gap = metrics["loss"].as_f64().unwrap() - last["val"]["loss"].as_f64().unwrap();
     assert!(gap.abs() < 1e-6, "{metrics} against {last}");
     let file = dir.path().join("model.safetensors");
-    assert_code(&ddp_run().arg("export").arg(&out).arg(&file).output().unwrap(), 0);
-    assert_code(&ddp_run().arg("inspect").arg(&file).output().unwrap(), 0);
+    assert_code(&output_of(ddp_run().arg("export").arg(&out).arg(&file)), 0);
+    assert_code(&output_of(ddp_run().arg("inspect").arg(&file)), 0);
     // Exported weights start another run, exactly.
     let next = dir.path().join("next");
     let pretrained = format!("model.pretrained={:?}", file.display().to_string());
@@ -230,6 +235,7 @@ fn eval_export_and_inspect_read_what_train_wrote() {
 /// Mean semantics: two micro-batches of 8 are one batch of 16 (no dropout, no batch norm).
 #[test]
 fn accumulated_gradients_are_those_of_the_larger_batch() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let losses = |name: &str, flags: &[&str]| -> Vec<f64> {
         let out = dir.path().join(name);
@@ -248,6 +254,7 @@ fn accumulated_gradients_are_those_of_the_larger_batch() {
 
 #[test]
 fn a_map_location_that_this_machine_lacks_is_refused() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
     assert_code(&train(Path::new(SMOKE), &out, &["--set", "epochs=1"]), 0);

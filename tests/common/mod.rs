@@ -1,11 +1,31 @@
 //! What the tests with the real binary share.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
-use std::net::TcpListener;
+mod child;
+#[cfg(target_os = "linux")]
+mod port;
+mod proc;
+
+pub use child::{finish, finish_within};
+#[cfg(target_os = "linux")]
+pub use port::Port;
+pub use proc::*;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// What takes longer has hung. No deadline of a test says more than that: these machines are slow and shared.
+pub const HUNG: Duration = Duration::from_secs(60);
+/// The same for a whole run.
+pub const RUN_HUNG: Duration = Duration::from_secs(600);
+
+/// One test at a time has the machine: each starts processes.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 pub fn ddp_run() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
@@ -28,17 +48,6 @@ pub fn ddp_run() -> Command {
     command
 }
 
-/// A port that nobody has. Not one of those that the system gives to whoever asks for any, for it may be somebody's by the time that
-/// it is used.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Other test programs that run at the same time have another process number.
-    let first = 12_000 + (std::process::id() % 200) as u16 * 50;
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    let ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed));
-    ports.take(1000).find(free).expect("one of a thousand ports is free")
-}
-
 /// Where the runs of this test program keep a device's kernels.
 fn kernels() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(concat!("kernels-", env!("CARGO_CRATE_NAME")));
@@ -51,12 +60,21 @@ fn kernels() -> PathBuf {
 pub fn train_command(spec: &Path, out: &Path, flags: &[&str]) -> Command {
     let mut command = ddp_run();
     command.arg("train").arg(spec).arg("--out").arg(out).args(["--progress", "none"]).args(flags);
+    command.env(TAG, out);
     command
 }
 
 /// Trains `spec` into `out` to the end.
+#[track_caller]
 pub fn train(spec: &Path, out: &Path, flags: &[&str]) -> Output {
-    train_command(spec, out, flags).output().expect("the binary starts")
+    output_of(&mut train_command(spec, out, flags))
+}
+
+/// Runs `command` to its end.
+#[track_caller]
+pub fn output_of(command: &mut Command) -> Output {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish_within(RUN_HUNG, command.spawn().expect("the program starts"))
 }
 
 pub fn start(spec: &Path, out: &Path, flags: &[&str]) -> Child {
@@ -100,45 +118,9 @@ pub fn results(out: &Path) -> Vec<serde_json::Value> {
 
 /// Waits until `ready`, with a deadline; the only use of the clock is to give up.
 #[track_caller]
-pub fn wait_for(what: &str, deadline: Duration, mut ready: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !ready() {
-        assert!(begun.elapsed() < deadline, "waited {deadline:?} in vain for {what}");
-        std::thread::yield_now();
-        std::thread::park_timeout(Duration::from_millis(1));
-    }
+pub fn wait_for(what: &str, deadline: Duration, ready: impl FnMut() -> bool) {
+    assert!(within(deadline, ready), "waited {deadline:?} in vain for {what}");
 }
-
-pub fn kill(pid: u32, signal: rustix::process::Signal) {
-    let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process id");
-    let _ = rustix::process::kill_process(pid, signal);
-}
-
-/// Process ids of the workers that `supervisor` has started (Linux).
-pub fn children(supervisor: u32) -> Vec<u32> {
-    let path = format!("/proc/{supervisor}/task/{supervisor}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace().filter_map(|p| p.parse().ok()).collect()
-}
-
-pub fn alive(pid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z')
-}
-
-/// The newest checkpoint folder of a run.
-pub fn newest_checkpoint(out: &Path) -> PathBuf {
-    let mut steps: Vec<PathBuf> = std::fs::read_dir(out.join("checkpoints"))
-        .expect("the run has checkpoints")
-        .filter_map(|e| Some(e.ok()?.path()))
-        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("step-")))
-        .collect();
-    steps.sort();
-    steps.pop().expect("the run has a checkpoint")
-}
-
-/// Every process of a run that is looked for has it in its environment, with the run's folder.
-pub const TAG: &str = "DDP_RUN_TEST_RUN";
 
 /// True once `ready`, false when it is not in time.
 pub fn within(deadline: Duration, mut ready: impl FnMut() -> bool) -> bool {
@@ -152,14 +134,13 @@ pub fn within(deadline: Duration, mut ready: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Live processes that were started for the run in `out`.
-pub fn processes(out: &Path) -> Vec<u32> {
-    let tag = format!("{TAG}={}", out.display());
-    let pids = std::fs::read_dir("/proc").expect("/proc is mounted").flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let of_run = |pid: &u32| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|b| *b == 0).any(|v| v == tag.as_bytes()) && alive(*pid)
-    };
-    pids.filter(of_run).collect()
+/// The newest checkpoint folder of a run.
+pub fn newest_checkpoint(out: &Path) -> PathBuf {
+    let mut steps: Vec<PathBuf> = std::fs::read_dir(out.join("checkpoints"))
+        .expect("the run has checkpoints")
+        .filter_map(|e| Some(e.ok()?.path()))
+        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("step-")))
+        .collect();
+    steps.sort();
+    steps.pop().expect("the run has a checkpoint")
 }

@@ -6,10 +6,10 @@ use crate::trial::*;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const TIMEOUT: Duration = Duration::from_secs(2);
-const BEYOND: Duration = Duration::from_secs(2);
+/// Of a collective, in seconds: long enough that a rank which is only slow answers in time.
+const TIMEOUT: &str = "distributed.timeout=5";
 pub const ADDRESSES: [&str; 2] = ["10.213.47.1", "10.213.47.2"];
 
 /// Namespaces that go with this guard; the cable is `eth0` in both.
@@ -125,32 +125,34 @@ impl Drop for Rank {
 
 /// Starts a run that would go on for hours, and returns when it trains.
 fn training(hosts: &Hosts, trial: &Trial) -> Vec<Rank> {
-    let timeout = format!("distributed.timeout={}", TIMEOUT.as_secs());
     let flags = ["--unset", "train.max_steps", "--set", "epochs=100000", "--set", "save_every=\"never\""];
-    let mut ranks = hosts.start(trial, &[&flags[..], &["--set", &timeout]].concat());
-    let mut trains = || {
-        let ended = ranks.iter_mut().any(|r| r.child.try_wait().expect("ours").is_some());
-        ended || events(&trial.out).iter().filter(|e| e["event"] == "step").count() >= 3
-    };
-    assert!(within(HUNG, &mut trains), "the run does not come to its third step");
+    let mut ranks = hosts.start(trial, &[&flags[..], &["--set", TIMEOUT]].concat());
+    let mut over = false;
+    let trains = within(HUNG, || {
+        over = ranks.iter_mut().any(|r| r.child.try_wait().expect("ours").is_some());
+        over || events(&trial.out).iter().filter(|e| e["event"] == "step").count() >= 3
+    });
+    let told: Vec<String> = ranks.iter().map(Rank::told).collect();
+    assert!(trains && !over, "the run does not come to its third step:\n{}", told.join("\n---\n"));
     ranks
 }
 
-/// These ranks end with 91 in time, and each leaves its record; returns whom each of them names.
+/// These ranks end with 91, since one of them has met the deadline, and each leaves its record; returns whom each of them names.
 #[track_caller]
-fn assert_end_at_deadline(trial: &Trial, ranks: &mut [Rank], since: Instant) -> Vec<u64> {
-    let limit = TIMEOUT + BEYOND;
-    let mut blamed = Vec::new();
+fn assert_end_at_deadline(trial: &Trial, ranks: &mut [Rank]) -> Vec<u64> {
+    let (mut blamed, mut kinds) = (Vec::new(), Vec::new());
     for (number, rank) in ranks.iter_mut().enumerate() {
-        let status = rank.end(limit.saturating_sub(since.elapsed()));
+        let status = rank.end(HUNG);
         let told = rank.told();
-        let status = status.unwrap_or_else(|| panic!("rank {number} is there after {limit:?}:\n{told}"));
-        println!("rank {number} ended after {:?}", since.elapsed());
+        let status = status.unwrap_or_else(|| panic!("rank {number} hangs:\n{told}"));
         assert_eq!(status.code(), Some(91), "rank {number}: {told}");
         assert!(told.contains(&format!("collectives-rank-{number}.json")), "{told}");
         let record = trial.record(number).unwrap_or_else(|| panic!("rank {number} left no record"));
         blamed.push(record["error"]["peer"].as_u64().unwrap_or_else(|| panic!("no one is blamed: {record}")));
+        kinds.push(record["error"]["kind"].as_str().unwrap_or_default().to_owned());
     }
+    println!("ranks 0 to {} blame {blamed:?}: {kinds:?}", ranks.len() - 1);
+    assert!(kinds.iter().any(|kind| kind == "timeout"), "{kinds:?}");
     blamed
 }
 
@@ -188,10 +190,8 @@ fn a_cut_cable_ends_all_ranks_at_the_deadline() {
         let Some(hosts) = Hosts::new() else { return };
         let trial = Trial::new(4);
         let mut ranks = training(&hosts, &trial);
-        let cut = Instant::now();
         hosts.cut(side);
-        let blamed = assert_end_at_deadline(&trial, &mut ranks, cut);
-        println!("cut at host {side}: ranks 0 to 3 blame {blamed:?}");
+        assert_end_at_deadline(&trial, &mut ranks);
         trial.assert_nothing_is_left("a cut cable");
     }
 }
@@ -202,12 +202,11 @@ fn a_host_that_disappears_is_blamed_at_the_deadline() {
     let Some(hosts) = Hosts::new() else { return };
     let trial = Trial::new(4);
     let mut ranks = training(&hosts, &trial);
-    let gone = Instant::now();
     // The cable first: the kernel must not say goodbye for its processes.
     hosts.cut(1);
     ranks[2..].iter().for_each(|r| kill(r.child.id(), Signal::KILL));
-    let blamed = assert_end_at_deadline(&trial, &mut ranks[..2], gone);
+    let blamed = assert_end_at_deadline(&trial, &mut ranks[..2]);
     assert!(blamed.iter().all(|rank| [2, 3].contains(rank)), "{blamed:?}: {}", ranks[0].told());
-    ranks[2..].iter_mut().for_each(|r| assert!(r.end(BEYOND).is_some_and(|s| s.code().is_none())));
+    ranks[2..].iter_mut().for_each(|r| assert!(r.end(HUNG).is_some_and(|s| s.code().is_none())));
     trial.assert_nothing_is_left("a host that disappeared");
 }

@@ -2,10 +2,7 @@
 
 use crate::common::*;
 use crate::trial::*;
-use std::time::{Duration, Instant};
-
-/// From a worker's death to the supervisor's exit.
-const TAKE_DOWN: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 /// The moments of the first and of the second pass.
 const MOMENTS: [[&str; 5]; 2] = [
@@ -18,8 +15,7 @@ fn killed(trial: &Trial, rank: usize, moment: &str) {
     let ended = trial.run(&fault, &[]);
     let what = format!("{fault} at world {world}");
     assert_eq!(ended.code, Some(90), "{what}: {}", ended.told);
-    let took = ended.at.duration_since(trial.last_line_at(rank)).unwrap_or_default();
-    assert!(took < TAKE_DOWN, "{what}: took {took:?}");
+    trial.assert_struck(rank);
     let blamed = ended.told.contains(&format!("error: rank {rank} of {world} "));
     assert!(blamed && ended.told.contains("SIGKILL"), "{what}: {}", ended.told);
     assert!(

@@ -8,7 +8,6 @@ use crate::trial::*;
 use rustix::process::Signal;
 use std::fs::File;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 /// A tenth of a second each.
 const ROUNDS: u64 = 100;
@@ -23,6 +22,39 @@ fn random(seed: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// A phase and a step that every rank comes to.
+fn moment(seed: &mut u64, world: usize) -> String {
+    let step = random(seed) % STEPS;
+    match random(seed) % 8 {
+        0 => "connect".to_owned(),
+        1 => format!("save,step={}", step / 2 * 2 + 2),
+        2 if world > 1 => format!("all_reduce,step={step}"),
+        n => format!("{},step={step}", ["data", "forward", "backward", "sync", "update"][n as usize % 5]),
+    }
+}
+
+/// Starts the run, waits until `rank` is held at `moment`, and kills the supervisor, and its workers if it is to be `all`. The other
+/// ranks are wherever they get without the one.
+fn kill_supervisor(trial: &Trial, flags: &[&str], rank: usize, moment: &str, all: bool, what: &str) {
+    let mut command = trial.command();
+    command.args(["--nproc-per-node", &trial.world.to_string()]).args(flags);
+    command.env("DDP_RUN_FAULT", format!("stop:rank={rank},phase={moment}"));
+    let told = trial.out.with_file_name("stderr-first");
+    command.stdout(Stdio::null()).stderr(File::create(&told).expect("the scratch folder is writable"));
+    let child = command.spawn().expect("the binary starts");
+    held(&trial.out);
+    let workers = if all { children(child.id()) } else { Vec::new() };
+    workers.into_iter().chain([child.id()]).for_each(|p| kill(p, Signal::KILL));
+    assert_eq!(
+        finish(child).status.code(),
+        None,
+        "{what}: {}",
+        std::fs::read_to_string(told).unwrap_or_default()
+    );
+    // A supervisor's workers die with it, which the kernel may take a moment for.
+    assert!(within(HUNG, || processes(&trial.out).is_empty()), "{what}: processes are left");
+}
+
 #[test]
 fn a_kill_at_a_random_moment_costs_no_bit() {
     let _alone = alone();
@@ -35,60 +67,20 @@ fn a_kill_at_a_random_moment_costs_no_bit() {
         assert_eq!(trial.run("", &long).code, Some(0));
         trial
     });
-    let mut killed = [0, 0, 0];
-    let mut restarted = 0;
     for round in 0..rounds {
         let mut seed = round;
         let whole = &whole[(random(&mut seed) % 3) as usize];
         let trial = Trial::new(whole.world);
-        let victim = (round % 3) as usize;
-        // Some milliseconds after a step, or after the start.
-        let (step, after) = (random(&mut seed) % STEPS, Duration::from_micros(random(&mut seed) % 20_000));
-        let what =
-            format!("round {round}: world {}, victim {victim}, {after:?} after step {step}", trial.world);
-        let mut command = trial.command();
-        command.args(["--nproc-per-node", &trial.world.to_string()]).args(long);
-        let told = trial.out.with_file_name("stderr-first");
-        command.stdout(Stdio::null()).stderr(File::create(&told).expect("the scratch folder is writable"));
-        let mut child = command.spawn().expect("the binary starts");
-        let steps = || events(&trial.out).iter().filter(|e| e["event"] == "step").count() as u64;
-        let mut over = false;
-        let came = within(HUNG, || {
-            over = child.try_wait().expect("it is our child").is_some();
-            over || step == 0 || steps() >= step
-        });
-        assert!(came, "{what}: hangs");
-        let begun = Instant::now();
-        while begun.elapsed() < after {
-            std::thread::park_timeout(after.saturating_sub(begun.elapsed()));
-        }
-        let workers = children(child.id());
-        match victim {
-            0 => workers
-                .get(random(&mut seed) as usize % workers.len().max(1))
-                .into_iter()
-                .for_each(|w| kill(*w, Signal::KILL)),
-            1 => kill(child.id(), Signal::KILL),
-            _ => workers.iter().chain([&child.id()]).for_each(|p| kill(*p, Signal::KILL)),
-        }
-        let mut status = None;
-        let ended = within(HUNG, || {
-            status = child.try_wait().expect("it is our child");
-            status.is_some()
-        });
-        let told = std::fs::read_to_string(told).unwrap_or_default();
-        assert!(ended, "{what}: hangs\n{told}");
-        killed[victim] += 1;
-        restarted += crate::restarted::restarts(&told);
-        let code = status.and_then(|s| s.code());
-        // A supervisor's workers die with it, which the kernel may take a moment for.
-        assert!(
-            within(Duration::from_secs(5), || processes(&trial.out).is_empty()),
-            "{what}: processes are left"
-        );
-        if victim == 0 {
-            assert_eq!(code, Some(0), "{what}: {told}");
-        } else if code != Some(0) {
+        let rank = random(&mut seed) as usize % trial.world;
+        let moment = moment(&mut seed, trial.world);
+        let victim = ["worker", "supervisor", "group"][round as usize % 3];
+        let what = format!("round {round}: {victim}, with rank {rank} of {} at {moment}", trial.world);
+        if victim == "worker" {
+            let ended = trial.run(&format!("kill:rank={rank},phase={moment},generation=1"), &long);
+            let restarts = crate::restarted::restarts(&ended.told);
+            assert_eq!((ended.code, restarts), (Some(0), 1), "{what}: {}", ended.told);
+        } else {
+            kill_supervisor(&trial, &long, rank, &moment, victim == "group", &what);
             let ended = trial.run("", &long);
             assert_eq!(ended.code, Some(0), "{what}, started again: {}", ended.told);
         }
@@ -97,7 +89,4 @@ fn a_kill_at_a_random_moment_costs_no_bit() {
         trial.assert_nothing_is_left(&what);
     }
     assert_no_new_shared_memory(&shared);
-    println!(
-        "{rounds} rounds: killed {killed:?} (worker, supervisor, group), {restarted} restarts by the supervisor"
-    );
 }

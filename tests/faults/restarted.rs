@@ -85,7 +85,7 @@ fn a_rank_that_hangs_or_leaves_is_worth_another_attempt() {
     for deed in ["stop", "exit=7", "exit=0"] {
         let trial = Trial::new(2);
         let fault = format!("{deed}:rank=1,phase=forward,step=3,generation=1");
-        let ended = trial.run(&fault, &["--max-restarts", "1", "--set", "distributed.timeout=1"]);
+        let ended = trial.run(&fault, &["--max-restarts", "1", "--set", "distributed.timeout=5"]);
         assert_eq!((ended.code, restarts(&ended.told)), (Some(0), 1), "{deed}: {}", ended.told);
         let blamed = ended.told.lines().any(|l| l.starts_with("rank 1 of 2 "));
         // Who ends with 0 says nothing of a failure; its peer only knows that it is gone.

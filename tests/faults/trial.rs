@@ -7,17 +7,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
-
-/// No run here takes longer; one that does has hung.
-pub const HUNG: Duration = Duration::from_secs(30);
-
-/// Runs are timed, so only one test at a time has the machine.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use std::time::{Duration, Instant, SystemTime};
 
 /// Six optimizer steps with a checkpoint after each second one: a tenth of a second.
 pub const SPEC: &str = "name = \"faults\"\nseed = 3\nepochs = 2\nbatch_size = 4\nsave_every = \"2 steps\"\n\
@@ -38,7 +28,8 @@ pub struct Trial {
 pub struct Ended {
     pub code: Option<i32>,
     pub told: String,
-    pub at: SystemTime,
+    /// From the start of the command.
+    pub took: Duration,
 }
 
 impl Trial {
@@ -62,33 +53,43 @@ impl Trial {
         let mut command = self.command();
         command.args(["--nproc-per-node", &self.world.to_string()]).args(flags).env("DDP_RUN_FAULT", fault);
         command.stdout(Stdio::null()).stderr(File::create(&told).expect("the scratch folder is writable"));
+        let begun = Instant::now();
         let mut child = command.spawn().expect("the binary starts");
         let mut code = None;
         let ended = within(HUNG, || {
             code = child.try_wait().expect("it is our child");
             code.is_some()
         });
-        let at = SystemTime::now();
+        let took = begun.elapsed();
         let told = fs::read_to_string(told).unwrap_or_default();
         if !ended {
             processes(&self.out).into_iter().for_each(|pid| kill(pid, Signal::KILL));
             panic!("{fault} at world {} hangs; so far it said:\n{told}", self.world);
         }
-        Ended { code: code.and_then(|c| c.code()), told, at }
+        Ended { code: code.and_then(|c| c.code()), told, took }
     }
 
-    /// The last sign of life in a rank's log: the fault itself is the last line that its rank writes.
-    pub fn last_line_at(&self, rank: usize) -> SystemTime {
-        let log = self.out.join(format!("logs/rank-{rank}.log"));
-        let text = fs::read_to_string(&log).unwrap_or_default();
+    /// The fault has struck this rank: it is the last thing that the rank's log knows of.
+    #[track_caller]
+    pub fn assert_struck(&self, rank: usize) {
+        let text = fs::read_to_string(self.out.join(format!("logs/rank-{rank}.log"))).unwrap_or_default();
         assert!(text.trim_end().lines().last().is_some_and(|l| l.contains("on purpose")), "{text}");
-        fs::metadata(log).and_then(|m| m.modified()).expect("the log is there")
     }
 
     /// The rank's flight record, if it left one.
     pub fn record(&self, rank: usize) -> Option<Value> {
         let text = fs::read(self.out.join(format!("logs/collectives-rank-{rank}.json"))).ok()?;
         Some(serde_json::from_slice(&text).expect("a record is whole"))
+    }
+
+    /// How long the call had taken that failed, when the rank wrote its record.
+    pub fn waited(&self, rank: usize) -> Option<Duration> {
+        let record = self.record(rank)?;
+        let began = record["collectives"].as_array()?.last()?["started"].as_f64()?;
+        let path = self.out.join(format!("logs/collectives-rank-{rank}.json"));
+        let written = fs::metadata(path).and_then(|m| m.modified()).ok()?;
+        let written = written.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        Some(written.saturating_sub(Duration::from_secs_f64(began)))
     }
 
     /// Model and optimizer bytes of the newest checkpoint.
@@ -115,7 +116,7 @@ pub fn shared_memory() -> BTreeSet<PathBuf> {
 /// Nothing is in /dev/shm that was not there `before`; what other programs had there meanwhile may take a moment.
 #[track_caller]
 pub fn assert_no_new_shared_memory(before: &BTreeSet<PathBuf>) {
-    let clean = within(Duration::from_secs(5), || shared_memory().is_subset(before));
+    let clean = within(HUNG, || shared_memory().is_subset(before));
     let left: Vec<PathBuf> = shared_memory().difference(before).cloned().collect();
     assert!(clean, "left in /dev/shm: {left:?}");
 }

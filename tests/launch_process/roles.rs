@@ -8,8 +8,8 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
+use crate::common::{HUNG, wait_for};
 use ddp_run::error::{Error, ExitCode};
 use ddp_run::launch::{
     Endpoint, Failure, FirstRankOutput, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Received, StopFlag,
@@ -17,8 +17,6 @@ use ddp_run::launch::{
 };
 
 pub const ROLE: &str = "DDP_RUN_TEST_ROLE";
-/// No wait in these tests is longer; one that is has hung.
-pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A launch of `nproc` shell scripts. A script finds its rank in `$rank`, the folder in `$out`.
 pub fn shell(nproc: usize, out: &Path, script: &str) -> LocalLaunch {
@@ -57,13 +55,10 @@ pub fn spawn(role: &str) -> Command {
     command
 }
 
-/// Polls for something that another process does.
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < DEADLINE, "timed out: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+/// Waits for something that another process does.
+#[track_caller]
+pub fn until(what: &str, done: impl FnMut() -> bool) {
+    wait_for(what, HUNG, done);
 }
 
 pub fn report(out: &Path, name: &str, text: &str) {
@@ -95,7 +90,7 @@ fn supervise(role: &str, out: &Path) -> i32 {
     };
     if role == "train" {
         // Two signals are one, however far the machine draws them apart.
-        launch.policy.debounce = DEADLINE;
+        launch.policy.debounce = 2 * HUNG;
     }
     match launch.run() {
         Ok(outcome) => outcome.code as i32,
@@ -112,7 +107,7 @@ fn alone(out: &Path) -> i32 {
     report(out, "ready", "");
     until("stop", || stop.requested());
     report(out, "stopping", "");
-    std::thread::sleep(DEADLINE);
+    std::thread::sleep(2 * HUNG);
     1
 }
 
@@ -132,7 +127,7 @@ fn play(role: &str) -> i32 {
         "stubborn" => {
             until("stop", || stop.requested());
             report(&out, &format!("stopping-{rank}"), "");
-            std::thread::sleep(DEADLINE);
+            std::thread::sleep(2 * HUNG);
             1
         }
         "rendezvous" => rendezvous(received),
@@ -154,7 +149,7 @@ fn play(role: &str) -> i32 {
                     .map(|t| t.join());
                 return 101;
             }
-            std::thread::sleep(DEADLINE);
+            std::thread::sleep(2 * HUNG);
             1
         }
         other => panic!("no role `{other}`"),

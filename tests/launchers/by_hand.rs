@@ -3,7 +3,6 @@
 use crate::common::*;
 use crate::trial::*;
 use std::process::Command;
-use std::time::Duration;
 
 /// Starts both ranks; the variables are those of rank 0 and of rank 1.
 fn ranks(trial: &Trial, flags: &[&str], variables: &[(&str, &str)]) -> Vec<Started> {
@@ -18,9 +17,9 @@ fn ranks(trial: &Trial, flags: &[&str], variables: &[(&str, &str)]) -> Vec<Start
 #[track_caller]
 fn train_alike(flags: &[&str], variables: &[(&str, &str)]) {
     let trial = Trial::new();
-    let mut ranks = ranks(&trial, &[flags, &["--set", "distributed.init_timeout=20"]].concat(), variables);
+    let mut ranks = ranks(&trial, &[flags, &["--set", "distributed.init_timeout=60"]].concat(), variables);
     for rank in &mut ranks {
-        let status = rank.end(Duration::from_secs(60));
+        let status = rank.end(RUN_HUNG);
         assert!(status.is_some_and(|s| s.success()), "{status:?}: {}", rank.told());
     }
     trial.assert_same_bits();
@@ -28,15 +27,16 @@ fn train_alike(flags: &[&str], variables: &[(&str, &str)]) {
 
 #[test]
 fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
-    let port = free_port().to_string();
-    train_alike(&[], &[("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)]);
+    let _alone = alone();
+    let port = Port::new();
+    train_alike(&[], &[("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port.to_string())]);
     // The flag counts, not the variables.
-    let tcp = format!("tcp://localhost:{}", free_port());
+    let tcp = format!("tcp://localhost:{port}");
     train_alike(&["--rdzv-endpoint", &tcp], &[("MASTER_ADDR", "no.such.host"), ("MASTER_PORT", "1")]);
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("meet");
-    // Left over from a run whose port nobody has any more.
-    std::fs::write(&path, format!("127.0.0.1:{}\n", free_port())).expect("writable");
+    // Left over from a run: nobody listens there any more.
+    std::fs::write(&path, format!("127.0.0.1:{port}\n")).expect("writable");
     let file = format!("file://{}", path.display());
     train_alike(&["--rdzv-endpoint", &file], &[("LOCAL_WORLD_SIZE", "2")]);
     train_alike(&["--set", &format!("launch.rdzv_endpoint={file:?}")], &[("LOCAL_WORLD_SIZE", "2")]);
@@ -47,6 +47,7 @@ fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
 
 #[test]
 fn what_makes_no_sense_is_refused_before_anything_starts() {
+    let _alone = alone();
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], i32, &'static str);
     let cases: [Case; 6] = [
         (&[], &[("RANK", "0")], 2, "RANK is set, but WORLD_SIZE is not"),
@@ -65,7 +66,7 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
         let trial = Trial::new();
         let mut command = ddp_run();
         command.args(["train", "configs/ci/smoke.toml", "--out"]).arg(&trial.out).args(flags);
-        let output = command.envs(variables.iter().copied()).output().expect("the binary starts");
+        let output = output_of(command.envs(variables.iter().copied()));
         assert_code(&output, code);
         assert!(stderr(&output).contains(words), "{words}: {}", stderr(&output));
         assert!(stderr(&output).contains("\nhint: "), "{}", stderr(&output));
@@ -75,6 +76,7 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
 
 #[test]
 fn env_tells_who_started_it_in_words_and_in_json() {
+    let _alone = alone();
     let slurm = [
         ("SLURM_JOB_ID", "12"),
         ("SLURM_STEP_ID", "0"),
@@ -82,12 +84,12 @@ fn env_tells_who_started_it_in_words_and_in_json() {
         ("SLURM_STEP_NUM_TASKS", "4"),
         ("SLURM_STEP_NODELIST", "n[1-4]"),
     ];
-    let output = ddp_run().arg("env").envs(slurm).output().expect("the binary starts");
-    assert_code(&output, 0);
-    let text = String::from_utf8_lossy(&output.stdout);
+    let told = output_of(ddp_run().arg("env").envs(slurm));
+    assert_code(&told, 0);
+    let text = String::from_utf8_lossy(&told.stdout);
     assert!(text.contains("started by            Slurm: job 12.0, task 1 of 4\n"), "{text}");
-    let output = ddp_run().args(["env", "--json"]).output().expect("the binary starts");
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let told = output_of(ddp_run().args(["env", "--json"]));
+    let json: serde_json::Value = serde_json::from_slice(&told.stdout).expect("it is JSON");
     assert_eq!(json["backends"]["gloo"]["available"], true, "{json}");
     assert_eq!(json["launcher"]["consistent"], true, "{json}");
 }

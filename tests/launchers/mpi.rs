@@ -1,5 +1,6 @@
 //! `mpirun -n 2 ddp-run SPEC`, by Open MPI and by MPICH.
 
+use crate::common::alone;
 use crate::trial::*;
 use std::process::Command;
 
@@ -18,6 +19,7 @@ fn mpich() -> Option<Command> {
 
 #[test]
 fn open_mpis_ranks_train_as_ddp_runs_own() {
+    let _alone = alone();
     let Some(mpirun) = open_mpi() else { return };
     let trial = Trial::new();
     let told = trial.run(mpirun, &trial.ddp_run(&[]));
@@ -29,6 +31,7 @@ fn open_mpis_ranks_train_as_ddp_runs_own() {
 /// Through a shell, so that the ranks have different parents.
 #[test]
 fn mpichs_ranks_train_as_ddp_runs_own() {
+    let _alone = alone();
     let Some(mpirun) = mpich() else { return };
     let trial = Trial::new();
     let told = trial.run(mpirun, &trial.noted(&[]));
@@ -39,6 +42,7 @@ fn mpichs_ranks_train_as_ddp_runs_own() {
 /// Each finds its own port.
 #[test]
 fn two_mpiruns_at_once_do_not_meet() {
+    let _alone = alone();
     for launcher in [open_mpi, mpich] {
         let (Some(one), Some(other)) = (launcher(), launcher()) else { continue };
         let trials = (Trial::new(), Trial::new());
@@ -53,6 +57,7 @@ fn two_mpiruns_at_once_do_not_meet() {
 
 #[test]
 fn a_killed_rank_ends_the_others() {
+    let _alone = alone();
     if let Some(mpirun) = open_mpi() {
         Trial::new().kill_rank_1(mpirun, "OMPI_COMM_WORLD_RANK");
     }

@@ -1,5 +1,6 @@
 //! `srun -n 2 ddp-run SPEC`: a step of its own job. Batch jobs, preemption and requeues are in `tests/slurm`.
 
+use crate::common::alone;
 use crate::trial::*;
 use std::process::Command;
 
@@ -18,6 +19,7 @@ fn srun() -> Option<Command> {
 
 #[test]
 fn the_tasks_of_a_step_train_as_ddp_runs_own() {
+    let _alone = alone();
     let Some(mut srun) = srun() else { return };
     let trial = Trial::new();
     // As in a job that Slurm has requeued once.
@@ -32,6 +34,7 @@ fn the_tasks_of_a_step_train_as_ddp_runs_own() {
 
 #[test]
 fn with_a_process_manager_of_mpi_it_is_still_slurm() {
+    let _alone = alone();
     let Some(mut srun) = srun() else { return };
     let trial = Trial::new();
     srun.arg("--mpi=pmi2");
@@ -43,6 +46,7 @@ fn with_a_process_manager_of_mpi_it_is_still_slurm() {
 /// `srun --pty bash`, or a script's `srun --ntasks=1`: ddp-run starts the ranks.
 #[test]
 fn a_step_of_one_task_is_a_supervisor() {
+    let _alone = alone();
     let Some(mut srun) = srun() else { return };
     let trial = Trial::new();
     srun.args(["--ntasks=1", "--cpus-per-task=1"]);
@@ -53,6 +57,7 @@ fn a_step_of_one_task_is_a_supervisor() {
 
 #[test]
 fn a_killed_task_ends_the_others() {
+    let _alone = alone();
     let Some(srun) = srun() else { return };
     Trial::new().kill_rank_1(srun, "SLURM_PROCID");
 }

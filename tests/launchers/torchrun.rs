@@ -1,5 +1,6 @@
 //! `torchrun --no-python ddp-run SPEC`; `DDP_RUN_TORCHRUN` names a torchrun that is not on PATH.
 
+use crate::common::alone;
 use crate::trial::*;
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,6 +14,7 @@ fn torchrun(flags: &[&str]) -> Option<Command> {
 
 #[test]
 fn torchruns_workers_train_as_ddp_runs_own() {
+    let _alone = alone();
     let Some(torchrun) = torchrun(&[]) else { return };
     let trial = Trial::new();
     let told = trial.run(torchrun, &trial.ddp_run(&[]));
@@ -22,6 +24,7 @@ fn torchruns_workers_train_as_ddp_runs_own() {
 
 #[test]
 fn a_killed_worker_ends_the_others() {
+    let _alone = alone();
     let Some(torchrun) = torchrun(&[]) else { return };
     Trial::new().kill_rank_1(torchrun, "RANK");
 }
@@ -29,6 +32,7 @@ fn a_killed_worker_ends_the_others() {
 /// torchrun starts the workers anew; they go on from the checkpoint, in a generation of their own.
 #[test]
 fn after_torchruns_restart_the_run_ends_in_the_same_bits() {
+    let _alone = alone();
     let Some(mut torchrun) = torchrun(&["--max-restarts", "2"]) else { return };
     let trial = Trial::new();
     torchrun.env("DDP_RUN_FAULT", "kill:rank=1,phase=forward,step=7");
