@@ -75,7 +75,7 @@ fn workers_that_end_well_make_a_run_that_is_done() {
 fn a_failing_worker_takes_the_run_down_and_is_named_with_the_end_of_its_log() {
     let _alone = alone();
     let out = folder();
-    let script = "[ $rank = 1 ] && { echo last words; exit 3; }; exec sleep 1000";
+    let script = "[ $rank = 1 ] && { echo last words; exit 3; }; until_taken_down";
     let error = failed(patient(shell(3, out.path(), script)));
     assert_eq!(error.code, ExitCode::WorkerFailed);
     assert!(error.message.starts_with("rank 1 of 3 (local rank 1, pid "), "{error}");
@@ -91,7 +91,7 @@ fn a_failing_worker_takes_the_run_down_and_is_named_with_the_end_of_its_log() {
 fn a_worker_killed_with_sigkill_is_named() {
     let _alone = alone();
     let out = folder();
-    let (error, took) = failed(patient(shell(2, out.path(), "[ $rank = 0 ] && kill -9 $$; exec sleep 1000")));
+    let error = failed(patient(shell(2, out.path(), "[ $rank = 0 ] && kill -9 $$; until_taken_down")));
     assert_eq!(error.code, ExitCode::WorkerFailed);
     assert!(
         error.message.contains("rank 0 of 2") && error.message.contains("killed by signal 9 (SIGKILL;"),
@@ -100,10 +100,10 @@ fn a_worker_killed_with_sigkill_is_named() {
 }
 
 #[test]
-fn a_worker_that_ignores_sigterm_is_killed_with_what_it_started() {
+fn a_worker_that_does_not_end_when_told_is_killed_with_what_it_started() {
     let _alone = alone();
     let out = folder();
-    let script = "if [ $rank = 0 ]; then trap '' TERM; sleep 1000 & echo $! > $out/child; mv $out/child $out/pid-child;
+    let script = "if [ $rank = 0 ]; then sleep 1000 & echo $! > $out/child; mv $out/child $out/pid-child;
         while :; do wait; done; fi
         while [ ! -e $out/pid-child ]; do sleep 0.01; done; exit 3";
     let error = failed(shell(2, out.path(), script));

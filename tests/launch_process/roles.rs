@@ -20,8 +20,10 @@ pub const ROLE: &str = "DDP_RUN_TEST_ROLE";
 
 /// A launch of `nproc` shell scripts. A script finds its rank in `$rank`, the folder in `$out`.
 pub fn shell(nproc: usize, out: &Path, script: &str) -> LocalLaunch {
+    // The handoff is a worker's first line, and the word that the run is taken down the next one.
     let prelude =
-        "read -r line; rank=${line#*'\"rank\":'}; rank=${rank%%,*}; out=$0; echo $$ > \"$out/pid-$rank\"\n";
+        "read -r line; rank=${line#*'\"rank\":'}; rank=${rank%%,*}; out=$0; echo $$ > \"$out/pid-$rank\"
+        until_taken_down() { read -r word; [ \"$word\" = take-down ] && exit 143; exit 1; }\n";
     let mut launch = launch(nproc, out);
     // A shell reads its input byte by byte.
     launch.job.job_toml.clear();
