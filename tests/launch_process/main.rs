@@ -239,7 +239,7 @@ fn nothing_is_left_when_the_supervisor_is_killed() {
     let _alone = alone();
     for role in ["stubborn", "sleep"] {
         let out = folder();
-        let (mut child, supervisor) = supervisor(out.path(), role);
+        let (child, supervisor) = supervisor(out.path(), role);
         kill_process(supervisor, Signal::KILL).expect("kill");
         finish(child);
         for name in ["pid-0", "pid-1"] {
@@ -274,7 +274,7 @@ fn a_stop_signal_makes_the_workers_save_and_the_run_end_with_75() {
     let _alone = alone();
     for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
         let out = folder();
-        let (mut child, pid) = supervisor(out.path(), "train");
+        let (child, pid) = supervisor(out.path(), "train");
         // As the terminal and `timeout` send it: to the whole group, which the workers are not in, and twice.
         kill_process(pid, signal).expect("kill");
         kill_process_group(pid, signal).expect("kill");
@@ -322,7 +322,7 @@ fn without_a_supervisor_a_second_signal_ends_the_process() {
 fn ctrl_z_pauses_the_workers_with_the_supervisor() {
     let _alone = alone();
     let out = folder();
-    let (mut child, supervisor) = supervisor(out.path(), "train");
+    let (child, supervisor) = supervisor(out.path(), "train");
     let workers = ["pid-0", "pid-1"].map(|name| pid(out.path(), name).expect("ready"));
     let stopped = |pid: Pid| {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
