@@ -2,7 +2,7 @@
 
 use super::keeper::Keeper;
 use super::library::{self, Library, MpiError, Pending, Words};
-use super::news::{News, Probe};
+use super::news::{Graces, News, Probe};
 use super::pause::Pause;
 use crate::comm::calls::Calls;
 use crate::comm::header::{HEADER, Header};
@@ -66,6 +66,7 @@ pub(super) struct Engine {
     /// How long the current call may wait, for messages.
     pub patience: Duration,
     pub probe: Option<Probe>,
+    pub graces: Graces,
     sequence: u64,
     /// By peer, the messages sent to it and received from it.
     pairwise: Vec<[u64; 2]>,
@@ -86,6 +87,7 @@ impl Engine {
             deadline: None,
             patience: Duration::ZERO,
             probe: None,
+            graces: Graces::default(),
             sequence: 0,
             pairwise: vec![[0; 2]; world],
             pool: Vec::new(),
@@ -134,7 +136,7 @@ impl Engine {
 
     /// When the call, or the time for answers after it, is over.
     fn until(&self) -> Option<Instant> {
-        self.probe.as_ref().map(|p| p.until).or(self.deadline)
+        self.probe.as_ref().map(|p| p.until(self.graces.answers)).or(self.deadline)
     }
 
     /// Memory of `bytes` bytes at least; its contents are left over from other calls.

@@ -36,6 +36,18 @@ impl MpiGroup {
         })
     }
 
+    #[cfg(test)]
+    pub(super) fn give(&self, graces: super::news::Graces) {
+        if let Some(engine) = lock(&self.engine).as_mut() {
+            engine.graces = graces;
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
     /// Runs one call under the lock: argument check, header, steps, record. A wrong call ends the group for all, for
     /// the others would wait for it in vain. A world of one has nobody to talk to: `run` is left out.
     fn call(

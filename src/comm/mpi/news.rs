@@ -14,13 +14,8 @@ use std::time::{Duration, Instant};
 /// How long ranks have to answer after a deadline.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_millis(500);
-/// How long an operation may go on after a peer's farewell, whose part in it was done before.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// How long a rank that failed stays for the others: when the first process ends, `mpirun` kills the rest.
-const LINGER: Duration = Duration::from_secs(1);
-/// How long others leave the rank that gave up, or that missed one that had left, to end first: its exit code becomes
-/// mpirun's.
-const PRECEDENCE: Duration = Duration::from_millis(300);
+/// Where answers are counted: who owes one and does not give it by then hangs.
+const COUNTED: Duration = Duration::from_secs(60);
 /// Ranks that a report tells of one by one.
 const TOLD: usize = 8;
 /// The sender's rank, in front of a frame.
@@ -34,10 +29,44 @@ pub(super) struct News {
     told: bool,
 }
 
+/// How long ranks give each other. No event ends these waits where it is for a rank that may be gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Graces {
+    /// How long an operation may go on after a peer's farewell, whose part in it was done before.
+    pub farewell: Duration,
+    /// How long a rank that failed stays for the others: when the first process ends, `mpirun` kills the rest.
+    pub linger: Duration,
+    /// How long others leave the rank that gave up, or that missed one that had left, to end first: its exit code becomes
+    /// mpirun's.
+    pub precedence: Duration,
+    /// Tests: so many answers end the wait for them, however long they take. By default only time does.
+    pub answers: Option<usize>,
+}
+
+impl Default for Graces {
+    fn default() -> Self {
+        Self {
+            farewell: Duration::from_secs(1),
+            linger: Duration::from_secs(1),
+            precedence: Duration::from_millis(300),
+            answers: None,
+        }
+    }
+}
+
 /// The question after life that follows a deadline.
 pub(super) struct Probe {
-    pub until: Instant,
+    asked: Instant,
+    until: Instant,
     answers: Vec<Option<(Header, Place)>>,
+}
+
+impl Probe {
+    /// When the verdict falls: at the end of the time for answers, or as soon as there are `enough`.
+    pub(super) fn until(&self, enough: Option<usize>) -> Instant {
+        let heard = self.answers.iter().flatten().count();
+        if enough.is_some_and(|enough| heard >= enough) { self.asked } else { self.until }
+    }
 }
 
 impl News {
@@ -168,7 +197,8 @@ impl Engine {
 
     /// A rank that said goodbye is needed after all: by a group call, or as the `peer` of this one.
     pub(super) fn check_departed(&mut self, peer: Option<usize>) -> Result<(), CommError> {
-        let long_ago = |d: &Option<Instant>| d.is_some_and(|d| d.elapsed() > FAREWELL);
+        let farewell = self.graces.farewell;
+        let long_ago = |d: &Option<Instant>| d.is_some_and(|d| d.elapsed() > farewell);
         let gone = (0..self.world)
             .find(|rank| peer.is_none_or(|p| p == *rank) && long_ago(&self.news.departed[*rank]));
         let Some(gone) = gone else { return Ok(()) };
@@ -181,8 +211,10 @@ impl Engine {
         if self.probe.is_some() {
             return Err(self.verdict(peer));
         }
-        let grace = (self.patience / 2).clamp(SHORTEST, LONGEST);
-        self.probe = Some(Probe { until: Instant::now() + grace, answers: vec![None; self.world] });
+        let usual = (self.patience / 2).clamp(SHORTEST, LONGEST);
+        let grace = self.graces.answers.map_or(usual, |_| COUNTED);
+        let (asked, answers) = (Instant::now(), vec![None; self.world]);
+        self.probe = Some(Probe { asked, until: asked + grace, answers });
         self.tell_all(Control::Probe);
         Ok(())
     }
@@ -245,7 +277,7 @@ impl Engine {
         let lost = matches!(failed.error.kind, CommErrorKind::PeerLost | CommErrorKind::Timeout);
         let culprit = failed.error.peer;
         let awaited: Vec<usize> = self.peers().filter(|p| !lost || culprit != Some(*p)).collect();
-        let (until, pause) = (Instant::now() + LINGER, Pause::new());
+        let (until, pause) = (Instant::now() + self.graces.linger, Pause::new());
         while Instant::now() < until && awaited.iter().any(|p| self.news.departed[*p].is_none()) {
             match self.hear() {
                 Ok(Some(message)) => drop(self.obey(&message)),
@@ -254,7 +286,7 @@ impl Engine {
             }
         }
         if left || culprit.is_some_and(|c| c != self.me) && !lost {
-            std::thread::sleep(PRECEDENCE);
+            std::thread::sleep(self.graces.precedence);
         }
     }
 }

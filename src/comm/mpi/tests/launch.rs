@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// A case that runs longer hangs.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(300);
 
 pub(super) struct Outcome {
     /// Of mpirun; None if it was killed, or said nothing but that a signal ended it.
@@ -16,7 +16,6 @@ pub(super) struct Outcome {
     /// What each rank left in its file, if it came so far.
     pub said: Vec<Option<String>>,
     pub output: String,
-    pub took: Duration,
 }
 
 /// Names under which the launcher of this build's MPI may be found.
@@ -32,7 +31,6 @@ fn launchers() -> Vec<String> {
 pub(super) fn run(case: &str, world: usize) -> Option<Outcome> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let output = folder.path().join("output");
-    let begun = Instant::now();
     for launcher in launchers() {
         match start(&launcher, case, world, folder.path(), &output) {
             Ok(child) => {
@@ -42,7 +40,6 @@ pub(super) fn run(case: &str, world: usize) -> Option<Outcome> {
                     code: status.code(),
                     said: said.collect(),
                     output: fs::read_to_string(&output).unwrap_or_default(),
-                    took: begun.elapsed(),
                 });
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {}
@@ -64,6 +61,8 @@ fn start(launcher: &str, case: &str, world: usize, folder: &Path, output: &Path)
     command.args(["-n", &world.to_string()]).arg(std::env::current_exe()?);
     command.args(["--ignored", "--exact", "comm::mpi::tests::rank::rank", "--nocapture"]);
     command.env("DDP_RUN_MPI_CASE", case).env("DDP_RUN_MPI_FOLDER", folder);
+    // What one mpirun leaves or clears away there is no other's.
+    command.env("TMPDIR", folder);
     // Open MPI: in containers the user is root, and there are more ranks than processors.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");

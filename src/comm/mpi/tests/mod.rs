@@ -5,7 +5,6 @@ mod launch;
 mod rank;
 
 use launch::run;
-use std::time::Duration;
 
 fn is_open_mpi() -> bool {
     super::status().is_ok_and(|version| version.contains("Open MPI"))
@@ -135,7 +134,8 @@ fn ranks_that_wait_for_each_other_say_where_they_are() {
 fn a_killed_rank_ends_the_others() {
     let Some(outcome) = run("killed", 3) else { return };
     assert_ne!(outcome.code, Some(0), "{}", outcome.output);
-    assert!(outcome.took < Duration::from_secs(10), "{:?}\n{}", outcome.took, outcome.output);
+    // By mpirun, and not by a deadline.
+    assert!(outcome.said.iter().flatten().all(|s| !s.contains("Timeout")), "{:?}", outcome.said);
 }
 
 #[test]

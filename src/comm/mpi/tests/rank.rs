@@ -1,15 +1,20 @@
 //! The rank's side: the cases.
 
+use super::super::news::Graces;
 use super::super::{MpiConfig, MpiGroup};
 use super::launch::said;
 use crate::comm::reference::{check_all, check_type};
+use crate::comm::testing::HANG;
 use crate::comm::{CommError, DType, Phase, Place, ProcessGroup, ReduceOp, SliceRef, Wait};
 use half::bf16;
 use sha2::{Digest, Sha256};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 type Done = Result<String, CommError>;
+
+/// For calls that are to come to their deadline.
+const SHORT: Duration = Duration::from_secs(1);
 
 fn variable<T: std::str::FromStr>(names: &[&str]) -> Option<T> {
     names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
@@ -20,8 +25,8 @@ fn config() -> MpiConfig {
         rank: variable(&["OMPI_COMM_WORLD_RANK", "PMI_RANK"]).expect("started by mpirun"),
         world_size: variable(&["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]).expect("started by mpirun"),
         plan_hash: "a".into(),
-        init_timeout: Duration::from_secs(30),
-        timeout: Duration::from_secs(30),
+        init_timeout: HANG,
+        timeout: HANG,
     }
 }
 
@@ -35,8 +40,9 @@ fn rank() {
     let rank = config.rank;
     prepare(&case, &mut config);
     let (group, done) = match MpiGroup::connect(&config) {
-        Ok(group) => {
-            let done = act(&case, &group);
+        Ok(mut group) => {
+            group.give(graces(&case, group.world_size()));
+            let done = act(&case, &mut group);
             (Some(group), done)
         }
         Err(e) => (None, Err(e)),
@@ -45,23 +51,49 @@ fn rank() {
         Ok(text) => (text, 0),
         Err(e) => (format!("{:?}, peer {}: {e}", e.kind, e.peer.map_or(-1, |p| p as i64)), 91),
     };
-    std::fs::write(said(&folder, rank), text).expect("the folder is writable");
+    say(&folder, rank, &text);
+    if case == "crossed" {
+        // Each is late for the other, so neither stays for it; and mpirun kills who has not spoken when the first one ends.
+        let begun = Instant::now();
+        while !(0..2).all(|rank| said(&folder, rank).exists()) {
+            assert!(begun.elapsed() < HANG, "the other rank says nothing");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
     drop(group);
     if code != 0 {
         std::process::exit(code);
     }
 }
 
+/// The file appears whole.
+fn say(folder: &Path, rank: usize, text: &str) {
+    let scratch = folder.join(format!("{rank}.part"));
+    std::fs::write(&scratch, text).expect("the folder is writable");
+    std::fs::rename(scratch, said(folder, rank)).expect("the folder is writable");
+}
+
+/// Nobody who lives is taken for lost because it is slow: its answers are counted, its last words waited for.
+fn graces(case: &str, world: usize) -> Graces {
+    let answers = match case {
+        "stopped" => Some(world - 2),
+        "crossed" => Some(world - 1),
+        _ => None,
+    };
+    // Rank 1 is missed only then.
+    let farewell = if case == "left" { Graces::default().farewell } else { HANG };
+    Graces { farewell, linger: HANG, precedence: HANG, answers }
+}
+
 fn prepare(case: &str, config: &mut MpiConfig) {
     match case {
-        "stopped" | "stopped-within" | "crossed" => config.timeout = Duration::from_secs(1),
         "other-plan" if config.rank == 1 => config.plan_hash = "b".into(),
         "other-rank" => config.rank = 1 - config.rank,
         _ => {}
     }
 }
 
-fn act(case: &str, g: &MpiGroup) -> Done {
+fn act(case: &str, g: &mut MpiGroup) -> Done {
     let (me, world) = (g.rank(), g.world_size());
     match case {
         "reference" => {
@@ -92,10 +124,16 @@ fn act(case: &str, g: &MpiGroup) -> Done {
 }
 
 /// Cases in which the second call fails; after it the group stays failed.
-fn fail(case: &str, g: &MpiGroup, me: usize, world: usize) -> Done {
+fn fail(case: &str, g: &mut MpiGroup, me: usize, world: usize) -> Done {
     let last = me == world - 1;
     let mut v = vec![1f32; 1000];
     g.all_reduce((&mut v).into(), ReduceOp::Sum)?;
+    match case {
+        "stopped" | "crossed" => g.set_timeout(SHORT),
+        "stopped-within" => return stopped_within(g, me),
+        _ => {}
+    }
+    let g = &*g;
     let failed = match case {
         "other-count" if last => g.all_reduce((&mut vec![1f32; 999]).into(), ReduceOp::Sum),
         "other-operation" if last => g.broadcast((&mut v).into(), 0),
@@ -123,7 +161,6 @@ fn fail(case: &str, g: &MpiGroup, me: usize, world: usize) -> Done {
         }),
         "left" if me == 1 => return Ok("done".into()),
         "stopped" if last => stop(),
-        "stopped-within" => return stopped_within(g, me),
         "crossed" if me == 0 => g.recv((&mut v).into(), 1, 0),
         "crossed" => g.barrier(Wait::Deadline),
         "killed" if last => kill(),
@@ -145,8 +182,12 @@ fn kill() -> ! {
 }
 
 /// Rank 1 stops while a large transfer is under way.
-fn stopped_within(g: &MpiGroup, me: usize) -> Done {
+fn stopped_within(g: &mut MpiGroup, me: usize) -> Done {
     let mut v = vec![1f32; 1 << 24];
+    g.barrier(Wait::Deadline)?;
+    // The transfer has begun, and rank 1 stopped, long before.
+    g.set_timeout(10 * SHORT);
+    let g = &*g;
     std::thread::scope(|scope| {
         if me == 1 {
             scope.spawn(|| {
@@ -156,7 +197,6 @@ fn stopped_within(g: &MpiGroup, me: usize) -> Done {
                 stop()
             });
         }
-        g.barrier(Wait::Deadline)?;
         // 64 MiB take tens of milliseconds; the other thread sees the call begin.
         loop {
             g.all_reduce((&mut v).into(), ReduceOp::Mean)?;

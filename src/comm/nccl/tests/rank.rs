@@ -5,6 +5,7 @@ use super::gpu::{Gpu, Memory};
 use super::launch::said;
 use crate::comm::gloo::{GlooGroup, GlooOptions};
 use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
+use crate::comm::testing::HANG;
 use crate::comm::{
     CommError, DeviceCollectives, Element, Phase, Place, ProcessGroup, ReduceOp, SoloGroup, Wait,
 };
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 
 type Done = Result<(), CommError>;
 
-/// For what should come soon.
-const SOON: Duration = Duration::from_secs(20);
+/// For calls that are to come to their deadline, once their ranks have met in the one before.
+const SHORT: Duration = Duration::from_secs(5);
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
@@ -44,8 +45,9 @@ fn rank() {
     std::fs::write(said(&folder, rank), text).expect("the folder is writable");
 }
 
-fn control(rank: usize, folder: &Path, timeout: Duration) -> Arc<dyn ProcessGroup> {
-    let world_size = variable("DDP_RUN_NCCL_WORLD").expect("set with the case");
+/// A deadline waits for the answers of all that live, however long they take.
+fn control(case: &str, rank: usize, folder: &Path) -> Arc<dyn ProcessGroup> {
+    let world_size: usize = variable("DDP_RUN_NCCL_WORLD").expect("set with the case");
     if world_size == 1 {
         return Arc::new(SoloGroup::new());
     }
@@ -62,19 +64,21 @@ fn control(rank: usize, folder: &Path, timeout: Duration) -> Arc<dyn ProcessGrou
         run_id: "test".into(),
         generation: 0,
         plan_hash: "same".into(),
-        init_timeout: SOON,
-        timeout,
+        init_timeout: HANG,
+        timeout: HANG,
     };
-    Arc::new(GlooGroup::connect(config, GlooOptions::default()).expect("the control group forms"))
+    let control = GlooGroup::connect(config, GlooOptions::default()).expect("the control group forms");
+    control.count_answers(world_size - 1 - usize::from(case == "stopped"));
+    Arc::new(control)
 }
 
 /// What the rank says: `done`, or how it failed.
 fn play(case: &str, rank: usize, folder: &Path) -> String {
     let short = matches!(case, "hang" | "late" | "stopped");
-    let timeout = if short { Duration::from_secs(1) } else { Duration::from_secs(30) };
-    let init_timeout = if case == "join" { Duration::from_secs(1) } else { SOON };
+    let timeout = if short { SHORT } else { HANG };
+    let init_timeout = if case == "join" { Duration::from_secs(1) } else { HANG };
     let device = variable("DDP_RUN_NCCL_DEVICE").unwrap_or(0);
-    let control = control(rank, folder, timeout);
+    let control = control(case, rank, folder);
     let group = match NcclGroup::connect(control, &NcclConfig { device, init_timeout, timeout }) {
         Ok(group) => group,
         Err(e) => return format!("{}: {e}", e.code as u8),
@@ -198,7 +202,7 @@ fn guard(group: &NcclGroup, gpu: &Gpu) -> Done {
     assert_eq!(gpu.read::<f32>(memory), vec![2.0; 1000]);
     let begun = Instant::now();
     while Arc::strong_count(&keep) > 1 {
-        assert!(begun.elapsed() < SOON, "never given back");
+        assert!(begun.elapsed() < HANG, "never given back");
         std::thread::yield_now();
     }
     device(group).check()
@@ -214,7 +218,7 @@ fn history(group: &NcclGroup, gpu: &Gpu) -> Done {
     gpu.read::<f32>(memory);
     let begun = Instant::now();
     let took = || group.history().iter().all(|call| call.took.is_some());
-    while !took() && begun.elapsed() < SOON {
+    while !took() && begun.elapsed() < HANG {
         std::thread::yield_now();
     }
     group.barrier(Wait::Deadline)?;
@@ -272,7 +276,7 @@ fn fail(case: &str, group: &NcclGroup, gpu: &Gpu) -> Done {
 
 fn wait_for_failure(group: &NcclGroup) -> Done {
     let begun = Instant::now();
-    while begun.elapsed() < SOON {
+    while begun.elapsed() < HANG {
         device(group).check()?;
         std::thread::yield_now();
     }
@@ -293,7 +297,7 @@ fn mark(rank: usize) {
 fn signal(signal: Signal, world: usize) -> ! {
     let begun = Instant::now();
     while (0..world).any(|rank| rank != 1 && !launched(rank).exists()) {
-        assert!(begun.elapsed() < SOON, "the others don't come");
+        assert!(begun.elapsed() < HANG, "the others don't come");
         std::thread::sleep(Duration::from_millis(1));
     }
     let _ = kill_process(getpid(), signal);
