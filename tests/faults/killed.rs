@@ -91,6 +91,7 @@ fn an_exit_is_named_with_its_code() {
 
 #[test]
 fn a_fault_that_cannot_be_is_refused_before_anything_starts() {
+    let _alone = alone();
     for fault in ["kill", "kill:rank=2,phase=forward", "stop:rank=0,phase=nowhere"] {
         let trial = Trial::new(2);
         let ended = trial.run(fault, &[]);
