@@ -90,7 +90,7 @@ impl Calls {
     }
 
     /// The call of that number is done, and perhaps not the last one: those on a device are done in their time.
-    #[cfg(feature = "cuda")]
+    #[cfg(feature = "nccl")]
     pub(super) fn ended(&self, sequence: u64) {
         let mut calls = lock(&self.calls);
         if let Some(call) = calls.iter_mut().find(|c| c.header.sequence == sequence) {

@@ -1,5 +1,6 @@
 //! The `nccl` engine: gradients go between GPUs by NCCL, everything else by the *control* group (gloo) that the ranks have
-//! formed before. Needs the cargo feature `cuda`; without it this module only says so.
+//! formed before. Needs the cargo feature `nccl`, which is part of `cuda`; without it this module only
+//! says so.
 //!
 //! `NcclGroup` hands every call on host memory to the control group and adds [`DeviceCollectives`]: enqueued on a
 //! stream of its own, ordered by events before and after whatever else runs in the device's context, so that neither
@@ -16,28 +17,28 @@
 //!
 //! [`DeviceCollectives`]: super::DeviceCollectives
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 mod driver;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 mod engine;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 mod group;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 mod join;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 mod library;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 mod order;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 mod queue;
-#[cfg(all(test, feature = "cuda"))]
+#[cfg(all(test, feature = "nccl"))]
 pub(crate) mod tests;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 mod version;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 mod watchdog;
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 pub use group::NcclGroup;
 
 use super::ProcessGroup;
@@ -63,14 +64,14 @@ pub(crate) fn driver() -> Result<(), String> {
 }
 
 /// The NCCL of this machine, or why there is none.
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 pub fn status() -> Result<String, String> {
     driver::present()?;
     library::Nccl::load().map(|nccl| format!("NCCL {}", nccl.version()))
 }
 
 /// The NCCL of this machine, or why there is none.
-#[cfg(not(feature = "cuda"))]
+#[cfg(not(feature = "nccl"))]
 pub fn status() -> Result<String, String> {
     Err("this build has no CUDA support: build with `--features cuda`".to_owned())
 }
@@ -79,13 +80,13 @@ pub fn status() -> Result<String, String> {
 ///
 /// Errors, on all ranks alike: a library or device is missing on one of them (exit 69), two ranks have one GPU (69), or
 /// the communicator does not form in time (93).
-#[cfg(feature = "cuda")]
+#[cfg(feature = "nccl")]
 pub fn connect(control: Arc<dyn ProcessGroup>, config: &NcclConfig) -> Result<Arc<dyn ProcessGroup>> {
     Ok(Arc::new(NcclGroup::connect(control, config)?))
 }
 
 /// Joins the ranks on their devices: not in this build (exit 69).
-#[cfg(not(feature = "cuda"))]
+#[cfg(not(feature = "nccl"))]
 pub fn connect(_: Arc<dyn ProcessGroup>, _: &NcclConfig) -> Result<Arc<dyn ProcessGroup>> {
     Err(crate::error::Error::unavailable(status().unwrap_err()))
 }

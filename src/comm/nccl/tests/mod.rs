@@ -30,6 +30,7 @@ fn fails(launch: Launch, ranks: &[usize], says: &[&str]) -> Option<launch::Outco
 }
 
 /// What the one process of a case says, with these variables; none, with a word, where it cannot run.
+#[cfg(feature = "cuda")]
 pub(crate) fn said_by(case: &'static str, set: &[(&'static str, &'static str)]) -> Option<String> {
     let launch = set.iter().fold(Launch::new(case, 1), |launch, (name, value)| launch.set(0, name, value));
     let outcome = launch.run()?;

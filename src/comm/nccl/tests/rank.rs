@@ -9,6 +9,7 @@ use crate::comm::testing::HANG;
 use crate::comm::{
     CommError, DeviceCollectives, Element, Phase, Place, ProcessGroup, ReduceOp, SoloGroup, Wait,
 };
+#[cfg(feature = "cuda")]
 use crate::device::Precision;
 use half::bf16;
 use rustix::process::{Signal, getpid, kill_process};
@@ -35,6 +36,7 @@ fn rank() {
     let rank: usize = variable("DDP_RUN_NCCL_RANK").expect("set with the case");
     let text = match case.as_str() {
         "status" => format!("{:?}", status()),
+        #[cfg(feature = "cuda")]
         "listed" => {
             let precision: String = variable("DDP_RUN_NCCL_PRECISION").expect("set with the case");
             let known = Precision::CHOICES.into_iter().find(|(name, _)| *name == precision);
