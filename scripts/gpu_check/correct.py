@@ -7,6 +7,12 @@ NEAR = 1e-4
 MODELS = [("linear", jobs.linear), ("mlp", jobs.mlp), ("gpt", jobs.gpt)]
 
 
+def missing(bench):
+    """Why the device under test is not there; None where it is."""
+    device = json.loads(bench.ddp_run("env", "--json"))["devices"][bench.args.device.split(":")[0]]
+    return None if device["available"] else device["detail"]
+
+
 def env(bench):
     """What the binary says of this machine."""
     known = json.loads(bench.ddp_run("env", "--json"))

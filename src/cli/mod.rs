@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand. `ddp-run SPEC.toml` is `ddp-run train SPEC.toml`.
 
+mod agree;
 mod bench;
 mod check;
 mod completions;

@@ -1,5 +1,6 @@
 //! A worker process: started by the supervisor (`ddp-run worker`, hidden), or by torchrun and its like.
 
+use super::agree::agree;
 use super::meet::meeting;
 use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
@@ -240,7 +241,7 @@ fn connect(
     listener: Option<TcpListener>,
 ) -> Result<Arc<dyn ProcessGroup>> {
     let group = meet(handoff, plan, listener)?;
-    agree(device, &*group)?;
+    agree(device, plan.launch.share_devices, &*group)?;
     let ComputeDevice::Cuda(index) = device else { return Ok(group) };
     if !averages_by_nccl(plan, device) {
         return Ok(group);
@@ -260,23 +261,6 @@ pub(super) fn averages_by_nccl(plan: &Plan, device: ComputeDevice) -> bool {
         Backend::Gloo | Backend::Mpi => false,
     };
     wanted && matches!(device, ComputeDevice::Cuda(_))
-}
-
-/// Refuses, on all ranks alike, devices of different kinds: `auto` looks on each machine by itself.
-fn agree(device: ComputeDevice, group: &dyn ProcessGroup) -> Result<()> {
-    let kinds = ["cpu", "cuda", "wgpu"];
-    let mut all = vec![0u8; group.world_size()];
-    let own: u8 = match device {
-        ComputeDevice::Cpu => 0,
-        ComputeDevice::Cuda(_) => 1,
-        ComputeDevice::Wgpu(_) => 2,
-    };
-    group.all_gather([own].as_slice().into(), all.as_mut_slice().into())?;
-    let Some(other) = all.iter().position(|kind| *kind != all[0]) else { return Ok(()) };
-    let name = |rank: usize| kinds.get(usize::from(all[rank])).copied().unwrap_or("?");
-    let message = format!("rank 0 computes on `{}` and rank {other} on `{}`", name(0), name(other));
-    Err(Error::unavailable(message)
-        .hint("`ddp-run env` on each node says which devices there are, and why not"))
 }
 
 fn meet(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result<Arc<dyn ProcessGroup>> {

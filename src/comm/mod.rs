@@ -26,6 +26,7 @@ pub(crate) mod testing;
 mod watch;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
+pub(crate) use device::gpu_name;
 pub use device::{DeviceCollectives, DeviceSlice};
 #[cfg(fuzzing)]
 pub use fuzz::decode_anything;

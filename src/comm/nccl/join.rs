@@ -8,7 +8,7 @@ use super::library::{Communicator, Nccl, State, UniqueId};
 use super::order::Order;
 use super::version::Version;
 use crate::comm::rendezvous::{cut, name_ranks};
-use crate::comm::{CommError, CommErrorKind, ProcessGroup};
+use crate::comm::{CommError, CommErrorKind, ProcessGroup, gpu_name};
 use crate::error::{Error, Result};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -145,13 +145,6 @@ fn judge(hands: &[Hand]) -> Result<()> {
 fn shares_in_vain(a: &Card, b: &Card) -> bool {
     let apart = a.host.is_some() && b.host.is_some() && a.host != b.host;
     a.gpu == b.gpu && !apart && !(a.shares && b.shares)
-}
-
-/// As `nvidia-smi -L` writes it.
-fn gpu_name(uuid: &[u8; 16]) -> String {
-    let hex =
-        |range: std::ops::Range<usize>| uuid[range].iter().map(|b| format!("{b:02x}")).collect::<String>();
-    format!("GPU-{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
 }
 
 /// Rank 0 makes the id; all have it then, or rank 0's reason.

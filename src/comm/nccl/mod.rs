@@ -76,6 +76,18 @@ pub fn status() -> Result<String, String> {
     Err("this build has no CUDA support: build with `--features cuda`".to_owned())
 }
 
+/// The UUID of the CUDA device of that number, or why there is none.
+#[cfg(feature = "nccl")]
+pub(crate) fn gpu_uuid(device: usize) -> Result<[u8; 16], String> {
+    driver::Context::open(device)?.uuid()
+}
+
+/// The UUID of the CUDA device of that number: not in this build.
+#[cfg(not(feature = "nccl"))]
+pub(crate) fn gpu_uuid(_: usize) -> Result<[u8; 16], String> {
+    status().map(|_| [0; 16])
+}
+
 /// Joins the ranks of `control`, all of which make this call, on their devices.
 ///
 /// Errors, on all ranks alike: a library or device is missing on one of them (exit 69), two ranks have one GPU (69), or

@@ -1,0 +1,97 @@
+//! Whether the ranks' devices fit each other. Asked before anything is computed: `auto` looks on each machine by itself, and a launcher may
+//! give two ranks one GPU.
+
+use crate::comm::rendezvous::name_ranks;
+use crate::comm::{ProcessGroup, gpu_name, nccl};
+use crate::device::ComputeDevice;
+use crate::error::{Error, Result};
+
+/// A kind of device, and the UUID of a GPU that can say it.
+const CARD: usize = 1 + 16;
+type Card = [u8; CARD];
+
+const KINDS: [&str; 3] = ["cpu", "cuda", "wgpu"];
+const CUDA: u8 = 1;
+
+/// Compares the devices of all ranks, which make this call together.
+///
+/// # Errors
+/// On all ranks alike: devices of different kinds, or one GPU for several ranks that may not share it (exit 69). A failed collective.
+pub(super) fn agree(device: ComputeDevice, may_share: bool, group: &dyn ProcessGroup) -> Result<()> {
+    let mut all = vec![0; CARD * group.world_size()];
+    group.all_gather(card(device).as_slice().into(), all.as_mut_slice().into())?;
+    judge(all.as_chunks().0, may_share)
+}
+
+fn card(device: ComputeDevice) -> Card {
+    let (kind, uuid) = match device {
+        ComputeDevice::Cpu => (0, None),
+        // Why it has none will be said when it is opened.
+        ComputeDevice::Cuda(index) => (CUDA, nccl::gpu_uuid(index).ok()),
+        ComputeDevice::Wgpu(_) => (2, None),
+    };
+    let mut card = [0; CARD];
+    card[0] = kind;
+    card[1..].copy_from_slice(&uuid.unwrap_or_default());
+    card
+}
+
+fn judge(cards: &[Card], may_share: bool) -> Result<()> {
+    if let Some(other) = cards.iter().position(|card| card[0] != cards[0][0]) {
+        let name = |rank: usize| KINDS.get(usize::from(cards[rank][0])).copied().unwrap_or("?");
+        let message = format!("rank 0 computes on `{}` and rank {other} on `{}`", name(0), name(other));
+        return Err(Error::unavailable(message)
+            .hint("`ddp-run env` on each node says which devices there are, and why not"));
+    }
+    let Some((uuid, ranks)) = shared(cards).filter(|_| !may_share) else { return Ok(()) };
+    let message = format!("{} have the same GPU, {}", name_ranks(&ranks), gpu_name(&uuid));
+    Err(Error::unavailable(message)
+        .hint("start as many processes as there are GPUs, or set `share_devices = true` in `[launch]`"))
+}
+
+/// The first GPU that several ranks have, and these ranks.
+fn shared(cards: &[Card]) -> Option<([u8; 16], Vec<usize>)> {
+    let uuids: Vec<[u8; 16]> = cards.iter().filter_map(|card| card[1..].try_into().ok()).collect();
+    let ranks_with = |uuid: &[u8; 16]| -> Vec<usize> {
+        uuids.iter().enumerate().filter(|(_, other)| *other == uuid).map(|(rank, _)| rank).collect()
+    };
+    let known = uuids.iter().filter(|uuid| **uuid != [0; 16]);
+    known.map(|uuid| (*uuid, ranks_with(uuid))).find(|(_, ranks)| ranks.len() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ExitCode;
+
+    fn gpu(uuid: u8) -> Card {
+        let mut card = [uuid; CARD];
+        card[0] = CUDA;
+        card
+    }
+
+    #[track_caller]
+    fn refused(cards: &[Card], says: &str) {
+        let error = judge(cards, false).expect_err("refused");
+        assert_eq!(error.code, ExitCode::Unavailable);
+        assert_eq!(error.message, says);
+    }
+
+    #[test]
+    fn ranks_on_devices_of_one_kind_agree() {
+        let [cpu, wgpu] = [ComputeDevice::Cpu, ComputeDevice::Wgpu(0)].map(card);
+        for cards in [[cpu, cpu], [wgpu, wgpu], [gpu(1), gpu(2)], [gpu(0), gpu(0)]] {
+            assert!(judge(&cards, false).is_ok(), "{cards:?}");
+        }
+        refused(&[wgpu, wgpu, cpu], "rank 0 computes on `wgpu` and rank 2 on `cpu`");
+        refused(&[cpu, gpu(1)], "rank 0 computes on `cpu` and rank 1 on `cuda`");
+    }
+
+    /// Whatever the gradients travel by: two ranks on one GPU halve each other's speed and memory.
+    #[test]
+    fn ranks_that_were_given_one_gpu_are_named_unless_they_may_share_it() {
+        let cards = [gpu(2), gpu(1), gpu(3), gpu(1)];
+        refused(&cards, "ranks 1 and 3 have the same GPU, GPU-01010101-0101-0101-0101-010101010101");
+        assert!(judge(&cards, true).is_ok());
+    }
+}
