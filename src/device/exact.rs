@@ -55,9 +55,13 @@ fn start(index: usize, precision: Precision) -> Result<()> {
     let id = CudaDevice::new(index).to_id();
     let server = CudaServer::init(id);
     let utilities: Arc<ServerUtilities> = Server::utilities(&server);
+    // This and the server's. Another version of CubeCL may hand out more, and those could be read on any thread.
+    if Arc::strong_count(&utilities) != 2 {
+        return Err(Error::internal("CubeCL shares a device's properties before it is open"));
+    }
     let place = Arc::as_ptr(&utilities).cast_mut();
     // SAFETY: `place` is what the `Arc` holds. Nobody else reads or borrows it while this runs: the server has just been made here
-    // and is not on its thread yet, and it is the only other holder. The reference ends in this block.
+    // and is not on its thread yet, and it is the only other holder, as was just seen. The reference ends in this block.
     unsafe {
         let shared = &mut (*place).properties;
         let mut properties = DeviceProperties::clone(shared);

@@ -139,18 +139,20 @@ impl Nccl {
         let mut id = UniqueId([0; 128]);
         // SAFETY: the function writes 128 bytes to where it is told.
         let result = unsafe { (self.get_unique_id)(&mut id) };
-        self.outcome("ncclGetUniqueId", result, std::ptr::null_mut()).map(|_| id)
+        self.outcome("ncclGetUniqueId", result).map(|_| id)
     }
 
-    /// What a call has come to; `comm` may be null.
-    fn outcome(&self, call: &str, result: c_int, comm: Handle) -> Result<State, String> {
+    /// What a call has come to.
+    fn outcome(&self, call: &str, result: c_int) -> Result<State, String> {
         match result {
             SUCCESS => Ok(State::Ready),
             IN_PROGRESS => Ok(State::InProgress),
             _ => {
-                // SAFETY: both give static C strings, or null; the second takes any communicator, also null.
+                // Of no communicator: the words are the same, and the one that failed may have been aborted meanwhile.
+                let none = std::ptr::null_mut();
+                // SAFETY: both give C strings that stay, or null; by NCCL's documentation the second does not look at its argument.
                 let (error, last) =
-                    unsafe { (words((self.get_error_string)(result)), words((self.get_last_error)(comm))) };
+                    unsafe { (words((self.get_error_string)(result)), words((self.get_last_error)(none))) };
                 let error = error.unwrap_or_else(|| format!("error {result}"));
                 let last = last.map(|l| l.trim().to_owned()).filter(|l| !l.is_empty());
                 Err(format!("{call}: {error}{}", last.map_or_else(String::new, |l| format!(" ({l})"))))
@@ -202,7 +204,7 @@ impl Communicator {
         let result = unsafe {
             (nccl.comm_init_rank_config)(&mut handle, world as c_int, id, rank as c_int, &mut config)
         };
-        nccl.outcome("ncclCommInitRankConfig", result, std::ptr::null_mut())?;
+        nccl.outcome("ncclCommInitRankConfig", result)?;
         if handle.is_null() {
             return Err("ncclCommInitRankConfig gave no communicator".to_owned());
         }
@@ -214,8 +216,8 @@ impl Communicator {
         let mut state = SUCCESS;
         // SAFETY: the handle is alive, the place valid.
         let result = unsafe { (self.nccl.comm_get_async_error)(self.handle, &mut state) };
-        self.nccl.outcome("ncclCommGetAsyncError", result, self.handle)?;
-        self.nccl.outcome("NCCL", state, self.handle)
+        self.nccl.outcome("ncclCommGetAsyncError", result)?;
+        self.nccl.outcome("NCCL", state)
     }
 
     /// Enqueues the reduction of `buffer` over all ranks, in place. Unless this fails, the caller keeps the buffer's
@@ -241,7 +243,7 @@ impl Communicator {
                 stream.raw().cast(),
             )
         };
-        self.nccl.outcome("ncclAllReduce", result, self.handle)
+        self.nccl.outcome("ncclAllReduce", result)
     }
 
     /// For when a call of this one's does not come back.
@@ -253,21 +255,21 @@ impl Communicator {
     pub(super) fn finalize(&mut self) -> Result<State, String> {
         // SAFETY: the handle is alive.
         let result = unsafe { (self.nccl.comm_finalize)(self.handle) };
-        self.nccl.outcome("ncclCommFinalize", result, self.handle)
+        self.nccl.outcome("ncclCommFinalize", result)
     }
 
     /// After `finalize`.
     pub(super) fn destroy(self) -> Result<(), String> {
         // SAFETY: the handle is alive and is not used after, for `self` is gone.
         let result = unsafe { (self.nccl.comm_destroy)(self.handle) };
-        self.nccl.outcome("ncclCommDestroy", result, std::ptr::null_mut()).map(drop)
+        self.nccl.outcome("ncclCommDestroy", result).map(drop)
     }
 
     /// Gives up: whatever of this communicator runs on the device ends soon, with no result. May take its time.
     pub(super) fn abort(self) -> Result<(), String> {
         // SAFETY: as for `destroy`.
         let result = unsafe { (self.nccl.comm_abort)(self.handle) };
-        self.nccl.outcome("ncclCommAbort", result, std::ptr::null_mut()).map(drop)
+        self.nccl.outcome("ncclCommAbort", result).map(drop)
     }
 }
 
@@ -290,7 +292,7 @@ impl Stuck {
     pub(super) unsafe fn abort(self) -> Result<(), String> {
         // SAFETY: the handle is alive, for only `destroy` and `abort` end it, which the caller does not call.
         let result = unsafe { (self.nccl.comm_abort)(self.handle) };
-        self.nccl.outcome("ncclCommAbort", result, std::ptr::null_mut()).map(drop)
+        self.nccl.outcome("ncclCommAbort", result).map(drop)
     }
 }
 
