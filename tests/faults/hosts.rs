@@ -6,6 +6,7 @@ use crate::trial::*;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Of a collective, in seconds: long enough that a rank which is only slow answers in time.
@@ -20,7 +21,9 @@ pub struct Hosts {
 impl Hosts {
     /// `None`, with a printed line, where this user may not make any.
     pub fn new() -> Option<Self> {
-        let names = ["a", "b"].map(|side| format!("ddp-{}-{side}", std::process::id()));
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let (of, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let names = ["a", "b"].map(|side| format!("ddp-{of}-{count}-{side}"));
         let hosts = Self { names };
         match hosts.lay_cable() {
             Ok(()) => Some(hosts),

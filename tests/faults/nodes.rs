@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use crate::pair::*;
+use crate::trial::at_once;
 use rustix::process::Signal;
 
 #[test]
@@ -42,10 +43,10 @@ fn the_right_rank_is_blamed_wherever_it_is() {
     // Where a node has but one rank, nobody else there notices that it hangs.
     let two = [("kill", 3, 90), ("stop", 3, 91), ("stop", 0, 91), ("exit=78", 2, 78)].map(|case| (2, case));
     let one = [("stop", 0, 91), ("stop", 1, 91)].map(|case| (1, case));
-    for (nproc, (deed, rank, code)) in two.into_iter().chain(one) {
+    at_once(two.into_iter().chain(one), |(nproc, (deed, rank, code))| {
         let pair = Pair::new(nproc, "2");
         let fault = format!("{deed}:rank={rank},phase=forward,step=3");
-        for mut node in pair.both(&fault, &["--set", "distributed.timeout=5"]) {
+        for mut node in pair.both(&fault, &["--set", "distributed.timeout=8"]) {
             let told = assert_end(&mut node, code);
             assert!(
                 told.contains(&format!("error: rank {rank} of {} ", 2 * nproc)),
@@ -53,7 +54,7 @@ fn the_right_rank_is_blamed_wherever_it_is() {
             );
         }
         pair.trial.assert_nothing_is_left(deed);
-    }
+    });
 }
 
 /// SIGKILL to one node's supervisor; the same command joins the run again.

@@ -8,10 +8,10 @@ use std::time::Duration;
 fn a_stopped_rank_ends_the_run_at_the_deadline() {
     let _alone = alone();
     let shared = shared_memory();
-    for (world, rank, moment, timeout) in
-        // Long enough that a rank which is only slow answers in time.
-        [(2, 0, "forward", 5), (2, 1, "all_reduce", 5), (4, 3, "forward", 6), (4, 0, "all_reduce", 5)]
-    {
+    // Long enough that a rank which is only slow answers in time.
+    let cases =
+        [(2, 0, "forward", 8), (2, 1, "all_reduce", 8), (4, 3, "forward", 9), (4, 0, "all_reduce", 8)];
+    at_once(cases, |(world, rank, moment, timeout)| {
         let trial = Trial::new(world);
         let what = format!("rank {rank} of {world} stopped in {moment}");
         let ended = trial.run(
@@ -42,23 +42,23 @@ fn a_stopped_rank_ends_the_run_at_the_deadline() {
         }
         assert!(trial.record(rank).is_none(), "{what}: a rank without an error writes nothing");
         trial.assert_nothing_is_left(&what);
-    }
+    });
     assert_no_new_shared_memory(&shared);
 }
 
 #[test]
 fn a_rank_stopped_before_the_rendezvous_ends_the_run_at_init_timeout() {
     let _alone = alone();
-    for (world, rank) in [(2, 0), (2, 1), (4, 2), (4, 3)] {
+    at_once([(2, 0), (2, 1), (4, 2), (4, 3)], |(world, rank)| {
         let trial = Trial::new(world);
         let what = format!("rank {rank} of {world} stopped before the rendezvous");
         let fault = format!("stop:rank={rank},phase=connect");
-        let ended = trial.run(&fault, &["--set", "distributed.init_timeout=5"]);
+        let ended = trial.run(&fault, &["--set", "distributed.init_timeout=8"]);
         assert_eq!(ended.code, Some(93), "{what}: {}", ended.told);
         trial.assert_struck(rank);
-        assert!(ended.took >= Duration::from_secs(5), "{what}: took {:?}\n{}", ended.took, ended.told);
+        assert!(ended.took >= Duration::from_secs(8), "{what}: took {:?}\n{}", ended.took, ended.told);
         let hung = format!("error: rank {rank} of {world} ");
         assert!(ended.told.contains(&hung), "{what}: {}", ended.told);
         trial.assert_nothing_is_left(&what);
-    }
+    });
 }

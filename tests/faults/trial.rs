@@ -109,6 +109,14 @@ impl Trial {
     }
 }
 
+/// Plays all `cases` at the same time: what they do most is to wait for a deadline.
+pub fn at_once<T: Send>(cases: impl IntoIterator<Item = T>, play: impl Fn(T) + Sync) {
+    let play = &play;
+    std::thread::scope(|scope| {
+        cases.into_iter().for_each(|case| drop(scope.spawn(move || play(case))));
+    });
+}
+
 pub fn shared_memory() -> BTreeSet<PathBuf> {
     fs::read_dir("/dev/shm").map(|d| d.flatten().map(|e| e.path()).collect()).unwrap_or_default()
 }
