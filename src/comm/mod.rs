@@ -7,6 +7,7 @@
 mod buffer;
 mod calls;
 mod check;
+mod conduct;
 mod control;
 mod device;
 #[cfg(any(test, fuzzing))]
@@ -16,6 +17,7 @@ mod gpu;
 mod header;
 pub mod mpi;
 pub mod nccl;
+mod probe;
 mod record;
 mod reduce;
 #[cfg(test)]
