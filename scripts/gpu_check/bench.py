@@ -1,5 +1,7 @@
 """Runs `ddp-run` for the sections, each in a folder of its own, and reads what it leaves behind."""
-import contextlib, glob, importlib.util, itertools, json, os, pathlib, shutil, signal, subprocess, time
+import contextlib, glob, itertools, json, os, pathlib, shutil, signal, subprocess, time
+from . import packages
+from .memory import Memory
 from .report import OutOfTime
 
 
@@ -42,21 +44,33 @@ class Bench:
         self.until = self.ends
         self.numbers = itertools.count()
         self.cache = scratch / "cache"
-        self.libraries = libraries(self.folder("lib"))
+        self.packages = packages.Packages(self.folder("packages")) if self.is_cuda else None
+        self.memory = Memory(args.device)
 
     @contextlib.contextmanager
     def section(self, seconds):
-        now = time.monotonic()
-        if self.ends - now < 5:
-            raise OutOfTime("no time is left in this call")
-        self.until = min(self.ends, now + seconds)
+        """Nothing that runs within goes on for longer."""
+        self.until = self.section_ends = min(self.ends, time.monotonic() + seconds)
         yield
+
+    def rows(self, items):
+        """Each of `items` in turn. It may take twice its share of what is left of the section: one that is slow, or hangs, leaves
+        time to the others, and what it does not need goes to them."""
+        items = list(items)
+        for at, item in enumerate(items):
+            now = time.monotonic()
+            self.until = now + max(0.0, self.section_ends - now) * 2 / (len(items) - at + 1)
+            yield item
+        self.until = self.section_ends
 
     def left(self):
         left = self.until - time.monotonic()
         if left < 1:
-            raise OutOfTime("the section's time is over")
+            raise OutOfTime("not run: no time was left for it")
         return left
+
+    def has(self, seconds):
+        return self.until - time.monotonic() > seconds
 
     def needs_cuda(self):
         """Whether there is no CUDA device under test; says so."""
@@ -75,8 +89,8 @@ class Bench:
         cache = cache or self.cache
         env = {k: v for k, v in os.environ.items() if k not in UNWANTED}
         env.update(XDG_CACHE_HOME=str(cache), CUDA_CACHE_PATH=str(cache / "nv"), DDP_RUN_SECRET="a secret of gpu-check")
-        if self.libraries:
-            env["LD_LIBRARY_PATH"] = ":".join([*self.libraries, env.get("LD_LIBRARY_PATH", "")]).rstrip(":")
+        if self.packages:
+            self.packages.show(env)
         env.update(more)
         return env
 
@@ -105,10 +119,14 @@ class Bench:
 
     def wait(self, run, code=0):
         try:
-            ended = run.wait(timeout=self.left())
-        except (subprocess.TimeoutExpired, OutOfTime):
+            left = self.left()
+            ended = run.wait(timeout=left)
+        except OutOfTime:
             self.kill(run)
-            raise OutOfTime(f"a run took longer than the section has; it last said: {tail(run.log)}") from None
+            raise
+        except subprocess.TimeoutExpired:
+            self.kill(run)
+            raise OutOfTime(f"ended after {left:.0f} s, all that was left for it; it last said: {tail(run.log)}") from None
         if ended != code:
             raise Failed(f"exit code {ended} instead of {code}: {tail(run.log)}")
 
@@ -126,9 +144,13 @@ class Bench:
 
     def ddp_run(self, *arguments):
         """The standard output of another subcommand."""
-        done = subprocess.run(
-            [str(a) for a in (self.args.binary, *arguments)], env=self.environment(), cwd=self.scratch,
-            capture_output=True, text=True, timeout=self.left())
+        left = self.left()
+        try:
+            done = subprocess.run(
+                [str(a) for a in (self.args.binary, *arguments)], env=self.environment(), cwd=self.scratch,
+                capture_output=True, text=True, timeout=left)
+        except subprocess.TimeoutExpired:
+            raise OutOfTime(f"{arguments[0]}: ended after {left:.0f} s, all that was left for it") from None
         if done.returncode != 0:
             raise Failed(f"{arguments[0]}: exit code {done.returncode}: {done.stderr.strip()[-400:]}")
         return done.stdout
@@ -145,20 +167,6 @@ class Bench:
                 with open(part, "rb") as piece:
                     shutil.copyfileobj(piece, out)
         return whole
-
-
-def libraries(links):
-    """Folders of NVRTC and NCCL as Python packages bring them: a machine may have no others. cudarc looks for names
-    without the version that these files have (`libnccl.so.2`), so `links` gets such."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = list(spec.submodule_search_locations) if spec and spec.submodule_search_locations else []
-    folders = set()
-    for name in ("libnvrtc", "libnccl"):
-        found = sorted(p for root in roots for p in glob.glob(f"{root}/**/{name}.so*", recursive=True))
-        if found:
-            (links / f"{name}.so").symlink_to(found[0])
-            folders.add(str(pathlib.Path(found[0]).parent))
-    return [str(links), *sorted(folders)] if folders else []
 
 
 def tail(path, size=800):

@@ -1,7 +1,8 @@
 """Whether a device computes what the CPU does, alone and together, and goes on where it stopped."""
-import array, contextlib, json, socket, struct
+import array, contextlib, itertools, json, shutil, socket, struct
 from . import jobs
 from .bench import Failed, Run, largest_gap
+from .report import OutOfTime
 
 NEAR = 1e-4
 MODELS = [("linear", jobs.linear), ("mlp", jobs.mlp), ("gpt", jobs.gpt)]
@@ -9,19 +10,24 @@ MODELS = [("linear", jobs.linear), ("mlp", jobs.mlp), ("gpt", jobs.gpt)]
 
 def missing(bench):
     """Why the device under test is not there; None where it is."""
-    device = json.loads(bench.ddp_run("env", "--json"))["devices"][bench.args.device.split(":")[0]]
+    try:
+        bench.known = json.loads(bench.ddp_run("env", "--json"))
+    except (Failed, OutOfTime) as e:
+        return str(e)
+    device = bench.known["devices"][bench.device.split(":")[0]]
     return None if device["available"] else device["detail"]
 
 
 def env(bench):
     """What the binary says of this machine."""
-    known = json.loads(bench.ddp_run("env", "--json"))
-    bench.report.facts["env"] = known
-    bench.report.note("ddp-run env", json.dumps(known.get("devices", known)))
+    bench.report.facts["env"] = bench.known
+    bench.report.note("ddp-run env", json.dumps(bench.known.get("devices", bench.known)))
+    if bench.packages:
+        bench.report.note("Python packages", bench.packages.told())
 
 
 def golden(bench):
-    for name, job in [*MODELS, ("resnet", jobs.resnet)]:
+    for name, job in bench.rows([*MODELS, ("resnet", jobs.resnet)]):
         steps = 5 if bench.quick else 20
         what = f"{name}, {steps} steps of f32 against the CPU"
         with bench.report.attempt(what):
@@ -37,7 +43,7 @@ def golden(bench):
 def nccl(bench):
     if bench.needs_cuda():
         return
-    for name, job in MODELS[1:]:
+    for name, job in bench.rows(MODELS[1:]):
         what = f"{name}, world 1 on NCCL against none"
         with bench.report.attempt(what):
             spec = bench.spec(job(bench))
@@ -62,7 +68,7 @@ def world2(bench):
     two = [*shared, "--nproc-per-node", "2", "--set", "backend=gloo"]
     how = "NCCL (host id trick)" if bench.is_cuda else "gloo, ranks started by hand"
     backend = "nccl" if bench.is_cuda else "gloo"
-    for name, job in MODELS[1:]:
+    for name, job in bench.rows(MODELS[1:]):
         spec = bench.spec(job(bench, 5 if bench.quick else 20))
         cpu = None
         with bench.report.attempt(f"{name}, world 2 on the CPU"):
@@ -104,7 +110,7 @@ def by_hand(bench, spec, more, *flags):
 def resume(bench):
     """A run that is killed and goes on ends in the bits of one that was left alone, as far as two of those do."""
     steps, dies = (12, 7) if bench.quick else (60, 37)
-    for name, job in [("mlp", jobs.mlp), ("gpt", jobs.gpt), ("resnet", jobs.resnet)]:
+    for name, job in bench.rows([*MODELS[1:], ("resnet", jobs.resnet)]):
         with bench.report.attempt(f"{name}, killed and resumed"):
             spec = bench.spec(job(bench, steps))
             save = ["--set", f"save_every=\"{steps // 6} steps\""]
@@ -124,17 +130,18 @@ def reload(bench):
     """A checkpoint of the CPU on the device, and back."""
     half = 3 if bench.quick else 10
     save, longer = ["--set", f"save_every=\"{half} steps\""], ["--set", f"train.max_steps={2 * half}"]
-    for name, job in MODELS[1:]:
-        spec = bench.spec(job(bench, half))
-        for here, there in [("cpu", bench.device), (bench.device, "cpu")]:
-            what = f"{name}, a checkpoint of {here}"
-            with bench.report.attempt(f"{what} on {there}"):
-                stay, go = (bench.train(spec, *save, device=here).out for _ in range(2))
-                seen = [evaluate(bench, spec, go, device) for device in (here, there)]
-                near(bench, f"{what} evaluated on {there}", abs(seen[0] - seen[1]))
-                stayed = goes_on(bench.train(spec, *save, *longer, out=stay, device=here))
-                went = goes_on(bench.train(spec, *save, *longer, out=go, device=there))
-                near(bench, f"{what} goes on on {there}", largest_gap(stayed.losses(), went.losses()))
+    ways = [("cpu", bench.device), (bench.device, "cpu")]
+    for (name, job), (here, there) in bench.rows(itertools.product(MODELS[1:], ways)):
+        what = f"{name}, a checkpoint of {here}"
+        with bench.report.attempt(f"{what} on {there}"):
+            spec = bench.spec(job(bench, half))
+            stay = bench.train(spec, *save, device=here).out
+            go = shutil.copytree(stay, bench.folder("copy") / "run")
+            seen = [evaluate(bench, spec, go, device) for device in (here, there)]
+            near(bench, f"{what} evaluated on {there}", abs(seen[0] - seen[1]))
+            stayed = goes_on(bench.train(spec, *save, *longer, out=stay, device=here))
+            went = goes_on(bench.train(spec, *save, *longer, out=go, device=there))
+            near(bench, f"{what} goes on on {there}", largest_gap(stayed.losses(), went.losses()))
 
 
 def near(bench, what, gap):

@@ -3,7 +3,7 @@ import contextlib, json, os, time
 
 
 class OutOfTime(Exception):
-    """The section, or the whole call, has used up its time."""
+    """The row, its section, or the whole call has used up its time."""
 
 
 class Report:
@@ -28,21 +28,26 @@ class Report:
     def fail(self, what, why):
         self._add(what, why, "", "FAIL", {})
 
+    def cut(self, what, why):
+        """What time has ended, or left none for: it has not passed."""
+        self._add(what, why, "", "CUT", {"cut": True})
+
     @contextlib.contextmanager
     def attempt(self, what):
         """What goes wrong within is a line of its own, and the next check goes on."""
         try:
             yield
-        except OutOfTime:
-            raise
+        except OutOfTime as e:
+            self.cut(what, str(e))
         except Exception as e:
             self.fail(what, f"{type(e).__name__}: {e}")
 
-    def skip(self, why, what="the section"):
-        self._add(what, why, "", "skipped", {})
+    def skip(self, why, what="the section", cut=False):
+        """`cut`: for want of time, though nothing depends on it."""
+        self._add(what, why, "", "skipped", {"cut": True} if cut else {})
 
     def failed(self):
-        return any(row["status"] == "FAIL" for row in self.rows)
+        return any(row["status"] in ("FAIL", "CUT") for row in self.rows)
 
     def _add(self, what, figure, goal, status, more):
         at = round(time.monotonic() - self.began, 1)
@@ -63,3 +68,6 @@ class Report:
         print()
         for row in [head, ["-" * w for w in widths], *table]:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        cut = [f"  {row['section']}: {row['what']}" for row in self.rows if row.get("cut")]
+        if cut:
+            print("\n".join(["\ncut by time:", *cut]))

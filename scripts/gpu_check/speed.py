@@ -1,7 +1,7 @@
 """How fast a device trains, beside PyTorch on the same device and in the same call."""
-import json, pathlib, re, select, statistics, subprocess, time
+import itertools, json, pathlib, re, select, statistics, subprocess, time
 from . import jobs
-from .bench import tail
+from .bench import Failed, tail
 from .memory import Peak
 
 PRECISIONS = ["bf16", "tf32", "f32"]
@@ -12,26 +12,25 @@ TINY = (1, 2, 16, 16, 4)
 class Case:
     """One job on both sides. `units` make a step."""
 
-    def __init__(self, bench, what, job, theirs, units, unit):
-        self.what, self.job, self.units, self.unit = what, job, units, unit
-        self.pytorch = PyTorch(bench, theirs)
+    def __init__(self, what, job, theirs, units, unit):
+        self.what, self.job, self.theirs, self.units, self.unit = what, job, theirs, units, unit
 
 
 def resnet(bench):
     job = lambda batch: lambda steps, every: jobs.resnet_speed(bench, batch, steps, every)
-    theirs = lambda batch: ["resnet", "--batch", batch]
+    theirs = lambda batch: dict(model="resnet", batch=batch)
     batches = [8] if bench.quick else [128, 512]
-    side_by_side(bench, [Case(bench, f"ResNet-18, batch {b}", job(b), theirs(b), b, "samples/s") for b in batches])
+    side_by_side(bench, [Case(f"ResNet-18, batch {b}", job(b), theirs(b), b, "samples/s") for b in batches])
 
 
 def gpt(bench):
     if bench.needs(bench.data / "tinyshakespeare.txt"):
         return
-    size = layers, heads, width, block, batch = TINY if bench.quick else SIZE
-    theirs = ["gpt", "--batch", batch, "--size", f"{layers},{heads},{width},{block}"]
+    size = *_, block, batch = TINY if bench.quick else SIZE
+    theirs = dict(model="gpt", batch=batch, size=size[:4])
     job = lambda steps, every: jobs.gpt_speed(bench, size, steps, every)
     what = f"{name_of(size)}, block {block}, batch {batch}"
-    side_by_side(bench, [Case(bench, what, job, theirs, batch * block, "tokens/s")])
+    side_by_side(bench, [Case(what, job, theirs, batch * block, "tokens/s")])
 
 
 def name_of(size):
@@ -50,45 +49,45 @@ def both(bench, steps, every):
 def side_by_side(bench, cases):
     """Each precision on both sides in turn; what PyTorch compiles comes last, as far as there is time."""
     precisions = PRECISIONS if bench.is_cuda else ["f32"]
-    rates = {}
+    rates, pytorch = {}, PyTorch(bench)
     try:
-        for case in cases:
-            for precision in precisions:
-                what = f"{case.what}, {precision}"
-                with bench.report.attempt(what):
-                    rates[what] = ours(bench, case, precision)
-                    compare(bench, what, rates[what], case, "eager", case.pytorch.measure(precision, "eager"))
-        for precision in precisions:
-            for case in cases:
-                what = f"{case.what}, {precision}"
-                if what in rates:
-                    compare(bench, what, rates[what], case, "compiled", case.pytorch.measure(precision, "compiled"))
+        for case, precision in bench.rows(itertools.product(cases, precisions)):
+            what = f"{case.what}, {precision}"
+            with bench.report.attempt(what):
+                rates[what] = ours(bench, case, precision)
+                compare(bench, what, rates[what], case, "eager", pytorch.measure(case, precision, "eager"))
+        for precision, case in itertools.product(precisions, cases):
+            what = f"{case.what}, {precision}"
+            if what in rates:
+                compare(bench, what, rates[what], case, "compiled", pytorch.measure(case, precision, "compiled"))
     finally:
-        for case in cases:
-            case.pytorch.end()
+        pytorch.end()
 
 
 def ours(bench, case, precision):
     """The median of windows of steps, after those in which kernels are compiled and tuned."""
     windows, every = (3, 1) if bench.quick else (8, 20)
     spec = bench.spec(case.job(every * (windows + 4), every))
-    with Peak() as peak:
+    with Peak(bench.memory) as peak:
         run = bench.train(spec, "--set", f"precision={precision}")
     batch = int(re.search(r"^batch_size = (\d+)$", spec.read_text(), re.M)[1])
     rate = run.rate(windows) * case.units / batch
     waits = statistics.median(e.get("data_wait", 0.0) for e in run.of("step")[-windows:])
     memory = peak.told()
     told = f"{rate:,.0f} {case.unit}, {100 * waits:.0f} % of it waiting for data"
-    told += "" if memory is None else f", peak {memory} MiB"
+    told += f", {mib(memory)}"
     bench.report.note(f"{case.what}, {precision}", told, rate=rate, data_wait=waits, peak_mib=memory)
     return rate
 
 
 def compare(bench, what, rate, case, way, theirs):
     if "rate" not in theirs:
-        return bench.report.skip(theirs["why"], f"{what}, against PyTorch {way}")
+        cut, against = theirs.get("cut", False), f"{what}, against PyTorch {way}"
+        if cut and way == "eager":
+            return bench.report.cut(against, theirs["why"])
+        return bench.report.skip(theirs["why"], against, cut=cut)
     ratio = rate / theirs["rate"]
-    figure = f"{ratio:.2f} of {theirs['rate']:,.0f} {case.unit} ({theirs['layout']}, {theirs['peak_mib']:.0f} MiB)"
+    figure = f"{ratio:.2f} of {theirs['rate']:,.0f} {case.unit} ({theirs['layout']}, {mib(theirs['peak_mib'])})"
     what = f"{what}, against PyTorch {way}"
     if way == "eager" and not bench.quick:
         bench.report.check(what, figure, "0.90", ratio >= 0.9, ratio=ratio, theirs=theirs)
@@ -96,30 +95,44 @@ def compare(bench, what, rate, case, way, theirs):
         bench.report.note(what, figure, {"eager": "0.90", "compiled": "1.00"}[way], ratio=ratio, theirs=theirs)
 
 
-class PyTorch:
-    """`torch_side.py`, once it is asked: one line in, one line out."""
+def mib(memory):
+    """Of the device, by the most that was in use."""
+    return "memory not known" if memory is None else f"{memory} MiB with its context"
 
-    def __init__(self, bench, theirs):
-        self.bench, self.process = bench, None
+
+class PyTorch:
+    """`torch_side.py`, once it is asked: one line in, one line out. One process for all cases, so that no other's memory is taken
+    for a case's."""
+
+    def __init__(self, bench):
+        self.bench, self.process, self.before = bench, None, None
         self.log = bench.folder("torch") / "log"
         here = pathlib.Path(__file__).resolve().parent / "torch_side.py"
-        device = "cuda" if bench.is_cuda else "cpu"
-        self.command = [bench.args.python, here, *theirs, "--device", device, *(["--quick"] if bench.quick else [])]
+        device = bench.device if bench.is_cuda else "cpu"
+        self.command = [bench.args.python, here, "--device", device, *(["--quick"] if bench.quick else [])]
 
     def start(self):
+        self.before = self.bench.memory.used()
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [str(c) for c in self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                 cwd=self.bench.scratch)
 
-    def measure(self, precision, way):
-        left = self.bench.until - time.monotonic()
-        if left < (60 if way == "compiled" else 10):
-            return dict(why="not run: the section's time is over")
+    def measure(self, case, precision, way):
+        if not self.bench.has(60 if way == "compiled" else 10):
+            return dict(why="not run: no time was left for it", cut=True)
         if self.process is None:
             self.start()
+        with Peak(self.bench.memory, self.before) as peak:
+            answer = self.ask(dict(case.theirs, precision=precision, way=way))
+        if "window" in answer:
+            answer["peak_mib"] = peak.told(answer["window"])
+        return answer
+
+    def ask(self, question):
+        left, answered = self.bench.left(), []
         try:
-            self.process.stdin.write(f"{precision} {way} {left:.0f}\n")
+            self.process.stdin.write(json.dumps(dict(question, seconds=left)) + "\n")
             self.process.stdin.flush()
             answered = select.select([self.process.stdout], [], [], left)[0]
             line = self.process.stdout.readline() if answered else ""
@@ -128,7 +141,8 @@ class PyTorch:
         if line:
             return json.loads(line)
         self.end()
-        return dict(why=f"not run: no answer; it last said: {tail(self.log, 300)}")
+        why = "it ended" if answered else f"no answer after {left:.0f} s, all that was left for it"
+        return dict(why=f"not run: {why}; it last said: {tail(self.log, 300)}", cut=not answered)
 
     def end(self):
         if self.process is not None:
@@ -140,7 +154,8 @@ class PyTorch:
 def first_step(bench):
     """From the start of the process to the end of the first step."""
     precision = "bf16" if bench.is_cuda else "f32"
-    for name, job in both(bench, 3, 1):
+    # One step, and so nothing of a second one before the first is written down.
+    for name, job in bench.rows(both(bench, 1, 1)):
         with bench.report.attempt(f"{name}, first step"):
             spec, cache = bench.spec(job), bench.folder("cold")
             for state in ("cold", "warm", "warm, once more"):
@@ -156,15 +171,13 @@ def until_first_step(bench, spec, precision, cache):
     metrics, began = out / "metrics.jsonl", time.monotonic()
     run = bench.start(spec, out, "--set", f"precision={precision}", env=bench.environment(cache=cache))
     seconds = None
-    while run.poll() is None and seconds is None:
-        if metrics.exists() and metrics.stat().st_size > 0:
+    while seconds is None and run.poll() is None and bench.has(0):
+        if metrics.exists() and b'"event":"step"' in metrics.read_bytes():
             seconds = time.monotonic() - began
-        elif time.monotonic() > bench.until:
-            break
         time.sleep(0.002)
     bench.wait(run)
     if seconds is None:
-        seconds = time.monotonic() - began
+        raise Failed("the run ended before its first step was seen")
     return seconds
 
 
@@ -173,17 +186,21 @@ def sync(bench):
     if bench.needs_cuda():
         return
     every, windows = (1, 2) if bench.quick else (20, 5)
-    for name, job in both(bench, every * (windows + 3), every):
+    for name, job in bench.rows(both(bench, every * (windows + 3), every)):
         what = f"{name}, bf16, gradient sync at world 1"
         with bench.report.attempt(what):
             spec, rates = bench.spec(job), {"gloo": [], "nccl": []}
-            for _ in range(3):
+            for rounds in range(1, 4):
+                began = time.monotonic()
                 for backend, seen in rates.items():
                     run = bench.train(spec, "--set", "precision=bf16", "--set", f"backend={backend}")
                     seen.append(run.rate(windows))
+                if not bench.has(1.5 * (time.monotonic() - began)):
+                    break
             alone, synced = (statistics.median(seen) for seen in rates.values())
             cost = alone / synced - 1
-            bench.report.check(what, f"{100 * cost:.1f} % of a step", "3 %", cost < 0.03, rates=rates)
+            figure = f"{100 * cost:.1f} % of a step, median of {rounds} of 3 rounds"
+            bench.report.check(what, figure, "3 %", cost < 0.03, rates=rates)
 
 
 # `| 12.3µs    | name of a kernel`, as CubeCL writes it for each launch.
@@ -194,7 +211,7 @@ SECONDS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 def profile(bench):
     """Where the device's time goes, by CubeCL's own profile; kernels then run one by one, so this is no measure of speed."""
     precision = "bf16" if bench.is_cuda else "f32"
-    for name, job in both(bench, 4, 1):
+    for name, job in bench.rows(both(bench, 4, 1)):
         with bench.report.attempt(f"{name}, profile"):
             profile_of(bench, name, bench.spec(job), precision)
 

@@ -1,9 +1,10 @@
-"""The same work in PyTorch: torch_side.py resnet|gpt. Reads lines `PRECISION eager|compiled SECONDS`, answers each with a
-line of JSON: units per second, the memory layout that was faster, peak MiB reserved.
+"""The same work in PyTorch. Reads lines of JSON, each with `model` (resnet or gpt), `batch`, `size` (of gpt), `precision`, `way` (eager
+or compiled) and `seconds`; answers each with one: units per second, the memory layout that was faster, and when that was measured, for
+whoever looks at the device's memory meanwhile.
 
 The batches lie on the device already, so nothing waits for data: an upper bound of what a PyTorch job does.
 """
-import argparse, json, sys, time
+import argparse, gc, json, sys, time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -47,29 +48,31 @@ class Gpt(nn.Module):
         return self.lm_head(self.ln_f(x)).flatten(0, 1)
 
 
-def resnet(args, device):
+def resnet(job):
     import torchvision
     model = torchvision.models.resnet18(num_classes=10)
     model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
-    batches = [(torch.randn(args.batch, 3, 32, 32), torch.randint(0, 10, (args.batch,))) for _ in range(4)]
-    return model, batches, dict(lr=5e-4, weight_decay=1e-4), args.batch, [torch.contiguous_format, torch.channels_last]
+    batch = job["batch"]
+    batches = [(torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))) for _ in range(4)]
+    return model, batches, dict(lr=5e-4, weight_decay=1e-4), batch, [torch.contiguous_format, torch.channels_last]
 
 
-def gpt(args, device):
-    layers, heads, width, block = map(int, args.size.split(","))
-    batches = [torch.randint(0, 65, (args.batch, block + 1)) for _ in range(4)]
+def gpt(job):
+    layers, heads, width, block = job["size"]
+    batches = [torch.randint(0, 65, (job["batch"], block + 1)) for _ in range(4)]
     batches = [(b[:, :-1].contiguous(), b[:, 1:].flatten()) for b in batches]
     opt = dict(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
-    return Gpt(layers, heads, width, block), batches, opt, args.batch * block, [torch.contiguous_format]
+    return Gpt(layers, heads, width, block), batches, opt, job["batch"] * block, [torch.contiguous_format]
 
 
-def measure(args, precision, way, seconds, layout):
+def measure(args, job, seconds, layout):
     device, began = torch.device(args.device), time.monotonic()
+    precision, way = job["precision"], job["way"]
     tf32 = precision != "f32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = True
     torch.manual_seed(0)
-    model, batches, options, units, _ = MODELS[args.model](args, device)
+    model, batches, options, units, _ = MODELS[job["model"]](job)
     model = model.to(device, memory_format=layout)
     # Only images have a layout to choose.
     place = lambda x: x.to(device, memory_format=layout) if x.dim() == 4 else x.to(device)
@@ -79,9 +82,6 @@ def measure(args, precision, way, seconds, layout):
         torch._dynamo.reset()
         model = torch.compile(model)
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
 
     def step(i):
         x, y = batches[i % len(batches)]
@@ -104,9 +104,15 @@ def measure(args, precision, way, seconds, layout):
         rates.append(units * every / (time.perf_counter() - at))
         if time.monotonic() - began > seconds:
             break
-    peak = torch.cuda.max_memory_reserved() / 2**20 if device.type == "cuda" else 0.0
     name = "channels last" if layout == torch.channels_last else "contiguous"
-    return dict(rate=sorted(rates)[len(rates) // 2], layout=name, peak_mib=peak, torch=torch.__version__)
+    return dict(rate=sorted(rates)[len(rates) // 2], layout=name, window=[began, time.monotonic()], torch=torch.__version__)
+
+
+def release():
+    """What is kept for the next measurement would be taken for its memory."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 MODELS = {"resnet": resnet, "gpt": gpt}
@@ -114,22 +120,24 @@ MODELS = {"resnet": resnet, "gpt": gpt}
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=MODELS)
-    parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--size", help="GPT: layers,heads,width,block")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
+    if args.device.startswith("cuda:"):
+        torch.cuda.set_device(args.device)
     for line in sys.stdin:
-        precision, way, seconds = line.split()
+        job, found = json.loads(line), []
         try:
-            layouts = MODELS[args.model](args, args.device)[-1]
+            layouts = MODELS[job["model"]](job)[-1]
             # What is compiled takes long to measure, and channels last is its better layout for images.
-            layouts = layouts[-1:] if way == "compiled" else layouts
-            found = [measure(args, precision, way, float(seconds) / len(layouts), layout) for layout in layouts]
+            layouts = layouts[-1:] if job["way"] == "compiled" else layouts
+            for layout in layouts:
+                found.append(measure(args, job, job["seconds"] / len(layouts), layout))
+                release()
             answer = max(found, key=lambda f: f["rate"])
         except Exception as e:
             answer = dict(why=f"not run: {type(e).__name__}: {str(e)[:300]}")
+        release()
         print(json.dumps(answer), flush=True)
 
 

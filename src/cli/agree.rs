@@ -1,8 +1,7 @@
 //! Whether the ranks' devices fit each other. Asked before anything is computed: `auto` looks on each machine by itself, and a launcher may
 //! give two ranks one GPU.
 
-use crate::comm::rendezvous::name_ranks;
-use crate::comm::{ProcessGroup, gpu_name, nccl};
+use crate::comm::{GpuUuid, ProcessGroup, nccl, on_one_gpu};
 use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
 
@@ -32,8 +31,15 @@ fn card(device: ComputeDevice) -> Card {
     };
     let mut card = [0; CARD];
     card[0] = kind;
-    card[1..].copy_from_slice(&uuid.unwrap_or_default());
+    if let Some(GpuUuid(bytes)) = uuid {
+        card[1..].copy_from_slice(&bytes);
+    }
     card
+}
+
+/// None of a device that has not said it.
+fn gpu([_, uuid @ ..]: &Card) -> Option<GpuUuid> {
+    (*uuid != [0; 16]).then_some(GpuUuid(*uuid))
 }
 
 fn judge(cards: &[Card], may_share: bool) -> Result<()> {
@@ -43,20 +49,12 @@ fn judge(cards: &[Card], may_share: bool) -> Result<()> {
         return Err(Error::unavailable(message)
             .hint("`ddp-run env` on each node says which devices there are, and why not"));
     }
-    let Some((uuid, ranks)) = shared(cards).filter(|_| !may_share) else { return Ok(()) };
-    let message = format!("{} have the same GPU, {}", name_ranks(&ranks), gpu_name(&uuid));
-    Err(Error::unavailable(message)
-        .hint("start as many processes as there are GPUs, or set `share_devices = true` in `[launch]`"))
-}
-
-/// The first GPU that several ranks have, and these ranks.
-fn shared(cards: &[Card]) -> Option<([u8; 16], Vec<usize>)> {
-    let uuids: Vec<[u8; 16]> = cards.iter().filter_map(|card| card[1..].try_into().ok()).collect();
-    let ranks_with = |uuid: &[u8; 16]| -> Vec<usize> {
-        uuids.iter().enumerate().filter(|(_, other)| *other == uuid).map(|(rank, _)| rank).collect()
-    };
-    let known = uuids.iter().filter(|uuid| **uuid != [0; 16]);
-    known.map(|uuid| (*uuid, ranks_with(uuid))).find(|(_, ranks)| ranks.len() > 1)
+    let gpus: Vec<Option<GpuUuid>> = cards.iter().map(gpu).collect();
+    let Some(shared) = on_one_gpu(&gpus, |_, _| may_share) else { return Ok(()) };
+    Err(Error::unavailable(shared.to_string()).hint(
+        "start as many processes as there are GPUs; or let them share, without NCCL: `share_devices = true` in `[launch]`, \
+         and `backend = \"auto\"` or `\"gloo\"`",
+    ))
 }
 
 #[cfg(test)]
@@ -64,7 +62,7 @@ mod tests {
     use super::*;
     use crate::error::ExitCode;
 
-    fn gpu(uuid: u8) -> Card {
+    fn on_gpu(uuid: u8) -> Card {
         let mut card = [uuid; CARD];
         card[0] = CUDA;
         card
@@ -80,17 +78,17 @@ mod tests {
     #[test]
     fn ranks_on_devices_of_one_kind_agree() {
         let [cpu, wgpu] = [ComputeDevice::Cpu, ComputeDevice::Wgpu(0)].map(card);
-        for cards in [[cpu, cpu], [wgpu, wgpu], [gpu(1), gpu(2)], [gpu(0), gpu(0)]] {
+        for cards in [[cpu, cpu], [wgpu, wgpu], [on_gpu(1), on_gpu(2)], [on_gpu(0), on_gpu(0)]] {
             assert!(judge(&cards, false).is_ok(), "{cards:?}");
         }
         refused(&[wgpu, wgpu, cpu], "rank 0 computes on `wgpu` and rank 2 on `cpu`");
-        refused(&[cpu, gpu(1)], "rank 0 computes on `cpu` and rank 1 on `cuda`");
+        refused(&[cpu, on_gpu(1)], "rank 0 computes on `cpu` and rank 1 on `cuda`");
     }
 
     /// Whatever the gradients travel by: two ranks on one GPU halve each other's speed and memory.
     #[test]
     fn ranks_that_were_given_one_gpu_are_named_unless_they_may_share_it() {
-        let cards = [gpu(2), gpu(1), gpu(3), gpu(1)];
+        let cards = [on_gpu(2), on_gpu(1), on_gpu(3), on_gpu(1)];
         refused(&cards, "ranks 1 and 3 have the same GPU, GPU-01010101-0101-0101-0101-010101010101");
         assert!(judge(&cards, true).is_ok());
     }

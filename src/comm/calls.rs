@@ -2,7 +2,7 @@
 //! threads read it while a call runs.
 
 use super::header::Header;
-use super::{CallRecord, CommErrorKind, Place};
+use super::{CallRecord, Place};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,21 +13,6 @@ const HISTORY: usize = 64;
 /// A thread that panicked with the lock left nothing half-done that matters to engines.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A call that panics leaves its peers in the midst of it: they would wait, so `fail` must end the group.
-pub(super) struct PanicGuard<F: Fn(CommErrorKind, Option<usize>, &str)> {
-    pub rank: usize,
-    pub fail: F,
-}
-
-impl<F: Fn(CommErrorKind, Option<usize>, &str)> Drop for PanicGuard<F> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let cause = format!("rank {} panicked in a collective", self.rank);
-            (self.fail)(CommErrorKind::Aborted, Some(self.rank), &cause);
-        }
-    }
 }
 
 /// A call that this rank has made.

@@ -70,10 +70,3 @@ pub trait DeviceCollectives: Send + Sync {
     /// The group's failure, if there is one: to be asked after results have been read from the device.
     fn check(&self) -> Result<(), CommError>;
 }
-
-/// A GPU's UUID, as `nvidia-smi -L` writes it.
-pub(crate) fn gpu_name(uuid: &[u8; 16]) -> String {
-    let hex =
-        |range: std::ops::Range<usize>| uuid[range].iter().map(|b| format!("{b:02x}")).collect::<String>();
-    format!("GPU-{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
-}

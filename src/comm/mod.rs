@@ -7,14 +7,17 @@
 mod buffer;
 mod calls;
 mod check;
+mod conduct;
 mod control;
 mod device;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 pub mod gloo;
+mod gpu;
 mod header;
 pub mod mpi;
 pub mod nccl;
+mod probe;
 mod record;
 mod reduce;
 #[cfg(test)]
@@ -26,10 +29,10 @@ pub(crate) mod testing;
 mod watch;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
-pub(crate) use device::gpu_name;
 pub use device::{DeviceCollectives, DeviceSlice};
 #[cfg(fuzzing)]
 pub use fuzz::decode_anything;
+pub(crate) use gpu::{GpuUuid, on_one_gpu};
 pub use record::{CallRecord, Phase, Place};
 pub use solo::SoloGroup;
 pub use watch::Watch;

@@ -2,35 +2,19 @@
 
 use super::gloo::{GlooGroup, GlooOptions};
 use super::rendezvous::{Endpoint, RendezvousConfig, Secret};
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt};
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+// The tests with the real binary have the same.
+#[allow(dead_code, reason = "each of them uses a part of it")]
+#[path = "../../tests/common/port.rs"]
+mod port;
+
+pub(crate) use port::Port;
+
 /// What takes longer hangs, however busy the machine is. Tests say nothing about speed.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
-
-/// A port at which nobody listens, and which the system gives to nobody while this lives; who asks for it by number can listen there.
-pub(crate) struct Port {
-    pub address: SocketAddr,
-    _held: OwnedFd,
-}
-
-impl Port {
-    /// `at` is an address with port 0.
-    pub(crate) fn hold(at: SocketAddr) -> std::io::Result<Self> {
-        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let held = socket(family, SocketType::STREAM, None)?;
-        sockopt::set_socket_reuseaddr(&held, true)?;
-        bind(&held, &at)?;
-        Ok(Self { address: getsockname(&held)?.try_into()?, _held: held })
-    }
-
-    pub(crate) fn on_loopback() -> Self {
-        Self::hold(([127, 0, 0, 1], 0).into()).unwrap()
-    }
-}
 
 /// A group of `world` ranks, by rank, with options by rank.
 pub(crate) fn form(

@@ -84,10 +84,15 @@ pub fn available(spec: DeviceSpec) -> Result<()> {
 
 /// The device of the process with this local rank; with fewer devices than processes they share, in turn.
 pub fn of_rank(spec: DeviceSpec, local_rank: usize) -> ComputeDevice {
-    let one = |index: Option<usize>| index.unwrap_or_else(|| local_rank % count(spec).max(1));
+    among(spec, local_rank, || count(spec))
+}
+
+/// The same where there are so many of the kind.
+pub(crate) fn among(spec: DeviceSpec, local_rank: usize, there: impl Fn() -> usize) -> ComputeDevice {
+    let one = |index: Option<usize>| index.unwrap_or_else(|| local_rank % there().max(1));
     match spec {
         DeviceSpec::Cpu => ComputeDevice::Cpu,
-        DeviceSpec::Auto if count(spec) == 0 => ComputeDevice::Cpu,
+        DeviceSpec::Auto if there() == 0 => ComputeDevice::Cpu,
         DeviceSpec::Auto => ComputeDevice::Cuda(one(None)),
         DeviceSpec::Cuda(index) => ComputeDevice::Cuda(one(index)),
         DeviceSpec::Wgpu(index) => ComputeDevice::Wgpu(one(index)),
@@ -154,8 +159,11 @@ mod tests {
     fn a_rank_takes_the_device_that_is_named_or_the_one_of_its_local_rank() {
         assert_eq!(of_rank(DeviceSpec::Cpu, 3), ComputeDevice::Cpu);
         assert_eq!(of_rank(DeviceSpec::Cuda(Some(2)), 0), ComputeDevice::Cuda(2));
-        if count(DeviceSpec::Cuda(None)) == 0 {
-            assert_eq!(of_rank(DeviceSpec::Auto, 3), ComputeDevice::Cpu);
-        }
+        let of = |spec, there: usize| [0, 1, 2, 3].map(|local_rank| among(spec, local_rank, || there));
+        assert_eq!(of(DeviceSpec::Auto, 0), [ComputeDevice::Cpu; 4]);
+        assert_eq!(of(DeviceSpec::Auto, 4), [0, 1, 2, 3].map(ComputeDevice::Cuda));
+        assert_eq!(of(DeviceSpec::Cuda(None), 2), [0, 1, 0, 1].map(ComputeDevice::Cuda));
+        assert_eq!(of(DeviceSpec::Wgpu(None), 1), [0; 4].map(ComputeDevice::Wgpu));
+        assert_eq!(of(DeviceSpec::Wgpu(Some(3)), 1), [3; 4].map(ComputeDevice::Wgpu));
     }
 }

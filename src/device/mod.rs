@@ -20,6 +20,8 @@ mod tracked;
 pub use cuda::slice;
 #[cfg(all(test, feature = "cuda"))]
 pub(crate) use exact::listed;
+#[cfg(all(test, feature = "nccl"))]
+pub(crate) use find::among;
 pub use find::{available, computes_in, count, cuda_devices, of_rank, wgpu_devices};
 #[cfg(feature = "cubecl-devices")]
 pub use kernel_cache::keep_kernels;

@@ -1,4 +1,4 @@
-//! Ports for those who have to be told one before anybody listens there.
+//! Ports for those who have to be told one before anybody listens there. Used by the unit tests, too (`comm/testing.rs`).
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
 use std::fmt;
@@ -9,36 +9,38 @@ use std::os::fd::OwnedFd;
 /// it to nobody who wants any, and whoever connects is refused. Who asks for this very one gets it: on Linux sockets that say
 /// SO_REUSEADDR, as Rust's listeners do, share an address with those that do not listen.
 pub struct Port {
-    number: u16,
+    pub address: SocketAddr,
     _kept: OwnedFd,
 }
 
 impl Port {
+    /// Of all addresses of this machine.
     pub fn new() -> Self {
-        let all = [
-            (AddressFamily::INET6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
-            // Where there is no IPv6.
-            (AddressFamily::INET, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
-        ];
-        let kept = all.into_iter().find_map(|(family, any)| Self::bound(family, any).ok());
-        kept.expect("a port is free")
+        // There may be no IPv6.
+        let all = [(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()];
+        all.into_iter().find_map(|any| Self::hold(any).ok()).expect("a port is free")
     }
 
-    fn bound(family: AddressFamily, any: SocketAddr) -> rustix::io::Result<Self> {
+    /// `at` is an address with port 0.
+    pub fn hold(at: SocketAddr) -> std::io::Result<Self> {
+        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        bind(&socket, &any)?;
-        let number = SocketAddr::try_from(getsockname(&socket)?)?.port();
-        Ok(Self { number, _kept: socket })
+        bind(&socket, &at)?;
+        Ok(Self { address: getsockname(&socket)?.try_into()?, _kept: socket })
+    }
+
+    pub fn on_loopback() -> Self {
+        Self::hold((Ipv4Addr::LOCALHOST, 0).into()).expect("a port is free")
     }
 
     pub fn number(&self) -> u16 {
-        self.number
+        self.address.port()
     }
 }
 
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.number.fmt(f)
+        self.number().fmt(f)
     }
 }

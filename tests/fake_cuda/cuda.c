@@ -4,6 +4,7 @@
 //   FAKE_CUDA_INIT     what cuInit returns
 //   FAKE_CUDA_DEVICES  how many there are (1)
 //   FAKE_CUDA_UUID     a number, the first device's (1)
+// CUDA_VISIBLE_DEVICES, as numbers, says which of them a process sees, in its order.
 // Compiled with -DWITHOUT_CONTEXT_EVENTS it is a driver from before CUDA 12.5.
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -127,16 +128,35 @@ static void record_all(Event *event) {
 
 int cuInit(unsigned flags) { (void)flags; return number("FAKE_CUDA_INIT", SUCCESS); }
 int cuDriverGetVersion(int *version) { *version = 12080; return SUCCESS; }
-int cuDeviceGetCount(int *count) { *count = number("FAKE_CUDA_DEVICES", 1); return SUCCESS; }
+
+// The machine's number of the device that this process counts as `ordinal`; -1 where it sees none. As with the real
+// driver, the list ends before the first that is not there.
+static int visible(int ordinal) {
+    int there = number("FAKE_CUDA_DEVICES", 1);
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    if (!list) return ordinal < there ? ordinal : -1;
+    for (char *end;; list = end + 1) {
+        long device = strtol(list, &end, 10);
+        if (end == list || device < 0 || device >= there) return -1;
+        if (ordinal-- == 0) return (int)device;
+        if (*end != ',') return -1;
+    }
+}
+
+int cuDeviceGetCount(int *count) {
+    *count = 0;
+    while (visible(*count) >= 0) ++*count;
+    return SUCCESS;
+}
 
 int cuDeviceGet(int *device, int ordinal) {
     *device = ordinal;
-    return ordinal < number("FAKE_CUDA_DEVICES", 1) ? SUCCESS : INVALID_DEVICE;
+    return visible(ordinal) >= 0 ? SUCCESS : INVALID_DEVICE;
 }
 
 int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
     memset(uuid, 0, 16);
-    uuid[15] = (unsigned char)(number("FAKE_CUDA_UUID", 1) + device);
+    uuid[15] = (unsigned char)(number("FAKE_CUDA_UUID", 1) + visible(device));
     return SUCCESS;
 }
 

@@ -3,10 +3,11 @@
 
 use super::header::Header;
 use super::link::{Got, Link};
-use super::probe::Probe;
 use super::shared::Shared;
 use super::shm::Arena;
 use super::wire::Wire;
+use crate::comm::conduct::{self, Numbers};
+use crate::comm::probe::Probe;
 use crate::comm::{CommError, CommErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +31,7 @@ pub(super) struct Engine {
     pub answers: Option<usize>,
     /// Between two calls: what is heard now is nobody's answer.
     pub idle: bool,
-    pub sequence: u64,
+    pub numbers: Numbers,
     /// Calls announced, and chunks moved, in the memory of this host so far: equal on all of its ranks.
     pub round: u64,
     pub chunk: u64,
@@ -44,11 +45,48 @@ pub(super) struct Engine {
     pub stage: Vec<u64>,
 }
 
+impl conduct::Engine for Engine {
+    type Shared = Shared;
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn numbers(&mut self) -> &mut Numbers {
+        &mut self.numbers
+    }
+
+    fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError> {
+        if let Some(error) = self.shared.failure() {
+            return Err(error);
+        }
+        self.header = header;
+        self.deadline = patience.and_then(|p| Instant::now().checked_add(p));
+        self.patience = patience.unwrap_or_default();
+        self.probe = None;
+        self.shared.open_ended.store(patience.is_none(), Ordering::Relaxed);
+        self.links.iter_mut().flatten().for_each(Link::begin);
+        self.shared.calls.started(header);
+        self.answer_late();
+        // In memory, other news than of failures is heard soon enough by whoever has to wait.
+        if !self.all_in_memory() || self.shared.arena().is_some_and(|arena| arena.has_failures()) {
+            self.poll_once(None, None, Some(Instant::now()), false)?;
+        }
+        // Headers of ranks that were ahead wait here for their call; it may be this one, and need nothing of them.
+        self.peers().try_for_each(|peer| self.judge(peer))
+    }
+
+    fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+        self.shared.fail(kind, culprit, cause)
+    }
+}
+
 impl Engine {
     pub(super) fn new(me: usize, links: Vec<Option<Link>>, shared: Arc<Shared>, header: Header) -> Self {
+        let world = links.len();
         Self {
             me,
-            world: links.len(),
+            world,
             links,
             shared,
             header,
@@ -57,7 +95,7 @@ impl Engine {
             probe: None,
             answers: None,
             idle: false,
-            sequence: 0,
+            numbers: Numbers::new(world),
             round: 0,
             chunk: 0,
             roomy: false,
@@ -66,23 +104,6 @@ impl Engine {
             work: Vec::new(),
             stage: Vec::new(),
         }
-    }
-
-    /// The sequence number of the group call that begins.
-    pub(super) fn count_call(&mut self) -> u64 {
-        self.sequence += 1;
-        self.sequence
-    }
-
-    /// The sequence number of the send or recv that begins.
-    pub(super) fn count_pairwise(
-        &mut self,
-        peer: usize,
-        counter: impl FnOnce(&mut Link) -> &mut u64,
-    ) -> Result<u64, CommError> {
-        let counter = counter(self.link(peer)?);
-        *counter += 1;
-        Ok(*counter)
     }
 
     pub(super) fn link(&mut self, peer: usize) -> Result<&mut Link, CommError> {
@@ -123,27 +144,6 @@ impl Engine {
 
     pub(super) fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
         self.shared.fail(kind, culprit, cause)
-    }
-
-    /// Starts a call: forgets the last one's state and hears what has come in the meantime.
-    pub(super) fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError> {
-        if let Some(error) = self.shared.failure() {
-            return Err(error);
-        }
-        self.header = header;
-        self.deadline = patience.and_then(|p| Instant::now().checked_add(p));
-        self.patience = patience.unwrap_or_default();
-        self.probe = None;
-        self.shared.open_ended.store(patience.is_none(), Ordering::Relaxed);
-        self.links.iter_mut().flatten().for_each(Link::begin);
-        self.shared.calls.started(header);
-        self.answer_late();
-        // In memory, other news than of failures is heard soon enough by whoever has to wait.
-        if !self.all_in_memory() || self.shared.arena().is_some_and(|arena| arena.has_failures()) {
-            self.poll_once(None, None, Some(Instant::now()), false)?;
-        }
-        // Headers of ranks that were ahead wait here for their call; it may be this one, and need nothing of them.
-        self.peers().try_for_each(|peer| self.judge(peer))
     }
 
     /// Sends the header, if it is not out, and what there is room for of `payload`; never waits. Returns the

@@ -22,9 +22,6 @@ pub(super) struct Link {
     pub asked: bool,
     /// How many calls it has made on its device, and where it is: its answer to the last question.
     pub here: Option<(u64, Place)>,
-    /// Sends to and receives from this peer so far.
-    pub sends: u64,
-    pub recvs: u64,
     /// Of the current call: bytes of the own header that are out; whether the peer's header has been accepted;
     /// whether payload of the peer is being read.
     header_out: usize,
@@ -54,8 +51,6 @@ impl Link {
             departed: false,
             asked: false,
             here: None,
-            sends: 0,
-            recvs: 0,
             header_out: 0,
             matched: false,
             reading: false,

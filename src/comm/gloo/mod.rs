@@ -41,9 +41,7 @@ pub use options::{AlgorithmChoice, GlooOptions, Transport};
 use super::rendezvous::RendezvousConfig;
 use super::{
     CallRecord, CommError, CommErrorKind, DType, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
-    Watch,
-    calls::{PanicGuard, lock},
-    check, control, header,
+    Watch, calls::lock, check, conduct::conduct, control, header,
 };
 use control::Control;
 use engine::Engine;
@@ -96,8 +94,7 @@ impl GlooGroup {
         self.shared.calls.last()
     }
 
-    /// Runs one call under the lock: argument check, header, algorithm, record. A wrong call ends the group for
-    /// all, for the others would wait for it in vain.
+    /// Runs one call under the lock.
     fn call(
         &self,
         check: Result<(), CommError>,
@@ -105,29 +102,8 @@ impl GlooGroup {
         patience: Option<Duration>,
         run: impl FnOnce(&mut Engine, Kind) -> Result<(), CommError>,
     ) -> Result<(), CommError> {
-        let mut engine = lock(&self.engine);
-        if let Some(error) = self.shared.failure() {
-            return Err(error);
-        }
-        if let Err(e) = check {
-            let cause = format!("rank {} made a wrong call: {}", self.rank, e.message);
-            return Err(self.shared.fail(e.kind, Some(self.rank), &cause));
-        }
-        let sequence = match header.operation {
-            Operation::Send => engine.count_pairwise(header.root as usize, |l| &mut l.sends)?,
-            Operation::Recv => engine.count_pairwise(header.root as usize, |l| &mut l.recvs)?,
-            _ => engine.count_call(),
-        };
-        engine.begin(Header { sequence, ..header }, patience)?;
-        let _guard = PanicGuard {
-            rank: self.rank,
-            fail: |kind, rank, cause| drop(self.shared.fail(kind, rank, cause)),
-        };
-        // An algorithm's own error (a bug) must end the group as any other.
-        run(&mut engine, Kind { dtype: header.dtype, op: header.reduce_op })
-            .map_err(|e| self.shared.fail(e.kind, e.peer, &e.message))?;
-        self.shared.calls.finished();
-        Ok(())
+        let kind = Kind { dtype: header.dtype, op: header.reduce_op };
+        conduct(&mut *lock(&self.engine), check, header, patience, |engine| run(engine, kind))
     }
 
     /// What a call announces: the algorithm follows from the operation and from the `count` elements of a buffer.

@@ -5,31 +5,10 @@
 use super::control::Control;
 use super::engine::Engine;
 use super::header::Header;
+use crate::comm::probe::{Probe, TOLD};
 use crate::comm::rendezvous::name_ranks;
 use crate::comm::{CommError, CommErrorKind, Place};
-use std::time::{Duration, Instant};
-
-pub(super) const SHORTEST: Duration = Duration::from_millis(50);
-pub(super) const LONGEST: Duration = Duration::from_millis(500);
-/// Where answers are counted: who owes one and does not give it by then hangs.
-const COUNTED: Duration = Duration::from_secs(60);
-
-pub(super) struct Probe {
-    asked: Instant,
-    until: Instant,
-    answers: Vec<Option<(Header, Place)>>,
-}
-
-impl Probe {
-    /// When the verdict falls: at the end of the time for answers, or as soon as there are `enough`.
-    pub(super) fn until(&self, enough: Option<usize>) -> Instant {
-        let heard = self.answers.iter().flatten().count();
-        if enough.is_some_and(|enough| heard >= enough) { self.asked } else { self.until }
-    }
-}
-
-/// Ranks that a report tells of one by one.
-pub(super) const TOLD: usize = 8;
+use std::time::Instant;
 
 impl Engine {
     /// The deadline has passed, or the time for answers after it.
@@ -37,8 +16,7 @@ impl Engine {
         match &self.probe {
             Some(_) => Err(self.verdict(&waiting_for)),
             None => {
-                let (asked, answers) = (Instant::now(), vec![None; self.world]);
-                self.probe = Some(Probe { asked, until: asked + self.grace(self.patience), answers });
+                self.probe = Some(Probe::new(self.world, Instant::now(), self.patience, self.answers));
                 let frame = Control::Probe.frame();
                 self.shared.control.iter().flatten().for_each(|c| c.send(&frame));
                 Ok(())
@@ -46,16 +24,8 @@ impl Engine {
         }
     }
 
-    /// How long peers have for their answers.
-    pub(super) fn grace(&self, patience: Duration) -> Duration {
-        match self.answers {
-            Some(_) => COUNTED,
-            None => (patience / 2).clamp(SHORTEST, LONGEST),
-        }
-    }
-
     fn answer(&self, peer: usize) -> Option<&(Header, Place)> {
-        self.probe.as_ref().and_then(|probe| probe.answers.get(peer)?.as_ref())
+        self.probe.as_ref()?.answer(peer)
     }
 
     fn verdict(&self, waiting_for: &[usize]) -> CommError {
@@ -171,8 +141,8 @@ impl Engine {
                 Ok(())
             }
             Some(Control::Echo(theirs, place)) => {
-                if let Some(slot) = self.probe.as_mut().and_then(|p| p.answers.get_mut(peer)) {
-                    *slot = Some((theirs, place));
+                if let Some(probe) = &mut self.probe {
+                    probe.heard(peer, theirs, place);
                 }
                 Ok(())
             }

@@ -9,6 +9,7 @@ use super::shm;
 use super::stream::Kind;
 use super::topology::{Topology, host_id};
 use super::wire::Wire;
+use crate::comm::conduct::Engine as _;
 use crate::comm::rendezvous::{self, MeshOptions, RendezvousConfig};
 use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
 use sha2::{Digest, Sha256};

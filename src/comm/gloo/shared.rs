@@ -4,6 +4,7 @@
 use super::control::Control;
 use super::shm::Arena;
 use crate::comm::calls::{Calls, lock};
+use crate::comm::conduct;
 use crate::comm::{CommError, CommErrorKind, Place};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -56,6 +57,18 @@ pub(super) struct Shared {
     pub open_ended: AtomicBool,
     /// A byte written to the first end wakes the call that polls the second.
     wake: (UnixStream, UnixStream),
+}
+
+impl conduct::Shared for Shared {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+    fn calls(&self) -> &Calls {
+        &self.calls
+    }
+    fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) {
+        self.fail(kind, culprit, cause);
+    }
 }
 
 impl Shared {

@@ -188,7 +188,7 @@ impl Engine {
 
     /// When the call, or the time for answers after it, is over.
     fn until(&self) -> Option<Instant> {
-        self.probe.as_ref().map(|p| p.until(self.answers)).or(self.deadline)
+        self.probe.as_ref().map(|p| p.until()).or(self.deadline)
     }
 
     fn check_deadline(&mut self, waiting_for: Vec<usize>) -> Result<(), CommError> {

@@ -4,7 +4,7 @@
 use super::GlooGroup;
 use super::control::Control;
 use super::engine::Engine;
-use super::probe::{LONGEST, TOLD};
+use crate::comm::probe::{LONGEST, TOLD, grace};
 use crate::comm::rendezvous::name_ranks;
 use crate::comm::{CommError, CommErrorKind, Place, Watch};
 use std::sync::atomic::Ordering;
@@ -92,7 +92,7 @@ impl Engine {
 
     /// Asks all peers how far they are, waits for their answers, and judges.
     fn find_who_is_late(&mut self, late: &str, number: u64, patience: Duration) -> CommError {
-        let until = Instant::now() + self.grace(patience);
+        let until = Instant::now() + grace(patience, self.answers);
         self.links.iter_mut().flatten().for_each(|link| link.here = None);
         let frame = Control::Where.frame();
         self.shared.control.iter().flatten().for_each(|c| c.send(&frame));

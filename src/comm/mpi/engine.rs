@@ -2,10 +2,12 @@
 
 use super::keeper::Keeper;
 use super::library::{self, Library, MpiError, Pending, Words};
-use super::news::{Graces, News, Probe};
+use super::news::{Graces, News};
 use super::pause::Pause;
 use crate::comm::calls::Calls;
+use crate::comm::conduct::{self, Numbers};
 use crate::comm::header::{HEADER, Header};
+use crate::comm::probe::Probe;
 use crate::comm::{CommError, CommErrorKind};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -67,10 +69,47 @@ pub(super) struct Engine {
     pub patience: Duration,
     pub probe: Option<Probe>,
     pub graces: Graces,
-    sequence: u64,
-    /// By peer, the messages sent to it and received from it.
-    pairwise: Vec<[u64; 2]>,
+    numbers: Numbers,
     pool: Vec<Words>,
+}
+
+impl conduct::Shared for Shared {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+    fn calls(&self) -> &Calls {
+        &self.calls
+    }
+    /// The others hear of it when this rank aborts or drops the group.
+    fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) {
+        self.fail(kind, culprit, cause);
+    }
+}
+
+impl conduct::Engine for Engine {
+    type Shared = Shared;
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    fn numbers(&mut self) -> &mut Numbers {
+        &mut self.numbers
+    }
+
+    fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError> {
+        self.check()?;
+        self.header = header;
+        self.deadline = patience.and_then(|p| Instant::now().checked_add(p));
+        self.patience = patience.unwrap_or_default();
+        self.probe = None;
+        self.shared.calls.started(header);
+        self.listen()
+    }
+
+    fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+        self.fail(kind, culprit, cause)
+    }
 }
 
 impl Engine {
@@ -88,8 +127,7 @@ impl Engine {
             patience: Duration::ZERO,
             probe: None,
             graces: Graces::default(),
-            sequence: 0,
-            pairwise: vec![[0; 2]; world],
+            numbers: Numbers::new(world),
             pool: Vec::new(),
         }
     }
@@ -97,19 +135,6 @@ impl Engine {
     pub(super) fn peers(&self) -> impl Iterator<Item = usize> + use<> {
         let me = self.me;
         (0..self.world).filter(move |p| *p != me)
-    }
-
-    /// The sequence number of the group call that begins.
-    pub(super) fn count_call(&mut self) -> u64 {
-        self.sequence += 1;
-        self.sequence
-    }
-
-    /// The sequence number of the send to, or recv from, `peer` that begins.
-    pub(super) fn count_pairwise(&mut self, peer: usize, received: bool) -> u64 {
-        let count = &mut self.pairwise[peer][usize::from(received)];
-        *count += 1;
-        *count
     }
 
     /// Ends the group on all ranks.
@@ -124,19 +149,9 @@ impl Engine {
         self.fail(CommErrorKind::PeerLost, None, &format!("MPI failed on rank {}: {e}", self.me))
     }
 
-    /// Starts a call: forgets the last one's state and hears what has come in the meantime.
-    pub(super) fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError> {
-        self.header = header;
-        self.deadline = patience.and_then(|p| Instant::now().checked_add(p));
-        self.patience = patience.unwrap_or_default();
-        self.probe = None;
-        self.shared.calls.started(header);
-        self.listen()
-    }
-
     /// When the call, or the time for answers after it, is over.
     fn until(&self) -> Option<Instant> {
-        self.probe.as_ref().map(|p| p.until(self.graces.answers)).or(self.deadline)
+        self.probe.as_ref().map(|p| p.until()).or(self.deadline)
     }
 
     /// Memory of `bytes` bytes at least; its contents are left over from other calls.

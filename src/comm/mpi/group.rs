@@ -3,7 +3,8 @@
 use super::MpiConfig;
 use super::engine::{Board, Engine, PAYLOAD, Shared};
 use super::meet;
-use crate::comm::calls::{PanicGuard, lock};
+use crate::comm::calls::lock;
+use crate::comm::conduct::conduct;
 use crate::comm::header::{Header, Operation};
 use crate::comm::{
     CallRecord, CommError, CommErrorKind, DType, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
@@ -48,8 +49,7 @@ impl MpiGroup {
         self.timeout = timeout;
     }
 
-    /// Runs one call under the lock: argument check, header, steps, record. A wrong call ends the group for all, for
-    /// the others would wait for it in vain. A world of one has nobody to talk to: `run` is left out.
+    /// Runs one call under the lock. A world of one has nobody to talk to: `run` is left out.
     fn call(
         &self,
         check: Result<(), CommError>,
@@ -59,30 +59,8 @@ impl MpiGroup {
     ) -> Result<(), CommError> {
         let mut engine = lock(&self.engine);
         let Some(engine) = engine.as_mut() else { return Ok(()) };
-        if let Some(failed) = self.shared.failed() {
-            engine.tell_failure();
-            return Err(failed.error.clone());
-        }
-        if let Err(e) = check {
-            let cause = format!("rank {} made a wrong call: {}", self.rank, e.message);
-            return Err(engine.fail(e.kind, Some(self.rank), &cause));
-        }
-        let peer = header.root as usize;
-        let sequence = match header.operation {
-            Operation::Send => engine.count_pairwise(peer, false),
-            Operation::Recv => engine.count_pairwise(peer, true),
-            _ => engine.count_call(),
-        };
-        // The others hear of it when this rank aborts or drops the group.
-        let fail = |kind, rank, cause: &str| drop(self.shared.fail(kind, rank, cause));
-        let guard = PanicGuard { rank: self.rank, fail };
-        engine.begin(Header { sequence, ..header }, patience)?;
-        if self.world > 1 {
-            run(engine)?;
-        }
-        drop(guard);
-        self.shared.calls.finished();
-        Ok(())
+        let alone = self.world == 1;
+        conduct(engine, check, header, patience, |engine| if alone { Ok(()) } else { run(engine) })
     }
 
     fn header(&self, operation: Operation, dtype: DType, count: usize) -> Header {

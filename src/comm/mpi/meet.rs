@@ -5,6 +5,7 @@ use super::MpiConfig;
 use super::engine::Engine;
 use super::keeper::{Keeper, Unstarted};
 use super::library;
+use crate::comm::conduct::Engine as _;
 use crate::comm::header::{Algorithm, Header, Operation};
 use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
 use std::time::{Duration, Instant};

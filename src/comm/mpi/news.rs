@@ -7,17 +7,11 @@ use super::library::{Channel, Pending};
 use super::pause::Pause;
 use crate::comm::control::{Control, FrameReader, MAX_FRAME};
 use crate::comm::header::Header;
+use crate::comm::probe::{Probe, TOLD};
 use crate::comm::rendezvous::name_ranks;
 use crate::comm::{CommError, CommErrorKind, Place};
 use std::time::{Duration, Instant};
 
-/// How long ranks have to answer after a deadline.
-const SHORTEST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_millis(500);
-/// Where answers are counted: who owes one and does not give it by then hangs.
-const COUNTED: Duration = Duration::from_secs(60);
-/// Ranks that a report tells of one by one.
-const TOLD: usize = 8;
 /// The sender's rank, in front of a frame.
 const SENDER: usize = 4;
 
@@ -51,21 +45,6 @@ impl Default for Graces {
             precedence: Duration::from_millis(300),
             answers: None,
         }
-    }
-}
-
-/// The question after life that follows a deadline.
-pub(super) struct Probe {
-    asked: Instant,
-    until: Instant,
-    answers: Vec<Option<(Header, Place)>>,
-}
-
-impl Probe {
-    /// When the verdict falls: at the end of the time for answers, or as soon as there are `enough`.
-    pub(super) fn until(&self, enough: Option<usize>) -> Instant {
-        let heard = self.answers.iter().flatten().count();
-        if enough.is_some_and(|enough| heard >= enough) { self.asked } else { self.until }
     }
 }
 
@@ -118,13 +97,15 @@ impl Engine {
         }
     }
 
+    /// An error once the group is over, by whomever; the others know of it then.
+    pub(super) fn check(&mut self) -> Result<(), CommError> {
+        self.tell_failure();
+        self.shared.failed().map_or(Ok(()), |failed| Err(failed.error.clone()))
+    }
+
     /// Hears what has come. An error once the group is over, by whomever.
     pub(super) fn listen(&mut self) -> Result<(), CommError> {
-        let shared = self.shared.clone();
-        if let Some(failed) = shared.failed() {
-            self.tell_failure();
-            return Err(failed.error.clone());
-        }
+        self.check()?;
         while let Some(message) = self.hear().map_err(|e| self.broken(&e))? {
             self.obey(&message)?;
         }
@@ -183,7 +164,7 @@ impl Engine {
             }
             Some(Control::Echo(theirs, place)) => {
                 if let Some(probe) = &mut self.probe {
-                    probe.answers[peer] = Some((theirs, place));
+                    probe.heard(peer, theirs, place);
                 }
                 Ok(())
             }
@@ -211,16 +192,13 @@ impl Engine {
         if self.probe.is_some() {
             return Err(self.verdict(peer));
         }
-        let usual = (self.patience / 2).clamp(SHORTEST, LONGEST);
-        let grace = self.graces.answers.map_or(usual, |_| COUNTED);
-        let (asked, answers) = (Instant::now(), vec![None; self.world]);
-        self.probe = Some(Probe { asked, until: asked + grace, answers });
+        self.probe = Some(Probe::new(self.world, Instant::now(), self.patience, self.graces.answers));
         self.tell_all(Control::Probe);
         Ok(())
     }
 
     fn answer(&self, peer: usize) -> Option<&(Header, Place)> {
-        self.probe.as_ref().and_then(|probe| probe.answers[peer].as_ref())
+        self.probe.as_ref()?.answer(peer)
     }
 
     /// Who is late: a rank that gives no sign of life, else one that is in another call.

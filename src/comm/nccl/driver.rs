@@ -1,6 +1,7 @@
 //! The few pieces of CUDA's driver that this engine uses: the device's primary context, streams and events of it. With
 //! `library`, the only unsafe code of this engine.
 
+use crate::comm::GpuUuid;
 use cudarc::driver::{result, sys};
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
@@ -35,6 +36,31 @@ pub(super) fn present() -> Result<(), String> {
     LOADED.get_or_init(load).clone()
 }
 
+/// How many devices this process sees.
+pub(super) fn count() -> Result<c_int, String> {
+    present()?;
+    result::device::get_count().map_err(said("cuDeviceGetCount"))
+}
+
+/// The device number `ordinal`, by CUDA's count.
+fn device(ordinal: usize) -> Result<sys::CUdevice, String> {
+    let count = count()?;
+    let number = c_int::try_from(ordinal).ok().filter(|n| *n < count);
+    let number = number.ok_or_else(|| format!("there is no CUDA device {ordinal} among {count}"))?;
+    result::device::get(number).map_err(said("cuDeviceGet"))
+}
+
+/// Of the GPU number `ordinal`, or of the part of it that this process sees as one. Needs no context, which takes long to
+/// make.
+pub(super) fn uuid(ordinal: usize) -> Result<GpuUuid, String> {
+    let device = device(ordinal)?;
+    let mut uuid = sys::CUuuid_st { bytes: [0; 16] };
+    // SAFETY: the place is valid, the device the driver's.
+    let result = unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, device) };
+    result.result().map_err(said("cuDeviceGetUuid"))?;
+    Ok(GpuUuid(uuid.bytes.map(|b| b as u8)))
+}
+
 /// A reference to the primary context: that of the CUDA runtime, NCCL and CubeCL.
 struct Primary {
     device: sys::CUdevice,
@@ -64,11 +90,7 @@ pub(super) struct Context {
 impl Context {
     /// Of the device number `ordinal`, by CUDA's count. The calling thread is in it from now on.
     pub(super) fn open(ordinal: usize) -> Result<Self, String> {
-        present()?;
-        let count = result::device::get_count().map_err(said("cuDeviceGetCount"))?;
-        let number = c_int::try_from(ordinal).ok().filter(|n| *n < count);
-        let number = number.ok_or_else(|| format!("there is no CUDA device {ordinal} among {count}"))?;
-        let device = result::device::get(number).map_err(said("cuDeviceGet"))?;
+        let device = device(ordinal)?;
         // SAFETY: the device was just given by the driver.
         let raw = unsafe { result::primary_ctx::retain(device) }.map_err(said("cuDevicePrimaryCtxRetain"))?;
         let primary = Arc::new(Primary { device, raw });
@@ -90,15 +112,6 @@ impl Context {
     pub(super) fn enter(&self) -> Result<(), String> {
         // SAFETY: the context is retained.
         unsafe { result::ctx::set_current(self.primary.raw) }.map_err(said("cuCtxSetCurrent"))
-    }
-
-    /// Of the GPU, or of the part of it that this process sees as one.
-    pub(super) fn uuid(&self) -> Result<[u8; 16], String> {
-        let mut uuid = sys::CUuuid_st { bytes: [0; 16] };
-        // SAFETY: the place is valid, the device the driver's.
-        let result = unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, self.primary.device) };
-        result.result().map_err(said("cuDeviceGetUuid"))?;
-        Ok(uuid.bytes.map(|b| b as u8))
     }
 
     /// The CUDA version that the driver is for: `12080` is 12.8.

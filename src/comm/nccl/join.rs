@@ -2,13 +2,13 @@
 //! the cards alike, rank 0's id goes round, and NCCL connects.
 
 use super::NcclConfig;
-use super::driver::{Context, Stream};
+use super::driver::{self, Context, Stream};
 use super::engine::{Engine, Parts, blame, hear, overdue};
 use super::library::{Communicator, Nccl, State, UniqueId};
 use super::order::Order;
 use super::version::Version;
-use crate::comm::rendezvous::{cut, name_ranks};
-use crate::comm::{CommError, CommErrorKind, ProcessGroup, gpu_name};
+use crate::comm::rendezvous::cut;
+use crate::comm::{CommError, CommErrorKind, GpuUuid, ProcessGroup, on_one_gpu};
 use crate::error::{Error, Result};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const TOLD: usize = 8;
 struct Card {
     /// By `ncclGetVersion`.
     nccl: i32,
-    gpu: [u8; 16],
+    gpu: GpuUuid,
     /// NCCL_HOSTID: NCCL takes ranks with different ones to be on different hosts, and lets them have the same GPU.
     host: Option<String>,
     /// NCCL_MULTI_RANK_GPU_ENABLE: NCCL itself lets ranks have the same GPU.
@@ -54,7 +54,7 @@ impl Own {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let card = Card {
             nccl: nccl.version().0,
-            gpu: context.uuid()?,
+            gpu: driver::uuid(device)?,
             host: variable("NCCL_HOSTID").map(|host| cut(&host, TEXT).to_owned()),
             shares: variable("NCCL_MULTI_RANK_GPU_ENABLE").is_some_and(|v| v != "0"),
         };
@@ -126,25 +126,19 @@ fn judge(hands: &[Hand]) -> Result<()> {
         ))
         .hint("NCCL's versions don't understand each other: install the same on every node"));
     }
-    for (rank, card) in cards.iter().enumerate() {
-        let same = |other: &usize| shares_in_vain(card, cards[*other]);
-        let others: Vec<usize> = (rank + 1..cards.len()).filter(same).collect();
-        if !others.is_empty() {
-            let ranks: Vec<usize> = [rank].into_iter().chain(others).collect();
-            let message = format!("{} have the same GPU, {}", name_ranks(&ranks), gpu_name(&card.gpu));
-            return Err(Error::unavailable(message).hint(
-                "NCCL needs a GPU for each rank: start fewer, or let them share it with `backend = \"gloo\"`. In tests, \
-                 a different NCCL_HOSTID for each rank makes NCCL allow it",
-            ));
-        }
-    }
-    Ok(())
+    let gpus: Vec<Option<GpuUuid>> = cards.iter().map(|card| Some(card.gpu)).collect();
+    let Some(shared) = on_one_gpu(&gpus, |a, b| nccl_lets_share(cards[a], cards[b])) else { return Ok(()) };
+    Err(Error::unavailable(shared.to_string()).hint(
+        "NCCL needs a GPU for each rank, whatever `share_devices` says: start fewer, or have those that share one use \
+         `backend = \"gloo\"`. In tests, a different NCCL_HOSTID for each rank, together with `share_devices = true`, \
+         makes NCCL allow it",
+    ))
 }
 
-/// Two ranks with one GPU that NCCL would refuse.
-fn shares_in_vain(a: &Card, b: &Card) -> bool {
+/// Of two ranks with one GPU, which NCCL refuses as a rule.
+fn nccl_lets_share(a: &Card, b: &Card) -> bool {
     let apart = a.host.is_some() && b.host.is_some() && a.host != b.host;
-    a.gpu == b.gpu && !apart && !(a.shares && b.shares)
+    apart || a.shares && b.shares
 }
 
 /// Rank 0 makes the id; all have it then, or rank 0's reason.
@@ -196,7 +190,7 @@ mod tests {
     use crate::error::ExitCode;
 
     fn card(gpu: u8) -> Card {
-        Card { nccl: 22703, gpu: [gpu; 16], host: None, shares: false }
+        Card { nccl: 22703, gpu: GpuUuid([gpu; 16]), host: None, shares: false }
     }
 
     #[track_caller]
@@ -234,13 +228,18 @@ mod tests {
         refused(&[on("a"), Ok(card(1))], "ranks 0 and 1 have the same GPU");
         assert!(judge(&[on("a"), on("b")]).is_ok());
         let sharing = Ok(Card { shares: true, ..card(1) });
-        assert!(judge(&[sharing.clone(), sharing]).is_ok());
+        assert!(judge(&[sharing.clone(), sharing.clone()]).is_ok());
+        refused(&[sharing, Ok(card(1))], "ranks 0 and 1 have the same GPU");
+        refused(&[on("a"), on("b"), on("a")], "ranks 0 and 2 have the same GPU");
+        let hint = judge(&[Ok(card(1)), Ok(card(1))]).unwrap_err().hint.unwrap_or_default();
+        assert!(hint.contains("NCCL_HOSTID") && hint.contains("`share_devices = true`"), "{hint}");
     }
 
     #[test]
     fn the_longest_hand_fits() {
         let host = Some("\u{1}".repeat(TEXT));
-        let card: Result<Card, &str> = Ok(Card { nccl: i32::MIN, gpu: [255; 16], host, shares: false });
+        let card: Result<Card, &str> =
+            Ok(Card { nccl: i32::MIN, gpu: GpuUuid([255; 16]), host, shares: false });
         assert!(serde_json::to_vec(&card).unwrap().len() <= CARD);
     }
 }

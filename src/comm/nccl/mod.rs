@@ -41,7 +41,7 @@ mod watchdog;
 #[cfg(feature = "nccl")]
 pub use group::NcclGroup;
 
-use super::ProcessGroup;
+use super::{GpuUuid, ProcessGroup};
 use crate::error::Result;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,14 +78,14 @@ pub fn status() -> Result<String, String> {
 
 /// The UUID of the CUDA device of that number, or why there is none.
 #[cfg(feature = "nccl")]
-pub(crate) fn gpu_uuid(device: usize) -> Result<[u8; 16], String> {
-    driver::Context::open(device)?.uuid()
+pub(crate) fn gpu_uuid(device: usize) -> Result<GpuUuid, String> {
+    driver::uuid(device)
 }
 
 /// The UUID of the CUDA device of that number: not in this build.
 #[cfg(not(feature = "nccl"))]
-pub(crate) fn gpu_uuid(_: usize) -> Result<[u8; 16], String> {
-    status().map(|_| [0; 16])
+pub(crate) fn gpu_uuid(_: usize) -> Result<GpuUuid, String> {
+    Err(status().unwrap_err())
 }
 
 /// Joins the ranks of `control`, all of which make this call, on their devices.

@@ -2,9 +2,9 @@
 //! everyone go when every connection stands. Whatever goes wrong, it tells all that have come.
 
 use super::accept::{Acceptor, Event};
-use super::identity::{Identity, Verdict};
+use super::identity::{Identity, Refusal};
 use super::io::{is_closed, read_message, write_by};
-use super::mesh::{MeshBuilder, name_ranks, tell};
+use super::mesh::{MeshBuilder, name_ranks, refuse, tell};
 use super::wire::{self, Entry, HostId, MAX_TEXT, Message, Purpose};
 use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig, failed};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -107,7 +107,7 @@ impl<'a> Host<'a> {
 
     fn admit(&mut self, stream: TcpStream, from: SocketAddr, message: &[u8]) -> Result<(), CommError> {
         let refusal = match self.me.judge(message, from) {
-            Verdict::Welcome(join) if join.purpose == Purpose::Rendezvous => {
+            Ok(join) if join.purpose == Purpose::Rendezvous => {
                 let rank = join.rank as usize;
                 self.guests.retain(|g| g.rank != rank || !is_closed(&g.stream));
                 let Some(other) = self.guests.iter().find(|g| g.rank == rank) else {
@@ -119,25 +119,14 @@ impl<'a> Host<'a> {
                     "two processes claim rank {rank}: {} and {from}; each node needs a --node-rank of its own",
                     other.from
                 );
-                tell(&stream, Message::Refused(&why));
-                return Err(failed(why));
+                Refusal::Conflict(why)
             }
-            Verdict::Welcome(join) => {
-                format!("rank {} ({from}) came before the rendezvous was complete", join.rank)
+            Ok(join) => {
+                Refusal::Stray(format!("rank {} ({from}) came before the rendezvous was complete", join.rank))
             }
-            Verdict::Stray(why) => why,
-            Verdict::Outdated(why) => {
-                tell(&stream, Message::Outdated(&why));
-                return Err(failed(why));
-            }
-            Verdict::Conflict(why) => {
-                tell(&stream, Message::Refused(&why));
-                return Err(failed(why));
-            }
+            Err(refusal) => refusal,
         };
-        tell(&stream, Message::Refused(&refusal));
-        self.acceptor.warn("stray", Some(from), &refusal);
-        Ok(())
+        refuse(&mut self.acceptor, &stream, from, refusal)
     }
 
     /// Until every pair of ranks is connected.

@@ -14,8 +14,8 @@ pub(super) struct Identity<'a> {
     pub host: HostId,
 }
 
-pub(super) enum Verdict<'a> {
-    Welcome(Join<'a>),
+/// Why one that sent a `Join` is not welcome.
+pub(super) enum Refusal {
     /// A leftover of something else: it is turned away and the rendezvous goes on.
     Stray(String),
     /// One of a later generation: this rank's own is over.
@@ -50,32 +50,32 @@ impl<'a> Identity<'a> {
         .frame()
     }
 
-    /// Judges a `Join` that came from `from`.
-    pub(super) fn judge<'m>(&self, message: &'m [u8], from: SocketAddr) -> Verdict<'m> {
+    /// The `Join` that came from `from`, if it is one that fits.
+    pub(super) fn judge<'m>(&self, message: &'m [u8], from: SocketAddr) -> Result<Join<'m>, Refusal> {
         let me = self.rank;
         let join = match wire::decode(message) {
             Ok(Message::Join(join)) => join,
             Err(WireError::Protocol(theirs)) => {
-                return Verdict::Conflict(format!(
+                return Err(Refusal::Conflict(format!(
                     "a process at {from} speaks version {theirs} of the rendezvous protocol, rank {me} version \
                      {PROTOCOL}; run the same ddp-run on every node"
-                ));
+                )));
             }
-            _ => return Verdict::Stray("it sent something else than a request to join".into()),
+            _ => return Err(Refusal::Stray("it sent something else than a request to join".into())),
         };
         let peer = format!("rank {} ({from})", join.rank);
         if join.run_id != self.run_id || join.generation < self.generation {
-            return Verdict::Stray(format!(
+            return Err(Refusal::Stray(format!(
                 "{peer} belongs to run `{}`, generation {}; rank {me} to run `{}`, generation {}",
                 join.run_id, join.generation, self.run_id, self.generation
-            ));
+            )));
         }
         if join.generation > self.generation {
-            return Verdict::Outdated(format!(
+            return Err(Refusal::Outdated(format!(
                 "{peer} is of generation {} of run `{}`, rank {me} only of generation {}: rank {me} is a leftover \
                  of an earlier start",
                 join.generation, self.run_id, self.generation
-            ));
+            )));
         }
         let conflict = if join.world as usize != self.world {
             format!(
@@ -94,8 +94,8 @@ impl<'a> Identity<'a> {
         } else if join.rank as usize == me {
             format!("{peer} claims a rank that is taken by the process that it connected to")
         } else {
-            return Verdict::Welcome(join);
+            return Ok(join);
         };
-        Verdict::Conflict(conflict)
+        Err(Refusal::Conflict(conflict))
     }
 }

@@ -1,7 +1,7 @@
 //! The connections between all pairs of ranks, while they come in.
 
 use super::accept::Acceptor;
-use super::identity::{Identity, Verdict};
+use super::identity::{Identity, Refusal};
 use super::io::{is_closed, write_by};
 use super::wire::{HostId, Message, Purpose};
 use super::{CommError, Mesh, MeshOptions, PeerSockets, failed};
@@ -13,6 +13,30 @@ const ANSWER: Duration = Duration::from_secs(1);
 
 pub(super) fn tell(stream: &TcpStream, message: Message<'_>) -> bool {
     write_by(stream, &message.frame(), Instant::now() + ANSWER).is_ok()
+}
+
+/// Turns away whoever sent its `Join` over `stream`; an error where this rank's run can't form then.
+pub(super) fn refuse(
+    acceptor: &mut Acceptor,
+    stream: &TcpStream,
+    from: SocketAddr,
+    refusal: Refusal,
+) -> Result<(), CommError> {
+    match refusal {
+        Refusal::Stray(why) => {
+            tell(stream, Message::Refused(&why));
+            acceptor.warn("stray", Some(from), &why);
+            Ok(())
+        }
+        Refusal::Outdated(why) => {
+            tell(stream, Message::Outdated(&why));
+            Err(failed(why))
+        }
+        Refusal::Conflict(why) => {
+            tell(stream, Message::Refused(&why));
+            Err(failed(why))
+        }
+    }
 }
 
 /// The connections to one peer.
@@ -69,33 +93,25 @@ impl<'a> MeshBuilder<'a> {
     ) -> Result<(), CommError> {
         let me = self.me.rank;
         let refusal = match self.me.judge(message, from) {
-            Verdict::Welcome(join) => match self.slot(join.rank as usize, join.purpose) {
-                None => format!(
+            Ok(join) => match self.slot(join.rank as usize, join.purpose) {
+                None => Refusal::Stray(format!(
                     "rank {} ({from}) came after the rendezvous of all ranks was complete, or with more sockets a \
                      pair than rank {me}",
                     join.rank
-                ),
+                )),
                 Some(slot) if slot.as_ref().is_none_or(is_closed) && join.rank as usize > me => {
                     if stream.set_nodelay(true).is_ok() && tell(&stream, Message::Accepted) {
                         *slot = Some(stream);
                     }
                     return Ok(());
                 }
-                Some(_) => format!("rank {} ({from}) is already connected to rank {me}", join.rank),
+                Some(_) => {
+                    Refusal::Stray(format!("rank {} ({from}) is already connected to rank {me}", join.rank))
+                }
             },
-            Verdict::Stray(why) => why,
-            Verdict::Outdated(why) => {
-                tell(&stream, Message::Outdated(&why));
-                return Err(failed(why));
-            }
-            Verdict::Conflict(why) => {
-                tell(&stream, Message::Refused(&why));
-                return Err(failed(why));
-            }
+            Err(refusal) => refusal,
         };
-        tell(&stream, Message::Refused(&refusal));
-        acceptor.warn("stray", Some(from), &refusal);
-        Ok(())
+        refuse(acceptor, &stream, from, refusal)
     }
 
     /// Ranks with a connection still to come.

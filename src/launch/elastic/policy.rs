@@ -11,9 +11,11 @@
 //! the workers save at a step boundary and start again in the new number; neither that nor a node lost within the range
 //! counts as a restart.
 
-use super::events::{Action, Event, Failure, Generation, Limits, Member, NodeEnd, Timer, Weight};
+mod conclusion;
+mod membership;
+
+use super::events::{Action, Event, Failure, Generation, Limits, Member, NodeEnd, Timer};
 use crate::error::ExitCode;
-use crate::launch::NodeRange;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -107,85 +109,6 @@ impl State {
         (self, actions)
     }
 
-    fn seat_of(&self, member: Member) -> Option<usize> {
-        self.seats.iter().find(|(_, s)| s.member == member).map(|(seat, _)| *seat)
-    }
-
-    fn joined(
-        &mut self,
-        member: Member,
-        wanted: Option<usize>,
-        host: String,
-        nproc: usize,
-        actions: &mut Vec<Action>,
-    ) {
-        let NodeRange { max, .. } = self.limits.nodes;
-        if self.seat_of(member).is_some() {
-            return;
-        }
-        if let Some(former) = wanted.and_then(|seat| self.seats.get(&seat)) {
-            // Started again on its host, before the end of the former one was noticed; or twice.
-            let later = former.host == host;
-            let (other, seat) = (&former.host, wanted.unwrap_or_default());
-            let why = match later {
-                true => format!("node rank {seat} of {host} is still there"),
-                false => format!(
-                    "{host} and {other} both claim node rank {seat}; each node needs a --node-rank of its own"
-                ),
-            };
-            return actions.push(Action::Refuse { member, why, later });
-        }
-        // Seat 0 is this machine's own node's.
-        let seat = wanted.or_else(|| (1..max).find(|seat| !self.seats.contains_key(seat)));
-        let Some(seat) = seat.filter(|seat| *seat < max) else {
-            let why = match wanted {
-                Some(seat) => format!("node rank {seat} is not among {max} nodes (0 to {})", max - 1),
-                None => format!("the run has all its {max} nodes"),
-            };
-            return actions.push(Action::Refuse { member, why, later: false });
-        };
-        self.seats.insert(seat, Seat { member, host: host.clone(), nproc, leaving: false });
-        match self.phase {
-            Phase::Running(_) if self.limits.nodes.is_elastic() => {
-                self.reason.get_or_insert(format!("node {seat} ({host}) joined"));
-                self.recall(true, actions);
-            }
-            Phase::Gathering { settled: false, .. } if self.is_enough() => {
-                actions.push(Action::SetTimer(Timer::Settle, self.limits.settle));
-            }
-            _ => {}
-        }
-        self.start_if_ready(actions);
-    }
-
-    fn is_enough(&self) -> bool {
-        self.seats.len() >= self.limits.nodes.min && self.seats.contains_key(&0)
-    }
-
-    fn lost(&mut self, member: Member, actions: &mut Vec<Action>) {
-        let Some(seat) = self.seat_of(member) else { return };
-        let Some(gone) = self.seats.remove(&seat) else { return };
-        let Phase::Running(running) = &mut self.phase else {
-            // The time for the others to come may be over.
-            return actions.push(Action::SetTimer(Timer::Join, self.limits.rejoin));
-        };
-        // One that had reported is missed only by the next generation.
-        if !running.left.contains(&member) {
-            return;
-        }
-        running.left.retain(|m| *m != member);
-        running.ends.push(NodeEnd::Failed(Failure {
-            code: ExitCode::WorkerFailed,
-            weight: Weight::LostNode,
-            retry: true,
-            rank: None,
-            message: format!("node {seat} ({}) was lost: the connection to its supervisor broke", gone.host),
-            hint: None,
-        }));
-        self.recall(false, actions);
-        self.conclude_if_all_ended(actions);
-    }
-
     fn ended(&mut self, member: Member, end: NodeEnd, checkpoint: Option<u64>, actions: &mut Vec<Action>) {
         let Phase::Running(running) = &mut self.phase else { return };
         if !running.left.contains(&member) {
@@ -223,37 +146,6 @@ impl State {
         }
     }
 
-    fn stop(&mut self, member: Member, at_once: bool, actions: &mut Vec<Action>) {
-        let Some(seat) = self.seat_of(member) else { return };
-        if at_once && self.stopping {
-            self.at_once = true;
-            return self.recall(false, actions);
-        }
-        let staying = self.seats.iter().filter(|(s, other)| **s != seat && !other.leaving).count();
-        let leaves = self.limits.nodes.is_elastic() && seat != 0 && staying >= self.limits.nodes.min;
-        if let Some(own) = self.seats.get_mut(&seat).filter(|_| leaves && !self.stopping) {
-            own.leaving = true;
-            let host = own.host.clone();
-            self.reason.get_or_insert(format!("node {seat} ({host}) was asked to leave"));
-        } else {
-            self.stopping = true;
-        }
-        match self.phase {
-            Phase::Running(_) => self.recall(true, actions),
-            Phase::Gathering { .. } if self.stopping => self.finish(ExitCode::Stopped, None, actions),
-            Phase::Gathering { .. } => {
-                self.dismiss(actions);
-                self.start_if_ready(actions);
-            }
-            Phase::Finished => {}
-        }
-    }
-
-    fn dismiss(&mut self, actions: &mut Vec<Action>) {
-        let leaving = self.seats.extract_if(.., |_, seat| seat.leaving);
-        actions.extend(leaving.map(|(_, seat)| Action::Dismiss(seat.member)));
-    }
-
     fn timer(&mut self, timer: Timer, actions: &mut Vec<Action>) {
         match (timer, &mut self.phase) {
             (Timer::Settle, Phase::Gathering { settled, .. }) => *settled = true,
@@ -277,32 +169,6 @@ impl State {
         self.start_if_ready(actions);
     }
 
-    fn missing(&self) -> Vec<usize> {
-        (0..self.limits.nodes.max).filter(|seat| !self.seats.contains_key(seat)).collect()
-    }
-
-    fn too_few(&mut self, actions: &mut Vec<Action>) {
-        let NodeRange { min, max } = self.limits.nodes;
-        let came = self.seats.len();
-        let mut message = format!("{came} of {min} nodes came together in time");
-        if min == max {
-            let missing: Vec<String> = self.missing().iter().map(ToString::to_string).collect();
-            message.push_str(&format!("; missing: node {}", missing.join(", ")));
-        }
-        if let Some(before) = &self.failure {
-            message = format!("{}\n\nfor another attempt {message}", before.message);
-        }
-        let failure = Failure {
-            code: self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code),
-            weight: Weight::Root,
-            retry: false,
-            rank: None,
-            message,
-            hint: Some("start ddp-run on every node with the same --nnodes and --rdzv-endpoint".into()),
-        };
-        self.finish(failure.code, Some(failure), actions);
-    }
-
     fn start_if_ready(&mut self, actions: &mut Vec<Action>) {
         let Phase::Gathering { paused: false, settled } = self.phase else { return };
         if !self.is_enough() || !(settled || self.seats.len() == self.limits.nodes.max) {
@@ -320,57 +186,6 @@ impl State {
         self.failure = None;
         let left = nodes().map(|(member, _)| member).collect();
         self.phase = Phase::Running(Running { left, ends: Vec::new(), recalled: None, saving: false });
-    }
-
-    fn conclude_if_all_ended(&mut self, actions: &mut Vec<Action>) {
-        let Phase::Running(running) = &self.phase else { return };
-        if !running.left.is_empty() {
-            return;
-        }
-        let failures =
-            || running.ends.iter().filter_map(|e| if let NodeEnd::Failed(f) = e { Some(f) } else { None });
-        let heaviest = failures().map(|f| f.weight).max();
-        // Who is left behind by ranks that stopped before training, or that were ended at once, loses its peers.
-        let stopped = running.saving && running.ends.contains(&NodeEnd::Stopped);
-        let excused =
-            stopped && heaviest < Some(Weight::LostNode) || self.at_once && heaviest < Some(Weight::Root);
-        match blamed(failures()).filter(|_| !excused) {
-            Some(failure) => self.after_failure(failure, actions),
-            None if running.ends.iter().all(|e| *e == NodeEnd::Done) => {
-                self.finish(ExitCode::Done, None, actions)
-            }
-            None => self.after_stop(actions),
-        }
-    }
-
-    fn after_failure(&mut self, failure: Failure, actions: &mut Vec<Action>) {
-        let staying = self.seats.values().filter(|s| !s.leaving).count();
-        let within_range = self.limits.nodes.is_elastic()
-            && failure.weight == Weight::LostNode
-            && staying >= self.limits.nodes.min;
-        let spent = !within_range && self.used >= self.limits.max_restarts;
-        if self.stopping || !failure.retry || spent {
-            return self.finish(failure.code, Some(failure), actions);
-        }
-        let mut pause = Duration::ZERO;
-        if !within_range {
-            self.used += 1;
-            pause = self.limits.pause_before(self.used);
-        }
-        self.dismiss(actions);
-        self.reason = Some(failure.message.lines().next().unwrap_or_default().to_owned());
-        self.failure = Some(failure);
-        self.gather(pause, false, actions);
-    }
-
-    fn after_stop(&mut self, actions: &mut Vec<Action>) {
-        let leaving = self.seats.values().any(|s| s.leaving);
-        if self.stopping || !(leaving || self.reason.is_some()) {
-            return self.finish(ExitCode::Stopped, None, actions);
-        }
-        self.dismiss(actions);
-        // Who was to come has come.
-        self.gather(Duration::ZERO, true, actions);
     }
 
     fn gather(&mut self, pause: Duration, settled: bool, actions: &mut Vec<Action>) {
@@ -398,24 +213,6 @@ impl State {
         self.phase = Phase::Finished;
         actions.push(Action::Finish { code, failure });
     }
-}
-
-/// The failure of a generation that its end follows from.
-fn blamed<'a>(failures: impl Iterator<Item = &'a Failure> + Clone) -> Option<Failure> {
-    let heaviest = failures.clone().map(|f| f.weight).max()?;
-    let mut worst = failures.clone().filter(|f| f.weight == heaviest);
-    if heaviest != Weight::Unresponsive {
-        // Of the same weight the first; one that is not worth another attempt before others of its weight.
-        return worst.clone().find(|f| !f.retry).or_else(|| worst.next()).cloned();
-    }
-    // A rank that was busy for long had to be killed as well as the one that was stopped: the others' words tell.
-    let echoes = failures.filter(|f| f.weight == Weight::Echo);
-    let pairs = worst.clone().flat_map(|f| echoes.clone().map(move |echo| (f, echo)));
-    let named = pairs.clone().find(|(f, echo)| f.rank == echo.rank);
-    let Some((rank, echo)) = named.or_else(|| pairs.clone().next()) else { return worst.next().cloned() };
-    let (head, rest) = rank.message.split_at(rank.message.find('\n').unwrap_or(rank.message.len()));
-    let witness = echo.message.lines().next().unwrap_or_default();
-    Some(Failure { code: echo.code, message: format!("{head}; {witness}{rest}"), ..rank.clone() })
 }
 
 #[cfg(test)]

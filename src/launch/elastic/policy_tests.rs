@@ -1,6 +1,8 @@
 //! Single decisions. Whole histories are in [`histories`].
 
+use super::super::events::Weight;
 use super::*;
+use crate::launch::NodeRange;
 
 #[path = "policy_histories.rs"]
 mod histories;

@@ -4,6 +4,7 @@
 use super::super::header::{Header, Operation};
 use super::super::stream::{Action, Kind, Rx, Tx};
 use super::*;
+use crate::comm::conduct::Engine as _;
 use crate::comm::{CommErrorKind, DType, ProcessGroup, ReduceOp, Wait};
 
 /// Ranks whose hosts are called by letters.
@@ -130,8 +131,8 @@ fn a_goodbye_in_memory_is_heard_while_a_connection_is_blocked() {
             return None;
         }
         let mut engine = g.engine.lock().unwrap();
-        let sequence = engine.count_call();
-        let header = Header { sequence, ..g.header(Operation::AllReduce, DType::U8, 30_000_000) };
+        let header = g.header(Operation::AllReduce, DType::U8, 30_000_000);
+        let header = Header { sequence: engine.numbers.next(&header), ..header };
         let mut buf = vec![1u8; 30_000_000];
         let (send, recv) = (0..15_000_000, [(15_000_000..30_000_000, Action::Store)]);
         let tx = Tx { peer: 2, lead: send.len(), parts: std::slice::from_ref(&send) };

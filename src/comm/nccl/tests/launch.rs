@@ -116,6 +116,10 @@ impl Launch {
         self
     }
 
+    pub(super) fn set_on_all(self, name: &'static str, value: &'static str) -> Self {
+        (0..self.world).fold(self, |launch, rank| launch.set(rank, name, value))
+    }
+
     pub(super) fn set(mut self, rank: usize, name: &'static str, value: &'static str) -> Self {
         self.variables.push((rank, name, value));
         self
@@ -159,7 +163,7 @@ impl Launch {
             Some(made) => {
                 command.env("LD_LIBRARY_PATH", made.join(format!("{:?}", self.libraries[rank])));
                 command.env("FAKE_NCCL_DIR", folder).env("FAKE_CUDA_LOG", log(folder, rank));
-                command.env("FAKE_CUDA_UUID", (rank + 1).to_string());
+                command.env("FAKE_CUDA_UUID", (rank + 1).to_string()).env_remove("CUDA_VISIBLE_DEVICES");
             }
             None => {
                 command.env("NCCL_HOSTID", format!("rank-{rank}"));

@@ -208,6 +208,46 @@ fn ranks_with_one_gpu_are_refused_unless_their_host_ids_differ() {
     succeeds(shared().set(0, "NCCL_HOSTID", "a").set(1, "NCCL_HOSTID", "b"));
 }
 
+/// As torchrun starts two ranks on a machine with two GPUs, each of which sees the devices of its `visible`.
+fn two_local_ranks(visible: [Option<&'static str>; 2]) -> Launch {
+    let mut launch =
+        Launch::new("local-rank", 2).set_on_all("FAKE_CUDA_DEVICES", "2").set_on_all("FAKE_CUDA_UUID", "1");
+    for (rank, (number, visible)) in ["0", "1"].into_iter().zip(visible).enumerate() {
+        let variables =
+            [("RANK", number), ("LOCAL_RANK", number), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")];
+        let visible = visible.map(|devices| ("CUDA_VISIBLE_DEVICES", devices));
+        launch =
+            variables.into_iter().chain(visible).fold(launch, |l, (name, value)| l.set(rank, name, value));
+    }
+    launch
+}
+
+#[test]
+fn a_rank_takes_the_device_of_its_local_rank_among_those_that_it_sees() {
+    let takes = |visible, devices: [(u32, u32); 2]| {
+        let Some(outcome) = two_local_ranks(visible).run() else { return };
+        for (rank, (number, uuid)) in devices.into_iter().enumerate() {
+            let says = format!("done on cuda:{number}, GPU-00000000-0000-0000-0000-{uuid:012}");
+            assert_eq!(outcome.said[rank].as_ref(), Some(&says), "{visible:?}: {outcome}");
+        }
+    };
+    takes([None, None], [(0, 1), (1, 2)]);
+    takes([Some("1,0"), Some("1,0")], [(0, 2), (1, 1)]);
+    // A launcher may show each rank a device of its own only.
+    takes([Some("1"), Some("0")], [(0, 2), (0, 1)]);
+    let says = ["69", "ranks 0 and 1 have the same GPU, GPU-00000000-0000-0000-0000-000000000002"];
+    fails(two_local_ranks([Some("1"), Some("1")]), &[0, 1], &says);
+}
+
+/// It is asked of every rank at each start; CubeCL makes the context again.
+#[test]
+fn the_uuid_is_told_without_a_context() {
+    let launch = Launch::new("uuid", 1).set(0, "FAKE_CUDA_UUID", "7");
+    let Some(outcome) = launch.run() else { return };
+    assert_eq!(outcome.said[0].as_deref(), Some("GPU-00000000-0000-0000-0000-000000000007"), "{outcome}");
+    assert_eq!(count(&outcome, 0, "cuDevicePrimaryCtxRetain"), 0, "{outcome}");
+}
+
 #[test]
 fn ranks_with_different_versions_of_nccl_are_refused() {
     let launch = Launch::new("sums", 2).set(1, "FAKE_NCCL_VERSION", "22107");

@@ -1,6 +1,6 @@
 //! The rank's side: the cases.
 
-use super::super::{NcclConfig, NcclGroup, status};
+use super::super::{NcclConfig, NcclGroup, driver, gpu_uuid, status};
 use super::gpu::{Gpu, Memory};
 use super::launch::said;
 use crate::comm::gloo::{GlooGroup, GlooOptions};
@@ -9,8 +9,8 @@ use crate::comm::testing::HANG;
 use crate::comm::{
     CommError, DeviceCollectives, Element, Phase, Place, ProcessGroup, ReduceOp, SoloGroup, Wait,
 };
-#[cfg(feature = "cuda")]
-use crate::device::Precision;
+use crate::device::{ComputeDevice, DeviceSpec, among};
+use crate::launch::{Origin, origin};
 use half::bf16;
 use rustix::process::{Signal, getpid, kill_process};
 use std::path::{Path, PathBuf};
@@ -36,15 +36,32 @@ fn rank() {
     let rank: usize = variable("DDP_RUN_NCCL_RANK").expect("set with the case");
     let text = match case.as_str() {
         "status" => format!("{:?}", status()),
+        "uuid" => gpu_uuid(0).map_or_else(|why| why, |uuid| uuid.to_string()),
+        "local-rank" => {
+            let device = by_local_rank();
+            let uuid = gpu_uuid(device).expect("the device has one");
+            format!("{} on {}, {uuid}", play(&case, rank, device, &folder), ComputeDevice::Cuda(device))
+        }
         #[cfg(feature = "cuda")]
         "listed" => {
             let precision: String = variable("DDP_RUN_NCCL_PRECISION").expect("set with the case");
-            let known = Precision::CHOICES.into_iter().find(|(name, _)| *name == precision);
+            let known = crate::device::Precision::CHOICES.into_iter().find(|(name, _)| *name == precision);
             crate::device::listed(0, known.expect("a precision").1)
         }
-        _ => play(&case, rank, &folder),
+        _ => play(&case, rank, variable("DDP_RUN_NCCL_DEVICE").unwrap_or(0), &folder),
     };
     std::fs::write(said(&folder, rank), text).expect("the folder is writable");
+}
+
+/// The device of a rank that a launcher started, as its variables have it.
+fn by_local_rank() -> usize {
+    let origin = origin::detect(&|name| std::env::var(name).ok(), &origin::Asked::default());
+    let Ok(Origin::Worker(worker)) = origin else { panic!("no rank: {origin:?}") };
+    let there = driver::count().expect("a driver") as usize;
+    match among(DeviceSpec::Cuda(None), worker.place.local_rank, || there) {
+        ComputeDevice::Cuda(index) => index,
+        other => panic!("not a CUDA device: {other}"),
+    }
 }
 
 /// A deadline waits for the answers of all that live, however long they take.
@@ -75,11 +92,10 @@ fn control(case: &str, rank: usize, folder: &Path) -> Arc<dyn ProcessGroup> {
 }
 
 /// What the rank says: `done`, or how it failed.
-fn play(case: &str, rank: usize, folder: &Path) -> String {
+fn play(case: &str, rank: usize, device: usize, folder: &Path) -> String {
     let short = matches!(case, "hang" | "late" | "stopped");
     let timeout = if short { SHORT } else { HANG };
     let init_timeout = if case == "join" { Duration::from_secs(1) } else { HANG };
-    let device = variable("DDP_RUN_NCCL_DEVICE").unwrap_or(0);
     let control = control(case, rank, folder);
     let group = match NcclGroup::connect(control, &NcclConfig { device, init_timeout, timeout }) {
         Ok(group) => group,
@@ -100,7 +116,7 @@ fn play(case: &str, rank: usize, folder: &Path) -> String {
 
 fn act(case: &str, group: &NcclGroup, gpu: &Gpu) -> Done {
     match case {
-        "sums" => sums(group, gpu),
+        "sums" | "local-rank" => sums(group, gpu),
         "order" => order(group, gpu),
         "guard" => guard(group, gpu),
         "history" => history(group, gpu),

@@ -1,0 +1,200 @@
+//! How a call goes in an engine whose calling threads do the work, whatever it moves bytes by: arguments, number, record, end.
+
+use super::calls::Calls;
+use super::header::{Header, Operation};
+use super::{CommError, CommErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a rank's other threads may touch during a call.
+pub(super) trait Shared {
+    fn rank(&self) -> usize;
+    fn calls(&self) -> &Calls;
+    /// Ends the group, unless it has ended before.
+    fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str);
+}
+
+pub(super) trait Engine {
+    type Shared: Shared;
+    fn shared(&self) -> &Arc<Self::Shared>;
+    fn numbers(&mut self) -> &mut Numbers;
+    /// Starts a call: forgets the last one's state, records it and hears what has come in the meantime. An error once the group is over.
+    fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError>;
+    /// Ends the group on all ranks, unless it has ended before; returns the error that counts.
+    fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError;
+}
+
+/// The calls that a rank has made: of the whole group, and by peer the messages sent to it and received from it.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    group: u64,
+    pairwise: Vec<[u64; 2]>,
+}
+
+impl Numbers {
+    pub(super) fn new(world: usize) -> Self {
+        Self { group: 0, pairwise: vec![[0; 2]; world] }
+    }
+
+    /// The number of the call that begins, the next one of its kind.
+    pub(super) fn next(&mut self, header: &Header) -> u64 {
+        let peer = header.root as usize;
+        let count = match header.operation {
+            Operation::Send => &mut self.pairwise[peer][0],
+            Operation::Recv => &mut self.pairwise[peer][1],
+            _ => &mut self.group,
+        };
+        *count += 1;
+        *count
+    }
+}
+
+/// A call that panics leaves its peers in the midst of it: they would wait, so the group must end.
+struct PanicGuard<S: Shared>(Arc<S>);
+
+impl<S: Shared> Drop for PanicGuard<S> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let rank = self.0.rank();
+            self.0.end(CommErrorKind::Aborted, Some(rank), &format!("rank {rank} panicked in a collective"));
+        }
+    }
+}
+
+/// Runs one call. One with wrong arguments ends the group for all, for the others would wait for it in vain; so does whatever `run` fails
+/// with.
+pub(super) fn conduct<E: Engine>(
+    engine: &mut E,
+    arguments: Result<(), CommError>,
+    header: Header,
+    patience: Option<Duration>,
+    run: impl FnOnce(&mut E) -> Result<(), CommError>,
+) -> Result<(), CommError> {
+    let guard = PanicGuard(engine.shared().clone());
+    if let Err(e) = arguments {
+        let rank = guard.0.rank();
+        return Err(engine.fail(
+            e.kind,
+            Some(rank),
+            &format!("rank {rank} made a wrong call: {}", e.message),
+        ));
+    }
+    let sequence = engine.numbers().next(&header);
+    engine.begin(Header { sequence, ..header }, patience)?;
+    run(engine).map_err(|e| engine.fail(e.kind, e.peer, &e.message))?;
+    guard.0.calls().finished();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::header::tests::sample;
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::OnceLock;
+
+    struct Ends {
+        calls: Calls,
+        error: OnceLock<CommError>,
+    }
+
+    impl Shared for Ends {
+        fn rank(&self) -> usize {
+            1
+        }
+        fn calls(&self) -> &Calls {
+            &self.calls
+        }
+        fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) {
+            self.error.get_or_init(|| CommError::new(kind, culprit, cause));
+        }
+    }
+
+    struct Fake {
+        ends: Arc<Ends>,
+        numbers: Numbers,
+    }
+
+    impl Fake {
+        fn new() -> Self {
+            let ends = Arc::new(Ends { calls: Calls::new(), error: OnceLock::new() });
+            Self { ends, numbers: Numbers::new(3) }
+        }
+
+        fn call(&mut self, run: impl FnOnce(&mut Self) -> Result<(), CommError>) -> Result<(), CommError> {
+            conduct(self, Ok(()), Header { operation: Operation::Barrier, ..sample() }, None, run)
+        }
+    }
+
+    impl Engine for Fake {
+        type Shared = Ends;
+        fn shared(&self) -> &Arc<Ends> {
+            &self.ends
+        }
+        fn numbers(&mut self) -> &mut Numbers {
+            &mut self.numbers
+        }
+        fn begin(&mut self, header: Header, _: Option<Duration>) -> Result<(), CommError> {
+            self.ends.error.get().cloned().map_or(Ok(()), Err)?;
+            self.ends.calls.started(header);
+            Ok(())
+        }
+        fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+            self.ends.end(kind, culprit, cause);
+            self.ends.error.get().cloned().expect("it has ended")
+        }
+    }
+
+    #[test]
+    fn calls_are_counted_by_kind_and_peer() {
+        let mut numbers = Numbers::new(3);
+        let mut next = |operation, root| numbers.next(&Header { operation, root, ..sample() });
+        let calls = [
+            (Operation::Barrier, 0, 1),
+            (Operation::Broadcast, 2, 2),
+            (Operation::Send, 2, 1),
+            (Operation::Recv, 2, 1),
+            (Operation::Send, 0, 1),
+            (Operation::Send, 2, 2),
+            (Operation::AllReduce, 0, 3),
+        ];
+        for (operation, root, number) in calls {
+            assert_eq!(next(operation, root), number, "{operation:?} {root}");
+        }
+    }
+
+    #[test]
+    fn a_call_is_recorded_while_it_runs_and_when_it_is_done() {
+        let mut engine = Fake::new();
+        for sequence in [1, 2] {
+            let ran = engine.call(|engine| {
+                assert_eq!(engine.ends.calls.running().map(|h| h.sequence), Some(sequence));
+                Ok(())
+            });
+            assert_eq!((ran, engine.ends.calls.running()), (Ok(()), None));
+        }
+    }
+
+    #[test]
+    fn what_goes_wrong_ends_the_group_once() {
+        let mut engine = Fake::new();
+        let misuse = |text: &str| CommError::new(CommErrorKind::Misuse, None, text);
+        let wrong = conduct(&mut engine, Err(misuse("no such root")), sample(), None, |_| panic!("not run"));
+        let error = CommError::new(CommErrorKind::Misuse, Some(1), "rank 1 made a wrong call: no such root");
+        assert_eq!(wrong, Err(error.clone()));
+        assert_eq!(engine.call(|_| panic!("the group is over")), Err(error));
+        assert!(engine.ends.calls.history().is_empty());
+
+        let mut engine = Fake::new();
+        assert_eq!(engine.call(|_| Err(misuse("a bug"))), Err(misuse("a bug")));
+        assert_eq!(engine.ends.error.get(), Some(&misuse("a bug")));
+        assert!(engine.ends.calls.running().is_some(), "the record shows what failed");
+
+        let mut engine = Fake::new();
+        let ends = engine.ends.clone();
+        let panicked = catch_unwind(AssertUnwindSafe(|| engine.call(|_| panic!("on purpose"))));
+        let error = ends.error.get().expect("the group has ended");
+        assert!(panicked.is_err() && error.kind == CommErrorKind::Aborted && error.peer == Some(1));
+        assert_eq!(error.message, "rank 1 panicked in a collective");
+    }
+}

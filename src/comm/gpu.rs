@@ -1,0 +1,81 @@
+//! Which GPU a rank computes on, and ranks that were given one between them.
+
+use super::rendezvous::name_ranks;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Of a GPU, or of the part of one that a process sees as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GpuUuid(pub [u8; 16]);
+
+impl fmt::Display for GpuUuid {
+    /// As `nvidia-smi -L` writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU")?;
+        for (i, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(i, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Ranks with one GPU between them, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct OneGpu {
+    ranks: Vec<usize>,
+    gpu: GpuUuid,
+}
+
+impl fmt::Display for OneGpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} have the same GPU, {}", name_ranks(&self.ranks), self.gpu)
+    }
+}
+
+/// The first rank whose GPU later ones have as well, and these; of two of which `may_share` holds, neither is meant. `gpus` are by
+/// rank; who does not know its own shares none.
+pub(crate) fn on_one_gpu(
+    gpus: &[Option<GpuUuid>],
+    may_share: impl Fn(usize, usize) -> bool,
+) -> Option<OneGpu> {
+    gpus.iter().enumerate().find_map(|(rank, own)| {
+        let gpu = (*own)?;
+        let clashes = |other: &usize| gpus[*other] == Some(gpu) && !may_share(rank, *other);
+        let others: Vec<usize> = (rank + 1..gpus.len()).filter(clashes).collect();
+        (!others.is_empty()).then(|| OneGpu { ranks: [&[rank][..], &others].concat(), gpu })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(gpus: &[u8], may_share: impl Fn(usize, usize) -> bool) -> Option<String> {
+        let known = |gpu: &u8| (*gpu > 0).then_some(GpuUuid([*gpu; 16]));
+        let gpus: Vec<_> = gpus.iter().map(known).collect();
+        on_one_gpu(&gpus, may_share).map(|one| one.to_string())
+    }
+
+    #[test]
+    fn ranks_with_one_gpu_are_found_unless_they_may_share_it() {
+        let never = |_, _| false;
+        assert_eq!(found(&[], never), None);
+        assert_eq!(found(&[1, 2, 3], never), None);
+        assert_eq!(found(&[0, 0, 1, 0], never), None, "nobody knows that these are the same");
+        let one = "GPU-01010101-0101-0101-0101-010101010101";
+        let all = format!("ranks 1, 3 and 4 have the same GPU, {one}");
+        assert_eq!(found(&[3, 1, 2, 1, 1, 2], never), Some(all));
+        // Of two kinds, whose members may share with those of the other.
+        let kinds = |a: usize, b: usize| a % 2 != b % 2;
+        assert_eq!(found(&[1, 1], kinds), None);
+        assert_eq!(found(&[1, 1, 1], kinds), Some(format!("ranks 0 and 2 have the same GPU, {one}")));
+        assert_eq!(found(&[1, 1, 1, 1], |_, _| true), None);
+    }
+
+    #[test]
+    fn a_gpu_is_named_as_nvidia_smi_does() {
+        let bytes = std::array::from_fn(|i| i as u8 * 16 + 15 - i as u8);
+        assert_eq!(GpuUuid(bytes).to_string(), "GPU-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0");
+    }
+}

@@ -1,0 +1,144 @@
+//! Nodes that come, are lost, and are asked to leave or to stop.
+
+use super::super::events::{Action, Failure, Member, NodeEnd, Timer, Weight};
+use super::{Phase, Seat, State};
+use crate::error::ExitCode;
+use crate::launch::NodeRange;
+
+impl State {
+    fn seat_of(&self, member: Member) -> Option<usize> {
+        self.seats.iter().find(|(_, s)| s.member == member).map(|(seat, _)| *seat)
+    }
+
+    pub(super) fn joined(
+        &mut self,
+        member: Member,
+        wanted: Option<usize>,
+        host: String,
+        nproc: usize,
+        actions: &mut Vec<Action>,
+    ) {
+        let NodeRange { max, .. } = self.limits.nodes;
+        if self.seat_of(member).is_some() {
+            return;
+        }
+        if let Some(former) = wanted.and_then(|seat| self.seats.get(&seat)) {
+            // Started again on its host, before the end of the former one was noticed; or twice.
+            let later = former.host == host;
+            let (other, seat) = (&former.host, wanted.unwrap_or_default());
+            let why = match later {
+                true => format!("node rank {seat} of {host} is still there"),
+                false => format!(
+                    "{host} and {other} both claim node rank {seat}; each node needs a --node-rank of its own"
+                ),
+            };
+            return actions.push(Action::Refuse { member, why, later });
+        }
+        // Seat 0 is this machine's own node's.
+        let seat = wanted.or_else(|| (1..max).find(|seat| !self.seats.contains_key(seat)));
+        let Some(seat) = seat.filter(|seat| *seat < max) else {
+            let why = match wanted {
+                Some(seat) => format!("node rank {seat} is not among {max} nodes (0 to {})", max - 1),
+                None => format!("the run has all its {max} nodes"),
+            };
+            return actions.push(Action::Refuse { member, why, later: false });
+        };
+        self.seats.insert(seat, Seat { member, host: host.clone(), nproc, leaving: false });
+        match self.phase {
+            Phase::Running(_) if self.limits.nodes.is_elastic() => {
+                self.reason.get_or_insert(format!("node {seat} ({host}) joined"));
+                self.recall(true, actions);
+            }
+            Phase::Gathering { settled: false, .. } if self.is_enough() => {
+                actions.push(Action::SetTimer(Timer::Settle, self.limits.settle));
+            }
+            _ => {}
+        }
+        self.start_if_ready(actions);
+    }
+
+    pub(super) fn lost(&mut self, member: Member, actions: &mut Vec<Action>) {
+        let Some(seat) = self.seat_of(member) else { return };
+        let Some(gone) = self.seats.remove(&seat) else { return };
+        let Phase::Running(running) = &mut self.phase else {
+            // The time for the others to come may be over.
+            return actions.push(Action::SetTimer(Timer::Join, self.limits.rejoin));
+        };
+        // One that had reported is missed only by the next generation.
+        if !running.left.contains(&member) {
+            return;
+        }
+        running.left.retain(|m| *m != member);
+        running.ends.push(NodeEnd::Failed(Failure {
+            code: ExitCode::WorkerFailed,
+            weight: Weight::LostNode,
+            retry: true,
+            rank: None,
+            message: format!("node {seat} ({}) was lost: the connection to its supervisor broke", gone.host),
+            hint: None,
+        }));
+        self.recall(false, actions);
+        self.conclude_if_all_ended(actions);
+    }
+
+    pub(super) fn stop(&mut self, member: Member, at_once: bool, actions: &mut Vec<Action>) {
+        let Some(seat) = self.seat_of(member) else { return };
+        if at_once && self.stopping {
+            self.at_once = true;
+            return self.recall(false, actions);
+        }
+        let staying = self.seats.iter().filter(|(s, other)| **s != seat && !other.leaving).count();
+        let leaves = self.limits.nodes.is_elastic() && seat != 0 && staying >= self.limits.nodes.min;
+        if let Some(own) = self.seats.get_mut(&seat).filter(|_| leaves && !self.stopping) {
+            own.leaving = true;
+            let host = own.host.clone();
+            self.reason.get_or_insert(format!("node {seat} ({host}) was asked to leave"));
+        } else {
+            self.stopping = true;
+        }
+        match self.phase {
+            Phase::Running(_) => self.recall(true, actions),
+            Phase::Gathering { .. } if self.stopping => self.finish(ExitCode::Stopped, None, actions),
+            Phase::Gathering { .. } => {
+                self.dismiss(actions);
+                self.start_if_ready(actions);
+            }
+            Phase::Finished => {}
+        }
+    }
+
+    pub(super) fn dismiss(&mut self, actions: &mut Vec<Action>) {
+        let leaving = self.seats.extract_if(.., |_, seat| seat.leaving);
+        actions.extend(leaving.map(|(_, seat)| Action::Dismiss(seat.member)));
+    }
+
+    pub(super) fn is_enough(&self) -> bool {
+        self.seats.len() >= self.limits.nodes.min && self.seats.contains_key(&0)
+    }
+
+    pub(super) fn missing(&self) -> Vec<usize> {
+        (0..self.limits.nodes.max).filter(|seat| !self.seats.contains_key(seat)).collect()
+    }
+
+    pub(super) fn too_few(&mut self, actions: &mut Vec<Action>) {
+        let NodeRange { min, max } = self.limits.nodes;
+        let came = self.seats.len();
+        let mut message = format!("{came} of {min} nodes came together in time");
+        if min == max {
+            let missing: Vec<String> = self.missing().iter().map(ToString::to_string).collect();
+            message.push_str(&format!("; missing: node {}", missing.join(", ")));
+        }
+        if let Some(before) = &self.failure {
+            message = format!("{}\n\nfor another attempt {message}", before.message);
+        }
+        let failure = Failure {
+            code: self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code),
+            weight: Weight::Root,
+            retry: false,
+            rank: None,
+            message,
+            hint: Some("start ddp-run on every node with the same --nnodes and --rdzv-endpoint".into()),
+        };
+        self.finish(failure.code, Some(failure), actions);
+    }
+}
