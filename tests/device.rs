@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use ddp_run::device::{ComputeDevice, wgpu_devices};
+use ddp_run::device::{ComputeDevice, cuda_devices, wgpu_devices};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -107,7 +107,17 @@ fn a_killed_run_goes_on_on_its_device_and_on_another() {
         #[cfg(target_os = "linux")]
         wait_for("the workers' end", HUNG, || processes(&out).is_empty());
         assert!(losses(&out).len() <= 8, "{first}, {second}: it was not held");
-        assert_code(&train(&spec, &out, &["--device", second]), 0);
+        let mut flags = vec!["--device", second];
+        if (first, second) == ("cpu", "wgpu") {
+            let elsewhere = [&flags[..], &["--set", "checkpoint.map_location={ cpu = \"wgpu:1\" }"]].concat();
+            let refused = train(&spec, &out, &elsewhere);
+            assert_code(&refused, 69);
+            let said = "sends tensors of `cpu` to `wgpu:1`, and rank 0 computes on `wgpu:0`";
+            assert!(stderr(&refused).contains(said), "{}", stderr(&refused));
+            flags.extend(["--set", "checkpoint.map_location={ cpu = \"wgpu:0\" }"]);
+        }
+        assert_code(&train(&spec, &out, &flags), 0);
+        assert_eq!(saved_on(&out), if second == "wgpu" { "wgpu:0" } else { "cpu" });
         assert!(events(&out).iter().any(|e| e["event"] == "resume"), "{first}, {second}: it started over");
         // Which kernels CubeCL's tuner chose, and so the last bits, depends on what was kept.
         let gap = largest_gap(&losses(&out), &expected);
@@ -142,7 +152,10 @@ fn devices_that_are_not_there_or_too_few_are_refused() {
         assert_code(&output, code);
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
     };
-    refused(&["--device", "cuda"], 69, "device `cuda`");
+    if cuda_devices().is_err() {
+        refused(&["--device", "cuda"], 69, "device `cuda`");
+    }
+    refused(&["--device", "cuda:77"], 69, "device `cuda:77`");
     refused(&["--device", "wgpu:77"], 69, "device `wgpu:77`");
     if there() && wgpu_devices().is_ok_and(|names| names.len() == 1) {
         refused(&["--device", "wgpu", "--set", "launch.share_devices=false"], 2, "share_devices");
