@@ -19,6 +19,8 @@ mod spec;
 #[cfg(all(test, feature = "wgpu"))]
 pub(crate) mod testing;
 mod tracked;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 #[cfg(feature = "cuda")]
 pub use cuda::slice;
