@@ -111,7 +111,7 @@ impl CommThread {
     }
 
     /// All ranks' hooks' state on rank 0, where there is any. A collective.
-    pub fn gather_hooks(&self, buckets: &[usize]) -> Result<Option<HookState>, CommError> {
+    pub fn gather_hooks(&self, buckets: &[usize]) -> Result<Option<HookState>, Error> {
         let Some(hook) = &self.hook else { return Ok(None) };
         let of_bucket = hook.lock();
         hook_state::gather(&hook.name, buckets, &|b| Ok(of_bucket.state(b).to_vec()), &*self.group)

@@ -19,6 +19,7 @@ use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
 use crate::comm::{CommError, ProcessGroup, ReduceOp};
 use crate::device::{Readback, is_host};
+use crate::error::Error;
 use burn::tensor::{Device, Tensor};
 use std::sync::Arc;
 
@@ -163,8 +164,8 @@ impl Reducer {
     /// all ranks alike, between two optimizer steps.
     ///
     /// # Errors
-    /// The first failed collective.
-    pub fn hook_state(&self) -> Result<Option<HookState>, CommError> {
+    /// The first failed collective, and what failed on the device.
+    pub fn hook_state(&self) -> Result<Option<HookState>, Error> {
         let Some(comm) = &self.comm else { return Ok(None) };
         let buckets = &self.collector.layout.buckets;
         match &self.collector.lock().in_place {
