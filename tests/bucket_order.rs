@@ -106,7 +106,7 @@ fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<
             Trainer::new(&plan, group, splits, model, updater, position, &|| false, &mut orders).unwrap();
         trainer.run().unwrap();
         let mut values = Vec::new();
-        trainer.into_model().read(ALL, &mut |_, v| values.push(v.to_vec()));
+        trainer.into_model().read(ALL, &mut |_, v| values.push(v.to_vec())).unwrap();
         (values, orders.0)
     });
     assert!(ranks.iter().all(|r| *r == ranks[0]), "ranks differ");

@@ -4,7 +4,8 @@
 mod common;
 
 use common::*;
-use ddp_run::device::{ComputeDevice, wgpu_devices};
+use ddp_run::checkpoint::{self, Loaded};
+use ddp_run::device::{ComputeDevice, Precision, computes_in, cuda_devices, wgpu_devices};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -48,9 +49,8 @@ fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
 
 /// The saved position's, of the rank that saved.
 fn saved_on(out: &Path) -> String {
-    let state = std::fs::read(newest_checkpoint(out).join("state.json")).unwrap();
-    let state: serde_json::Value = serde_json::from_slice(&state).unwrap();
-    state["extra"]["device"].as_str().unwrap().to_owned()
+    let saved = checkpoint::load(&newest_checkpoint(out)).unwrap();
+    saved.state.extra["device"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -107,7 +107,17 @@ fn a_killed_run_goes_on_on_its_device_and_on_another() {
         #[cfg(target_os = "linux")]
         wait_for("the workers' end", HUNG, || processes(&out).is_empty());
         assert!(losses(&out).len() <= 8, "{first}, {second}: it was not held");
-        assert_code(&train(&spec, &out, &["--device", second]), 0);
+        let mut flags = vec!["--device", second];
+        if (first, second) == ("cpu", "wgpu") {
+            let elsewhere = [&flags[..], &["--set", "checkpoint.map_location={ cpu = \"wgpu:1\" }"]].concat();
+            let refused = train(&spec, &out, &elsewhere);
+            assert_code(&refused, 69);
+            let said = "sends tensors of `cpu` to `wgpu:1`, and rank 0 computes on `wgpu:0`";
+            assert!(stderr(&refused).contains(said), "{}", stderr(&refused));
+            flags.extend(["--set", "checkpoint.map_location={ cpu = \"wgpu:0\" }"]);
+        }
+        assert_code(&train(&spec, &out, &flags), 0);
+        assert_eq!(saved_on(&out), if second == "wgpu" { "wgpu:0" } else { "cpu" });
         assert!(events(&out).iter().any(|e| e["event"] == "resume"), "{first}, {second}: it started over");
         // Which kernels CubeCL's tuner chose, and so the last bits, depends on what was kept.
         let gap = largest_gap(&losses(&out), &expected);
@@ -132,6 +142,73 @@ fn a_gradient_that_is_not_finite_ends_the_run_and_is_not_saved() {
     assert!(!out.join("checkpoints/step-00000005").exists());
 }
 
+/// The checkpoint of `step`.
+fn saved_after(out: &Path, step: usize) -> Loaded {
+    checkpoint::load(&out.join(format!("checkpoints/step-{step:08}"))).unwrap()
+}
+
+fn weights(saved: &Loaded) -> Vec<f32> {
+    saved.model.iter().flat_map(|tensor| tensor.as_f32().into_owned()).collect()
+}
+
+/// The first scale is too large for these gradients, so the first step overflows, and some later one may.
+#[test]
+fn f16_trains_under_a_loss_scale_and_leaves_out_what_overflows() {
+    let _alone = alone();
+    if !there() {
+        return;
+    }
+    if let Err(why) = computes_in(Precision::F16, ComputeDevice::Wgpu(0)) {
+        return println!("skipped: {}", why.message);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let spec = spec(dir.path(), 2);
+    let run = |name: &str, flags: &[&str]| {
+        let out = dir.path().join(name);
+        let all = ["--set", "save_every=1 step", "--set", "checkpoint.keep_last=24"];
+        assert_code(&train(&spec, &out, &[flags, &all].concat()), 0);
+        let steps: Vec<_> = events(&out).into_iter().filter(|e| e["event"] == "step").collect();
+        assert_eq!(steps.len(), 24, "{name}");
+        (out, steps)
+    };
+    let (out, steps) = run("f16", &["--device", "wgpu", "--set", "precision=f16"]);
+    // The same batches in f32, by a rate that leaves the parameters as they are drawn.
+    let still = ["--device", "cpu", "--set", "optimizer.lr=1e-30", "--set", "optimizer.weight_decay=0"];
+    let (drawn, exact) = run("f32", &still);
+
+    let mut before = (weights(&saved_after(&drawn, 1)), 65536.0, 0);
+    let mut first = None;
+    for (i, step) in steps.iter().enumerate() {
+        let saved = saved_after(&out, i + 1);
+        let scale = &saved.state.extra["position"]["loss_scale"];
+        let now = (weights(&saved), scale["scale"].as_f64().unwrap(), scale["skipped"].as_u64().unwrap());
+        let moved = now.0.iter().zip(&before.0).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        if step["grad_norm"].is_null() {
+            assert!(moved < 1e-20, "step {}: an overflow moved a parameter by {moved}", i + 1);
+            assert_eq!((now.1, now.2), (before.1 / 2.0, before.2 + 1), "step {}", i + 1);
+        } else {
+            assert!(moved > 1e-6, "step {} did nothing", i + 1);
+            assert_eq!((now.1, now.2), (before.1, before.2), "step {}", i + 1);
+            first.get_or_insert(i);
+        }
+        before = now;
+    }
+    let (first, skipped) = (first.expect("not all overflow"), before.2);
+    println!("f16: {skipped} of 24 steps left out, the first that counts is number {}", first + 1);
+    assert!(first > 0 && skipped < 12, "{first} {skipped}");
+    // Up to there the parameters are those that were drawn: the scale is out of what it reports.
+    for what in ["loss", "grad_norm"] {
+        let of = |steps: &[serde_json::Value]| steps[first][what].as_f64().unwrap();
+        let (half, whole) = (of(&steps), of(&exact));
+        assert!((half / whole - 1.0).abs() < 0.01, "{what}: {half} in f16, {whole} in f32");
+    }
+    let mean = |steps: &[serde_json::Value]| {
+        let losses: Vec<f64> = steps.iter().filter_map(|e| e["loss"].as_f64()).collect();
+        losses.iter().sum::<f64>() / losses.len() as f64
+    };
+    assert!(mean(&steps[12..]) < 0.9 * mean(&exact[12..]), "{} {}", mean(&steps[12..]), mean(&exact[12..]));
+}
+
 #[test]
 fn devices_that_are_not_there_or_too_few_are_refused() {
     let _alone = alone();
@@ -142,11 +219,25 @@ fn devices_that_are_not_there_or_too_few_are_refused() {
         assert_code(&output, code);
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
     };
-    refused(&["--device", "cuda"], 69, "device `cuda`");
+    if cuda_devices().is_err() {
+        refused(&["--device", "cuda"], 69, "device `cuda`");
+    }
+    refused(&["--device", "cuda:77"], 69, "device `cuda:77`");
     refused(&["--device", "wgpu:77"], 69, "device `wgpu:77`");
     if there() && wgpu_devices().is_ok_and(|names| names.len() == 1) {
         refused(&["--device", "wgpu", "--set", "launch.share_devices=false"], 2, "share_devices");
     }
+    if there() && computes_in(Precision::Bf16, ComputeDevice::Wgpu(0)).is_err() {
+        let flags = ["--device", "wgpu", "--set", "precision=bf16"];
+        refused(&flags, 69, "device `wgpu:0` does not compute in bf16");
+    }
+}
+
+/// What a folder keeps kernels in.
+fn databases(folder: &Path) -> BTreeSet<String> {
+    let files =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    files.filter(|name| name.ends_with(".db")).collect()
 }
 
 /// A second start tunes nothing, so it has the first one's bits; the first chose its kernels on the way, so it may differ from both in
@@ -175,11 +266,14 @@ fn kernels_are_kept_and_starts_that_use_them_have_the_same_bits() {
     assert!(cold.3 > 0 && (warm.3, again.3) == (0, 0), "{} {} {}", cold.3, warm.3, again.3);
     assert!(warm.0 == again.0 && warm.1 == again.1, "two warm starts differ");
     assert!(largest_gap(&cold.1, &warm.1) < 1e-5);
-    assert!(warm.2.ends_with("wgpu-0-f32-1.db"), "{}", warm.2);
-    let files =
-        std::fs::read_dir(&kept).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-    let databases: BTreeSet<String> = files.filter(|name| name.ends_with(".db")).collect();
-    assert_eq!(databases, BTreeSet::from(["wgpu-0-f32-0.db".to_owned(), "wgpu-0-f32-1.db".to_owned()]));
+    let kept = databases(&kept);
+    let card =
+        kept.first().and_then(|name| name.strip_suffix("-f32-0.db")).expect("rank 0 has one").to_owned();
+    assert_eq!(kept, BTreeSet::from([format!("{card}-f32-0.db"), format!("{card}-f32-1.db")]));
+    assert!(warm.2.ends_with(&format!("/{card}-f32-1.db")), "{}", warm.2);
+    let named = wgpu_devices().unwrap()[0].to_ascii_lowercase();
+    let word = named.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap();
+    assert!(card.starts_with("wgpu-") && card.contains(word), "`{card}` is not of `{named}`");
     let off = run("off", Path::new("off"));
     assert!(off.2.ends_with("kernels are not kept") && off.3 > 0, "{} {}", off.2, off.3);
     assert!(largest_gap(&off.1, &warm.1) < 1e-5);
@@ -201,5 +295,6 @@ fn a_rank_under_a_launcher_keeps_its_kernels_too() {
     }
     assert_code(&output_of(command.env("DDP_RUN_KERNEL_CACHE", &kept)), 0);
     let log = std::fs::read_to_string(dir.path().join("run/logs/rank-0.log")).unwrap();
-    assert!(log.contains("kernels are kept in") && kept.join("wgpu-0-f32-0.db").exists(), "{log}");
+    let one = databases(&kept).len() == 1;
+    assert!(log.contains("kernels are kept in") && one, "{log}");
 }

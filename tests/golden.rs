@@ -184,9 +184,10 @@ fn run_rank(plan: &Plan, group: Arc<dyn ProcessGroup>, init: &Path, on: &Compute
     trainer.run().unwrap();
     let model = trainer.into_model();
     let mut weights = Vec::new();
-    model.read(ALL, &mut |i, values| {
+    let read = model.read(ALL, &mut |i, values| {
         weights.push((model.entries()[i].name.clone(), model.entries()[i].to_dict(values)))
     });
+    read.unwrap();
     (losses.0, weights)
 }
 

@@ -18,14 +18,14 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 const CROPS: [Option<usize>; 4] = [None, Some(1), Some(4), Some(11)];
 const CUTOUTS: [Option<usize>; 4] = [None, Some(1), Some(4), Some(30)];
 
-#[test]
-fn every_combination_gives_what_the_host_gives() {
-    let device = Device::flex();
-    for shape @ [channels, height, width] in [[1, 1, 1], [1, 5, 7], [3, 9, 6], [3, 8, 8]] {
+/// Every combination, on `device` and on the host.
+fn compare(device: &Device, shapes: &[ImageShape], crops: &[Option<usize>], cutouts: &[Option<usize>]) {
+    for &shape in shapes {
+        let [channels, height, width] = shape;
         let each = channels * height * width;
         let batch = 6;
         let bytes: Vec<u8> = (0..batch * each).map(|i| (i * 37 + 11) as u8).collect();
-        for (crop, cutout) in CROPS.into_iter().flat_map(|c| CUTOUTS.map(|h| (c, h))) {
+        for (&crop, &cutout) in crops.iter().flat_map(|c| cutouts.iter().map(move |h| (c, h))) {
             for (flip, normalised) in [(false, true), (true, true), (true, false)] {
                 let stats =
                     (vec![0.49, 0.25, 0.1][..channels].to_vec(), vec![0.25, 0.5, 0.2][..channels].to_vec());
@@ -38,7 +38,7 @@ fn every_combination_gives_what_the_host_gives() {
                     transform.apply(key(i), image, out);
                 }
                 let draws: Vec<Draws> = (0..batch).map(|i| transform.draw(key(i))).collect();
-                let got = DeviceTransform::new(&transform, &device).apply(&bytes, &draws);
+                let got = DeviceTransform::new(&transform, device).apply(&bytes, &draws);
                 assert_eq!(got.dims(), [batch, channels, height, width]);
                 let difference = largest_difference(&values(got), &expected);
                 assert!(difference <= 1e-6, "{difference} with {shape:?} {augment:?}");
@@ -48,14 +48,42 @@ fn every_combination_gives_what_the_host_gives() {
 }
 
 #[test]
-fn packed_bytes_are_the_same_bytes() {
-    let device = Device::flex();
+fn every_combination_gives_what_the_host_gives() {
+    let shapes = [[1, 1, 1], [1, 5, 7], [3, 9, 6], [3, 8, 8]];
+    compare(&Device::flex(), &shapes, &CROPS, &CUTOUTS);
+}
+
+fn packed_bytes_are_bytes(device: &Device) {
     for len in [1, 3, 4, 5, 255, 256] {
         let bytes: Vec<u8> = (0..len).map(|i| 255 - (i * 7 % 256) as u8).collect();
         let expected: Vec<f32> = bytes.iter().map(|&b| f32::from(b)).collect();
-        for got in [packed_as_floats(&bytes, &device), bytes_as_floats(&bytes, &device)] {
+        for got in [packed_as_floats(&bytes, device), bytes_as_floats(&bytes, device)] {
             assert_eq!(got.into_data().try_into_vec::<f32>().unwrap(), expected, "{len} bytes");
         }
+    }
+}
+
+#[test]
+fn packed_bytes_are_the_same_bytes() {
+    packed_bytes_are_bytes(&Device::flex());
+}
+
+#[cfg(feature = "wgpu")]
+mod on_wgpu {
+    use super::*;
+    use crate::device::testing::wgpu;
+
+    /// Fewer than on the host: most of the time goes into compiling kernels.
+    #[test]
+    fn images_are_transformed_as_on_the_host() {
+        let Some(device) = wgpu() else { return };
+        compare(&device, &[[1, 5, 7], [3, 9, 6]], &[None, Some(4), Some(11)], &[None, Some(4)]);
+    }
+
+    #[test]
+    fn bytes_arrive_as_they_are() {
+        let Some(device) = wgpu() else { return };
+        packed_bytes_are_bytes(&device);
     }
 }
 

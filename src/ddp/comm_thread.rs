@@ -17,12 +17,13 @@ pub(super) enum Values {
 }
 
 impl Values {
-    pub fn wait(self) -> Result<Vec<f32>, CommError> {
+    /// # Errors
+    /// What failed on the device: no collective has.
+    pub fn wait(self) -> Result<Vec<f32>, Error> {
         match self {
             Values::Here(data) => Ok(data),
             Values::Coming(values) => values.and_then(Readback::wait).map_err(|e| {
-                let message = format!("a gradient could not be read from its device: {}", e.message);
-                CommError::new(CommErrorKind::Aborted, None, message)
+                Error::new(e.code, format!("a gradient could not be read from its device: {}", e.message))
             }),
         }
     }
@@ -39,7 +40,7 @@ pub(super) struct Job {
 /// What the communication thread is to do next; `None`: end.
 pub(super) type Jobs = Sender<Option<Job>>;
 
-type Reduced = Result<(usize, Vec<f32>), CommError>;
+type Reduced = Result<(usize, Vec<f32>), Error>;
 
 pub(super) struct CommThread {
     pub jobs: Jobs,
@@ -103,7 +104,7 @@ impl CommThread {
     /// Waits for the next bucket, in the order of the jobs.
     pub fn next(&self) -> Reduced {
         let died = "the communication thread ended unexpectedly";
-        self.results.recv().unwrap_or_else(|_| Err(CommError::new(CommErrorKind::Aborted, None, died)))
+        self.results.recv().unwrap_or_else(|_| Err(CommError::new(CommErrorKind::Aborted, None, died).into()))
     }
 
     pub fn hook_name(&self) -> Option<&str> {
@@ -111,7 +112,7 @@ impl CommThread {
     }
 
     /// All ranks' hooks' state on rank 0, where there is any. A collective.
-    pub fn gather_hooks(&self, buckets: &[usize]) -> Result<Option<HookState>, CommError> {
+    pub fn gather_hooks(&self, buckets: &[usize]) -> Result<Option<HookState>, Error> {
         let Some(hook) = &self.hook else { return Ok(None) };
         let of_bucket = hook.lock();
         hook_state::gather(&hook.name, buckets, &|b| Ok(of_bucket.state(b).to_vec()), &*self.group)
@@ -138,5 +139,22 @@ impl Drop for CommThread {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::SoloGroup;
+    use crate::error::ExitCode;
+
+    #[test]
+    fn a_device_that_does_not_give_a_gradient_is_what_failed() {
+        let comm = CommThread::start(Arc::new(SoloGroup::new()), None).unwrap();
+        let data = Values::Coming(Err(Error::unavailable("the device failed: it is lost")));
+        comm.jobs.send(Some(Job { bucket: 0, data, plain: true })).unwrap();
+        let failed = comm.next().unwrap_err();
+        assert_eq!(failed.code, ExitCode::Unavailable);
+        assert!(failed.message.ends_with("the device failed: it is lost"), "{}", failed.message);
     }
 }

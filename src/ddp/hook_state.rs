@@ -1,6 +1,7 @@
 //! The state of all ranks' hooks on its way into a checkpoint and back. One bucket of one rank travels at a time.
 
 use crate::comm::{CommError, ProcessGroup};
+use crate::error::Error;
 
 /// What all ranks' hooks carry from one step to the next.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,9 +37,9 @@ const TAG: u32 = 0x6863;
 pub(super) fn gather(
     name: &str,
     buckets: &[usize],
-    state: &dyn Fn(usize) -> Result<Vec<f32>, CommError>,
+    state: &dyn Fn(usize) -> Result<Vec<f32>, Error>,
     group: &dyn ProcessGroup,
-) -> Result<Option<HookState>, CommError> {
+) -> Result<Option<HookState>, Error> {
     let (rank, world) = (group.rank(), group.world_size());
     let mut all = vec![Vec::with_capacity(buckets.len()); if rank == 0 { world } else { 0 }];
     for bucket in 0..buckets.len() {

@@ -3,8 +3,9 @@
 use super::device_hook::DeviceHook;
 use super::hook::HookSource;
 use super::hook_state::{self, HookState};
-use crate::comm::{CommError, CommErrorKind, ProcessGroup};
+use crate::comm::{CommError, ProcessGroup};
 use crate::device::read;
+use crate::error::Error;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ fn on_cuda(_: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
 
 #[cfg(feature = "cuda")]
 fn on_cuda(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
-    use crate::comm::{DeviceCollectives, ReduceOp};
+    use crate::comm::{CommErrorKind, DeviceCollectives, ReduceOp};
 
     struct OnCuda(Arc<dyn ProcessGroup>);
 
@@ -140,12 +141,9 @@ impl InPlaceBuckets {
         &self,
         buckets: &[usize],
         group: &dyn ProcessGroup,
-    ) -> Result<Option<HookState>, CommError> {
+    ) -> Result<Option<HookState>, Error> {
         let Some(NamedHook { name, hook }) = &self.hook else { return Ok(None) };
-        let state = |bucket| {
-            let lost = |e: crate::error::Error| CommError::new(CommErrorKind::Aborted, None, e.message);
-            hook.state(bucket).map_or_else(|| Ok(Vec::new()), |state| read(state).map_err(lost))
-        };
+        let state = |bucket| hook.state(bucket).map_or_else(|| Ok(Vec::new()), read);
         hook_state::gather(name, buckets, &state, group)
     }
 

@@ -213,14 +213,11 @@ fn ranks_agree_on_a_number() {
 #[cfg(feature = "wgpu")]
 mod on_wgpu {
     use super::*;
-    use crate::device::{ComputeDevice, Precision, wgpu_devices};
+    use crate::device::testing::wgpu;
 
     #[test]
     fn a_hook_in_the_devices_memory_is_the_hosts() {
-        if let Err(why) = wgpu_devices() {
-            return println!("skipped: {why}");
-        }
-        let device = ComputeDevice::Wgpu(0).open(Precision::F32).unwrap();
+        let Some(device) = wgpu() else { return };
         for (name, dtype) in [("bf16", DType::BF16), ("f16", DType::F16)] {
             match device.supports_dtype(dtype) {
                 true => both_forms_of_a_hook_are_one(name, dtype, &device),

@@ -19,6 +19,7 @@ use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
 use crate::comm::{CommError, ProcessGroup, ReduceOp};
 use crate::device::{Readback, is_host};
+use crate::error::Error;
 use burn::tensor::{Device, Tensor};
 use std::sync::Arc;
 
@@ -87,14 +88,14 @@ impl Reducer {
     /// Ends the optimizer step: returns with all buckets averaged over the ranks.
     ///
     /// # Errors
-    /// The first failed collective. Gradients are unusable then.
-    pub fn finish(&mut self) -> Result<(), CommError> {
+    /// The first failed collective, and what failed on the device. Gradients are unusable then.
+    pub fn finish(&mut self) -> Result<(), Error> {
         let collector = self.collector.clone();
         let mut state = collector.lock();
         self.tell_unused(&state.zero_unseen(&collector.layout));
         state.launch_ready(true);
         if state.in_place.is_some() {
-            return state.finish_in_place();
+            return Ok(state.finish_in_place()?);
         }
         let Some(comm) = &self.comm else { return Ok(()) };
         let Some(last) = state.buckets.len().checked_sub(1) else { return Ok(()) };
@@ -136,10 +137,10 @@ impl Reducer {
     ///
     /// # Errors
     /// The first failed collective, or a device that does not give the value.
-    pub fn agree(&self, value: Tensor<1>) -> Result<Tensor<1>, CommError> {
+    pub fn agree(&self, value: Tensor<1>) -> Result<Tensor<1>, Error> {
         let Some(comm) = &self.comm else { return Ok(value) };
         if let Some(in_place) = &self.collector.lock().in_place {
-            return in_place.agree(value);
+            return Ok(in_place.agree(value)?);
         }
         let device = value.device();
         let mut values = Values::Coming(Readback::start(value)).wait()?;
@@ -163,8 +164,8 @@ impl Reducer {
     /// all ranks alike, between two optimizer steps.
     ///
     /// # Errors
-    /// The first failed collective.
-    pub fn hook_state(&self) -> Result<Option<HookState>, CommError> {
+    /// The first failed collective, and what failed on the device.
+    pub fn hook_state(&self) -> Result<Option<HookState>, Error> {
         let Some(comm) = &self.comm else { return Ok(None) };
         let buckets = &self.collector.layout.buckets;
         match &self.collector.lock().in_place {

@@ -3,9 +3,8 @@
 use super::Precision;
 use crate::comm::{DType, DeviceSlice, nccl};
 use crate::error::{Error, Result};
-use burn::backend::Cube;
 use burn::tensor::{self, Device, Tensor};
-use burn_cubecl::{CubeBackend, CubeDevice};
+use burn_cubecl::CubeDevice;
 use cubecl::cuda::CudaRuntime;
 use cubecl_runtime::runtime::Runtime;
 use cudarc::driver::{result, sys};
@@ -73,13 +72,9 @@ pub(super) fn open(index: usize, precision: Precision) -> Result<Device> {
 pub fn slice(tensor: &Tensor<1>) -> Result<DeviceSlice> {
     let odd = |what: &str| Error::internal(format!("a gradient bucket cannot be averaged in place: {what}"));
     let [len] = tensor.dims();
-    let fused =
-        tensor.clone().try_into_primitive::<Cube>().map_err(|_| odd("it is not on a CubeCL device"))?;
-    // Runs what the value still waits for in fusion's queue.
-    let client = fused.client.clone();
-    let resolved = client.resolve_tensor_float::<CubeBackend>(fused);
-    if !matches!(resolved.device, CubeDevice::Cuda(_)) || !resolved.is_contiguous() {
-        return Err(odd("it is not contiguous on a CUDA device"));
+    let resolved = super::resolved::resolved(tensor).map_err(odd)?;
+    if !matches!(resolved.device, CubeDevice::Cuda(_)) {
+        return Err(odd("it is not on a CUDA device"));
     }
     // By the device's own thread, behind all launches so far.
     let memory = resolved

@@ -12,8 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const TF32: ElemType = ElemType::Float(FloatKind::TF32);
 
-/// What `precision` may not use is not there. In bf16 and f16, what is left in f32 is meant to be. Loads through the tensor memory
-/// accelerator round f32 as well.
+/// What `precision` may not use is not there. In bf16 and f16, what is left in f32 is meant to be.
+///
+/// Loads through the tensor memory accelerator (`tma`) round f32 as well. Only kernels on tensor cores load so, and those have f32 as
+/// TF32 alone, so that without it no f32 matrix comes by there; in f32, nothing has a use for them.
 fn restrict(properties: &mut DeviceProperties, precision: Precision) {
     if precision == Precision::Tf32 {
         return;
@@ -86,10 +88,12 @@ pub(crate) fn listed(index: usize, precision: Precision) -> String {
     let manually =
         |kind| listed.features.matmul.mma.iter().any(|shape| shape.a_type == ElemType::Float(kind));
     format!(
-        "tf32 {} {} {}, f16 {} {}, tma {}",
+        "tf32 {} {} {}, f32 {} {}, f16 {} {}, tma {}",
         listed.supports_type(TF32),
         multiplies(FloatKind::TF32),
         manually(FloatKind::TF32),
+        multiplies(FloatKind::F32),
+        manually(FloatKind::F32),
         multiplies(FloatKind::F16),
         manually(FloatKind::F16),
         !listed.features.tma.is_empty()
@@ -100,14 +104,15 @@ pub(crate) fn listed(index: usize, precision: Precision) -> String {
 mod tests {
     use crate::comm::nccl::tests::said_by;
 
-    /// A driver of the tests' own says that its device is of compute capability 9.0.
+    /// A driver of the tests' own says that its device is of compute capability 9.0. No tensor core multiplies f32 itself: that keeps
+    /// f32 from `tma` in bf16 and f16.
     #[test]
     fn tf32_is_there_only_where_it_is_asked_for() {
         for (precision, expected) in [
-            ("tf32", "tf32 true true true, f16 true true, tma true"),
-            ("f32", "tf32 false false false, f16 true true, tma false"),
-            ("bf16", "tf32 false false false, f16 true true, tma true"),
-            ("f16", "tf32 false false false, f16 true true, tma true"),
+            ("tf32", "tf32 true true true, f32 false false, f16 true true, tma true"),
+            ("f32", "tf32 false false false, f32 false false, f16 true true, tma false"),
+            ("bf16", "tf32 false false false, f32 false false, f16 true true, tma true"),
+            ("f16", "tf32 false false false, f32 false false, f16 true true, tma true"),
         ] {
             let Some(said) = said_by("listed", &[("DDP_RUN_NCCL_PRECISION", precision)]) else { return };
             assert_eq!(said, expected, "{precision}");

@@ -1,5 +1,7 @@
 //! Which devices this build and this machine have, and which one is a rank's.
 
+#[cfg(feature = "wgpu")]
+use super::wgpu;
 use super::{ComputeDevice, DeviceSpec, Precision};
 use crate::error::{Error, Result};
 use burn::tensor::Device;
@@ -19,34 +21,11 @@ pub fn wgpu_devices() -> Result<Vec<String>, String> {
         // A device is opened for its name.
         super::kernel_cache::settle();
         let name = |device: &Device| device.identity().map_or_else(|| "unnamed".to_owned(), |it| it.name);
-        let names: Vec<String> = wgpu_list().iter().map(name).collect();
+        let names: Vec<String> = wgpu::list().iter().map(|found| name(&found.device)).collect();
         if names.is_empty() { Err("there is no Vulkan, Metal or DX12 device".to_owned()) } else { Ok(names) }
     }
     #[cfg(not(feature = "wgpu"))]
     Err("this build has no wgpu support (cargo feature `wgpu`)".to_owned())
-}
-
-/// What wgpu finds, looked for once: it starts every graphics driver. Processors that compute as devices count only where there is
-/// nothing else.
-#[cfg(feature = "wgpu")]
-fn wgpu_list() -> &'static [Device] {
-    static FOUND: std::sync::OnceLock<Vec<Device>> = std::sync::OnceLock::new();
-    FOUND.get_or_init(find_wgpu)
-}
-
-#[cfg(feature = "wgpu")]
-fn find_wgpu() -> Vec<Device> {
-    use burn::backend::{DispatchDevice, WgpuDevice};
-    use cubecl::wgpu::WgpuDeviceKind;
-    let in_software = |device: &Device| {
-        let DispatchDevice::Cube(cubecl::Device::Wgpu(WgpuDevice { kind, .. })) = device.as_dispatch() else {
-            return false;
-        };
-        matches!(kind, WgpuDeviceKind::Cpu)
-    };
-    let all = Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec();
-    let (software, hardware): (Vec<_>, Vec<_>) = all.into_iter().partition(in_software);
-    if hardware.is_empty() { software } else { hardware }
 }
 
 /// How many devices of the kind that `spec` names this process sees; the CPU is none.
@@ -55,7 +34,7 @@ pub fn count(spec: DeviceSpec) -> usize {
         DeviceSpec::Cpu => 0,
         DeviceSpec::Auto | DeviceSpec::Cuda(_) => cuda_devices().map_or(0, |names| names.len()),
         #[cfg(feature = "wgpu")]
-        DeviceSpec::Wgpu(_) => wgpu_list().len(),
+        DeviceSpec::Wgpu(_) => wgpu::list().len(),
         #[cfg(not(feature = "wgpu"))]
         DeviceSpec::Wgpu(_) => 0,
     }
@@ -131,7 +110,7 @@ impl ComputeDevice {
             ComputeDevice::Cuda(index) => super::cuda::open(index, precision),
             #[cfg(feature = "wgpu")]
             ComputeDevice::Wgpu(index) => {
-                let there = wgpu_list().get(index).cloned();
+                let there = wgpu::list().get(index).map(|found| found.device.clone());
                 there.ok_or_else(|| Error::unavailable(format!("device `{self}` is not there")))
             }
             #[allow(unreachable_patterns, reason = "a build may have all devices")]

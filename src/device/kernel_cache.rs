@@ -57,13 +57,25 @@ pub(super) fn settle() {
 
 /// What kernels are chosen for. CubeCL itself tells devices apart by their number only.
 fn card(device: ComputeDevice) -> String {
-    let name = match device {
+    match device {
         #[cfg(feature = "cuda")]
-        ComputeDevice::Cuda(index) => super::cuda::card(index),
-        // Its name is known only once it is open.
-        _ => device.to_string(),
-    };
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect()
+        ComputeDevice::Cuda(index) => file_name(&super::cuda::card(index)),
+        #[cfg(feature = "wgpu")]
+        ComputeDevice::Wgpu(index) => {
+            let card = super::wgpu::list().get(index).and_then(|found| found.card());
+            file_name(&card.unwrap_or_else(|| device.to_string()))
+        }
+        #[allow(unreachable_patterns, reason = "a build may have all devices")]
+        _ => file_name(&device.to_string()),
+    }
+}
+
+/// What drivers say may be long, and of any characters.
+fn file_name(words: &str) -> String {
+    let parts = words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
+    let mut name = parts.collect::<Vec<_>>().join("-").to_ascii_lowercase();
+    name.truncate(150);
+    name
 }
 
 /// Tells CubeCL, which reads this once. What its own file and variables set is left but for what concerns keeping.
@@ -156,6 +168,12 @@ mod tests {
 
     #[test]
     fn a_card_is_a_file_name() {
-        assert_eq!(card(ComputeDevice::Wgpu(1)), "wgpu-1");
+        assert_eq!(file_name("wgpu:1"), "wgpu-1");
+        assert_eq!(
+            file_name("wgpu AMD Radeon RX 7900 (RADV NAVI31) radv Mesa 24.0.5/a"),
+            "wgpu-amd-radeon-rx-7900-radv-navi31-radv-mesa-24-0-5-a"
+        );
+        assert_eq!(file_name(&"long ".repeat(100)).len(), 150);
+        assert_eq!(card(ComputeDevice::Cpu), "cpu");
     }
 }

@@ -13,8 +13,14 @@ mod find;
 mod kernel_cache;
 mod precision;
 mod readback;
+#[cfg(any(feature = "cuda", all(test, feature = "wgpu")))]
+mod resolved;
 mod spec;
+#[cfg(all(test, feature = "wgpu"))]
+pub(crate) mod testing;
 mod tracked;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 #[cfg(feature = "cuda")]
 pub use cuda::slice;

@@ -6,6 +6,7 @@ use super::cast::{in_dtype, in_f32};
 use super::state::entries;
 use super::{Input, Net, StateEntry};
 use crate::device::{Compute, Tracked, is_host, read};
+use crate::error::Result;
 use burn::backend::Flex;
 use burn::module::{ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor, TensorData};
@@ -36,10 +37,16 @@ pub trait Model: Send {
     fn evaluator(&self) -> Box<dyn Evaluator>;
 
     /// Shows the values of the tensors that are meant, in the module's layout.
-    fn read(&self, which: Which<'_>, see: &mut dyn FnMut(usize, &[f32]));
+    ///
+    /// # Errors
+    /// What failed on the device; never in host memory. Nothing is shown from there on.
+    fn read(&self, which: Which<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()>;
 
     /// Lets `change` write the values of the tensors that are meant: in place in host memory, else on a copy that goes back.
-    fn edit(&mut self, which: Which<'_>, change: &mut dyn FnMut(usize, &mut [f32]));
+    ///
+    /// # Errors
+    /// As [`Model::read`]; nothing is changed from there on.
+    fn edit(&mut self, which: Which<'_>, change: &mut dyn FnMut(usize, &mut [f32])) -> Result<()>;
 
     /// Lets `step` replace every trainable tensor, flat and without autodiff, on the model's own device.
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>);
@@ -70,7 +77,7 @@ impl<N: Net> NetModel<N> {
         let casts = Casts::new::<N>(&entries, on.dtype);
         let mut model = Self { net: Some(net), entries, device: host, casts };
         // Draws lazy parameters now: their order, and so their values, must not depend on the first forward pass.
-        model.edit(ALL, &mut |_, _| {});
+        model.edit(ALL, &mut |_, _| {}).expect("it is in host memory");
         if !is_host(&on.device) {
             model.device = on.device.clone().autodiff();
             model.net = model.net.map(|net| net.fork(&model.device));
@@ -117,12 +124,16 @@ impl<N: Net> Model for NetModel<N> {
         Box::new(NetEvaluator { net, device, dtype: self.casts.dtype })
     }
 
-    fn read(&self, which: Which<'_>, see: &mut dyn FnMut(usize, &[f32])) {
-        self.net().visit(&mut Reader { next: 0, which, see });
+    fn read(&self, which: Which<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
+        let mut reader = Reader { next: 0, which, see, done: Ok(()) };
+        self.net().visit(&mut reader);
+        reader.done
     }
 
-    fn edit(&mut self, which: Which<'_>, change: &mut dyn FnMut(usize, &mut [f32])) {
-        self.change(&mut Editor { next: 0, which, change });
+    fn edit(&mut self, which: Which<'_>, change: &mut dyn FnMut(usize, &mut [f32])) -> Result<()> {
+        let mut editor = Editor { next: 0, which, change, done: Ok(()) };
+        self.change(&mut editor);
+        editor.done
     }
 
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>) {
@@ -208,20 +219,19 @@ impl ModuleMapper for CastMapper<'_> {
     }
 }
 
-/// Parameters can't be had then, and there is nothing to go on with.
-const DEVICE_FAILED: &str = "the device gives a model's values back";
-
 struct Reader<'a> {
     next: usize,
     which: Which<'a>,
     see: &'a mut dyn FnMut(usize, &[f32]),
+    /// The first thing that failed: a visitor can't return it.
+    done: Result<()>,
 }
 
 impl ModuleVisitor for Reader<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let index = self.next;
         self.next += 1;
-        if !(self.which)(index) {
+        if self.done.is_err() || !(self.which)(index) {
             return;
         }
         let tensor = param.base().inner();
@@ -229,7 +239,7 @@ impl ModuleVisitor for Reader<'_> {
             let flex = tensor.try_into_primitive::<Flex>().expect("it is in host memory").to_contiguous();
             (self.see)(index, flex.storage::<f32>());
         } else {
-            (self.see)(index, &read(tensor).expect(DEVICE_FAILED));
+            self.done = read(tensor).map(|values| (self.see)(index, &values));
         }
     }
 }
@@ -238,6 +248,8 @@ struct Editor<'a> {
     next: usize,
     which: Which<'a>,
     change: &'a mut dyn FnMut(usize, &mut [f32]),
+    /// As the reader's.
+    done: Result<()>,
 }
 
 impl Editor<'_> {
@@ -245,10 +257,16 @@ impl Editor<'_> {
     fn edit<const D: usize>(&mut self, index: usize, tensor: Tensor<D>) -> Tensor<D> {
         let device = tensor.device();
         if !is_host(&device) {
-            let shape = tensor.shape();
-            let mut values = read(tensor).expect(DEVICE_FAILED);
-            (self.change)(index, &mut values);
-            return Tensor::from_data(TensorData::new(values, shape), &device);
+            return match read(tensor.clone()) {
+                Ok(mut values) => {
+                    (self.change)(index, &mut values);
+                    Tensor::from_data(TensorData::new(values, tensor.shape()), &device)
+                }
+                Err(failed) => {
+                    self.done = Err(failed);
+                    tensor
+                }
+            };
         }
         let mut flex = tensor.try_into_primitive::<Flex>().expect("it is in host memory");
         if !flex.is_contiguous() || flex.layout().start_offset() != 0 {
@@ -263,7 +281,7 @@ impl ModuleMapper for Editor<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let index = self.next;
         self.next += 1;
-        if !(self.which)(index) {
+        if self.done.is_err() || !(self.which)(index) {
             return param;
         }
         changed(param, |tensor| self.edit(index, tensor))

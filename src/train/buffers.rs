@@ -37,13 +37,12 @@ fn over_buffers(
     }
     let which = |i: usize| buffers[i];
     let mut flat = Vec::new();
-    model.read(&which, &mut |_, values| flat.extend_from_slice(values));
+    model.read(&which, &mut |_, values| flat.extend_from_slice(values))?;
     collective(&mut flat)?;
     let mut rest = flat.as_slice();
     model.edit(&which, &mut |_, values| {
         let (own, tail) = rest.split_at(values.len());
         values.copy_from_slice(own);
         rest = tail;
-    });
-    Ok(())
+    })
 }

@@ -1,6 +1,7 @@
 //! What an optimizer keeps between steps, in host memory or on a device.
 
 use crate::device::read;
+use crate::error::Result;
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// One array for each slot of each parameter.
@@ -37,26 +38,32 @@ impl OptimizerState {
     }
 
     /// Shows the values of array `slot` of parameter `index`.
-    pub fn read<T>(&self, index: usize, slot: usize, see: impl FnOnce(&[f32]) -> T) -> T {
+    ///
+    /// # Errors
+    /// What failed on the device; never in host memory.
+    pub fn read<T>(&self, index: usize, slot: usize, see: impl FnOnce(&[f32]) -> T) -> Result<T> {
         match &self.place {
-            Place::Host(all) => see(&all[index][slot]),
-            Place::Device(all, _) => see(&values(all[index][slot].clone())),
+            Place::Host(all) => Ok(see(&all[index][slot])),
+            Place::Device(all, _) => Ok(see(&values(all[index][slot].clone())?)),
         }
     }
 
     /// Lets `change` write the values of each of a parameter's arrays.
-    pub fn edit<E>(
+    ///
+    /// # Errors
+    /// Those of `change`, and what failed on the device.
+    pub fn edit(
         &mut self,
         index: usize,
-        mut change: impl FnMut(usize, &mut [f32]) -> Result<(), E>,
-    ) -> Result<(), E> {
+        mut change: impl FnMut(usize, &mut [f32]) -> Result<()>,
+    ) -> Result<()> {
         match &mut self.place {
             Place::Host(all) => {
                 all[index].iter_mut().enumerate().try_for_each(|(slot, array)| change(slot, array))
             }
             Place::Device(all, device) => {
                 for (slot, tensor) in all[index].iter_mut().enumerate() {
-                    let mut values = values(tensor.clone());
+                    let mut values = values(tensor.clone())?;
                     change(slot, &mut values)?;
                     let len = values.len();
                     *tensor = Tensor::from_data(TensorData::new(values, [len]), &*device);
@@ -90,9 +97,9 @@ impl OptimizerState {
 }
 
 /// A copy of a device tensor's values.
-fn values(tensor: Tensor<1>) -> Vec<f32> {
+fn values(tensor: Tensor<1>) -> Result<Vec<f32>> {
     match tensor.dims() {
-        [0] => Vec::new(),
-        _ => read(tensor).expect("the device gives an optimizer's values back"),
+        [0] => Ok(Vec::new()),
+        _ => read(tensor),
     }
 }

@@ -95,7 +95,7 @@ impl Updater {
                 let Some(slot) = reducer.slot(index) else { return };
                 let mut arrays = state.slices(index);
                 optimizer.update(step, lr, scale, &shapes[index], values, gradient(slot), &mut arrays);
-            });
+            })?;
             Ok(Updated { grad_norm })
         })
     }

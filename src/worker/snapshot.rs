@@ -74,11 +74,11 @@ pub fn copy(
         if done.is_ok() {
             done = copied;
         }
-    });
+    })?;
     done?;
     let tensors = &mut snapshot.optimizer;
     for_each_slot(model.entries(), updater, |index, name, slot| {
-        updater.state().read(index, slot, |values| copy_to(tensors, &name, bytemuck::cast_slice(values)))
+        updater.state().read(index, slot, |values| copy_to(tensors, &name, bytemuck::cast_slice(values)))?
     })
 }
 
@@ -161,15 +161,19 @@ mod tests {
     use crate::spec::JobTree;
     use crate::train::Batching;
 
+    fn plan(optimizer: &str) -> Plan {
+        let spec = format!(
+            "name = \"x\"\nbatch_size = 4\n[model]\nname = \"mlp\"\nhidden = [7, 5]\n[dataset]\nname = \"random\"\n\
+             [optimizer]\nname = \"{optimizer}\"\nlr = 0.1\n"
+        );
+        let tree = JobTree::parse("x.toml", &spec, &[]).unwrap();
+        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap()
+    }
+
     #[test]
     fn what_is_copied_and_finished_is_restored_and_its_memory_is_used_again() {
         for optimizer in ["adamw", "adafactor"] {
-            let spec = format!(
-                "name = \"x\"\nbatch_size = 4\n[model]\nname = \"mlp\"\nhidden = [7, 5]\n[dataset]\nname = \"random\"\n\
-                 [optimizer]\nname = \"{optimizer}\"\nlr = 0.1\n"
-            );
-            let tree = JobTree::parse("x.toml", &spec, &[]).unwrap();
-            let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap();
+            let plan = plan(optimizer);
             let host = Compute::host();
             let mut model = plan.model.source.build(&plan.dataset.facts, 1, &host).unwrap();
             let entries = model.entries().to_vec();
@@ -181,7 +185,7 @@ mod tests {
                         next += 1.0;
                         next
                     });
-                    Ok::<(), Error>(())
+                    Ok(())
                 };
                 updater.state_mut().edit(index, fill).unwrap();
             }
@@ -190,17 +194,19 @@ mod tests {
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
             for step in 1..=2 {
                 position.step = step;
-                model.edit(ALL, &mut |_, values| values.iter_mut().for_each(|v| *v += 1.0));
+                model.edit(ALL, &mut |_, values| values.iter_mut().for_each(|v| *v += 1.0)).unwrap();
                 copy(&mut snapshot, &position, &*model, &updater).unwrap();
                 snapshot.state = state(&plan, ComputeDevice::Cpu, &position, None, 1.0).unwrap();
                 finish(&mut snapshot, &entries, updater.slots(), None).unwrap();
                 let now: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
                 assert_eq!(now, places, "the buffers are new");
-                model.read(ALL, &mut |index, values| {
-                    let tensor = snapshot.model.get(&entries[index].name).unwrap();
-                    assert_eq!(tensor.shape, entries[index].shape);
-                    assert_eq!(*tensor.as_f32(), *entries[index].to_dict(values));
-                });
+                model
+                    .read(ALL, &mut |index, values| {
+                        let tensor = snapshot.model.get(&entries[index].name).unwrap();
+                        assert_eq!(tensor.shape, entries[index].shape);
+                        assert_eq!(*tensor.as_f32(), *entries[index].to_dict(values));
+                    })
+                    .unwrap();
                 let dir = tempfile::tempdir().unwrap();
                 let store = crate::checkpoint::CheckpointStore::open(dir.path()).unwrap();
                 let saved = store.save(&snapshot).unwrap();
@@ -213,11 +219,40 @@ mod tests {
                 assert_eq!(back.position, position);
                 for (index, entry) in entries.iter().enumerate() {
                     for slot in 0..if entry.trainable { updater.slots().len() } else { 0 } {
-                        let values = |u: &Updater| u.state().read(index, slot, <[f32]>::to_vec);
+                        let values = |u: &Updater| u.state().read(index, slot, <[f32]>::to_vec).unwrap();
                         assert_eq!(values(&fresh), values(&updater), "{optimizer}, {}", entry.name);
                     }
                 }
             }
+        }
+    }
+
+    /// A driver that is reset while a run saves, or when its state is given back: exit code 69 and no panic.
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn on_wgpu_a_device_that_is_lost_fails_a_save() {
+        use crate::device::testing::Losable;
+        use crate::error::ExitCode;
+        use burn::tensor::DType;
+
+        let Some(there) = Losable::open() else { return };
+        let plan = plan("adamw");
+        let on = Compute { device: there.device.clone(), dtype: DType::F32 };
+        let mut model = plan.model.source.build(&plan.dataset.facts, 1, &on).unwrap();
+        let mut updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
+        let position = Position::new(Batching::of(1, 4, 1));
+        let mut snapshot = empty(&*model, &updater).unwrap();
+        copy(&mut snapshot, &position, &*model, &updater).unwrap();
+        there.lose();
+        let failures = [
+            copy(&mut snapshot, &position, &*model, &updater).unwrap_err(),
+            updater.state().read(0, 0, |_| ()).unwrap_err(),
+            updater.state_mut().edit(0, |_, _| Ok(())).unwrap_err(),
+            model.edit(ALL, &mut |_, _| {}).unwrap_err(),
+        ];
+        for failed in failures {
+            assert_eq!(failed.code, ExitCode::Unavailable, "{}", failed.message);
+            assert!(failed.message.starts_with("the device failed: "), "{}", failed.message);
         }
     }
 }

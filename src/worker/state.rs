@@ -5,7 +5,7 @@ use super::resize::Saved;
 use crate::checkpoint::{Loaded, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
 use crate::device::ComputeDevice;
-use crate::error::{Error, Result};
+use crate::error::{Error, ExitCode, Result};
 use crate::models::{ALL, Model, StateEntry};
 use crate::plan::Plan;
 use crate::train::{Batching, Position, Updater};
@@ -61,7 +61,7 @@ impl Extra {
 /// Puts a checkpoint's state into a model and an optimizer and says where its run stood.
 ///
 /// # Errors
-/// Exit code 74 when a tensor is missing or has another shape: the spec's model is not the checkpoint's.
+/// Exit code 74 when a tensor is missing or has another shape: the spec's model is not the checkpoint's. 69 when the device fails.
 pub fn restore(
     plan: &Plan,
     loaded: &Loaded,
@@ -70,6 +70,10 @@ pub fn restore(
     updater: &mut Updater,
 ) -> Result<Saved> {
     let unfit = |e: Error| {
+        // A device that fails says nothing about the checkpoint.
+        if e.code != ExitCode::Checkpoint {
+            return e;
+        }
         Error::checkpoint(format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message))
             .hint("the model or the optimizer differs from the one that was saved; `--resume never --out DIR` starts anew")
     };
@@ -95,17 +99,16 @@ fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
     for entry in &entries {
         values.push(Some(find(file, &entry.name, &entry.shape)?.as_f32().into_owned()));
     }
-    put(model, &entries, values);
-    Ok(())
+    put(model, &entries, values)
 }
 
 /// Writes state-dict values where there are any.
-fn put(model: &mut dyn Model, entries: &[StateEntry], values: Vec<Option<Vec<f32>>>) {
+fn put(model: &mut dyn Model, entries: &[StateEntry], values: Vec<Option<Vec<f32>>>) -> Result<()> {
     model.edit(&|index| values[index].is_some(), &mut |index, own| {
         if let Some(new) = &values[index] {
             own.copy_from_slice(&entries[index].from_dict(new));
         }
-    });
+    })
 }
 
 fn put_optimizer(entries: &[StateEntry], updater: &mut Updater, file: &TensorMap) -> Result<()> {
@@ -122,7 +125,7 @@ fn put_optimizer(entries: &[StateEntry], updater: &mut Updater, file: &TensorMap
             } else {
                 own.copy_from_slice(&values);
             }
-            Ok::<(), Error>(())
+            Ok(())
         })?;
     }
     Ok(())
@@ -158,7 +161,7 @@ pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Resu
             values[index] = Some(tensor.as_f32().into_owned());
         }
     }
-    put(model, &entries, values);
+    put(model, &entries, values)?;
     Ok(matched.left_out())
 }
 
@@ -174,17 +177,17 @@ pub fn share(
     }
     let position: Option<Position> = share_json(position, group)?;
     let mut flat = Vec::new();
-    model.read(ALL, &mut |_, values| flat.extend_from_slice(values));
+    model.read(ALL, &mut |_, values| flat.extend_from_slice(values))?;
     group.broadcast(flat.as_mut_slice().into(), 0)?;
     let mut rest = flat.as_slice();
     model.edit(ALL, &mut |_, values| {
         let (own, tail) = rest.split_at(values.len());
         values.copy_from_slice(own);
         rest = tail;
-    });
+    })?;
     if position.is_some() {
         for index in 0..model.entries().len() {
-            updater.state_mut().edit(index, |_, array| group.broadcast(array.into(), 0))?;
+            updater.state_mut().edit(index, |_, array| Ok(group.broadcast(array.into(), 0)?))?;
         }
     }
     Ok(position)

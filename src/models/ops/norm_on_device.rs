@@ -146,17 +146,8 @@ fn parts<const D: usize>(tensor: Tensor<D>) -> (Tensor<D>, NodeGuard) {
 #[cfg(all(test, feature = "wgpu"))]
 mod on_wgpu {
     use super::super::{add_relu, batch_norm_eval, batch_norm_train, conv2d, max_pool2d};
-    use crate::device::{ComputeDevice, Precision};
+    use crate::device::testing::wgpu;
     use burn::tensor::{Device, Tensor, TensorData};
-
-    /// The device under test, where there is one.
-    fn wgpu() -> Option<Device> {
-        let device = ComputeDevice::Wgpu(0).open(Precision::F32);
-        if device.is_err() {
-            println!("skipped: there is no Vulkan, Metal or DX12 device");
-        }
-        device.ok()
-    }
 
     fn numbers<const D: usize>(dims: [usize; D], seed: f32, device: &Device) -> Tensor<D> {
         let n = dims.iter().product::<usize>();

@@ -1,0 +1,58 @@
+//! A tensor as the memory that it lies in, below Burn's queue of operations that wait to be fused.
+
+use burn::backend::Cube;
+use burn::tensor::Tensor;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+
+/// The memory of a flat float tensor on a CubeCL device; what computes it has been handed to the device's own thread when this returns.
+///
+/// # Errors
+/// Why it has none of its own: a bug.
+pub(super) fn resolved(tensor: &Tensor<1>) -> Result<CubeTensor, &'static str> {
+    let fused = tensor.clone().try_into_primitive::<Cube>().map_err(|_| "it is not on a CubeCL device")?;
+    // Runs what the value still waits for in fusion's queue.
+    let client = fused.client.clone();
+    let resolved = client.resolve_tensor_float::<CubeBackend>(fused);
+    if resolved.is_contiguous() { Ok(resolved) } else { Err("it is not contiguous") }
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod on_wgpu {
+    use super::*;
+    use crate::device::testing;
+    use burn::tensor::{Device, TensorData};
+
+    /// Kernels that are fused, a part that does not begin at the memory's start, and one that is copied together.
+    fn flat(device: &Device) -> [Tensor<1>; 3] {
+        let values: Vec<f32> = (0..48).map(|i| (i as f32 * 0.73).sin()).collect();
+        let x = Tensor::<1>::from_data(TensorData::new(values, [48]), device);
+        let fused = x.clone() * 2.0 + x.clone().abs();
+        let part = (x.clone() + 1.0).narrow(0, 17, 12);
+        let joined =
+            Tensor::cat(vec![fused.clone().reshape([6, 8]).transpose().reshape([48]), part.clone()], 0);
+        [fused, part, joined]
+    }
+
+    #[test]
+    fn a_tensors_memory_holds_what_was_asked_of_the_device_by_then() {
+        let Some(device) = testing::wgpu() else { return };
+        for (host, there) in flat(&Device::flex()).into_iter().zip(flat(&device)) {
+            let memory = resolved(&there).unwrap();
+            let expected = host.into_data().try_into_vec::<f32>().unwrap();
+            let bytes = memory.client.read_one(memory.handle.clone()).unwrap();
+            let got: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes[..4 * expected.len()]);
+            let gap = got.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(gap <= 1e-6, "{got:?}\n{expected:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_memory_of_its_own_there_is_refused() {
+        let Some(device) = testing::wgpu() else { return };
+        let refused = |tensor: Tensor<1>| resolved(&tensor).err().unwrap();
+        let one = |device: &Device| Tensor::<1>::from_data([1.0], device);
+        assert_eq!(refused(one(&Device::flex())), "it is not on a CubeCL device");
+        assert_eq!(refused(one(&device).expand([4])), "it is not contiguous");
+    }
+}

@@ -1,0 +1,45 @@
+//! Devices with memory of their own that unit tests run on.
+
+use super::{ComputeDevice, Precision};
+use burn::backend::WgpuDevice;
+use burn::tensor::{Device, DeviceKind};
+use cubecl::wgpu::wgpu::{Backend, PollType};
+use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
+
+/// wgpu's first device. Says that a test is skipped where there is none.
+pub(crate) fn wgpu() -> Option<Device> {
+    let device = ComputeDevice::Wgpu(0).open(Precision::F32);
+    if let Err(why) = &device {
+        println!("skipped: {}", why.message);
+    }
+    device.ok()
+}
+
+/// A device that can be taken away, as a driver that is reset takes it. One in a process: it is wgpu's default device, which nothing
+/// else here opens.
+pub(crate) struct Losable {
+    pub device: Device,
+    setup: WgpuSetup,
+}
+
+impl Losable {
+    pub fn open() -> Option<Self> {
+        wgpu()?;
+        // OpenGL's contexts belong to threads: wgpu opens no second device beside one that is in use.
+        if super::wgpu::list()[0].adapter.as_ref().is_none_or(|adapter| adapter.backend == Backend::Gl) {
+            println!("skipped: there is no Vulkan, Metal or DX12 device");
+            return None;
+        }
+        let setup = try_init_setup::<AutoGraphicsApi>(&WgpuDevice::default(), RuntimeOptions::default());
+        Some(Self {
+            device: Device::wgpu(DeviceKind::DefaultDevice),
+            setup: setup.expect("nobody has opened it"),
+        })
+    }
+
+    pub fn lose(&self) {
+        self.setup.device.destroy();
+        // Has the loss told to who waits for it.
+        let _ = self.setup.device.poll(PollType::Poll);
+    }
+}
