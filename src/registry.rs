@@ -3,6 +3,7 @@
 
 use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind};
 use crate::ddp::{CommHook, HookSource};
+use crate::launch::{OnSecondSignal, StopFlag};
 use crate::models::{FnModel, ModelKind, Net};
 use burn::tensor::Device;
 use serde::de::DeserializeOwned;
@@ -66,10 +67,14 @@ impl Registry {
     /// The whole program with these components: parses the process's arguments, runs the subcommand, prints the error if
     /// there is one, and ends the process with the documented exit code.
     pub fn run(self) -> ! {
-        let code = crate::cli::run(std::env::args_os(), &self).unwrap_or_else(|error| {
+        // First of all: a stop signal that comes before its handler kills the process without a word.
+        let stop = StopFlag::install(OnSecondSignal::Exit);
+        let run = |stop| crate::cli::run(std::env::args_os(), &self, &stop);
+        let code = stop.and_then(run).unwrap_or_else(|error| {
             say!("error: {error}");
             error.code
         });
+        crate::say::flush();
         std::process::exit(code as i32)
     }
 

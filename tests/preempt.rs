@@ -252,3 +252,31 @@ fn the_sigterm_of_a_requeue_changes_nothing() {
     assert_code(&finish(second), 75);
     assert!(stderr(&output).contains("Slurm requeued job 77"), "{}", stderr(&output));
 }
+
+/// A pipe that is full, and that nobody reads as long as the first of both is kept.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (unread, mut full) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&full, true).expect("fcntl");
+    while std::io::Write::write(&mut full, &[b'.'; 4096]).is_ok() {}
+    while std::io::Write::write(&mut full, b".").is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).expect("fcntl");
+    (unread, full)
+}
+
+#[test]
+fn a_run_whose_words_nobody_reads_goes_on_and_stops_when_asked() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let (unread, full) = full_pipe();
+    let mut command = ddp_run();
+    // Rank 0 has something to say, too.
+    command.arg(&scratch.spec).arg("--out").arg(&scratch.out).args(["--progress", "plain"]);
+    let child = command.stdout(Stdio::null()).stderr(full).spawn().expect("the binary starts");
+    drop(command);
+    scratch.wait_for_step(3);
+    kill(child.id(), Signal::TERM);
+    let output = finish(child);
+    assert_code(&output, 75);
+    assert!(scratch.checkpoint_step() >= 3);
+    drop(unread);
+}

@@ -18,6 +18,7 @@ mod train;
 mod worker;
 
 use crate::error::{Error, ExitCode};
+use crate::launch::StopFlag;
 use crate::registry::Registry;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -66,8 +67,13 @@ enum Command {
     BenchWorker,
 }
 
-/// Parses `arguments` (with the program's name first), runs the subcommand, and says how the process should end.
-pub fn run(arguments: impl IntoIterator<Item = OsString>, registry: &Registry) -> Result<ExitCode, Error> {
+/// Parses `arguments` (with the program's name first), runs the subcommand, and says how the process should end. `stop` hears the stop
+/// signals.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    registry: &Registry,
+    stop: &StopFlag,
+) -> Result<ExitCode, Error> {
     let arguments = with_default_subcommand(arguments.into_iter().collect());
     let matches = Cli::command().try_get_matches_from(arguments);
     let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
@@ -82,8 +88,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, registry: &Registry) -
         }
     };
     let done = |()| ExitCode::Done;
+    if !matches!(cli.command, Command::Train(_) | Command::Worker) {
+        stop.release();
+    }
     match cli.command {
-        Command::Train(args) => train::run(&args, registry),
+        Command::Train(args) => train::run(&args, registry, stop),
         Command::Check(args) => check::run(&args, registry).map(done),
         Command::Plan(args) => plan::run(&args, registry).map(done),
         Command::Eval(args) => eval::run(&args, registry).map(done),
@@ -95,7 +104,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, registry: &Registry) -
         Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
-        Command::Worker => worker::run(registry),
+        Command::Worker => worker::run(registry, stop),
         Command::BenchWorker => bench::work(),
     }
 }

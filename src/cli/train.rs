@@ -10,7 +10,7 @@ use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
     JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint, SlurmJob,
-    cores::usable_cores, logs, origin,
+    StopFlag, cores::usable_cores, logs, origin,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -18,7 +18,6 @@ use crate::telemetry::{ProgressMode, Provenance, provenance};
 use crate::worker::{Fault, checkpoints, keep_kernels};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -85,7 +84,7 @@ impl Args {
     }
 }
 
-pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
+pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let format: LogFormat =
         args.log_format.parse().map_err(|e| Error::usage(format!("--log-format: {e}")))?;
     let origin = origin::detect(&|name| std::env::var(name).ok(), &args.asked())?;
@@ -135,7 +134,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         ]),
     };
     let node = match origin {
-        Origin::Worker(worker) => return worker::run_external(worker, &plan, job, format),
+        Origin::Worker(worker) => return worker::run_external(worker, &plan, job, format, stop),
         Origin::Node(node) => Some(node),
         Origin::Own => None,
     };
@@ -146,15 +145,26 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         )
         .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
     }
-    supervise(args, node.as_ref(), &plan, job)
+    supervise(args, node.as_ref(), &plan, job, stop)
 }
 
 /// The run folder, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.
-fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
+fn supervise(
+    args: &Args,
+    node: Option<&NodeEnv>,
+    plan: &Plan,
+    job: JobHandoff,
+    stop: &StopFlag,
+) -> Result<ExitCode> {
     let out_dir = job.out_dir.clone();
     let node_rank = node.map(|n| n.node_rank).or(args.node_rank);
     let launcher = node.map_or("ddp-run", |n| n.launcher.name());
     let first = node_rank.unwrap_or(0) == 0 || plan.launch.nnodes == NodeRange::ONE;
+    if stop.requested() {
+        say!("stopped on request before anything began");
+        worker::requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
+        return Ok(ExitCode::Stopped);
+    }
     if args.resume == "never" && first {
         set_aside(&out_dir)?;
     }
@@ -163,14 +173,14 @@ fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) 
     let _lock = if first { Some(lock(&out_dir)?) } else { None };
     if first {
         write_provenance(plan, &job, launcher)?;
-        // A closed terminal is no reason not to train.
-        let _ = std::io::stderr().write_all(plan.text().as_bytes());
+        crate::say::put(plan.text().into_bytes());
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.bind = plan.launch.bind;
     launch.threads_per_worker = plan.launch.threads;
     launch.policy.stop_deadline = Some(plan.checkpoint.grace);
     launch.newest_checkpoint = newest_step;
+    launch.stop = stop.clone();
     launch.nodes = Nodes {
         range: plan.launch.nnodes,
         node_rank,

@@ -28,16 +28,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// `ddp-run worker`: everything comes down the supervisor's pipe.
-pub fn run(registry: &Registry) -> Result<ExitCode> {
-    let stop = StopFlag::install(OnSecondSignal::Ignore)?;
-    let received = Handoff::receive(&stop)?;
+pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
+    stop.on_second(OnSecondSignal::Ignore);
+    let received = Handoff::receive(stop)?;
     let handoff = received.handoff;
     let format = handoff.job.flags.get("log-format").and_then(|f| f.parse().ok()).unwrap_or_default();
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
     // How long a stop may take is the supervisor's to watch.
-    watch(&stop, None, None)?;
-    let last_words = LastWords::new(&handoff, &stop);
+    watch(stop, None, None)?;
+    let last_words = LastWords::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
         work(&plan, received.listener, &last_words)
@@ -61,8 +61,8 @@ pub fn run_external(
     plan: &Plan,
     job: JobHandoff,
     format: LogFormat,
+    stop: &StopFlag,
 ) -> Result<ExitCode> {
-    let stop = StopFlag::install(OnSecondSignal::Exit)?;
     let (endpoint, secret) = match plan.backend {
         // MPI's own business.
         Backend::Mpi => (Endpoint::Solo, Secret::generate()?),
@@ -90,9 +90,9 @@ pub fn run_external(
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
     tracing::info!("launched by {launcher}");
-    let last_words = LastWords::new(&handoff, &stop);
+    let last_words = LastWords::new(&handoff, stop);
     let requeue = requeue_on_stop(plan, handoff.place.rank == 0);
-    watch(&stop, Some(plan.checkpoint.grace), requeue.clone())?;
+    watch(stop, Some(plan.checkpoint.grace), requeue.clone())?;
     let done = caught(|| work(plan, None, &last_words));
     let code = last_words.end(done)?;
     if code == ExitCode::Stopped {
@@ -119,6 +119,7 @@ fn watch(stop: &StopFlag, grace: Option<Duration>, requeue: Option<SlurmJob>) ->
             }
         }
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
+        crate::say::flush();
     })
 }
 

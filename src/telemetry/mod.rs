@@ -9,6 +9,7 @@ mod numbers;
 mod progress;
 pub mod provenance;
 pub mod report;
+mod screen;
 mod tensorboard;
 mod writer;
 

@@ -25,7 +25,7 @@ const STOP: Duration = Duration::from_secs(5);
 
 /// Runs this node's part of `launch` to the end of the run.
 pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(&launch.stop)?;
     let meeting = match Meeting::arranged(&launch)?.wait(&mut signals)? {
         ControlFlow::Continue(meeting) => meeting,
         ControlFlow::Break(signal) => {
