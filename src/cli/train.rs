@@ -192,6 +192,7 @@ fn supervise(
         rejoin: plan.launch.rejoin_timeout,
         grace: plan.checkpoint.grace,
         plan_hash: plan.hash.clone(),
+        ..Nodes::default()
     };
     let outcome = launch.run()?;
     if outcome.code == ExitCode::Stopped {

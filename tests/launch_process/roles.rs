@@ -79,6 +79,7 @@ fn role() {
             supervise(role, &PathBuf::from(out))
         }
         Some(("alone", out)) => alone(&PathBuf::from(out)),
+        Some(("node", rest)) => crate::nodes::play(rest),
         _ => play(&role),
     };
     // Not through the test harness, whose exit code is its own.

@@ -6,7 +6,8 @@
 //! The policy: a generation starts when the nodes that it needs are there and ends when each of them has reported. The
 //! first failure recalls the other nodes at once; a rank that hangs there is then named by its own node. What the failure
 //! was decides what follows: a lost peer, a signal or a lost node is worth another attempt, after a pause that doubles; a
-//! wrong spec, missing data, a loss that is not finite or a bug is not. `max_restarts` limits attempts without progress:
+//! wrong spec, missing data, a loss that is not finite or a bug is not. A run that has come to its end on one node has done so on all.
+//! `max_restarts` limits attempts without progress:
 //! a checkpoint newer than the last failure's refills it. With `MIN:MAX` nodes, one that joins or is asked to leave makes
 //! the workers save at a step boundary and start again in the new number; neither that nor a node lost within the range
 //! counts as a restart.
@@ -330,15 +331,15 @@ impl State {
         let failures =
             || running.ends.iter().filter_map(|e| if let NodeEnd::Failed(f) = e { Some(f) } else { None });
         let heaviest = failures().map(|f| f.weight).max();
+        // Ranks leave together, once everything is saved: where one node's have, nobody's silence takes it back.
+        let complete = running.ends.contains(&NodeEnd::Done);
         // Who is left behind by ranks that stopped before training, or that were ended at once, loses its peers.
         let stopped = running.saving && running.ends.contains(&NodeEnd::Stopped);
-        let excused =
-            stopped && heaviest < Some(Weight::LostNode) || self.at_once && heaviest < Some(Weight::Root);
+        let excused = stopped && heaviest < Some(Weight::LostNode)
+            || (self.at_once || complete) && heaviest < Some(Weight::Root);
         match blamed(failures()).filter(|_| !excused) {
             Some(failure) => self.after_failure(failure, actions),
-            None if running.ends.iter().all(|e| *e == NodeEnd::Done) => {
-                self.finish(ExitCode::Done, None, actions)
-            }
+            None if complete => self.finish(ExitCode::Done, None, actions),
             None => self.after_stop(actions),
         }
     }
