@@ -67,18 +67,19 @@ impl Args {
         }
     }
 
-    /// The spec with every edit, those of flags that stand for a key among them.
-    fn spec(&self) -> SpecArgs {
+    /// The spec with every edit, those of flags that stand for a key among them, and of what a launcher of nodes says instead.
+    fn spec(&self, origin: &Origin) -> SpecArgs {
         let mut spec = self.spec.clone();
+        let (nnodes, endpoint) = match origin {
+            Origin::Node(node) => (node.nnodes, &node.endpoint),
+            Origin::Own | Origin::Worker(_) => (self.nnodes, &self.rdzv_endpoint),
+        };
         let mut set = |key: &str, value: Option<String>| {
             spec.overrides.set.extend(value.map(|value| format!("{key}={value}")));
         };
         set("device", self.device.as_ref().map(|d| format!("{d:?}")));
-        set(
-            "launch.nnodes",
-            self.nnodes.map(|n| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() }),
-        );
-        set("launch.rdzv_endpoint", self.rdzv_endpoint.as_ref().map(|e| format!("{:?}", e.to_string())));
+        set("launch.nnodes", nnodes.map(|n| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() }));
+        set("launch.rdzv_endpoint", endpoint.as_ref().map(|e| format!("{:?}", e.to_string())));
         set("launch.max_restarts", self.max_restarts.map(|n| n.to_string()));
         spec
     }
@@ -88,18 +89,25 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     let format: LogFormat =
         args.log_format.parse().map_err(|e| Error::usage(format!("--log-format: {e}")))?;
     let origin = origin::detect(&|name| std::env::var(name).ok(), &args.asked())?;
-    let tree = args.spec().load()?;
+    let nproc_per_node = match args.nproc_per_node {
+        Some(n) => Some(n),
+        None => origin.nproc(&|name| std::env::var(name).ok())?,
+    };
+    let tree = args.spec(&origin).load()?;
     let request = WorldRequest {
         world_size: match &origin {
             Origin::Worker(worker) => Some(worker.place.world_size),
             Origin::Own | Origin::Node(_) => None,
         },
-        nproc_per_node: args.nproc_per_node,
+        nproc_per_node,
         cores: usable_cores(),
         devices: device::count,
         ..WorldRequest::default()
     };
     let plan = Plan::resolve(&tree, registry, request)?;
+    if plan.launch.nnodes == NodeRange::ONE {
+        origin.is_alone(plan.says("launch.nnodes"), plan.launch.rdzv_endpoint.as_ref())?;
+    }
     if let Origin::Worker(worker) = &origin {
         // Whatever asks a device for its name opens it.
         let device = device::of_rank(plan.device, worker.place.local_rank);
@@ -112,7 +120,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         Origin::Worker(worker) => worker.place.local_world_size,
         Origin::Own | Origin::Node(_) => {
             // The plan takes one process for `gpu` where there is none.
-            let nproc = args.nproc_per_node.unwrap_or(plan.launch.nproc_per_node);
+            let nproc = nproc_per_node.unwrap_or(plan.launch.nproc_per_node);
             nproc.resolve(usable_cores(), || device::count(plan.device))?;
             plan.world.nproc_per_node
         }

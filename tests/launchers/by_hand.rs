@@ -49,7 +49,10 @@ fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
 fn what_makes_no_sense_is_refused_before_anything_starts() {
     let _alone = alone();
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], i32, &'static str);
-    let cases: [Case; 6] = [
+    let cases: [Case; 9] = [
+        (&["--node-rank", "1"], &[], 2, "nothing says how many nodes"),
+        (&["--rdzv-endpoint", "n0:1"], &[], 2, "nothing says how many nodes"),
+        (&[], &[("JOB_COMPLETION_INDEX", "0")], 2, "nothing says how many nodes"),
         (&[], &[("RANK", "0")], 2, "RANK is set, but WORLD_SIZE is not"),
         (&[], &[("WORLD_SIZE", "2")], 2, "WORLD_SIZE is set, but RANK is not"),
         (&[], &[("RANK", "0"), ("WORLD_SIZE", "2")], 2, "MASTER_ADDR is not"),
