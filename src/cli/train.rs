@@ -10,9 +10,9 @@ use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
     JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint, SlurmJob,
-    StopFlag, cores::usable_cores, logs, origin,
+    StopFlag, cores::usable_cores, descriptors, logs, origin,
 };
-use crate::plan::{Backend, Plan, WorldRequest};
+use crate::plan::{Backend, Plan, World, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::{ProgressMode, Provenance, provenance};
 use crate::worker::{Fault, checkpoints, keep_kernels};
@@ -112,6 +112,10 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         // Whatever asks a device for its name opens it.
         let device = device::of_rank(plan.device, worker.place.local_rank);
         keep_kernels(device, plan.precision, &worker.place.local_rank.to_string());
+    }
+    if plan.backend != Backend::Mpi {
+        let World { world_size, nproc_per_node, .. } = plan.world;
+        descriptors::suffice_for(plan.distributed.gloo().connections(world_size, nproc_per_node))?;
     }
     available(&plan)?;
     let local = match &origin {

@@ -7,6 +7,7 @@
 //! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
 
 pub mod cores;
+pub mod descriptors;
 mod elastic;
 mod failure;
 mod flight;

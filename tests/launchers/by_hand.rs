@@ -78,6 +78,29 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
 }
 
 #[test]
+fn the_limit_of_open_files_is_raised_or_the_run_refused() {
+    let _alone = alone();
+    let run = |limits: &str, flags: &[&str]| {
+        let trial = Trial::new();
+        let real = ddp_run();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{limits}; exec \"$@\""), "sh"]).arg(real.get_program());
+        command.args(["train", "configs/ci/smoke.toml", "--out"]).arg(&trial.out).args(flags);
+        real.get_envs().for_each(|(name, value)| match value {
+            Some(value) => drop(command.env(name, value)),
+            None => drop(command.env_remove(name)),
+        });
+        command.current_dir(env!("CARGO_MANIFEST_DIR"));
+        output_of(&mut command)
+    };
+    let refused = run("ulimit -Sn 100; ulimit -Hn 100", &["--nproc-per-node", "64"]);
+    assert_code(&refused, 69);
+    // 64 for the rest, and three to each other rank.
+    assert!(stderr(&refused).contains("253 files"), "{}", stderr(&refused));
+    assert_code(&run("ulimit -Sn 12", &["--nproc-per-node", "2"]), 0);
+}
+
+#[test]
 fn env_tells_who_started_it_in_words_and_in_json() {
     let _alone = alone();
     let slurm = [
