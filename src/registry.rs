@@ -3,7 +3,6 @@
 
 use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind};
 use crate::ddp::{CommHook, HookSource};
-use crate::launch::{OnSecondSignal, StopFlag};
 use crate::models::{FnModel, ModelKind, Net};
 use burn::tensor::Device;
 use serde::de::DeserializeOwned;
@@ -67,10 +66,8 @@ impl Registry {
     /// The whole program with these components: parses the process's arguments, runs the subcommand, prints the error if
     /// there is one, and ends the process with the documented exit code.
     pub fn run(self) -> ! {
-        // First of all: a stop signal that comes before its handler kills the process without a word.
-        let stop = StopFlag::install(OnSecondSignal::Exit);
         let run = |stop| crate::cli::run(std::env::args_os(), &self, &stop);
-        let code = stop.and_then(run).unwrap_or_else(|error| {
+        let code = crate::launch::begin().and_then(run).unwrap_or_else(|error| {
             say!("error: {error}");
             error.code
         });

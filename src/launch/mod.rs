@@ -45,3 +45,11 @@ pub use state::Policy;
 pub use stop::{OnSecondSignal, OwnEnd, StopFlag};
 pub use verdict::{End, Verdict, WorkerStatus};
 pub(crate) use worker::{Output, Process};
+
+use crate::error::Result;
+
+/// The program's first deed: a signal that comes before its handler kills the process without a word.
+pub fn begin() -> Result<StopFlag> {
+    os::fail_at_the_file_size_limit();
+    StopFlag::install(OnSecondSignal::Exit)
+}

@@ -102,6 +102,13 @@ pub fn unblock(signals: &[i32]) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
 }
 
+/// A write over the limit of file sizes (`ulimit -f`) becomes an error that says so, where the signal would end the process. Programs that
+/// this one starts have it so, too.
+pub fn fail_at_the_file_size_limit() {
+    // SAFETY: SIG_IGN installs no handler.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Whether this process was started with `signal` ignored, or ignores it itself.
 pub fn is_ignored(signal: i32) -> bool {
     // SAFETY: without a new action the call only writes the present one to `now`, for which all zeroes are valid.

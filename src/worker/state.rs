@@ -48,6 +48,14 @@ impl Extra {
         }
     }
 
+    /// A step has samples.
+    fn is_sound(&self) -> bool {
+        let Batching { world, batch_size, accumulate, kept } = self.position.batching;
+        let batching = [world, batch_size, accumulate, kept];
+        let of_old = self.position.batching == Batching::default();
+        self.batch_size > 0 && self.accumulate > 0 && (of_old || !batching.contains(&0))
+    }
+
     /// `world` is the one that saved: positions of earlier versions don't say what they count in.
     fn saved(self, world: usize) -> Saved {
         let Extra { mut position, batch_size, accumulate, .. } = self;
@@ -77,6 +85,9 @@ pub fn restore(
     put_optimizer(model.entries(), updater, &loaded.optimizer).map_err(unfit)?;
     let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
         .map_err(|e| unfit(Error::checkpoint(format!("its state is not understood: {e}"))))?;
+    if !extra.is_sound() || loaded.state.world == 0 {
+        return Err(unfit(Error::checkpoint("its state has steps without samples or without ranks")));
+    }
     if let Some(target) =
         plan.checkpoint.map_location.get(&extra.device).filter(|t| **t != device.to_string())
     {
