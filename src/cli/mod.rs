@@ -3,6 +3,7 @@
 mod agree;
 mod bench;
 mod check;
+mod closing;
 mod completions;
 mod env;
 mod eval;

@@ -2,7 +2,7 @@
 //! rank (torchrun, srun, mpirun) this process is a worker itself.
 
 use super::spec_args::SpecArgs;
-use super::worker;
+use super::{closing, worker};
 use crate::checkpoint::CheckpointStore;
 use crate::comm::{mpi, nccl};
 use crate::device::{self, computes_in};
@@ -14,7 +14,7 @@ use crate::launch::{
 };
 use crate::plan::{Backend, Plan, World, WorldRequest};
 use crate::registry::Registry;
-use crate::telemetry::{ProgressMode, Provenance, provenance};
+use crate::telemetry::{Before, ProgressMode, Provenance, provenance};
 use crate::worker::{Fault, checkpoints, keep_kernels};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -206,16 +206,34 @@ fn supervise(
         plan_hash: plan.hash.clone(),
         ..Nodes::default()
     };
-    let outcome = launch.run()?;
+    let (found, before) = (newest_step(&out_dir), Before::of(&out_dir));
+    let ended = launch.run();
+    if first {
+        let (code, reason) = match &ended {
+            Ok(outcome) if outcome.code == ExitCode::Stopped => (outcome.code, "stopped"),
+            Ok(outcome) => (outcome.code, "done"),
+            Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
+        };
+        if let Err(e) = before.conclude(&out_dir, code as u8, reason) {
+            tracing::warn!("the run's end is not in its metrics: {}", e.message);
+        }
+    }
+    let outcome = ended?;
     if outcome.code == ExitCode::Stopped {
-        say!("stopped on request; the same command goes on from the last checkpoint");
+        match first {
+            true => {
+                say!("stopped on request; {}", closing::saved(found, newest_step(&out_dir), &args.resume))
+            }
+            // What is saved, node 0 knows.
+            false => say!("stopped on request"),
+        }
         worker::requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
     }
     Ok(outcome.code)
 }
 
 /// By name only: whether it can be read is seen by rank 0, which falls back to an older one.
-fn newest_step(out_dir: &Path) -> Option<u64> {
+pub(super) fn newest_step(out_dir: &Path) -> Option<u64> {
     CheckpointStore::read_only(checkpoints(out_dir)).list().ok()?.last().map(|entry| entry.step)
 }
 

@@ -1,7 +1,9 @@
 //! A worker process: started by the supervisor (`ddp-run worker`, hidden), or by torchrun and its like.
 
 use super::agree::agree;
+use super::closing;
 use super::meet::meeting;
+use super::train::newest_step;
 use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::nccl::{self, NcclConfig};
@@ -36,7 +38,7 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
     // How long a stop may take is the supervisor's to watch.
-    watch(stop, None, None)?;
+    watch(stop, None, None, String::new)?;
     let last_words = LastWords::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
@@ -91,11 +93,19 @@ pub fn run_external(
     logs::record_panics(&handoff);
     tracing::info!("launched by {launcher}");
     let last_words = LastWords::new(&handoff, stop);
-    let requeue = requeue_on_stop(plan, handoff.place.rank == 0);
-    watch(stop, Some(plan.checkpoint.grace), requeue.clone())?;
+    let first = handoff.place.rank == 0;
+    let requeue = requeue_on_stop(plan, first);
+    let found = newest_step(&handoff.job.out_dir);
+    let (out_dir, resume) = (handoff.job.out_dir.clone(), handoff.job.resume.clone());
+    // Where ranks share no folder, rank 0 knows what is saved.
+    let saved = move || closing::saved(found, newest_step(&out_dir), &resume);
+    watch(stop, Some(plan.checkpoint.grace), requeue.clone(), saved.clone())?;
     let done = caught(|| work(plan, None, &last_words));
     let code = last_words.end(done)?;
     if code == ExitCode::Stopped {
+        if first {
+            say!("stopped on request; {}", saved());
+        }
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
     }
     Ok(code)
@@ -107,7 +117,13 @@ pub(super) fn requeue_on_stop(plan: &Plan, first: bool) -> Option<SlurmJob> {
 }
 
 /// Ends this process when a stop signal comes before training, or when it has not stopped `grace` after one.
-fn watch(stop: &StopFlag, grace: Option<Duration>, requeue: Option<SlurmJob>) -> Result<()> {
+/// `saved` says what is saved by then.
+fn watch(
+    stop: &StopFlag,
+    grace: Option<Duration>,
+    requeue: Option<SlurmJob>,
+    saved: impl Fn() -> String + Send + 'static,
+) -> Result<()> {
     stop.watch(grace, move |why| {
         match why {
             OwnEnd::BeforeTraining => tracing::info!("stopped on request before training began"),
@@ -115,7 +131,7 @@ fn watch(stop: &StopFlag, grace: Option<Duration>, requeue: Option<SlurmJob>) ->
                 let grace = grace.unwrap_or_default().as_secs_f64();
                 let message = format!("not stopped {grace} s after the signal (`checkpoint.grace`)");
                 tracing::error!("{message}");
-                say!("{message}; the last checkpoint continues the run");
+                say!("{message}; {}", saved());
             }
         }
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
