@@ -153,7 +153,7 @@ pub fn may_pass(e: &std::io::Error) -> bool {
         K::ConnectionReset,
         K::ConnectionAborted,
     ];
-    let short = [libc::EIO, libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::EREMOTEIO];
+    let short = [libc::EIO, libc::EMFILE, libc::ENFILE, libc::ENOBUFS];
     kinds.contains(&e.kind()) || e.raw_os_error().is_some_and(|code| short.contains(&code))
 }
 

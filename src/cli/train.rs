@@ -12,7 +12,7 @@ use crate::launch::{
     JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint, SlurmJob,
     StopFlag, cores::usable_cores, descriptors, logs, origin,
 };
-use crate::plan::{Backend, Plan, World, WorldRequest};
+use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::{Before, ProgressMode, Provenance, provenance};
 use crate::worker::{Fault, checkpoints, keep_kernels};
@@ -68,7 +68,7 @@ impl Args {
     }
 
     /// The spec with every edit, those of flags that stand for a key among them, and of what a launcher of nodes says instead.
-    fn spec(&self, origin: &Origin) -> SpecArgs {
+    fn spec(&self, origin: &Origin, nproc: Option<Nproc>) -> SpecArgs {
         let mut spec = self.spec.clone();
         let (nnodes, endpoint) = match origin {
             Origin::Node(node) => (node.nnodes, &node.endpoint),
@@ -80,6 +80,7 @@ impl Args {
         set("device", self.device.as_ref().map(|d| format!("{d:?}")));
         set("launch.nnodes", nnodes.map(|n| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() }));
         set("launch.rdzv_endpoint", endpoint.as_ref().map(|e| format!("{:?}", e.to_string())));
+        set("launch.nproc_per_node", nproc.map(|n| n.to_string()));
         set("launch.max_restarts", self.max_restarts.map(|n| n.to_string()));
         spec
     }
@@ -89,17 +90,16 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     let format: LogFormat =
         args.log_format.parse().map_err(|e| Error::usage(format!("--log-format: {e}")))?;
     let origin = origin::detect(&|name| std::env::var(name).ok(), &args.asked())?;
-    let nproc_per_node = match args.nproc_per_node {
+    let nproc = match args.nproc_per_node {
         Some(n) => Some(n),
         None => origin.nproc(&|name| std::env::var(name).ok())?,
     };
-    let tree = args.spec(&origin).load()?;
+    let tree = args.spec(&origin, nproc).load()?;
     let request = WorldRequest {
         world_size: match &origin {
             Origin::Worker(worker) => Some(worker.place.world_size),
             Origin::Own | Origin::Node(_) => None,
         },
-        nproc_per_node,
         cores: usable_cores(),
         devices: device::count,
         ..WorldRequest::default()
@@ -114,8 +114,11 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         keep_kernels(device, plan.precision, &worker.place.local_rank.to_string());
     }
     if plan.backend != Backend::Mpi {
-        let World { world_size, nproc_per_node, .. } = plan.world;
-        descriptors::suffice_for(plan.distributed.gloo().connections(world_size, nproc_per_node))?;
+        let local = match &origin {
+            Origin::Worker(worker) => worker.place.local_world_size,
+            Origin::Own | Origin::Node(_) => plan.world.nproc_per_node,
+        };
+        descriptors::suffice_for(plan.distributed.gloo().connections(plan.world.world_size, local))?;
     }
     available(&plan)?;
     let local = match &origin {
@@ -124,8 +127,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         Origin::Worker(worker) => worker.place.local_world_size,
         Origin::Own | Origin::Node(_) => {
             // The plan takes one process for `gpu` where there is none.
-            let nproc = nproc_per_node.unwrap_or(plan.launch.nproc_per_node);
-            nproc.resolve(usable_cores(), || device::count(plan.device))?;
+            plan.launch.nproc_per_node.resolve(usable_cores(), || device::count(plan.device))?;
             plan.world.nproc_per_node
         }
     };

@@ -50,7 +50,8 @@ fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
 fn what_makes_no_sense_is_refused_before_anything_starts() {
     let _alone = alone();
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], i32, &'static str);
-    let cases: [Case; 9] = [
+    let cases: [Case; 10] = [
+        (&["--nproc-per-node", "gpu", "--device", "cpu"], &[], 69, "no such device"),
         (&["--node-rank", "1"], &[], 2, "nothing says how many nodes"),
         (&["--rdzv-endpoint", "n0:1"], &[], 2, "nothing says how many nodes"),
         (&[], &[("JOB_COMPLETION_INDEX", "0")], 2, "nothing says how many nodes"),
