@@ -214,3 +214,28 @@ fn share_json<T: Serialize + serde::de::DeserializeOwned>(value: T, group: &dyn 
     group.broadcast(bytes.as_mut_slice().into(), 0)?;
     serde_json::from_slice(&bytes).map_err(broken)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_whose_steps_have_no_samples_is_refused() {
+        let extra = |batch_size, batching| Extra {
+            position: Position::new(batching),
+            device: the_cpu(),
+            batch_size,
+            accumulate: 1,
+            comm_hook: None,
+        };
+        assert!(extra(8, Batching::of(2, 8, 1)).is_sound());
+        // Of a version that did not say it.
+        assert!(extra(8, Batching::default()).is_sound());
+        let forged = [
+            extra(0, Batching::of(2, 8, 1)),
+            extra(8, Batching::of(2, 0, 1)),
+            extra(8, Batching::of(0, 8, 1)),
+        ];
+        assert!(forged.iter().all(|extra| !extra.is_sound()));
+    }
+}
