@@ -15,9 +15,9 @@ pub enum ExitCode {
     Usage = 2,
     /// A device or backend that the job needs is missing.
     Unavailable = 69,
-    /// A bug in ddp-run, or an operating-system failure that it has no better name for.
+    /// A bug in ddp-run, or a failure of the operating system, not of its files, that it has no better name for.
     Internal = 70,
-    /// A checkpoint (or another output file) can't be read or written.
+    /// A checkpoint or another file can't be read or written.
     Checkpoint = 74,
     /// Stopped on request; `--resume auto` continues the run.
     Stopped = 75,
@@ -99,6 +99,15 @@ impl Error {
         self.cause = Some(Box::new(cause));
         self
     }
+    /// Of a file that belongs to the data: one that is not there, or may not be read, is the spec's to mend.
+    pub fn of_data(self) -> Self {
+        use std::io::ErrorKind as K;
+        let lasting = [K::NotFound, K::PermissionDenied, K::IsADirectory, K::NotADirectory];
+        match self.caused_by::<std::io::Error>() {
+            Some(e) if lasting.contains(&e.kind()) => Self { code: ExitCode::Spec, ..self },
+            _ => self,
+        }
+    }
     /// The error behind this one, if it is an `E`.
     pub fn caused_by<E: std::error::Error + 'static>(&self) -> Option<&E> {
         self.cause.as_deref()?.downcast_ref()
@@ -117,13 +126,63 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Adds the path or the deed to an I/O error: `fs::read(p).doing("read", p)?`.
+/// Adds the path or the deed to an I/O error: `fs::read(p).doing("read", p)?`. Exit code 74; the cause tells what may pass by itself.
 pub trait IoContext<T> {
     fn doing(self, verb: &str, path: &std::path::Path) -> Result<T>;
 }
 
 impl<T> IoContext<T> for std::io::Result<T> {
     fn doing(self, verb: &str, path: &std::path::Path) -> Result<T> {
-        self.map_err(|e| Error::internal(format!("cannot {verb} {}: {e}", path.display())))
+        self.map_err(|e| Error::checkpoint(format!("cannot {verb} {}: {e}", path.display())).cause(e))
+    }
+}
+
+/// Whether what failed so may work at another time: the system was short of something, or a network file system out of reach.
+pub fn may_pass(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind as K;
+    let kinds = [
+        K::Interrupted,
+        K::WouldBlock,
+        K::TimedOut,
+        K::OutOfMemory,
+        K::ResourceBusy,
+        K::StaleNetworkFileHandle,
+        K::HostUnreachable,
+        K::NetworkUnreachable,
+        K::NetworkDown,
+        K::ConnectionReset,
+        K::ConnectionAborted,
+    ];
+    let short = [libc::EIO, libc::EMFILE, libc::ENFILE, libc::ENOBUFS];
+    kinds.contains(&e.kind()) || e.raw_os_error().is_some_and(|code| short.contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn failed(code: i32) -> Error {
+        let failed: std::io::Result<()> = Err(std::io::Error::from_raw_os_error(code));
+        failed.doing("read", Path::new("x")).expect_err("it failed")
+    }
+
+    #[test]
+    fn a_file_that_fails_is_no_bug_and_what_may_pass_is_told_from_what_does_not() {
+        for (code, passes, of_data) in [
+            (libc::ENOENT, false, ExitCode::Spec),
+            (libc::EACCES, false, ExitCode::Spec),
+            (libc::ENOSPC, false, ExitCode::Checkpoint),
+            (libc::EFBIG, false, ExitCode::Checkpoint),
+            (libc::EROFS, false, ExitCode::Checkpoint),
+            (libc::EIO, true, ExitCode::Checkpoint),
+            (libc::ESTALE, true, ExitCode::Checkpoint),
+            (libc::EMFILE, true, ExitCode::Checkpoint),
+        ] {
+            let error = failed(code);
+            assert_eq!(error.code, ExitCode::Checkpoint, "{error}");
+            assert_eq!(error.caused_by().is_some_and(may_pass), passes, "{error}");
+            assert_eq!(error.of_data().code, of_data, "{code}");
+        }
     }
 }

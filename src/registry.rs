@@ -66,10 +66,12 @@ impl Registry {
     /// The whole program with these components: parses the process's arguments, runs the subcommand, prints the error if
     /// there is one, and ends the process with the documented exit code.
     pub fn run(self) -> ! {
-        let code = crate::cli::run(std::env::args_os(), &self).unwrap_or_else(|error| {
+        let run = |stop| crate::cli::run(std::env::args_os(), &self, &stop);
+        let code = crate::launch::begin().and_then(run).unwrap_or_else(|error| {
             say!("error: {error}");
             error.code
         });
+        crate::say::flush();
         std::process::exit(code as i32)
     }
 

@@ -108,8 +108,34 @@ fn a_stopped_run_has_saved_its_last_step() {
     let run = Scratch::new();
     let child = run.command(&[]).spawn().expect("the binary starts");
     run.wait_for_step(25);
-    assert_code(&stop(child), 75);
-    assert_eq!(run.checkpoint_step(), run.last_step());
+    let output = stop(child);
+    assert_code(&output, 75);
+    let last = run.last_step();
+    assert_eq!(run.checkpoint_step(), last);
+    let told = format!("stopped on request; step {last} is saved: the same command goes on from it\n");
+    assert!(stderr(&output).contains(&told), "{}", stderr(&output));
+}
+
+#[test]
+fn the_supervisors_verdict_is_the_end_in_the_metrics_and_the_report() {
+    let _alone = alone();
+    // Who is left knows of a broken connection, or nothing.
+    for rank in [1, 0] {
+        let run = Scratch::new();
+        let mut command = run.command(&[]);
+        let killed =
+            output_of(command.env("DDP_RUN_FAULT", format!("kill:rank={rank},phase=forward,step=3")));
+        assert_code(&killed, 90);
+        let events = events(&run.out);
+        let end = events.last().expect("events");
+        assert_eq!((end["event"].as_str(), end["exit_code"].as_u64()), (Some("end"), Some(90)), "{end}");
+        assert!(
+            end["reason"].as_str().is_some_and(|r| r.starts_with(&format!("rank {rank} of 2 "))),
+            "{end}"
+        );
+        let report = std::fs::read_to_string(run.out.join("report.html")).expect("there is a report");
+        assert!(report.contains("(exit code 90)"), "{end}");
+    }
 }
 
 #[test]
@@ -123,7 +149,9 @@ fn on_preempt_exit_ends_without_a_save_and_the_last_checkpoint_goes_on() {
     let rank = held(&run.out);
     kill(child.id(), Signal::USR1);
     release_when_asked_to_stop(rank);
-    assert_code(&finish(child), 75);
+    let output = finish(child);
+    assert_code(&output, 75);
+    assert!(stderr(&output).contains("step 20 is saved"), "{}", stderr(&output));
     let (saved, last) = (run.checkpoint_step(), run.last_step());
     assert!(saved == 20 && (30..40).contains(&last), "{saved} {last}");
     assert_eq!(events(&run.out).last().expect("events")["reason"], "stopped");
@@ -251,4 +279,32 @@ fn the_sigterm_of_a_requeue_changes_nothing() {
     assert_code(&output, 75);
     assert_code(&finish(second), 75);
     assert!(stderr(&output).contains("Slurm requeued job 77"), "{}", stderr(&output));
+}
+
+/// A pipe that is full, and that nobody reads as long as the first of both is kept.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (unread, mut full) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&full, true).expect("fcntl");
+    while std::io::Write::write(&mut full, &[b'.'; 4096]).is_ok() {}
+    while std::io::Write::write(&mut full, b".").is_ok() {}
+    rustix::io::ioctl_fionbio(&full, false).expect("fcntl");
+    (unread, full)
+}
+
+#[test]
+fn a_run_whose_words_nobody_reads_goes_on_and_stops_when_asked() {
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let (unread, full) = full_pipe();
+    let mut command = ddp_run();
+    // Rank 0 has something to say, too.
+    command.arg(&scratch.spec).arg("--out").arg(&scratch.out).args(["--progress", "plain"]);
+    let child = command.stdout(Stdio::null()).stderr(full).spawn().expect("the binary starts");
+    drop(command);
+    scratch.wait_for_step(3);
+    kill(child.id(), Signal::TERM);
+    let output = finish(child);
+    assert_code(&output, 75);
+    assert!(scratch.checkpoint_step() >= 3);
+    drop(unread);
 }

@@ -3,6 +3,7 @@
 mod agree;
 mod bench;
 mod check;
+mod closing;
 mod completions;
 mod env;
 mod eval;
@@ -18,6 +19,7 @@ mod train;
 mod worker;
 
 use crate::error::{Error, ExitCode};
+use crate::launch::StopFlag;
 use crate::registry::Registry;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -27,7 +29,7 @@ use std::ffi::OsString;
 #[command(name = "ddp-run", version, disable_help_subcommand = true)]
 #[command(after_help = "`ddp-run SPEC.toml [flags]` is short for `ddp-run train SPEC.toml [flags]`.\n\n\
     Exit codes: 0 done, 2 bad command line, 69 device or backend missing, 70 internal error, 74 checkpoint\n\
-    unreadable or unwritable, 75 stopped on request and resumable, 78 spec or data invalid, 90 worker failed,\n\
+    or other file unreadable or unwritable, 75 stopped on request and resumable, 78 spec or data invalid, 90 worker failed,\n\
     91 collective failed, 92 loss or gradient not finite, 93 rendezvous failed.")]
 struct Cli {
     #[command(subcommand)]
@@ -66,8 +68,13 @@ enum Command {
     BenchWorker,
 }
 
-/// Parses `arguments` (with the program's name first), runs the subcommand, and says how the process should end.
-pub fn run(arguments: impl IntoIterator<Item = OsString>, registry: &Registry) -> Result<ExitCode, Error> {
+/// Parses `arguments` (with the program's name first), runs the subcommand, and says how the process should end. `stop` hears the stop
+/// signals.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    registry: &Registry,
+    stop: &StopFlag,
+) -> Result<ExitCode, Error> {
     let arguments = with_default_subcommand(arguments.into_iter().collect());
     let matches = Cli::command().try_get_matches_from(arguments);
     let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
@@ -82,8 +89,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, registry: &Registry) -
         }
     };
     let done = |()| ExitCode::Done;
+    if !matches!(cli.command, Command::Train(_) | Command::Worker) {
+        stop.release();
+    }
     match cli.command {
-        Command::Train(args) => train::run(&args, registry),
+        Command::Train(args) => train::run(&args, registry, stop),
         Command::Check(args) => check::run(&args, registry).map(done),
         Command::Plan(args) => plan::run(&args, registry).map(done),
         Command::Eval(args) => eval::run(&args, registry).map(done),
@@ -95,7 +105,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, registry: &Registry) -
         Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
-        Command::Worker => worker::run(registry),
+        Command::Worker => worker::run(registry, stop),
         Command::BenchWorker => bench::work(),
     }
 }

@@ -2,7 +2,7 @@
 //! rank (torchrun, srun, mpirun) this process is a worker itself.
 
 use super::spec_args::SpecArgs;
-use super::worker;
+use super::{closing, worker};
 use crate::checkpoint::CheckpointStore;
 use crate::comm::{mpi, nccl};
 use crate::device::{self, computes_in};
@@ -10,15 +10,14 @@ use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
     JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint, SlurmJob,
-    cores::usable_cores, logs, origin,
+    StopFlag, cores::usable_cores, descriptors, logs, origin,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
-use crate::telemetry::{ProgressMode, Provenance, provenance};
+use crate::telemetry::{Before, ProgressMode, Provenance, provenance};
 use crate::worker::{Fault, checkpoints, keep_kernels};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -68,43 +67,58 @@ impl Args {
         }
     }
 
-    /// The spec with every edit, those of flags that stand for a key among them.
-    fn spec(&self) -> SpecArgs {
+    /// The spec with every edit, those of flags that stand for a key among them, and of what a launcher of nodes says instead.
+    fn spec(&self, origin: &Origin, nproc: Option<Nproc>) -> SpecArgs {
         let mut spec = self.spec.clone();
+        let (nnodes, endpoint) = match origin {
+            Origin::Node(node) => (node.nnodes, &node.endpoint),
+            Origin::Own | Origin::Worker(_) => (self.nnodes, &self.rdzv_endpoint),
+        };
         let mut set = |key: &str, value: Option<String>| {
             spec.overrides.set.extend(value.map(|value| format!("{key}={value}")));
         };
         set("device", self.device.as_ref().map(|d| format!("{d:?}")));
-        set(
-            "launch.nnodes",
-            self.nnodes.map(|n| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() }),
-        );
-        set("launch.rdzv_endpoint", self.rdzv_endpoint.as_ref().map(|e| format!("{:?}", e.to_string())));
+        set("launch.nnodes", nnodes.map(|n| if n.is_elastic() { format!("\"{n}\"") } else { n.to_string() }));
+        set("launch.rdzv_endpoint", endpoint.as_ref().map(|e| format!("{:?}", e.to_string())));
+        set("launch.nproc_per_node", nproc.map(|n| n.to_string()));
         set("launch.max_restarts", self.max_restarts.map(|n| n.to_string()));
         spec
     }
 }
 
-pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
+pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let format: LogFormat =
         args.log_format.parse().map_err(|e| Error::usage(format!("--log-format: {e}")))?;
     let origin = origin::detect(&|name| std::env::var(name).ok(), &args.asked())?;
-    let tree = args.spec().load()?;
+    let nproc = match args.nproc_per_node {
+        Some(n) => Some(n),
+        None => origin.nproc(&|name| std::env::var(name).ok())?,
+    };
+    let tree = args.spec(&origin, nproc).load()?;
     let request = WorldRequest {
         world_size: match &origin {
             Origin::Worker(worker) => Some(worker.place.world_size),
             Origin::Own | Origin::Node(_) => None,
         },
-        nproc_per_node: args.nproc_per_node,
         cores: usable_cores(),
         devices: device::count,
         ..WorldRequest::default()
     };
     let plan = Plan::resolve(&tree, registry, request)?;
+    if plan.launch.nnodes == NodeRange::ONE {
+        origin.is_alone(plan.says("launch.nnodes"), plan.launch.rdzv_endpoint.as_ref())?;
+    }
     if let Origin::Worker(worker) = &origin {
         // Whatever asks a device for its name opens it.
         let device = device::of_rank(plan.device, worker.place.local_rank);
         keep_kernels(device, plan.precision, &worker.place.local_rank.to_string());
+    }
+    if plan.backend != Backend::Mpi {
+        let local = match &origin {
+            Origin::Worker(worker) => worker.place.local_world_size,
+            Origin::Own | Origin::Node(_) => plan.world.nproc_per_node,
+        };
+        descriptors::suffice_for(plan.distributed.gloo().connections(plan.world.world_size, local))?;
     }
     available(&plan)?;
     let local = match &origin {
@@ -113,8 +127,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         Origin::Worker(worker) => worker.place.local_world_size,
         Origin::Own | Origin::Node(_) => {
             // The plan takes one process for `gpu` where there is none.
-            let nproc = args.nproc_per_node.unwrap_or(plan.launch.nproc_per_node);
-            nproc.resolve(usable_cores(), || device::count(plan.device))?;
+            plan.launch.nproc_per_node.resolve(usable_cores(), || device::count(plan.device))?;
             plan.world.nproc_per_node
         }
     };
@@ -135,7 +148,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         ]),
     };
     let node = match origin {
-        Origin::Worker(worker) => return worker::run_external(worker, &plan, job, format),
+        Origin::Worker(worker) => return worker::run_external(worker, &plan, job, format, stop),
         Origin::Node(node) => Some(node),
         Origin::Own => None,
     };
@@ -146,15 +159,26 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         )
         .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
     }
-    supervise(args, node.as_ref(), &plan, job)
+    supervise(args, node.as_ref(), &plan, job, stop)
 }
 
 /// The run folder, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.
-fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
+fn supervise(
+    args: &Args,
+    node: Option<&NodeEnv>,
+    plan: &Plan,
+    job: JobHandoff,
+    stop: &StopFlag,
+) -> Result<ExitCode> {
     let out_dir = job.out_dir.clone();
     let node_rank = node.map(|n| n.node_rank).or(args.node_rank);
     let launcher = node.map_or("ddp-run", |n| n.launcher.name());
     let first = node_rank.unwrap_or(0) == 0 || plan.launch.nnodes == NodeRange::ONE;
+    if stop.requested() {
+        say!("stopped on request before anything began");
+        worker::requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
+        return Ok(ExitCode::Stopped);
+    }
     if args.resume == "never" && first {
         set_aside(&out_dir)?;
     }
@@ -163,14 +187,14 @@ fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) 
     let _lock = if first { Some(lock(&out_dir)?) } else { None };
     if first {
         write_provenance(plan, &job, launcher)?;
-        // A closed terminal is no reason not to train.
-        let _ = std::io::stderr().write_all(plan.text().as_bytes());
+        crate::say::put(plan.text().into_bytes());
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.bind = plan.launch.bind;
     launch.threads_per_worker = plan.launch.threads;
     launch.policy.stop_deadline = Some(plan.checkpoint.grace);
     launch.newest_checkpoint = newest_step;
+    launch.stop = stop.clone();
     launch.nodes = Nodes {
         range: plan.launch.nnodes,
         node_rank,
@@ -182,17 +206,36 @@ fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) 
         rejoin: plan.launch.rejoin_timeout,
         grace: plan.checkpoint.grace,
         plan_hash: plan.hash.clone(),
+        ..Nodes::default()
     };
-    let outcome = launch.run()?;
+    let (found, before) = (newest_step(&out_dir), Before::of(&out_dir));
+    let ended = launch.run();
+    if first {
+        let (code, reason) = match &ended {
+            Ok(outcome) if outcome.code == ExitCode::Stopped => (outcome.code, "stopped"),
+            Ok(outcome) => (outcome.code, "done"),
+            Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
+        };
+        if let Err(e) = before.conclude(&out_dir, code as u8, reason) {
+            tracing::warn!("the run's end is not in its metrics: {}", e.message);
+        }
+    }
+    let outcome = ended?;
     if outcome.code == ExitCode::Stopped {
-        say!("stopped on request; the same command goes on from the last checkpoint");
+        match first {
+            true => {
+                say!("stopped on request; {}", closing::saved(found, newest_step(&out_dir), &args.resume))
+            }
+            // What is saved, node 0 knows.
+            false => say!("stopped on request"),
+        }
         worker::requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
     }
     Ok(outcome.code)
 }
 
 /// By name only: whether it can be read is seen by rank 0, which falls back to an older one.
-fn newest_step(out_dir: &Path) -> Option<u64> {
+pub(super) fn newest_step(out_dir: &Path) -> Option<u64> {
     CheckpointStore::read_only(checkpoints(out_dir)).list().ok()?.last().map(|entry| entry.step)
 }
 

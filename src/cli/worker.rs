@@ -1,7 +1,9 @@
 //! A worker process: started by the supervisor (`ddp-run worker`, hidden), or by torchrun and its like.
 
 use super::agree::agree;
+use super::closing;
 use super::meet::meeting;
+use super::train::newest_step;
 use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::nccl::{self, NcclConfig};
@@ -28,16 +30,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// `ddp-run worker`: everything comes down the supervisor's pipe.
-pub fn run(registry: &Registry) -> Result<ExitCode> {
-    let stop = StopFlag::install(OnSecondSignal::Ignore)?;
-    let received = Handoff::receive(&stop)?;
+pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
+    stop.on_second(OnSecondSignal::Ignore);
+    let received = Handoff::receive(stop)?;
     let handoff = received.handoff;
     let format = handoff.job.flags.get("log-format").and_then(|f| f.parse().ok()).unwrap_or_default();
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
     // How long a stop may take is the supervisor's to watch.
-    watch(&stop, None, None)?;
-    let last_words = LastWords::new(&handoff, &stop);
+    watch(stop, None, None, String::new)?;
+    let last_words = LastWords::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
         work(&plan, received.listener, &last_words)
@@ -61,8 +63,8 @@ pub fn run_external(
     plan: &Plan,
     job: JobHandoff,
     format: LogFormat,
+    stop: &StopFlag,
 ) -> Result<ExitCode> {
-    let stop = StopFlag::install(OnSecondSignal::Exit)?;
     let (endpoint, secret) = match plan.backend {
         // MPI's own business.
         Backend::Mpi => (Endpoint::Solo, Secret::generate()?),
@@ -90,12 +92,20 @@ pub fn run_external(
     logs::init_worker(&handoff, format)?;
     logs::record_panics(&handoff);
     tracing::info!("launched by {launcher}");
-    let last_words = LastWords::new(&handoff, &stop);
-    let requeue = requeue_on_stop(plan, handoff.place.rank == 0);
-    watch(&stop, Some(plan.checkpoint.grace), requeue.clone())?;
+    let last_words = LastWords::new(&handoff, stop);
+    let first = handoff.place.rank == 0;
+    let requeue = requeue_on_stop(plan, first);
+    let found = newest_step(&handoff.job.out_dir);
+    let (out_dir, resume) = (handoff.job.out_dir.clone(), handoff.job.resume.clone());
+    // Where ranks share no folder, rank 0 knows what is saved.
+    let saved = move || closing::saved(found, newest_step(&out_dir), &resume);
+    watch(stop, Some(plan.checkpoint.grace), requeue.clone(), saved.clone())?;
     let done = caught(|| work(plan, None, &last_words));
     let code = last_words.end(done)?;
     if code == ExitCode::Stopped {
+        if first {
+            say!("stopped on request; {}", saved());
+        }
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
     }
     Ok(code)
@@ -107,7 +117,13 @@ pub(super) fn requeue_on_stop(plan: &Plan, first: bool) -> Option<SlurmJob> {
 }
 
 /// Ends this process when a stop signal comes before training, or when it has not stopped `grace` after one.
-fn watch(stop: &StopFlag, grace: Option<Duration>, requeue: Option<SlurmJob>) -> Result<()> {
+/// `saved` says what is saved by then.
+fn watch(
+    stop: &StopFlag,
+    grace: Option<Duration>,
+    requeue: Option<SlurmJob>,
+    saved: impl Fn() -> String + Send + 'static,
+) -> Result<()> {
     stop.watch(grace, move |why| {
         match why {
             OwnEnd::BeforeTraining => tracing::info!("stopped on request before training began"),
@@ -115,10 +131,11 @@ fn watch(stop: &StopFlag, grace: Option<Duration>, requeue: Option<SlurmJob>) ->
                 let grace = grace.unwrap_or_default().as_secs_f64();
                 let message = format!("not stopped {grace} s after the signal (`checkpoint.grace`)");
                 tracing::error!("{message}");
-                say!("{message}; the last checkpoint continues the run");
+                say!("{message}; {}", saved());
             }
         }
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
+        crate::say::flush();
     })
 }
 

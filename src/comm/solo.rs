@@ -2,13 +2,14 @@
 //! keeps the other groups' rules (wrong calls are refused, an aborted group stays unusable), so that code that
 //! works alone works on many ranks.
 
-use super::{CommError, CommErrorKind, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait, check};
-use std::sync::OnceLock;
+use super::{CommError, CommErrorKind, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait, check};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// World size 1, rank 0.
 #[derive(Debug, Default)]
 pub struct SoloGroup {
     failed: OnceLock<CommError>,
+    place: Mutex<Place>,
 }
 
 impl SoloGroup {
@@ -80,11 +81,18 @@ impl ProcessGroup for SoloGroup {
         let error = CommError::new(CommErrorKind::Aborted, Some(0), format!("rank 0 gave up: {why}"));
         self.failed.get_or_init(|| error);
     }
+    fn note(&self, place: Place) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+    fn place(&self) -> Place {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::Phase;
 
     #[test]
     fn every_collective_is_the_identity() {
@@ -120,6 +128,15 @@ mod tests {
             assert_eq!(e.kind, CommErrorKind::Misuse);
             assert_eq!(group.barrier(Wait::Deadline).unwrap_err(), e);
         }
+    }
+
+    #[test]
+    fn the_place_is_the_one_last_noted() {
+        let group = SoloGroup::new();
+        let here = Place { step: 7, phase: Phase::Forward };
+        group.note(here);
+        group.barrier(Wait::Deadline).unwrap();
+        assert_eq!(group.place(), here);
     }
 
     #[test]

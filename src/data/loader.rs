@@ -89,10 +89,13 @@ impl Loader {
         let size = options.batch_size.max(1);
         let end = if options.drop_last { order.len() / size } else { order.len().div_ceil(size) };
         if options.start_batch > end {
-            return Err(Error::internal(format!(
-                "asked to go on at batch {} of an epoch of {end}",
+            let what = format!(
+                "the run is to go on at batch {} of an epoch, and the data set has {end} for this rank: it has shrunk",
                 options.start_batch
-            )));
+            );
+            return Err(Error::data(what).hint(
+                "bring back the data that the checkpoint was made with; `--resume never` starts over",
+            ));
         }
         let options = LoaderOptions { batch_size: size, ..options };
         let work = Arc::new(Work::new(dataset, Box::new(order), options, stored));

@@ -1,6 +1,7 @@
 //! How many workers a node gets, and how many threads each of them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
@@ -38,6 +39,20 @@ impl FromStr for Nproc {
                 }
             },
         }
+    }
+}
+
+/// As `[launch] nproc_per_node` takes it.
+impl fmt::Display for Nproc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self {
+            Nproc::Count(n) => return n.fmt(f),
+            Nproc::Devices => "devices",
+            Nproc::Auto => "auto",
+            Nproc::Gpu => "gpu",
+            Nproc::Cpu => "cpu",
+        };
+        write!(f, "\"{word}\"")
     }
 }
 

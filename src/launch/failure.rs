@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flight::FlightRecord;
 use crate::comm::{CommError, CommErrorKind, ProcessGroup};
-use crate::error::{Error, ExitCode};
+use crate::error::{Error, ExitCode, may_pass};
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +54,8 @@ pub enum Kind {
     /// A device that was there when training began.
     DeviceLost,
     Checkpoint,
+    /// A file could not be read or written, for a reason that may pass.
+    Io,
     Spec,
     NonFinite,
     /// Ranks that disagree about a collective are one, too.
@@ -71,6 +73,7 @@ impl Kind {
             (ExitCode::Rendezvous, _) => Kind::Rendezvous,
             (ExitCode::Usage, _) => Kind::Usage,
             (ExitCode::Unavailable, _) => Kind::DeviceMissing,
+            (ExitCode::Checkpoint, _) if error.caused_by().is_some_and(may_pass) => Kind::Io,
             (ExitCode::Checkpoint, _) => Kind::Checkpoint,
             (ExitCode::Spec, _) => Kind::Spec,
             (ExitCode::NonFinite, _) => Kind::NonFinite,
@@ -87,6 +90,7 @@ impl Kind {
             | Kind::Aborted
             | Kind::Rendezvous
             | Kind::DeviceLost
+            | Kind::Io
             | Kind::Other => true,
             Kind::Usage
             | Kind::DeviceMissing
@@ -211,6 +215,18 @@ pub fn clear(log_dir: &Path, rank: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_out_of_reach_is_worth_another_attempt_and_a_full_disk_is_not() {
+        use crate::error::IoContext;
+        let kind = |code| {
+            let failed: io::Result<()> = Err(io::Error::from_raw_os_error(code));
+            Kind::of(&failed.doing("read", Path::new("x")).expect_err("it failed"))
+        };
+        assert_eq!((kind(libc::ESTALE), kind(libc::EIO)), (Kind::Io, Kind::Io));
+        assert_eq!((kind(libc::ENOSPC), kind(libc::EFBIG)), (Kind::Checkpoint, Kind::Checkpoint));
+        assert!(Kind::Io.is_worth_another_attempt() && !Kind::Checkpoint.is_worth_another_attempt());
+    }
 
     #[test]
     fn a_note_is_read_back_only_for_the_process_that_wrote_it() {

@@ -215,8 +215,8 @@ fn wait_for_end(input: &mut impl Read) {
 /// Without destructors and exit handlers: they may wait for threads that wait for peers. On Linux the kernel's
 /// parent-death signal usually comes first.
 fn end_orphan(rank: usize) -> ! {
-    use std::io::Write;
-    let _ = writeln!(io::stderr(), "rank {rank}: the supervisor is gone; ending at once");
+    say!("rank {rank}: the supervisor is gone; ending at once");
+    crate::say::flush();
     signal_hook::low_level::exit(ExitCode::WorkerFailed as i32)
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::elastic::{self, Nodes};
 use super::handoff::JobHandoff;
 use super::state::Policy;
+use super::stop::StopFlag;
 use super::verdict::End;
 use crate::error::{Error, ExitCode, Result};
 
@@ -40,6 +41,8 @@ pub struct LocalLaunch {
     pub first_rank_output: FirstRankOutput,
     pub policy: Policy,
     pub nodes: Nodes,
+    /// Has heard the stop signals so far.
+    pub stop: StopFlag,
     /// The step of the newest checkpoint in a run's folder, as a cheap look at it tells; progress refills the restarts.
     pub newest_checkpoint: fn(&Path) -> Option<u64>,
 }
@@ -73,6 +76,7 @@ impl LocalLaunch {
             first_rank_output: FirstRankOutput::default(),
             policy: Policy::default(),
             nodes: Nodes::default(),
+            stop: StopFlag::new(),
             newest_checkpoint: |_| None,
         })
     }
@@ -80,8 +84,8 @@ impl LocalLaunch {
     /// Starts the workers, again where the run is worth it, and returns when all of them are gone and the run is over on all
     /// nodes.
     ///
-    /// Call it from the main thread: on Linux the workers die with the calling thread. It takes over SIGTERM, SIGINT,
-    /// SIGUSR1, SIGTSTP and SIGCHLD; after it has returned, the process ignores the first three.
+    /// Call it from the main thread: on Linux the workers die with the calling thread. It takes over the
+    /// [stop signals](super::stop::STOP_SIGNALS), SIGTSTP and SIGCHLD; after it has returned, the process ignores the stop signals.
     ///
     /// Errors: a worker failed (with its report and the run's exit code), or could not be started.
     pub fn run(self) -> Result<Outcome> {

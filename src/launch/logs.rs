@@ -18,6 +18,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use super::failure::Failure;
 use super::handoff::Handoff;
 use crate::error::{Error, IoContext, Result};
+use crate::say::Said;
 
 /// Starts a header line, and marks the beginning of an attempt for [`tail`].
 const HEADER: &str = "=== ddp-run ";
@@ -100,7 +101,7 @@ pub fn init_worker(handoff: &Handoff, format: LogFormat) -> Result<()> {
 
 /// The tracing of a supervisor, or of a program without workers: warnings go to standard error.
 pub fn init_terminal(format: LogFormat) -> Result<()> {
-    install(format, io::stderr, "warn")
+    install(format, || Said, "warn")
 }
 
 fn install<W>(format: LogFormat, writer: W, level: &str) -> Result<()>

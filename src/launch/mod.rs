@@ -7,6 +7,7 @@
 //! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
 
 pub mod cores;
+pub mod descriptors;
 mod elastic;
 mod failure;
 mod flight;
@@ -44,3 +45,11 @@ pub use state::Policy;
 pub use stop::{OnSecondSignal, OwnEnd, StopFlag};
 pub use verdict::{End, Verdict, WorkerStatus};
 pub(crate) use worker::{Output, Process};
+
+use crate::error::Result;
+
+/// The program's first deed: a signal that comes before its handler kills the process without a word.
+pub fn begin() -> Result<StopFlag> {
+    os::fail_at_the_file_size_limit();
+    StopFlag::install(OnSecondSignal::Exit)
+}

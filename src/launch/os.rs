@@ -102,6 +102,22 @@ pub fn unblock(signals: &[i32]) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
 }
 
+/// A write over the limit of file sizes (`ulimit -f`) becomes an error that says so, where the signal would end the process. Programs that
+/// this one starts have it so, too.
+pub fn fail_at_the_file_size_limit() {
+    // SAFETY: SIG_IGN installs no handler.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// Whether this process was started with `signal` ignored, or ignores it itself.
+pub fn is_ignored(signal: i32) -> bool {
+    // SAFETY: without a new action the call only writes the present one to `now`, for which all zeroes are valid.
+    unsafe {
+        let mut now = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(signal, std::ptr::null(), &mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// Calls `handler` in signal context whenever `signal` arrives.
 ///
 /// # Safety
@@ -169,6 +185,13 @@ mod tests {
         assert!(adopt_listener(file.into_raw_fd()).is_err());
         assert!(adopt_listener(0).is_err());
         assert!(adopt_listener(1 << 20).is_err());
+    }
+
+    #[test]
+    fn what_is_ignored_is_told_from_what_is_not() {
+        // Rust's runtime ignores it.
+        assert!(is_ignored(libc::SIGPIPE));
+        assert!(!is_ignored(libc::SIGWINCH));
     }
 
     #[test]

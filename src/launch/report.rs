@@ -150,7 +150,7 @@ pub fn meaning(code: ExitCode) -> &'static str {
         ExitCode::Usage => "bad command line",
         ExitCode::Unavailable => "a device or backend is missing",
         ExitCode::Internal => "internal error",
-        ExitCode::Checkpoint => "a checkpoint can't be read or written",
+        ExitCode::Checkpoint => "a checkpoint or another file can't be read or written",
         ExitCode::Stopped => "stopped on request",
         ExitCode::Spec => "the spec or its data is invalid",
         ExitCode::WorkerFailed => "a worker failed",

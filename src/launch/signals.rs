@@ -10,7 +10,7 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use super::os;
-use super::stop::STOP_SIGNALS;
+use super::stop::{StopFlag, heard};
 use crate::error::{Error, Result};
 
 /// Signals as readable events.
@@ -19,19 +19,25 @@ pub(super) struct Signals(SignalDelivery<UnixStream, SignalOnly>);
 /// What a signal means to a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// SIGTERM, SIGINT or SIGUSR1.
+    /// One of [`STOP_SIGNALS`](super::stop::STOP_SIGNALS).
     Stop(i32),
     /// Ctrl-Z.
     Pause,
 }
 
 impl Signals {
-    pub(super) fn new() -> Result<Self> {
+    /// From here on the stop signals are these events. One that `before` has heard is the first of them.
+    pub(super) fn new(before: &StopFlag) -> Result<Self> {
         let cannot = |e| Error::internal(format!("cannot watch for signals: {e}"));
-        let all = STOP_SIGNALS.into_iter().chain([SIGTSTP, SIGCHLD]);
+        let pause = Some(SIGTSTP).filter(|signal| !os::is_ignored(*signal));
+        let all = heard().chain(pause).chain([SIGCHLD]).collect::<Vec<_>>();
         let (read, write) = UnixStream::pair().map_err(cannot)?;
-        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, all.clone()).map_err(cannot)?;
-        os::unblock(&all.collect::<Vec<_>>()).map_err(cannot)?;
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, &all).map_err(cannot)?;
+        os::unblock(&all).map_err(cannot)?;
+        before.settle();
+        if let Some(early) = before.signal() {
+            signal_hook::low_level::raise(early).map_err(cannot)?;
+        }
         Ok(Self(delivery))
     }
 

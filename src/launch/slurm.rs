@@ -57,7 +57,7 @@ impl SlurmJob {
         match self.requeue() {
             Requeue::Requeued => {
                 tracing::info!("Slurm requeued job {id}");
-                say!("Slurm requeued job {id}; it goes on from the last checkpoint");
+                say!("Slurm requeued job {id}");
             }
             Requeue::Ending(state) => {
                 tracing::info!("job {id} is {state}: not requeued");
@@ -66,7 +66,7 @@ impl SlurmJob {
             Requeue::Failed(words) => {
                 tracing::warn!("cannot requeue job {id}: {words}");
                 say!("warning: cannot requeue Slurm job {id}: {words}");
-                say!("  hint: `scontrol requeue {id}`, or the same sbatch once more, goes on");
+                say!("  hint: `scontrol requeue {id}`, or the same sbatch once more, starts it again");
             }
         }
     }

@@ -58,7 +58,7 @@ pub enum Event {
         status: WorkerStatus,
         evidence: Evidence,
     },
-    /// SIGTERM, SIGINT or SIGUSR1 reached the supervisor.
+    /// A stop signal reached the supervisor.
     StopRequested,
     /// The coordinator ends the generation: with a save at a step boundary, or at once.
     Recalled {

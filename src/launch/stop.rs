@@ -1,7 +1,8 @@
 //! The worker's view of a stop request: a flag that the training loop reads at step boundaries.
 //!
-//! SIGTERM, SIGINT and SIGUSR1 (Slurm's preemption notice) all mean "save and stop". SIGCONT, which Slurm sends along,
-//! is no event. That a run has failed and is being taken down is no stop request, and no signal: a supervisor says it on the
+//! SIGTERM, SIGINT, SIGUSR1 (Slurm's preemption notice), SIGHUP (the terminal is gone) and SIGQUIT all mean "save and stop". SIGCONT,
+//! which Slurm sends along, is no event. The program hears them from its first moment ([`StopFlag::install`]): whoever takes the
+//! request over later finds it there, and a subcommand that has nothing to stop [gives them back](StopFlag::release). That a run has failed and is being taken down is no stop request, and no signal: a supervisor says it on the
 //! control pipe ([`StopFlag::take_down`]). Under a supervisor a repeated signal changes nothing for the worker: Slurm signals every process of
 //! a step, so a worker may get the same request from Slurm and from its supervisor, and it is the supervisor that
 //! knows when a second request was meant; it then kills the workers. A process without a supervisor decides itself,
@@ -13,13 +14,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use signal_hook::low_level::emulate_default_handler;
 
 use super::os;
 use crate::error::{Error, ExitCode, Result};
 
 /// The signals that ask a run to save and stop.
-pub const STOP_SIGNALS: [i32; 3] = [SIGTERM, SIGINT, SIGUSR1];
+pub const STOP_SIGNALS: [i32; 5] = [SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGQUIT];
+
+/// Those of them that this process listens to. What a terminal sends stays ignored where the process was started so: by `nohup`,
+/// or in the background of a shell without job control. What a scheduler asks by is heard in any case.
+pub(super) fn heard() -> impl Iterator<Item = i32> {
+    let by_terminal = |signal| matches!(signal, SIGHUP | SIGINT | SIGQUIT);
+    STOP_SIGNALS.into_iter().filter(move |signal| !(by_terminal(*signal) && os::is_ignored(*signal)))
+}
 
 /// Signals this close to the first one are the same request: `timeout` signals a process and then its group, and may lose the
 /// processor in between. Too short costs a checkpoint, too long a third Ctrl-C.
@@ -30,12 +39,16 @@ const NOTICE: Duration = Duration::from_millis(500);
 
 /// What a second stop signal does to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum OnSecondSignal {
     /// Nothing: a supervisor kills this process when it is meant to end at once.
     Ignore,
     /// It ends at once with exit code 75: nothing is saved, and the last checkpoint continues the run.
     Exit,
 }
+
+/// Signals do what they do to any program, the first one too.
+const RELEASED: u8 = OnSecondSignal::Exit as u8 + 1;
 
 /// Whether this process was asked to stop. Clones share one state; reading it is one atomic load.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +62,8 @@ struct Inner {
     at: AtomicU64,
     /// [`STARTING`], then [`MET`], then [`RUNNING`], then one of the others; may skip some.
     stage: AtomicU8,
+    /// An [`OnSecondSignal`], or [`RELEASED`].
+    then: AtomicU8,
 }
 
 /// The ranks have not met: there is nobody whose loss this one could notice.
@@ -80,15 +95,16 @@ impl StopFlag {
         Self::default()
     }
 
-    /// Installs handlers for the stop signals, for the rest of the process. Call it as early as possible: until then a
-    /// stop signal kills the process without saving.
+    /// Installs handlers for the stop signals, for the rest of the process. It is the program's first deed: until then a
+    /// stop signal kills the process without a word.
     pub fn install(second: OnSecondSignal) -> Result<Self> {
         let flag = Self::new();
+        flag.on_second(second);
         let start = Instant::now();
-        for signal in STOP_SIGNALS {
+        for signal in heard() {
             let inner = Arc::clone(&flag.0);
-            let handler = move || inner.arrived(signal, start, second);
-            // SAFETY: `arrived` uses atomics, clock_gettime and _exit, all of them async-signal-safe.
+            let handler = move || inner.arrived(signal, start.elapsed());
+            // SAFETY: `arrived` uses atomics, clock_gettime, _exit and what signal-hook says is good for a handler.
             unsafe { os::on_signal(signal, handler) }
                 .map_err(|e| Error::internal(format!("cannot install a handler for signal {signal}: {e}")))?;
         }
@@ -97,13 +113,25 @@ impl StopFlag {
         Ok(flag)
     }
 
+    pub fn on_second(&self, second: OnSecondSignal) {
+        self.0.then.store(second as u8, Ordering::SeqCst);
+    }
+
+    /// This process has nothing to save: the stop signals do what they do to any program, one that has come as well.
+    pub fn release(&self) {
+        self.0.then.store(RELEASED, Ordering::SeqCst);
+        if let Some(signal) = self.signal() {
+            let _ = emulate_default_handler(signal);
+        }
+    }
+
     pub fn requested(&self) -> bool {
         self.0.signal.load(Ordering::Acquire) != 0
     }
 
     /// The number of the signal that asked first; `None` before that, or when [`Self::request`] did.
     pub fn signal(&self) -> Option<i32> {
-        Some(self.0.signal.load(Ordering::Acquire)).filter(|s| *s > 0)
+        Some(self.0.signal.load(Ordering::SeqCst)).filter(|s| *s > 0)
     }
 
     /// As [`Self::requested`], asked at a step boundary: from here on, a stop is the training loop's.
@@ -133,7 +161,7 @@ impl StopFlag {
     pub fn watch(&self, grace: Option<Duration>, last: impl FnOnce(OwnEnd) + Send + 'static) -> Result<()> {
         let cannot = |e| Error::internal(format!("cannot watch for stop signals: {e}"));
         let (mut signalled, write) = UnixStream::pair().map_err(cannot)?;
-        for signal in STOP_SIGNALS {
+        for signal in heard() {
             let write = write.try_clone().map_err(cannot)?;
             signal_hook::low_level::pipe::register(signal, write).map_err(cannot)?;
         }
@@ -191,13 +219,19 @@ impl StopFlag {
 }
 
 impl Inner {
-    fn arrived(&self, signal: i32, start: Instant, second: OnSecondSignal) {
-        let now = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    /// `now` is counted from `install`.
+    fn arrived(&self, signal: i32, now: Duration) {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         // Stored first: whoever sees the signal number sees the time with it.
         let first = self.at.compare_exchange(0, now.max(1), Ordering::AcqRel, Ordering::Acquire);
-        let _ = self.signal.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
+        // Before `then` is read, which `release` writes before it looks here: one of the two sees the other.
+        let _ = self.signal.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+        let then = self.then.load(Ordering::SeqCst);
+        if then == RELEASED {
+            let _ = emulate_default_handler(signal);
+        }
         if let Err(first) = first
-            && second == OnSecondSignal::Exit
+            && then == OnSecondSignal::Exit as u8
             && self.stage.load(Ordering::Acquire) <= RUNNING
             && now.saturating_sub(first) > DEBOUNCE.as_nanos() as u64
         {
@@ -215,9 +249,10 @@ mod tests {
         let flag = StopFlag::new();
         let clone = flag.clone();
         assert!(!clone.requested());
-        flag.0.arrived(SIGUSR1, Instant::now(), OnSecondSignal::Exit);
-        // Right after the first: the same request, so this process is still here.
-        flag.0.arrived(SIGTERM, Instant::now(), OnSecondSignal::Exit);
+        flag.on_second(OnSecondSignal::Exit);
+        flag.0.arrived(SIGUSR1, Duration::ZERO);
+        // Not later than the debounce time: the same request, so this process is still here.
+        flag.0.arrived(SIGTERM, DEBOUNCE);
         assert!(clone.requested());
         assert_eq!(clone.signal(), Some(SIGUSR1));
         let own = StopFlag::new();
@@ -256,13 +291,12 @@ mod tests {
     #[test]
     fn a_settled_run_is_not_ended_by_another_signal() {
         let flag = StopFlag::new();
-        let start = Instant::now();
-        flag.0.arrived(SIGUSR1, start, OnSecondSignal::Exit);
+        flag.on_second(OnSecondSignal::Exit);
+        flag.0.arrived(SIGUSR1, Duration::ZERO);
         flag.settle();
         flag.settle();
-        flag.0.at.store(1, Ordering::Release);
         // Later than the debounce time: unsettled, this would end the test's process.
-        flag.0.arrived(SIGTERM, start - 2 * DEBOUNCE, OnSecondSignal::Exit);
+        flag.0.arrived(SIGTERM, 2 * DEBOUNCE);
         assert_eq!(flag.signal(), Some(SIGUSR1));
     }
 }

@@ -263,6 +263,7 @@ impl<'a> Fleet<'a> {
         for order in orders {
             match order {
                 Order::Recall { save } => events.push_back(Event::Recalled { save }),
+                Order::Wait => {}
                 other => self.orders.push(other),
             }
         }

@@ -1,8 +1,9 @@
 //! Whose doing a run's end was: what each worker's end says, and which one the run's exit code follows from.
 
-use signal_hook::consts::{SIGINT, SIGKILL, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGKILL, SIGTERM};
 
 use super::failure::Evidence;
+use super::stop::STOP_SIGNALS;
 use crate::error::ExitCode;
 
 /// How a worker process ended.
@@ -99,7 +100,7 @@ pub fn class(end: &End, stop_requested: bool) -> Class {
         WorkerStatus::Exited(code) if asked && code == 128 + SIGTERM => Class::Provoked,
         WorkerStatus::Signaled { signal: SIGKILL, .. } if end.asked == Asked::ToDie => Class::Provoked,
         WorkerStatus::Signaled { signal: SIGTERM, .. } if asked => Class::Provoked,
-        WorkerStatus::Signaled { signal: SIGTERM | SIGINT | SIGUSR1, .. } if stop_requested => {
+        WorkerStatus::Signaled { signal, .. } if stop_requested && STOP_SIGNALS.contains(&signal) => {
             Class::Provoked
         }
         _ => Class::Root,

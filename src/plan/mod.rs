@@ -32,7 +32,7 @@ use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
-use crate::spec::{Diagnostics, JobTree, ResolvedValue};
+use crate::spec::{Diagnostics, JobTree, Origin, ResolvedValue};
 
 /// A resolved job.
 #[derive(Clone, Debug)]
@@ -81,6 +81,11 @@ impl Plan {
         plan.hash = export::hash(&values);
         plan.values = values;
         Ok(plan)
+    }
+
+    /// Whether anybody has said what `key` is; it may be the default.
+    pub fn says(&self, key: &str) -> bool {
+        self.values.iter().any(|value| value.key == key && value.origin != Origin::Default)
     }
 
     /// Whether this node's `processes` can each have a device of its own.

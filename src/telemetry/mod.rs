@@ -4,15 +4,18 @@
 //! [`Event`]) is the contract that scripts hold on to; everything else is for people and is made from the same events.
 
 mod clock;
+mod conclude;
 mod events;
 mod numbers;
 mod progress;
 pub mod provenance;
 pub mod report;
+mod screen;
 mod tensorboard;
 mod writer;
 
 pub use clock::rfc3339;
+pub use conclude::Before;
 pub use events::{
     CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent,
 };

@@ -2,6 +2,8 @@
 
 use super::events::EpochEvent;
 use super::numbers::{clock, exponent, rate, seconds, significant};
+use super::screen;
+use crate::say::Said;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -116,11 +118,9 @@ impl Progress {
         let terminal = std::io::stderr().is_terminal();
         match mode {
             ProgressMode::None => Self { totals, show: Show::Nothing },
-            ProgressMode::Bar => Self::bar(totals, ProgressDrawTarget::stderr()),
-            ProgressMode::Auto if terminal => Self::bar(totals, ProgressDrawTarget::stderr()),
-            ProgressMode::Auto | ProgressMode::Plain => {
-                Self::plain(totals, Box::new(std::io::stderr()), PLAIN_EVERY)
-            }
+            ProgressMode::Bar => Self::bar(totals, screen::target()),
+            ProgressMode::Auto if terminal => Self::bar(totals, screen::target()),
+            ProgressMode::Auto | ProgressMode::Plain => Self::plain(totals, Box::new(Said), PLAIN_EVERY),
         }
     }
 
@@ -174,13 +174,10 @@ impl Progress {
                 let eta = now.duration_since(*started).as_secs_f64() / done as f64 * left as f64;
                 let (epoch, epochs, steps) = (line.epoch + 1, totals.epochs, totals.steps());
                 let numbers = numbers(&line);
-                // Progress is a courtesy: a closed stderr does not stop a run.
-                let _ = writeln!(
-                    out,
-                    "epoch {epoch}/{epochs}  step {}/{steps}  {numbers}  eta {}",
-                    line.step,
-                    clock(eta)
-                );
+                let (step, eta) = (line.step, clock(eta));
+                let line = format!("epoch {epoch}/{epochs}  step {step}/{steps}  {numbers}  eta {eta}\n");
+                // Progress is a courtesy.
+                let _ = out.write_all(line.as_bytes());
             }
             Show::Nothing => {}
         }
@@ -189,11 +186,9 @@ impl Progress {
     /// A line of its own, above the bar: an epoch's summary, a warning.
     pub fn message(&mut self, text: &str) {
         match &mut self.show {
-            Show::Bar(bar) => bar.suspend(|| {
-                let _ = writeln!(std::io::stderr(), "{text}");
-            }),
+            Show::Bar(bar) => bar.suspend(|| say!("{text}")),
             Show::Plain { out, .. } => {
-                let _ = writeln!(out, "{text}");
+                let _ = out.write_all(format!("{text}\n").as_bytes());
             }
             Show::Nothing => {}
         }

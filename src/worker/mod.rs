@@ -128,13 +128,14 @@ fn compute(device: ComputeDevice, precision: Precision) -> Result<Compute> {
 /// Rank 0 prepares the files, however long that takes; then every rank opens them.
 fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     if group.rank() == 0 {
-        plan.dataset.source.prepare(&mut |line| {
+        let prepared = plan.dataset.source.prepare(&mut |line| {
             tracing::info!("{line}");
             say!("{line}");
-        })?;
+        });
+        prepared.map_err(Error::of_data)?;
     }
     group.barrier(Wait::WhilePeersLive)?;
-    let splits = plan.dataset.source.open()?;
+    let splits = plan.dataset.source.open().map_err(Error::of_data)?;
     if splits.train.is_empty() {
         return Err(Error::data(format!("data set `{}` has no training samples", plan.dataset.name)));
     }

@@ -48,6 +48,14 @@ impl Extra {
         }
     }
 
+    /// A step has samples.
+    fn is_sound(&self) -> bool {
+        let Batching { world, batch_size, accumulate, kept } = self.position.batching;
+        let batching = [world, batch_size, accumulate, kept];
+        let of_old = self.position.batching == Batching::default();
+        self.batch_size > 0 && self.accumulate > 0 && (of_old || !batching.contains(&0))
+    }
+
     /// `world` is the one that saved: positions of earlier versions don't say what they count in.
     fn saved(self, world: usize) -> Saved {
         let Extra { mut position, batch_size, accumulate, .. } = self;
@@ -81,6 +89,9 @@ pub fn restore(
     put_optimizer(model.entries(), updater, &loaded.optimizer).map_err(unfit)?;
     let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
         .map_err(|e| unfit(Error::checkpoint(format!("its state is not understood: {e}"))))?;
+    if !extra.is_sound() || loaded.state.world == 0 {
+        return Err(unfit(Error::checkpoint("its state has steps without samples or without ranks")));
+    }
     if let Some(target) =
         plan.checkpoint.map_location.get(&extra.device).filter(|t| **t != device.to_string())
     {
@@ -205,4 +216,29 @@ fn share_json<T: Serialize + serde::de::DeserializeOwned>(value: T, group: &dyn 
     bytes.resize(length[0].clamp(0, 1 << 26) as usize, 0);
     group.broadcast(bytes.as_mut_slice().into(), 0)?;
     serde_json::from_slice(&bytes).map_err(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_whose_steps_have_no_samples_is_refused() {
+        let extra = |batch_size, batching| Extra {
+            position: Position::new(batching),
+            device: the_cpu(),
+            batch_size,
+            accumulate: 1,
+            comm_hook: None,
+        };
+        assert!(extra(8, Batching::of(2, 8, 1)).is_sound());
+        // Of a version that did not say it.
+        assert!(extra(8, Batching::default()).is_sound());
+        let forged = [
+            extra(0, Batching::of(2, 8, 1)),
+            extra(8, Batching::of(2, 0, 1)),
+            extra(8, Batching::of(0, 8, 1)),
+        ];
+        assert!(forged.iter().all(|extra| !extra.is_sound()));
+    }
 }

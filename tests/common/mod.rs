@@ -34,7 +34,8 @@ pub fn ddp_run() -> Command {
     let of_a_launcher = |name: &str| {
         let whole =
             ["RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX"];
-        let starts = ["LOCAL_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_", "TORCHELASTIC_", "DDP_RUN_"];
+        let starts =
+            ["LOCAL_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MPI_", "TORCHELASTIC_", "DDP_RUN_", "PET_"];
         let kept = ["DDP_RUN_TORCHRUN", "DDP_RUN_MPIRUN", "DDP_RUN_TEST", "SLURM_CONF"];
         !kept.iter().any(|s| name.starts_with(s))
             && (whole.contains(&name) || starts.iter().any(|s| name.starts_with(s)))

@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod early;
+mod nodes;
 mod roles;
 mod signals;
 

@@ -50,9 +50,10 @@ fn launch(nproc: usize, out: &Path) -> LocalLaunch {
     launch
 }
 
-/// A process of its own that plays `role`.
+/// A process of its own that plays `role`. It hears the terminal's signals also where these tests were started to ignore them.
 pub fn spawn(role: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT,HUP,QUIT").arg(std::env::current_exe().expect("own path"));
     command.args(["--exact", "roles::role", "--nocapture", "--test-threads", "1"]).env(ROLE, role);
     command
 }
@@ -78,6 +79,7 @@ fn role() {
             supervise(role, &PathBuf::from(out))
         }
         Some(("alone", out)) => alone(&PathBuf::from(out)),
+        Some(("node", rest)) => crate::nodes::play(rest),
         _ => play(&role),
     };
     // Not through the test harness, whose exit code is its own.

@@ -59,7 +59,7 @@ fn a_worker_ends_when_its_control_pipe_closes() {
 #[test]
 fn a_stop_signal_makes_the_workers_save_and_the_run_end_with_75() {
     let _alone = alone();
-    for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
+    for signal in [Signal::TERM, Signal::INT, Signal::USR1, Signal::HUP, Signal::QUIT] {
         let out = folder();
         let (child, pid) = supervisor(out.path(), "train");
         // As the terminal and `timeout` send it: to the whole group, which the workers are not in, and twice.

@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use crate::trial::*;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
 /// Starts both ranks; the variables are those of rank 0 and of rank 1.
 fn ranks(trial: &Trial, flags: &[&str], variables: &[(&str, &str)]) -> Vec<Started> {
@@ -49,7 +50,11 @@ fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
 fn what_makes_no_sense_is_refused_before_anything_starts() {
     let _alone = alone();
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], i32, &'static str);
-    let cases: [Case; 6] = [
+    let cases: [Case; 10] = [
+        (&["--nproc-per-node", "gpu", "--device", "cpu"], &[], 69, "no such device"),
+        (&["--node-rank", "1"], &[], 2, "nothing says how many nodes"),
+        (&["--rdzv-endpoint", "n0:1"], &[], 2, "nothing says how many nodes"),
+        (&[], &[("JOB_COMPLETION_INDEX", "0")], 2, "nothing says how many nodes"),
         (&[], &[("RANK", "0")], 2, "RANK is set, but WORLD_SIZE is not"),
         (&[], &[("WORLD_SIZE", "2")], 2, "WORLD_SIZE is set, but RANK is not"),
         (&[], &[("RANK", "0"), ("WORLD_SIZE", "2")], 2, "MASTER_ADDR is not"),
@@ -72,6 +77,61 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
         assert!(stderr(&output).contains("\nhint: "), "{}", stderr(&output));
         assert!(!trial.out.exists(), "{words}");
     }
+}
+
+/// The smoke test's run behind the shell's `limits`.
+fn limited(limits: &str, flags: &[&str]) -> Output {
+    let trial = Trial::new();
+    let real = ddp_run();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limits}; exec \"$@\""), "sh"]).arg(real.get_program());
+    command.args(["train", "configs/ci/smoke.toml", "--out"]).arg(&trial.out).args(flags);
+    real.get_envs().for_each(|(name, value)| match value {
+        Some(value) => drop(command.env(name, value)),
+        None => drop(command.env_remove(name)),
+    });
+    output_of(command.current_dir(env!("CARGO_MANIFEST_DIR")))
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised_or_the_run_refused() {
+    let _alone = alone();
+    let refused = limited("ulimit -Sn 100; ulimit -Hn 100", &["--nproc-per-node", "64"]);
+    assert_code(&refused, 69);
+    // 64 for the rest, and three to each other rank.
+    assert!(stderr(&refused).contains("253 files"), "{}", stderr(&refused));
+    assert_code(&limited("ulimit -Sn 12", &["--nproc-per-node", "2"]), 0);
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_an_error_that_no_restart_mends() {
+    let _alone = alone();
+    // Of 512 or 1024 bytes: too small for the first file, and for a checkpoint.
+    for (blocks, told) in [(1, "job.toml"), (100, "checkpoint")] {
+        let large = ["--set", "model.hidden=[8192]", "--max-restarts", "3"];
+        let output = limited(&format!("ulimit -f {blocks}"), &large);
+        assert_code(&output, 74);
+        let words = stderr(&output);
+        let mends = words.contains(told) && words.contains("File too large") && !words.contains("attempt 2");
+        assert!(mends, "{words}");
+    }
+}
+
+#[test]
+fn what_goes_wrong_with_files_is_no_bug_and_who_is_alone_needs_no_secret() {
+    let _alone = alone();
+    let trial = Trial::new();
+    let run = |out: &Path| {
+        let mut command = ddp_run();
+        command.args(["train", "configs/ci/smoke.toml", "--progress", "none", "--out"]).arg(out);
+        command.env("RANK", "0").env("WORLD_SIZE", "1").env_remove("HOME").env_remove("XDG_CONFIG_HOME");
+        output_of(&mut command)
+    };
+    assert_code(&run(&trial.out), 0);
+    // Its parent is a file.
+    let nowhere = run(&trial.out.join("run.json/run"));
+    assert_code(&nowhere, 74);
+    assert!(stderr(&nowhere).contains("cannot create"), "{}", stderr(&nowhere));
 }
 
 #[test]

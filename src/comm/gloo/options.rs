@@ -1,5 +1,6 @@
 //! What a spec may choose about the engine: how bytes travel, and who sends what to whom.
 
+use crate::comm::rendezvous::lanes;
 use crate::comm::{CommError, CommErrorKind};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -76,6 +77,14 @@ pub struct GlooOptions {
 }
 
 impl GlooOptions {
+    /// Connections that one of `world` ranks, `local` of which are on its host, has open at most: with each other one that by which they
+    /// meet, the one for control, and those for data.
+    pub fn connections(&self, world: usize, local: usize) -> usize {
+        let elsewhere = world.saturating_sub(local);
+        let here = world.saturating_sub(1 + elsewhere);
+        here * (2 + lanes(self.sockets, true)) + elsewhere * (2 + lanes(self.sockets, false))
+    }
+
     /// The address of the interface.
     pub(crate) fn address(&self) -> Result<Option<IpAddr>, CommError> {
         let Some(name) = &self.interface else { return Ok(None) };
@@ -102,6 +111,15 @@ impl GlooOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_to_other_hosts_are_more() {
+        let options = GlooOptions::default();
+        assert_eq!(options.connections(1, 1), 0);
+        assert_eq!(options.connections(64, 64), 63 * 3);
+        assert_eq!(options.connections(64, 8), 7 * 3 + 56 * 6);
+        assert_eq!(GlooOptions { sockets: Some(16), ..options }.connections(2, 1), 18);
+    }
 
     #[test]
     fn an_interface_that_is_not_there_is_named_with_those_that_are() {

@@ -112,7 +112,11 @@ impl Acceptor {
                     Outlook::Next => continue,
                     Outlook::Later => {
                         self.pending.pop_front();
-                        self.warn("made room", None, &e.to_string());
+                        if self.warned.insert("short") {
+                            tracing::warn!(
+                                "rendezvous: the system gives no descriptor or memory for another connection ({e}); those who wait are let in when it does"
+                            );
+                        }
                         self.resume = Some(Instant::now() + BREATHER);
                         return Ok(());
                     }
@@ -176,7 +180,7 @@ impl Acceptor {
     /// Once for each kind of trouble: whoever sends garbage must not be able to fill the log.
     pub(super) fn warn(&mut self, kind: &'static str, address: Option<SocketAddr>, why: &str) {
         if self.warned.insert(kind) {
-            let from = address.map_or_else(|| "a stranger".to_owned(), |a| a.to_string());
+            let from = address.map_or_else(|| "somebody".to_owned(), |a| a.to_string());
             tracing::warn!(
                 "rendezvous: refused a connection from {from}: {why} (further ones like it are not logged)"
             );

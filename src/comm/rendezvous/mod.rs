@@ -92,10 +92,14 @@ pub(crate) struct MeshOptions {
 }
 
 impl MeshOptions {
-    /// A single flow rarely fills a link between hosts; within a host it is the processor that limits.
     fn lanes(&self, same_host: bool) -> usize {
-        self.sockets.unwrap_or(if same_host { 1 } else { 4 }).clamp(1, wire::MAX_LANES)
+        lanes(self.sockets, same_host)
     }
+}
+
+/// Data connections between two ranks. A single flow rarely fills a link between hosts; within a host it is the processor that limits.
+pub(crate) fn lanes(sockets: Option<usize>, same_host: bool) -> usize {
+    sockets.unwrap_or(if same_host { 1 } else { 4 }).clamp(1, wire::MAX_LANES)
 }
 
 /// The connections to a peer, all nonblocking and without Nagle's delay.

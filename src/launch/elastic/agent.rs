@@ -25,7 +25,7 @@ const STOP: Duration = Duration::from_secs(5);
 
 /// Runs this node's part of `launch` to the end of the run.
 pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::new(&launch.stop)?;
     let meeting = match Meeting::arranged(&launch)?.wait(&mut signals)? {
         ControlFlow::Continue(meeting) => meeting,
         ControlFlow::Break(signal) => {
@@ -50,6 +50,9 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
         asked: None,
         stopped_at: None,
         at_once: false,
+        done: false,
+        heard: Instant::now(),
+        silent: false,
         ends: (0..launch.nproc).map(|_| None).collect(),
         found: (launch.newest_checkpoint)(&launch.job.out_dir),
         launch,
@@ -91,6 +94,12 @@ struct Agent {
     stopped_at: Option<Instant>,
     /// The other nodes were asked to end at once, while this one has no workers any more.
     at_once: bool,
+    /// The last generation ended well here, and so everywhere: ranks leave together, once all is saved.
+    done: bool,
+    /// The last word of node 0.
+    heard: Instant,
+    /// It was too long ago.
+    silent: bool,
     /// The newest checkpoint's step before the first generation.
     found: Option<u64>,
     ends: Vec<Option<End>>,
@@ -98,14 +107,15 @@ struct Agent {
 
 impl Agent {
     fn coordinate(&mut self, listener: Option<TcpListener>) -> Result<Link> {
-        let Nodes { range, max_restarts, join, rejoin, grace, .. } = self.launch.nodes;
+        let Nodes { range, max_restarts, join, rejoin, grace, report, silence, .. } = self.launch.nodes;
         let (own, theirs) = Link::pair().map_err(no_link)?;
-        let limits = Limits { max_restarts, join, rejoin, grace, ..Limits::new(range) };
+        let limits = Limits { max_restarts, join, rejoin, grace, report, ..Limits::new(range) };
         let run_id = match self.launch.run_id.as_str() {
             "" => Secret::generate()?.to_hex()[..12].to_owned(),
             given => given.to_owned(),
         };
-        self.coordinator = Some(Coordinator::start(limits, run_id, theirs, listener, self.key.clone())?);
+        let coordinator = Coordinator::start(limits, silence, run_id, theirs, listener, self.key.clone())?;
+        self.coordinator = Some(coordinator);
         self.hello(own)
     }
 
@@ -125,6 +135,7 @@ impl Agent {
         };
         // A link that broke already says so at the first order.
         let _ = link.send(&Report::Hello(hello));
+        (self.heard, self.silent) = (Instant::now(), false);
         Ok(link)
     }
 
@@ -175,7 +186,12 @@ impl Agent {
         loop {
             let order = match self.next_order(signals, link) {
                 Ok(Some(order)) => order,
+                Ok(None) if self.done => return Ok(self.outcome(ExitCode::Done)),
                 Ok(None) => return Ok(self.outcome(ExitCode::Stopped)),
+                Err(Closed) if self.done && self.target.is_some() => {
+                    say!("node 0 was lost: {}; the run had come to its end", self.loss());
+                    return Ok(self.outcome(ExitCode::Done));
+                }
                 Err(Closed) => match self.reconnect(signals)? {
                     Some(again) => {
                         *link = again;
@@ -186,7 +202,8 @@ impl Agent {
             };
             match order {
                 Order::Start(start) => self.generation(start, signals, link)?,
-                Order::Recall { .. } => {} // its workers are gone already
+                // Its workers are gone already.
+                Order::Recall { .. } | Order::Wait => {}
                 Order::Dismissed => return Ok(self.outcome(ExitCode::Stopped)),
                 Order::Refused { why, later: true } if Instant::now() < again_until => {
                     if again.replace(why.clone()).is_none() {
@@ -218,18 +235,32 @@ impl Agent {
         }
     }
 
+    /// Until when node 0 may be silent. This process' own coordinator answers in any case, once the other nodes have reported.
+    fn patience(&self) -> Option<Instant> {
+        self.target.as_ref()?;
+        let Nodes { join, silence, .. } = self.launch.nodes;
+        // Before the first generation nothing is lost by waiting as long as node 0 would.
+        Some(self.heard + if self.generation == 0 { join + silence } else { silence })
+    }
+
+    fn loss(&self) -> String {
+        match self.silent {
+            true => {
+                format!("its supervisor gave no sign of life for {} s", self.launch.nodes.silence.as_secs())
+            }
+            false => "the connection to its supervisor broke".to_owned(),
+        }
+    }
+
     /// Waits while no workers run; `None` when a stop signal is not answered, or a third one came.
     fn next_order(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Option<Order>, Closed> {
         loop {
             if let Some(order) = self.orders.pop_front() {
                 return Ok(Some(order));
             }
-            // Node 0's own coordinator answers in any case, once the other nodes have reported.
-            let until = self.stopped_at.filter(|_| self.target.is_some()).map(|at| at + STOP);
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(None);
-            }
-            match signals.wait(Some(link.fd()), until) {
+            let patience = self.patience();
+            let answer = self.stopped_at.filter(|_| patience.is_some()).map(|at| at + STOP);
+            match signals.wait(Some(link.fd()), patience.into_iter().chain(answer).min()) {
                 Ok(Some(Signal::Stop(signal))) => {
                     let again = self.asked.is_some_and(|(_, at)| at.elapsed() > self.launch.policy.debounce);
                     match (again, self.at_once) {
@@ -249,7 +280,21 @@ impl Agent {
                 Ok(Some(Signal::Pause)) => signals.pause(),
                 _ => {}
             }
-            self.orders.extend(link.receive::<Order>()?);
+            let came = link.receive::<Order>()?;
+            if !came.is_empty() {
+                self.heard = Instant::now();
+                self.orders.extend(came);
+                continue;
+            }
+            // What has come while this process itself was stopped is read first.
+            let over = |until: Option<Instant>| until.is_some_and(|until| Instant::now() >= until);
+            if over(answer) {
+                return Ok(None);
+            }
+            if over(patience) {
+                self.silent = true;
+                return Err(Closed);
+            }
         }
     }
 
@@ -278,13 +323,10 @@ impl Agent {
             return Err(Error::internal("the coordinator's thread has ended"));
         }
         if max_restarts == 0 && !range.is_elastic() {
-            return Err(Error::new(
-                ExitCode::WorkerFailed,
-                "node 0 was lost: the connection to its supervisor broke",
-            )
-            .hint("`--max-restarts` lets a run survive this; `--resume auto` continues it"));
+            return Err(Error::new(ExitCode::WorkerFailed, format!("node 0 was lost: {}", self.loss()))
+                .hint("`--max-restarts` lets a run survive this; `--resume auto` continues it"));
         }
-        say!("node 0 was lost: the connection to its supervisor broke; this node waits for it to come back");
+        say!("node 0 was lost: {}; this node waits for it to come back", self.loss());
         self.connect(signals, rejoin)
     }
 
@@ -335,6 +377,8 @@ impl Agent {
         if self.launch.job.resume == "never" || checkpoint != self.found {
             "auto".clone_into(&mut self.launch.job.resume);
         }
+        self.done = end == NodeEnd::Done;
+        self.heard = Instant::now();
         let ended = Report::Ended { end, checkpoint, port };
         // A link that broke meanwhile says so at the next order.
         let _ = link.send(&ended);

@@ -34,6 +34,9 @@ pub(super) struct Coordinator {
     size: Option<(usize, usize)>,
     /// The reason for a restart that was said already.
     announced: Option<String>,
+    /// How often, and when next, those who wait hear that this node is there.
+    sign: Duration,
+    next_sign: Instant,
     finished: bool,
 }
 
@@ -43,6 +46,8 @@ struct Peer {
     hello: Option<Hello>,
     /// Where rank 0 would listen.
     port: Option<u16>,
+    /// It runs workers.
+    busy: bool,
 }
 
 impl Coordinator {
@@ -50,6 +55,7 @@ impl Coordinator {
     /// the others come in.
     pub(super) fn start(
         limits: Limits,
+        silence: Duration,
         run_id: String,
         own: Link,
         listener: Option<TcpListener>,
@@ -67,6 +73,9 @@ impl Coordinator {
             timers: Timers::default(),
             size: None,
             announced: None,
+            // Several may be late.
+            sign: silence / 6,
+            next_sign: Instant::now(),
             finished: false,
         };
         coordinator.admit(own);
@@ -79,9 +88,10 @@ impl Coordinator {
 
     fn run(mut self) {
         while !self.finished {
+            self.give_signs();
             let watch: Vec<Member> = self.peers.keys().copied().collect();
             let streams: Vec<_> = self.peers.values().map(|p| p.link.stream()).collect();
-            let mut until = Instant::now() + LONG;
+            let mut until = self.next_sign.min(Instant::now() + LONG);
             until = self.timers.next().map_or(until, |at| until.min(at));
             let strangers = self.peers.values().filter(|p| p.hello.is_none());
             until = strangers.map(|p| p.since + HELLO).fold(until, Instant::min);
@@ -110,8 +120,19 @@ impl Coordinator {
         self.peers.into_values().for_each(|peer| peer.link.close(FAREWELL));
     }
 
+    fn give_signs(&mut self) {
+        let now = Instant::now();
+        if now < self.next_sign {
+            return;
+        }
+        self.next_sign = now + self.sign;
+        let waiting = self.peers.iter().filter(|(_, peer)| peer.hello.is_some() && !peer.busy);
+        waiting.for_each(|(member, _)| self.tell(*member, &Order::Wait));
+    }
+
     fn admit(&mut self, link: Link) {
-        self.peers.insert(self.next, Peer { link, since: Instant::now(), hello: None, port: None });
+        let peer = Peer { link, since: Instant::now(), hello: None, port: None, busy: false };
+        self.peers.insert(self.next, peer);
         self.next += 1;
     }
 
@@ -150,7 +171,7 @@ impl Coordinator {
             },
             Report::Ended { end, checkpoint, port } => {
                 if let Some(peer) = self.peers.get_mut(&member) {
-                    peer.port = port;
+                    (peer.port, peer.busy) = (port, false);
                 }
                 // What another node has in its folder, if it is not the same one, is of some other run.
                 let checkpoint = checkpoint.filter(|_| member == OWN);
@@ -221,6 +242,9 @@ impl Coordinator {
                 reason: generation.reason.clone(),
             };
             self.tell(*member, &Order::Start(start));
+            if let Some(peer) = self.peers.get_mut(member) {
+                peer.busy = true;
+            }
             first_rank += nproc;
         }
     }

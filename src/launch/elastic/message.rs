@@ -57,10 +57,20 @@ pub struct Hello {
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub enum Order {
     Start(Start),
-    Recall { save: bool },
-    Refused { why: String, later: bool },
+    Recall {
+        save: bool,
+    },
+    Refused {
+        why: String,
+        later: bool,
+    },
+    /// Nothing yet: node 0 is there, and waits for others.
+    Wait,
     Dismissed,
-    Finish { code: ExitCode, failure: Option<Failure> },
+    Finish {
+        code: ExitCode,
+        failure: Option<Failure>,
+    },
 }
 
 /// A node's part of a generation.

@@ -40,6 +40,10 @@ pub struct Nodes {
     pub rejoin: Duration,
     /// For the workers to stop after a signal.
     pub grace: Duration,
+    /// For a node to report once others have, or once it was told to end.
+    pub report: Duration,
+    /// Without a word from node 0, for a node that has nothing else to do: then node 0 is lost.
+    pub silence: Duration,
     /// Equal on all nodes.
     pub plan_hash: String,
 }
@@ -57,6 +61,8 @@ impl Default for Nodes {
             join: Duration::from_secs(300),
             rejoin: Duration::from_secs(300),
             grace: Duration::from_secs(600),
+            report: Duration::from_secs(15),
+            silence: Duration::from_secs(60),
             plan_hash: String::new(),
         }
     }

@@ -6,10 +6,10 @@
 //! The policy: a generation starts when the nodes that it needs are there and ends when each of them has reported. The
 //! first failure recalls the other nodes at once; a rank that hangs there is then named by its own node. What the failure
 //! was decides what follows: a lost peer, a signal or a lost node is worth another attempt, after a pause that doubles; a
-//! wrong spec, missing data, a loss that is not finite or a bug is not. `max_restarts` limits attempts without progress:
-//! a checkpoint newer than the last failure's refills it. With `MIN:MAX` nodes, one that joins or is asked to leave makes
-//! the workers save at a step boundary and start again in the new number; neither that nor a node lost within the range
-//! counts as a restart.
+//! wrong spec, missing data, a loss that is not finite or a bug is not. A run that has come to its end on one node has done so on all.
+//! `max_restarts` limits attempts without progress: a checkpoint newer than the last failure's refills it. With `MIN:MAX` nodes, one
+//! that joins or is asked to leave makes the workers save at a step boundary and start again in the new number; neither that nor a node
+//! lost within the range counts as a restart.
 
 mod conclusion;
 mod membership;

@@ -162,10 +162,13 @@ fn a_rank_that_hangs_is_blamed_though_another_node_noticed_first() {
     let Some(Action::Finish { failure: Some(f), .. }) = actions.last() else { panic!("{actions:?}") };
     assert!(f.message.starts_with("node 2 (host2) was lost"), "{f:?}");
     assert_eq!(finished(&state.step(ended(2, killed(), None)).1), ExitCode::WorkerFailed);
-    // Nobody lost it: it is to blame all the same, since nobody asked for the end.
+    // Nobody lost it: it is to blame all the same, since nobody asked for the end ...
     let late = Event::TimerFired(Timer::Report);
-    let (state, _) = after(limits(2, 2, 0), 2, &[ended(0, NodeEnd::Done, None), late]);
+    let (state, _) = after(limits(2, 2, 0), 2, &[ended(0, NodeEnd::Stopped, None), late.clone()]);
     assert_eq!(finished(&state.step(ended(1, hung(3), None)).1), ExitCode::WorkerFailed);
+    // ... and the end has not come: it comes for all ranks together.
+    let (state, _) = after(limits(2, 2, 0), 2, &[ended(0, NodeEnd::Done, None), late]);
+    assert_eq!(finished(&state.step(ended(1, hung(3), None)).1), ExitCode::Done);
     // But not where somebody did.
     let at_once = Event::StopRequested { member: 0, at_once: true };
     let (state, _) = after(limits(2, 2, 0), 2, &[stop(0), at_once, ended(0, NodeEnd::Stopped, None)]);
@@ -276,6 +279,29 @@ fn a_node_that_never_reports_counts_as_lost() {
         assert!(actions.iter().any(|a| matches!(a, Action::SetTimer(Timer::Report, _))), "{actions:?}");
         let (state, actions) = state.step(late.clone());
         assert_eq!(actions[0], Action::Recall { member: 1, save: false });
-        assert_eq!(state.step(late.clone()).1[0], Action::CutOff(1));
+        let (_, actions) = state.step(late.clone());
+        assert_eq!(actions[0], Action::CutOff(1));
+    }
+}
+
+#[test]
+fn a_run_that_has_come_to_its_end_is_done_whoever_is_silent_or_lost_after_it() {
+    let late = Event::TimerFired(Timer::Report);
+    let stages = [late.clone(), late, Event::Lost(1)];
+    for restarts in [0, 3] {
+        let (state, _) = after(limits(2, 2, restarts), 2, &[ended(0, NodeEnd::Done, Some(9))]);
+        // Its supervisor is stopped, or its host is gone.
+        let (_, actions) = stages[..2].iter().fold((state.clone(), vec![]), |(s, _), e| s.step(e.clone()));
+        assert_eq!(finished(&actions), ExitCode::Done);
+        let (_, actions) = state.clone().step(stages[2].clone());
+        assert_eq!(finished(&actions), ExitCode::Done);
+        // A rank that misses one of those that ended with 0 was left in the midst of the run.
+        for weight in [Weight::Echo, Weight::Blamed] {
+            let left = failure(ExitCode::Collective, weight, false);
+            assert_eq!(finished(&state.clone().step(ended(1, left, None)).1), ExitCode::Collective);
+        }
+        // A rank that failed by itself, were it in its last moment, is told.
+        let (_, actions) = state.step(ended(1, failure(ExitCode::Internal, Weight::Root, false), None));
+        assert_eq!(finished(&actions), ExitCode::Internal);
     }
 }

@@ -1,28 +1,74 @@
-//! A pod of a Kubernetes Indexed Job: one supervisor a pod. Kubernetes tells the pod its index and nothing else; how
-//! many pods there are and where they meet come from DDP_RUN_NNODES and DDP_RUN_RDZV_ENDPOINT in the job's manifest
-//! (`JOB-0.SERVICE:29400` with a headless service), or from the spec.
+//! A pod that is one node: of a Kubernetes Indexed Job, or of a job of Kubeflow's, which says it as torchrun's own variables. Kubernetes tells
+//! a pod of an Indexed Job its index and nothing else; how many pods there are and where they meet come from DDP_RUN_NNODES and
+//! DDP_RUN_RDZV_ENDPOINT in the job's manifest (`JOB-0.SERVICE:29400` with a headless service), or from the spec. torchrun takes every
+//! flag from PET_ and its name; Kubeflow sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT and PET_NPROC_PER_NODE.
 
-use super::vars::Vars;
+use super::vars::{Vars, inconsistent};
 use super::{Asked, Launcher, NodeEnv};
 use crate::error::{Error, Result};
-use crate::launch::NodeRange;
+use crate::launch::{NodeRange, Nproc, RdzvEndpoint};
+use std::fmt::Display;
+use std::str::FromStr;
 
+/// torchrun's.
+const MASTER_PORT: u16 = 29500;
+
+/// This pod's number among those of its job.
 pub(super) fn index(vars: &Vars<'_>) -> Result<Option<usize>> {
-    vars.number("JOB_COMPLETION_INDEX")
+    Ok(vars.number("PET_NODE_RANK")?.or(vars.number("JOB_COMPLETION_INDEX")?))
 }
 
-/// `None` outside of an Indexed Job, and where each pod is a run of its own (DDP_RUN_NNODES=1).
-pub(super) fn node(vars: &Vars<'_>, asked: &Asked) -> Result<Option<NodeEnv>> {
-    let Some(node_rank) = index(vars)? else { return Ok(None) };
+/// `PET_NPROC_PER_NODE`.
+pub(super) fn nproc(vars: &Vars<'_>) -> Result<Option<Nproc>> {
+    parsed(vars, "PET_NPROC_PER_NODE")
+}
+
+/// What was asked for, and where that says nothing, what PET_* say.
+pub(super) fn completed(vars: &Vars<'_>, asked: &Asked) -> Result<Asked> {
+    let mut asked = asked.clone();
+    asked.nnodes = asked.nnodes.or(parsed(vars, "PET_NNODES")?);
+    if asked.rdzv_endpoint.is_none() {
+        asked.rdzv_endpoint = match (parsed(vars, "PET_RDZV_ENDPOINT")?, vars.text("PET_MASTER_ADDR")) {
+            (None, Some(host)) => Some(RdzvEndpoint::Tcp { host, port: port(vars)? }),
+            (endpoint, _) => endpoint,
+        };
+    }
+    Ok(asked)
+}
+
+fn port(vars: &Vars<'_>) -> Result<u16> {
+    match vars.number("PET_MASTER_PORT")? {
+        Some(0) => Err(inconsistent("PET_MASTER_PORT is 0; every node must know the port in advance")),
+        port => Ok(port.unwrap_or(MASTER_PORT)),
+    }
+}
+
+fn parsed<T: FromStr<Err: Display>>(vars: &Vars<'_>, name: &str) -> Result<Option<T>> {
+    let Some(text) = vars.text(name) else { return Ok(None) };
+    text.parse().map(Some).map_err(|why| inconsistent(format!("{name} is `{text}`: {why}")))
+}
+
+/// `None` outside of such a pod, and where each pod is a run of its own (one node). `asked` is [`completed`].
+pub(super) fn node(vars: &Vars<'_>, asked: Asked) -> Result<Option<NodeEnv>> {
     if asked.nnodes == Some(NodeRange::ONE) {
         return Ok(None);
     }
+    let Some(node_rank) = index(vars)? else {
+        return match vars.text("PET_NNODES") {
+            None => Ok(None),
+            Some(nodes) => Err(inconsistent(format!(
+                "PET_NNODES is {nodes}, but nothing says which of the nodes this is: PET_NODE_RANK is not set"
+            ))),
+        };
+    };
     if let Some(nodes) = asked.nnodes.filter(|n| node_rank >= n.max) {
+        let name =
+            if vars.text("PET_NODE_RANK").is_some() { "PET_NODE_RANK" } else { "JOB_COMPLETION_INDEX" };
         return Err(Error::usage(format!(
-            "JOB_COMPLETION_INDEX is {node_rank}, but the run has {nodes} nodes (--nnodes or DDP_RUN_NNODES)"
+            "{name} is {node_rank}, but the run has {nodes} nodes (--nnodes, DDP_RUN_NNODES or PET_NNODES)"
         ))
         .hint("set the job's `completions` and `parallelism` to the number of nodes"));
     }
-    let endpoint = asked.rdzv_endpoint.clone();
-    Ok(Some(NodeEnv { launcher: Launcher::Kubernetes, node_rank, nnodes: asked.nnodes, endpoint }))
+    let (nnodes, endpoint) = (asked.nnodes, asked.rdzv_endpoint);
+    Ok(Some(NodeEnv { launcher: Launcher::Kubernetes, node_rank, nnodes, endpoint }))
 }

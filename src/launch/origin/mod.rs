@@ -8,7 +8,7 @@
 //!    mpirun starts its daemons by `srun`.
 //! 4. A Slurm step of several tasks (`srun -n 4 ddp-run …`): one rank. A step of one task (`srun --pty bash`) and the
 //!    batch script are like any shell.
-//! 5. JOB_COMPLETION_INDEX (a Kubernetes Indexed Job): the supervisor of one node.
+//! 5. PET_NODE_RANK or JOB_COMPLETION_INDEX (Kubeflow, a Kubernetes Indexed Job): the supervisor of one node.
 //! 6. Nothing: the supervisor of this machine.
 //!
 //! Launchers that contradict each other are refused. Where the ranks meet is `--rdzv-endpoint`, else MASTER_ADDR and
@@ -29,6 +29,7 @@ pub use worker::{Meeting, WorkerEnv};
 
 use std::fmt;
 
+use super::cores::Nproc;
 use super::rdzv::{NodeRange, RdzvEndpoint};
 use crate::error::{Error, Result};
 use vars::Vars;
@@ -100,7 +101,15 @@ impl Launcher {
             Launcher::OpenMpi => &["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
             Launcher::Mpich => &["PMI_RANK", "PMI_SIZE"],
             Launcher::Slurm => &["SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
-            Launcher::Kubernetes => &["JOB_COMPLETION_INDEX"],
+            Launcher::Kubernetes => &[
+                "JOB_COMPLETION_INDEX",
+                "PET_NNODES",
+                "PET_NODE_RANK",
+                "PET_RDZV_ENDPOINT",
+                "PET_MASTER_ADDR",
+                "PET_MASTER_PORT",
+                "PET_NPROC_PER_NODE",
+            ],
         }
     }
 }
@@ -147,7 +156,7 @@ pub fn detect(get: &dyn Fn(&str) -> Option<String>, asked: &Asked) -> Result<Ori
     }
     let supervises = asked.nnodes.is_some() && asked.rdzv_endpoint.is_some();
     if environment.is_none() && (asked.node_rank.is_some() || supervises) {
-        return node_of_flags(&vars, asked);
+        return node_of_flags(&vars, &kubernetes::completed(&vars, asked)?);
     }
     let mpi = mpi::claim(&vars)?;
     let slurm = slurm::claim(&vars)?;
@@ -157,7 +166,38 @@ pub fn detect(get: &dyn Fn(&str) -> Option<String>, asked: &Asked) -> Result<Ori
             agrees(&worker, asked)?;
             Ok(Origin::Worker(worker))
         }
-        None => Ok(kubernetes::node(&vars, asked)?.map_or(Origin::Own, Origin::Node)),
+        None => {
+            let asked = kubernetes::completed(&vars, asked)?;
+            Ok(kubernetes::node(&vars, asked)?.map_or(Origin::Own, Origin::Node))
+        }
+    }
+}
+
+impl Origin {
+    /// How many processes a supervisor is to start, where nothing but its environment says it (PET_NPROC_PER_NODE).
+    pub fn nproc(&self, get: &dyn Fn(&str) -> Option<String>) -> Result<Option<Nproc>> {
+        match self {
+            Origin::Worker(_) => Ok(None),
+            Origin::Own | Origin::Node(_) => kubernetes::nproc(&Vars(get)),
+        }
+    }
+
+    /// Whether a run of one node, which nobody has `said` it to be, is one. A node's number and a place to meet are given to one of
+    /// several: alone, each of them would train a run of its own.
+    ///
+    /// Errors (exit 2): something of this kind is given, here or as `endpoint` in the spec.
+    pub fn is_alone(&self, said: bool, endpoint: Option<&RdzvEndpoint>) -> Result<()> {
+        let given = match self {
+            Origin::Worker(_) => return Ok(()),
+            Origin::Node(node) => Some(format!("this is node {} ({})", node.node_rank, node.launcher.name())),
+            Origin::Own => endpoint.map(|at| format!("the nodes of this run meet at {at}")),
+        };
+        match given.filter(|_| !said) {
+            None => Ok(()),
+            Some(given) => Err(Error::usage(format!("{given}, but nothing says how many nodes there are")).hint(
+                "`--nnodes N` does (or DDP_RUN_NNODES, PET_NNODES, `nnodes` in `[launch]`); `--nnodes 1` trains on this machine alone",
+            )),
+        }
     }
 }
 

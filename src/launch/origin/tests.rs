@@ -76,7 +76,7 @@ fn reads_torchruns_variables() {
     assert_eq!(worker.place, place);
     assert_eq!(worker.endpoint(None).expect("known"), connect("node0", 29500));
     assert_eq!(worker.to_string(), "torchrun: rank 5 of 8");
-    assert_eq!(worker.key, KeySource::Home("/home/me/.config/ddp-run/secret".into()));
+    assert_eq!(worker.key, Some(KeySource::Home("/home/me/.config/ddp-run/secret".into())));
     assert_eq!((worker.run_id.as_str(), worker.attempt), ("none", 1));
 }
 
@@ -110,7 +110,7 @@ fn a_bare_rank_and_world_size_are_one_machine_on_loopback_and_one_process_a_mach
 
 #[test]
 fn inconsistent_variables_are_refused_with_a_reason() {
-    let cases: [(&[(&str, &str)], &str); 9] = [
+    let cases: [(&[(&str, &str)], &str); 8] = [
         (&with(&[("LOCAL_WORLD_SIZE", "")]), "LOCAL_WORLD_SIZE is not"),
         (&[("WORLD_SIZE", "2")], "WORLD_SIZE is set, but RANK is not"),
         (&[("RANK", "0")], "RANK is set, but WORLD_SIZE is not"),
@@ -119,7 +119,6 @@ fn inconsistent_variables_are_refused_with_a_reason() {
         (&with(&[("MASTER_PORT", "70000")]), "MASTER_PORT is `70000`"),
         (&with(&[("MASTER_PORT", "0")]), "MASTER_PORT is 0"),
         (&with(&[("LOCAL_RANK", "4")]), "local rank 4 of 4"),
-        (&with(&[("HOME", "")]), "no home folder"),
     ];
     for (vars, message) in cases {
         refused(vars, &Asked::default(), &[message]);
@@ -282,4 +281,13 @@ fn over_several_hosts_mpiruns_ranks_must_be_told_where_to_meet() {
         let given: RdzvEndpoint = "tcp://n9:99".parse().expect("an endpoint");
         assert_eq!(worker(&spread).endpoint(Some(&given)).expect("given"), connect("n9", 99));
     }
+}
+
+#[test]
+fn only_ranks_that_meet_others_need_a_secret() {
+    let homeless = worker(&with(&[("HOME", "")]));
+    let error = homeless.secret(&homeless.endpoint(None).expect("known")).expect_err("no secret");
+    assert!(error.code == ExitCode::Usage && error.message.contains("no home folder"), "{error}");
+    let alone = worker(&[("RANK", "0"), ("WORLD_SIZE", "1")]);
+    assert!(alone.secret(&alone.endpoint(None).expect("alone")).is_ok());
 }

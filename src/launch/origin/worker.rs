@@ -17,8 +17,8 @@ pub struct WorkerEnv {
     pub launcher: Launcher,
     pub place: Place,
     pub meeting: Meeting,
-    /// Where the run's secret comes from; see [`WorkerEnv::secret`].
-    pub key: KeySource,
+    /// Where the run's secret comes from; see [`WorkerEnv::secret`]. None where there is no home folder, and nothing else says it.
+    pub key: Option<KeySource>,
     /// `TORCHELASTIC_RUN_ID`, `slurm-JOB.STEP`, or empty.
     pub run_id: String,
     /// `TORCHELASTIC_RESTART_COUNT` or `SLURM_RESTART_COUNT`, + 1.
@@ -58,7 +58,7 @@ impl WorkerEnv {
             launcher: claim.launcher,
             meeting: meeting(vars, &claim, &place, starter)?,
             place,
-            key: key(vars)?,
+            key: key(vars),
             run_id,
             attempt: restarts.unwrap_or(0).saturating_add(1),
             threads: vars.number("SLURM_CPUS_PER_TASK")?.filter(|n| of_slurm && *n > 0),
@@ -94,7 +94,8 @@ impl WorkerEnv {
             Endpoint::Inherited { addr, .. } => addr.to_string(),
             Endpoint::Solo => return Ok(Secret::generate()?),
         };
-        self.key.secret(&format!("ddp-run rendezvous {at} {}", self.run_id))
+        let key = self.key.as_ref().ok_or_else(no_key)?;
+        key.secret(&format!("ddp-run rendezvous {at} {}", self.run_id))
     }
 }
 
@@ -192,25 +193,25 @@ fn unknown(claim: &Claim, missing: &str) -> Meeting {
 impl KeySource {
     /// `DDP_RUN_SECRET`, else the file `DDP_RUN_SECRET_FILE`, else the key in the home folder.
     pub fn of_environment() -> Result<Self> {
-        key(&Vars(&|name| std::env::var(name).ok()))
+        key(&Vars(&|name| std::env::var(name).ok())).ok_or_else(no_key)
     }
 }
 
-fn key(vars: &Vars<'_>) -> Result<KeySource> {
+fn key(vars: &Vars<'_>) -> Option<KeySource> {
     if let Some(text) = vars.text("DDP_RUN_SECRET") {
-        return Ok(KeySource::Env(KeyText(text)));
+        return Some(KeySource::Env(KeyText(text)));
     }
     if let Some(path) = vars.text("DDP_RUN_SECRET_FILE") {
-        return Ok(KeySource::File(path.into()));
+        return Some(KeySource::File(path.into()));
     }
     let config = vars.text("XDG_CONFIG_HOME").map(PathBuf::from);
-    match config.or_else(|| Some(PathBuf::from(vars.text("HOME")?).join(".config"))) {
-        Some(config) => Ok(KeySource::Home(config.join("ddp-run/secret"))),
-        None => Err(Error::usage(
-            "the ranks have no secret to prove to each other, and there is no home folder to keep one in",
-        )
-        .hint(
-            "set DDP_RUN_SECRET_FILE to a file with the same 16 or more characters on every node (mode 600)",
-        )),
-    }
+    let config = config.or_else(|| Some(PathBuf::from(vars.text("HOME")?).join(".config")))?;
+    Some(KeySource::Home(config.join("ddp-run/secret")))
+}
+
+fn no_key() -> Error {
+    Error::usage(
+        "the ranks have no secret to prove to each other, and there is no home folder to keep one in",
+    )
+    .hint("set DDP_RUN_SECRET_FILE to a file with the same 16 or more characters on every node (mode 600)")
 }

@@ -3,7 +3,7 @@
 
 mod chart;
 
-use super::events::{EpochEvent, Event, StepEvent};
+use super::events::{EndEvent, EpochEvent, Event, StepEvent};
 use super::numbers::{exponent, significant};
 use super::provenance::{self, Provenance};
 use super::{read_events, write_atomically};
@@ -36,7 +36,7 @@ pub fn render(name: &str, events: &[Event], run: Option<&Provenance>, spec: Opti
         events.iter().filter_map(|e| if let Event::Epoch(s) = e { Some(s) } else { None }).collect();
     let mut body = String::new();
     header(&mut body, name, events, run);
-    tiles(&mut body, &steps, &epochs);
+    tiles(&mut body, &steps, &epochs, ended(events));
     charts(&mut body, &steps, &epochs);
     epoch_table(&mut body, &epochs);
     history(&mut body, events);
@@ -56,14 +56,19 @@ pub fn render(name: &str, events: &[Event], run: Option<&Provenance>, spec: Opti
     )
 }
 
-fn header(out: &mut String, name: &str, events: &[Event], run: Option<&Provenance>) {
-    let ended = events.iter().rev().find_map(|e| match e {
+/// The end of the run, unless it goes on after it.
+fn ended(events: &[Event]) -> Option<&EndEvent> {
+    let last = events.iter().rev().find_map(|e| match e {
         Event::End(end) => Some(Some(end)),
-        // Work after an end: the run goes on.
+        // Work after an end.
         Event::Step(_) | Event::Resume(_) => Some(None),
         _ => None,
     });
-    let (class, state) = match ended.flatten() {
+    last.flatten()
+}
+
+fn header(out: &mut String, name: &str, events: &[Event], run: Option<&Provenance>) {
+    let (class, state) = match ended(events) {
         Some(end) if end.exit_code == 0 => ("good", "done".to_owned()),
         Some(end) if end.exit_code == 75 => ("open", "stopped, resumable".to_owned()),
         Some(end) => ("bad", format!("{} (exit code {})", end.reason, end.exit_code)),
@@ -84,9 +89,10 @@ fn header(out: &mut String, name: &str, events: &[Event], run: Option<&Provenanc
 }
 
 /// The few numbers that one looks for first.
-fn tiles(out: &mut String, steps: &[&StepEvent], epochs: &[&EpochEvent]) {
+fn tiles(out: &mut String, steps: &[&StepEvent], epochs: &[&EpochEvent], end: Option<&EndEvent>) {
     let mut tiles = Vec::new();
-    let last_step = steps.last().map(|s| s.step).max(epochs.last().map(|e| e.step));
+    // Not every step has a line.
+    let last_step = steps.last().map(|s| s.step).max(epochs.last().map(|e| e.step)).max(end.map(|e| e.step));
     tiles.push(("epochs", epochs.len().to_string()));
     tiles.push(("steps", last_step.unwrap_or(0).to_string()));
     if let Some(loss) = epochs.last().map(|e| e.train.get("loss").unwrap_or(f64::NAN)) {

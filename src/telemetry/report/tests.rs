@@ -1,5 +1,5 @@
 use super::*;
-use crate::telemetry::{EndEvent, Metrics, ResumeEvent};
+use crate::telemetry::{Metrics, ResumeEvent};
 
 /// A run of 20 epochs of 100 steps, resumed once.
 fn events() -> Vec<Event> {
@@ -103,7 +103,9 @@ fn a_run_with_nothing_done_yet_has_a_page() {
 
 #[test]
 fn a_failed_run_says_so() {
-    let end = EndEvent { step: 3, epoch: 0, reason: "rank 1 <died>".into(), exit_code: 90, seconds: 1.0 };
+    let end = EndEvent { step: 317, epoch: 0, reason: "rank 1 <died>".into(), exit_code: 90, seconds: 1.0 };
     let page = render("x", &[Event::End(end)], None, None);
     assert!(page.contains("rank 1 &lt;died&gt; (exit code 90)"));
+    // Not every step has a line.
+    assert!(page.contains("<dt>steps</dt><dd>317</dd>"), "{page}");
 }

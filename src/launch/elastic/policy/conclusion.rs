@@ -14,15 +14,18 @@ impl State {
         let failures =
             || running.ends.iter().filter_map(|e| if let NodeEnd::Failed(f) = e { Some(f) } else { None });
         let heaviest = failures().map(|f| f.weight).max();
+        // Ranks leave together, once everything is saved: where one node's have, silence elsewhere takes nothing back. A rank that
+        // misses one of them was left in the midst of the run.
+        let silent = |f: &Failure| matches!(f.weight, Weight::Unresponsive | Weight::LostNode);
+        let complete = running.ends.contains(&NodeEnd::Done) && failures().all(silent);
         // Who is left behind by ranks that stopped before training, or that were ended at once, loses its peers.
         let stopped = running.saving && running.ends.contains(&NodeEnd::Stopped);
-        let excused =
-            stopped && heaviest < Some(Weight::LostNode) || self.at_once && heaviest < Some(Weight::Root);
+        let excused = complete
+            || stopped && heaviest < Some(Weight::LostNode)
+            || self.at_once && heaviest < Some(Weight::Root);
         match blamed(failures()).filter(|_| !excused) {
             Some(failure) => self.after_failure(failure, actions),
-            None if running.ends.iter().all(|e| *e == NodeEnd::Done) => {
-                self.finish(ExitCode::Done, None, actions)
-            }
+            None if complete => self.finish(ExitCode::Done, None, actions),
             None => self.after_stop(actions),
         }
     }

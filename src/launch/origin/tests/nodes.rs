@@ -60,7 +60,61 @@ fn a_pod_of_an_indexed_job_supervises_its_node() {
     assert_eq!(node(&pod, &Asked::default()).nnodes, None, "the spec may say it");
     assert_eq!(origin(&pod, &asked(Some("1"), None, None)).expect("a run a pod"), Origin::Own);
     refused(&[("JOB_COMPLETION_INDEX", "4")], &asked(Some("4"), None, None), &["JOB_COMPLETION_INDEX is 4"]);
+    // Nobody says how many there are: neither index may train alone, not even the first.
+    for index in ["0", "1"] {
+        let found =
+            origin(&[("JOB_COMPLETION_INDEX", index)], &Asked::default()).expect("the spec may say it");
+        assert_eq!(found.is_alone(false, None).expect_err("of several").code, ExitCode::Usage);
+        assert!(found.is_alone(true, None).is_ok());
+    }
     // The PyTorchJob operator numbers its pods' processes itself.
     let operator = merged(&TORCHRUN, &pod);
     assert!(matches!(origin(&operator, &Asked::default()), Ok(Origin::Worker(_))));
+}
+
+#[test]
+fn a_pod_of_kubeflows_supervises_its_node_as_torchrun_would() {
+    let pod = [
+        ("PET_NNODES", "2"),
+        ("PET_NODE_RANK", "1"),
+        ("PET_MASTER_ADDR", "train-0.train"),
+        ("PET_MASTER_PORT", "29501"),
+        ("PET_NPROC_PER_NODE", "4"),
+        ("JOB_COMPLETION_INDEX", "1"),
+    ];
+    let get = |name: &str| pod.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    let found = origin(&pod, &Asked::default()).expect("consistent");
+    assert_eq!(found.nproc(&get).expect("a number"), Some(Nproc::Count(4)));
+    let found = node(&pod, &Asked::default());
+    assert_eq!((found.launcher, found.node_rank), (Launcher::Kubernetes, 1));
+    assert_eq!(
+        (found.nnodes, found.endpoint),
+        (Some(NodeRange::exactly(2)), "train-0.train:29501".parse().ok())
+    );
+    // What is asked for goes before.
+    let found = node(&pod, &asked(Some("3"), None, None));
+    assert_eq!(found.nnodes, Some(NodeRange::exactly(3)));
+    let found = node(&pod, &asked(None, Some(0), Some("n1:1")));
+    assert_eq!(
+        (found.launcher, found.node_rank, found.nnodes),
+        (Launcher::CommandLine, 0, Some(NodeRange::exactly(2)))
+    );
+    // One that is a job by itself.
+    let single = merged(&pod, &[("PET_NNODES", "1"), ("PET_NODE_RANK", "0")]);
+    assert_eq!(origin(&single, &Asked::default()).expect("one node"), Origin::Own);
+    // Ranks that torchrun started in such a pod have its variables as well.
+    assert!(matches!(origin(&merged(&TORCHRUN, &pod), &Asked::default()), Ok(Origin::Worker(_))));
+    refused(&[("PET_NNODES", "2")], &Asked::default(), &["PET_NODE_RANK is not set"]);
+    refused(&[("PET_NNODES", "many")], &Asked::default(), &["PET_NNODES is `many`"]);
+    refused(&merged(&pod, &[("PET_MASTER_PORT", "0")]), &Asked::default(), &["PET_MASTER_PORT is 0"]);
+    refused(&merged(&pod, &[("PET_NODE_RANK", "2")]), &Asked::default(), &["PET_NODE_RANK is 2"]);
+}
+
+#[test]
+fn a_place_to_meet_is_for_several_nodes() {
+    let at = "n1:1".parse().ok();
+    let alone = origin(&[], &asked(None, None, Some("n1:1"))).expect("the spec may say how many");
+    assert_eq!(alone, Origin::Own);
+    assert_eq!(alone.is_alone(false, at.as_ref()).expect_err("of several").code, ExitCode::Usage);
+    assert!(alone.is_alone(true, at.as_ref()).is_ok() && alone.is_alone(false, None).is_ok());
 }

@@ -1,0 +1,55 @@
+//! The limit of open files: a rank holds a few connections to each other one, and one that it can't open would be waited for.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::error::{Error, Result};
+
+/// What a process has open besides its connections: files, pipes, memory, a device's driver.
+const OTHERS: usize = 64;
+
+/// Lets this process, and those that it starts, have so many `connections` open.
+///
+/// Errors (exit 69): the hard limit is lower.
+pub fn suffice_for(connections: usize) -> Result<()> {
+    let needed = connections.saturating_add(OTHERS) as u64;
+    let cannot = |allowed: u64| {
+        let what = format!(
+            "each process of this run has up to {needed} files and connections open, and {allowed} are allowed"
+        );
+        Error::unavailable(what).hint(format!(
+            "raise the hard limit to {needed} or more: `ulimit -Hn`, `LimitNOFILE=` of systemd, `--ulimit nofile=` of Docker"
+        ))
+    };
+    let limit = getrlimit(Resource::Nofile);
+    match raised(limit, needed).map_err(cannot)? {
+        None => Ok(()),
+        Some(limit) => {
+            setrlimit(Resource::Nofile, limit).map_err(|_| cannot(limit.current.unwrap_or(u64::MAX)))
+        }
+    }
+}
+
+/// The limit that allows `needed`, if the present one does not; the hard limit where that does not either.
+fn raised(limit: Rlimit, needed: u64) -> std::result::Result<Option<Rlimit>, u64> {
+    match limit {
+        Rlimit { current: None, .. } => Ok(None),
+        Rlimit { current: Some(soft), .. } if soft >= needed => Ok(None),
+        Rlimit { maximum: Some(hard), .. } if hard < needed => Err(hard),
+        Rlimit { maximum, .. } => Ok(Some(Rlimit { current: Some(needed), maximum })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_is_raised_as_far_as_the_hard_one_lets_it() {
+        let limit = |current, maximum| Rlimit { current, maximum };
+        assert_eq!(raised(limit(Some(300), Some(300)), 300), Ok(None));
+        assert_eq!(raised(limit(None, None), 300), Ok(None));
+        assert_eq!(raised(limit(Some(100), Some(400)), 300), Ok(Some(limit(Some(300), Some(400)))));
+        assert_eq!(raised(limit(Some(100), None), 300), Ok(Some(limit(Some(300), None))));
+        assert_eq!(raised(limit(Some(100), Some(299)), 300), Err(299));
+    }
+}

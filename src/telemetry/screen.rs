@@ -1,0 +1,107 @@
+//! The terminal that the progress bar is drawn on: each frame is one write, and none waits for a terminal that is held (Ctrl-S).
+
+use crate::say;
+use indicatif::{ProgressDrawTarget, TermLike};
+use std::fmt::Write;
+use std::io::{IsTerminal, Result};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Frames a second.
+const RATE: u8 = 20;
+
+/// The frame that is being put together.
+#[derive(Debug, Default)]
+struct Screen(Mutex<String>);
+
+/// Standard error, if a bar can be drawn there.
+pub(super) fn target() -> ProgressDrawTarget {
+    let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
+    match std::io::stderr().is_terminal() && !dumb {
+        true => ProgressDrawTarget::term_like_with_hz(Box::new(Screen::default()), RATE),
+        false => ProgressDrawTarget::hidden(),
+    }
+}
+
+/// Columns and rows.
+fn size() -> (u16, u16) {
+    // SAFETY: the call fills `size`, for which all zeroes are valid, and nothing else.
+    let size = unsafe {
+        let mut size = std::mem::zeroed::<libc::winsize>();
+        libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &mut size);
+        size
+    };
+    let known = |n: u16, usual| if n == 0 { usual } else { n };
+    (known(size.ws_col, 80), known(size.ws_row, 24))
+}
+
+impl Screen {
+    fn frame(&self) -> MutexGuard<'_, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `ESC [ n what`.
+    fn moves(&self, n: usize, what: char) -> Result<()> {
+        if n > 0 {
+            let _ = write!(self.frame(), "\x1b[{n}{what}");
+        }
+        Ok(())
+    }
+}
+
+impl TermLike for Screen {
+    fn width(&self) -> u16 {
+        size().0
+    }
+    fn height(&self) -> u16 {
+        size().1
+    }
+    fn move_cursor_up(&self, n: usize) -> Result<()> {
+        self.moves(n, 'A')
+    }
+    fn move_cursor_down(&self, n: usize) -> Result<()> {
+        self.moves(n, 'B')
+    }
+    fn move_cursor_right(&self, n: usize) -> Result<()> {
+        self.moves(n, 'C')
+    }
+    fn move_cursor_left(&self, n: usize) -> Result<()> {
+        self.moves(n, 'D')
+    }
+    fn write_line(&self, line: &str) -> Result<()> {
+        self.frame().extend([line, "\n"]);
+        Ok(())
+    }
+    fn write_str(&self, text: &str) -> Result<()> {
+        self.frame().push_str(text);
+        Ok(())
+    }
+    fn clear_line(&self) -> Result<()> {
+        self.frame().push_str("\r\x1b[2K");
+        Ok(())
+    }
+    fn flush(&self) -> Result<()> {
+        let frame = std::mem::take(&mut *self.frame());
+        if !frame.is_empty() {
+            say::offer(frame.into_bytes());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_put_together_in_the_terminals_language() {
+        let screen = Screen::default();
+        screen.move_cursor_up(0).expect("can't fail");
+        screen.move_cursor_up(2).expect("can't fail");
+        screen.clear_line().expect("can't fail");
+        screen.write_line("a").expect("can't fail");
+        screen.write_str("b").expect("can't fail");
+        assert_eq!(*screen.frame(), "\x1b[2A\r\x1b[2Ka\nb");
+        let (columns, rows) = size();
+        assert!(columns > 0 && rows > 0);
+    }
+}
