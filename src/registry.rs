@@ -67,7 +67,7 @@ impl Registry {
     /// there is one, and ends the process with the documented exit code.
     pub fn run(self) -> ! {
         let code = crate::cli::run(std::env::args_os(), &self).unwrap_or_else(|error| {
-            say!("error: {error}");
+            say!("error: {}", crate::show::message(&error.to_string()));
             error.code
         });
         std::process::exit(code as i32)
