@@ -25,7 +25,9 @@ use crate::error::{Error, Result};
 use crate::models::Model;
 use crate::plan::Plan;
 use crate::train::{Batching, Ended, Loss, Position, Sums, Trainer, Updater};
+use crate::show;
 use std::path::{Path, PathBuf};
+use std::fmt;
 use std::sync::Arc;
 
 /// Which checkpoint a run starts from.
@@ -130,7 +132,7 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     if group.rank() == 0 {
         plan.dataset.source.prepare(&mut |line| {
             tracing::info!("{line}");
-            say!("{line}");
+            say!("{}", show::message(line));
         })?;
     }
     group.barrier(Wait::WhilePeersLive)?;
@@ -140,6 +142,12 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     }
     Ok(splits)
 }
+    if group.rank() == 0 {
+        for line in splits.train.remarks() {
+            tracing::info!("{line}");
+            say!("{}", show::message(&line));
+        }
+    }
 
 /// What is known once the data is open.
 fn facts_of(splits: &Splits) -> DataFacts {
@@ -226,6 +234,29 @@ pub fn evaluate(
     let splits = open_data(plan, &*group)?;
     let facts = facts_of(&splits);
     let on = compute(device, plan.precision)?;
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Split::Train => "train",
+            Split::Val => "val",
+            Split::Test => "test",
+        })
+    }
+}
+
+fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
+    let there =
+        [(Split::Train, true), (Split::Val, splits.val.is_some()), (Split::Test, splits.test.is_some())];
+    let there: Vec<String> =
+        there.into_iter().filter(|(_, there)| *there).map(|(split, _)| format!("`{split}`")).collect();
+    let more = match split {
+        Split::Val => "; `[dataset] val_split` takes one from the training samples",
+        _ => "",
+    };
+    Error::data(format!("data set `{}` has no split `{split}`", plan.dataset.name))
+        .hint(format!("it has {}{more}", there.join(" and ")))
+}
+
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     let loaded = load_any(checkpoint)?;
     let mut updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
@@ -235,8 +266,7 @@ pub fn evaluate(
         Split::Val => splits.val.clone(),
         Split::Test => splits.test.clone(),
     };
-    let dataset = dataset
-        .ok_or_else(|| Error::data(format!("data set `{}` has no {split:?} split", plan.dataset.name)))?;
+    let dataset = dataset.ok_or_else(|| no_split(plan, split, &splits))?;
     let options = crate::train::EvalOptions {
         batch_size: plan.batch_size,
         workers: plan.loader.workers,
