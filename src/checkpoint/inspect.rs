@@ -310,7 +310,7 @@ mod tests {
         let name = "w\u{1b}]0;title\u{7}\n\u{9b}2J";
         let mut map = TensorMap::new();
         map.push(super::super::TensorData::from_f32(name, vec![1; 100_000], &[1.0]).unwrap()).unwrap();
-        map.push(super::super::TensorData::from_f32(&"n".repeat(100_000), vec![1], &[1.0]).unwrap()).unwrap();
+        map.push(super::super::TensorData::from_f32("n".repeat(100_000), vec![1], &[1.0]).unwrap()).unwrap();
         let mut file = std::fs::File::create(&path).unwrap();
         super::super::tensor_file::write_tensors(&map, &mut file).unwrap();
         let seen = inspect(&path).unwrap();

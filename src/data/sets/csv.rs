@@ -2,15 +2,13 @@
 //! and standard deviation of the training rows only, so nothing of validation leaks into training.
 
 use super::csv_remarks::remarks;
+use super::csv_set::{CsvSet, Rows, Targets};
 use super::csv_table::{Column, Names, RawTable};
 use crate::data::fingerprint::of_parts;
-use crate::data::images::{class_facts, wrong_buffers};
+use crate::data::images::class_facts;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::NamedFile;
-use crate::data::{
-    Content, DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey,
-    Splits,
-};
+use crate::data::{Content, DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use std::collections::{BTreeMap, BTreeSet};
@@ -258,75 +256,6 @@ fn standardise(values: &mut [f32], width: usize, place: usize, train: &Part) {
     let variance = (0..train.len()).map(|i| (get(i) - mean).powi(2)).sum::<f64>() / n;
     let scale = if variance > 0.0 { 1.0 / variance.sqrt() } else { 1.0 };
     values.iter_mut().skip(place).step_by(width).for_each(|x| *x = ((f64::from(*x) - mean) * scale) as f32);
-}
-
-enum Targets {
-    Numbers(Vec<f32>),
-    Classes { labels: Vec<i64>, count: usize },
-}
-
-impl Targets {
-    fn in_words(&self) -> String {
-        match self {
-            Self::Numbers(_) => "a number".to_owned(),
-            Self::Classes { count, .. } => format!("one of {count} classes"),
-        }
-    }
-}
-
-struct Rows {
-    width: usize,
-    values: Vec<f32>,
-    targets: Targets,
-    remarks: Vec<String>,
-    content: Content,
-}
-
-struct CsvSet {
-    rows: Arc<Rows>,
-    part: Part,
-}
-
-impl Dataset for CsvSet {
-    fn len(&self) -> usize {
-        self.part.len()
-    }
-    fn input(&self) -> FieldFacts {
-        FieldFacts { shape: vec![self.rows.width], kind: FieldKind::Float }
-    }
-    fn target(&self) -> FieldFacts {
-        match &self.rows.targets {
-            Targets::Numbers(_) => FieldFacts { shape: vec![1], kind: FieldKind::Float },
-            Targets::Classes { count, .. } => class_facts(*count),
-        }
-    }
-    fn content(&self) -> Option<Content> {
-        Some(self.rows.content)
-    }
-    fn remarks(&self) -> Vec<String> {
-        self.rows.remarks.clone()
-    }
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
-        let row = self.part.get(key.sample as usize);
-        match (input, target, &self.rows.targets) {
-            (FieldMut::Float(input), FieldMut::Float(target), Targets::Numbers(numbers)) => {
-                input.copy_from_slice(self.rows.row(row));
-                target[0] = numbers[row];
-            }
-            (FieldMut::Float(input), FieldMut::Index(target), Targets::Classes { labels, .. }) => {
-                input.copy_from_slice(self.rows.row(row));
-                target[0] = labels[row];
-            }
-            _ => return Err(wrong_buffers("table rows")),
-        }
-        Ok(())
-    }
-}
-
-impl Rows {
-    fn row(&self, row: usize) -> &[f32] {
-        &self.values[row * self.width..][..self.width]
-    }
 }
 
 #[cfg(test)]

@@ -98,8 +98,9 @@ mod tests {
     fn encoded(format: ImageFormat) -> Vec<u8> {
         let mut bytes = Cursor::new(Vec::new());
         // Noise, so that there is much data, with bytes that are stuffed.
-        let image =
-            RgbImage::from_fn(40, 40, |x, y| Rgb([(x * 37 ^ y * 91) as u8, (x * y) as u8, (y * 53) as u8]));
+        let image = RgbImage::from_fn(40, 40, |x, y| {
+            Rgb([((x * 37) ^ (y * 91)) as u8, (x * y) as u8, (y * 53) as u8])
+        });
         image.write_to(&mut bytes, format).unwrap();
         bytes.into_inner()
     }
