@@ -68,7 +68,7 @@ impl Registry {
     pub fn run(self) -> ! {
         let run = |stop| crate::cli::run(std::env::args_os(), &self, &stop);
         let code = crate::launch::begin().and_then(run).unwrap_or_else(|error| {
-            say!("error: {error}");
+            say!("error: {}", crate::show::message(&error.to_string()));
             error.code
         });
         crate::say::flush();

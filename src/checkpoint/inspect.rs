@@ -12,6 +12,7 @@ use super::tensor::{Dtype, TensorMap};
 use super::tensor_file::read_tensor_file;
 use super::{find_store, pretrained, read_state, verify};
 use crate::error::{Error, Result};
+use crate::show;
 
 /// The result of [`inspect`].
 #[derive(Clone, Debug, Serialize)]
@@ -217,8 +218,7 @@ impl fmt::Display for FileInfo {
         let heads = ["tensor", "type", "shape", "mean", "std", "min", "max", "non-finite"];
         let mut rows = vec![heads.map(str::to_owned).to_vec()];
         for t in &self.tensors {
-            let shape: Vec<String> = t.shape.iter().map(ToString::to_string).collect();
-            let mut row = vec![t.name.clone(), t.dtype.to_string(), format!("[{}]", shape.join(", "))];
+            let mut row = vec![show::name(&t.name), t.dtype.to_string(), show::shape(&t.shape)];
             row.extend([t.stats.mean, t.stats.std, t.stats.min, t.stats.max].map(number));
             row.push(t.stats.non_finite.to_string());
             rows.push(row);
@@ -300,6 +300,25 @@ mod tests {
         let (_dir, checkpoints) = run();
         let seen = inspect(&checkpoints.join("step-00000007/model.safetensors")).unwrap();
         assert!(matches!(&seen, Inspection::File(f) if f.elements == 7));
+    }
+
+    /// A file that someone else made: names that would drive the terminal, and more dimensions than a line holds.
+    #[test]
+    fn what_a_file_claims_neither_panics_nor_reaches_the_terminal() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w.safetensors");
+        let name = "w\u{1b}]0;title\u{7}\n\u{9b}2J";
+        let mut map = TensorMap::new();
+        map.push(super::super::TensorData::from_f32(name, vec![1; 100_000], &[1.0]).unwrap()).unwrap();
+        map.push(super::super::TensorData::from_f32("n".repeat(100_000), vec![1], &[1.0]).unwrap()).unwrap();
+        let mut file = std::fs::File::create(&path).unwrap();
+        super::super::tensor_file::write_tensors(&map, &mut file).unwrap();
+        let seen = inspect(&path).unwrap();
+        let text = seen.to_string();
+        assert!(text.contains("w·]0;title···2J ") && text.contains("… (100000 dimensions)]"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() < 400 && !line.contains(char::is_control)));
+        let json: serde_json::Value = serde_json::from_str(&seen.to_json().unwrap()).unwrap();
+        assert_eq!(json["tensors"][0]["shape"].as_array().map(Vec::len), Some(100_000));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::tensor::{TensorData, TensorMap};
 use crate::error::{Error, Result};
+use crate::show;
 
 /// Keys under which PyTorch programs put a model's weights: checkpoint dictionaries, DDP's and `torch.compile`'s
 /// wrappers, Lightning's attribute.
@@ -82,12 +83,15 @@ impl Matched<'_> {
             if !names.is_empty() {
                 let more =
                     if names.len() > 8 { format!(", … ({} in all)", names.len()) } else { String::new() };
-                lines.push(format!("  {what}: {}{more}", names[..names.len().min(8)].join(", ")));
+                let first: Vec<String> = names.iter().take(8).map(|name| show::name(name)).collect();
+                lines.push(format!("  {what}: {}{more}", first.join(", ")));
             }
         };
         list("not in the file", self.missing.clone());
         list("not in the model", self.unexpected.clone());
-        let shapes = |m: &Mismatch| format!("{} (model {:?}, file {:?})", m.name, m.model, m.file);
+        let shapes = |m: &Mismatch| {
+            format!("{} (model {}, file {})", m.name, show::shape(&m.model), show::shape(&m.file))
+        };
         list("of another shape", self.mismatched.iter().map(shapes).collect());
         lines.join("\n")
     }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::tensor::TensorData;
+use crate::show;
 
 /// Over the finite values; `std` is that of the population. All `None` when there is no finite value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -44,19 +45,19 @@ impl Stats {
 /// Lines of aligned columns: text to the left, numbers (columns in `right`) to the right, two spaces between.
 pub fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| show::piece(cell)).collect()).collect();
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut out = String::new();
-    for row in rows {
+    for row in &rows {
         let cells: Vec<String> = row
             .iter()
             .enumerate()
             .map(|(c, s)| {
-                if right.contains(&c) {
-                    format!("{s:>w$}", w = widths[c])
-                } else {
-                    format!("{s:<w$}", w = widths[c])
-                }
+                // By hand: a format's width ends at 65,535.
+                let pad = " ".repeat(widths[c] - s.chars().count());
+                if right.contains(&c) { pad + s } else { s.clone() + &pad }
             })
             .collect();
         out.push_str(cells.join("  ").trim_end());

@@ -26,9 +26,12 @@ pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
     let mut wrong = Vec::new();
     for path in &args.specs {
         match check(path, args, registry) {
-            Ok(()) => {
+            Ok(plan) => {
                 // Nobody left to read it is no reason to stop checking.
                 let _ = writeln!(std::io::stdout(), "ok {}", path.display());
+                for (key, why) in plan.warnings() {
+                    say!("warning: {}: `{key}`: {why}", path.display());
+                }
             }
             Err(diagnostics) => wrong.push(diagnostics),
         }
@@ -46,9 +49,9 @@ pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
     Err(Error::new(ExitCode::Spec, format!("{count} of {} specs are wrong", args.specs.len())))
 }
 
-fn check(path: &Path, args: &Args, registry: &Registry) -> Result<(), Diagnostics> {
+fn check(path: &Path, args: &Args, registry: &Registry) -> Result<Plan, Diagnostics> {
     let tree = JobTree::load(path, &args.overrides.edits())?;
-    Plan::resolve(&tree, registry, WorldRequest::default()).map(drop)
+    Plan::resolve(&tree, registry, WorldRequest::default())
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! `ddp-run completions SHELL`.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use clap::Command;
 use clap_complete::Shell;
+use std::io::{ErrorKind, Write};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -11,6 +13,150 @@ pub struct Args {
 
 /// Prints the script to standard output.
 pub fn run(args: &Args) -> Result<()> {
-    clap_complete::generate(args.shell, &mut super::command(), "ddp-run", &mut std::io::stdout());
-    Ok(())
+    match std::io::stdout().write_all(script(args.shell).as_bytes()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::internal(format!("cannot write to standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn script(shell: Shell) -> String {
+    let name = match shell {
+        // clap_complete's bash script takes a dash in the program's name for the border of a subcommand, and then completes none.
+        Shell::Bash => "ddp_run",
+        _ => "ddp-run",
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut shown(name), name, &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
+    match shell {
+        // The last word of a registration is the program.
+        Shell::Bash => script.replace(" ddp_run\n", " ddp-run\n"),
+        _ => script,
+    }
+}
+
+/// The command line without the hidden subcommands, which are for ddp-run itself.
+fn shown(name: &'static str) -> Command {
+    let full = super::command();
+    Command::new(name)
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_subcommand(true)
+        .args(full.get_arguments().cloned())
+        .subcommands(full.get_subcommands().filter(|c| !c.is_hide_set()).cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command as Process, Stdio};
+
+    /// What a shell prints for `commands` (standard input), if it is installed.
+    fn answer(shell: &str, arguments: &[&str], commands: &str) -> Option<String> {
+        let spawned = Process::new(shell)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut process = match spawned {
+            Ok(process) => process,
+            Err(e) => {
+                println!("skipped: no {shell}: {e}");
+                return None;
+            }
+        };
+        process.stdin.take().expect("a pipe").write_all(commands.as_bytes()).expect("written");
+        let output = process.wait_with_output().expect("it ends");
+        let [said, wrong] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(output.status.success() && wrong.is_empty(), "{shell}: {wrong}\n{said}");
+        Some(said)
+    }
+
+    /// What is typed, and words that are offered after it.
+    const OFFERED: [(&[&str], &[&str]); 7] = [
+        (&["tr"], &["train"]),
+        (&["check", "--s"], &["--set"]),
+        (&["eval", "a.toml", "--split", ""], &["test", "train", "val"]),
+        (&["train", "--resume", "auto", "--nproc"], &["--nproc-per-node"]),
+        (&["inspect", "--format", "j"], &["json"]),
+        (&["bench", "all"], &["allreduce"]),
+        (&["bench", "allreduce", "--wor"], &["--world"]),
+    ];
+
+    /// Every subcommand that is not hidden.
+    fn subcommands() -> Vec<String> {
+        let all = super::super::command();
+        all.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name().to_owned()).collect()
+    }
+
+    /// Asks a shell once for all of `typed`; an answer's words stand on one line.
+    fn check(ask: impl Fn(&[&[&str]]) -> Option<String>) {
+        let empty: &[&[&str]] = &[&[""]];
+        let typed: Vec<&[&str]> = empty.iter().copied().chain(OFFERED.map(|(typed, _)| typed)).collect();
+        let Some(said) = ask(&typed) else { return };
+        let answers: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(answers.len(), typed.len(), "{said}");
+        let first: Vec<&str> = answers[0].iter().copied().filter(|word| !word.starts_with('-')).collect();
+        let (mut first, mut expected) = (first, subcommands());
+        first.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(first, expected);
+        for ((typed, offered), answer) in OFFERED.into_iter().zip(&answers[1..]) {
+            let mut answer = answer.clone();
+            answer.sort_unstable();
+            assert_eq!(answer, offered, "{typed:?}");
+        }
+    }
+
+    #[test]
+    fn bash_completes_subcommands_their_flags_and_values() {
+        check(|typed| {
+            let mut commands = script(Shell::Bash);
+            // As bash does it: the function that `complete` registered, with the program, the word and the one before it.
+            commands.push_str("f=$(complete -p ddp-run | sed 's/.*-F \\([^ ]*\\).*/\\1/')\n");
+            for words in typed {
+                let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+                let last = words.len();
+                commands.push_str(&format!(
+                    "COMP_WORDS=(ddp-run {}); COMP_CWORD={last}; COMPREPLY=()\n\
+                     $f ddp-run \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{}]}}\"; echo \"${{COMPREPLY[@]}}\"\n",
+                    quoted.join(" "),
+                    last - 1
+                ));
+            }
+            answer("bash", &["--norc"], &commands)
+        });
+    }
+
+    #[test]
+    fn fish_completes_subcommands_their_flags_and_values() {
+        check(|typed| {
+            let mut commands = script(Shell::Fish);
+            for words in typed {
+                // A description follows a tab.
+                let line = words.join(" ");
+                commands.push_str(&format!(
+                    "echo (complete -C 'ddp-run {line}' | string replace -r '\\t.*' '' | string match -v '*.toml' | string match -v '*/')\n"
+                ));
+            }
+            let folder = tempfile::tempdir().expect("a folder");
+            let home = folder.path().display();
+            let commands = format!("cd {home}\n{commands}");
+            answer("fish", &["--no-config"], &commands)
+        });
+    }
+
+    /// Zsh asks for completions only at a terminal, so this sees that it can read the script, and whom it is for.
+    #[test]
+    fn zsh_reads_the_script() {
+        let script = script(Shell::Zsh);
+        assert!(script.starts_with("#compdef ddp-run\n") && !script.contains("bench-worker"));
+        let commands = format!("compdef() {{ print -r -- $@ }}\nfunction fake {{ {script}\n }}\nfake\n");
+        if let Some(said) = answer("zsh", &["-f"], &commands) {
+            assert!(said.contains("_ddp-run ddp-run"), "{said}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 
 use crate::checkpoint::{Inspection, inspect};
 use crate::error::{Error, Result};
+use crate::show;
 
 #[derive(Args, Clone, Debug)]
 pub struct InspectArgs {
@@ -31,7 +32,7 @@ pub enum InspectFormat {
 pub fn run(args: &InspectArgs) -> Result<()> {
     let seen = inspect(&args.path)?;
     let text = match args.format {
-        InspectFormat::Text => seen.to_string(),
+        InspectFormat::Text => show::message(&seen.to_string()).into_owned(),
         InspectFormat::Json => seen.to_json()? + "\n",
     };
     // A reader that stops early (`| head`) has what it wanted.

@@ -1,6 +1,6 @@
 //! `ddp-run report RUN`: the run's `report.html`, made again from what its folder holds.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ExitCode, Result};
 use crate::telemetry::report;
 use std::path::PathBuf;
 
@@ -18,6 +18,11 @@ pub fn run(args: &Args) -> Result<()> {
             args.run.display()
         )));
     }
-    println!("{}", report::write(&args.run)?.display());
+    let written = report::write(&args.run).map_err(|e| Error {
+        // What was read or written is a run's folder.
+        code: ExitCode::Checkpoint,
+        ..e
+    })?;
+    println!("{}", written.display());
     Ok(())
 }

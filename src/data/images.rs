@@ -3,7 +3,7 @@
 
 use super::split::Part;
 use super::transforms::{ImageShape, ImageTransform, TransformOptions};
-use super::{Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, Splits, StoredImages};
+use super::{Content, Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, Splits, StoredImages};
 use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,6 +13,10 @@ pub trait ImageSource: Send + Sync {
     fn len(&self) -> usize;
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+    /// As [`Dataset::content`].
+    fn content(&self) -> Option<Content> {
+        None
     }
     /// Image `index` and its class. `scratch` is room for sources that have to make the bytes.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)>;
@@ -47,6 +51,9 @@ impl Dataset for ImageSet {
         };
         target[0] = self.read(key.sample, |pixels| self.transform.apply(key, pixels, input))?;
         Ok(())
+    }
+    fn content(&self) -> Option<Content> {
+        self.source.content()
     }
     fn stored(&self) -> Option<&dyn StoredImages> {
         Some(self)

@@ -8,6 +8,7 @@
 mod avx_mathfun;
 mod burn_data;
 mod device_transform;
+mod fingerprint;
 mod images;
 mod loader;
 pub mod mt19937;
@@ -24,6 +25,7 @@ mod work;
 
 pub use burn_data::{BurnBatch, BurnData, BurnKind};
 pub use device_transform::{DeviceTransform, bytes_as_floats};
+pub use fingerprint::{Content, Fingerprint};
 pub use images::{ImageSet, ImageSource};
 pub use loader::{Loader, LoaderOptions};
 pub use sampler::{DistributedSampler, EpochIndices, EvalShard, Order};
@@ -110,6 +112,15 @@ pub trait Dataset: Send + Sync {
     /// Writes sample `key.sample`, transformed as the split asks (augmented in training, only normalised otherwise),
     /// to `input` and `target`, each exactly one sample long.
     fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()>;
+    /// A digest of what the samples are made of, the same wherever they are; ranks compare theirs, and a resumed run its
+    /// checkpoint's. Cheap: of what `open` reads anyway, or of names and sizes. `None` where only the number of samples is to count.
+    fn content(&self) -> Option<Content> {
+        None
+    }
+    /// How the data was understood, a line each, where that was guessed; rank 0 says it. A line may begin with `warning: `.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// The images behind `write`, where samples are such: a device with memory of its own transforms them itself.
     fn stored(&self) -> Option<&dyn StoredImages> {
         None

@@ -71,7 +71,7 @@ fn read_key(path: &Path) -> Result<Vec<u8>> {
     let cannot = |e: io::Error| Error::usage(format!("cannot read the secret file {}: {e}", path.display()));
     let file = File::open(path).map_err(cannot)?;
     let mode = file.metadata().map_err(cannot)?.mode();
-    if mode & 0o027 != 0 {
+    if mode & 0o077 != 0 {
         let what = format!(
             "the secret file {} has mode {:o}: other users may read or change it",
             path.display(),
@@ -136,9 +136,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("tempdir");
         let path = folder.path().join("key");
         fs::write(&path, "0123456789abcdef\n").expect("write");
-        fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("chmod");
-        let error = KeySource::File(path.clone()).secret("run").expect_err("readable by all");
-        assert!(error.message.contains("mode 644"), "{error}");
+        for mode in [0o644, 0o640, 0o620, 0o610] {
+            fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("chmod");
+            let error = KeySource::File(path.clone()).secret("run").expect_err("not its owner's alone");
+            assert!(error.message.contains(&format!("mode {mode:o}")), "{error}");
+        }
         fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("chmod");
         let secret = KeySource::File(path).secret("run").expect("fine");
         assert_eq!(

@@ -15,6 +15,7 @@ mod sizes;
 mod tables;
 mod units;
 mod values;
+mod warnings;
 mod world;
 
 pub use batch::BatchAlgebra;

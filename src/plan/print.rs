@@ -52,6 +52,7 @@ impl Plan {
         let mut groups = vec![("Work", self.work()), ("Data", self.data())];
         groups.push(("Model", self.model_facts()));
         groups.push(("Identity", vec![("hash", self.hash.clone())]));
+        groups.extend(Some(self.warnings()).filter(|all| !all.is_empty()).map(|all| ("Warnings", all)));
         groups
     }
 
@@ -175,6 +176,7 @@ impl Plan {
             "optimizer": self.optimizer,
             "schedule": self.schedule,
             "sizes": self.sizes,
+            "warnings": self.warnings(),
             "values": self.values,
         })
     }

@@ -3,8 +3,10 @@
 use super::diagnostics::Problem;
 use super::source::{Origin, Span};
 use super::suggest::closest;
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 /// A value as the job runs with it, and who said so.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -20,7 +22,33 @@ pub(super) struct Unknown {
     pub table: String,
     pub key: String,
     pub span: Span,
-    pub known: Vec<String>,
+    pub known: KnownKeys,
+}
+
+/// The keys of one table that its reader knows; all unknown ones of the table share them.
+pub(super) type KnownKeys = Rc<[Cow<'static, str>]>;
+
+/// Unknown keys of a job that are compared with the known ones: what has more is no spec with mistakes.
+const EXPLAINED: usize = 1000;
+
+/// The values that readers have seen, in the order in which they first did.
+#[derive(Default)]
+pub(super) struct Values {
+    list: Vec<ResolvedValue>,
+    places: HashMap<String, usize>,
+}
+
+impl Values {
+    /// A later value of a key takes the place of the earlier one.
+    pub fn note(&mut self, value: ResolvedValue) {
+        match self.places.get(&value.key) {
+            Some(&place) => self.list[place] = value,
+            None => {
+                self.places.insert(value.key.clone(), self.list.len());
+                self.list.push(value);
+            }
+        }
+    }
 }
 
 /// What the readers of a job leave behind.
@@ -30,7 +58,7 @@ pub(super) struct Collector {
     pub unknown: RefCell<Vec<Unknown>>,
     /// Table, key, and the problem that it is not there.
     pub missing: RefCell<Vec<(String, String, Problem)>>,
-    pub values: RefCell<Vec<ResolvedValue>>,
+    pub values: RefCell<Values>,
     /// Every (table, key) that a reader knows.
     pub known: RefCell<BTreeSet<(String, String)>>,
 }
@@ -39,18 +67,21 @@ impl Collector {
     pub fn finish(self) -> (Vec<ResolvedValue>, Vec<Problem>) {
         let mut problems = self.problems.into_inner();
         let known = self.known.into_inner();
-        let unknown = self.unknown.into_inner();
+        let mut unknown = self.unknown.into_inner();
+        unknown.sort_by_key(|u| u.span);
+        let (explained, rest) = unknown.split_at(unknown.len().min(EXPLAINED));
         // A misspelled key is one mistake, not an unknown key and a missing one.
-        let meant: Vec<(&str, &str)> =
-            unknown.iter().filter_map(|u| Some((u.table.as_str(), u.nearest()?))).collect();
+        let meant: BTreeSet<(&str, &str)> =
+            explained.iter().filter_map(|u| Some((u.table.as_str(), u.nearest()?))).collect();
         let missing = self.missing.into_inner().into_iter();
         problems.extend(
             missing
                 .filter(|(table, key, _)| !meant.contains(&(table.as_str(), key.as_str())))
                 .map(|(_, _, p)| p),
         );
-        problems.extend(unknown.iter().map(|u| Problem::new(u.span, unknown_message(u, &known))));
-        (self.values.into_inner(), problems)
+        problems.extend(explained.iter().map(|u| Problem::new(u.span, unknown_message(u, &known))));
+        problems.extend(rest.iter().map(|u| Problem::new(u.span, "unknown key")));
+        (self.values.into_inner().list, problems)
     }
 
     /// Whether nothing is wrong so far.
@@ -62,7 +93,7 @@ impl Collector {
 impl Unknown {
     /// The known key that was probably meant.
     fn nearest(&self) -> Option<&str> {
-        closest(&self.key, self.known.iter().map(String::as_str))
+        closest(&self.key, self.known.iter().map(|k| &**k))
     }
 }
 

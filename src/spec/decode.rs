@@ -1,12 +1,13 @@
 //! Reading a table into a user's own type through serde, with places for what is wrong.
 
-use super::collect::Unknown;
+use super::collect::{KnownKeys, Unknown};
 use super::diagnostics::{Kind, Problem};
 use super::source::Span;
 use super::suggest::did_you_mean;
 use super::tree::{Entry, Node, Value};
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Expected, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 
@@ -18,7 +19,7 @@ pub(super) struct Decoded<T> {
 /// Reads the entries of the table at `path` as a `T`. What is missing is reported at `header`.
 pub(super) fn entries<T: DeserializeOwned>(entries: &[&Entry], path: &str, header: Span) -> Decoded<T> {
     let unknown = RefCell::new(Vec::new());
-    let map = MapDe { entries, next: 0, path, known: &[], unknown: &unknown };
+    let map = MapDe { entries, next: 0, path, known: KnownKeys::default(), unknown: &unknown };
     let value = T::deserialize(TableDe { map }).map_err(|e| Problem {
         kind: if e.absence { Kind::Absence } else { Kind::Local },
         ..Problem::new(e.span.unwrap_or(header), e.message)
@@ -96,7 +97,7 @@ impl<'de> de::Deserializer<'de> for TableDe<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        self.map.known = fields;
+        self.map.known = known_keys(fields);
         visitor.visit_map(self.map)
     }
 
@@ -123,8 +124,12 @@ struct MapDe<'a> {
     next: usize,
     path: &'a str,
     /// Field names of the type that is being read, where serde tells them.
-    known: &'static [&'static str],
+    known: KnownKeys,
     unknown: &'a UnknownKeys,
+}
+
+fn known_keys(fields: &'static [&'static str]) -> KnownKeys {
+    fields.iter().map(|name| Cow::Borrowed(*name)).collect()
 }
 
 impl<'de> de::MapAccess<'de> for MapDe<'_> {
@@ -141,7 +146,7 @@ impl<'de> de::MapAccess<'de> for MapDe<'_> {
         self.next += 1;
         let path =
             if self.path.is_empty() { entry.key.clone() } else { format!("{}.{}", self.path, entry.key) };
-        let place = Some(Place { entry, table: self.path, known: self.known });
+        let place = Some(Place { entry, table: self.path, known: &self.known });
         seed.deserialize(NodeDe {
             node: &entry.node,
             header: entry.header,
@@ -160,7 +165,7 @@ impl<'de> de::MapAccess<'de> for MapDe<'_> {
 struct Place<'a> {
     entry: &'a Entry,
     table: &'a str,
-    known: &'static [&'static str],
+    known: &'a KnownKeys,
 }
 
 struct NodeDe<'a> {
@@ -197,7 +202,7 @@ impl NodeDe<'_> {
                     entries: &entries,
                     next: 0,
                     path: &self.path,
-                    known,
+                    known: known_keys(known),
                     unknown: self.unknown,
                 })
             }
@@ -244,8 +249,13 @@ impl<'de> de::Deserializer<'de> for NodeDe<'_> {
             Value::String(s) => visitor.visit_enum(de::value::StrDeserializer::new(s)),
             Value::Table(table) => {
                 let entries: Vec<&Entry> = table.entries.iter().collect();
-                let map =
-                    MapDe { entries: &entries, next: 0, path: &self.path, known: &[], unknown: self.unknown };
+                let map = MapDe {
+                    entries: &entries,
+                    next: 0,
+                    path: &self.path,
+                    known: KnownKeys::default(),
+                    unknown: self.unknown,
+                };
                 visitor.visit_enum(de::value::MapAccessDeserializer::new(map))
             }
             other => Err(DecodeError::new(format!("expected a name, found {}", other.describe()))),
@@ -259,7 +269,7 @@ impl<'de> de::Deserializer<'de> for NodeDe<'_> {
                 table: place.table.to_owned(),
                 key: place.entry.key.clone(),
                 span: place.entry.key_span,
-                known: place.known.iter().map(|k| (*k).to_owned()).collect(),
+                known: place.known.clone(),
             });
         }
         visitor.visit_unit()

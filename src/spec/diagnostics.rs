@@ -9,7 +9,7 @@
 //!       | ^^^^^^^^^ unknown key; did you mean `batch_size`?
 //! ```
 
-use super::source::{Role, Source, Span};
+use super::source::{Role, Source, Span, SpanIndex};
 use crate::error::{Error, ExitCode};
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
@@ -40,12 +40,12 @@ impl Problem {
     pub(super) fn new(span: Span, message: impl Into<String>) -> Self {
         Self { span, message: message.into(), hint: None, kind: Kind::Local }
     }
-
-    fn overlaps(&self, other: &Problem) -> bool {
-        let (a, b) = (self.span, other.span);
-        a.source == b.source && a.start <= b.end && b.start <= a.end
-    }
 }
+
+/// Problems of one file that are shown. Nobody reads more, and a file that is no spec at all can have any number.
+const SHOWN: usize = 50;
+/// Characters of a long line that are shown before, in and after its marked text.
+const AROUND: usize = 120;
 
 /// Everything that is wrong with one job, in the order of its sources and lines.
 #[derive(Clone, Debug)]
@@ -71,8 +71,9 @@ impl Diagnostics {
         torn: &[Span],
         later: Vec<Problem>,
     ) -> Self {
+        let reported = SpanIndex::new(early.iter().map(|e| e.span));
         let believed = |p: &Problem| {
-            let repeats = early.iter().any(|e| e.overlaps(p));
+            let repeats = reported.touches(p.span);
             let after_tear = torn.iter().any(|t| t.source == p.span.source && t.start <= p.span.start);
             !repeats && !after_tear && (!shaky || p.kind == Kind::Local)
         };
@@ -100,7 +101,8 @@ impl Diagnostics {
             // Writing to a string can't fail.
             let _ = write!(out, "{gap}{}", self.render_group(group, Paint { on: colour }));
         }
-        let mut hints: Vec<&str> = self.problems.iter().filter_map(|p| p.hint.as_deref()).collect();
+        let shown = self.groups().flat_map(|group| &group[..group.len().min(SHOWN)]);
+        let mut hints: Vec<&str> = shown.filter_map(|p| p.hint.as_deref()).collect();
         let mut seen = std::collections::HashSet::new();
         hints.retain(|hint| seen.insert(*hint));
         for (i, hint) in hints.into_iter().enumerate() {
@@ -132,9 +134,14 @@ impl Diagnostics {
         let count =
             if group.len() == 1 { "1 problem".to_owned() } else { format!("{} problems", group.len()) };
         let mut out = format!("{} {count} {place}\n", paint.red("error:"));
-        let width = group.iter().map(|p| self.line_label(p).len()).max().unwrap_or(1).max(3);
-        for problem in group {
+        let (shown, rest) = group.split_at(group.len().min(SHOWN));
+        let width = shown.iter().map(|p| self.line_label(p).len()).max().unwrap_or(1).max(3);
+        for problem in shown {
             out.push_str(&self.render_problem(problem, width, paint));
+        }
+        if !rest.is_empty() {
+            // Writing to a string can't fail.
+            let _ = writeln!(out, "  ... and {} more", rest.len());
         }
         out
     }
@@ -161,9 +168,9 @@ impl Diagnostics {
         let range = source.line_range(problem.span.start);
         let start = problem.span.start.clamp(range.start, range.end);
         let end = problem.span.end.clamp(start, range.end);
-        let before = display(&source.text[range.start..start]);
-        let marked = display(&source.text[start..end]);
-        let after = display(&source.text[end..range.end]);
+        let before = display(last_part(&source.text[range.start..start]));
+        let marked = display(first_part(&source.text[start..end]));
+        let after = display(first_part(&source.text[end..range.end]));
         let bar = paint.blue("|");
         let label = paint.blue(&format!("{:>width$}", self.line_label(problem), width = width + 2));
         let blank = " ".repeat(width + 2);
@@ -195,6 +202,16 @@ impl From<Diagnostics> for Error {
         let prefix = format!("{} ", paint.red("error:"));
         Error::new(ExitCode::Spec, text.strip_prefix(&prefix).unwrap_or(&text))
     }
+}
+
+/// The end of a long text.
+fn last_part(text: &str) -> &str {
+    text.char_indices().rev().nth(AROUND - 1).map_or(text, |(at, _)| &text[at..])
+}
+
+/// The beginning of a long text.
+fn first_part(text: &str) -> &str {
+    text.char_indices().nth(AROUND).map_or(text, |(at, _)| &text[..at])
 }
 
 /// Text as it is shown: tabs become four spaces and control characters a dot, so that carets stand where they should

@@ -2,13 +2,14 @@
 //! `accessors`; here are the tables, the problems and the book-keeping.
 
 use super::ResolvedValue;
-use super::collect::{Collector, Unknown};
+use super::collect::{Collector, KnownKeys, Unknown};
 use super::decode;
 use super::diagnostics::{Kind, Problem};
 use super::load::JobTree;
 use super::source::{Origin, Span};
 use super::tree::{Entry, Node, Table, Value};
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// Reads one table. Each accessor marks its key as known; keys that are never asked for are reported when the reader
 /// is dropped. A wrong value is reported at its place and read as absent.
@@ -23,6 +24,8 @@ pub struct Fields<'a> {
     /// A problem covers this table already.
     muted: bool,
     known: Vec<Cow<'static, str>>,
+    /// Whoever read the rest of the table has said what is unknown in it.
+    rest_is_read: bool,
 }
 
 impl<'a> Fields<'a> {
@@ -37,7 +40,7 @@ impl<'a> Fields<'a> {
         path: String,
         header: Span,
     ) -> Self {
-        Self { job, out, table, path, header, muted: false, known: Vec::new() }
+        Self { job, out, table, path, header, muted: false, known: Vec::new(), rest_is_read: false }
     }
 
     /// Dotted path of this table: `dataset`, `scheduler.0`; empty for the root.
@@ -186,7 +189,7 @@ impl<'a> Fields<'a> {
 
     /// Leaves the rest of the table unchecked: what its keys mean can't be known after a problem.
     pub fn ignore_rest(&mut self) {
-        self.known.extend(self.table.into_iter().flat_map(|t| t.keys()).map(|k| Cow::Owned(k.to_owned())));
+        self.rest_is_read = true;
     }
 
     // ---- user components -----------------------------------------------------------------------------------------
@@ -199,18 +202,23 @@ impl<'a> Fields<'a> {
         let rest: Vec<&Entry> =
             table.entries.iter().filter(|e| !self.known.iter().any(|k| *k == e.key)).collect();
         let decoded = decode::entries::<T>(&rest, &self.path, self.header);
+        let own = |unknown: &Unknown| unknown.table == self.path;
+        let strange: HashSet<Span> = decoded.unknown.iter().filter(|u| own(u)).map(|u| u.span).collect();
         for entry in &rest {
-            self.known.push(Cow::Owned(entry.key.clone()));
             self.note(&entry.key, entry.node.span, entry.node.value.to_toml());
         }
-        let mut siblings: Vec<String> = self.known.iter().map(|k| k.to_string()).collect();
-        siblings.retain(|k| !rest.iter().any(|e| e.key == *k));
+        let read = rest.iter().filter(|e| !strange.contains(&e.key_span));
+        self.out.known.borrow_mut().extend(read.map(|e| (self.path.clone(), e.key.clone())));
+        // `T`'s keys and those that were read before it.
+        let mut known: Option<KnownKeys> = None;
         for mut unknown in decoded.unknown {
-            if unknown.table == self.path {
-                unknown.known.extend(siblings.iter().cloned());
+            if own(&unknown) {
+                let all = || unknown.known.iter().chain(&self.known).cloned().collect();
+                unknown.known = known.get_or_insert_with(all).clone();
             }
             self.out.unknown.borrow_mut().push(unknown);
         }
+        self.rest_is_read = true;
         match decoded.value {
             Ok(value) => Some(value),
             Err(problem) => {
@@ -292,11 +300,7 @@ impl<'a> Fields<'a> {
 
     pub(super) fn record(&self, key: &str, value: toml::Value, origin: Origin) {
         let resolved = ResolvedValue { key: self.join(key), value, origin };
-        let mut values = self.out.values.borrow_mut();
-        match values.iter_mut().find(|v| v.key == resolved.key) {
-            Some(earlier) => *earlier = resolved,
-            None => values.push(resolved),
-        }
+        self.out.values.borrow_mut().note(resolved);
     }
 }
 
@@ -304,14 +308,18 @@ impl Drop for Fields<'_> {
     fn drop(&mut self) {
         let mut known = self.out.known.borrow_mut();
         known.extend(self.known.iter().map(|key| (self.path.clone(), key.to_string())));
+        if self.rest_is_read {
+            return;
+        }
         let entries = self.table.map_or(&[][..], |t| &t.entries);
+        let all: KnownKeys = self.known.iter().cloned().collect();
         let mut unknown = self.out.unknown.borrow_mut();
         for entry in entries.iter().filter(|e| !self.known.iter().any(|k| *k == e.key)) {
             unknown.push(Unknown {
                 table: self.path.clone(),
                 key: entry.key.clone(),
                 span: entry.key_span,
-                known: self.known.iter().map(|k| k.to_string()).collect(),
+                known: all.clone(),
             });
         }
     }

@@ -1,14 +1,18 @@
 //! Laying one tree over another: tables merge key by key, anything else is replaced whole.
 
 use super::tree::{Table, Value};
+use std::collections::HashMap;
 
 /// Lays `over` onto `base`. The later key's place is the one that problems point to.
 pub(super) fn merge(base: &mut Table, over: Table) {
+    let places: HashMap<String, usize> =
+        base.entries.iter().enumerate().map(|(i, entry)| (entry.key.clone(), i)).collect();
     for entry in over.entries {
-        let Some(present) = base.get_mut(&entry.key) else {
+        let Some(&place) = places.get(&entry.key) else {
             base.entries.push(entry);
             continue;
         };
+        let present = &mut base.entries[place];
         match (&mut present.node.value, entry.node.value) {
             (Value::Table(below), Value::Table(above)) => {
                 merge(below, above);

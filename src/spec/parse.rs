@@ -1,7 +1,7 @@
 //! TOML text to a positioned tree, going on after errors.
 
 use super::diagnostics::Problem;
-use super::source::Span;
+use super::source::{Span, SpanIndex};
 use super::tree::{Entry, Node, Table, Value};
 use std::ops::Range;
 use toml::Spanned;
@@ -19,6 +19,13 @@ pub(super) struct Parsed {
 
 /// More rounds than this are not a spec with mistakes.
 const MAX_ROUNDS: usize = 100;
+/// Bytes that are parsed in all rounds together, whatever the text: a spec has some thousand.
+const MAX_WORK: usize = 8 << 20;
+
+/// How often a text of so many bytes may be parsed again.
+pub(super) fn rounds(bytes: usize) -> usize {
+    (MAX_WORK / bytes.max(1)).min(MAX_ROUNDS)
+}
 
 /// Parses a whole document, which is source number `source`.
 ///
@@ -35,7 +42,7 @@ pub(super) fn document(text: &str, source: usize) -> Parsed {
     let mut torn = None;
     for round in 0.. {
         let (table, errors) = DeTable::parse_recoverable(&left);
-        let mut walk = Walk { text: body, source, offset, problems: Vec::new() };
+        let mut walk = Walk { text: body, source, offset, ..Walk::default() };
         let mut errors: Vec<(Range<usize>, &str)> =
             errors.iter().map(|e| (e.span().unwrap_or(0..0), e.message())).collect();
         errors.sort_by_key(|(range, _)| range.start);
@@ -49,7 +56,7 @@ pub(super) fn document(text: &str, source: usize) -> Parsed {
             torn = Some(tear);
             kept.extend(torn.map(|span| Problem::new(span, message)));
         } else if let Some(bad) = bad
-            && round < MAX_ROUNDS
+            && round < rounds(left.len())
         {
             let (range, message) = errors[bad].clone();
             kept.push(walk.problem(range.clone(), message));
@@ -60,6 +67,7 @@ pub(super) fn document(text: &str, source: usize) -> Parsed {
             let problem = walk.problem(range, message);
             walk.problems.push(problem);
         }
+        walk.reported = SpanIndex::new(walk.problems.iter().map(|p| p.span));
         let root = walk.table(table.get_ref());
         let shaky = !kept.is_empty();
         kept.append(&mut walk.problems);
@@ -126,7 +134,7 @@ fn blank(text: &mut String, range: Range<usize>) {
 /// Parses one value, which stands at byte `offset` of source number `source`. `Err` holds the syntax errors.
 pub(super) fn value(text: &str, source: usize, offset: usize) -> Result<Node, Vec<Problem>> {
     let (value, errors) = DeValue::parse_recoverable(text);
-    let mut walk = Walk { text, source, offset, problems: Vec::new() };
+    let mut walk = Walk { text, source, offset, ..Walk::default() };
     for error in &errors {
         let problem = walk.problem(error.span().unwrap_or(0..0), error.message());
         walk.problems.push(problem);
@@ -173,11 +181,14 @@ fn reword(message: &str, found: &str) -> String {
     said.to_owned()
 }
 
+#[derive(Default)]
 struct Walk<'t> {
     text: &'t str,
     source: usize,
     offset: usize,
     problems: Vec<Problem>,
+    /// Where the parser's own problems are.
+    reported: SpanIndex,
 }
 
 impl Walk<'_> {
@@ -227,11 +238,7 @@ impl Walk<'_> {
 
     fn broken(&mut self, span: Span, message: &str) -> Value {
         // Recovery hands over half-read numbers too; those were reported by the parser.
-        if !self
-            .problems
-            .iter()
-            .any(|p| p.span.start < span.end.max(span.start + 1) && span.start <= p.span.end)
-        {
+        if !self.reported.touches(span) {
             self.problems.push(Problem::new(span, message));
         }
         Value::Broken

@@ -20,11 +20,15 @@ pub struct Source {
     pub name: String,
     pub text: String,
     pub(super) role: Role,
+    /// Where each line starts: a text may have as many problems as lines.
+    lines: Vec<usize>,
 }
 
 impl Source {
     pub(super) fn new(role: Role, name: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { name: name.into(), text: text.into(), role }
+        let text = text.into();
+        let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(i, _)| i + 1)).collect();
+        Self { name: name.into(), text, role, lines }
     }
 
     pub(super) fn origin(&self) -> Origin {
@@ -37,34 +41,31 @@ impl Source {
 
     /// Line and column of a byte offset, both from 1; columns count characters.
     pub fn position(&self, offset: usize) -> (usize, usize) {
-        let offset = floor_char_boundary(&self.text, offset);
-        let before = &self.text[..offset];
-        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        let offset = self.text.floor_char_boundary(offset);
+        let line = self.line(offset);
+        let before = &self.text[self.lines[line]..offset];
         // A byte-order mark is not a character that anyone counts.
-        let column = before[line_start..].chars().filter(|c| *c != '\u{feff}').count() + 1;
-        (before.matches('\n').count() + 1, column)
+        let column = before.chars().filter(|c| *c != '\u{feff}').count() + 1;
+        (line + 1, column)
+    }
+
+    /// Number of the line that holds `offset`, from 0.
+    fn line(&self, offset: usize) -> usize {
+        self.lines.partition_point(|start| *start <= offset) - 1
     }
 
     /// The byte range of the line that holds `offset`, without its line ending.
     pub(super) fn line_range(&self, offset: usize) -> std::ops::Range<usize> {
-        let offset = floor_char_boundary(&self.text, offset);
-        let start = self.text[..offset].rfind('\n').map_or(0, |i| i + 1);
-        let end = self.text[offset..].find('\n').map_or(self.text.len(), |i| offset + i);
+        let line = self.line(offset.min(self.text.len()));
+        let start = self.lines[line];
+        let end = self.lines.get(line + 1).map_or(self.text.len(), |next| next - 1);
         let end = if self.text[start..end].ends_with('\r') { end - 1 } else { end };
         start..end.max(start)
     }
 }
 
-fn floor_char_boundary(text: &str, offset: usize) -> usize {
-    let mut offset = offset.min(text.len());
-    while !text.is_char_boundary(offset) {
-        offset -= 1;
-    }
-    offset
-}
-
 /// A byte range in one of the job's sources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// Index of the [`Source`].
     pub source: usize,
@@ -105,5 +106,33 @@ impl fmt::Display for Origin {
 impl serde::Serialize for Origin {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+/// Whether any of some spans touches a given one, without looking at each.
+#[derive(Debug, Default)]
+pub(super) struct SpanIndex {
+    /// Source and start of each, sorted, with the furthest end of those of the same source up to it.
+    furthest: Vec<(usize, usize, usize)>,
+}
+
+impl SpanIndex {
+    pub fn new(spans: impl IntoIterator<Item = Span>) -> Self {
+        let mut furthest: Vec<_> = spans.into_iter().map(|s| (s.source, s.start, s.end)).collect();
+        furthest.sort_unstable();
+        for i in 1..furthest.len() {
+            let before = furthest[i - 1];
+            if before.0 == furthest[i].0 {
+                furthest[i].2 = furthest[i].2.max(before.2);
+            }
+        }
+        Self { furthest }
+    }
+
+    /// Whether one of them overlaps `span` or ends where it starts, or the other way round.
+    pub fn touches(&self, span: Span) -> bool {
+        let up_to = self.furthest.partition_point(|f| (f.0, f.1) <= (span.source, span.end));
+        let last = up_to.checked_sub(1).map(|i| self.furthest[i]);
+        last.is_some_and(|(source, _, end)| source == span.source && span.start <= end)
     }
 }

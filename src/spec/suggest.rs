@@ -10,12 +10,16 @@ pub fn closest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .into_iter()
         .filter_map(|candidate| {
             let other = plain(candidate);
+            let other_length = other.chars().count();
+            let allowed = length.max(other_length).div_ceil(3);
             let distance = if other.replace('_', "") == typed.replace('_', "") {
                 0
+            } else if length.abs_diff(other_length) > allowed {
+                // The distance is that at least, and finding it takes room for the product of both lengths.
+                return None;
             } else {
                 strsim::damerau_levenshtein(&typed, &other)
             };
-            let allowed = length.max(other.chars().count()).div_ceil(3);
             (distance <= allowed && distance < length.max(1)).then_some((distance, candidate))
         })
         .min_by_key(|(distance, _)| *distance)

@@ -79,13 +79,22 @@ impl Position {
         self.epoch_algebra(samples.saturating_sub(self.start as usize), drop_last)
     }
 
+    /// Samples of the current epoch that were drawn, padding included.
+    pub fn taken(&self) -> u64 {
+        let Batching { world, batch_size, .. } = self.batching;
+        self.start + self.micro * (world * batch_size) as u64
+    }
+
+    /// Whether an epoch of so many samples has this position.
+    pub fn fits(&self, samples: usize, drop_last: bool) -> bool {
+        self.start <= samples as u64 && self.micro <= self.rest_algebra(samples, drop_last).micro_batches()
+    }
+
     /// Goes on in other units after the samples that are done. An epoch whose last micro-batch is done stays done.
     pub fn regroup(&mut self, batching: Batching, samples: usize, drop_last: bool) {
-        let Batching { world, batch_size, .. } = self.batching;
         if self.micro > 0 && batching != self.batching {
             let done = self.micro >= self.rest_algebra(samples, drop_last).micro_batches();
-            let taken = self.start + self.micro * (world * batch_size) as u64;
-            self.start = if done { samples as u64 } else { taken };
+            self.start = if done { samples as u64 } else { self.taken() };
             self.micro = 0;
         }
         self.batching = batching;

@@ -1,9 +1,9 @@
 //! Rank 0's checkpoints: copies of the run's state into memory that is kept for them, on their way to the disk.
 
 use super::snapshot;
+use super::state::Made;
 use crate::checkpoint::{AsyncSaver, BestBy, CheckpointStore, Retention, Saved, Snapshot};
 use crate::ddp::HookState;
-use crate::device::ComputeDevice;
 use crate::error::Result;
 use crate::models::Model;
 use crate::plan::{Every, Plan};
@@ -18,7 +18,7 @@ const SAVE_DEADLINE: Duration = Duration::from_secs(600);
 /// The saver, and what only the training thread knows of the save under way.
 pub struct Checkpoints<'a> {
     plan: &'a Plan,
-    device: ComputeDevice,
+    made: Made,
     out_dir: PathBuf,
     saver: AsyncSaver,
     /// Epochs completed, and how long the training step waited.
@@ -26,8 +26,8 @@ pub struct Checkpoints<'a> {
 }
 
 impl<'a> Checkpoints<'a> {
-    /// `device` is what this rank computes on.
-    pub fn open(plan: &'a Plan, out_dir: &Path, device: ComputeDevice) -> Result<Self> {
+    /// `made` is what this rank computes on, and from.
+    pub fn open(plan: &'a Plan, out_dir: &Path, made: Made) -> Result<Self> {
         let keep = &plan.checkpoint;
         let best = (keep.keep_best > 0).then(|| BestBy {
             metric: keep.best.clone(),
@@ -40,7 +40,7 @@ impl<'a> Checkpoints<'a> {
             true => AsyncSaver::new(store, retention, SAVE_DEADLINE)?,
             false => AsyncSaver::synchronous(store, retention),
         };
-        Ok(Self { plan, device, out_dir: out_dir.to_owned(), saver, under_way: None })
+        Ok(Self { plan, made, out_dir: out_dir.to_owned(), saver, under_way: None })
     }
 
     /// Has memory ready for a copy of the run's state, so that the first save holds no step up longer than the others do.
@@ -81,7 +81,7 @@ impl<'a> Checkpoints<'a> {
             None => snapshot::empty(model, updater)?,
         };
         snapshot::copy(&mut copy, position, model, updater)?;
-        copy.state = snapshot::state(self.plan, self.device, position, hook.as_ref(), seconds)?;
+        copy.state = snapshot::state(self.plan, &self.made, position, hook.as_ref(), seconds)?;
         let (entries, slots) = (model.entries().to_vec(), updater.slots());
         let finish = move |snapshot: &mut Snapshot| {
             before_write()?;

@@ -8,6 +8,7 @@ mod kernels;
 mod metrics;
 mod recorder;
 mod resize;
+mod same_data;
 mod snapshot;
 mod state;
 
@@ -19,12 +20,14 @@ pub use state::load_pretrained;
 
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::comm::{Phase, Place, ProcessGroup, Wait};
-use crate::data::{DataFacts, Dataset, Splits};
+use crate::data::{DataFacts, Dataset, Fingerprint, Splits};
 use crate::device::{Compute, ComputeDevice, Precision, computes_in};
 use crate::error::{Error, Result};
 use crate::models::Model;
 use crate::plan::Plan;
+use crate::show;
 use crate::train::{Batching, Ended, Loss, Position, Sums, Trainer, Updater};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -80,17 +83,21 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let (plan, group, give_up) = (job.plan, job.group.clone(), give_up(&job));
     group.note(Place { step: 0, phase: Phase::Data });
     let splits = open_data(plan, &*group)?;
-    let facts = facts_of(&splits);
+    let data = OpenData { facts: facts_of(&splits), fingerprint: Fingerprint::of(&splits) };
+    same_data::same_on_all_ranks(&data.fingerprint, &*group)?;
     group.note(Place { step: 0, phase: Phase::Setup });
     plan.loss.fits(&splits.train.target())?;
     let on = compute(job.device, plan.precision)?;
-    let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
+    let mut model = plan.model.source.build(&data.facts, plan.seed, &on)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
     let (mut position, mut from, mut hooks) = (None, None, None);
     if group.rank() == 0 {
         match find_checkpoint(&job)? {
             Some(loaded) => {
                 let saved = state::restore(plan, &loaded, job.device, &mut *model, &mut updater)?;
+                let (before, now) = (saved.data.as_ref(), &data.fingerprint);
+                let changed = same_data::since(before, now, &saved.position, plan.loader.drop_last)?;
+                changed.iter().for_each(|what| warn(what));
                 let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
                 announce(plan, &loaded, change);
@@ -103,7 +110,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let position = state::share(&mut *model, &mut updater, position, &*group)?
         .unwrap_or_else(|| Position::new(Batching::new(plan, group.world_size())));
     group.note(Place { step: position.step, phase: Phase::Setup });
-    let mut recorder = Recorder::start(plan, &*group, &facts, job.out_dir, &position, from, job.recorder)?;
+    let mut recorder = Recorder::start(plan, &*group, &data, job.out_dir, &position, from, job.recorder)?;
     recorder.reserve(&*model, &updater)?;
     let mut trainer =
         Trainer::new(plan, group.clone(), splits, model, updater, position, job.stop, &mut recorder)?;
@@ -130,16 +137,28 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     if group.rank() == 0 {
         let prepared = plan.dataset.source.prepare(&mut |line| {
             tracing::info!("{line}");
-            say!("{line}");
+            say!("{}", show::message(line));
         });
         prepared.map_err(Error::of_data)?;
     }
     group.barrier(Wait::WhilePeersLive)?;
     let splits = plan.dataset.source.open().map_err(Error::of_data)?;
+    if group.rank() == 0 {
+        for line in splits.train.remarks() {
+            tracing::info!("{line}");
+            say!("{}", show::message(&line));
+        }
+    }
     if splits.train.is_empty() {
         return Err(Error::data(format!("data set `{}` has no training samples", plan.dataset.name)));
     }
     Ok(splits)
+}
+
+/// The data set, once it is open.
+pub struct OpenData {
+    facts: DataFacts,
+    fingerprint: Fingerprint,
 }
 
 /// What is known once the data is open.
@@ -216,6 +235,29 @@ pub enum Split {
     Test,
 }
 
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Split::Train => "train",
+            Split::Val => "val",
+            Split::Test => "test",
+        })
+    }
+}
+
+fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
+    let there =
+        [(Split::Train, true), (Split::Val, splits.val.is_some()), (Split::Test, splits.test.is_some())];
+    let there: Vec<String> =
+        there.into_iter().filter(|(_, there)| *there).map(|(split, _)| format!("`{split}`")).collect();
+    let more = match split {
+        Split::Val => "; `[dataset] val_split` takes one from the training samples",
+        _ => "",
+    };
+    Error::data(format!("data set `{}` has no split `{split}`", plan.dataset.name))
+        .hint(format!("it has {}{more}", there.join(" and ")))
+}
+
 /// Evaluates a checkpoint's model on one split, on this process alone.
 pub fn evaluate(
     plan: &Plan,
@@ -236,8 +278,7 @@ pub fn evaluate(
         Split::Val => splits.val.clone(),
         Split::Test => splits.test.clone(),
     };
-    let dataset = dataset
-        .ok_or_else(|| Error::data(format!("data set `{}` has no {split:?} split", plan.dataset.name)))?;
+    let dataset = dataset.ok_or_else(|| no_split(plan, split, &splits))?;
     let options = crate::train::EvalOptions {
         batch_size: plan.batch_size,
         workers: plan.loader.workers,

@@ -1,8 +1,10 @@
 //! Where a rank's events go. Every rank logs its epochs; rank 0 also writes metrics, TensorBoard files, checkpoints and the
 //! report, and shows progress.
 
+use super::OpenData;
 use super::checkpoints::Checkpoints;
 use super::metrics::{Reported, named};
+use super::state::Made;
 use crate::comm::ProcessGroup;
 use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
@@ -75,7 +77,7 @@ impl<'a> Recorder<'a> {
     pub fn start(
         plan: &'a Plan,
         group: &dyn ProcessGroup,
-        facts: &DataFacts,
+        data: &OpenData,
         out_dir: &Path,
         position: &Position,
         resumed: Option<PathBuf>,
@@ -86,6 +88,8 @@ impl<'a> Recorder<'a> {
         if rank != 0 {
             return Ok(recorder);
         }
+        let OpenData { facts, fingerprint } = data;
+        let made = Made { device: options.device, data: fingerprint.clone() };
         let algebra = position.epoch_algebra(facts.train.unwrap_or(0), plan.loader.drop_last);
         let left = (plan.epochs * algebra.steps_per_epoch()).saturating_sub(position.schedule_step(&algebra));
         let totals =
@@ -111,7 +115,7 @@ impl<'a> Recorder<'a> {
         recorder.first = Some(First {
             reported: reported(plan, facts),
             tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), resumed_at)?,
-            checkpoints: Checkpoints::open(plan, out_dir, options.device)?,
+            checkpoints: Checkpoints::open(plan, out_dir, made)?,
             out_dir: out_dir.to_owned(),
             metrics,
             progress,

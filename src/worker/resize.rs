@@ -1,5 +1,6 @@
 //! A run that goes on with another number of processes, or whose spec makes up its batches in another way.
 
+use crate::data::Fingerprint;
 use crate::plan::Plan;
 use crate::train::{Batching, Position};
 
@@ -9,6 +10,8 @@ pub struct Saved {
     pub position: Position,
     pub batch_size: usize,
     pub accumulate: usize,
+    /// Of the data set that it was trained on, where the checkpoint says.
+    pub data: Option<Fingerprint>,
 }
 
 impl Saved {
@@ -46,7 +49,7 @@ mod tests {
     fn saved() -> Saved {
         let mut position = Position::new(Batching::of(4, 4, 1));
         (position.micro, position.step, position.step_in_epoch) = (3, 3, 3);
-        Saved { position, batch_size: 4, accumulate: 1 }
+        Saved { position, batch_size: 4, accumulate: 1, data: None }
     }
 
     #[test]

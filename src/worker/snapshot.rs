@@ -3,10 +3,9 @@
 
 use super::hook::{self, HookPlace};
 use super::metrics::Reported;
-use super::state::Extra;
+use super::state::{Extra, Made};
 use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
 use crate::ddp::HookState;
-use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
 use crate::models::{ALL, Layout, Model, StateEntry};
 use crate::plan::Plan;
@@ -93,12 +92,12 @@ fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
 /// Where the run stands, for `state.json`. `seconds` is how long it has run.
 pub fn state(
     plan: &Plan,
-    device: ComputeDevice,
+    made: &Made,
     position: &Position,
     hook: Option<&HookState>,
     seconds: f64,
 ) -> Result<State> {
-    let extra = Extra::new(plan, device, position, hook.map(HookPlace::of));
+    let extra = Extra::new(plan, made, position, hook.map(HookPlace::of));
     let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
     Ok(State {
         spec_hash: plan.hash.clone(),
@@ -155,7 +154,8 @@ fn reorder(tensors: &mut TensorMap, name: &str, entry: &StateEntry) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Compute;
+    use crate::data::Fingerprint;
+    use crate::device::{Compute, ComputeDevice};
     use crate::plan::WorldRequest;
     use crate::registry::Registry;
     use crate::spec::JobTree;
@@ -189,6 +189,8 @@ mod tests {
                 };
                 updater.state_mut().edit(index, fill).unwrap();
             }
+            let data = Fingerprint { train: 2048, val: None, content: "x".to_owned() };
+            let made = Made { device: ComputeDevice::Cpu, data };
             let mut position = Position::new(Batching::of(1, 4, 1));
             let mut snapshot = empty(&*model, &updater).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
@@ -196,7 +198,7 @@ mod tests {
                 position.step = step;
                 model.edit(ALL, &mut |_, values| values.iter_mut().for_each(|v| *v += 1.0)).unwrap();
                 copy(&mut snapshot, &position, &*model, &updater).unwrap();
-                snapshot.state = state(&plan, ComputeDevice::Cpu, &position, None, 1.0).unwrap();
+                snapshot.state = state(&plan, &made, &position, None, 1.0).unwrap();
                 finish(&mut snapshot, &entries, updater.slots(), None).unwrap();
                 let now: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
                 assert_eq!(now, places, "the buffers are new");
@@ -216,7 +218,7 @@ mod tests {
                 let back =
                     super::super::state::restore(&plan, &loaded, ComputeDevice::Cpu, &mut *other, &mut fresh)
                         .unwrap();
-                assert_eq!(back.position, position);
+                assert_eq!((back.position, back.data.as_ref()), (position.clone(), Some(&made.data)));
                 for (index, entry) in entries.iter().enumerate() {
                     for slot in 0..if entry.trainable { updater.slots().len() } else { 0 } {
                         let values = |u: &Updater| u.state().read(index, slot, <[f32]>::to_vec).unwrap();

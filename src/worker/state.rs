@@ -4,6 +4,7 @@ use super::hook::HookPlace;
 use super::resize::Saved;
 use crate::checkpoint::{Loaded, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
+use crate::data::Fingerprint;
 use crate::device::ComputeDevice;
 use crate::error::{Error, ExitCode, Result};
 use crate::models::{ALL, Model, StateEntry};
@@ -30,21 +31,26 @@ pub struct Extra {
     accumulate: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     comm_hook: Option<HookPlace>,
+    /// Of the data set that the run was trained on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<Fingerprint>,
+}
+
+/// What a rank's state is made on, and from.
+pub struct Made {
+    pub device: ComputeDevice,
+    pub data: Fingerprint,
 }
 
 impl Extra {
-    pub fn new(
-        plan: &Plan,
-        device: ComputeDevice,
-        position: &Position,
-        comm_hook: Option<HookPlace>,
-    ) -> Self {
+    pub fn new(plan: &Plan, made: &Made, position: &Position, comm_hook: Option<HookPlace>) -> Self {
         Self {
             position: position.clone(),
-            device: device.to_string(),
+            device: made.device.to_string(),
             batch_size: plan.batch_size,
             accumulate: plan.train.accumulate,
             comm_hook,
+            data: Some(made.data.clone()),
         }
     }
 
@@ -58,11 +64,11 @@ impl Extra {
 
     /// `world` is the one that saved: positions of earlier versions don't say what they count in.
     fn saved(self, world: usize) -> Saved {
-        let Extra { mut position, batch_size, accumulate, .. } = self;
+        let Extra { mut position, batch_size, accumulate, data, .. } = self;
         if position.batching == Batching::default() {
             position.batching = Batching::of(world, batch_size, accumulate);
         }
-        Saved { position, batch_size, accumulate }
+        Saved { position, batch_size, accumulate, data }
     }
 }
 

@@ -2,11 +2,12 @@
 //! is split off; `val_split = 0.1, split_seed = 42` is what `random_split` gives with `manual_seed(42)`.
 
 use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
+use crate::data::fingerprint::{of_parts, sampled};
 use crate::data::images::{ImageParts, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
 use crate::data::store::{Cache, Mapped};
 use crate::data::transforms::{ChannelStats, TransformOptions};
-use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use std::path::Path;
@@ -100,6 +101,10 @@ impl Records {
 impl ImageSource for Records {
     fn len(&self) -> usize {
         self.len
+    }
+
+    fn content(&self) -> Option<Content> {
+        Some(of_parts(self.files.iter().map(|(_, map)| sampled(map))))
     }
 
     fn image<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {

@@ -2,8 +2,8 @@
 //! Python release, is turned into it once.
 
 use crate::data::store::{
-    Cache, Digest, FileSpec, Member, download, identity, is_writable, read_batch, read_into_place, untar,
-    verify,
+    Cache, Digest, FileSpec, Member, absolute, download, identity, in_scratch, is_writable, read_batch,
+    read_into_place, untar, verify,
 };
 use crate::error::{Error, IoContext, Result};
 use std::fs::{self, File};
@@ -75,7 +75,12 @@ impl Files {
         };
         let target = self.target(&origin)?;
         say(&format!("unpacking {} to {}", origin.path().display(), target.display()));
-        read_into_place(&target, |folder| match &origin {
+        read_into_place(&target, |folder| self.unpack(&origin, folder))
+    }
+
+    /// Makes the new folder `folder` of what there is.
+    fn unpack(&self, origin: &Origin, folder: &Path) -> Result<()> {
+        match origin {
             Origin::BinaryArchive(archive) => {
                 untar(archive, &members(BINARY_FOLDER, |f| f.0.to_owned()), folder)?;
                 self.check(folder)
@@ -91,7 +96,7 @@ impl Files {
                 self.convert(&unpacked, folder)?;
                 fs::remove_dir_all(&unpacked).doing("remove", &unpacked)
             }
-        })
+        }
     }
 
     fn folders(&self) -> Vec<PathBuf> {
@@ -143,12 +148,16 @@ impl Files {
             false => self.cache.join(name),
         };
         let spec = FileSpec { size: None, digest: None, from: url.clone() };
-        if url.contains("python") {
-            let path = place(PYTHON)?;
-            return download(url, &path, &spec, say).map(|()| Origin::PythonArchive(path));
-        }
-        let path = place(BINARY)?;
-        download(url, &path, &spec, say).map(|()| Origin::BinaryArchive(path))
+        let (name, origin): (_, fn(PathBuf) -> Origin) = match url.contains("python") {
+            true => (PYTHON, Origin::PythonArchive),
+            false => (BINARY, Origin::BinaryArchive),
+        };
+        let path = place(name)?;
+        // The archives' digests are not known, but those of what is in them are.
+        let check =
+            |archive: &Path| in_scratch(&path, |folder| self.unpack(&origin(archive.to_owned()), folder));
+        download(url, &path, &spec, check, say)?;
+        Ok(origin(path))
     }
 
     /// Every file must be there, whole, and the official one.
@@ -208,7 +217,8 @@ impl Files {
     }
 
     fn missing(&self) -> Error {
-        let root = self.root.display();
+        let root = absolute(&self.root);
+        let root = root.display();
         Error::data(format!(
             "CIFAR-10 is not in {root}\n  looked for {BINARY_FOLDER}/, {BINARY}, {PYTHON_FOLDER}/ and {PYTHON}\n  \
              expected {} of {FILE_BYTES} bytes each, such as {}, SHA-256 {}",

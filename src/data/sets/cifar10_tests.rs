@@ -167,6 +167,33 @@ fn a_download_where_nothing_is() {
     assert_is_the_set(&*source);
 }
 
+fn served(body: &[u8]) -> String {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    serve_once(&[head.as_bytes(), body].concat())
+}
+
+/// A page that says sorry, an archive of something else, and one whose contents are not the official ones: each is told from the
+/// set before it has its name, so it is not in the way of the right one.
+#[test]
+fn a_wrong_download_is_not_kept() {
+    let place = Place::new();
+    let other = tar_gz(&[TarMember::File("cifar-10-batches-bin/readme", b"x")]);
+    for (wrong, more, why) in [
+        (&b"<html>not found</html>"[..], "verify = false", "cifar-10-binary.tar.gz can't be unpacked"),
+        (&other, "verify = false", "data_batch_1.bin is not in it"),
+        (&archive(), "", "expected 30730000 bytes"),
+    ] {
+        let source = place.source(&format!("{more}\nurl = '{}'", served(wrong)));
+        let error = prepare(&*source).unwrap_err();
+        assert!(error.message.contains("did not give the file that it should"), "{error}");
+        assert!(error.message.contains(why) && !error.message.contains(".part-"), "{error}");
+        assert_eq!(fs::read_dir(place.root()).unwrap().count(), 0, "{why}");
+    }
+    let source = place.source(&format!("verify = false\nurl = '{}'", served(&archive())));
+    prepare(&*source).unwrap();
+    assert_is_the_set(&*source);
+}
+
 #[test]
 fn the_real_archive() {
     let Some(root) = shared("data") else { return };

@@ -1,16 +1,18 @@
 //! `csv`: rows of a table, features to a target. Text columns are one-hot; number columns are standardised with the mean
 //! and standard deviation of the training rows only, so nothing of validation leaks into training.
 
-use super::csv_table::{Column, RawTable};
-use crate::data::images::{class_facts, wrong_buffers};
+use super::csv_remarks::remarks;
+use super::csv_set::{CsvSet, Rows, Targets};
+use super::csv_table::{Column, Names, RawTable};
+use crate::data::fingerprint::of_parts;
+use crate::data::images::class_facts;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::NamedFile;
-use crate::data::{
-    DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
-};
+use crate::data::{Content, DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The kind.
@@ -83,6 +85,12 @@ impl DatasetKind for Csv {
         if source.features.as_ref().is_some_and(|f| f.contains(&source.target)) {
             fields.problem("features", format!("names the target `{}`", source.target));
         }
+        for (column, names) in &source.categories {
+            let mut seen = BTreeSet::new();
+            if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
+                fields.problem_at(&["categories", column], format!("`{twice}` stands here twice"));
+            }
+        }
         Arc::new(source)
     }
 }
@@ -97,27 +105,38 @@ impl DatasetSource for CsvSource {
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
-        self.file.prepare(say)
+        self.file.prepare(|path| self.read(path).map(drop), say)
     }
 
     fn open(&self) -> Result<Splits> {
-        let mut table = RawTable::read(&self.file.path, self.delimiter, self.blank_marks.clone())?;
-        let target = table.column(&self.target, "target")?;
-        let columns = self.columns(&table, target)?;
-        self.settle_blanks(&mut table, &columns, target)?;
-        if table.rows.is_empty() {
-            return Err(Error::data(format!("{} has no rows", self.file.path.display())));
-        }
-        let (train, val) = self.split.split(table.rows.len());
-        let targets = self.targets(&table, target, &train)?;
-        let (width, values) = self.features(&table, &columns, &train)?;
-        let rows = Arc::new(Rows { width, values, targets });
-        let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;
-        Ok(Splits { train: set(train), val: (self.split.val_split > 0.0).then(|| set(val)), test: None })
+        self.read(&self.file.path)
     }
 }
 
 impl CsvSource {
+    fn read(&self, path: &Path) -> Result<Splits> {
+        let mut table = RawTable::read(path, self.delimiter, self.blank_marks.clone())?;
+        let target = table.column(&self.target, "target")?;
+        let columns = self.columns(&table, target)?;
+        self.settle_blanks(&mut table, &columns, target)?;
+        if table.rows.is_empty() {
+            return Err(Error::data(format!("{} has no rows", path.display())));
+        }
+        let (train, val) = self.split.split(table.rows.len());
+        let targets = self.targets(&table, target, &train)?;
+        let kinds = columns
+            .iter()
+            .map(|&c| Ok((c, table.understand(c, &self.categories)?)))
+            .collect::<Result<Vec<(usize, Column)>>>()?;
+        let (width, values) = self.features(&table, &kinds, &train);
+        let taken: Vec<(usize, &Column)> = kinds.iter().map(|(c, kind)| (*c, kind)).collect();
+        let remarks = remarks(&table, &taken, (target, targets.in_words()), &self.categories);
+        let content = content(&table, columns.iter().chain([&target]));
+        let rows = Arc::new(Rows { width, values, targets, remarks, content });
+        let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;
+        Ok(Splits { train: set(train), val: (self.split.val_split > 0.0).then(|| set(val)), test: None })
+    }
+
     /// The feature columns: those that are named, else all but the target.
     fn columns(&self, table: &RawTable, target: usize) -> Result<Vec<usize>> {
         for name in self.categories.keys() {
@@ -159,11 +178,11 @@ impl CsvSource {
             let names = match self.categories.get(&self.target) {
                 Some(_) => match table.understand(column, &self.categories)? {
                     Column::Categories(names) => names,
-                    Column::Numbers => Vec::new(),
+                    Column::Numbers => Names::default(),
                 },
                 None => classes(table, column),
             };
-            let class = |r: usize| names.iter().position(|n| *n == table.rows[r][column]).unwrap_or(0) as i64;
+            let class = |r: usize| names.place(&table.rows[r][column]).unwrap_or(0) as i64;
             return Ok(Targets::Classes { labels: rows.map(class).collect(), count: names.len() });
         }
         let number = |r: usize| {
@@ -181,22 +200,18 @@ impl CsvSource {
     }
 
     /// Row-major features, filled and standardised, and their number in a row.
-    fn features(&self, table: &RawTable, columns: &[usize], train: &Part) -> Result<(usize, Vec<f32>)> {
-        let kinds = columns
-            .iter()
-            .map(|&c| table.understand(c, &self.categories))
-            .collect::<Result<Vec<Column>>>()?;
-        let width: usize = kinds.iter().map(Column::width).sum();
+    fn features(&self, table: &RawTable, columns: &[(usize, Column)], train: &Part) -> (usize, Vec<f32>) {
+        let width: usize = columns.iter().map(|(_, kind)| kind.width()).sum();
         let mut values = vec![0.0; width * table.rows.len()];
         for (row, mut out) in values.chunks_exact_mut(width.max(1)).enumerate() {
-            for (&column, kind) in columns.iter().zip(&kinds) {
+            for (column, kind) in columns {
                 let (own, rest) = out.split_at_mut(kind.width());
-                table.encode(row, column, kind, own);
+                table.encode(row, *column, kind, own);
                 out = rest;
             }
         }
         let mut at = 0;
-        for kind in &kinds {
+        for (_, kind) in columns {
             for place in at..at + kind.width() {
                 self.fill(&mut values, width, place, train);
                 if self.standardise && *kind == Column::Numbers {
@@ -205,7 +220,7 @@ impl CsvSource {
             }
             at += kind.width();
         }
-        Ok((width, values))
+        (width, values)
     }
 
     /// Puts something in the place of blanks: the training rows' mean, or zero.
@@ -217,15 +232,20 @@ impl CsvSource {
     }
 }
 
+/// Of the cells that are used, as they are written.
+fn content<'a>(table: &RawTable, columns: impl Iterator<Item = &'a usize> + Clone) -> Content {
+    let names = columns.clone().map(|&c| table.header[c].as_str());
+    of_parts(names.chain(table.rows.iter().flat_map(|row| columns.clone().map(move |&c| &row[c]))))
+}
+
 /// The labels that occur: as numbers where all are, else as text.
-fn classes(table: &RawTable, column: usize) -> Vec<String> {
-    let mut names: Vec<String> = table.rows.iter().map(|row| row[column].to_owned()).collect();
-    names.sort();
-    names.dedup();
+fn classes(table: &RawTable, column: usize) -> Names {
+    let names: BTreeSet<&str> = table.rows.iter().map(|row| &row[column]).collect();
+    let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
     if names.iter().all(|n| n.parse::<f64>().is_ok()) {
         names.sort_by(|a, b| a.parse::<f64>().unwrap_or(0.0).total_cmp(&b.parse::<f64>().unwrap_or(0.0)));
     }
-    names
+    names.into_iter().collect()
 }
 
 /// Mean 0 and standard deviation 1 over the training rows. A constant column becomes 0.
@@ -236,58 +256,6 @@ fn standardise(values: &mut [f32], width: usize, place: usize, train: &Part) {
     let variance = (0..train.len()).map(|i| (get(i) - mean).powi(2)).sum::<f64>() / n;
     let scale = if variance > 0.0 { 1.0 / variance.sqrt() } else { 1.0 };
     values.iter_mut().skip(place).step_by(width).for_each(|x| *x = ((f64::from(*x) - mean) * scale) as f32);
-}
-
-enum Targets {
-    Numbers(Vec<f32>),
-    Classes { labels: Vec<i64>, count: usize },
-}
-
-struct Rows {
-    width: usize,
-    values: Vec<f32>,
-    targets: Targets,
-}
-
-struct CsvSet {
-    rows: Arc<Rows>,
-    part: Part,
-}
-
-impl Dataset for CsvSet {
-    fn len(&self) -> usize {
-        self.part.len()
-    }
-    fn input(&self) -> FieldFacts {
-        FieldFacts { shape: vec![self.rows.width], kind: FieldKind::Float }
-    }
-    fn target(&self) -> FieldFacts {
-        match &self.rows.targets {
-            Targets::Numbers(_) => FieldFacts { shape: vec![1], kind: FieldKind::Float },
-            Targets::Classes { count, .. } => class_facts(*count),
-        }
-    }
-    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
-        let row = self.part.get(key.sample as usize);
-        match (input, target, &self.rows.targets) {
-            (FieldMut::Float(input), FieldMut::Float(target), Targets::Numbers(numbers)) => {
-                input.copy_from_slice(self.rows.row(row));
-                target[0] = numbers[row];
-            }
-            (FieldMut::Float(input), FieldMut::Index(target), Targets::Classes { labels, .. }) => {
-                input.copy_from_slice(self.rows.row(row));
-                target[0] = labels[row];
-            }
-            _ => return Err(wrong_buffers("table rows")),
-        }
-        Ok(())
-    }
-}
-
-impl Rows {
-    fn row(&self, row: usize) -> &[f32] {
-        &self.values[row * self.width..][..self.width]
-    }
 }
 
 #[cfg(test)]

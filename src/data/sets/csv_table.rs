@@ -1,9 +1,10 @@
 //! A CSV file as a table of numbers: which columns are numbers and which are text, text one-hot, blanks as NaN.
 
 use crate::error::{Error, IoContext, Result};
+use crate::show;
 use crate::spec::did_you_mean;
 use csv::StringRecord;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::path::Path;
 
@@ -14,6 +15,8 @@ const MAX_CATEGORIES: usize = 1000;
 pub(super) struct RawTable {
     pub path: String,
     pub header: Vec<String>,
+    /// The number of each column by its name.
+    places: HashMap<String, usize>,
     pub rows: Vec<StringRecord>,
     /// Cells that hold nothing.
     blanks: Vec<String>,
@@ -23,8 +26,36 @@ pub(super) struct RawTable {
 #[derive(Debug, PartialEq)]
 pub(super) enum Column {
     Numbers,
-    /// One-hot, in this order.
-    Categories(Vec<String>),
+    /// One-hot.
+    Categories(Names),
+}
+
+/// The texts of a column, each with its place.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Names {
+    places: HashMap<String, usize>,
+}
+
+impl FromIterator<String> for Names {
+    /// In this order; what comes again keeps its first place.
+    fn from_iter<T: IntoIterator<Item = String>>(names: T) -> Self {
+        let mut places = HashMap::new();
+        for name in names {
+            let next = places.len();
+            places.entry(name).or_insert(next);
+        }
+        Self { places }
+    }
+}
+
+impl Names {
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub fn place(&self, name: &str) -> Option<usize> {
+        self.places.get(name).copied()
+    }
 }
 
 impl Column {
@@ -36,6 +67,24 @@ impl Column {
     }
 }
 
+/// What to do about a file whose columns were not told apart.
+fn one_column(name: &str) -> String {
+    let mark = [';', '\t', '|', ' '].into_iter().find(|mark| name.contains(*mark));
+    let name = show::name(name);
+    match mark.map(char::escape_default) {
+        Some(mark) => {
+            format!("the file has one column, `{name}`; `[dataset] delimiter = \"{mark}\"` splits it")
+        }
+        None => format!("the file has one column, `{name}`; `[dataset] delimiter` says what separates them"),
+    }
+}
+
+/// Whether a text would be a number without what people put into numbers.
+pub(super) fn reads_as_number(text: &str) -> bool {
+    let plain: String = text.chars().filter(|c| !",'_ %$€£".contains(*c)).collect();
+    plain.len() < text.len() && plain.parse::<f64>().is_ok()
+}
+
 impl RawTable {
     pub fn read(path: &Path, delimiter: u8, blanks: Vec<String>) -> Result<Self> {
         let file = File::open(path).doing("read", path)?;
@@ -43,18 +92,29 @@ impl RawTable {
             csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
         let damaged = |e: csv::Error| Error::data(format!("{}: {e}", path.display()));
         let header: Vec<String> = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
-        if let Some((i, name)) = header.iter().enumerate().find(|(i, name)| header[..*i].contains(name)) {
-            return Err(Error::data(format!("{}: column {} is named `{name}` again", path.display(), i + 1)));
+        let mut places = HashMap::with_capacity(header.len());
+        for (i, name) in header.iter().enumerate() {
+            if places.insert(name.clone(), i).is_some() {
+                let message = format!("{}: column {} is named `{name}` again", path.display(), i + 1);
+                return Err(Error::data(message));
+            }
         }
         let rows = reader.records().collect::<Result<Vec<_>, _>>().map_err(damaged)?;
-        Ok(Self { path: path.display().to_string(), header, rows, blanks })
+        Ok(Self { path: path.display().to_string(), header, places, rows, blanks })
     }
 
     /// The number of a column; `key` of the spec names it.
     pub fn column(&self, name: &str, key: &str) -> Result<usize> {
-        self.header.iter().position(|h| h == name).ok_or_else(|| {
+        self.places.get(name).copied().ok_or_else(|| {
             let near = did_you_mean(name, self.header.iter().map(String::as_str));
-            Error::data(format!("{} has no column `{name}`, which `[dataset] {key}` names{near}", self.path))
+            let error = Error::data(format!(
+                "{} has no column `{name}`, which `[dataset] {key}` names{near}",
+                self.path
+            ));
+            match self.header.as_slice() {
+                [only] => error.hint(one_column(only)),
+                _ => error,
+            }
         })
     }
 
@@ -77,11 +137,12 @@ impl RawTable {
     pub fn understand(&self, column: usize, categories: &BTreeMap<String, Vec<String>>) -> Result<Column> {
         let filled = || (0..self.rows.len()).filter(|&r| !self.is_blank(r, column));
         if let Some(names) = categories.get(&self.header[column]) {
-            if let Some(row) = filled().find(|&r| !names.iter().any(|n| *n == self.rows[r][column])) {
+            let names: Names = names.iter().cloned().collect();
+            if let Some(row) = filled().find(|&r| names.place(&self.rows[r][column]).is_none()) {
                 let (place, cell) = (self.place(row, column), &self.rows[row][column]);
                 return Err(Error::data(format!("{place}: `{cell}` is not among its `categories`")));
             }
-            return Ok(Column::Categories(names.clone()));
+            return Ok(Column::Categories(names));
         }
         let Some(first_text) = filled().find(|&r| self.number(r, column).is_none()) else {
             return Ok(Column::Numbers);
@@ -93,7 +154,10 @@ impl RawTable {
             return Err(Error::data(format!(
                 "{place}: `{cell}` is not a number, but most of the column are"
             ))
-            .hint("if it stands for a missing value, add it to `blank_marks`"));
+            .hint(match reads_as_number(cell) {
+                true => "numbers are written without separators and units, as in 1234.5",
+                false => "if it stands for a missing value, add it to `blank_marks`",
+            }));
         }
         let names: BTreeSet<&str> = filled().map(|r| &self.rows[r][column]).collect();
         if names.len() > MAX_CATEGORIES {
@@ -114,8 +178,10 @@ impl RawTable {
         match kind {
             Column::Numbers => out[0] = self.number(row, column).unwrap_or(f64::NAN) as f32,
             Column::Categories(names) => {
-                let cell = &self.rows[row][column];
-                out.iter_mut().zip(names).for_each(|(o, name)| *o = f32::from(u8::from(name == cell)));
+                out.fill(0.0);
+                if let Some(place) = names.place(&self.rows[row][column]) {
+                    out[place] = 1.0;
+                }
             }
         }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::testing::{configure, sample, shared};
+use crate::data::testing::{configure, sample, serve_once, shared};
 
 const TABLE: &str = "\
 size,colour,weight,price
@@ -126,6 +126,95 @@ fn wrong_tables_are_explained() {
     let source = configure(&Csv, "path = '/nowhere/t.csv'\ntarget = 'y'").unwrap();
     let error = source.prepare(&mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("/nowhere/t.csv is missing") && error.contains("`[dataset] url`"), "{error}");
+}
+
+#[test]
+fn what_each_column_was_taken_for_is_said() {
+    let plain = "blanks = 'drop'\nval_split = 0.0\n";
+    let said = |text: &str, more: &str| -> Vec<String> {
+        let lines = open(text, &format!("{plain}{more}")).unwrap().train.remarks();
+        lines
+            .iter()
+            .map(|line| line.replace(&line[line.find('/').unwrap()..line.find("t.csv").unwrap()], ""))
+            .collect()
+    };
+    assert_eq!(
+        said(TABLE, ""),
+        [
+            "t.csv: 6 rows; numbers: `size`, `weight`; categories, one-hot: `colour` (3); target: `price`, a number"
+        ]
+    );
+    let prices = "id,paid,price\na,\"1,234\",1\nb,\"2,345\",2\nc,7,3\n";
+    assert_eq!(
+        said(prices, ""),
+        [
+            "t.csv: 3 rows; categories, one-hot: `id` (3), `paid` (3); target: `price`, a number",
+            "warning: t.csv, column `paid` is taken for text with 3 values, such as `1,234`: numbers are written without \
+             separators and units, as in 1234.5",
+        ]
+    );
+    let names: String = (0..101).map(|i| format!("n{i},{},{i}\n", i % 2)).collect();
+    let names = format!("id,bit,price\n{names}");
+    let lines = said(&names, "");
+    assert_eq!(
+        lines[1..],
+        [
+            "warning: t.csv, column `id` is taken for text with 101 values, such as `n0`: every row has another one; \
+          `[dataset] features` names the columns to use, without it"
+        ]
+    );
+    assert_eq!(said(&names.replace("n100,", "n99,"), "").len(), 1, "a hundred are no reason to warn");
+    assert_eq!(said(&names, "features = ['bit']").len(), 1);
+    let wide = format!("{},price\n{},1\n", vec_of(|i| format!("c{i}")), vec_of(|i| i.to_string()));
+    assert!(said(&wide, "")[0].contains("`c19`, 280 more; target"), "{:?}", said(&wide, ""));
+}
+
+/// 300 cells.
+fn vec_of(cell: impl Fn(usize) -> String) -> String {
+    (0..300).map(cell).collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn a_file_with_another_delimiter_says_so() {
+    for (mark, shown) in [(";", ";"), ("\t", "\\t"), ("|", "|")] {
+        let error = open(&TABLE.replace(',', mark), "").err().unwrap().to_string();
+        assert!(error.contains("hint: the file has one column"), "{error}");
+        assert!(error.contains(&format!("`[dataset] delimiter = \"{shown}\"` splits it")), "{error}");
+    }
+}
+
+/// What is done once for each pair of columns, or of labels, would not end here.
+#[test]
+fn tables_may_be_wide_and_labels_many() {
+    let names: Vec<String> = (0..200_000).map(|i| format!("c{i}")).collect();
+    let row = vec!["1.5"; 200_000].join(",");
+    let text = format!("{},price\n{row},1\n{row},2\n", names.join(","));
+    let all = format!("standardise = false\nval_split = 0.0\nfeatures = [\"{}\"]", names.join("\", \""));
+    let splits = open(&text, &all).unwrap();
+    assert_eq!((splits.train.len(), splits.train.input().shape), (2, vec![200_000]));
+    let labels: String = (0..100_000).map(|i| format!("1,l{i}\n")).collect();
+    let splits = open(&format!("a,price\n{labels}"), "task = 'classification'\nval_split = 0.0").unwrap();
+    assert_eq!(splits.train.target(), class_facts(100_000));
+    // After l0, l1 and the 1111 that start with l10.
+    assert_eq!(sample(&*splits.train, 11, 0).1, [1113.0]);
+}
+
+/// Without `sha256` only reading it tells that a download is another file.
+#[test]
+fn a_download_that_is_no_such_table_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.csv");
+    let source = |body: &str| {
+        let url =
+            serve_once(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
+        let table = format!("path = '{}'\ntarget = 'price'\nblanks = 'drop'\nurl = '{url}'", path.display());
+        configure(&Csv, &table).unwrap()
+    };
+    let error = source("<html>\nnot found\n").prepare(&mut |_| ()).unwrap_err();
+    assert!(error.message.contains("t.csv has no column `price`"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    source(TABLE).prepare(&mut |_| ()).unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), TABLE);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! `mnist` and `fashion-mnist`: 70,000 grey images of 28 x 28 in ten classes, as four IDX files, gzipped or not. The official
 //! test set is validation where nothing is split off.
 
+use crate::data::fingerprint::{of_parts, sampled};
 use crate::data::images::{ImageParts, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
 use crate::data::store::{
-    Cache, Digest, FileSpec, Mapped, download, gunzip, identity, is_writable, read_into_place, verify,
+    Cache, Digest, FileSpec, Mapped, absolute, download, gunzip, identity, in_scratch, is_writable,
+    read_into_place, verify,
 };
 use crate::data::transforms::{ChannelStats, TransformOptions};
-use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use std::path::{Path, PathBuf};
@@ -59,6 +61,10 @@ const STEMS: [&str; 4] = [
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 ];
+/// Whether file `i` has images; the others have labels.
+fn is_images(i: usize) -> bool {
+    i.is_multiple_of(2)
+}
 /// Bytes of the unpacked files.
 const SIZES: [u64; 4] = [47_040_016, 60_008, 7_840_016, 10_008];
 const SIDE: usize = 28;
@@ -175,10 +181,16 @@ impl MnistSource {
             false => self.cached(i, Some(&gz))?,
         };
         say(&format!("unpacking {} to {}", gz.display(), target.display()));
-        read_into_place(&target, |path| {
-            gunzip(&gz, path, 1 << 30)?;
-            verify(path, &raw, &Cache::none())
-        })
+        read_into_place(&target, |path| self.unpack(i, &gz, path))
+    }
+
+    /// File `i`, from the gzipped one at `gz` to `path`.
+    fn unpack(&self, i: usize, gz: &Path, path: &Path) -> Result<()> {
+        gunzip(gz, path, 1 << 30)?;
+        let raw = FileSpec { size: self.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
+        verify(path, &raw, &Cache::none())?;
+        let bytes = Mapped::open(path, None)?;
+        if is_images(i) { header::<3>(path, &bytes).map(drop) } else { header::<1>(path, &bytes).map(drop) }
     }
 
     fn fetch(&self, i: usize, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
@@ -190,12 +202,13 @@ impl MnistSource {
             true => folder.join(format!("{}.gz", STEMS[i])),
             false => self.cache.join(&self.cached_name(i, "gz"))?,
         };
-        download(&url, &path, &self.spec(i), say)?;
+        let check = |gz: &Path| in_scratch(&path, |raw| self.unpack(i, gz, raw));
+        download(&url, &path, &self.spec(i), check, say)?;
         Ok(path)
     }
 
     fn missing(&self, i: usize) -> Error {
-        let folders: Vec<String> = self.folders().iter().map(|f| f.display().to_string()).collect();
+        let folders: Vec<String> = self.folders().iter().map(|f| absolute(f).display().to_string()).collect();
         let (title, stem, spec) = (self.set.title, STEMS[i], self.spec(i));
         Error::data(format!(
             "{title}: {stem} is missing\n  looked for {stem} and {stem}.gz in {}\n  expected {} bytes, gzipped {spec}",
@@ -262,6 +275,10 @@ fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
 impl ImageSource for Idx {
     fn len(&self) -> usize {
         self.len
+    }
+
+    fn content(&self) -> Option<Content> {
+        Some(of_parts([sampled(&self.images), sampled(&self.labels)]))
     }
 
     fn image<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::testing::{configure, lasting_cache, sample, shared};
+use crate::data::testing::{configure, lasting_cache, sample, serve_once, shared};
 use std::fs;
 use std::io::Write;
 
@@ -36,6 +36,25 @@ fn write_all(folder: &Path, zipped: bool) {
             false => fs::write(folder.join(stem), bytes).unwrap(),
         }
     }
+}
+
+#[test]
+fn a_wrong_download_is_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
+    for (wrong, why) in [
+        (b"<html>not found</html>".to_vec(), "can't be unpacked"),
+        (gzip(b"no IDX"), "is no IDX file of bytes"),
+    ] {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", wrong.len());
+        let url = serve_once(&[head.as_bytes(), &wrong].concat());
+        let source = source(&root, &cache, &format!("verify = false\nurl = '{url}'"));
+        let error = source.prepare(&mut |_| ()).unwrap_err();
+        assert!(error.message.contains(why) && !error.message.contains(".part-"), "{error}");
+        assert_eq!(fs::read_dir(root.join("mnist")).unwrap().count(), 0, "{why}");
+    }
+    write_all(&root.join("mnist"), true);
+    source(&root, &cache, "verify = false").prepare(&mut |_| ()).unwrap();
 }
 
 #[test]

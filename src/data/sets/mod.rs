@@ -3,7 +3,11 @@
 mod cifar10;
 mod cifar10_files;
 mod csv;
+mod csv_remarks;
+mod csv_set;
 mod csv_table;
+mod image_decode;
+mod image_files;
 mod image_folder;
 mod mnist;
 mod random;

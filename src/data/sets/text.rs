@@ -1,15 +1,18 @@
 //! `text`: a file as a sequence of characters, cut into windows: the input is `block_size` characters, the target the same
 //! shifted by one. The vocabulary is every character of the file, by code point. The last `val_split` of it is validation.
 
+use crate::data::fingerprint::of_parts;
 use crate::data::images::wrong_buffers;
 use crate::data::store::NamedFile;
 use crate::data::{
-    DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
+    Content, DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey,
+    Splits,
 };
 use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The kind.
@@ -43,12 +46,18 @@ impl DatasetSource for TextSource {
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
-        self.file.prepare(say)
+        self.file.prepare(|path| self.read(path).map(drop), say)
     }
 
     fn open(&self) -> Result<Splits> {
-        let path = &self.file.path;
+        self.read(&self.file.path)
+    }
+}
+
+impl TextSource {
+    fn read(&self, path: &Path) -> Result<Splits> {
         let bytes = std::fs::read(path).doing("read", path)?;
+        let content = of_parts([&bytes]);
         let text = String::from_utf8(bytes).map_err(|e| {
             let at = e.utf8_error().valid_up_to();
             Error::data(format!("{} is not UTF-8 text: byte {at}", path.display()))
@@ -63,7 +72,8 @@ impl DatasetSource for TextSource {
         let val = (tokens.len() as f64 * self.val_split) as usize;
         let cut = tokens.len() - val;
         let windows = |range: Range<usize>, stride, max| {
-            Windows::new(&tokens, range, self.block, stride, vocabulary.len(), max).ok_or_else(|| {
+            let windows = Windows::new(&tokens, range, self.block, stride, vocabulary.len(), max);
+            windows.map(|windows| Windows { content, ..windows }).ok_or_else(|| {
                 let (n, block) = (tokens.len(), self.block);
                 Error::data(format!(
                     "{} has {n} characters: too few for `block_size = {block}`",
@@ -93,6 +103,7 @@ struct Windows {
     block: usize,
     stride: usize,
     vocabulary: usize,
+    content: Content,
 }
 
 impl Windows {
@@ -108,7 +119,15 @@ impl Windows {
         let starts = range.len().checked_sub(block).filter(|&n| n > 0)?;
         let len = starts.div_ceil(stride);
         let len = max.map_or(len, |max| len.min(max));
-        Some(Self { tokens: tokens.clone(), start: range.start, len, block, stride, vocabulary })
+        Some(Self {
+            tokens: tokens.clone(),
+            start: range.start,
+            len,
+            block,
+            stride,
+            vocabulary,
+            content: Content::default(),
+        })
     }
 
     fn facts(&self) -> FieldFacts {
@@ -125,6 +144,9 @@ impl Dataset for Windows {
     }
     fn target(&self) -> FieldFacts {
         self.facts()
+    }
+    fn content(&self) -> Option<Content> {
+        Some(self.content)
     }
     fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
         let (FieldMut::Index(input), FieldMut::Index(target)) = (input, target) else {

@@ -1,4 +1,5 @@
-//! Downloads, where a spec gives a URL. The file gets its name only after its digest was checked.
+//! Downloads, where a spec gives a URL. The file gets its name only when it was found to be what it should: one that is not would
+//! be taken for it at every later start.
 
 use super::digest::{FileSpec, verify};
 use super::place::{Cache, read_into_place};
@@ -11,17 +12,23 @@ use std::time::{Duration, Instant};
 /// No single file of a known data set is larger.
 const MAX_BYTES: u64 = 16 << 30;
 
-/// Fetches `url` to `target`, telling `say` how far it is, at most once a second.
-pub fn download(url: &str, target: &Path, spec: &FileSpec, say: &mut dyn FnMut(&str)) -> Result<()> {
+/// Fetches `url` to `target`, telling `say` how far it is, at most once a second. Besides what `spec` says, the file must pass `check`,
+/// which reads it as it will be read: many files come without a digest.
+pub fn download(
+    url: &str,
+    target: &Path,
+    spec: &FileSpec,
+    check: impl FnOnce(&Path) -> Result<()>,
+    say: &mut dyn FnMut(&str),
+) -> Result<()> {
     say(&format!("downloading {url}"));
     read_into_place(target, |path| {
         transfer(url, path, spec.size.unwrap_or(MAX_BYTES), say)?;
-        verify(path, spec, &Cache::none()).map_err(|e| Error {
-            message: format!("{url} did not give the file that it should\n{}", e.message),
-            hint: Some(
-                "the file at this URL is another one, or the transfer was cut; check `url`".to_owned(),
-            ),
-            ..e
+        let checked = verify(path, spec, &Cache::none()).and_then(|()| check(path));
+        checked.map_err(|e| {
+            Error::data(format!("{url} did not give the file that it should\n{}", e.message)).hint(
+                "the file at this URL is another one, or the transfer was cut; check `url`. Nothing was kept",
+            )
         })
     })
 }
@@ -78,8 +85,27 @@ mod tests {
         };
         let url = serve_once(response);
         let mut said = Vec::new();
-        download(&url, &folder.join("abc"), &spec, &mut |line| said.push(line.to_owned()))?;
+        let check = |_: &Path| Ok(());
+        download(&url, &folder.join("abc"), &spec, check, &mut |line| said.push(line.to_owned()))?;
         Ok(said)
+    }
+
+    /// Without a digest only reading it tells.
+    #[test]
+    fn a_download_that_fails_its_check_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("t.csv");
+        let spec = FileSpec { size: None, digest: None, from: "nowhere".to_owned() };
+        let url = serve_once(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>");
+        let check = |path: &Path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            Err(Error::data(format!("{} is no table: {text}", path.display())))
+        };
+        let error = download(&url, &target, &spec, check, &mut |_| ()).unwrap_err();
+        let expected =
+            format!("{url} did not give the file that it should\n{} is no table: <html>", target.display());
+        assert_eq!(error.message, expected);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use super::digest::{Digest, FileSpec, verify};
 use super::fetch::download;
-use super::place::Cache;
+use super::place::{Cache, absolute};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug)]
 pub struct NamedFile {
@@ -29,20 +29,29 @@ impl NamedFile {
         }
     }
 
-    /// Fetches the file where it is not there and `url` says from where; checks it where `sha256` says how.
-    pub fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
+    /// Fetches the file where it is not there and `url` says from where; checks it where `sha256` says how. What was fetched must also
+    /// pass `check` before it gets its name.
+    pub fn prepare(&self, check: impl FnOnce(&Path) -> Result<()>, say: &mut dyn FnMut(&str)) -> Result<()> {
         let spec = FileSpec {
             size: None,
             digest: self.sha256.clone().map(Digest::Sha256),
             from: self.url.clone().unwrap_or_else(|| "where it came from".to_owned()),
         };
+        let path = absolute(&self.path);
         if self.path.is_file() {
             return verify(&self.path, &spec, &self.cache);
         }
+        if self.path.exists() {
+            return Err(Error::data(format!("{} is no file", path.display())).hint(
+                "`[dataset] path` names the file itself; relative ones start where ddp-run was started",
+            ));
+        }
         match &self.url {
-            Some(url) => download(url, &self.path, &spec, say),
-            None => Err(Error::data(format!("{} is missing\n  expected {spec}", self.path.display()))
-                .hint("put it there, mend `[dataset] path`, or let `[dataset] url` say where to get it")),
+            Some(url) => download(url, &self.path, &spec, check, say),
+            None => Err(Error::data(format!("{} is missing\n  expected {spec}", path.display())).hint(
+                "put it there, mend `[dataset] path` (relative ones start where ddp-run was started), or let \
+                 `[dataset] url` say where to get it",
+            )),
         }
     }
 }
@@ -51,6 +60,24 @@ impl NamedFile {
 mod tests {
     use super::*;
     use crate::data::testing::serve_once;
+
+    #[test]
+    fn what_is_there_and_no_file_is_named_with_its_whole_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |path: &std::path::Path| NamedFile {
+            path: path.to_owned(),
+            url: Some("http://127.0.0.1:9/never-asked".to_owned()),
+            sha256: None,
+            cache: Cache::none(),
+        };
+        let error = file(folder.path()).prepare(|_| Ok(()), &mut |_| ()).unwrap_err();
+        assert_eq!(error.code, crate::error::ExitCode::Spec);
+        assert_eq!(error.message, format!("{} is no file", folder.path().display()));
+        let missing = NamedFile { url: None, ..file(std::path::Path::new("no-such/t.csv")) };
+        let error = missing.prepare(|_| Ok(()), &mut |_| ()).unwrap_err();
+        let whole = std::env::current_dir().unwrap().join("no-such/t.csv");
+        assert!(error.message.starts_with(&format!("{} is missing", whole.display())), "{error}");
+    }
 
     #[test]
     fn fetched_once_and_checked() {
@@ -62,11 +89,11 @@ mod tests {
             sha256: Some(sha.to_owned()),
             cache: Cache::at(folder.path().join("cache")),
         };
-        assert!(file(&sha.replace('b', "c")).prepare(&mut |_| ()).is_err());
+        assert!(file(&sha.replace('b', "c")).prepare(|_| Ok(()), &mut |_| ()).is_err());
         assert!(!folder.path().join("new/abc").exists());
-        file(sha).prepare(&mut |_| ()).unwrap();
+        file(sha).prepare(|_| Ok(()), &mut |_| ()).unwrap();
         let mut said = 0;
-        file(sha).prepare(&mut |_| said += 1).unwrap();
+        file(sha).prepare(|_| Ok(()), &mut |_| said += 1).unwrap();
         assert_eq!(
             (std::fs::read_to_string(folder.path().join("new/abc")).unwrap().as_str(), said),
             ("abc", 0)

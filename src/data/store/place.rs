@@ -62,6 +62,11 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// The whole path, for messages: relative ones start where the program was started.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 /// A short name for a file as it is now: another content, size or time gives another one.
 pub fn identity(path: &Path) -> Result<String> {
     let meta = fs::metadata(path).doing("read", path)?;
@@ -101,13 +106,23 @@ impl Drop for Scratch {
 pub fn read_into_place(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(parent).doing("create", parent)?;
-    let scratch = Scratch(scratch_beside(target));
-    fill(&scratch.0)?;
-    match fs::rename(&scratch.0, target) {
-        // A folder is not renamed over one that has something in it.
-        Err(_) if target.is_dir() => Ok(()),
-        renamed => renamed.doing("create", target),
-    }
+    in_scratch(target, |path| {
+        fill(path)?;
+        match fs::rename(path, target) {
+            // A folder is not renamed over one that has something in it.
+            Err(_) if target.is_dir() => Ok(()),
+            renamed => renamed.doing("create", target),
+        }
+    })
+}
+
+/// Lets `work` use a path beside `file`, where nothing is left afterwards. Errors speak of `file`.
+pub fn in_scratch<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    let scratch = Scratch(scratch_beside(file));
+    work(&scratch.0).map_err(|e| {
+        let message = e.message.replace(&scratch.0.display().to_string(), &file.display().to_string());
+        Error { message, ..e }
+    })
 }
 
 /// Writes a small file in one step.
@@ -127,9 +142,9 @@ mod tests {
         let target = folder.path().join("deep/er/file");
         let failed = read_into_place(&target, |path| {
             fs::write(path, "half").unwrap();
-            Err(Error::data("no"))
+            Err(Error::data(format!("{} is half", path.display())))
         });
-        assert_eq!(failed.unwrap_err().message, "no");
+        assert_eq!(failed.unwrap_err().message, format!("{} is half", target.display()));
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 0);
         write_into_place(&target, b"whole").unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"whole");

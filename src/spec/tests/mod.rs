@@ -6,6 +6,7 @@ use proptest::prelude::*;
 mod decoding;
 mod edits;
 mod files;
+mod large;
 
 fn tree(text: &str, edits: &[Override]) -> JobTree {
     JobTree::parse("job.toml", text, edits).expect("a text at hand is always readable")

@@ -1,0 +1,127 @@
+//! What tells one data set from another, without reading all of it again: sizes, shapes, and what the data sets say of their
+//! contents ([`super::Dataset::content`]).
+
+use super::Splits;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// A digest of what samples are made of.
+pub type Content = [u8; 32];
+
+/// Of an opened data set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    /// Samples.
+    pub train: u64,
+    pub val: Option<u64>,
+    /// Over shapes and contents, in hexadecimal.
+    pub content: String,
+}
+
+impl Fingerprint {
+    pub fn of(splits: &Splits) -> Self {
+        let mut hasher = Sha256::new();
+        for set in [Some(&splits.train), splits.val.as_ref()].into_iter().flatten() {
+            hasher.update(format!("{:?} {:?}\n", set.input(), set.target()));
+            hasher.update(set.content().unwrap_or_default());
+        }
+        Self {
+            train: splits.train.len() as u64,
+            val: splits.val.as_ref().map(|val| val.len() as u64),
+            content: hasher.finalize().iter().map(|b| format!("{b:02x}")).collect(),
+        }
+    }
+
+    /// How this one differs from `other`, in words; `joins` leads over from the own value to the other's.
+    pub fn differs(&self, other: &Self, joins: &str) -> Option<String> {
+        let mut parts = Vec::new();
+        if self.train != other.train {
+            parts.push(format!("{} training samples{joins}{}", self.train, other.train));
+        }
+        if self.val != other.val {
+            let (own, other) = (self.val.unwrap_or(0), other.val.unwrap_or(0));
+            parts.push(format!("{own} validation samples{joins}{other}"));
+        }
+        if parts.is_empty() && self.content != other.content {
+            parts.push("as many samples, but not the same ones".to_owned());
+        }
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+/// Of bytes that are too many to read at each start: their number, the beginning, the end, and places between at equal
+/// distances, about 256 KiB in all.
+pub(super) fn sampled(bytes: &[u8]) -> Content {
+    const PIECE: usize = 4096;
+    const PIECES: usize = 64;
+    let mut hasher = Sha256::new();
+    hasher.update((bytes.len() as u64).to_le_bytes());
+    if bytes.len() <= PIECE * PIECES {
+        hasher.update(bytes);
+    } else {
+        let last = bytes.len() - PIECE;
+        (0..PIECES).for_each(|i| hasher.update(&bytes[last * i / (PIECES - 1)..][..PIECE]));
+    }
+    hasher.finalize().into()
+}
+
+/// Of several parts, in their order.
+pub(super) fn of_parts<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Content {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        let part = part.as_ref();
+        hasher.update((part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(train: u64, val: Option<u64>, content: &str) -> Fingerprint {
+        Fingerprint { train, val, content: content.to_owned() }
+    }
+
+    #[test]
+    fn what_differs_is_said() {
+        let now = ", now ";
+        let before = print(399, Some(44), "a");
+        assert_eq!(before.differs(&before, now), None);
+        let grown = print(899, Some(99), "b");
+        assert_eq!(
+            before.differs(&grown, now).as_deref(),
+            Some("399 training samples, now 899, 44 validation samples, now 99")
+        );
+        assert_eq!(
+            before.differs(&print(399, None, "a"), now).as_deref(),
+            Some("44 validation samples, now 0")
+        );
+        assert_eq!(
+            before.differs(&print(399, Some(44), "b"), now).as_deref(),
+            Some("as many samples, but not the same ones")
+        );
+    }
+
+    #[test]
+    fn long_bytes_are_looked_at_here_and_there() {
+        let long = vec![7u8; 1 << 20];
+        let with = |at: usize| {
+            let mut other = long.clone();
+            other[at] = 8;
+            sampled(&other)
+        };
+        let same = sampled(&long);
+        assert_eq!(sampled(&long.clone()), same);
+        for at in [0, 4095, (1 << 20) - 1, (1 << 20) - 4096] {
+            assert_ne!(with(at), same, "{at}");
+        }
+        assert_ne!(sampled(&long[1..]), same);
+        // Between two places nobody looks: what is read does not grow with the file.
+        assert_eq!(with(6000), same);
+        let short = [1u8; 1000];
+        assert_ne!(sampled(&short), sampled(&[&short[..999], &[2]].concat()));
+        assert_ne!(of_parts(["ab", "c"]), of_parts(["a", "bc"]));
+    }
+}

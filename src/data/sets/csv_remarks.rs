@@ -1,0 +1,73 @@
+//! What a table was taken for, in words: nobody else sees it where a guess was wrong.
+
+use super::csv_table::{Column, RawTable, reads_as_number};
+use crate::show;
+use std::collections::BTreeMap;
+
+/// A text column with more values than this is rather a name, a number in another form, or a note.
+const MANY: usize = 100;
+/// Of each kind so many columns are named.
+const NAMED: usize = 20;
+
+/// `columns` with what each holds, and the target. What `categories` of the spec names was not guessed.
+pub(super) fn remarks(
+    table: &RawTable,
+    columns: &[(usize, &Column)],
+    target: (usize, String),
+    categories: &BTreeMap<String, Vec<String>>,
+) -> Vec<String> {
+    let name = |column: usize| format!("`{}`", show::name(&table.header[column]));
+    let numbers =
+        columns.iter().filter(|(_, kind)| **kind == Column::Numbers).map(|(c, _)| name(*c)).collect();
+    let texts = columns.iter().filter_map(|(c, kind)| match kind {
+        Column::Numbers => None,
+        Column::Categories(names) => Some(format!("{} ({})", name(*c), names.len())),
+    });
+    let mut parts = vec![format!("{} rows", table.rows.len())];
+    parts.extend(listed("numbers: ", numbers));
+    parts.extend(listed("categories, one-hot: ", texts.collect()));
+    parts.push(format!("target: {}, {}", name(target.0), target.1));
+    let mut lines = vec![format!("{}: {}", table.path, parts.join("; "))];
+    let guessed = columns.iter().filter(|(c, _)| !categories.contains_key(&table.header[*c]));
+    let doubts: Vec<String> = guessed.filter_map(|(c, kind)| doubt(table, *c, kind)).collect();
+    let more = doubts.len().saturating_sub(NAMED);
+    lines.extend(doubts.into_iter().take(NAMED).map(|doubt| format!("warning: {}, {doubt}", table.path)));
+    if more > 0 {
+        lines.push(format!("warning: {}: the same of {more} more columns", table.path));
+    }
+    lines
+}
+
+fn listed(title: &str, mut names: Vec<String>) -> Option<String> {
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    if more > 0 {
+        names.push(format!("{more} more"));
+    }
+    (!names.is_empty()).then(|| format!("{title}{}", names.join(", ")))
+}
+
+/// Why a text column is probably none.
+fn doubt(table: &RawTable, column: usize, kind: &Column) -> Option<String> {
+    let Column::Categories(names) = kind else { return None };
+    let cells = || (0..table.rows.len()).filter(|&r| !table.is_blank(r, column));
+    let texts = || cells().filter(|&r| table.number(r, column).is_none()).map(|r| &table.rows[r][column]);
+    let first = texts().next()?;
+    let header = show::name(&table.header[column]);
+    let taken = format!(
+        "column `{header}` is taken for text with {} values, such as `{}`",
+        names.len(),
+        show::name(first)
+    );
+    if texts().all(reads_as_number) {
+        return Some(format!("{taken}: numbers are written without separators and units, as in 1234.5"));
+    }
+    if names.len() <= MANY {
+        return None;
+    }
+    let each = match names.len() == cells().count() {
+        true => "every row has another one",
+        false => "each is an input of the model",
+    };
+    Some(format!("{taken}: {each}; `[dataset] features` names the columns to use, without it"))
+}

@@ -1,0 +1,76 @@
+//! A table that was read and understood, as samples.
+
+use crate::data::images::{class_facts, wrong_buffers};
+use crate::data::split::Part;
+use crate::data::{Content, Dataset, FieldFacts, FieldKind, FieldMut, SampleKey};
+use crate::error::Result;
+use std::sync::Arc;
+
+pub(super) enum Targets {
+    Numbers(Vec<f32>),
+    Classes { labels: Vec<i64>, count: usize },
+}
+
+impl Targets {
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Numbers(_) => "a number".to_owned(),
+            Self::Classes { count, .. } => format!("one of {count} classes"),
+        }
+    }
+}
+
+pub(super) struct Rows {
+    pub width: usize,
+    pub values: Vec<f32>,
+    pub targets: Targets,
+    pub remarks: Vec<String>,
+    pub content: Content,
+}
+
+pub(super) struct CsvSet {
+    pub rows: Arc<Rows>,
+    pub part: Part,
+}
+
+impl Dataset for CsvSet {
+    fn len(&self) -> usize {
+        self.part.len()
+    }
+    fn input(&self) -> FieldFacts {
+        FieldFacts { shape: vec![self.rows.width], kind: FieldKind::Float }
+    }
+    fn target(&self) -> FieldFacts {
+        match &self.rows.targets {
+            Targets::Numbers(_) => FieldFacts { shape: vec![1], kind: FieldKind::Float },
+            Targets::Classes { count, .. } => class_facts(*count),
+        }
+    }
+    fn content(&self) -> Option<Content> {
+        Some(self.rows.content)
+    }
+    fn remarks(&self) -> Vec<String> {
+        self.rows.remarks.clone()
+    }
+    fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
+        let row = self.part.get(key.sample as usize);
+        match (input, target, &self.rows.targets) {
+            (FieldMut::Float(input), FieldMut::Float(target), Targets::Numbers(numbers)) => {
+                input.copy_from_slice(self.rows.row(row));
+                target[0] = numbers[row];
+            }
+            (FieldMut::Float(input), FieldMut::Index(target), Targets::Classes { labels, .. }) => {
+                input.copy_from_slice(self.rows.row(row));
+                target[0] = labels[row];
+            }
+            _ => return Err(wrong_buffers("table rows")),
+        }
+        Ok(())
+    }
+}
+
+impl Rows {
+    fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.width..][..self.width]
+    }
+}

@@ -1,0 +1,172 @@
+//! From the bytes of a PNG or JPEG file to pixels: the whole image or an error, within bounds of memory.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+/// Bytes of a file.
+const MAX_FILE: u64 = 256 << 20;
+/// Bytes of the decoded image: a few kilobytes can declare terabytes.
+const MAX_PIXELS: u64 = 512 << 20;
+const MAX_SIDE: u32 = 1 << 15;
+
+const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
+const JPEG: [u8; 3] = [0xff, 0xd8, 0xff];
+
+/// Reads an image. The error says why not, in words.
+pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(format!("it is larger than {} MiB", MAX_FILE >> 20));
+    }
+    let bytes = if bytes.starts_with(&PNG) {
+        plain_png(&bytes).ok_or("it ends in the midst")?
+    } else if bytes.starts_with(&JPEG) {
+        // The decoder paints what is missing grey.
+        ends_like_a_jpeg(&bytes).then_some(Cow::Borrowed(bytes.as_slice())).ok_or("it ends in the midst")?
+    } else {
+        return Err("it is neither PNG nor JPEG".to_owned());
+    };
+    let mut reader =
+        image::ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
+    let mut limits = image::Limits::default();
+    limits.max_image_width = Some(MAX_SIDE);
+    limits.max_image_height = Some(MAX_SIDE);
+    limits.max_alloc = Some(MAX_PIXELS);
+    reader.limits(limits);
+    reader.decode().map_err(|e| e.to_string())
+}
+
+/// A PNG without its colour profiles, which nobody here looks at, and which the decoder would unpack, however large they are. `None`
+/// if it has no end.
+fn plain_png(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let (mut kept, mut from, mut at) = (Vec::new(), 0, PNG.len());
+    loop {
+        let length = u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize;
+        let end = at.checked_add(length)?.checked_add(12)?;
+        match bytes.get(at + 4..end)?.first_chunk()? {
+            b"IEND" => break,
+            b"iCCP" => {
+                kept.extend_from_slice(&bytes[from..at]);
+                from = end;
+            }
+            _ => {}
+        }
+        at = end;
+    }
+    if from == 0 {
+        return Some(Cow::Borrowed(bytes));
+    }
+    kept.extend_from_slice(&bytes[from..]);
+    Some(Cow::Owned(kept))
+}
+
+/// Whether the marker of the end comes after what is to come before it.
+fn ends_like_a_jpeg(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    // A marker is any number of 0xff and a byte that is none.
+    while let Some(&[mark, kind]) = bytes.get(at..at + 2).and_then(|b| b.first_chunk()) {
+        match (mark, kind) {
+            (0xff, 0xff) => at += 1,
+            (0xff, 0xd9) => return true,
+            // Without a length: stuffed bytes, restarts, and the start of another image.
+            (0xff, 0x00 | 0x01 | 0xd0..=0xd8) => at += 2,
+            (0xff, _) => {
+                let Some(length) = bytes.get(at + 2..at + 4).and_then(|b| b.first_chunk()) else {
+                    return false;
+                };
+                at += 2 + usize::from(u16::from_be_bytes(*length)).max(2);
+            }
+            // Within the data of a scan, or what stands between two segments.
+            _ => match bytes[at..].iter().position(|b| *b == 0xff) {
+                Some(next) => at += next,
+                None => return false,
+            },
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::{ImageFormat, Rgb, RgbImage};
+
+    fn encoded(format: ImageFormat) -> Vec<u8> {
+        let mut bytes = Cursor::new(Vec::new());
+        // Noise, so that there is much data, with bytes that are stuffed.
+        let image = RgbImage::from_fn(40, 40, |x, y| {
+            Rgb([((x * 37) ^ (y * 91)) as u8, (x * y) as u8, (y * 53) as u8])
+        });
+        image.write_to(&mut bytes, format).unwrap();
+        bytes.into_inner()
+    }
+
+    fn read(bytes: &[u8]) -> Result<image::DynamicImage, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        std::fs::write(&path, bytes).unwrap();
+        decode(&path)
+    }
+
+    #[test]
+    fn an_image_that_is_cut_anywhere_is_refused() {
+        for format in [ImageFormat::Png, ImageFormat::Jpeg] {
+            let whole = encoded(format);
+            assert_eq!(read(&whole).unwrap().width(), 40);
+            // Something behind the end does no harm.
+            assert_eq!(read(&[whole.as_slice(), b"\xff\x00trailer"].concat()).unwrap().height(), 40);
+            for cut in (0..whole.len() - 1).step_by(7).chain([whole.len() - 1]) {
+                assert!(read(&whole[..cut]).is_err(), "{format:?} of {} bytes cut at {cut}", whole.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_claims_to_be_an_image_is_refused() {
+        for (bytes, why) in [
+            (&b"GIF89a"[..], "neither PNG nor JPEG"),
+            (b"", "neither PNG nor JPEG"),
+            (b"\x89PNG\r\n\x1a\n\xff\xff\xff\xffIHDR", "ends in the midst"),
+            (b"\xff\xd8\xff\xd9", ""),
+        ] {
+            let error = read(bytes).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        // 2^15 x 2^15 pixels in some bytes.
+        let mut png = encoded(ImageFormat::Png);
+        png[16..24].copy_from_slice(&[0, 0, 0x80, 0, 0, 0, 0x80, 0]);
+        let crc = flate2::Crc::new();
+        let crc = {
+            let mut crc = crc;
+            crc.update(&png[12..29]);
+            crc.sum()
+        };
+        png[29..33].copy_from_slice(&crc.to_be_bytes());
+        let error = read(&png).unwrap_err();
+        assert!(error.to_lowercase().contains("limit"), "{error}");
+    }
+
+    /// A profile that unpacks to 64 MiB of zeros.
+    #[test]
+    fn a_colour_profile_is_not_unpacked() {
+        use std::io::Write;
+        let mut packed = flate2::write::ZlibEncoder::new(b"iCCPp\0\0".to_vec(), flate2::Compression::fast());
+        packed.write_all(&vec![0; 64 << 20]).unwrap();
+        let chunk = packed.finish().unwrap();
+        let mut crc = flate2::Crc::new();
+        crc.update(&chunk);
+        let whole = encoded(ImageFormat::Png);
+        // After the header.
+        let (header, rest) = whole.split_at(33);
+        let length = (chunk.len() as u32 - 4).to_be_bytes();
+        let bomb = [header, &length, &chunk, &crc.sum().to_be_bytes(), rest].concat();
+        assert!(bomb.len() > whole.len() + 60_000);
+        assert_eq!(*plain_png(&bomb).unwrap(), *whole);
+        assert!(matches!(plain_png(&whole), Some(Cow::Borrowed(same)) if same == whole));
+        assert_eq!(read(&bomb).unwrap(), read(&whole).unwrap());
+    }
+}

@@ -1,0 +1,144 @@
+use super::*;
+use crate::data::testing::{configure, sample};
+use image::{Rgb, RgbImage};
+
+/// Left half `a`, right half `b`.
+fn save(path: PathBuf, width: u32, height: u32, a: [u8; 3], b: [u8; 3]) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    RgbImage::from_fn(width, height, |x, _| Rgb(if x < width / 2 { a } else { b })).save(path).unwrap();
+}
+
+fn open(root: &Path, more: &str) -> Result<Splits> {
+    let table = format!("root = '{}'\nnormalize = false\nimage_size = 8\n{more}", root.display());
+    let source = configure(&ImageFolder, &table).unwrap();
+    source.prepare(&mut |_| ())?;
+    source.open()
+}
+
+#[test]
+fn folders_of_training_and_validation() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    save(root.join("train/cat/1.png"), 16, 8, [255, 0, 0], [0, 0, 255]);
+    save(root.join("train/cat/2.jpg"), 8, 8, [0, 255, 0], [0, 255, 0]);
+    save(root.join("train/dog/1.PNG"), 8, 8, [0, 0, 0], [255, 255, 255]);
+    save(root.join("val/dog/1.png"), 8, 8, [51, 51, 51], [51, 51, 51]);
+    let splits = open(root, "").unwrap();
+    assert_eq!((splits.train.len(), splits.val.as_ref().unwrap().len()), (3, 1));
+    // Wide: the middle is cut out, so red is left and blue is right.
+    let (pixels, class) = sample(&*splits.train, 0, 0);
+    assert_eq!((class[0], pixels[0], pixels[128], pixels[7], pixels[128 + 7]), (0., 1., 0., 0., 1.));
+    let (pixels, _) = sample(&*splits.train, 1, 0);
+    assert!(pixels[0] < 0.05 && pixels[64] > 0.95, "JPEG: {} {}", pixels[0], pixels[64]);
+    let (pixels, class) = sample(&*splits.val.unwrap(), 0, 0);
+    assert!(class == [1.0] && pixels.iter().all(|p| (p - 0.2).abs() < 1e-3));
+    let grey = open(root, "channels = 1").unwrap().train;
+    assert_eq!(sample(&*grey, 2, 0).0.len(), 64);
+}
+
+#[test]
+fn one_folder_is_split() {
+    let folder = tempfile::tempdir().unwrap();
+    for i in 0..10u8 {
+        let name = if i % 2 == 0 { "even" } else { "odd" };
+        save(folder.path().join(format!("{name}/{i}.png")), 8, 8, [i; 3], [i; 3]);
+    }
+    let splits = open(folder.path(), "val_split = 0.3").unwrap();
+    assert_eq!((splits.train.len(), splits.val.unwrap().len()), (7, 3));
+}
+
+/// What `prepare` says of a folder.
+fn said(root: &Path, more: &str) -> Vec<String> {
+    let table = format!("root = '{}'\nnormalize = false\nimage_size = 8\n{more}", root.display());
+    let mut lines = Vec::new();
+    configure(&ImageFolder, &table).unwrap().prepare(&mut |line| lines.push(line.to_owned())).unwrap();
+    lines
+}
+
+#[test]
+fn what_is_not_used_is_counted_and_said_and_makes_no_class() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    save(root.join("cat/1.png"), 8, 8, [1; 3], [1; 3]);
+    save(root.join("dog/1.png"), 8, 8, [1; 3], [1; 3]);
+    assert_eq!(said(root, ""), [""; 0]);
+    save(root.join(".git/1.png"), 8, 8, [1; 3], [1; 3]);
+    for name in ["cat/._1.png", "cat/2.webp", "dog/3.BMP", "dog/4.bmp", "dog/readme", "labels.csv"] {
+        std::fs::write(root.join(name), "").unwrap();
+    }
+    for name in ["a notes", "cat/more"] {
+        std::fs::create_dir(root.join(name)).unwrap();
+    }
+    assert_eq!(
+        said(root, ""),
+        [format!(
+            "{}: ignored 2 hidden files or folders, 1 folder without images (`a notes`), 1 folder within that of a class, \
+             5 files that are neither PNG nor JPEG (1 without an extension, 2 .bmp, 1 .csv, 1 .webp)",
+            root.display()
+        )]
+    );
+    let splits = open(root, "").unwrap();
+    assert_eq!((splits.train.len(), splits.train.target()), (2, crate::data::images::class_facts(2)));
+    assert_eq!((sample(&*splits.train, 0, 0).1[0], sample(&*splits.train, 1, 0).1[0]), (0., 1.));
+}
+
+/// Half of each file of `names`.
+fn tear(root: &Path, names: &[&str]) {
+    for name in names {
+        let whole = std::fs::read(root.join(name)).unwrap();
+        std::fs::write(root.join(name), &whole[..whole.len() / 2]).unwrap();
+    }
+}
+
+#[test]
+fn images_that_cannot_be_read_are_left_out_where_the_spec_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, cache) = (folder.path().join("set"), folder.path().join("cache"));
+    for i in 0..4u8 {
+        save(root.join(format!("train/{}/{i}.jpg", i % 2)), 64, 64, [i; 3], [200; 3]);
+        save(root.join(format!("val/{}/{i}.png", i % 2)), 8, 8, [i; 3], [i; 3]);
+    }
+    tear(&root, &["train/0/0.jpg", "train/1/3.jpg", "val/1/1.png"]);
+    let skip = format!("bad_images = 'skip'\ncache = '{}'", cache.display());
+    let lines = said(&root, &skip);
+    let expected = format!(
+        "warning: {0}/train: 2 of 4 images can't be read and are left out, such as {0}/train/0/0.jpg (it ends in the midst)",
+        root.display()
+    );
+    assert!(lines.contains(&expected), "{lines:#?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("trying to read all")).count(), 2);
+    let splits = open(&root, &skip).unwrap();
+    assert_eq!((splits.train.len(), splits.val.as_ref().unwrap().len()), (2, 3));
+    let classes =
+        |set: &dyn crate::data::Dataset| (0..set.len()).map(|i| sample(set, i, 0).1[0]).collect::<Vec<_>>();
+    assert_eq!((classes(&*splits.train), classes(&*splits.val.unwrap())), (vec![0., 1.], vec![0., 0., 1.]));
+    // What was found is kept, until a file changes.
+    assert!(said(&root, &skip).iter().all(|line| line.starts_with("warning")));
+    save(root.join("train/0/0.jpg"), 64, 64, [9; 3], [9; 3]);
+    assert!(said(&root, &skip).iter().any(|line| line.contains("1 of 4 images")));
+    assert_eq!(open(&root, &skip).unwrap().train.len(), 3);
+    // Otherwise they are an error when their turn comes.
+    assert_eq!(open(&root, "").unwrap().train.len(), 4);
+}
+
+#[test]
+fn what_is_no_image_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = open(&folder.path().join("none"), "").err().unwrap().to_string();
+    assert!(
+        error.contains("none is no folder of images") && error.contains("train/<class>/*.png"),
+        "{error}"
+    );
+    save(folder.path().join("a/1.png"), 8, 8, [1; 3], [1; 3]);
+    save(folder.path().join("b/1.png"), 8, 8, [1; 3], [1; 3]);
+    let whole = std::fs::read(folder.path().join("b/1.png")).unwrap();
+    std::fs::write(folder.path().join("b/1.png"), &whole[..whole.len() / 2]).unwrap();
+    let train = open(folder.path(), "").unwrap().train;
+    let (mut input, mut target) = (vec![0.0; 192], vec![0]);
+    let key = crate::data::SampleKey { seed: 0, epoch: 0, sample: 1 };
+    let (input, target) =
+        (crate::data::FieldMut::Float(&mut input), crate::data::FieldMut::Index(&mut target));
+    let error = train.write(key, input, target).unwrap_err().to_string();
+    assert!(error.contains("b/1.png can't be read as an image: it ends in the midst"), "{error}");
+    assert!(error.contains("hint: ") && error.contains("bad_images = \"skip\""), "{error}");
+}

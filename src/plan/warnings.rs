@@ -1,0 +1,50 @@
+//! What is allowed, but hardly meant.
+
+use super::Plan;
+
+impl Plan {
+    /// Keys and what is odd about them.
+    pub fn warnings(&self) -> Vec<(&'static str, String)> {
+        self.small_rest().map(|why| ("dataset.val_split", why)).into_iter().collect()
+    }
+
+    fn small_rest(&self) -> Option<String> {
+        let split = self.values.iter().find(|v| v.key == "dataset.val_split")?.value.as_float()?;
+        let left = 100.0 * (1.0 - split);
+        (split > 0.5).then(|| format!("{split} leaves {left:.1} % of the samples to train on"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::{Plan, WorldRequest};
+    use crate::registry::Registry;
+    use crate::spec::JobTree;
+
+    #[test]
+    fn a_split_that_leaves_little_is_said() {
+        let plan = |split: &str| {
+            let spec = format!(
+                "name = \"a\"\nbatch_size = 8\nmodel.name = \"linear\"\noptimizer.name = \"sgd\"\n\
+                 [dataset]\nname = \"random\"\nval_split = {split}\n"
+            );
+            let tree = JobTree::parse("a.toml", &spec, &[]).unwrap();
+            Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap()
+        };
+        for usual in ["0.5", "0.1", "0"] {
+            assert_eq!(plan(usual).warnings(), []);
+            assert!(!plan(usual).text().contains("Warnings"));
+        }
+        let most = plan("0.99");
+        assert_eq!(
+            most.warnings(),
+            [("dataset.val_split", "0.99 leaves 1.0 % of the samples to train on".to_owned())]
+        );
+        assert!(
+            most.text().contains("\nWarnings\n  dataset.val_split  0.99 leaves 1.0 %"),
+            "{}",
+            most.text()
+        );
+        assert_eq!(most.json()["warnings"][0][0], "dataset.val_split");
+    }
+}

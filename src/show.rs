@@ -1,0 +1,82 @@
+//! Text that this program did not write (names in a file, a spec's own words, an error of the system), as it may be shown: it can
+//! neither drive the terminal nor fill it.
+
+use std::borrow::Cow;
+
+/// Characters of a name that are shown.
+const LONGEST: usize = 120;
+/// Dimensions of a shape that are shown.
+const MOST_SIZES: usize = 12;
+
+/// A piece of a line: control characters, line ends too, become dots.
+pub(crate) fn piece(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{b7}' } else { c }).collect()
+}
+
+/// The same of a name; of a very long one only the beginning.
+pub(crate) fn name(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => piece(&text[..end]) + "…",
+        None => piece(text),
+    }
+}
+
+/// `[2, 3]`.
+pub(crate) fn shape(sizes: &[usize]) -> String {
+    let mut shown: Vec<String> = sizes.iter().take(MOST_SIZES).map(ToString::to_string).collect();
+    if sizes.len() > MOST_SIZES {
+        shown.push(format!("… ({} dimensions)", sizes.len()));
+    }
+    format!("[{}]", shown.join(", "))
+}
+
+/// A whole message: lines, tabs and colours stay, every other control character becomes a dot.
+pub(crate) fn message(text: &str) -> Cow<'_, str> {
+    if !text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let length = colour(rest).unwrap_or(c.len_utf8());
+        match c {
+            '\n' | '\t' => out.push(c),
+            '\u{1b}' if length > 1 => out.push_str(&rest[..length]),
+            c if c.is_control() => out.push('\u{b7}'),
+            c => out.push(c),
+        }
+        rest = &rest[length..];
+    }
+    Cow::Owned(out)
+}
+
+/// Length of the sequence that a text starts with, if all that it does is to choose a colour.
+fn colour(text: &str) -> Option<usize> {
+    let parameters = text.strip_prefix("\u{1b}[")?;
+    let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    parameters[end..].starts_with('m').then_some(2 + end + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_to_their_place() {
+        assert_eq!(name("layer.0\u{1b}]0;title\u{7}\n\u{9b}2J.é"), "layer.0·]0;title···2J.é");
+        assert_eq!(name(&"é".repeat(LONGEST)), "é".repeat(LONGEST));
+        assert_eq!(name(&"é".repeat(1 << 20)), format!("{}…", "é".repeat(LONGEST)));
+        assert_eq!((shape(&[]), shape(&[2, 3])), ("[]".to_owned(), "[2, 3]".to_owned()));
+        assert_eq!(shape(&[1; 100_000]), "[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, … (100000 dimensions)]");
+    }
+
+    #[test]
+    fn messages_keep_lines_and_colours_only() {
+        let plain = "error: é\n\thint";
+        assert!(matches!(message(plain), Cow::Borrowed(text) if text == plain));
+        assert_eq!(
+            message("\u{1b}[1;31merror\u{1b}[0m\r\u{1b}[2J \u{1b}[31 \u{1b}\n\u{9b}3m"),
+            "\u{1b}[1;31merror\u{1b}[0m··[2J ·[31 ·\n·3m"
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! Whether all ranks have the data set that rank 0 has, and whether a checkpoint's run had it too. Training on other rows looks like
+//! training: nothing else would notice.
+
+use crate::comm::ProcessGroup;
+use crate::comm::rendezvous::name_ranks;
+use crate::data::Fingerprint;
+use crate::error::{Error, Result};
+use crate::train::Position;
+use sha2::{Digest, Sha256};
+
+/// Samples of training and validation (one more than there are, 0 for no such split), and a digest of the rest.
+const CARD: usize = 8 + 8 + 32;
+type Card = [u8; CARD];
+
+/// Compares the data sets of all ranks, which make this call together.
+///
+/// # Errors
+/// On all ranks alike: those whose data set is not that of most (exit 78). A failed collective.
+pub fn same_on_all_ranks(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()> {
+    let mut all = vec![0; CARD * group.world_size()];
+    group.all_gather(card(own).as_slice().into(), all.as_mut_slice().into())?;
+    judge(all.as_chunks().0)
+}
+
+fn card(of: &Fingerprint) -> Card {
+    let mut card = [0; CARD];
+    card[..8].copy_from_slice(&of.train.to_le_bytes());
+    card[8..16].copy_from_slice(&of.val.map_or(0, |val| val + 1).to_le_bytes());
+    card[16..].copy_from_slice(Sha256::digest(&of.content).as_slice());
+    card
+}
+
+/// A fingerprint that compares as the one that the card was made of.
+fn print(card: &Card) -> Fingerprint {
+    let number = |at: usize| card[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let content = card[16..].iter().map(|b| format!("{b:02x}")).collect();
+    Fingerprint { train: number(0), val: number(8).checked_sub(1), content }
+}
+
+fn judge(cards: &[Card]) -> Result<()> {
+    let ranks_with =
+        |card: &Card| -> Vec<usize> { (0..cards.len()).filter(|r| cards[*r] == *card).collect() };
+    let mut kinds: Vec<&Card> = Vec::new();
+    for card in cards {
+        if !kinds.contains(&card) {
+            kinds.push(card);
+        }
+    }
+    // What most have is right; where none are most, what the lowest rank has.
+    let Some(usual) = kinds.iter().rev().max_by_key(|card| ranks_with(card).len()) else { return Ok(()) };
+    let others = kinds.iter().filter(|card| *card != usual).map(|card| {
+        let how = print(card).differs(&print(usual), " instead of ").unwrap_or_default();
+        let ranks = ranks_with(card);
+        format!("{} {} {how}", name_ranks(&ranks), if ranks.len() == 1 { "has" } else { "have" })
+    });
+    let others: Vec<String> = others.collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    Err(Error::data(format!("the ranks have different data sets: {}", others.join("; "))).hint(
+        "every host needs the same files, at the place that `[dataset]` names; `sha256sum` on each tells them apart",
+    ))
+}
+
+/// What has changed since a checkpoint was made, in words. Earlier versions' checkpoints don't say what their data was.
+///
+/// # Errors
+/// The run stands where the data set no longer has samples (exit 78).
+pub fn since(
+    saved: Option<&Fingerprint>,
+    now: &Fingerprint,
+    position: &Position,
+    drop_last: bool,
+) -> Result<Option<String>> {
+    let changed = saved.and_then(|saved| saved.differs(now, ", now "));
+    let same_number = saved.is_some_and(|saved| saved.train == now.train);
+    if !same_number && !position.fits(now.train as usize, drop_last) {
+        let taken = position.taken();
+        let stands = saved.map_or_else(
+            || format!("{taken} samples of an epoch"),
+            |saved| format!("{taken} of an epoch's {} samples", saved.train),
+        );
+        let message = format!("the checkpoint stands after {stands}, and the data set has {} now", now.train);
+        return Err(Error::data(message)
+        .hint("bring the data set back, go on from a checkpoint at an epoch's end, or start over with `--resume never`"));
+    }
+    Ok(changed.map(|what| format!("the data set has changed since this checkpoint was made: {what}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ExitCode;
+    use crate::train::Batching;
+
+    fn has(train: u64, val: Option<u64>, content: &str) -> Fingerprint {
+        Fingerprint { train, val, content: content.to_owned() }
+    }
+
+    fn judged(all: &[Fingerprint]) -> Option<String> {
+        let cards: Vec<Card> = all.iter().map(card).collect();
+        let error = judge(&cards).err()?;
+        assert_eq!(error.code, ExitCode::Spec);
+        Some(error.message)
+    }
+
+    #[test]
+    fn ranks_whose_data_differs_are_named() {
+        let (usual, more, other) =
+            (has(399, Some(44), "a"), has(899, Some(44), "b"), has(399, Some(44), "c"));
+        assert_eq!(judged(&[]), None);
+        assert_eq!(judged(&vec![usual.clone(); 3]), None);
+        let said =
+            |all: &[&Fingerprint]| judged(&all.iter().map(|f| (*f).clone()).collect::<Vec<_>>()).unwrap();
+        assert_eq!(
+            said(&[&usual, &more]),
+            "the ranks have different data sets: rank 1 has 899 training samples instead of 399"
+        );
+        assert_eq!(
+            said(&[&more, &usual, &usual]),
+            "the ranks have different data sets: rank 0 has 899 training samples instead of 399"
+        );
+        assert_eq!(
+            said(&[&usual, &other, &usual, &other, &usual, &more]),
+            "the ranks have different data sets: ranks 1 and 3 have as many samples, but not the same ones; \
+             rank 5 has 899 training samples instead of 399"
+        );
+        assert_eq!(
+            said(&[&usual, &has(399, None, "a")]),
+            "the ranks have different data sets: rank 1 has 0 validation samples instead of 44"
+        );
+    }
+
+    #[test]
+    fn all_ranks_of_a_group_hear_the_same() {
+        let groups = crate::comm::testing::form(3, crate::comm::testing::HANG, |_| Default::default());
+        let threads: Vec<_> = groups
+            .into_iter()
+            .map(|group| {
+                std::thread::spawn(move || {
+                    let content = if group.rank() == 2 { "other" } else { "a" };
+                    let same = same_on_all_ranks(&has(10, None, "a"), &group).is_ok();
+                    (same, same_on_all_ranks(&has(10, None, content), &group).unwrap_err().message)
+                })
+            })
+            .collect();
+        for thread in threads {
+            let (same, message) = thread.join().unwrap();
+            assert!(same);
+            assert!(message.ends_with("rank 2 has as many samples, but not the same ones"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_changed_data_set_is_a_warning_as_long_as_the_position_fits() {
+        let saved = has(399, Some(44), "a");
+        let mut position = Position::new(Batching::of(2, 8, 1));
+        // 320 samples of an epoch.
+        position.micro = 20;
+        let ask = |saved: Option<&Fingerprint>, now, position: &Position| since(saved, &now, position, false);
+        assert_eq!(ask(Some(&saved), saved.clone(), &position).unwrap(), None);
+        assert_eq!(
+            ask(Some(&saved), has(899, Some(44), "b"), &position).unwrap().unwrap(),
+            "the data set has changed since this checkpoint was made: 399 training samples, now 899"
+        );
+        assert!(ask(Some(&saved), has(320, Some(44), "b"), &position).is_ok());
+        let error = ask(Some(&saved), has(300, Some(44), "b"), &position).unwrap_err();
+        assert_eq!(error.code, ExitCode::Spec);
+        assert_eq!(
+            error.message,
+            "the checkpoint stands after 320 of an epoch's 399 samples, and the data set has 300 now"
+        );
+        // At an epoch's end any number does.
+        let between = Position::new(Batching::of(2, 8, 1));
+        assert!(ask(Some(&saved), has(300, None, "b"), &between).unwrap().is_some());
+        // An old checkpoint says nothing, and nothing is said; but where it stands it does say.
+        assert_eq!(ask(None, has(899, None, "b"), &position).unwrap(), None);
+        assert!(ask(None, has(300, None, "b"), &position).is_err());
+        // An epoch whose last batch was padded is done, though more samples than there are were drawn.
+        position.micro = 25;
+        assert_eq!(ask(Some(&saved), saved.clone(), &position).unwrap(), None);
+        assert_eq!(ask(None, saved.clone(), &position).unwrap(), None);
+    }
+}
