@@ -236,6 +236,7 @@ mod tests {
             batch_size,
             accumulate: 1,
             comm_hook: None,
+            data: None,
         };
         assert!(extra(8, Batching::of(2, 8, 1)).is_sound());
         // Of a version that did not say it.
