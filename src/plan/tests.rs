@@ -339,6 +339,11 @@ fn impossible_combinations_are_refused() {
         &["checkpoint.best=val.accuracy", "dataset.val=10", "dataset.classes=0"],
         "`val.accuracy` needs class targets",
     );
+    one(
+        &["checkpoint.best=val.top5", "dataset.val=10", "dataset.classes=5"],
+        "`val.top5` of 5 classes is always 1",
+    );
+    one(&["checkpoint.best=val.perplexity", "dataset.val=10"], "`val.perplexity` is one of tokens");
     one(&["checkpoint.map_location={\"gpu\"=\"cuda:1\"}"], "not a device: `gpu`");
     one(&["checkpoint.map_location={\"cpu\"=\"cuda:x\"}"], "not a device: `cuda:x`");
     one(&["model.pretrained=w.onnx"], "expected a `.safetensors`, `.pt` or `.pth` file");

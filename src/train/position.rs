@@ -4,6 +4,15 @@ use super::{Batching, LossScale, Sums};
 use crate::plan::BatchAlgebra;
 use serde::{Deserialize, Serialize};
 
+/// What was measured of a run at the end of an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The epoch's sums, over the steps that led to these weights.
+    pub train: Sums,
+    /// The evaluation of these weights, where one was due.
+    pub val: Option<Sums>,
+}
+
 /// The counters of a run. Equal on all ranks.
 ///
 /// An epoch's order is one permutation of the samples, and each micro-batch takes the next `world * batch_size` of it. So what
@@ -30,8 +39,9 @@ pub struct Position {
     pub epoch_sums: Sums,
     /// Sums since the last step line of `metrics.jsonl`, so that a resumed run writes the lines it would have written.
     pub window: Sums,
-    /// The last evaluation.
-    pub val: Option<Sums>,
+    /// At the end of an epoch, of exactly these weights: the next step takes it back.
+    #[serde(default)]
+    pub measured: Option<Measured>,
     /// The parameters in the order that fills the gradient buckets, learnt in the first step of several ranks: the order of
     /// summation, and so a resumed run's bits, follow from it.
     #[serde(default)]
@@ -42,9 +52,6 @@ pub struct Position {
     /// What `micro` and steps are made of.
     #[serde(default)]
     pub batching: Batching,
-    /// `epoch` at the last save; tells a save after an epoch from one in its last step.
-    #[serde(skip)]
-    pub saved_epochs: u64,
 }
 
 impl Position {
@@ -60,11 +67,10 @@ impl Position {
             samples: 0,
             epoch_sums: Sums::default(),
             window: Sums::default(),
-            val: None,
+            measured: None,
             bucket_order: None,
             loss_scale: None,
             batching,
-            saved_epochs: 0,
         }
     }
 
@@ -112,6 +118,7 @@ impl Position {
         self.micro_total += micro_batches;
         self.step_in_epoch += 1;
         self.step += 1;
+        self.measured = None;
     }
 
     pub(super) fn next_epoch(&mut self, val: Option<Sums>) {
@@ -119,8 +126,8 @@ impl Position {
         self.start = 0;
         self.micro = 0;
         self.step_in_epoch = 0;
-        self.epoch_sums = Sums::default();
-        self.val = val.or(self.val.take());
+        let train = std::mem::take(&mut self.epoch_sums);
+        self.measured = Some(Measured { train, val });
     }
 }
 
@@ -204,6 +211,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_was_measured_is_of_these_weights_only() {
+        let sums = |loss| Sums { loss, rows: 1.0, ..Sums::default() };
+        let mut position = Position::new(Batching::of(1, 8, 1));
+        position.advance(1, &sums(3.0));
+        position.next_epoch(Some(sums(2.0)));
+        assert_eq!(position.measured, Some(Measured { train: sums(3.0), val: Some(sums(2.0)) }));
+        position.advance(1, &sums(1.0));
+        assert_eq!(position.measured, None);
+        position.next_epoch(None);
+        assert_eq!(position.measured, Some(Measured { train: sums(1.0), val: None }));
     }
 
     #[test]

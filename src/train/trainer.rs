@@ -8,6 +8,7 @@ use super::feed::{DeviceBatch, Feed};
 use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::passes::Passes;
+use super::saves::Saves;
 use super::{Loss, Observer, Position, Sums, Updater, buffers};
 use crate::comm::{Phase, Place, ProcessGroup};
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Splits};
@@ -15,7 +16,7 @@ use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::device::{Precision, is_host};
 use crate::error::{Error, Result};
 use crate::models::Model;
-use crate::plan::{BatchAlgebra, Every, OnPreempt, Plan};
+use crate::plan::{BatchAlgebra, Every, Plan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,9 +41,7 @@ pub struct Trainer<'a> {
     algebra: BatchAlgebra,
     stop: &'a dyn Fn() -> bool,
     pub(super) observer: &'a mut dyn Observer,
-    started: Instant,
-    last_save: Instant,
-    saved_step: Option<u64>,
+    pub(super) saves: Saves,
     pub(super) data_wait: Duration,
 }
 
@@ -93,16 +92,14 @@ impl<'a> Trainer<'a> {
         let reducer = Reducer::new(layout, model.device(), learn, names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
         let algebra = position.epoch_algebra(splits.train.len(), plan.loader.drop_last);
-        let now = Instant::now();
-        position.saved_epochs = position.epoch;
         let scaled = plan.precision == Precision::F16;
         position.loss_scale = scaled.then(|| position.loss_scale.unwrap_or_default());
-        let saved_step = (position.step > 0).then_some(position.step);
+        let saves = Saves::new(&position);
         Ok(Self {
             ladder: TapLadder::new(sizes.len(), model.device()),
             host: is_host(model.device()),
             in_flight: None,
-            settled: now,
+            settled: Instant::now(),
             plan,
             group,
             splits,
@@ -113,9 +110,7 @@ impl<'a> Trainer<'a> {
             algebra,
             stop,
             observer,
-            started: now,
-            last_save: now,
-            saved_step,
+            saves,
             data_wait: Duration::ZERO,
         })
     }
@@ -138,7 +133,7 @@ impl<'a> Trainer<'a> {
             }
         }
         if self.plan.save_every != Every::Never {
-            self.save(true)?;
+            self.save()?;
         }
         self.note(Phase::Finish);
         Ok(Ended::Done)
@@ -165,7 +160,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// True once `train.max_steps` optimizer steps are done.
-    fn spent(&self) -> bool {
+    pub(super) fn spent(&self) -> bool {
         self.plan.train.max_steps.is_some_and(|max| self.ahead().step >= max)
     }
 
@@ -177,33 +172,18 @@ impl<'a> Trainer<'a> {
         let micro_batches = rest.micro_batches();
         while self.ahead().micro < micro_batches && !self.spent() {
             let flags = self.step(&mut feed, micro_batches)?;
-            if self.act_on(flags)? == Ended::Stopped {
+            if self.act_on(flags, micro_batches)? == Ended::Stopped {
                 return Ok(Ended::Stopped);
             }
         }
         drop(feed);
         if self.in_flight.is_some() {
             let flags = self.land()?;
-            if self.act_on(flags)? == Ended::Stopped {
+            if self.act_on(flags, micro_batches)? == Ended::Stopped {
                 return Ok(Ended::Stopped);
             }
         }
         self.finish_epoch(begun.elapsed())?;
-        Ok(Ended::Done)
-    }
-
-    /// Does what the ranks wish between two steps.
-    fn act_on(&mut self, flags: Flags) -> Result<Ended> {
-        if flags.stop {
-            if self.plan.checkpoint.on_preempt == OnPreempt::Save {
-                self.save(false)?;
-            }
-            self.note(Phase::Finish);
-            return Ok(Ended::Stopped);
-        }
-        if self.save_due(flags) {
-            self.save(false)?;
-        }
         Ok(Ended::Done)
     }
 
@@ -329,9 +309,11 @@ impl<'a> Trainer<'a> {
         let lr = self.lr(&self.position);
         self.observer.epoch(&self.position, &train, val.as_ref(), training, self.data_wait, lr);
         self.data_wait = Duration::ZERO;
+        // What was saved of this very step before its evaluation is saved again with it.
+        let again = self.saves.last == Some((self.position.step, false));
         self.position.next_epoch(val);
         let due = matches!(self.plan.save_every, Every::Epochs(n) if self.position.epoch.is_multiple_of(n));
-        if due { self.save(true) } else { Ok(()) }
+        if std::mem::take(&mut self.saves.waiting) || again || due { self.save() } else { Ok(()) }
     }
 
     /// Evaluates a split over all ranks.
@@ -345,42 +327,6 @@ impl<'a> Trainer<'a> {
             seed: self.plan.seed,
         };
         evaluate(&*self.model, Loss::from(&self.plan.loss), dataset, options, &*self.group)
-    }
-
-    fn timed_save_due(&self) -> bool {
-        match self.plan.save_every {
-            Every::Time(interval) => self.group.rank() == 0 && self.last_save.elapsed() >= interval,
-            _ => false,
-        }
-    }
-
-    fn save_due(&self, flags: Flags) -> bool {
-        // With a step in flight the model is ahead of the position; a step that is to be saved has landed.
-        self.in_flight.is_none() && (flags.save || self.saves_after(self.position.step))
-    }
-
-    pub(super) fn saves_after(&self, step: u64) -> bool {
-        matches!(self.plan.save_every, Every::Steps(n) if step.is_multiple_of(n))
-    }
-
-    /// Hands a checkpoint to the observer of rank 0, with the state of all ranks' hooks; the others go on at once.
-    fn save(&mut self, after_epoch: bool) -> Result<()> {
-        self.note(Phase::Save);
-        self.last_save = Instant::now();
-        if after_epoch
-            && self.saved_step == Some(self.position.step)
-            && self.position.saved_epochs == self.position.epoch
-        {
-            return Ok(());
-        }
-        self.saved_step = Some(self.position.step);
-        self.position.saved_epochs = self.position.epoch;
-        let hook = self.reducer.hook_state()?;
-        if self.group.rank() == 0 {
-            let seconds = self.started.elapsed().as_secs_f64();
-            self.observer.save(&self.position, &*self.model, &self.updater, hook, seconds)?;
-        }
-        Ok(())
     }
 }
 

@@ -11,6 +11,11 @@ mod resize;
 mod snapshot;
 mod state;
 
+#[cfg(test)]
+mod ranking_tests;
+#[cfg(test)]
+mod testing;
+
 pub use fault::Fault;
 pub use kernels::keep_kernels;
 pub use metrics::Reported;
@@ -83,6 +88,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let facts = facts_of(&splits);
     group.note(Place { step: 0, phase: Phase::Setup });
     plan.loss.fits(&splits.train.target())?;
+    plan.checkpoint.fits(&splits.train.target())?;
     let on = compute(job.device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
