@@ -3,6 +3,7 @@
 
 mod batching;
 mod buffers;
+mod clock;
 mod device_sums;
 mod evaluate;
 mod feed;
@@ -21,6 +22,7 @@ mod trainer;
 mod update;
 
 pub use batching::Batching;
+pub use clock::Clock;
 pub use device_sums::{BatchSums, DeviceSums};
 pub use evaluate::{EvalOptions, evaluate};
 pub use feed::{DeviceBatch, Feed};

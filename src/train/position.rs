@@ -4,7 +4,7 @@ use super::{Batching, LossScale, Sums};
 use crate::plan::BatchAlgebra;
 use serde::{Deserialize, Serialize};
 
-/// What was measured of a run at the end of an epoch.
+/// What was measured of a run when an epoch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The epoch's sums, over the steps that led to these weights.
@@ -39,7 +39,7 @@ pub struct Position {
     pub epoch_sums: Sums,
     /// Sums since the last step line of `metrics.jsonl`, so that a resumed run writes the lines it would have written.
     pub window: Sums,
-    /// At the end of an epoch, of exactly these weights: the next step takes it back.
+    /// At the end of an epoch, or where `max_steps` cut it short, of exactly these weights: the next step takes it back.
     #[serde(default)]
     pub measured: Option<Measured>,
     /// The parameters in the order that fills the gradient buckets, learnt in the first step of several ranks: the order of
@@ -52,6 +52,9 @@ pub struct Position {
     /// What `micro` and steps are made of.
     #[serde(default)]
     pub batching: Batching,
+    /// What they were made of when the run began: learning-rate schedules count in these steps.
+    #[serde(default)]
+    pub first: Batching,
 }
 
 impl Position {
@@ -71,6 +74,7 @@ impl Position {
             bucket_order: None,
             loss_scale: None,
             batching,
+            first: batching,
         }
     }
 
@@ -87,22 +91,36 @@ impl Position {
 
     /// Goes on in other units after the samples that are done. An epoch whose last micro-batch is done stays done.
     pub fn regroup(&mut self, batching: Batching, samples: usize, drop_last: bool) {
-        let Batching { world, batch_size, .. } = self.batching;
         if self.micro > 0 && batching != self.batching {
-            let done = self.micro >= self.rest_algebra(samples, drop_last).micro_batches();
-            let taken = self.start + self.micro * (world * batch_size) as u64;
-            self.start = if done { samples as u64 } else { taken };
+            self.start = if self.epoch_is_done(samples, drop_last) { samples as u64 } else { self.seen() };
             self.micro = 0;
         }
         self.batching = batching;
     }
 
-    /// The optimizer steps that the current batching would have taken to come this far: what learning-rate schedules count in.
-    /// `step`, unless the global batch has changed; then a schedule still spans the run's epochs, without a jump.
-    pub fn schedule_step(&self, epoch: &BatchAlgebra) -> u64 {
-        let before = self.start.div_ceil(epoch.global_batch.max(1) as u64);
-        let since = self.micro.div_ceil(self.batching.accumulate.max(1) as u64);
-        self.epoch * epoch.steps_per_epoch() + (before + since).min(epoch.steps_per_epoch())
+    /// Samples of the current epoch that are done, the prefix of its order.
+    pub fn seen(&self) -> u64 {
+        self.start + self.micro * (self.batching.world * self.batching.batch_size) as u64
+    }
+
+    /// All micro-batches of the current epoch are done; it is not closed yet.
+    pub fn epoch_is_done(&self, samples: usize, drop_last: bool) -> bool {
+        self.micro >= self.rest_algebra(samples, drop_last).micro_batches()
+    }
+
+    /// Optimizer steps to the end of so many epochs.
+    pub fn steps_left(&self, epochs: u64, samples: usize, drop_last: bool) -> u64 {
+        let Some(later) = epochs.checked_sub(self.epoch + 1) else { return 0 };
+        let micro = self.rest_algebra(samples, drop_last).micro_batches().saturating_sub(self.micro);
+        let steps = micro.div_ceil(self.batching.accumulate.max(1) as u64);
+        let per_epoch = self.epoch_algebra(samples, drop_last).steps_per_epoch();
+        later.saturating_mul(per_epoch).saturating_add(steps)
+    }
+
+    /// Nothing is left to do of so many epochs, or of so many steps: an epoch that these cut short is measured too.
+    pub fn is_over(&self, epochs: u64, max_steps: Option<u64>) -> bool {
+        let spent = max_steps.is_some_and(|max| self.step >= max);
+        self.epoch >= epochs || spent && (self.step_in_epoch == 0 || self.measured.is_some())
     }
 
     pub(super) fn advance(&mut self, micro_batches: u64, sums: &Sums) {
@@ -121,13 +139,15 @@ impl Position {
         self.measured = None;
     }
 
-    pub(super) fn next_epoch(&mut self, val: Option<Sums>) {
-        self.epoch += 1;
-        self.start = 0;
-        self.micro = 0;
-        self.step_in_epoch = 0;
-        let train = std::mem::take(&mut self.epoch_sums);
-        self.measured = Some(Measured { train, val });
+    /// Notes what was measured at the epoch's end. Where `max_steps` cut it short it is not `whole`, and goes on here when there
+    /// are more steps.
+    pub(super) fn close(&mut self, whole: bool, val: Option<Sums>) {
+        self.measured = Some(Measured { train: self.epoch_sums, val });
+        if whole {
+            self.epoch += 1;
+            (self.start, self.micro, self.step_in_epoch) = (0, 0, 0);
+            self.epoch_sums = Sums::default();
+        }
     }
 }
 
@@ -193,24 +213,6 @@ mod tests {
             let expected: Vec<u64> = (0..all.len()).map(|at| order.get(at % n) as u64).collect();
             prop_assert_eq!(all, expected);
         }
-
-        #[test]
-        fn a_schedule_counts_the_steps_done_where_nothing_changed(
-            n in 1usize..200, world in 1usize..6, batch in 1usize..9, accumulate in 1usize..5, drop_last: bool, steps in 0u64..400,
-        ) {
-            let mut position = Position::new(Batching::of(world, batch, accumulate));
-            let whole = position.epoch_algebra(n, drop_last);
-            prop_assume!(whole.steps_per_epoch() > 0);
-            for _ in 0..steps {
-                let left = whole.micro_batches() - position.micro;
-                position.advance(left.min(accumulate as u64), &Sums::default());
-                prop_assert_eq!(position.schedule_step(&whole), position.step);
-                if position.micro == whole.micro_batches() {
-                    position.next_epoch(None);
-                    prop_assert_eq!(position.schedule_step(&whole), position.step);
-                }
-            }
-        }
     }
 
     #[test]
@@ -218,12 +220,23 @@ mod tests {
         let sums = |loss| Sums { loss, rows: 1.0, ..Sums::default() };
         let mut position = Position::new(Batching::of(1, 8, 1));
         position.advance(1, &sums(3.0));
-        position.next_epoch(Some(sums(2.0)));
+        position.close(true, Some(sums(2.0)));
         assert_eq!(position.measured, Some(Measured { train: sums(3.0), val: Some(sums(2.0)) }));
         position.advance(1, &sums(1.0));
         assert_eq!(position.measured, None);
-        position.next_epoch(None);
+        position.close(true, None);
         assert_eq!(position.measured, Some(Measured { train: sums(1.0), val: None }));
+    }
+
+    #[test]
+    fn an_epoch_that_max_steps_cuts_short_is_over_and_goes_on_when_there_are_more() {
+        let mut position = Position::new(Batching::of(1, 8, 1));
+        position.advance(1, &Sums { loss: 3.0, rows: 1.0, ..Sums::default() });
+        let open = position.clone();
+        assert!(!position.is_over(2, Some(1)), "it is not measured yet");
+        position.close(false, None);
+        assert!(position.is_over(2, Some(1)) && !position.is_over(2, Some(2)) && !position.is_over(2, None));
+        assert_eq!(Position { measured: None, ..position }, open);
     }
 
     #[test]
@@ -234,8 +247,6 @@ mod tests {
         position.regroup(Batching::of(1, 1, 1), 100, true);
         assert_eq!((position.start, position.micro), (100, 0));
         assert_eq!(position.rest_algebra(100, true).micro_batches(), 0);
-        // Half a global batch more does not count as a step that is not there.
-        let whole = position.epoch_algebra(100, true);
-        assert_eq!(position.schedule_step(&whole), whole.steps_per_epoch());
+        assert!(position.epoch_is_done(100, true));
     }
 }

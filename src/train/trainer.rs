@@ -9,14 +9,14 @@ use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::passes::Passes;
 use super::saves::Saves;
-use super::{Loss, Observer, Position, Sums, Updater, buffers};
+use super::{Clock, Loss, Observer, Position, Sums, Updater, buffers};
 use crate::comm::{Phase, Place, ProcessGroup};
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::device::{Precision, is_host};
 use crate::error::{Error, Result};
 use crate::models::Model;
-use crate::plan::{BatchAlgebra, Every, Plan};
+use crate::plan::{Every, Plan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,6 @@ pub struct Trainer<'a> {
     pub(super) in_flight: Option<InFlight>,
     /// When the last step's sums came.
     pub(super) settled: Instant,
-    /// Of a whole epoch.
-    algebra: BatchAlgebra,
     stop: &'a dyn Fn() -> bool,
     pub(super) observer: &'a mut dyn Observer,
     pub(super) saves: Saves,
@@ -91,7 +89,6 @@ impl<'a> Trainer<'a> {
         let learn = position.bucket_order.is_none();
         let reducer = Reducer::new(layout, model.device(), learn, names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
-        let algebra = position.epoch_algebra(splits.train.len(), plan.loader.drop_last);
         let scaled = plan.precision == Precision::F16;
         position.loss_scale = scaled.then(|| position.loss_scale.unwrap_or_default());
         let saves = Saves::new(&position);
@@ -107,7 +104,6 @@ impl<'a> Trainer<'a> {
             updater,
             reducer,
             position,
-            algebra,
             stop,
             observer,
             saves,
@@ -126,8 +122,7 @@ impl<'a> Trainer<'a> {
 
     /// Trains to the end of the plan, or until a stop is requested.
     pub fn run(&mut self) -> Result<Ended> {
-        // An epoch that `max_steps` cuts short ends like any other, also in a run that was killed before it did.
-        while self.position.epoch < self.plan.epochs && (!self.spent() || self.position.step_in_epoch > 0) {
+        while !self.position.is_over(self.plan.epochs, self.plan.train.max_steps) {
             if self.epoch()? == Ended::Stopped {
                 return Ok(Ended::Stopped);
             }
@@ -183,7 +178,7 @@ impl<'a> Trainer<'a> {
                 return Ok(Ended::Stopped);
             }
         }
-        self.finish_epoch(begun.elapsed())?;
+        self.finish_epoch(self.position.micro >= micro_batches, begun.elapsed())?;
         Ok(Ended::Done)
     }
 
@@ -256,12 +251,9 @@ impl<'a> Trainer<'a> {
 
     /// Learning rate of the step that comes after `position`. The schedule ends where the run does.
     pub(super) fn lr(&self, position: &Position) -> f64 {
-        let steps_per_epoch = self.algebra.steps_per_epoch();
-        let done = position.schedule_step(&self.algebra);
-        let total = match self.plan.train.max_steps {
-            Some(max) => done + max.saturating_sub(position.step),
-            None => self.plan.epochs * steps_per_epoch,
-        };
+        let (samples, drop_last) = (self.splits.train.len(), self.plan.loader.drop_last);
+        let Clock { done, steps_per_epoch, total } =
+            position.clock(samples, drop_last, self.plan.epochs, self.plan.train.max_steps);
         self.plan.schedule.lr(self.plan.optimizer.lr, done, steps_per_epoch, total)
     }
 
@@ -296,7 +288,8 @@ impl<'a> Trainer<'a> {
         Ok(sums)
     }
 
-    fn finish_epoch(&mut self, training: Duration) -> Result<()> {
+    /// Evaluates where that is due, and closes the epoch. One that is not `whole` was cut short by `max_steps`.
+    fn finish_epoch(&mut self, whole: bool, training: Duration) -> Result<()> {
         let every = self.plan.train.eval_every;
         let epoch = self.position.epoch;
         let last = epoch + 1 == self.plan.epochs || self.spent();
@@ -311,9 +304,9 @@ impl<'a> Trainer<'a> {
         self.data_wait = Duration::ZERO;
         // What was saved of this very step before its evaluation is saved again with it.
         let again = self.saves.last == Some((self.position.step, false));
-        self.position.next_epoch(val);
+        self.position.close(whole, val);
         let due = matches!(self.plan.save_every, Every::Epochs(n) if self.position.epoch.is_multiple_of(n));
-        if std::mem::take(&mut self.saves.waiting) || again || due { self.save() } else { Ok(()) }
+        if std::mem::take(&mut self.saves.waiting) || again || (whole && due) { self.save() } else { Ok(()) }
     }
 
     /// Evaluates a split over all ranks.

@@ -12,6 +12,8 @@ mod snapshot;
 mod state;
 
 #[cfg(test)]
+mod max_steps_tests;
+#[cfg(test)]
 mod ranking_tests;
 #[cfg(test)]
 mod testing;
@@ -197,7 +199,8 @@ fn announce(plan: &Plan, loaded: &Loaded, change: Option<String>) {
     }
     let all_steps = plan.train.max_steps.is_some_and(|max| state.global_step >= max);
     if state.epochs_completed as u64 >= plan.epochs || all_steps {
-        say!("the run is complete; more `epochs` continue it, `--resume never` starts over");
+        let more = if all_steps { "a larger `train.max_steps` continues" } else { "more `epochs` continue" };
+        say!("the run is complete; {more} it, `--resume never` starts over");
     }
 }
 

@@ -48,6 +48,8 @@ struct First<'a> {
     /// Since the last step line.
     window: Window,
     last: (u64, u64),
+    /// Micro-batches of the epoch from its start, or from where a resize dealt it anew.
+    micro_batches: u64,
     /// The first thing that went wrong where nothing could be returned.
     failed: Option<Error>,
 }
@@ -86,12 +88,13 @@ impl<'a> Recorder<'a> {
         if rank != 0 {
             return Ok(recorder);
         }
-        let algebra = position.epoch_algebra(facts.train.unwrap_or(0), plan.loader.drop_last);
-        let left = (plan.epochs * algebra.steps_per_epoch()).saturating_sub(position.schedule_step(&algebra));
-        let totals =
-            Totals { epochs: plan.epochs, steps: position.step + left, max_steps: plan.train.max_steps };
+        let left = position.steps_left(plan.epochs, facts.train.unwrap_or(0), plan.loader.drop_last);
+        let max_steps = plan.train.max_steps;
+        let totals = Totals { epochs: plan.epochs, steps: position.step.saturating_add(left), max_steps };
         let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
-        metrics.truncate_after(position.step, position.epoch)?;
+        // Where `max_steps` cut an epoch short and there are no more steps, its line stays.
+        let cut = position.step_in_epoch > 0 && position.is_over(plan.epochs, max_steps);
+        metrics.truncate_after(position.step, position.epoch + u64::from(cut))?;
         let mut progress = Progress::new(options.progress, totals);
         if let Some((attempt, reason)) = options.restart {
             metrics.write(&Event::Restart(RestartEvent { attempt, reason }))?;
@@ -118,6 +121,7 @@ impl<'a> Recorder<'a> {
             started: Instant::now(),
             window: Window::default(),
             last: (position.step, position.epoch),
+            micro_batches: 0,
             failed: None,
         });
         Ok(recorder)
@@ -203,6 +207,9 @@ impl Observer for Recorder<'_> {
             steps: algebra.micro_batches(),
         });
         tracing::info!("{line}");
+        if let Some(first) = &mut self.first {
+            first.micro_batches = algebra.micro_batches();
+        }
     }
 
     fn step(&mut self, position: &Position, report: &StepReport) {
@@ -260,7 +267,8 @@ impl Observer for Recorder<'_> {
         let line = epoch_summary(&event);
         tracing::info!("{line}");
         first.progress.message(&line);
-        first.last = (position.step, position.epoch + 1);
+        let whole = position.micro >= first.micro_batches;
+        first.last = (position.step, position.epoch + u64::from(whole));
         first.write(&Event::Epoch(event));
     }
 

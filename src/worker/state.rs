@@ -54,6 +54,9 @@ impl Extra {
         if position.batching == Batching::default() {
             position.batching = Batching::of(world, batch_size, accumulate);
         }
+        if position.first == Batching::default() {
+            position.first = position.batching;
+        }
         Saved { position, batch_size, accumulate }
     }
 }
