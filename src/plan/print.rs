@@ -91,6 +91,13 @@ impl Plan {
             rows.push(("padding", samples(padded, "drawn twice")));
             rows.push(("dropped", samples(dropped, "left out")));
         }
+        if let Some(samples) = batch.short_step() {
+            let samples = show_count(samples as u64);
+            rows.push((
+                "last step",
+                format!("{samples} samples an epoch; micro-batches weigh by their samples"),
+            ));
+        }
         rows.push(("loss", self.loss_text()));
         rows.push(("checkpoints", self.save_every.to_string()));
         rows

@@ -388,6 +388,7 @@ fn the_text_has_every_value_and_what_they_come_to() {
     has("steps per epoch 42");
     has("padding 2 samples an epoch drawn twice");
     has("dropped none");
+    has("last step 18 samples an epoch; micro-batches weigh by their samples");
     has("parameters 50 (200 B)");
     has("validation 100");
     has("test none");

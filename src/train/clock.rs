@@ -16,7 +16,7 @@ impl Position {
     /// The clock of a run of `epochs` over `samples`, or of `max_steps` if these come first. Where the batching never changed,
     /// `done` is `step`.
     pub fn clock(&self, samples: usize, drop_last: bool, epochs: u64, max_steps: Option<u64>) -> Clock {
-        let first = Position::new(self.first).epoch_algebra(samples, drop_last);
+        let first = self.first.algebra(samples, drop_last);
         let steps_per_epoch = first.steps_per_epoch();
         let in_epoch = match self.epoch_is_done(samples, drop_last) {
             true => steps_per_epoch,
@@ -56,7 +56,7 @@ mod tests {
             steps in 0u64..400, max in proptest::option::of(1u64..300),
         ) {
             let mut position = Position::new(Batching::of(world, batch, accumulate));
-            let per_epoch = position.epoch_algebra(n, drop_last).steps_per_epoch();
+            let per_epoch = position.batching.algebra(n, drop_last).steps_per_epoch();
             prop_assume!(per_epoch > 0);
             let end = (20 * per_epoch).min(max.unwrap_or(u64::MAX));
             for _ in 0..steps {

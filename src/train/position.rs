@@ -78,15 +78,9 @@ impl Position {
         }
     }
 
-    /// An epoch of `samples` in the current batching.
-    pub fn epoch_algebra(&self, samples: usize, drop_last: bool) -> BatchAlgebra {
-        let Batching { world, batch_size, accumulate, .. } = self.batching;
-        BatchAlgebra::of(samples, world, batch_size, accumulate, drop_last)
-    }
-
     /// The part of the epoch from `start` on.
     pub fn rest_algebra(&self, samples: usize, drop_last: bool) -> BatchAlgebra {
-        self.epoch_algebra(samples.saturating_sub(self.start as usize), drop_last)
+        self.batching.algebra(samples.saturating_sub(self.start as usize), drop_last)
     }
 
     /// Goes on in other units after the samples that are done. An epoch whose last micro-batch is done stays done.
@@ -113,7 +107,7 @@ impl Position {
         let Some(later) = epochs.checked_sub(self.epoch + 1) else { return 0 };
         let micro = self.rest_algebra(samples, drop_last).micro_batches().saturating_sub(self.micro);
         let steps = micro.div_ceil(self.batching.accumulate.max(1) as u64);
-        let per_epoch = self.epoch_algebra(samples, drop_last).steps_per_epoch();
+        let per_epoch = self.batching.algebra(samples, drop_last).steps_per_epoch();
         later.saturating_mul(per_epoch).saturating_add(steps)
     }
 
@@ -155,10 +149,11 @@ impl Position {
 mod tests {
     use super::*;
     use crate::data::DistributedSampler;
+    use crate::plan::OnResize;
     use proptest::prelude::*;
 
-    /// What all ranks see of an epoch, from the position on, in `steps` optimizer steps or to the end.
-    fn seen(position: &mut Position, n: usize, drop_last: bool, steps: u64) -> Vec<u64> {
+    /// What all ranks see of an epoch, from the position on, in `steps` optimizer steps or to the end; step by step.
+    fn seen(position: &mut Position, n: usize, drop_last: bool, steps: u64) -> Vec<Vec<u64>> {
         let Batching { world, batch_size, accumulate, .. } = position.batching;
         let ranks: Vec<_> = (0..world)
             .map(|rank| {
@@ -166,23 +161,25 @@ mod tests {
                 DistributedSampler { len: n, world, rank, start, shuffle: true, drop_last, seed: 5 }.epoch(3)
             })
             .collect();
-        let micro_batches = position.rest_algebra(n, drop_last).micro_batches();
+        let rest = position.rest_algebra(n, drop_last);
         let mut indices = Vec::new();
         for _ in 0..steps {
-            let count = (accumulate as u64).min(micro_batches - position.micro);
+            let count = (accumulate as u64).min(rest.micro_batches() - position.micro);
             if count == 0 {
                 break;
             }
             let from = position.micro as usize * batch_size;
-            let to = (from + count as usize * batch_size).min(ranks[0].len());
-            indices.extend((from..to).flat_map(|at| ranks.iter().map(move |rank| rank.get(at) as u64)));
+            let to = (from + count as usize * batch_size).min(rest.taken_per_rank(world));
+            indices
+                .push((from..to).flat_map(|at| ranks.iter().map(move |rank| rank.get(at) as u64)).collect());
             position.advance(count, &Sums::default());
         }
         indices
     }
 
-    fn changes() -> impl Strategy<Value = Vec<(usize, usize, usize, u64)>> {
-        prop::collection::vec((1usize..7, 1usize..6, 1usize..4, 0u64..9), 1..6)
+    /// World, batch size, accumulation and steps of each part of a run; whether it keeps the global batch.
+    fn changes() -> impl Strategy<Value = Vec<(usize, usize, usize, u64, bool)>> {
+        prop::collection::vec((1usize..7, 1usize..6, 1usize..4, 0u64..9, any::<bool>()), 1..6)
     }
 
     proptest! {
@@ -193,13 +190,17 @@ mod tests {
         fn each_index_of_an_epoch_is_seen_once_plus_the_declared_padding_at_its_end(
             n in 1usize..120, drop_last: bool, changes in changes(),
         ) {
-            let (world, batch, accumulate, _) = changes[0];
+            let (world, batch, accumulate, ..) = changes[0];
             let mut position = Position::new(Batching::of(world, batch, accumulate));
             let (mut all, mut padded, mut dropped) = (Vec::new(), 0, 0);
-            for (i, &(world, batch, accumulate, steps)) in changes.iter().enumerate() {
-                position.regroup(Batching::of(world, batch, accumulate), n, drop_last);
+            for (i, &(world, batch, accumulate, steps, keep)) in changes.iter().enumerate() {
+                let next = match keep {
+                    true => position.batching.on(world, accumulate, OnResize::KeepGlobalBatch),
+                    false => Batching::of(world, batch, accumulate),
+                };
+                position.regroup(next, n, drop_last);
                 let steps = if i + 1 == changes.len() { u64::MAX } else { steps };
-                all.extend(seen(&mut position, n, drop_last, steps));
+                all.extend(seen(&mut position, n, drop_last, steps).concat());
                 let rest = position.rest_algebra(n, drop_last);
                 if position.micro == rest.micro_batches() && position.start < n as u64 {
                     (padded, dropped) = (rest.padded.unwrap(), rest.dropped.unwrap());
@@ -212,6 +213,29 @@ mod tests {
             let order = alone.epoch(3);
             let expected: Vec<u64> = (0..all.len()).map(|at| order.get(at % n) as u64).collect();
             prop_assert_eq!(all, expected);
+        }
+
+        /// Where the processes divide the global batch and the samples, each step has the samples that it would have had.
+        #[test]
+        fn a_kept_global_batch_has_the_same_samples_up_to_the_epochs_end(
+            parts in 1usize..30, batch in 1usize..4, accumulate in 1usize..4, drop_last: bool, steps in 0u64..12,
+            worlds in prop::sample::select(vec![(1usize, 2usize), (2, 1), (2, 4), (4, 2), (4, 1), (3, 1), (1, 3)]),
+        ) {
+            let first = Batching::of(worlds.0, batch, accumulate);
+            prop_assume!(first.kept.is_multiple_of(worlds.1 * batch));
+            let n = parts * worlds.0 * worlds.1;
+            let all = first.algebra(n, drop_last);
+            prop_assume!((n - all.dropped.unwrap()).is_multiple_of(worlds.1));
+            let mut whole = Position::new(first);
+            let mut resized = Position::new(first);
+            let mut got = seen(&mut resized, n, drop_last, steps);
+            resized.regroup(first.on(worlds.1, accumulate, OnResize::KeepGlobalBatch), n, drop_last);
+            got.extend(seen(&mut resized, n, drop_last, u64::MAX));
+            let sorted = |mut steps: Vec<Vec<u64>>| {
+                steps.iter_mut().for_each(|step| step.sort_unstable());
+                steps
+            };
+            prop_assert_eq!(sorted(got), sorted(seen(&mut whole, n, drop_last, u64::MAX)));
         }
     }
 
@@ -242,7 +266,7 @@ mod tests {
     #[test]
     fn an_epoch_that_is_done_stays_done_whatever_was_dropped_of_it() {
         let mut position = Position::new(Batching::of(4, 8, 1));
-        position.micro = position.epoch_algebra(100, true).micro_batches();
+        position.micro = position.batching.algebra(100, true).micro_batches();
         assert_eq!(position.micro, 3);
         position.regroup(Batching::of(1, 1, 1), 100, true);
         assert_eq!((position.start, position.micro), (100, 0));

@@ -11,7 +11,7 @@ use super::passes::Passes;
 use super::saves::Saves;
 use super::{Clock, Loss, Observer, Position, Sums, Updater, buffers};
 use crate::comm::{Phase, Place, ProcessGroup};
-use crate::data::{Dataset, DistributedSampler, LoaderOptions, Splits};
+use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::device::{Precision, is_host};
 use crate::error::{Error, Result};
@@ -193,12 +193,15 @@ impl<'a> Trainer<'a> {
             drop_last: self.plan.loader.drop_last,
             seed: self.plan.seed,
         };
+        let rest = self.position.rest_algebra(sampler.len, sampler.drop_last);
+        let order = sampler.epoch(self.position.epoch);
         Feed::new(
             self.splits.train.clone(),
-            sampler.epoch(self.position.epoch),
+            Prefix { order, len: rest.taken_per_rank(sampler.world) },
             LoaderOptions {
                 batch_size: self.plan.batch_size,
-                drop_last: self.plan.loader.drop_last,
+                // What is left out is not in the order.
+                drop_last: false,
                 seed: self.plan.seed,
                 epoch: self.position.epoch,
                 start_batch: self.position.micro as usize,
@@ -217,6 +220,7 @@ impl<'a> Trainer<'a> {
         let left = (micro_batches - ahead.micro) as usize;
         let count = self.position.batching.accumulate.min(left);
         let mut sums = Vec::with_capacity(count);
+        let (mut full, mut weight) = (None, 0.0);
         let mut waited = Duration::ZERO;
         for micro in 0..count {
             self.note(Phase::Data);
@@ -226,11 +230,14 @@ impl<'a> Trainer<'a> {
             waited += asked.elapsed();
             tracing::trace!(epoch = self.position.epoch, indices = ?batch.host.indices, "batch");
             let number = ahead.micro_total + micro as u64;
-            sums.push(self.micro_batch(feed, batch, number, micro, micro + 1 == count)?);
+            // Each sample of a step weighs the same. The last micro-batch of an epoch may be short, on all ranks alike.
+            let share = batch.host.len as f64 / *full.get_or_insert(batch.host.len) as f64;
+            weight += share;
+            sums.push(self.micro_batch(feed, batch, number, share, micro, micro + 1 == count)?);
         }
         self.note(Phase::Sync);
         self.reducer.finish()?;
-        let passes = Passes { sums, count, begun, waited };
+        let passes = Passes { sums, count, weight, begun, waited };
         if self.host { self.update(passes) } else { self.launch(passes) }
     }
 
@@ -257,12 +264,14 @@ impl<'a> Trainer<'a> {
         self.plan.schedule.lr(self.plan.optimizer.lr, done, steps_per_epoch, total)
     }
 
-    /// Forward and backward of one micro-batch, the `number`th of the run and the `micro`th of its step; its sums on this rank.
+    /// Forward and backward of one micro-batch, the `number`th of the run and the `micro`th of its step, whose gradient counts
+    /// `share` times; its sums on this rank.
     fn micro_batch(
         &mut self,
         feed: &mut Feed,
         batch: DeviceBatch,
         number: u64,
+        share: f64,
         micro: usize,
         last: bool,
     ) -> Result<BatchSums> {
@@ -277,10 +286,8 @@ impl<'a> Trainer<'a> {
         let sums = BatchSums::new(loss.clone().inner(), output.inner(), &target, &batch, self.host)?;
         feed.recycle(batch);
         self.note(Phase::Backward);
-        let loss = match &self.position.loss_scale {
-            Some(scale) => loss * scale.scale,
-            None => loss,
-        };
+        let factor = share * self.position.loss_scale.map_or(1.0, |scale| scale.scale);
+        let loss = if factor == 1.0 { loss } else { loss * factor };
         drop(loss.backward());
         if !last {
             self.reducer.end_micro();

@@ -16,6 +16,8 @@ mod max_steps_tests;
 #[cfg(test)]
 mod ranking_tests;
 #[cfg(test)]
+mod resize_tests;
+#[cfg(test)]
 mod testing;
 
 pub use fault::Fault;

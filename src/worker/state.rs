@@ -54,6 +54,9 @@ impl Extra {
         if position.batching == Batching::default() {
             position.batching = Batching::of(world, batch_size, accumulate);
         }
+        if position.batching.unit == 0 {
+            position.batching.unit = position.batching.world * batch_size;
+        }
         if position.first == Batching::default() {
             position.first = position.batching;
         }
