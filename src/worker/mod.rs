@@ -6,6 +6,7 @@ mod fault;
 mod hook;
 mod kernels;
 mod metrics;
+mod optimizer;
 mod recorder;
 mod resize;
 mod snapshot;
@@ -103,7 +104,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 let saved = state::restore(plan, &loaded, job.device, &mut *model, &mut updater)?;
                 let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
-                announce(plan, &loaded, change);
+                let changes = [change, optimizer::change(plan, &loaded.state, updater.slots())];
+                announce(plan, &loaded, changes);
                 position = Some(here);
                 from = Some(loaded.path);
             }
@@ -181,8 +183,8 @@ fn warn(warning: &str) {
     say!("warning: {warning}");
 }
 
-/// `change`: how steps are made up now, where that is new.
-fn announce(plan: &Plan, loaded: &Loaded, change: Option<String>) {
+/// `changes`: how steps are made up now, and what is new of the optimizer.
+fn announce(plan: &Plan, loaded: &Loaded, changes: [Option<String>; 2]) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
         tracing::warn!("the spec has changed since this checkpoint was made");
@@ -195,7 +197,7 @@ fn announce(plan: &Plan, loaded: &Loaded, change: Option<String>) {
         state.epochs_completed,
         loaded.path.display()
     );
-    for line in [Some(line), change].into_iter().flatten() {
+    for line in [line].into_iter().chain(changes.into_iter().flatten()) {
         tracing::info!("{line}");
         say!("{line}");
     }
@@ -239,8 +241,7 @@ pub fn evaluate(
     let on = compute(device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     let loaded = load_any(checkpoint)?;
-    let mut updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
-    state::restore(plan, &loaded, device, &mut *model, &mut updater)?;
+    state::restore_model(plan, &loaded, device, &mut *model)?;
     let dataset = match split {
         Split::Train => Some(splits.train.clone()),
         Split::Val => splits.val.clone(),

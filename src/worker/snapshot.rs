@@ -111,6 +111,7 @@ pub fn state(
         samples_seen: position.samples,
         wall_seconds: seconds,
         metrics: metrics(position),
+        optimizer: serde_json::Value::Object(plan.table("optimizer")),
         extra: serde_json::to_value(extra).map_err(json)?,
         ..State::default()
     })

@@ -1,6 +1,7 @@
 //! From a checkpoint into a trainer, on any number of ranks; [`super::snapshot`] is the way out.
 
 use super::hook::HookPlace;
+use super::optimizer;
 use super::resize::Saved;
 use crate::checkpoint::{Loaded, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
@@ -67,7 +68,7 @@ impl Extra {
 /// Puts a checkpoint's state into a model and an optimizer and says where its run stood.
 ///
 /// # Errors
-/// Exit code 74 when a tensor is missing or has another shape: the spec's model is not the checkpoint's.
+/// Exit code 74 when a tensor is missing or has another shape: the spec's model or optimizer is not the checkpoint's.
 pub fn restore(
     plan: &Plan,
     loaded: &Loaded,
@@ -75,14 +76,26 @@ pub fn restore(
     model: &mut dyn Model,
     updater: &mut Updater,
 ) -> Result<Saved> {
-    let unfit = |e: Error| {
-        Error::checkpoint(format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message))
-            .hint("the model or the optimizer differs from the one that was saved; `--resume never --out DIR` starts anew")
-    };
-    put_model(model, &loaded.model).map_err(unfit)?;
-    put_optimizer(model.entries(), updater, &loaded.optimizer).map_err(unfit)?;
+    let extra = restore_model(plan, loaded, device, model)?;
+    optimizer::fits(plan, loaded, updater.slots())
+        .and_then(|()| put_optimizer(model.entries(), updater, &loaded.optimizer))
+        .map_err(|e| unfit(loaded, e))?;
+    Ok(extra.saved(loaded.state.world))
+}
+
+/// The model alone.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_model(
+    plan: &Plan,
+    loaded: &Loaded,
+    device: ComputeDevice,
+    model: &mut dyn Model,
+) -> Result<Extra> {
+    put_model(model, &loaded.model).map_err(|e| unfit(loaded, e))?;
     let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
-        .map_err(|e| unfit(Error::checkpoint(format!("its state is not understood: {e}"))))?;
+        .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state is not understood: {e}"))))?;
     if let Some(target) =
         plan.checkpoint.map_location.get(&extra.device).filter(|t| **t != device.to_string())
     {
@@ -92,7 +105,13 @@ pub fn restore(
         ))
         .hint("without an entry, each rank loads to its own device"));
     }
-    Ok(extra.saved(loaded.state.world))
+    Ok(extra)
+}
+
+fn unfit(loaded: &Loaded, e: Error) -> Error {
+    let message = format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message);
+    let hint = "the model differs from the one that was saved; `--resume never --out DIR` starts anew";
+    Error::checkpoint(message).hint(e.hint.unwrap_or_else(|| hint.to_owned()))
 }
 
 fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
