@@ -15,7 +15,7 @@ use crate::launch::{
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::{ProgressMode, Provenance, provenance};
-use crate::worker::{Fault, checkpoints, keep_kernels};
+use crate::worker::{Fault, checkpoints, foresee, keep_kernels};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -164,7 +164,7 @@ fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) 
     if first {
         write_provenance(plan, &job, launcher)?;
         // A closed terminal is no reason not to train.
-        let _ = std::io::stderr().write_all(plan.text().as_bytes());
+        let _ = std::io::stderr().write_all(foresee(plan, &args.resume, &out_dir).text().as_bytes());
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.bind = plan.launch.bind;

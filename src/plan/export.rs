@@ -53,7 +53,7 @@ fn insert(table: &mut Table, path: &[&str], value: Value) {
 }
 
 /// Keys that results do not depend on; a trailing dot stands for a whole table.
-const NO_EFFECT: [&str; 13] = [
+const NO_EFFECT: [&str; 16] = [
     "name",
     "save_every",
     "launch.",
@@ -64,6 +64,9 @@ const NO_EFFECT: [&str; 13] = [
     "distributed.interface",
     "distributed.sockets",
     "dataset.root",
+    "dataset.path",
+    "dataset.cache",
+    "dataset.url",
     "dataset.workers",
     "dataset.prefetch",
     "train.on_resize",

@@ -75,12 +75,14 @@ impl Plan {
         );
         let unknown = || "known when the data is read".to_owned();
         let count = |n: Option<usize>| n.map_or_else(unknown, |n| show_count(n as u64));
+        let done = self.going_on.map(|(done, _)| format!(", of which {} are done", show_count(done)));
+        let steps = self.total_steps().map_or_else(unknown, show_count) + &done.unwrap_or_default();
         let mut rows = vec![
             ("processes", processes),
             ("global batch", global),
             ("samples per rank", count(batch.samples_per_rank)),
             ("steps per epoch", count(batch.steps_per_epoch)),
-            ("steps in all", self.total_steps().map_or_else(unknown, show_count)),
+            ("steps in all", steps),
         ];
         if let (Some(padded), Some(dropped)) = (batch.padded, batch.dropped) {
             let samples = |n: usize, what: &str| match n {

@@ -25,6 +25,9 @@ impl DatasetKind for StubKind {
         let known = fields.bool("known", true);
         let kind = if classes == 0 { FieldKind::Float } else { FieldKind::Index(classes) };
         fields.str("root", "data");
+        for place in ["path", "cache", "url"] {
+            fields.opt_str(place);
+        }
         Arc::new(Stub(DataFacts {
             input: Some(FieldFacts { shape: vec![4], kind: FieldKind::Float }),
             target: known.then_some(FieldFacts { shape: vec![], kind }),
@@ -281,6 +284,9 @@ fn the_hash_changes_exactly_when_results_would() {
         "distributed.interface=eth0",
         "distributed.sockets=2",
         "dataset.root=elsewhere",
+        "dataset.path=elsewhere",
+        "dataset.cache=elsewhere",
+        "dataset.url=elsewhere",
         "dataset.workers=4",
         "train.on_resize=keep-local-batch",
         "seed=0",

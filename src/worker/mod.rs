@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod fault;
+mod foresee;
 mod hook;
 mod kernels;
 mod metrics;
@@ -22,6 +23,7 @@ mod resize_tests;
 mod testing;
 
 pub use fault::Fault;
+pub use foresee::foresee;
 pub use kernels::keep_kernels;
 pub use metrics::Reported;
 pub use recorder::{Recorder, RecorderOptions};
@@ -107,7 +109,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 let changes = [change, optimizer::change(plan, &loaded.state, updater.slots())];
                 announce(plan, &loaded, changes);
                 position = Some(here);
-                from = Some(loaded.path);
+                from = Some((loaded.path, loaded.state.wall_seconds));
             }
             None => start_from_weights(plan, &mut *model)?,
         }

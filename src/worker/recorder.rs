@@ -45,6 +45,8 @@ struct First<'a> {
     progress: Progress,
     checkpoints: Checkpoints<'a>,
     started: Instant,
+    /// Seconds, before this process.
+    trained: f64,
     /// Since the last step line.
     window: Window,
     last: (u64, u64),
@@ -73,14 +75,15 @@ pub fn reported(plan: &Plan, facts: &DataFacts) -> Reported {
 }
 
 impl<'a> Recorder<'a> {
-    /// Opens the run's files on rank 0. A resumed run's lines after `position` are taken back: they will be written anew.
+    /// Opens the run's files on rank 0. A resumed run's lines after `position` are taken back: they will be written anew. `resumed` is
+    /// its checkpoint, and how long it had trained by then.
     pub fn start(
         plan: &'a Plan,
         group: &dyn ProcessGroup,
         facts: &DataFacts,
         out_dir: &Path,
         position: &Position,
-        resumed: Option<PathBuf>,
+        resumed: Option<(PathBuf, f64)>,
         options: RecorderOptions,
     ) -> Result<Self> {
         let rank = group.rank();
@@ -100,7 +103,8 @@ impl<'a> Recorder<'a> {
             metrics.write(&Event::Restart(RestartEvent { attempt, reason }))?;
         }
         let resumed_at = resumed.is_some().then_some(position.step);
-        if let Some(path) = resumed {
+        let trained = resumed.as_ref().map_or(0.0, |(_, seconds)| *seconds);
+        if let Some((path, _)) = resumed {
             progress.resume_at(position.step);
             metrics.write(&Event::Resume(ResumeEvent {
                 step: position.step,
@@ -119,6 +123,7 @@ impl<'a> Recorder<'a> {
             metrics,
             progress,
             started: Instant::now(),
+            trained,
             window: Window::default(),
             last: (position.step, position.epoch),
             micro_batches: 0,
@@ -288,7 +293,8 @@ impl Observer for Recorder<'_> {
         let before = first.checkpoints.flush()?;
         first.saved(before);
         let sync = first.metrics.syncing()?;
-        let saved = first.checkpoints.save(begun, position, model, updater, hook, seconds, sync)?;
+        let saved =
+            first.checkpoints.save(begun, position, model, updater, hook, first.trained + seconds, sync)?;
         first.saved(saved);
         Ok(())
     }

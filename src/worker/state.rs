@@ -50,7 +50,7 @@ impl Extra {
     }
 
     /// `world` is the one that saved: positions of earlier versions don't say what they count in.
-    fn saved(self, world: usize) -> Saved {
+    pub fn saved(self, world: usize) -> Saved {
         let Extra { mut position, batch_size, accumulate, .. } = self;
         if position.batching == Batching::default() {
             position.batching = Batching::of(world, batch_size, accumulate);
