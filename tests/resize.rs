@@ -4,9 +4,10 @@
 mod common;
 
 use common::*;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 /// Two epochs of 16 steps of 24 samples: no dropout and no batch norm, so that how a step is divided changes roundings only.
 const SPEC: &str = "name = \"resize\"\nseed = 3\nepochs = 2\nbatch_size = 2\nsave_every = \"2 steps\"\n\
@@ -172,20 +173,28 @@ fn where_the_global_batch_changes_it_is_stated_and_the_schedule_still_ends_with_
     }
 }
 
-/// A checkpoint of an epoch's last step, made before its evaluation; what `drop_last` left out stays out at the other world.
+/// A stop saves an epoch's last step before its evaluation; what `drop_last` left out stays out at the other world.
 #[test]
+#[cfg(target_os = "linux")]
 fn an_epoch_whose_last_step_is_saved_is_only_evaluated() {
     let _alone = alone();
     let (dir, spec) = dir_with_spec();
     let out = dir.path().join("run");
     let drop: &[&str] = &["--set", "dataset.drop_last=true", "--set", "dataset.max_train=382"];
-    let killed = Part { world: 4, fault: Some("kill:rank=2,phase=evaluate,step=16"), flags: drop };
-    assert_code(&part(&spec, &out, killed).0, 90);
+    // Held in its last step until it is asked to stop.
+    let mut command = train_command(&spec, &out, &[drop, &["--nproc-per-node", "4"]].concat());
+    command.env("DDP_RUN_FAULT", "stop:rank=2,phase=forward,step=15");
+    let run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let held = held(&out);
+    kill(run.id(), Signal::TERM);
+    release_when_asked_to_stop(held);
+    assert_code(&finish(run), 75);
     let (output, ranks) = part(&spec, &out, Part { world: 1, fault: None, flags: drop });
     assert_code(&output, 0);
     assert!(stderr(&output).contains("resumes at step 16 (epoch 0)"), "{}", stderr(&output));
     assert_eq!(indices(&ranks, 0, usize::MAX), [] as [u64; 0]);
-    assert_eq!(indices(&ranks, 1, usize::MAX).len(), 382);
+    // Whole micro-batches of eight over the four processes.
+    assert_eq!(indices(&ranks, 1, usize::MAX).len(), 376);
     let steps_of_epochs: Vec<_> = epochs(&out).iter().map(|e| e["step"].as_u64().unwrap()).collect();
     assert_eq!(steps_of_epochs, [16, 32]);
     assert!(epochs(&out).iter().all(|e| e["val"]["n"] == 96), "{:?}", epochs(&out));

@@ -49,7 +49,7 @@ pub struct State {
     /// [`BestBy::metric`](super::BestBy) points (`val.accuracy` is `metrics["val"]["accuracy"]`).
     #[serde(default)]
     pub metrics: Value,
-    /// The optimizer's scalars (step counts, loss scale …).
+    /// The spec's `[optimizer]`, key by key.
     #[serde(default)]
     pub optimizer: Value,
     #[serde(default)]

@@ -15,7 +15,7 @@ use crate::launch::{
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::{Before, ProgressMode, Provenance, provenance};
-use crate::worker::{Fault, checkpoints, keep_kernels};
+use crate::worker::{Fault, checkpoints, foresee, keep_kernels};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -187,7 +187,7 @@ fn supervise(
     let _lock = if first { Some(lock(&out_dir)?) } else { None };
     if first {
         write_provenance(plan, &job, launcher)?;
-        crate::say::put(plan.text().into_bytes());
+        crate::say::put(foresee(plan, &args.resume, &out_dir).text().into_bytes());
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.bind = plan.launch.bind;

@@ -21,7 +21,7 @@ use crate::registry::Registry;
 use crate::spec::JobTree;
 use crate::telemetry::ProgressMode;
 use crate::train::Ended;
-use crate::worker::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
+use crate::worker::{Fault, Job, RecorderOptions, Resume, foresee, keep_kernels, train};
 use std::cell::{Cell, OnceCell};
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,7 +84,8 @@ pub fn run_external(
     handoff.generation = u64::from(environment.attempt);
     std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
     if handoff.place.rank == 0 {
-        say!("launched by {launcher}\n\n{}", plan.text());
+        let shown = foresee(plan, &handoff.job.resume, &handoff.job.out_dir);
+        say!("launched by {launcher}\n\n{}", shown.text());
         super::train::write_provenance(plan, &handoff.job, &launcher)?;
     }
     drop(logs::open_with_header(&handoff)?);

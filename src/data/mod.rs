@@ -28,7 +28,7 @@ pub use device_transform::{DeviceTransform, bytes_as_floats};
 pub use fingerprint::{Content, Fingerprint};
 pub use images::{ImageSet, ImageSource};
 pub use loader::{Loader, LoaderOptions};
-pub use sampler::{DistributedSampler, EpochIndices, EvalShard, Order};
+pub use sampler::{DistributedSampler, EpochIndices, EvalShard, Order, Prefix};
 pub use sets::FIGURES;
 pub use split::{Part, SplitOptions};
 pub use standard::standard_kinds;

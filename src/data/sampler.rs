@@ -136,6 +136,23 @@ impl Order for EpochIndices {
     }
 }
 
+/// The first `len` of an order.
+#[derive(Clone, Debug)]
+pub struct Prefix<O> {
+    pub order: O,
+    /// At most the order's.
+    pub len: usize,
+}
+
+impl<O: Order> Order for Prefix<O> {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn get(&self, position: usize) -> u64 {
+        self.order.get(position)
+    }
+}
+
 /// One rank's share of an evaluation: samples `rank`, `rank + world`, …, so that each of the data set counts exactly once
 /// over all ranks. Shares differ by at most one sample, so ranks must not expect equal numbers of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,12 +25,26 @@ impl BatchAlgebra {
     /// padding: ranks get equally many by leaving out a few) and the loader's (no short last batch). The last step of
     /// an epoch may accumulate fewer than `accumulate` batches. `world`, `batch` and `accumulate` are at least 1.
     pub fn of(n: usize, world: usize, batch: usize, accumulate: usize, drop_last: bool) -> Self {
+        Self::in_units(world.saturating_mul(batch), n, world, batch, accumulate, drop_last)
+    }
+
+    /// The same where `drop_last` leaves out what is beyond whole `unit`s of samples: a run that goes on with other ranks leaves out
+    /// what it did before, and its last batch may be short instead.
+    pub fn in_units(
+        unit: usize,
+        n: usize,
+        world: usize,
+        batch: usize,
+        accumulate: usize,
+        drop_last: bool,
+    ) -> Self {
         let (world, batch, accumulate) = (world.max(1), batch.max(1), accumulate.max(1));
         // PyTorch rounds the uneven case up from `n - world`, which is `n / world` whenever n >= world.
         let per_rank = if drop_last { n / world } else { n.div_ceil(world) };
-        let micro_batches = if drop_last { per_rank / batch } else { per_rank.div_ceil(batch) };
+        let taken = if drop_last { (n - n % unit.max(1)) / world } else { per_rank };
+        let micro_batches = taken.div_ceil(batch);
         let drawn = per_rank.saturating_mul(world);
-        let used = if drop_last { (micro_batches * batch).saturating_mul(world) } else { n };
+        let used = if drop_last { taken.saturating_mul(world) } else { n };
         Self {
             train_samples: Some(n),
             samples_per_rank: Some(per_rank),
@@ -53,6 +67,19 @@ impl BatchAlgebra {
             padded: None,
             dropped: None,
         }
+    }
+
+    /// Samples that each rank trains on per epoch, padding included; 0 while unknown.
+    pub fn taken_per_rank(&self, world: usize) -> usize {
+        let all = self.train_samples.zip(self.padded).zip(self.dropped);
+        all.map_or(0, |((n, padded), dropped)| (n + padded - dropped) / world.max(1))
+    }
+
+    /// Samples of the last step of an epoch, where it has fewer than the others.
+    pub fn short_step(&self) -> Option<usize> {
+        let all = self.train_samples.zip(self.padded).zip(self.dropped);
+        let rest = all.map(|((n, padded), dropped)| (n + padded - dropped) % self.global_batch.max(1));
+        rest.filter(|rest| *rest > 0)
     }
 
     /// Batches of each rank per epoch; 0 while unknown.
@@ -102,7 +129,21 @@ mod tests {
 
     #[test]
     fn the_last_step_of_an_epoch_may_be_short() {
-        assert_eq!(BatchAlgebra::of(100, 1, 10, 4, false).steps_per_epoch(), 3);
+        let algebra = BatchAlgebra::of(100, 1, 10, 4, false);
+        assert_eq!((algebra.steps_per_epoch(), algebra.short_step()), (3, Some(20)));
+        assert_eq!(BatchAlgebra::of(94, 2, 4, 1, false).short_step(), Some(6));
+        assert_eq!(BatchAlgebra::of(94, 2, 4, 1, true).short_step(), None);
+    }
+
+    #[test]
+    fn in_another_worlds_units_the_same_samples_are_left_out() {
+        let two = BatchAlgebra::of(94, 2, 4, 1, true);
+        let one = BatchAlgebra::in_units(8, 94, 1, 4, 2, true);
+        assert_eq!((two.dropped, two.steps_per_epoch()), (Some(6), 11));
+        assert_eq!((one.dropped, one.steps_per_epoch()), (Some(6), 11));
+        // Three on each of four ranks are no full batch, but part of the run's last step.
+        let four = BatchAlgebra::in_units(4, 94, 4, 4, 1, true);
+        assert_eq!((four.dropped, four.micro_batches(), four.taken_per_rank(4)), (Some(2), 6, 23));
     }
 
     /// `DistributedSampler.__init__`, as PyTorch writes it.

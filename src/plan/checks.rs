@@ -1,7 +1,7 @@
 //! Combinations that can't work, each reported at the value to change.
 
 use super::{Backend, BatchAlgebra, Every, OnPreempt, World};
-use crate::data::{DataFacts, FieldKind};
+use crate::data::{FieldFacts, FieldKind};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
 use crate::spec::Fields;
@@ -114,20 +114,22 @@ pub(super) fn map_location(fields: &mut Fields<'_>, map: &BTreeMap<String, Strin
     }
 }
 
-/// A metric of classes can't rank a regression, nor the other way round.
-pub(super) fn metric_fits_targets(fields: &mut Fields<'_>, metric: &str, facts: &DataFacts) {
-    let Some(target) = facts.target.as_ref().filter(|_| fields.has("best")) else { return };
-    let of_classes = matches!(metric, "val.accuracy" | "val.top5" | "val.perplexity");
-    let of_numbers = matches!(metric, "val.mae" | "val.r2");
-    match target.kind {
-        FieldKind::Float if of_classes => {
-            fields.problem("best", format!("`{metric}` needs class targets; the data set's are numbers"));
+/// Why `metric` is not measured of such targets.
+pub(super) fn unmeasured(metric: &str, target: &FieldFacts) -> Option<String> {
+    match (metric, target.kind) {
+        ("val.accuracy" | "val.top5" | "val.perplexity", FieldKind::Float) => {
+            Some(format!("`{metric}` needs class targets; the data set's are numbers"))
         }
-        FieldKind::Index(_) if of_numbers => {
-            fields
-                .problem("best", format!("`{metric}` needs numbers as targets; the data set's are classes"));
+        ("val.mae" | "val.r2", FieldKind::Index(_)) => {
+            Some(format!("`{metric}` needs numbers as targets; the data set's are classes"))
         }
-        _ => {}
+        ("val.top5", FieldKind::Index(classes)) if classes <= 5 => {
+            Some(format!("`val.top5` of {classes} classes is always 1: \"val.accuracy\" tells them apart"))
+        }
+        ("val.perplexity", FieldKind::Index(_)) if target.shape.is_empty() => {
+            Some("`val.perplexity` is one of tokens; \"val.loss\" ranks classes in the same order".to_owned())
+        }
+        _ => None,
     }
 }
 

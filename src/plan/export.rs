@@ -17,6 +17,15 @@ impl Plan {
         let body = toml::to_string_pretty(&root).expect("a table of TOML values is always TOML");
         format!("# Resolved by ddp-run; `ddp-run train` on this file runs the same job.\n{body}")
     }
+
+    /// Every value of a table by its key in it, as JSON.
+    pub fn table(&self, name: &str) -> serde_json::Map<String, serde_json::Value> {
+        let in_table = |v: &ResolvedValue| {
+            let key = v.key.strip_prefix(name)?.strip_prefix('.')?;
+            Some((key.to_owned(), serde_json::to_value(&v.value).unwrap_or_default()))
+        };
+        self.values.iter().filter_map(in_table).collect()
+    }
 }
 
 /// Puts `value` at a dotted path, making tables on the way; a number names an element of a list of tables.
@@ -44,7 +53,7 @@ fn insert(table: &mut Table, path: &[&str], value: Value) {
 }
 
 /// Keys that results do not depend on; a trailing dot stands for a whole table.
-const NO_EFFECT: [&str; 13] = [
+const NO_EFFECT: [&str; 16] = [
     "name",
     "save_every",
     "launch.",
@@ -55,6 +64,9 @@ const NO_EFFECT: [&str; 13] = [
     "distributed.interface",
     "distributed.sockets",
     "dataset.root",
+    "dataset.path",
+    "dataset.cache",
+    "dataset.url",
     "dataset.workers",
     "dataset.prefetch",
     "train.on_resize",

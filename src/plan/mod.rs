@@ -61,6 +61,8 @@ pub struct Plan {
     pub launch: LaunchPlan,
     pub distributed: DistributedPlan,
     pub batch: BatchAlgebra,
+    /// Of a run that goes on: the steps that are done, and those to the end of its epochs with them.
+    pub going_on: Option<(u64, u64)>,
     /// `None` where the model's size follows from data that is not read yet.
     pub sizes: Option<Sizes>,
     /// Every value that the job runs with, in the order of the tables, and who said so.
@@ -99,7 +101,8 @@ impl Plan {
 
     /// Optimizer steps of the whole run; `None` where only the data can tell.
     pub fn total_steps(&self) -> Option<u64> {
-        let by_epochs = self.batch.steps_per_epoch.map(|steps| self.epochs.saturating_mul(steps as u64));
+        let anew = || Some(self.epochs.saturating_mul(self.batch.steps_per_epoch? as u64));
+        let by_epochs = self.going_on.map(|(_, all)| all).or_else(anew);
         match (by_epochs, self.train.max_steps) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -76,12 +76,14 @@ impl Plan {
         );
         let unknown = || "known when the data is read".to_owned();
         let count = |n: Option<usize>| n.map_or_else(unknown, |n| show_count(n as u64));
+        let done = self.going_on.map(|(done, _)| format!(", of which {} are done", show_count(done)));
+        let steps = self.total_steps().map_or_else(unknown, show_count) + &done.unwrap_or_default();
         let mut rows = vec![
             ("processes", processes),
             ("global batch", global),
             ("samples per rank", count(batch.samples_per_rank)),
             ("steps per epoch", count(batch.steps_per_epoch)),
-            ("steps in all", self.total_steps().map_or_else(unknown, show_count)),
+            ("steps in all", steps),
         ];
         if let (Some(padded), Some(dropped)) = (batch.padded, batch.dropped) {
             let samples = |n: usize, what: &str| match n {
@@ -91,6 +93,13 @@ impl Plan {
             };
             rows.push(("padding", samples(padded, "drawn twice")));
             rows.push(("dropped", samples(dropped, "left out")));
+        }
+        if let Some(samples) = batch.short_step() {
+            let samples = show_count(samples as u64);
+            rows.push((
+                "last step",
+                format!("{samples} samples an epoch; micro-batches weigh by their samples"),
+            ));
         }
         rows.push(("loss", self.loss_text()));
         rows.push(("checkpoints", self.save_every.to_string()));

@@ -77,6 +77,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         launch,
         distributed,
         batch,
+        going_on: None,
         sizes,
         values: Vec::new(),
         hash: String::new(),

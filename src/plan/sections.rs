@@ -151,6 +151,20 @@ pub struct CheckpointPlan {
     pub grace: Duration,
 }
 
+impl CheckpointPlan {
+    /// Checks the ranking metric against the opened data's targets, which the spec may not have known.
+    ///
+    /// # Errors
+    /// A metric that is not measured of them (exit 78).
+    pub fn fits(&self, target: &FieldFacts) -> Result<(), Error> {
+        let error = |why| {
+            Error::spec(why)
+                .hint("`best` in `[checkpoint]` names the metric; \"val.loss\" fits every data set")
+        };
+        super::checks::unmeasured(&self.best, target).map_or(Ok(()), |why| Err(error(why)))
+    }
+}
+
 /// `[metrics]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MetricsPlan {

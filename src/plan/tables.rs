@@ -118,8 +118,8 @@ pub(super) fn checkpoint(root: &mut Fields<'_>, facts: &DataFacts, train: &Train
     let keep_best = fields.usize("keep_best", 0..=1 << 20, usize::from(unranked.is_none()));
     if let Some(why) = unranked.filter(|_| keep_best > 0 && fields.has("keep_best")) {
         fields.problem("keep_best", format!("needs `{best}`, which is never measured: {why}"));
-    } else {
-        checks::metric_fits_targets(&mut fields, best, facts);
+    } else if let Some(why) = facts.target.as_ref().and_then(|target| checks::unmeasured(best, target)) {
+        fields.problem("best", why);
     }
     let map_location = fields.opt_map_str("map_location").unwrap_or_default();
     checks::map_location(&mut fields, &map_location);

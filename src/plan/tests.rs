@@ -25,6 +25,9 @@ impl DatasetKind for StubKind {
         let known = fields.bool("known", true);
         let kind = if classes == 0 { FieldKind::Float } else { FieldKind::Index(classes) };
         fields.str("root", "data");
+        for place in ["path", "cache", "url"] {
+            fields.opt_str(place);
+        }
         Arc::new(Stub(DataFacts {
             input: Some(FieldFacts { shape: vec![4], kind: FieldKind::Float }),
             target: known.then_some(FieldFacts { shape: vec![], kind }),
@@ -281,6 +284,9 @@ fn the_hash_changes_exactly_when_results_would() {
         "distributed.interface=eth0",
         "distributed.sockets=2",
         "dataset.root=elsewhere",
+        "dataset.path=elsewhere",
+        "dataset.cache=elsewhere",
+        "dataset.url=elsewhere",
         "dataset.workers=4",
         "train.on_resize=keep-local-batch",
         "seed=0",
@@ -339,6 +345,11 @@ fn impossible_combinations_are_refused() {
         &["checkpoint.best=val.accuracy", "dataset.val=10", "dataset.classes=0"],
         "`val.accuracy` needs class targets",
     );
+    one(
+        &["checkpoint.best=val.top5", "dataset.val=10", "dataset.classes=5"],
+        "`val.top5` of 5 classes is always 1",
+    );
+    one(&["checkpoint.best=val.perplexity", "dataset.val=10"], "`val.perplexity` is one of tokens");
     one(&["checkpoint.map_location={\"gpu\"=\"cuda:1\"}"], "not a device: `gpu`");
     one(&["checkpoint.map_location={\"cpu\"=\"cuda:x\"}"], "not a device: `cuda:x`");
     one(&["model.pretrained=w.onnx"], "expected a `.safetensors`, `.pt` or `.pth` file");
@@ -383,6 +394,7 @@ fn the_text_has_every_value_and_what_they_come_to() {
     has("steps per epoch 42");
     has("padding 2 samples an epoch drawn twice");
     has("dropped none");
+    has("last step 18 samples an epoch; micro-batches weigh by their samples");
     has("parameters 50 (200 B)");
     has("validation 100");
     has("test none");

@@ -46,7 +46,7 @@ pub struct Git {
 pub struct Versions {
     pub ddp_run: String,
     pub burn: String,
-    /// `None` where the build did not record it (`DDP_RUN_RUSTC` at compile time).
+    /// `None` where the build could not ask it.
     pub rustc: Option<String>,
 }
 
@@ -98,7 +98,7 @@ impl Versions {
     pub fn here() -> Self {
         Self {
             ddp_run: env!("CARGO_PKG_VERSION").to_owned(),
-            burn: "0.22.1".to_owned(),
+            burn: env!("DDP_RUN_BURN").to_owned(),
             rustc: option_env!("DDP_RUN_RUSTC").map(str::to_owned),
         }
     }
@@ -237,8 +237,18 @@ mod tests {
         assert_eq!(read(&path).unwrap(), RunFile { latest: second, earlier: vec![first] });
         let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(json["spec_hash"], "abc");
-        assert_eq!(json["versions"]["burn"], "0.22.1");
         assert!(json["host"]["cores"].as_u64().unwrap() >= 1);
+    }
+
+    #[test]
+    fn versions_are_those_of_the_build() {
+        let versions = Versions::here();
+        let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock")).unwrap();
+        assert!(
+            lock.contains(&format!("name = \"burn\"\nversion = \"{}\"\n", versions.burn)),
+            "{versions:?}"
+        );
+        assert!(versions.rustc.is_some_and(|rustc| rustc.starts_with("rustc 1.")));
     }
 
     #[test]

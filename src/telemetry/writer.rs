@@ -1,15 +1,18 @@
-//! `metrics.jsonl` on disk: one `write` a line in append mode, so that a line is there whole or, after a crash, torn at
-//! the very end, where the next start removes it.
+//! `metrics.jsonl` on disk: one `write` a line in append mode. A crash or a full disk may tear a line; the next one may follow on the
+//! heels of what is left of it. Readers leave out what is torn, wherever it stands, and the next start removes it.
 
 use super::events::Event;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use serde::Deserialize;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// No line that this program writes comes near; what is longer is not one of its lines.
 const MAX_LINE: usize = 1 << 20;
+
+/// How every line begins. It stands nowhere else in one: quotes within a text are escaped.
+const BEGINNING: &[u8] = b"{\"event\":";
 
 /// Appends events. One per run: rank 0 has it.
 #[derive(Debug)]
@@ -19,18 +22,34 @@ pub struct MetricsWriter {
 }
 
 impl MetricsWriter {
-    /// Opens for appending; creates the file. A torn last line, left by a crash, is removed.
+    /// Opens for appending; creates the file. What a crash has left of a line is removed.
     pub fn open(path: &Path) -> Result<Self> {
         rewrite(path, |_| true)?;
         Ok(Self { path: path.to_owned(), file: append(path)? })
     }
 
     /// Writes one line. It is in the kernel's hands when this returns; see [`syncing`](Self::syncing).
+    ///
+    /// # Errors
+    /// A full disk, say. Nothing of the line is left then.
     pub fn write(&mut self, event: &Event) -> Result<()> {
+        self.write_by(event, |mut file, line| file.write_all(line))
+    }
+
+    fn write_by(
+        &mut self,
+        event: &Event,
+        write_all: impl FnOnce(&File, &[u8]) -> io::Result<()>,
+    ) -> Result<()> {
         let mut line = serde_json::to_vec(event)
             .map_err(|e| Error::internal(format!("cannot write an event as JSON: {e}")))?;
         line.push(b'\n');
-        self.file.write_all(&line).map_err(|e| unwritable(&self.path, &e))
+        let whole = self.file.metadata().map_err(|e| unwritable(&self.path, &e))?.len();
+        write_all(&self.file, &line).map_err(|e| {
+            // Where this fails too, readers know a torn line.
+            let _ = self.file.set_len(whole);
+            unwritable(&self.path, &e)
+        })
     }
 
     /// What waits until all lines that are written are on the disk, on any thread. Called before a checkpoint is written, so
@@ -55,13 +74,11 @@ impl MetricsWriter {
     }
 }
 
-/// All events in the file, in order. A torn last line and events of kinds unknown to this version are left out; any
-/// other line that is not an event is an error, with its number.
+/// All events in the file, in order. Torn lines and events of kinds unknown to this version are left out; any other line
+/// that is not an event is an error, with its number.
 pub fn read_events(path: &Path) -> Result<Vec<Event>> {
     let mut events = Vec::new();
-    let mut number = 0;
-    for_each_line(path, |line| {
-        number += 1;
+    for_each_line(path, |number, line| {
         match serde_json::from_slice::<Event>(line) {
             Ok(event) => events.push(event),
             // Valid JSON with a kind that only a later version knows.
@@ -87,15 +104,13 @@ impl Mark {
     }
 }
 
-/// Keeps the lines that `keep` wants, and no torn last line. Does not touch a file that needs no change.
+/// Keeps the whole lines that `keep` wants. Does not touch a file that needs no change.
 fn rewrite(path: &Path, keep: impl Fn(&Mark) -> bool) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
-    let mut number = 0;
     let mut kept = 0;
-    for_each_line(path, |line| {
-        number += 1;
+    for_each_line(path, |number, line| {
         let mark = serde_json::from_slice::<Mark>(line).map_err(|e| damaged(path, number, &e.to_string()))?;
         if keep(&mark) {
             kept += line.len() as u64 + 1;
@@ -107,7 +122,7 @@ fn rewrite(path: &Path, keep: impl Fn(&Mark) -> bool) -> Result<()> {
     }
     let partial = path.with_extension("jsonl.partial");
     let mut out = BufWriter::new(File::create(&partial).map_err(|e| unwritable(&partial, &e))?);
-    for_each_line(path, |line| {
+    for_each_line(path, |_, line| {
         // Every line was read as a mark just now.
         if serde_json::from_slice::<Mark>(line).is_ok_and(|mark| keep(&mark)) {
             out.write_all(line).and_then(|()| out.write_all(b"\n")).map_err(|e| unwritable(&partial, &e))?;
@@ -118,8 +133,8 @@ fn rewrite(path: &Path, keep: impl Fn(&Mark) -> bool) -> Result<()> {
     super::persist(file, &partial, path).map_err(|e| unwritable(path, &e))
 }
 
-/// Calls `f` with every complete line, without its newline.
-fn for_each_line(path: &Path, mut f: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+/// Calls `f` with every line that is not torn, without its newline, and with its number.
+fn for_each_line(path: &Path, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
     let mut reader = BufReader::new(File::open(path).doing("read", path)?);
     let mut line = Vec::new();
     let mut number = 0;
@@ -127,13 +142,44 @@ fn for_each_line(path: &Path, mut f: impl FnMut(&[u8]) -> Result<()>) -> Result<
         line.clear();
         number += 1;
         let limit = MAX_LINE as u64 + 1;
-        let n = std::io::Read::take(&mut reader, limit).read_until(b'\n', &mut line).doing("read", path)?;
-        match line.last() {
-            Some(b'\n') => f(&line[..n - 1])?,
-            Some(_) if n > MAX_LINE => return Err(damaged(path, number, "longer than 1 MiB")),
-            // The end, or a torn line before it.
-            _ => return Ok(()),
+        let n = io::Read::take(&mut reader, limit).read_until(b'\n', &mut line).doing("read", path)?;
+        let whole = line.last() == Some(&b'\n');
+        if n > MAX_LINE && !whole {
+            return Err(damaged(path, number, "longer than 1 MiB"));
         }
+        let mut parts = parts(&line[..n - usize::from(whole)]);
+        if !whole {
+            // The end, or what is torn before it.
+            parts.pop();
+        }
+        parts.into_iter().filter_map(untorn).try_for_each(|part| f(number, part))?;
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+/// What stands between two newlines: one line, or torn ones and a whole one on their heels.
+fn parts(line: &[u8]) -> Vec<&[u8]> {
+    let mut starts: Vec<usize> = (1..line.len()).filter(|at| line[*at..].starts_with(BEGINNING)).collect();
+    starts.insert(0, 0);
+    let ends = starts.iter().skip(1).copied().chain([line.len()]);
+    starts.iter().zip(ends).map(|(start, end)| &line[*start..end]).collect()
+}
+
+/// `None` where a line's rest is missing. Less than its beginning may be left of another one behind it.
+fn untorn(part: &[u8]) -> Option<&[u8]> {
+    let mut rest = part;
+    loop {
+        let of_ours = rest.iter().zip(BEGINNING).all(|(a, b)| a == b);
+        match serde_json::from_slice::<serde_json::Value>(rest) {
+            Ok(_) => return Some(rest),
+            Err(e) if e.is_eof() && of_ours => return None,
+            Err(_) => {}
+        }
+        let torn = (1..BEGINNING.len()).find(|n| rest.ends_with(&BEGINNING[..*n]));
+        let Some(torn) = torn else { return Some(part) };
+        rest = &rest[..rest.len() - torn];
     }
 }
 
@@ -153,7 +199,7 @@ fn damaged(path: &Path, number: usize, why: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{CheckpointEvent, EpochEvent, Metrics, RestartEvent, StepEvent};
+    use crate::telemetry::{CheckpointEvent, EndEvent, EpochEvent, Metrics, RestartEvent, StepEvent};
 
     fn step(step: u64) -> Event {
         Event::Step(StepEvent {
@@ -243,6 +289,53 @@ mod tests {
             writer.write(&step(2)).unwrap();
             assert_eq!(fs::read(&path).unwrap(), whole, "cut by {cut}");
         }
+    }
+
+    #[test]
+    fn a_line_that_is_torn_anywhere_is_removed_and_no_whole_one_with_it() {
+        let line = |event: &Event| serde_json::to_string(event).unwrap();
+        let end = Event::End(EndEvent {
+            step: 2,
+            epoch: 0,
+            reason: "no `{\"event\":` \u{e9}".into(),
+            exit_code: 70,
+            seconds: 1.5e-7,
+        });
+        let (first, torn, last) = (line(&step(1)), line(&end), line(&step(3)));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let whole = format!("{first}\n{last}\n");
+        // At zero, an empty line where one was to be: nothing of it was written.
+        for cut in 1..torn.len() {
+            let torn = &torn.as_bytes()[..cut];
+            let newline: &[u8] = b"\n";
+            // The next line on its heels, twice so, or on a line of its own.
+            for middle in [&[torn][..], &[torn, torn], &[torn, newline], &[torn, newline, torn]] {
+                let bytes = [first.as_bytes(), newline, &middle.concat(), last.as_bytes(), newline].concat();
+                fs::write(&path, &bytes).unwrap();
+                assert_eq!(read_events(&path).unwrap(), [step(1), step(3)], "cut at {cut}");
+                MetricsWriter::open(&path).unwrap();
+                assert_eq!(fs::read_to_string(&path).unwrap(), whole, "cut at {cut}");
+            }
+        }
+        // The line is whole and only its newline is missing.
+        fs::write(&path, format!("{first}\n{torn}{last}\n")).unwrap();
+        MetricsWriter::open(&path).unwrap();
+        assert_eq!(read_events(&path).unwrap(), [step(1), end, step(3)]);
+    }
+
+    #[test]
+    fn of_a_line_that_could_not_be_written_nothing_is_left() {
+        let (_dir, path, mut writer) = written(&[step(1)]);
+        let full = writer.write_by(&step(2), |mut file, line| {
+            file.write_all(&line[..line.len() / 2])?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(full.unwrap_err().code, ExitCode::Checkpoint);
+        writer.write(&step(3)).unwrap();
+        let lines: Vec<String> = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 2);
+        assert_eq!(read_events(&path).unwrap(), [step(1), step(3)]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How samples make up micro-batches and optimizer steps, and what becomes of that when a run goes on with another number
 //! of processes, or with another batch size in its spec.
 
-use crate::plan::{OnResize, Plan};
+use crate::plan::{BatchAlgebra, OnResize, Plan};
 use serde::{Deserialize, Serialize};
 
 /// The units that a [`Position`](super::Position) counts in. Equal on all ranks.
@@ -14,6 +14,9 @@ pub struct Batching {
     pub accumulate: usize,
     /// Samples per optimizer step that the run is to keep. What steps have differs where the processes don't divide it.
     pub kept: usize,
+    /// Samples of a micro-batch over all processes where that was set: with `drop_last` an epoch is made of whole ones.
+    #[serde(default)]
+    pub unit: usize,
 }
 
 impl Batching {
@@ -24,12 +27,19 @@ impl Batching {
 
     /// Steps of `accumulate` micro-batches on `world` processes, to be kept.
     pub fn of(world: usize, batch_size: usize, accumulate: usize) -> Self {
-        Self { world, batch_size, accumulate, kept: world * batch_size * accumulate }
+        let unit = world * batch_size;
+        Self { world, batch_size, accumulate, kept: unit * accumulate, unit }
     }
 
     /// Samples of a full optimizer step.
     pub fn global_batch(&self) -> usize {
         self.world * self.batch_size * self.accumulate
+    }
+
+    /// An epoch of `samples`, or what is left of one.
+    pub fn algebra(&self, samples: usize, drop_last: bool) -> BatchAlgebra {
+        let Self { world, batch_size, accumulate, unit, .. } = *self;
+        BatchAlgebra::in_units(unit, samples, world, batch_size, accumulate, drop_last)
     }
 
     /// A run with this batching goes on with `world` processes. `accumulate` is the spec's. Keeping the global batch takes the

@@ -28,14 +28,14 @@ impl Trainer<'_> {
     /// Puts the update of a step in the device's queue, whose forward and backward passes are there. Returns the wishes of the step
     /// that has landed, if one has.
     pub(super) fn launch(&mut self, passes: Passes) -> Result<Flags> {
-        let Passes { sums, count, begun, waited } = passes;
+        let Passes { sums, count, weight, begun, waited } = passes;
         self.note(Phase::Update);
         let before = self.ahead();
         let (step, lr) = (before.step + 1, self.lr(&before));
         let gradients = self.reducer.take_from_device();
         let gradients = gradients.ok_or_else(|| Error::internal("the gradients are not on a device"))?;
         let scale = self.position.loss_scale.map_or(1.0, |scale| scale.scale);
-        let mut norm = self.updater.norm(&gradients, count, scale);
+        let mut norm = self.updater.norm(&gradients, weight, scale);
         if self.updater.clips() || self.position.loss_scale.is_some() {
             // Ranks compute it with kernels of their own choice; what depends on it is to be the same everywhere.
             norm = self.reducer.agree(norm)?;
@@ -44,7 +44,7 @@ impl Trainer<'_> {
         if counts {
             let model = &mut *self.model;
             let update = step - self.position.loss_scale.map_or(0, |scale| scale.skipped);
-            self.updater.apply_on_device(model, gradients, norm.clone(), update, lr, count, scale);
+            self.updater.apply_on_device(model, gradients, norm.clone(), update, lr, weight, scale);
         }
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);

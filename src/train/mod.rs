@@ -3,6 +3,7 @@
 
 mod batching;
 mod buffers;
+mod clock;
 mod device_sums;
 mod evaluate;
 mod feed;
@@ -15,11 +16,13 @@ mod observer;
 mod optimizer_state;
 mod passes;
 mod position;
+mod saves;
 mod sums;
 mod trainer;
 mod update;
 
 pub use batching::Batching;
+pub use clock::Clock;
 pub use device_sums::{BatchSums, DeviceSums};
 pub use evaluate::{EvalOptions, evaluate};
 pub use feed::{DeviceBatch, Feed};
@@ -27,7 +30,7 @@ pub use loss::Loss;
 pub use loss_scale::LossScale;
 pub use observer::Observer;
 pub use optimizer_state::OptimizerState;
-pub use position::Position;
+pub use position::{Measured, Position};
 pub use sums::Sums;
 pub use trainer::{Ended, StepReport, Trainer};
 pub use update::{Updated, Updater};

@@ -12,7 +12,7 @@ pub trait Observer {
     fn epoch_begins(&mut self, position: &Position, algebra: &BatchAlgebra);
     /// After each optimizer step; `position` already counts it.
     fn step(&mut self, position: &Position, report: &StepReport);
-    /// After the epoch's evaluation; `position.epoch` is the epoch that ends.
+    /// After the epoch's evaluation; `position.epoch` is the epoch that ends, or that `max_steps` cuts short.
     fn epoch(
         &mut self,
         position: &Position,

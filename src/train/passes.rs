@@ -13,6 +13,8 @@ pub(super) struct Passes {
     pub sums: Vec<BatchSums>,
     /// Micro-batches.
     pub count: usize,
+    /// How many full ones they come to, by their samples.
+    pub weight: f64,
     pub begun: Instant,
     /// For data.
     pub waited: Duration,
@@ -30,7 +32,7 @@ pub(super) fn add(sums: Vec<BatchSums>) -> Result<Sums> {
 impl Trainer<'_> {
     /// Ends a step in host memory; the ranks' wishes.
     pub(super) fn update(&mut self, passes: Passes) -> Result<Flags> {
-        let Passes { sums, count, begun, waited } = passes;
+        let Passes { sums, count, weight, begun, waited } = passes;
         let local = add(sums)?;
         let (sums, flags) = exchange(local, self.wishes(), &*self.group)?;
         let step = self.position.step + 1;
@@ -39,7 +41,7 @@ impl Trainer<'_> {
         }
         self.note(Phase::Update);
         let lr = self.lr(&self.position);
-        let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, count)?;
+        let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, weight)?;
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);
         }

@@ -4,6 +4,15 @@ use super::{Batching, LossScale, Sums};
 use crate::plan::BatchAlgebra;
 use serde::{Deserialize, Serialize};
 
+/// What was measured of a run when an epoch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The epoch's sums, over the steps that led to these weights.
+    pub train: Sums,
+    /// The evaluation of these weights, where one was due.
+    pub val: Option<Sums>,
+}
+
 /// The counters of a run. Equal on all ranks.
 ///
 /// An epoch's order is one permutation of the samples, and each micro-batch takes the next `world * batch_size` of it. So what
@@ -30,8 +39,9 @@ pub struct Position {
     pub epoch_sums: Sums,
     /// Sums since the last step line of `metrics.jsonl`, so that a resumed run writes the lines it would have written.
     pub window: Sums,
-    /// The last evaluation.
-    pub val: Option<Sums>,
+    /// At the end of an epoch, or where `max_steps` cut it short, of exactly these weights: the next step takes it back.
+    #[serde(default)]
+    pub measured: Option<Measured>,
     /// The parameters in the order that fills the gradient buckets, learnt in the first step of several ranks: the order of
     /// summation, and so a resumed run's bits, follow from it.
     #[serde(default)]
@@ -42,9 +52,9 @@ pub struct Position {
     /// What `micro` and steps are made of.
     #[serde(default)]
     pub batching: Batching,
-    /// `epoch` at the last save; tells a save after an epoch from one in its last step.
-    #[serde(skip)]
-    pub saved_epochs: u64,
+    /// What they were made of when the run began: learning-rate schedules count in these steps.
+    #[serde(default)]
+    pub first: Batching,
 }
 
 impl Position {
@@ -60,29 +70,17 @@ impl Position {
             samples: 0,
             epoch_sums: Sums::default(),
             window: Sums::default(),
-            val: None,
+            measured: None,
             bucket_order: None,
             loss_scale: None,
             batching,
-            saved_epochs: 0,
+            first: batching,
         }
-    }
-
-    /// An epoch of `samples` in the current batching.
-    pub fn epoch_algebra(&self, samples: usize, drop_last: bool) -> BatchAlgebra {
-        let Batching { world, batch_size, accumulate, .. } = self.batching;
-        BatchAlgebra::of(samples, world, batch_size, accumulate, drop_last)
     }
 
     /// The part of the epoch from `start` on.
     pub fn rest_algebra(&self, samples: usize, drop_last: bool) -> BatchAlgebra {
-        self.epoch_algebra(samples.saturating_sub(self.start as usize), drop_last)
-    }
-
-    /// Samples of the current epoch that were drawn, padding included.
-    pub fn taken(&self) -> u64 {
-        let Batching { world, batch_size, .. } = self.batching;
-        self.start + self.micro * (world * batch_size) as u64
+        self.batching.algebra(samples.saturating_sub(self.start as usize), drop_last)
     }
 
     /// Whether an epoch of so many samples has this position.
@@ -93,19 +91,35 @@ impl Position {
     /// Goes on in other units after the samples that are done. An epoch whose last micro-batch is done stays done.
     pub fn regroup(&mut self, batching: Batching, samples: usize, drop_last: bool) {
         if self.micro > 0 && batching != self.batching {
-            let done = self.micro >= self.rest_algebra(samples, drop_last).micro_batches();
-            self.start = if done { samples as u64 } else { self.taken() };
+            self.start = if self.epoch_is_done(samples, drop_last) { samples as u64 } else { self.seen() };
             self.micro = 0;
         }
         self.batching = batching;
     }
 
-    /// The optimizer steps that the current batching would have taken to come this far: what learning-rate schedules count in.
-    /// `step`, unless the global batch has changed; then a schedule still spans the run's epochs, without a jump.
-    pub fn schedule_step(&self, epoch: &BatchAlgebra) -> u64 {
-        let before = self.start.div_ceil(epoch.global_batch.max(1) as u64);
-        let since = self.micro.div_ceil(self.batching.accumulate.max(1) as u64);
-        self.epoch * epoch.steps_per_epoch() + (before + since).min(epoch.steps_per_epoch())
+    /// Samples of the current epoch that are done, the prefix of its order.
+    pub fn seen(&self) -> u64 {
+        self.start + self.micro * (self.batching.world * self.batching.batch_size) as u64
+    }
+
+    /// All micro-batches of the current epoch are done; it is not closed yet.
+    pub fn epoch_is_done(&self, samples: usize, drop_last: bool) -> bool {
+        self.micro >= self.rest_algebra(samples, drop_last).micro_batches()
+    }
+
+    /// Optimizer steps to the end of so many epochs.
+    pub fn steps_left(&self, epochs: u64, samples: usize, drop_last: bool) -> u64 {
+        let Some(later) = epochs.checked_sub(self.epoch + 1) else { return 0 };
+        let micro = self.rest_algebra(samples, drop_last).micro_batches().saturating_sub(self.micro);
+        let steps = micro.div_ceil(self.batching.accumulate.max(1) as u64);
+        let per_epoch = self.batching.algebra(samples, drop_last).steps_per_epoch();
+        later.saturating_mul(per_epoch).saturating_add(steps)
+    }
+
+    /// Nothing is left to do of so many epochs, or of so many steps: an epoch that these cut short is measured too.
+    pub fn is_over(&self, epochs: u64, max_steps: Option<u64>) -> bool {
+        let spent = max_steps.is_some_and(|max| self.step >= max);
+        self.epoch >= epochs || spent && (self.step_in_epoch == 0 || self.measured.is_some())
     }
 
     pub(super) fn advance(&mut self, micro_batches: u64, sums: &Sums) {
@@ -121,15 +135,18 @@ impl Position {
         self.micro_total += micro_batches;
         self.step_in_epoch += 1;
         self.step += 1;
+        self.measured = None;
     }
 
-    pub(super) fn next_epoch(&mut self, val: Option<Sums>) {
-        self.epoch += 1;
-        self.start = 0;
-        self.micro = 0;
-        self.step_in_epoch = 0;
-        self.epoch_sums = Sums::default();
-        self.val = val.or(self.val.take());
+    /// Notes what was measured at the epoch's end. Where `max_steps` cut it short it is not `whole`, and goes on here when there
+    /// are more steps.
+    pub(super) fn close(&mut self, whole: bool, val: Option<Sums>) {
+        self.measured = Some(Measured { train: self.epoch_sums, val });
+        if whole {
+            self.epoch += 1;
+            (self.start, self.micro, self.step_in_epoch) = (0, 0, 0);
+            self.epoch_sums = Sums::default();
+        }
     }
 }
 
@@ -137,10 +154,11 @@ impl Position {
 mod tests {
     use super::*;
     use crate::data::DistributedSampler;
+    use crate::plan::OnResize;
     use proptest::prelude::*;
 
-    /// What all ranks see of an epoch, from the position on, in `steps` optimizer steps or to the end.
-    fn seen(position: &mut Position, n: usize, drop_last: bool, steps: u64) -> Vec<u64> {
+    /// What all ranks see of an epoch, from the position on, in `steps` optimizer steps or to the end; step by step.
+    fn seen(position: &mut Position, n: usize, drop_last: bool, steps: u64) -> Vec<Vec<u64>> {
         let Batching { world, batch_size, accumulate, .. } = position.batching;
         let ranks: Vec<_> = (0..world)
             .map(|rank| {
@@ -148,23 +166,25 @@ mod tests {
                 DistributedSampler { len: n, world, rank, start, shuffle: true, drop_last, seed: 5 }.epoch(3)
             })
             .collect();
-        let micro_batches = position.rest_algebra(n, drop_last).micro_batches();
+        let rest = position.rest_algebra(n, drop_last);
         let mut indices = Vec::new();
         for _ in 0..steps {
-            let count = (accumulate as u64).min(micro_batches - position.micro);
+            let count = (accumulate as u64).min(rest.micro_batches() - position.micro);
             if count == 0 {
                 break;
             }
             let from = position.micro as usize * batch_size;
-            let to = (from + count as usize * batch_size).min(ranks[0].len());
-            indices.extend((from..to).flat_map(|at| ranks.iter().map(move |rank| rank.get(at) as u64)));
+            let to = (from + count as usize * batch_size).min(rest.taken_per_rank(world));
+            indices
+                .push((from..to).flat_map(|at| ranks.iter().map(move |rank| rank.get(at) as u64)).collect());
             position.advance(count, &Sums::default());
         }
         indices
     }
 
-    fn changes() -> impl Strategy<Value = Vec<(usize, usize, usize, u64)>> {
-        prop::collection::vec((1usize..7, 1usize..6, 1usize..4, 0u64..9), 1..6)
+    /// World, batch size, accumulation and steps of each part of a run; whether it keeps the global batch.
+    fn changes() -> impl Strategy<Value = Vec<(usize, usize, usize, u64, bool)>> {
+        prop::collection::vec((1usize..7, 1usize..6, 1usize..4, 0u64..9, any::<bool>()), 1..6)
     }
 
     proptest! {
@@ -175,13 +195,17 @@ mod tests {
         fn each_index_of_an_epoch_is_seen_once_plus_the_declared_padding_at_its_end(
             n in 1usize..120, drop_last: bool, changes in changes(),
         ) {
-            let (world, batch, accumulate, _) = changes[0];
+            let (world, batch, accumulate, ..) = changes[0];
             let mut position = Position::new(Batching::of(world, batch, accumulate));
             let (mut all, mut padded, mut dropped) = (Vec::new(), 0, 0);
-            for (i, &(world, batch, accumulate, steps)) in changes.iter().enumerate() {
-                position.regroup(Batching::of(world, batch, accumulate), n, drop_last);
+            for (i, &(world, batch, accumulate, steps, keep)) in changes.iter().enumerate() {
+                let next = match keep {
+                    true => position.batching.on(world, accumulate, OnResize::KeepGlobalBatch),
+                    false => Batching::of(world, batch, accumulate),
+                };
+                position.regroup(next, n, drop_last);
                 let steps = if i + 1 == changes.len() { u64::MAX } else { steps };
-                all.extend(seen(&mut position, n, drop_last, steps));
+                all.extend(seen(&mut position, n, drop_last, steps).concat());
                 let rest = position.rest_algebra(n, drop_last);
                 if position.micro == rest.micro_batches() && position.start < n as u64 {
                     (padded, dropped) = (rest.padded.unwrap(), rest.dropped.unwrap());
@@ -196,35 +220,62 @@ mod tests {
             prop_assert_eq!(all, expected);
         }
 
+        /// Where the processes divide the global batch and the samples, each step has the samples that it would have had.
         #[test]
-        fn a_schedule_counts_the_steps_done_where_nothing_changed(
-            n in 1usize..200, world in 1usize..6, batch in 1usize..9, accumulate in 1usize..5, drop_last: bool, steps in 0u64..400,
+        fn a_kept_global_batch_has_the_same_samples_up_to_the_epochs_end(
+            parts in 1usize..30, batch in 1usize..4, accumulate in 1usize..4, drop_last: bool, steps in 0u64..12,
+            worlds in prop::sample::select(vec![(1usize, 2usize), (2, 1), (2, 4), (4, 2), (4, 1), (3, 1), (1, 3)]),
         ) {
-            let mut position = Position::new(Batching::of(world, batch, accumulate));
-            let whole = position.epoch_algebra(n, drop_last);
-            prop_assume!(whole.steps_per_epoch() > 0);
-            for _ in 0..steps {
-                let left = whole.micro_batches() - position.micro;
-                position.advance(left.min(accumulate as u64), &Sums::default());
-                prop_assert_eq!(position.schedule_step(&whole), position.step);
-                if position.micro == whole.micro_batches() {
-                    position.next_epoch(None);
-                    prop_assert_eq!(position.schedule_step(&whole), position.step);
-                }
-            }
+            let first = Batching::of(worlds.0, batch, accumulate);
+            prop_assume!(first.kept.is_multiple_of(worlds.1 * batch));
+            let n = parts * worlds.0 * worlds.1;
+            let all = first.algebra(n, drop_last);
+            prop_assume!((n - all.dropped.unwrap()).is_multiple_of(worlds.1));
+            let mut whole = Position::new(first);
+            let mut resized = Position::new(first);
+            let mut got = seen(&mut resized, n, drop_last, steps);
+            resized.regroup(first.on(worlds.1, accumulate, OnResize::KeepGlobalBatch), n, drop_last);
+            got.extend(seen(&mut resized, n, drop_last, u64::MAX));
+            let sorted = |mut steps: Vec<Vec<u64>>| {
+                steps.iter_mut().for_each(|step| step.sort_unstable());
+                steps
+            };
+            prop_assert_eq!(sorted(got), sorted(seen(&mut whole, n, drop_last, u64::MAX)));
         }
+    }
+
+    #[test]
+    fn what_was_measured_is_of_these_weights_only() {
+        let sums = |loss| Sums { loss, rows: 1.0, ..Sums::default() };
+        let mut position = Position::new(Batching::of(1, 8, 1));
+        position.advance(1, &sums(3.0));
+        position.close(true, Some(sums(2.0)));
+        assert_eq!(position.measured, Some(Measured { train: sums(3.0), val: Some(sums(2.0)) }));
+        position.advance(1, &sums(1.0));
+        assert_eq!(position.measured, None);
+        position.close(true, None);
+        assert_eq!(position.measured, Some(Measured { train: sums(1.0), val: None }));
+    }
+
+    #[test]
+    fn an_epoch_that_max_steps_cuts_short_is_over_and_goes_on_when_there_are_more() {
+        let mut position = Position::new(Batching::of(1, 8, 1));
+        position.advance(1, &Sums { loss: 3.0, rows: 1.0, ..Sums::default() });
+        let open = position.clone();
+        assert!(!position.is_over(2, Some(1)), "it is not measured yet");
+        position.close(false, None);
+        assert!(position.is_over(2, Some(1)) && !position.is_over(2, Some(2)) && !position.is_over(2, None));
+        assert_eq!(Position { measured: None, ..position }, open);
     }
 
     #[test]
     fn an_epoch_that_is_done_stays_done_whatever_was_dropped_of_it() {
         let mut position = Position::new(Batching::of(4, 8, 1));
-        position.micro = position.epoch_algebra(100, true).micro_batches();
+        position.micro = position.batching.algebra(100, true).micro_batches();
         assert_eq!(position.micro, 3);
         position.regroup(Batching::of(1, 1, 1), 100, true);
         assert_eq!((position.start, position.micro), (100, 0));
         assert_eq!(position.rest_algebra(100, true).micro_batches(), 0);
-        // Half a global batch more does not count as a step that is not there.
-        let whole = position.epoch_algebra(100, true);
-        assert_eq!(position.schedule_step(&whole), whole.steps_per_epoch());
+        assert!(position.epoch_is_done(100, true));
     }
 }

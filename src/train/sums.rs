@@ -7,17 +7,25 @@ use serde::{Deserialize, Serialize};
 /// Running sums in f64. `loss` is weighted by rows (samples, or tokens for a language model).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
+    #[serde(deserialize_with = "number")]
     pub loss: f64,
     pub rows: f64,
     pub samples: f64,
     pub correct: f64,
     pub top5: f64,
     /// Sum of absolute errors, of squared errors, of targets and of squared targets, over all elements.
+    #[serde(deserialize_with = "number")]
     pub absolute: f64,
+    #[serde(deserialize_with = "number")]
     pub squared: f64,
     pub target: f64,
     pub target_squared: f64,
     pub elements: f64,
+}
+
+/// JSON has no NaN, and an evaluation may come to it: it is `null` there.
+fn number<'de, D: serde::Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(json)?.unwrap_or(f64::NAN))
 }
 
 impl Sums {
@@ -122,6 +130,13 @@ mod tests {
         assert_eq!((sums.correct, sums.rows), (3.0, 3.0));
         let sums = Sums::of_batch(0.5, 2, &[3.0, 3.0, 0.0, f32::NAN], 2, &FieldData::Index(vec![1, 0]));
         assert_eq!(sums.correct, 0.0);
+    }
+
+    #[test]
+    fn sums_that_are_not_finite_are_read_again() {
+        let sums = Sums { loss: f64::NAN, squared: f64::INFINITY, rows: 3.0, ..Sums::default() };
+        let back: Sums = serde_json::from_value(serde_json::to_value(sums).unwrap()).unwrap();
+        assert!(back.loss.is_nan() && back.squared.is_nan() && back.rows == 3.0, "{back:?}");
     }
 
     #[test]

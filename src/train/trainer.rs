@@ -8,14 +8,15 @@ use super::feed::{DeviceBatch, Feed};
 use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::passes::Passes;
-use super::{Loss, Observer, Position, Sums, Updater, buffers};
+use super::saves::Saves;
+use super::{Clock, Loss, Observer, Position, Sums, Updater, buffers};
 use crate::comm::{Phase, Place, ProcessGroup};
-use crate::data::{Dataset, DistributedSampler, LoaderOptions, Splits};
+use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::device::{Precision, is_host};
 use crate::error::{Error, Result};
 use crate::models::Model;
-use crate::plan::{BatchAlgebra, Every, OnPreempt, Plan};
+use crate::plan::{Every, Plan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,13 +37,9 @@ pub struct Trainer<'a> {
     pub(super) in_flight: Option<InFlight>,
     /// When the last step's sums came.
     pub(super) settled: Instant,
-    /// Of a whole epoch.
-    algebra: BatchAlgebra,
     stop: &'a dyn Fn() -> bool,
     pub(super) observer: &'a mut dyn Observer,
-    started: Instant,
-    last_save: Instant,
-    saved_step: Option<u64>,
+    pub(super) saves: Saves,
     pub(super) data_wait: Duration,
 }
 
@@ -92,17 +89,14 @@ impl<'a> Trainer<'a> {
         let learn = position.bucket_order.is_none();
         let reducer = Reducer::new(layout, model.device(), learn, names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
-        let algebra = position.epoch_algebra(splits.train.len(), plan.loader.drop_last);
-        let now = Instant::now();
-        position.saved_epochs = position.epoch;
         let scaled = plan.precision == Precision::F16;
         position.loss_scale = scaled.then(|| position.loss_scale.unwrap_or_default());
-        let saved_step = (position.step > 0).then_some(position.step);
+        let saves = Saves::new(&position);
         Ok(Self {
             ladder: TapLadder::new(sizes.len(), model.device()),
             host: is_host(model.device()),
             in_flight: None,
-            settled: now,
+            settled: Instant::now(),
             plan,
             group,
             splits,
@@ -110,12 +104,9 @@ impl<'a> Trainer<'a> {
             updater,
             reducer,
             position,
-            algebra,
             stop,
             observer,
-            started: now,
-            last_save: now,
-            saved_step,
+            saves,
             data_wait: Duration::ZERO,
         })
     }
@@ -131,14 +122,13 @@ impl<'a> Trainer<'a> {
 
     /// Trains to the end of the plan, or until a stop is requested.
     pub fn run(&mut self) -> Result<Ended> {
-        // An epoch that `max_steps` cuts short ends like any other, also in a run that was killed before it did.
-        while self.position.epoch < self.plan.epochs && (!self.spent() || self.position.step_in_epoch > 0) {
+        while !self.position.is_over(self.plan.epochs, self.plan.train.max_steps) {
             if self.epoch()? == Ended::Stopped {
                 return Ok(Ended::Stopped);
             }
         }
         if self.plan.save_every != Every::Never {
-            self.save(true)?;
+            self.save()?;
         }
         self.note(Phase::Finish);
         Ok(Ended::Done)
@@ -165,7 +155,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// True once `train.max_steps` optimizer steps are done.
-    fn spent(&self) -> bool {
+    pub(super) fn spent(&self) -> bool {
         self.plan.train.max_steps.is_some_and(|max| self.ahead().step >= max)
     }
 
@@ -177,33 +167,18 @@ impl<'a> Trainer<'a> {
         let micro_batches = rest.micro_batches();
         while self.ahead().micro < micro_batches && !self.spent() {
             let flags = self.step(&mut feed, micro_batches)?;
-            if self.act_on(flags)? == Ended::Stopped {
+            if self.act_on(flags, micro_batches)? == Ended::Stopped {
                 return Ok(Ended::Stopped);
             }
         }
         drop(feed);
         if self.in_flight.is_some() {
             let flags = self.land()?;
-            if self.act_on(flags)? == Ended::Stopped {
+            if self.act_on(flags, micro_batches)? == Ended::Stopped {
                 return Ok(Ended::Stopped);
             }
         }
-        self.finish_epoch(begun.elapsed())?;
-        Ok(Ended::Done)
-    }
-
-    /// Does what the ranks wish between two steps.
-    fn act_on(&mut self, flags: Flags) -> Result<Ended> {
-        if flags.stop {
-            if self.plan.checkpoint.on_preempt == OnPreempt::Save {
-                self.save(false)?;
-            }
-            self.note(Phase::Finish);
-            return Ok(Ended::Stopped);
-        }
-        if self.save_due(flags) {
-            self.save(false)?;
-        }
+        self.finish_epoch(self.position.micro >= micro_batches, begun.elapsed())?;
         Ok(Ended::Done)
     }
 
@@ -218,12 +193,15 @@ impl<'a> Trainer<'a> {
             drop_last: self.plan.loader.drop_last,
             seed: self.plan.seed,
         };
+        let rest = self.position.rest_algebra(sampler.len, sampler.drop_last);
+        let order = sampler.epoch(self.position.epoch);
         Feed::new(
             self.splits.train.clone(),
-            sampler.epoch(self.position.epoch),
+            Prefix { order, len: rest.taken_per_rank(sampler.world) },
             LoaderOptions {
                 batch_size: self.plan.batch_size,
-                drop_last: self.plan.loader.drop_last,
+                // What is left out is not in the order.
+                drop_last: false,
                 seed: self.plan.seed,
                 epoch: self.position.epoch,
                 start_batch: self.position.micro as usize,
@@ -242,6 +220,7 @@ impl<'a> Trainer<'a> {
         let left = (micro_batches - ahead.micro) as usize;
         let count = self.position.batching.accumulate.min(left);
         let mut sums = Vec::with_capacity(count);
+        let (mut full, mut weight) = (None, 0.0);
         let mut waited = Duration::ZERO;
         for micro in 0..count {
             self.note(Phase::Data);
@@ -251,11 +230,14 @@ impl<'a> Trainer<'a> {
             waited += asked.elapsed();
             tracing::trace!(epoch = self.position.epoch, indices = ?batch.host.indices, "batch");
             let number = ahead.micro_total + micro as u64;
-            sums.push(self.micro_batch(feed, batch, number, micro, micro + 1 == count)?);
+            // Each sample of a step weighs the same. The last micro-batch of an epoch may be short, on all ranks alike.
+            let share = batch.host.len as f64 / *full.get_or_insert(batch.host.len) as f64;
+            weight += share;
+            sums.push(self.micro_batch(feed, batch, number, share, micro, micro + 1 == count)?);
         }
         self.note(Phase::Sync);
         self.reducer.finish()?;
-        let passes = Passes { sums, count, begun, waited };
+        let passes = Passes { sums, count, weight, begun, waited };
         if self.host { self.update(passes) } else { self.launch(passes) }
     }
 
@@ -276,21 +258,20 @@ impl<'a> Trainer<'a> {
 
     /// Learning rate of the step that comes after `position`. The schedule ends where the run does.
     pub(super) fn lr(&self, position: &Position) -> f64 {
-        let steps_per_epoch = self.algebra.steps_per_epoch();
-        let done = position.schedule_step(&self.algebra);
-        let total = match self.plan.train.max_steps {
-            Some(max) => done + max.saturating_sub(position.step),
-            None => self.plan.epochs * steps_per_epoch,
-        };
+        let (samples, drop_last) = (self.splits.train.len(), self.plan.loader.drop_last);
+        let Clock { done, steps_per_epoch, total } =
+            position.clock(samples, drop_last, self.plan.epochs, self.plan.train.max_steps);
         self.plan.schedule.lr(self.plan.optimizer.lr, done, steps_per_epoch, total)
     }
 
-    /// Forward and backward of one micro-batch, the `number`th of the run and the `micro`th of its step; its sums on this rank.
+    /// Forward and backward of one micro-batch, the `number`th of the run and the `micro`th of its step, whose gradient counts
+    /// `share` times; its sums on this rank.
     fn micro_batch(
         &mut self,
         feed: &mut Feed,
         batch: DeviceBatch,
         number: u64,
+        share: f64,
         micro: usize,
         last: bool,
     ) -> Result<BatchSums> {
@@ -305,10 +286,8 @@ impl<'a> Trainer<'a> {
         let sums = BatchSums::new(loss.clone().inner(), output.inner(), &target, &batch, self.host)?;
         feed.recycle(batch);
         self.note(Phase::Backward);
-        let loss = match &self.position.loss_scale {
-            Some(scale) => loss * scale.scale,
-            None => loss,
-        };
+        let factor = share * self.position.loss_scale.map_or(1.0, |scale| scale.scale);
+        let loss = if factor == 1.0 { loss } else { loss * factor };
         drop(loss.backward());
         if !last {
             self.reducer.end_micro();
@@ -316,7 +295,8 @@ impl<'a> Trainer<'a> {
         Ok(sums)
     }
 
-    fn finish_epoch(&mut self, training: Duration) -> Result<()> {
+    /// Evaluates where that is due, and closes the epoch. One that is not `whole` was cut short by `max_steps`.
+    fn finish_epoch(&mut self, whole: bool, training: Duration) -> Result<()> {
         let every = self.plan.train.eval_every;
         let epoch = self.position.epoch;
         let last = epoch + 1 == self.plan.epochs || self.spent();
@@ -329,9 +309,11 @@ impl<'a> Trainer<'a> {
         let lr = self.lr(&self.position);
         self.observer.epoch(&self.position, &train, val.as_ref(), training, self.data_wait, lr);
         self.data_wait = Duration::ZERO;
-        self.position.next_epoch(val);
+        // What was saved of this very step before its evaluation is saved again with it.
+        let again = self.saves.last == Some((self.position.step, false));
+        self.position.close(whole, val);
         let due = matches!(self.plan.save_every, Every::Epochs(n) if self.position.epoch.is_multiple_of(n));
-        if due { self.save(true) } else { Ok(()) }
+        if std::mem::take(&mut self.saves.waiting) || again || (whole && due) { self.save() } else { Ok(()) }
     }
 
     /// Evaluates a split over all ranks.
@@ -345,42 +327,6 @@ impl<'a> Trainer<'a> {
             seed: self.plan.seed,
         };
         evaluate(&*self.model, Loss::from(&self.plan.loss), dataset, options, &*self.group)
-    }
-
-    fn timed_save_due(&self) -> bool {
-        match self.plan.save_every {
-            Every::Time(interval) => self.group.rank() == 0 && self.last_save.elapsed() >= interval,
-            _ => false,
-        }
-    }
-
-    fn save_due(&self, flags: Flags) -> bool {
-        // With a step in flight the model is ahead of the position; a step that is to be saved has landed.
-        self.in_flight.is_none() && (flags.save || self.saves_after(self.position.step))
-    }
-
-    pub(super) fn saves_after(&self, step: u64) -> bool {
-        matches!(self.plan.save_every, Every::Steps(n) if step.is_multiple_of(n))
-    }
-
-    /// Hands a checkpoint to the observer of rank 0, with the state of all ranks' hooks; the others go on at once.
-    fn save(&mut self, after_epoch: bool) -> Result<()> {
-        self.note(Phase::Save);
-        self.last_save = Instant::now();
-        if after_epoch
-            && self.saved_step == Some(self.position.step)
-            && self.position.saved_epochs == self.position.epoch
-        {
-            return Ok(());
-        }
-        self.saved_step = Some(self.position.step);
-        self.position.saved_epochs = self.position.epoch;
-        let hook = self.reducer.hook_state()?;
-        if self.group.rank() == 0 {
-            let seconds = self.started.elapsed().as_secs_f64();
-            self.observer.save(&self.position, &*self.model, &self.updater, hook, seconds)?;
-        }
-        Ok(())
     }
 }
 

@@ -64,7 +64,8 @@ impl Updater {
         &mut self.state
     }
 
-    /// Applies optimizer step number `step` (from 1) in host memory. Gradients are sums over `micro_batches`, averaged over ranks.
+    /// Applies optimizer step number `step` (from 1) in host memory. Gradients are sums over micro-batches
+    /// that come to `weight` full ones, averaged over ranks.
     ///
     /// # Errors
     /// A gradient that is not finite: nothing has been changed then. All ranks hold the same averaged gradients, so all
@@ -75,9 +76,9 @@ impl Updater {
         reducer: &Reducer,
         step: u64,
         lr: f64,
-        micro_batches: usize,
+        weight: f64,
     ) -> Result<Updated> {
-        let mean = 1.0 / micro_batches as f64;
+        let mean = 1.0 / weight;
         let shapes: Vec<Vec<usize>> = model.entries().iter().map(StateEntry::module_shape).collect();
         reducer.with_buckets(|buckets| {
             let slices: Vec<&[f32]> = buckets.iter().map(|b| &**b).collect();
@@ -100,11 +101,11 @@ impl Updater {
         })
     }
 
-    /// The L2 norm over `gradients`, which are sums over `micro_batches`, averaged over ranks and `loss_scale` times too large. Flat, by
+    /// The L2 norm over `gradients`, which are sums of `weight` micro-batches, averaged over ranks and `loss_scale` times too large. Flat, by
     /// parameter; on their device, as the norm is.
-    pub fn norm(&self, gradients: &[Option<Tensor<1>>], micro_batches: usize, loss_scale: f64) -> Tensor<1> {
+    pub fn norm(&self, gradients: &[Option<Tensor<1>>], weight: f64, loss_scale: f64) -> Tensor<1> {
         let all: Vec<Tensor<1>> = gradients.iter().flatten().cloned().collect();
-        norm_on_device(&all) / (micro_batches as f64 * loss_scale)
+        norm_on_device(&all) / (weight * loss_scale)
     }
 
     /// Whether updates depend on the norm.
@@ -122,10 +123,10 @@ impl Updater {
         norm: Tensor<1>,
         step: u64,
         lr: f64,
-        micro_batches: usize,
+        weight: f64,
         loss_scale: f64,
     ) {
-        let scale = clip_on_device(norm, self.clip_norm) / (micro_batches as f64 * loss_scale);
+        let scale = clip_on_device(norm, self.clip_norm) / (weight * loss_scale);
         let shapes: Vec<Vec<usize>> = model.entries().iter().map(StateEntry::module_shape).collect();
         let (mut gradients, optimizer, state) = (gradients, &*self.optimizer, &mut self.state);
         model.update(&mut |index, param| {

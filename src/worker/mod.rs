@@ -3,16 +3,28 @@
 
 mod checkpoints;
 mod fault;
+mod foresee;
 mod hook;
 mod kernels;
 mod metrics;
+mod optimizer;
 mod recorder;
 mod resize;
 mod same_data;
 mod snapshot;
 mod state;
 
+#[cfg(test)]
+mod max_steps_tests;
+#[cfg(test)]
+mod ranking_tests;
+#[cfg(test)]
+mod resize_tests;
+#[cfg(test)]
+mod testing;
+
 pub use fault::Fault;
+pub use foresee::foresee;
 pub use kernels::keep_kernels;
 pub use metrics::Reported;
 pub use recorder::{Recorder, RecorderOptions};
@@ -87,6 +99,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     same_data::same_on_all_ranks(&data.fingerprint, &*group)?;
     group.note(Place { step: 0, phase: Phase::Setup });
     plan.loss.fits(&splits.train.target())?;
+    plan.checkpoint.fits(&splits.train.target())?;
     let on = compute(job.device, plan.precision)?;
     let mut model = plan.model.source.build(&data.facts, plan.seed, &on)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
@@ -100,9 +113,10 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 changed.iter().for_each(|what| warn(what));
                 let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
-                announce(plan, &loaded, change);
+                let changes = [change, optimizer::change(plan, &loaded.state, updater.slots())];
+                announce(plan, &loaded, changes);
                 position = Some(here);
-                from = Some(loaded.path);
+                from = Some((loaded.path, loaded.state.wall_seconds));
             }
             None => start_from_weights(plan, &mut *model)?,
         }
@@ -191,8 +205,8 @@ fn warn(warning: &str) {
     say!("warning: {warning}");
 }
 
-/// `change`: how steps are made up now, where that is new.
-fn announce(plan: &Plan, loaded: &Loaded, change: Option<String>) {
+/// `changes`: how steps are made up now, and what is new of the optimizer.
+fn announce(plan: &Plan, loaded: &Loaded, changes: [Option<String>; 2]) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
         tracing::warn!("the spec has changed since this checkpoint was made");
@@ -205,13 +219,14 @@ fn announce(plan: &Plan, loaded: &Loaded, change: Option<String>) {
         state.epochs_completed,
         loaded.path.display()
     );
-    for line in [Some(line), change].into_iter().flatten() {
+    for line in [line].into_iter().chain(changes.into_iter().flatten()) {
         tracing::info!("{line}");
         say!("{line}");
     }
     let all_steps = plan.train.max_steps.is_some_and(|max| state.global_step >= max);
     if state.epochs_completed as u64 >= plan.epochs || all_steps {
-        say!("the run is complete; more `epochs` continue it, `--resume never` starts over");
+        let more = if all_steps { "a larger `train.max_steps` continues" } else { "more `epochs` continue" };
+        say!("the run is complete; {more} it, `--resume never` starts over");
     }
 }
 
@@ -271,8 +286,7 @@ pub fn evaluate(
     let on = compute(device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     let loaded = load_any(checkpoint)?;
-    let mut updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
-    state::restore(plan, &loaded, device, &mut *model, &mut updater)?;
+    state::restore_model(plan, &loaded, device, &mut *model)?;
     let dataset = match split {
         Split::Train => Some(splits.train.clone()),
         Split::Val => splits.val.clone(),

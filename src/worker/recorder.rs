@@ -47,9 +47,13 @@ struct First<'a> {
     progress: Progress,
     checkpoints: Checkpoints<'a>,
     started: Instant,
+    /// Seconds, before this process.
+    trained: f64,
     /// Since the last step line.
     window: Window,
     last: (u64, u64),
+    /// Micro-batches of the epoch from its start, or from where a resize dealt it anew.
+    micro_batches: u64,
     /// The first thing that went wrong where nothing could be returned.
     failed: Option<Error>,
 }
@@ -73,14 +77,15 @@ pub fn reported(plan: &Plan, facts: &DataFacts) -> Reported {
 }
 
 impl<'a> Recorder<'a> {
-    /// Opens the run's files on rank 0. A resumed run's lines after `position` are taken back: they will be written anew.
+    /// Opens the run's files on rank 0. A resumed run's lines after `position` are taken back: they will be written anew. `resumed` is
+    /// its checkpoint, and how long it had trained by then.
     pub fn start(
         plan: &'a Plan,
         group: &dyn ProcessGroup,
         data: &OpenData,
         out_dir: &Path,
         position: &Position,
-        resumed: Option<PathBuf>,
+        resumed: Option<(PathBuf, f64)>,
         options: RecorderOptions,
     ) -> Result<Self> {
         let rank = group.rank();
@@ -90,18 +95,20 @@ impl<'a> Recorder<'a> {
         }
         let OpenData { facts, fingerprint } = data;
         let made = Made { device: options.device, data: fingerprint.clone() };
-        let algebra = position.epoch_algebra(facts.train.unwrap_or(0), plan.loader.drop_last);
-        let left = (plan.epochs * algebra.steps_per_epoch()).saturating_sub(position.schedule_step(&algebra));
-        let totals =
-            Totals { epochs: plan.epochs, steps: position.step + left, max_steps: plan.train.max_steps };
+        let left = position.steps_left(plan.epochs, facts.train.unwrap_or(0), plan.loader.drop_last);
+        let max_steps = plan.train.max_steps;
+        let totals = Totals { epochs: plan.epochs, steps: position.step.saturating_add(left), max_steps };
         let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
-        metrics.truncate_after(position.step, position.epoch)?;
+        // Where `max_steps` cut an epoch short and there are no more steps, its line stays.
+        let cut = position.step_in_epoch > 0 && position.is_over(plan.epochs, max_steps);
+        metrics.truncate_after(position.step, position.epoch + u64::from(cut))?;
         let mut progress = Progress::new(options.progress, totals);
         if let Some((attempt, reason)) = options.restart {
             metrics.write(&Event::Restart(RestartEvent { attempt, reason }))?;
         }
         let resumed_at = resumed.is_some().then_some(position.step);
-        if let Some(path) = resumed {
+        let trained = resumed.as_ref().map_or(0.0, |(_, seconds)| *seconds);
+        if let Some((path, _)) = resumed {
             progress.resume_at(position.step);
             metrics.write(&Event::Resume(ResumeEvent {
                 step: position.step,
@@ -120,8 +127,10 @@ impl<'a> Recorder<'a> {
             metrics,
             progress,
             started: Instant::now(),
+            trained,
             window: Window::default(),
             last: (position.step, position.epoch),
+            micro_batches: 0,
             failed: None,
         });
         Ok(recorder)
@@ -207,6 +216,9 @@ impl Observer for Recorder<'_> {
             steps: algebra.micro_batches(),
         });
         tracing::info!("{line}");
+        if let Some(first) = &mut self.first {
+            first.micro_batches = algebra.micro_batches();
+        }
     }
 
     fn step(&mut self, position: &Position, report: &StepReport) {
@@ -264,7 +276,8 @@ impl Observer for Recorder<'_> {
         let line = epoch_summary(&event);
         tracing::info!("{line}");
         first.progress.message(&line);
-        first.last = (position.step, position.epoch + 1);
+        let whole = position.micro >= first.micro_batches;
+        first.last = (position.step, position.epoch + u64::from(whole));
         first.write(&Event::Epoch(event));
     }
 
@@ -284,7 +297,8 @@ impl Observer for Recorder<'_> {
         let before = first.checkpoints.flush()?;
         first.saved(before);
         let sync = first.metrics.syncing()?;
-        let saved = first.checkpoints.save(begun, position, model, updater, hook, seconds, sync)?;
+        let saved =
+            first.checkpoints.save(begun, position, model, updater, hook, first.trained + seconds, sync)?;
         first.saved(saved);
         Ok(())
     }

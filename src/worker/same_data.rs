@@ -75,7 +75,7 @@ pub fn since(
     let changed = saved.and_then(|saved| saved.differs(now, ", now "));
     let same_number = saved.is_some_and(|saved| saved.train == now.train);
     if !same_number && !position.fits(now.train as usize, drop_last) {
-        let taken = position.taken();
+        let taken = position.seen();
         let stands = saved.map_or_else(
             || format!("{taken} samples of an epoch"),
             |saved| format!("{taken} of an epoch's {} samples", saved.train),

@@ -9,7 +9,7 @@ use crate::ddp::HookState;
 use crate::error::{Error, Result};
 use crate::models::{ALL, Layout, Model, StateEntry};
 use crate::plan::Plan;
-use crate::train::{Position, Updater};
+use crate::train::{Position, Sums, Updater};
 
 /// The tensors of a run's checkpoints, before they have values.
 pub fn empty(model: &dyn Model, updater: &Updater) -> Result<Snapshot> {
@@ -110,19 +110,21 @@ pub fn state(
         samples_seen: position.samples,
         wall_seconds: seconds,
         metrics: metrics(position),
+        optimizer: serde_json::Value::Object(plan.table("optimizer")),
         extra: serde_json::to_value(extra).map_err(json)?,
         ..State::default()
     })
 }
 
-/// `val.loss` and its like, where an evaluation was made at this very step.
+/// `val.loss` and its like, where they were measured of these very weights.
 fn metrics(position: &Position) -> serde_json::Value {
-    match position.val.filter(|_| position.step_in_epoch == 0) {
-        Some(val) => {
-            serde_json::json!({ "val": super::metrics::json(&val, Reported { top5: true, perplexity: true }) })
-        }
-        None => serde_json::Value::Null,
+    let Some(measured) = position.measured else { return serde_json::Value::Null };
+    let json = |sums: &Sums| super::metrics::json(sums, Reported { top5: true, perplexity: true });
+    let mut metrics = serde_json::json!({ "train": json(&measured.train) });
+    if let Some(val) = &measured.val {
+        metrics["val"] = json(val);
     }
+    metrics
 }
 
 /// What is left to do with a copied snapshot: the state dict's layout, and the hooks' tensors.

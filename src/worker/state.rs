@@ -1,6 +1,7 @@
 //! From a checkpoint into a trainer, on any number of ranks; [`super::snapshot`] is the way out.
 
 use super::hook::HookPlace;
+use super::optimizer;
 use super::resize::Saved;
 use crate::checkpoint::{Loaded, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
@@ -56,17 +57,23 @@ impl Extra {
 
     /// A step has samples.
     fn is_sound(&self) -> bool {
-        let Batching { world, batch_size, accumulate, kept } = self.position.batching;
+        let Batching { world, batch_size, accumulate, kept, .. } = self.position.batching;
         let batching = [world, batch_size, accumulate, kept];
         let of_old = self.position.batching == Batching::default();
         self.batch_size > 0 && self.accumulate > 0 && (of_old || !batching.contains(&0))
     }
 
     /// `world` is the one that saved: positions of earlier versions don't say what they count in.
-    fn saved(self, world: usize) -> Saved {
+    pub fn saved(self, world: usize) -> Saved {
         let Extra { mut position, batch_size, accumulate, data, .. } = self;
         if position.batching == Batching::default() {
             position.batching = Batching::of(world, batch_size, accumulate);
+        }
+        if position.batching.unit == 0 {
+            position.batching.unit = position.batching.world * batch_size;
+        }
+        if position.first == Batching::default() {
+            position.first = position.batching;
         }
         Saved { position, batch_size, accumulate, data }
     }
@@ -75,7 +82,8 @@ impl Extra {
 /// Puts a checkpoint's state into a model and an optimizer and says where its run stood.
 ///
 /// # Errors
-/// Exit code 74 when a tensor is missing or has another shape: the spec's model is not the checkpoint's. 69 when the device fails.
+/// Exit code 74 when a tensor is missing or has another shape: the spec's model or optimizer is not the checkpoint's. 69 when the device
+/// fails.
 pub fn restore(
     plan: &Plan,
     loaded: &Loaded,
@@ -83,20 +91,29 @@ pub fn restore(
     model: &mut dyn Model,
     updater: &mut Updater,
 ) -> Result<Saved> {
-    let unfit = |e: Error| {
-        // A device that fails says nothing about the checkpoint.
-        if e.code != ExitCode::Checkpoint {
-            return e;
-        }
-        Error::checkpoint(format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message))
-            .hint("the model or the optimizer differs from the one that was saved; `--resume never --out DIR` starts anew")
-    };
-    put_model(model, &loaded.model).map_err(unfit)?;
-    put_optimizer(model.entries(), updater, &loaded.optimizer).map_err(unfit)?;
+    let extra = restore_model(plan, loaded, device, model)?;
+    optimizer::fits(plan, loaded, updater.slots())
+        .and_then(|()| put_optimizer(model.entries(), updater, &loaded.optimizer))
+        .map_err(|e| unfit(loaded, e))?;
+    Ok(extra.saved(loaded.state.world))
+}
+
+/// The model alone.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_model(
+    plan: &Plan,
+    loaded: &Loaded,
+    device: ComputeDevice,
+    model: &mut dyn Model,
+) -> Result<Extra> {
+    put_model(model, &loaded.model).map_err(|e| unfit(loaded, e))?;
     let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
-        .map_err(|e| unfit(Error::checkpoint(format!("its state is not understood: {e}"))))?;
+        .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state is not understood: {e}"))))?;
     if !extra.is_sound() || loaded.state.world == 0 {
-        return Err(unfit(Error::checkpoint("its state has steps without samples or without ranks")));
+        let forged = Error::checkpoint("its state has steps without samples or without ranks");
+        return Err(unfit(loaded, forged));
     }
     if let Some(target) =
         plan.checkpoint.map_location.get(&extra.device).filter(|t| **t != device.to_string())
@@ -107,7 +124,17 @@ pub fn restore(
         ))
         .hint("without an entry, each rank loads to its own device"));
     }
-    Ok(extra.saved(loaded.state.world))
+    Ok(extra)
+}
+
+fn unfit(loaded: &Loaded, e: Error) -> Error {
+    // A device that fails says nothing about the checkpoint.
+    if e.code != ExitCode::Checkpoint {
+        return e;
+    }
+    let message = format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message);
+    let hint = "the model differs from the one that was saved; `--resume never --out DIR` starts anew";
+    Error::checkpoint(message).hint(e.hint.unwrap_or_else(|| hint.to_owned()))
 }
 
 fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {

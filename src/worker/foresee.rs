@@ -1,0 +1,42 @@
+//! What a run that goes on comes to, before it has loaded anything: its steps are made of what its checkpoint says.
+
+use super::state::Extra;
+use super::{Resume, checkpoints};
+use crate::checkpoint::{CheckpointStore, State, find_store, read_state};
+use crate::plan::Plan;
+use std::path::Path;
+
+/// The plan as the run will carry it out: in the units of the checkpoint that `resume` stands for, where there is one and the size
+/// of the data set is known. What can't be read is rank 0's to report.
+pub fn foresee(plan: &Plan, resume: &str, out_dir: &Path) -> Plan {
+    let found = match Resume::parse(resume) {
+        Resume::Never => None,
+        Resume::Auto => newest(&CheckpointStore::read_only(checkpoints(out_dir))),
+        Resume::From(path) => match find_store(&path) {
+            Some(store) => newest(&store),
+            None => read_state(&path).ok(),
+        },
+    };
+    found.and_then(|state| going_on(plan, state)).unwrap_or_else(|| plan.clone())
+}
+
+fn newest(store: &CheckpointStore) -> Option<State> {
+    store.list().ok()?.iter().rev().find_map(|entry| read_state(&entry.path).ok())
+}
+
+fn going_on(plan: &Plan, state: State) -> Option<Plan> {
+    let (samples, drop_last) = (plan.dataset.facts.train?, plan.loader.drop_last);
+    let extra: Extra = serde_json::from_value(state.extra).ok()?;
+    let saved = extra.saved(state.world);
+    let before = saved.position.batching;
+    if before.world == 0 || before.batch_size == 0 {
+        return None;
+    }
+    let (position, _) = saved.go_on(plan, plan.world.world_size, samples);
+    let left = position.steps_left(plan.epochs, samples, drop_last);
+    let mut plan = plan.clone();
+    plan.batch = position.batching.algebra(samples, drop_last);
+    plan.train.accumulate = position.batching.accumulate;
+    plan.going_on = Some((position.step, position.step.saturating_add(left)));
+    Some(plan)
+}

@@ -1,0 +1,63 @@
+//! A run that goes on with another number of processes is the uninterrupted one up to f32 rounding, an epoch's end included.
+
+use super::foresee;
+use super::testing::{Run, SPEC, plan};
+use crate::checkpoint::{State, read_state};
+use crate::train::Ended;
+
+/// Of 94 samples the last ones of an epoch are no full batch, on either number of processes.
+const TAIL: [&str; 5] =
+    ["epochs=3", "batch_size=4", "dataset.samples=94", "dataset.val_split=0.0", "optimizer.momentum=0.9"];
+
+#[test]
+fn micro_batches_weigh_by_their_samples_at_an_epochs_end() {
+    let cases = [
+        (2, 1, "train.accumulate=1", "dataset.drop_last=false"),
+        (2, 1, "train.accumulate=1", "dataset.drop_last=true"),
+        (1, 2, "train.accumulate=4", "dataset.drop_last=false"),
+        // Twelve samples are left for the last step: three on each of four processes.
+        (1, 4, "train.accumulate=4", "dataset.drop_last=true"),
+    ];
+    for (before, after, accumulate, drop_last) in cases {
+        let sets = [&TAIL[..], &[accumulate, drop_last]].concat();
+        let (whole, resized) = (Run::of(SPEC), Run::of(SPEC));
+        whole.train(before, &sets).unwrap();
+        assert_eq!(resized.until(before, &sets, 3).unwrap(), Ended::Stopped);
+        resized.train(after, &sets).unwrap();
+        let at = format!("{before} to {after}, {accumulate}, {drop_last}");
+        let (got, expected) = (resized.steps(), whole.steps());
+        assert_eq!(got.len(), expected.len(), "{at}");
+        for (a, b) in got.iter().zip(&expected) {
+            assert!((a.0, a.1) == (b.0, b.1) && (a.2 - b.2).abs() <= 1e-5 * b.2, "{at}: {a:?} against {b:?}");
+        }
+    }
+}
+
+#[test]
+fn the_plan_of_a_run_that_goes_on_has_its_steps_and_not_those_of_one_from_the_start() {
+    for (rule, global, steps) in [("keep-global-batch", 8, 36), ("keep-local-batch", 4, 69)] {
+        let run = Run::of(SPEC);
+        let rule = format!("train.on_resize={rule}");
+        let sets = [&TAIL[..], &[&rule]].concat();
+        run.until(2, &sets, 3).unwrap();
+        let plan = plan(SPEC, &sets, 1);
+        assert_eq!(plan.total_steps(), Some(72));
+        let foreseen = foresee(&plan, "auto", run.out());
+        assert_eq!((foreseen.batch.global_batch, foreseen.total_steps()), (global, Some(steps)));
+        assert!(foreseen.text().contains(&format!("{steps}, of which 3 are done")), "{}", foreseen.text());
+        assert_eq!(foresee(&plan, "never", run.out()).total_steps(), Some(72));
+        run.train(1, &sets).unwrap();
+        assert_eq!(run.steps().len() as u64, steps);
+    }
+}
+
+#[test]
+fn training_time_is_that_of_all_starts() {
+    let run = Run::of(SPEC);
+    run.until(1, &[], 3).unwrap();
+    let path = run.newest().join("state.json");
+    let state = State { wall_seconds: 1e6, ..read_state(&run.newest()).unwrap() };
+    std::fs::write(path, state.to_json().unwrap()).unwrap();
+    run.train(1, &[]).unwrap();
+    assert!(read_state(&run.newest()).unwrap().wall_seconds > 1e6);
+}

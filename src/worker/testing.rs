@@ -1,0 +1,124 @@
+//! Whole runs whose ranks are threads of this process, for the tests of this room.
+
+use super::{Job, RecorderOptions, Resume, checkpoints, train};
+use crate::checkpoint::CheckpointStore;
+use crate::comm::gloo::GlooOptions;
+use crate::comm::testing::{HANG, form};
+use crate::comm::{ProcessGroup, SoloGroup};
+use crate::device::ComputeDevice;
+use crate::error::Result;
+use crate::plan::{Plan, WorldRequest};
+use crate::registry::Registry;
+use crate::spec::{JobTree, Override};
+use crate::telemetry::{Event, ProgressMode, read_events};
+use crate::train::Ended;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Eight steps an epoch of a regression, and 16 samples to evaluate it by.
+pub const SPEC: &str = "name = \"run\"\nseed = 3\nepochs = 6\nbatch_size = 8\n\
+    [model]\nname = \"linear\"\n\
+    [dataset]\nname = \"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2\nworkers = 0\n\
+    [optimizer]\nname = \"sgd\"\nlr = 0.05\n\
+    [metrics]\nlog_every = 1\n";
+
+pub fn plan(spec: &str, sets: &[&str], world: usize) -> Plan {
+    let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
+    let tree = JobTree::parse("run.toml", spec, &sets).unwrap_or_else(|e| panic!("{e}"));
+    Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A run's folder, and what it is to do.
+pub struct Run {
+    dir: tempfile::TempDir,
+    spec: String,
+}
+
+impl Run {
+    pub fn of(spec: &str) -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), spec: spec.to_owned() }
+    }
+
+    pub fn out(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Trains on from where the folder stands.
+    pub fn train(&self, world: usize, sets: &[&str]) -> Result<Ended> {
+        self.until(world, sets, u64::MAX)
+    }
+
+    /// The same, with a request to stop that the ranks see in the `asked`th step.
+    pub fn until(&self, world: usize, sets: &[&str], asked: u64) -> Result<Ended> {
+        let plan = plan(&self.spec, sets, world);
+        let rank = |group: Arc<dyn ProcessGroup>| {
+            let steps = std::cell::Cell::new(0);
+            let stop = || {
+                steps.set(steps.get() + 1);
+                steps.get() >= asked
+            };
+            train(Job {
+                plan: &plan,
+                group,
+                device: ComputeDevice::Cpu,
+                out_dir: self.out(),
+                resume: Resume::Auto,
+                stop: &stop,
+                failed: &|_| (),
+                recorder: RecorderOptions {
+                    progress: ProgressMode::None,
+                    restart: None,
+                    device: ComputeDevice::Cpu,
+                },
+            })
+        };
+        if world == 1 {
+            return rank(Arc::new(SoloGroup::default()));
+        }
+        let groups = form(world, HANG, |_| GlooOptions::default());
+        std::thread::scope(|scope| {
+            let rank = &rank;
+            let ranks: Vec<_> =
+                groups.into_iter().map(|group| scope.spawn(move || rank(Arc::new(group)))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).reduce(Result::and).unwrap()
+        })
+    }
+
+    pub fn store(&self) -> CheckpointStore {
+        CheckpointStore::read_only(checkpoints(self.out()))
+    }
+
+    /// Steps of the checkpoints that are kept.
+    pub fn kept(&self) -> Vec<u64> {
+        self.store().list().unwrap().iter().map(|entry| entry.step).collect()
+    }
+
+    pub fn newest(&self) -> PathBuf {
+        self.store().list().unwrap().pop().unwrap().path
+    }
+
+    /// Model and optimizer of the newest checkpoint.
+    pub fn bits(&self) -> [Vec<u8>; 2] {
+        ["model", "optimizer"]
+            .map(|name| std::fs::read(self.newest().join(format!("{name}.safetensors"))).unwrap())
+    }
+
+    pub fn events(&self) -> Vec<Event> {
+        read_events(&self.out().join("metrics.jsonl")).unwrap()
+    }
+
+    /// Step, learning rate and loss of each `step` line.
+    pub fn steps(&self) -> Vec<(u64, f64, f64)> {
+        let step = |event| if let Event::Step(e) = event { Some((e.step, e.lr, e.loss)) } else { None };
+        self.events().into_iter().filter_map(step).collect()
+    }
+
+    /// Epoch, step, training loss and validation loss of each `epoch` line.
+    pub fn epochs(&self) -> Vec<(u64, u64, f64, Option<f64>)> {
+        let epoch = |event| {
+            let Event::Epoch(e) = event else { return None };
+            Some((e.epoch, e.step, e.train.get("loss")?, e.val.and_then(|val| val.get("loss"))))
+        };
+        self.events().into_iter().filter_map(epoch).collect()
+    }
+}
