@@ -36,9 +36,8 @@ where
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync,
 {
     fn tensors(&self) -> Option<Vec<TensorFacts>> {
-        let net = (self.build)(&self.facts, &Device::flex()).ok()?;
-        let facts =
-            |e: super::StateEntry| TensorFacts { name: e.name, shape: e.shape, trainable: e.trainable };
+        let net = (self.build)(&self.facts, &Device::flex().autodiff()).ok()?;
+        let facts = |e: super::StateEntry| TensorFacts { name: e.name, shape: e.shape, role: e.role };
         Some(NetModel::entries_of(&net).into_iter().map(facts).collect())
     }
 
@@ -46,7 +45,7 @@ where
         // Refused before anything is drawn, so that the error is the spec's and not a shape mismatch deep in a layer.
         (self.build)(facts, &Device::flex())?;
         let build = |device: &Device| (self.build)(facts, device);
-        let model = NetModel::new(on, seed, |d| build(d).expect("built once already"));
+        let model = NetModel::new(on, seed, |d| build(d).expect("built once already"))?;
         Ok(Box::new(model))
     }
 }

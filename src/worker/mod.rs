@@ -6,6 +6,8 @@ mod fault;
 mod hook;
 mod kernels;
 mod metrics;
+#[cfg(test)]
+mod own_models_tests;
 mod recorder;
 mod resize;
 mod snapshot;
