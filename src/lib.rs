@@ -7,6 +7,7 @@
 
 #[macro_use]
 mod say;
+mod caught;
 
 pub mod bench;
 pub mod checkpoint;

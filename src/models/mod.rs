@@ -13,6 +13,7 @@ mod model;
 mod ops;
 mod resnet;
 mod simple;
+mod sizes;
 mod standard;
 mod state;
 #[cfg(test)]

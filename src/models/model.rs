@@ -65,11 +65,11 @@ impl<N: Net> NetModel<N> {
     /// order of the parameters, in host memory: they are the same on every device.
     ///
     /// # Errors
-    /// A network whose state can't be held: tensors of one name, of another type than f32, or away from that device (exit 78).
-    pub fn new(on: &Compute, seed: u64, build: impl FnOnce(&Device) -> N) -> Result<Self> {
+    /// That of `build`, and a network whose state can't be held: tensors of one name, of another type than f32, or away from that device (exit 78).
+    pub fn new(on: &Compute, seed: u64, build: impl FnOnce(&Device) -> Result<N>) -> Result<Self> {
         let host = Device::flex().autodiff();
         host.seed(seed);
-        let net = build(&host);
+        let net = build(&host)?;
         // Lazy parameters are drawn now: their order, and so their values, must not depend on the first forward pass.
         net.visit(&mut Drawer);
         let state = State::of(&net, N::rename);

@@ -24,7 +24,7 @@ macro_rules! idle {
 }
 
 fn model<N: Net>(build: impl FnOnce(&Device) -> N) -> NetModel<N> {
-    NetModel::new(&Compute::host(), 1, build).unwrap()
+    NetModel::new(&Compute::host(), 1, |device| Ok(build(device))).unwrap()
 }
 
 fn values(model: &dyn Model) -> Vec<Vec<f32>> {
@@ -205,7 +205,7 @@ fn what_is_frozen_is_cast_like_the_rest() {
         let first = linear(1, 1, device);
         Tied { second: first.clone(), first, frozen: linear(1, 1, device).no_grad() }
     };
-    let mut model = NetModel::new(&on, 1, build).unwrap();
+    let mut model = NetModel::new(&on, 1, |device| Ok(build(device))).unwrap();
     model.edit(ALL, &mut |_, values| values.fill(1.0));
     let rows = Tensor::<2>::from_floats([[7.0]], model.device());
     assert_eq!(evaluate(&model, rows.clone()), [7.0]);
@@ -259,7 +259,7 @@ fn what_a_checkpoint_could_not_hold_is_refused() {
         Normed { norm }
     };
     fn refused<N: Net>(build: impl FnOnce(&Device) -> N, rename: &str) {
-        let error = NetModel::new(&Compute::host(), 1, build).err().unwrap();
+        let error = NetModel::new(&Compute::host(), 1, |device| Ok(build(device))).err().unwrap();
         assert_eq!(error.code, ExitCode::Spec);
         assert!(error.message.contains(rename), "{error}");
     }

@@ -3,6 +3,9 @@
 
 mod checkpoints;
 mod fault;
+mod fit;
+#[cfg(test)]
+mod fit_tests;
 mod hook;
 mod kernels;
 mod metrics;
@@ -84,9 +87,9 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let splits = open_data(plan, &*group)?;
     let facts = facts_of(&splits);
     group.note(Place { step: 0, phase: Phase::Setup });
-    plan.loss.fits(&splits.train.target())?;
     let on = compute(job.device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
+    fit::model(plan, &*splits.train, &*model)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
     let (mut position, mut from, mut hooks) = (None, None, None);
     if group.rank() == 0 {
@@ -104,6 +107,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     }
     let position = state::share(&mut *model, &mut updater, position, &*group)?
         .unwrap_or_else(|| Position::new(Batching::new(plan, group.world_size())));
+    fit::batches(plan, &position, splits.train.len())?;
     group.note(Place { step: position.step, phase: Phase::Setup });
     let mut recorder = Recorder::start(plan, &*group, &facts, job.out_dir, &position, from, job.recorder)?;
     recorder.reserve(&*model, &updater)?;
@@ -137,9 +141,7 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     }
     group.barrier(Wait::WhilePeersLive)?;
     let splits = plan.dataset.source.open()?;
-    if splits.train.is_empty() {
-        return Err(Error::data(format!("data set `{}` has no training samples", plan.dataset.name)));
-    }
+    fit::samples(&plan.dataset.name, &*splits.train)?;
     Ok(splits)
 }
 
@@ -229,6 +231,7 @@ pub fn evaluate(
     let facts = facts_of(&splits);
     let on = compute(device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
+    fit::model(plan, &*splits.train, &*model)?;
     let loaded = load_any(checkpoint)?;
     let mut updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
     state::restore(plan, &loaded, device, &mut *model, &mut updater)?;
