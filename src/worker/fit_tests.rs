@@ -29,7 +29,7 @@ struct Own {
 impl Net for Own {
     fn forward(&self, input: Input) -> Tensor<2> {
         let output = self.layer.forward(input.rows());
-        if self.rows > 0 { output.slice([0..self.rows]) } else { output }
+        if self.rows > 0 { output.narrow(0, 0, self.rows) } else { output }
     }
 }
 

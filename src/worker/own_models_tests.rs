@@ -45,6 +45,7 @@ struct Normed {
 }
 
 #[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant, reason = "as a user writes it")]
 enum Layer {
     Normed(Normed),
     Plain(Linear),
