@@ -72,7 +72,7 @@ fn run(case: &Case) -> Vec<f64> {
     };
     let mut model = plan.model.source.build(&facts, 0, &Compute::host()).unwrap_or_else(|e| panic!("{e}"));
     let mut updater = Updater::new(&plan.optimizer, None, model.entries(), model.device());
-    let sizes: Vec<_> = model.entries().iter().map(|e| e.trainable.then(|| e.numel())).collect();
+    let sizes: Vec<_> = model.entries().iter().map(|e| e.trainable().then(|| e.numel())).collect();
     let layout = BucketLayout::new(&sizes, BucketCaps { first: 1 << 20, rest: 25 << 20 });
     let mut reducer =
         Reducer::new(layout, model.device(), false, Vec::new(), Arc::new(SoloGroup::default()), None)

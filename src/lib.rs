@@ -7,6 +7,7 @@
 
 #[macro_use]
 mod say;
+mod caught;
 mod show;
 
 pub mod bench;

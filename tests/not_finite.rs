@@ -104,3 +104,21 @@ fn parameters_that_overflow_in_the_update_are_not_saved() {
         assert_code(&run(&["epochs=2"]), 0);
     }
 }
+
+/// Half of 2 x 1.5 x 1e6 / 4 is more than f16 holds, and it was neither cut nor averaged with what was.
+#[test]
+fn a_gradient_that_is_too_large_for_the_hook_ends_the_run_and_says_so() {
+    let _alone = alone();
+    for (hook, code) in [("none", 0), ("bf16", 0), ("f16", 92)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (spec, out) = (spec(dir.path(), "1e6", "1.5"), dir.path().join("run"));
+        let output = train(&spec, &out, &["--set", &format!("distributed.comm_hook={hook}")]);
+        assert_code(&output, code);
+        if code == 92 {
+            let told = stderr(&output);
+            assert!(told.contains("the gradient of step 4 is not finite"), "{told}");
+            assert!(told.contains("`comm_hook = \"f16\"` carries no gradient beyond 65504"), "{told}");
+            assert_eq!(finite_checkpoints(&out), [1, 2, 3]);
+        }
+    }
+}

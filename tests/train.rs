@@ -266,3 +266,25 @@ fn a_map_location_that_this_machine_lacks_is_refused() {
     let other = "checkpoint.map_location={ \"cuda:0\" = \"cuda:2\" }";
     assert_code(&train(Path::new(SMOKE), &out, &["--set", other]), 0);
 }
+
+/// What a model says to data that it does not take is an error of the spec's, and no bug.
+#[test]
+fn a_model_that_does_not_take_the_data_is_an_error_and_no_panic() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.csv");
+    std::fs::write(&rows, "a,b,y\n1,2,0\n3,4,1\n5,6,2\n7,8,0\n").unwrap();
+    let spec = write_spec(
+        dir.path(),
+        &format!(
+            "name = \"x\"\nbatch_size = 2\n[model]\nname = \"gpt\"\npreset = \"nano\"\nblock_size = 2\nvocab_size = 9\n\
+             [dataset]\nname = \"csv\"\npath = {rows:?}\ntarget = \"y\"\ntask = \"classification\"\n\
+             [optimizer]\nname = \"sgd\"\nlr = 0.1\n"
+        ),
+    );
+    let output = train(&spec, &dir.path().join("run"), &["--nproc-per-node", "2"]);
+    assert_code(&output, 78);
+    let told = stderr(&output);
+    assert!(told.contains("model `gpt` does not take 2 samples of shape [2] (floats)"), "{told}");
+    assert!(!told.contains("panicked") && !told.contains("bug"), "{told}");
+}

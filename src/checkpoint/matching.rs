@@ -33,21 +33,30 @@ pub struct Mismatch {
     pub file: Vec<usize>,
 }
 
-/// Finds the file's tensor for each `(name, shape)` of the model. A wrapper's prefix (`module.`, `state_dict.`, …) is
+/// A tensor of the model under one of its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub name: String,
+    pub shape: Vec<usize>,
+    /// Names of one tensor have the same number here; the file need not have them all.
+    pub tensor: usize,
+}
+
+/// Finds the file's tensor for each of the model's. A wrapper's prefix (`module.`, `state_dict.`, …) is
 /// taken off when more names match without it; what then lies beside it (an optimizer's state) is ignored.
 ///
 /// # Errors
 /// Exit code 78 when nothing at all matches; with `strict`, also when anything is missing, unexpected or of another
 /// shape (`num_batches_tracked` may be missing, as in PyTorch: files from before version 0.4.1 have none).
-pub fn match_weights<'a>(
-    model: &[(String, Vec<usize>)],
-    file: &'a TensorMap,
-    strict: bool,
-) -> Result<Matched<'a>> {
+pub fn match_weights<'a>(model: &[Wanted], file: &'a TensorMap, strict: bool) -> Result<Matched<'a>> {
     let prefix = wrapper_prefix(model, file);
     let mut found = Matched { prefix: prefix.clone(), ..Matched::default() };
-    for (name, shape) in model {
-        match file.get(&format!("{prefix}{name}")) {
+    let in_file = |name: &str| file.get(&format!("{prefix}{name}"));
+    let there: HashSet<usize> =
+        model.iter().filter(|w| in_file(&w.name).is_some()).map(|w| w.tensor).collect();
+    for Wanted { name, shape, tensor } in model {
+        match in_file(name) {
+            None if there.contains(tensor) => {}
             None => found.missing.push(name.clone()),
             Some(t) if same_shape(&t.shape, shape) => found.loaded.push((name.clone(), t)),
             Some(t) => found.mismatched.push(Mismatch {
@@ -57,7 +66,7 @@ pub fn match_weights<'a>(
             }),
         }
     }
-    let known: HashSet<&str> = model.iter().map(|(name, _)| name.as_str()).collect();
+    let known: HashSet<&str> = model.iter().map(|w| w.name.as_str()).collect();
     let inside =
         file.iter().filter(|t| t.name.strip_prefix(&prefix).is_some_and(|name| !known.contains(name)));
     found.unexpected = inside.map(|t| t.name.clone()).collect();
@@ -97,7 +106,7 @@ impl Matched<'_> {
     }
 }
 
-fn nothing_matches(model: &[(String, Vec<usize>)], file: &TensorMap, found: &Matched<'_>) -> Error {
+fn nothing_matches(model: &[Wanted], file: &TensorMap, found: &Matched<'_>) -> Error {
     let names = |names: &mut dyn Iterator<Item = &str>| names.take(4).collect::<Vec<_>>().join(", ");
     let why = match found.mismatched.is_empty() {
         true => "no name in the file is one of the model's".to_owned(),
@@ -106,7 +115,7 @@ fn nothing_matches(model: &[(String, Vec<usize>)], file: &TensorMap, found: &Mat
     Error::data(format!(
         "none of the file's {} tensors fits the model: {why}\n  the model has: {}, …\n  the file has: {}, …",
         file.len(),
-        names(&mut model.iter().map(|(name, _)| name.as_str())),
+        names(&mut model.iter().map(|w| w.name.as_str())),
         names(&mut file.iter().map(|t| t.name.as_str())),
     ))
 }
@@ -117,9 +126,9 @@ fn same_shape(a: &[usize], b: &[usize]) -> bool {
 }
 
 /// The prefix made of wrappers with which most of the model's names are found; the shortest of equals.
-fn wrapper_prefix(model: &[(String, Vec<usize>)], file: &TensorMap) -> String {
+fn wrapper_prefix(model: &[Wanted], file: &TensorMap) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let known: HashSet<&str> = model.iter().map(|(name, _)| name.as_str()).collect();
+    let known: HashSet<&str> = model.iter().map(|w| w.name.as_str()).collect();
     for t in file {
         let mut prefix = 0;
         loop {
@@ -147,10 +156,30 @@ mod tests {
         TensorMap::from_tensors(tensors.iter().map(make)).unwrap()
     }
 
-    fn model() -> Vec<(String, Vec<usize>)> {
-        [("conv.weight", vec![2, 3]), ("fc.weight", vec![4]), ("bn.num_batches_tracked", vec![1])]
-            .map(|(n, s)| (n.to_owned(), s))
-            .to_vec()
+    fn wanted(tensors: &[(&str, &[usize], usize)]) -> Vec<Wanted> {
+        let one = |&(name, shape, tensor): &(&str, &[usize], usize)| Wanted {
+            name: name.to_owned(),
+            shape: shape.to_vec(),
+            tensor,
+        };
+        tensors.iter().map(one).collect()
+    }
+
+    fn model() -> Vec<Wanted> {
+        wanted(&[("conv.weight", &[2, 3], 0), ("fc.weight", &[4], 1), ("bn.num_batches_tracked", &[1], 2)])
+    }
+
+    #[test]
+    fn one_of_the_names_of_a_tensor_is_enough() {
+        let tied = wanted(&[("wte.weight", &[2, 3], 0), ("head.weight", &[2, 3], 0), ("head.bias", &[2], 1)]);
+        for names in [&["wte.weight"][..], &["head.weight"], &["head.weight", "wte.weight"]] {
+            let weights: Vec<(&str, &[usize])> = names.iter().map(|n| (*n, &[2, 3][..])).collect();
+            let f = file(&[&weights[..], &[("head.bias", &[2])]].concat());
+            let m = match_weights(&tied, &f, true).unwrap();
+            assert_eq!(m.loaded.len(), names.len() + 1);
+        }
+        let e = match_weights(&tied, &file(&[("head.bias", &[2])]), true).unwrap_err();
+        assert!(e.message.contains("not in the file: wte.weight, head.weight"), "{e}");
     }
 
     #[test]
@@ -194,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_model_that_itself_has_a_module_called_model_is_left_alone() {
-        let own = vec![("model.weight".to_owned(), vec![1])];
+        let own = wanted(&[("model.weight", &[1], 0)]);
         let f = file(&[("model.weight", &[1])]);
         assert_eq!(match_weights(&own, &f, true).unwrap().prefix, "");
     }

@@ -33,7 +33,7 @@ pub use export::{ExportOptions, ExportReport, export};
 pub use format::State;
 pub use inspect::{Inspection, inspect};
 pub use load::{Loaded, find_store, load, load_any, read_state, verify};
-pub use matching::{Matched, Mismatch, match_weights};
+pub use matching::{Matched, Mismatch, Wanted, match_weights};
 pub use pretrained::read_weights;
 pub use retention::{BestBy, Direction, Retention};
 pub use snapshot::Snapshot;

@@ -51,9 +51,7 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
 /// A panic is a bug, with the exit code for bugs; the hook has already written it to the log.
 fn caught(work: impl FnOnce() -> Result<Ended>) -> Result<Ended> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        Err(Error::internal(format!("panicked: {text}")))
+        Err(Error::internal(format!("panicked: {}", crate::caught::message(&*panic))))
     })
 }
 

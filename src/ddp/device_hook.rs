@@ -1,6 +1,6 @@
 //! Communication hooks over gradients that are averaged in the device's memory.
 
-use super::error_feedback::{Half, limit};
+use super::error_feedback::{Half, divisor};
 use burn::tensor::{DType, FloatDType, Tensor};
 use std::marker::PhantomData;
 
@@ -27,12 +27,14 @@ pub trait DeviceHook: Send {
 pub(super) struct DeviceErrorFeedback<H> {
     /// By bucket: what this rank has not sent yet.
     residuals: Vec<Option<Tensor<1>>>,
+    /// Of what is on its way.
+    divisor: f32,
     wire: PhantomData<fn() -> H>,
 }
 
 impl<H> Default for DeviceErrorFeedback<H> {
     fn default() -> Self {
-        Self { residuals: Vec::new(), wire: PhantomData }
+        Self { residuals: Vec::new(), divisor: 1.0, wire: PhantomData }
     }
 }
 
@@ -47,23 +49,25 @@ impl<H> DeviceErrorFeedback<H> {
 
 impl<H: Half> DeviceHook for DeviceErrorFeedback<H> {
     fn send(&mut self, bucket: usize, gradients: Tensor<1>, world_size: usize) -> Tensor<1> {
-        let limit = limit::<H>(world_size);
+        self.divisor = divisor(world_size);
+        let divisor = self.divisor;
         let residual = self.residual(bucket);
         let owed = match residual.take() {
             Some(residual) => residual + gradients,
             None => gradients,
         };
-        let finite = owed.clone().is_finite();
-        let lost = finite.clone().bool_not();
-        let within = owed.clone().mask_where(finite, owed.clone().clamp(-limit, limit));
+        let scaled = owed.clone() * (1.0 / divisor);
+        let over = scaled.clone().abs().greater_elem(H::LARGEST);
+        let lost = over.clone().bool_or(owed.clone().is_nan());
+        let within = scaled.clone().mask_where(over, scaled * f32::INFINITY);
         // Cast twice: the residual is not to be computed from a tensor whose values change.
-        let sent = within.clone().cast(H::DEVICE).cast(FloatDType::F32);
+        let sent = within.clone().cast(H::DEVICE).cast(FloatDType::F32) * divisor;
         *residual = Some((owed - sent).mask_fill(lost, 0.0));
         within.cast(H::DEVICE)
     }
 
     fn receive(&mut self, _: usize, average: Tensor<1>) -> Tensor<1> {
-        average.cast(FloatDType::F32)
+        average.cast(FloatDType::F32) * self.divisor
     }
 
     fn state(&self, bucket: usize) -> Option<Tensor<1>> {

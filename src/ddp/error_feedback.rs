@@ -1,6 +1,7 @@
 //! Gradients travel in a half-precision type; what the cast loses is kept and added to the next step's gradients, so that
 //! nothing is lost for good (Seide et al. 2014; Karimireddy et al. 2019, "Error Feedback Fixes SignSGD"). What the group rounds
-//! when it sums is not fed back, because no rank sees it.
+//! when it sums is not fed back, because no rank sees it. What the type can't hold becomes infinite, on all ranks alike, and the step
+//! is treated like any other that overflows: nothing is ever trained on gradients that were cut.
 
 use super::hook::CommHook;
 use crate::comm::{CommError, Element, ProcessGroup, ReduceOp};
@@ -15,9 +16,6 @@ pub(super) trait Half: Element {
     /// The largest finite value.
     const LARGEST: f32;
     fn from_f32(value: f32) -> Self;
-    fn to_f32(self) -> f32;
-    /// The next value towards zero of one above zero.
-    fn below(self) -> Self;
 }
 
 macro_rules! half {
@@ -27,12 +25,6 @@ macro_rules! half {
             const LARGEST: f32 = <$t>::MAX.to_f32_const();
             fn from_f32(value: f32) -> Self {
                 <$t>::from_f32(value)
-            }
-            fn to_f32(self) -> f32 {
-                <$t>::to_f32(self)
-            }
-            fn below(self) -> Self {
-                <$t>::from_bits(self.to_bits() - 1)
             }
         }
     )*};
@@ -75,9 +67,11 @@ where
         wire.resize(gradients.len(), H::from_f32(0.0));
         let residual = self.residual(bucket);
         residual.resize(gradients.len(), 0.0);
-        compress(gradients, residual, &mut wire, limit::<H>(group.world_size()));
+        let divisor = divisor(group.world_size());
+        compress(gradients, residual, &mut wire, divisor);
         let done = group.all_reduce((&mut wire).into(), ReduceOp::Mean);
         wire.convert_to_f32_slice(gradients);
+        gradients.iter_mut().for_each(|g| *g *= divisor);
         self.wire = wire;
         done
     }
@@ -91,33 +85,34 @@ where
     }
 }
 
-/// The largest value that each of `world` ranks may send so that no partial sum overflows.
-pub(super) fn limit<H: Half>(world: usize) -> f32 {
-    let share = H::LARGEST / world as f32;
-    let nearest = H::from_f32(share);
-    if nearest.to_f32() > share { nearest.below().to_f32() } else { nearest.to_f32() }
+/// What each of `world` ranks divides its gradients by on the wire, so that a sum over the ranks of values that the type holds is one
+/// that it holds: a power of two, so that nothing is rounded by it.
+pub(super) fn divisor(world: usize) -> f32 {
+    world.next_power_of_two() as f32
 }
 
 /// Elements that are converted at a time: half's slice conversions use the CPU's instructions.
 const WIDE: usize = 128;
 
-/// Writes `gradients + residual` to `wire`, within ±`limit`, and what is left of it to `residual`. A sum that is not finite is
-/// sent as it is and leaves nothing.
-fn compress<H: Half>(gradients: &[f32], residual: &mut [f32], wire: &mut [H], limit: f32)
+/// Writes `gradients + residual` to `wire`, divided by `divisor`, and what is left of it to `residual`. What is not finite, or not on the
+/// wire, leaves nothing.
+fn compress<H: Half>(gradients: &[f32], residual: &mut [f32], wire: &mut [H], divisor: f32)
 where
     [H]: HalfFloatSliceExt,
 {
     let (mut within, mut sent) = ([0f32; WIDE], [0f32; WIDE]);
+    let share = 1.0 / divisor;
     for ((g, e), c) in gradients.chunks(WIDE).zip(residual.chunks_mut(WIDE)).zip(wire.chunks_mut(WIDE)) {
         let (within, sent) = (&mut within[..g.len()], &mut sent[..g.len()]);
         for ((e, g), w) in e.iter_mut().zip(g).zip(within.iter_mut()) {
             *e += g;
-            *w = if e.is_finite() { e.clamp(-limit, limit) } else { *e };
+            let scaled = *e * share;
+            *w = if scaled.abs() > H::LARGEST { scaled * f32::INFINITY } else { scaled };
         }
         c.convert_from_f32_slice(within);
         c.convert_to_f32_slice(sent);
         for (e, s) in e.iter_mut().zip(sent.iter()) {
-            *e = if e.is_finite() { *e - s } else { 0.0 };
+            *e = if s.is_finite() { *e - s * divisor } else { 0.0 };
         }
     }
 }
@@ -126,6 +121,7 @@ where
 mod tests {
     use super::*;
     use crate::comm::SoloGroup;
+    use crate::ddp::tests::on_ranks;
 
     /// Values of many magnitudes.
     fn gradients(n: usize, salt: u32) -> Vec<f32> {
@@ -145,15 +141,20 @@ mod tests {
         for n in [1, 127, 128, 129, 1000] {
             let g = gradients(n, 7);
             let (mut residual, mut wire) = (vec![0.0; n], vec![H::from_f32(0.0); n]);
-            compress(&g, &mut residual, &mut wire, limit::<H>(2));
+            let sent = |wire: &[H]| {
+                let mut sent = vec![0f32; n];
+                wire.convert_to_f32_slice(&mut sent);
+                sent.iter().map(|s| s * 4.0).collect::<Vec<f32>>()
+            };
+            compress(&g, &mut residual, &mut wire, 4.0);
             for i in 0..n {
-                assert_eq!(wire[i].to_f32() + residual[i], g[i], "element {i} of {n}");
+                assert_eq!(sent(&wire)[i] + residual[i], g[i], "element {i} of {n}");
             }
             assert!(n < 100 || residual.iter().any(|e| *e != 0.0), "nothing was rounded");
             let owed = residual.clone();
-            compress(&vec![0.0; n], &mut residual, &mut wire, limit::<H>(2));
+            compress(&vec![0.0; n], &mut residual, &mut wire, 4.0);
             for i in 0..n {
-                assert_eq!(wire[i].to_f32() + residual[i], owed[i], "element {i} of {n}, a step later");
+                assert_eq!(sent(&wire)[i] + residual[i], owed[i], "element {i} of {n}, a step later");
             }
         }
     }
@@ -164,31 +165,33 @@ mod tests {
         what_is_sent_and_what_is_kept_are_the_gradient::<f16>();
     }
 
+    /// 65504 is the largest f16.
     #[test]
-    fn what_is_too_large_is_sent_later() {
-        let (mut residual, mut wire) = (vec![0.0], vec![f16::ZERO]);
-        let mut sent = 0.0;
-        for step in 0..10 {
-            compress(&[if step == 0 { 200_000.0 } else { 0.0 }], &mut residual, &mut wire, limit::<f16>(2));
-            assert!(wire[0].is_finite());
-            sent += wire[0].to_f32();
-        }
-        assert_eq!((sent, residual[0]), (200_000.0, 0.0));
-    }
-
-    #[test]
-    fn the_sum_over_all_ranks_never_overflows() {
-        fn check<H: Half>() {
-            for world in [1, 2, 3, 5, 7, 8, 1000, 4096] {
-                let limit = limit::<H>(world);
-                assert!(limit > 0.0 && H::from_f32(limit).to_f32() == limit, "{world}");
-                assert!(limit <= H::LARGEST / world as f32, "{world}: {limit}");
-                let sum = (0..world).fold(H::from_f32(0.0), |sum, _| H::from_f32(sum.to_f32() + limit));
-                assert!(sum.to_f32().is_finite(), "{world} x {limit}");
+    fn what_the_type_holds_is_averaged_on_any_number_of_ranks_and_what_it_does_not_is_infinite() {
+        for world in [2, 3, 5] {
+            let ranks = on_ranks(world, |group| {
+                let mut hook = ErrorFeedback::<f16>::default();
+                let mut values = [65_504.0, -65_504.0, 1e6, -1e6, 0.5];
+                hook.average(0, &mut values, &*group).unwrap();
+                (values, hook.state(0).to_vec())
+            });
+            for (values, residual) in ranks {
+                assert_eq!(values, [65_504.0, -65_504.0, f32::INFINITY, f32::NEG_INFINITY, 0.5], "{world}");
+                assert_eq!(residual, [0.0; 5], "{world}");
             }
         }
-        check::<bf16>();
-        check::<f16>();
+    }
+
+    /// Of one rank alone it is what the others get, too.
+    #[test]
+    fn a_gradient_that_is_too_large_on_one_rank_is_cut_nowhere() {
+        let ranks = on_ranks(2, |group| {
+            let mut hook = ErrorFeedback::<f16>::default();
+            let mut values = [if group.rank() == 1 { 200_000.0 } else { 0.0 }, 1.0];
+            hook.average(0, &mut values, &*group).unwrap();
+            values
+        });
+        assert_eq!(ranks, [[f32::INFINITY, 1.0]; 2]);
     }
 
     #[test]

@@ -46,11 +46,18 @@ pub struct HookSource {
     name: String,
     make: Arc<Make>,
     make_on_device: Option<Arc<MakeOnDevice>>,
+    /// The largest gradient that it carries, where that is less than f32 does.
+    largest: Option<f32>,
 }
 
 impl HookSource {
     pub fn new<H: CommHook + 'static>(name: &str, make: impl Fn() -> H + Send + Sync + 'static) -> Self {
-        Self { name: name.to_owned(), make: Arc::new(move || Box::new(make())), make_on_device: None }
+        Self {
+            name: name.to_owned(),
+            make: Arc::new(move || Box::new(make())),
+            make_on_device: None,
+            largest: None,
+        }
     }
 
     /// Adds the form for gradients that are averaged in the device's memory. A hook without it takes them through the host.
@@ -70,11 +77,17 @@ impl HookSource {
         {
             HookSource::new(name, ErrorFeedback::<H>::default).on_device(DeviceErrorFeedback::<H>::default)
         }
-        [half::<bf16>("bf16"), half::<f16>("f16")]
+        // bf16 has the range of f32.
+        [half::<bf16>("bf16"), HookSource { largest: Some(f16::LARGEST), ..half::<f16>("f16") }]
     }
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Beyond which a gradient may become infinite on its way between the ranks; `None`: only where it is so already.
+    pub fn largest(&self) -> Option<f32> {
+        self.largest
     }
 
     pub fn make(&self) -> Box<dyn CommHook> {

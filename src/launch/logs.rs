@@ -125,6 +125,9 @@ pub fn record_panics(handoff: &Handoff) {
     let (log_dir, rank) = (handoff.log_dir.clone(), handoff.place.rank);
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
+        if crate::caught::expected() {
+            return before(info);
+        }
         let thread = std::thread::current();
         let message = format!("thread `{}` {info}", thread.name().unwrap_or("unnamed"));
         // The others' standard error is their log already.

@@ -1,5 +1,6 @@
 //! What the registry holds for a model, and what the plan may know of it without a device.
 
+use super::Role;
 use crate::data::DataFacts;
 use crate::device::Compute;
 use crate::spec::Fields;
@@ -17,8 +18,7 @@ pub trait ModelKind: Send + Sync {
 pub struct TensorFacts {
     pub name: String,
     pub shape: Vec<usize>,
-    /// False for buffers (batch-norm statistics).
-    pub trainable: bool,
+    pub role: Role,
 }
 
 /// A model as the spec describes it, not yet built.

@@ -123,11 +123,10 @@ impl BatchNorm2d {
     }
 }
 
-/// `running = (1 - momentum) * running + momentum * batch`, visible at once: a checkpoint must not lag by a step.
+/// `running = (1 - momentum) * running + momentum * batch`.
 fn track(running: &RunningState<Tensor<1>>, batch: Tensor<1>) {
-    let old = running.value();
+    let old = running.value_sync();
     running.update(old * (1.0 - BN_MOMENTUM) + batch * BN_MOMENTUM);
-    running.value_sync();
 }
 
 /// `torch.nn.LayerNorm` over the last dimension.

@@ -13,8 +13,12 @@ mod model;
 mod ops;
 mod resnet;
 mod simple;
+mod sizes;
 mod standard;
 mod state;
+#[cfg(test)]
+mod tests;
+mod walk;
 
 pub use gpt::{Gpt, GptConfig};
 pub use input::{Input, Target};
@@ -23,7 +27,7 @@ pub use model::{ALL, Evaluator, Model, NetModel, Tap, Which};
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
 pub use standard::{FnModel, standard_kinds};
-pub use state::{Layout, StateEntry};
+pub use state::{Layout, Role, StateEntry};
 
 use burn::module::Module;
 use burn::tensor::Tensor;

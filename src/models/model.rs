@@ -2,14 +2,14 @@
 //! (in the order of [`Model::entries`]) or, where the model computes on a device, as numbered flat tensors; only this file knows
 //! the module that they belong to.
 
-use super::cast::{in_dtype, in_f32};
-use super::state::entries;
+use super::cast::in_f32;
+use super::state::State;
+use super::walk::{CastMapper, Casts, Drawer, Editor, Examiner, Reader, Stepper, TapMapper};
 use super::{Input, Net, StateEntry};
-use crate::device::{Compute, Tracked, is_host, read};
+use crate::device::{Compute, Tracked, is_host};
 use crate::error::Result;
-use burn::backend::Flex;
-use burn::module::{ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::module::ModuleMapper;
+use burn::tensor::{DType, Device, Tensor};
 use std::sync::Arc;
 
 /// Replaces parameter `index` by its tapped twin when the forward pass first uses it.
@@ -61,7 +61,7 @@ pub trait Evaluator {
 /// Any [`Net`] as a [`Model`].
 pub struct NetModel<N: Net> {
     net: Option<N>,
-    entries: Vec<StateEntry>,
+    state: State,
     device: Device,
     casts: Casts,
 }
@@ -69,40 +69,59 @@ pub struct NetModel<N: Net> {
 impl<N: Net> NetModel<N> {
     /// `build` makes the network on the device that it is given, which has autodiff; initial values are drawn from `seed`, in the
     /// order of the parameters, in host memory: they are the same on every device.
-    pub fn new(on: &Compute, seed: u64, build: impl FnOnce(&Device) -> N) -> Self {
+    ///
+    /// # Errors
+    /// That of `build`, and a network whose state can't be held: tensors of one name, of another type than f32, or away from that device (exit 78).
+    pub fn new(on: &Compute, seed: u64, build: impl FnOnce(&Device) -> Result<N>) -> Result<Self> {
         let host = Device::flex().autodiff();
         host.seed(seed);
-        let net = build(&host);
-        let entries = entries(&net, N::rename);
-        let casts = Casts::new::<N>(&entries, on.dtype);
-        let mut model = Self { net: Some(net), entries, device: host, casts };
-        // Draws lazy parameters now: their order, and so their values, must not depend on the first forward pass.
-        model.edit(ALL, &mut |_, _| {}).expect("it is in host memory");
+        let net = build(&host)?;
+        // Lazy parameters are drawn now: their order, and so their values, must not depend on the first forward pass.
+        net.visit(&mut Drawer);
+        let state = State::of(&net, N::rename);
+        state.check_names()?;
+        let mut examiner = Examiner::new(&state);
+        net.visit(&mut examiner);
+        examiner.found?;
+        let casts = Casts::new::<N>(&state.entries, on.dtype);
+        let mut model = Self { net: Some(net), state, device: host, casts };
         if !is_host(&on.device) {
             model.device = on.device.clone().autodiff();
             model.net = model.net.map(|net| net.fork(&model.device));
         }
-        model
+        Ok(model)
     }
 
-    /// State entries without drawing a single value.
+    /// State entries without drawing a single value; `net` is on a device with autodiff.
     pub fn entries_of(net: &N) -> Vec<StateEntry> {
-        entries(net, N::rename)
+        State::of(net, N::rename).entries
     }
 
     fn net(&self) -> &N {
-        self.net.as_ref().expect("the network is only away while it is changed")
+        present(&self.net)
     }
 
-    fn change(&mut self, mapper: &mut impl ModuleMapper) {
-        let net = self.net.take().expect("changes do not nest");
-        self.net = Some(net.map(mapper));
+    /// Burn keeps what a forward pass makes of running state beside the state itself until the next pass; `valid` is what
+    /// brings it in, for whoever reads, saves or replaces it.
+    fn settle(&self) {
+        if self.state.entries.iter().any(|e| e.role.is_buffer()) {
+            drop(self.net().valid());
+        }
     }
+}
+
+fn present<N>(net: &Option<N>) -> &N {
+    net.as_ref().expect("the network is only away while it is changed")
+}
+
+fn change<N: Net>(net: &mut Option<N>, mapper: &mut impl ModuleMapper) {
+    let taken = net.take().expect("changes do not nest");
+    *net = Some(taken.map(mapper));
 }
 
 impl<N: Net> Model for NetModel<N> {
     fn entries(&self) -> &[StateEntry] {
-        &self.entries
+        &self.state.entries
     }
 
     fn device(&self) -> &Device {
@@ -110,35 +129,35 @@ impl<N: Net> Model for NetModel<N> {
     }
 
     fn forward(&self, input: Input, tap: Tap) -> Tensor<2> {
-        let mut mapper = TapMapper { next: 0, tap, entries: &self.entries, casts: &self.casts };
+        let mut mapper = TapMapper::new(&self.state, tap, &self.casts);
         let output = self.net().clone().map(&mut mapper).forward(input.cast(self.casts.dtype));
+        self.settle();
         in_f32(output)
     }
 
     fn evaluator(&self) -> Box<dyn Evaluator> {
         let mut net = self.net().valid();
         if self.casts.dtype != DType::F32 {
-            net = net.map(&mut CastMapper { next: 0, casts: &self.casts });
+            net = net.map(&mut CastMapper::new(&self.state, &self.casts));
         }
         let device = self.device.clone().without_autodiff();
         Box::new(NetEvaluator { net, device, dtype: self.casts.dtype })
     }
 
     fn read(&self, which: Which<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
-        let mut reader = Reader { next: 0, which, see, done: Ok(()) };
+        let mut reader = Reader::new(&self.state, which, see);
         self.net().visit(&mut reader);
         reader.done
     }
 
-    fn edit(&mut self, which: Which<'_>, change: &mut dyn FnMut(usize, &mut [f32])) -> Result<()> {
-        let mut editor = Editor { next: 0, which, change, done: Ok(()) };
-        self.change(&mut editor);
+    fn edit(&mut self, which: Which<'_>, edit: &mut dyn FnMut(usize, &mut [f32])) -> Result<()> {
+        let mut editor = Editor::new(&self.state, which, edit);
+        change(&mut self.net, &mut editor);
         editor.done
     }
 
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>) {
-        let trainable: Vec<bool> = self.entries.iter().map(|e| e.trainable).collect();
-        self.change(&mut Stepper { next: 0, trainable: &trainable, step });
+        change(&mut self.net, &mut Stepper::new(&self.state, step));
     }
 }
 
@@ -155,167 +174,4 @@ impl<N: Net> Evaluator for NetEvaluator<N> {
     fn forward(&self, input: Input) -> Tensor<2> {
         in_f32(self.net.forward(input.cast(self.dtype)))
     }
-}
-
-/// What the forward pass computes in, and which parameters it casts to that. The parameters themselves are f32, and so are their
-/// gradients.
-struct Casts {
-    dtype: DType,
-    /// By number.
-    cast: Vec<bool>,
-}
-
-impl Casts {
-    fn new<N: Net>(entries: &[StateEntry], dtype: DType) -> Self {
-        let cast = |e: &StateEntry| dtype != DType::F32 && e.trainable && !N::stays_f32(&e.name);
-        Self { dtype, cast: entries.iter().map(cast).collect() }
-    }
-
-    fn of<const D: usize>(&self, index: usize, tensor: Tensor<D>) -> Tensor<D> {
-        if self.cast[index] { in_dtype(tensor, self.dtype) } else { tensor }
-    }
-}
-
-struct TapMapper<'a> {
-    next: usize,
-    tap: Tap,
-    entries: &'a [StateEntry],
-    casts: &'a Casts,
-}
-
-impl ModuleMapper for TapMapper<'_> {
-    /// A lazy parameter is made when it is first asked for: so the order of taps is that of use.
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let index = self.next;
-        self.next += 1;
-        if !self.entries[index].trainable {
-            return param;
-        }
-        let (id, tensor, _) = param.consume();
-        let (device, shape, tap) = (tensor.device(), tensor.shape(), self.tap.clone());
-        let to = self.casts.cast[index].then_some(self.casts.dtype);
-        let tapped = move |_: &Device, _| {
-            let tensor: Tensor<D> = tap(index, Tracked::of(tensor)).into_tensor();
-            match to {
-                Some(to) => tensor.cast(to),
-                None => tensor,
-            }
-        };
-        Param::uninitialized(id, tapped, device, true, shape)
-    }
-}
-
-struct CastMapper<'a> {
-    next: usize,
-    casts: &'a Casts,
-}
-
-impl ModuleMapper for CastMapper<'_> {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let index = self.next;
-        self.next += 1;
-        let (id, tensor, mapper) = param.consume();
-        Param::from_mapped_value(id, self.casts.of(index, tensor), mapper)
-    }
-}
-
-struct Reader<'a> {
-    next: usize,
-    which: Which<'a>,
-    see: &'a mut dyn FnMut(usize, &[f32]),
-    /// The first thing that failed: a visitor can't return it.
-    done: Result<()>,
-}
-
-impl ModuleVisitor for Reader<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let index = self.next;
-        self.next += 1;
-        if self.done.is_err() || !(self.which)(index) {
-            return;
-        }
-        let tensor = param.base().inner();
-        if is_host(&tensor.device()) {
-            let flex = tensor.try_into_primitive::<Flex>().expect("it is in host memory").to_contiguous();
-            (self.see)(index, flex.storage::<f32>());
-        } else {
-            self.done = read(tensor).map(|values| (self.see)(index, &values));
-        }
-    }
-}
-
-struct Editor<'a> {
-    next: usize,
-    which: Which<'a>,
-    change: &'a mut dyn FnMut(usize, &mut [f32]),
-    /// As the reader's.
-    done: Result<()>,
-}
-
-impl Editor<'_> {
-    /// Dropping the leaf's graph node with the wrapper leaves the buffer to us alone: `storage_mut` then writes in place.
-    fn edit<const D: usize>(&mut self, index: usize, tensor: Tensor<D>) -> Tensor<D> {
-        let device = tensor.device();
-        if !is_host(&device) {
-            return match read(tensor.clone()) {
-                Ok(mut values) => {
-                    (self.change)(index, &mut values);
-                    Tensor::from_data(TensorData::new(values, tensor.shape()), &device)
-                }
-                Err(failed) => {
-                    self.done = Err(failed);
-                    tensor
-                }
-            };
-        }
-        let mut flex = tensor.try_into_primitive::<Flex>().expect("it is in host memory");
-        if !flex.is_contiguous() || flex.layout().start_offset() != 0 {
-            flex = flex.to_contiguous();
-        }
-        (self.change)(index, flex.storage_mut::<f32>());
-        Tensor::from_primitive::<Flex>(flex)
-    }
-}
-
-impl ModuleMapper for Editor<'_> {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let index = self.next;
-        self.next += 1;
-        if self.done.is_err() || !(self.which)(index) {
-            return param;
-        }
-        changed(param, |tensor| self.edit(index, tensor))
-    }
-}
-
-struct Stepper<'a> {
-    next: usize,
-    trainable: &'a [bool],
-    step: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>,
-}
-
-impl ModuleMapper for Stepper<'_> {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let index = self.next;
-        self.next += 1;
-        if !self.trainable[index] {
-            return param;
-        }
-        changed(param, |tensor| {
-            let shape = tensor.shape();
-            let flat = tensor.reshape([shape.num_elements()]);
-            (self.step)(index, flat).reshape(shape)
-        })
-    }
-}
-
-/// The parameter with other values, from those that it has, without autodiff; it stays a leaf of the graph.
-fn changed<const D: usize>(
-    param: Param<Tensor<D>>,
-    change: impl FnOnce(Tensor<D>) -> Tensor<D>,
-) -> Param<Tensor<D>> {
-    let (id, tensor, mapper) = param.consume();
-    let tracked = tensor.is_require_grad();
-    let tensor = Tensor::from_inner(change(tensor.inner())).set_require_grad(tracked);
-    Param::from_mapped_value(id, tensor, mapper)
 }

@@ -1,10 +1,12 @@
 //! The models that ship with ddp-run: how each reads its `[model]` table, and what it needs to know of the data.
 
+use super::sizes::{Size, at_least, exactly, features, fits, image, outputs, tokens, unless_numbers};
 use super::{
     Cnn, CnnConfig, Depth, Gpt, GptConfig, LinearNet, Mlp, Model, ModelKind, ModelSource, Net, NetModel,
     ResNet, Stem, TensorFacts,
 };
-use crate::data::{DataFacts, FieldFacts, FieldKind};
+use crate::caught::caught;
+use crate::data::DataFacts;
 use crate::device::Compute;
 use crate::error::{Error, Result};
 use crate::spec::Fields;
@@ -25,29 +27,38 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
 }
 
 /// A network and what is left to decide when the data is known.
-struct Source<B> {
+struct Source<N, B> {
     facts: DataFacts,
     build: B,
+    net: std::marker::PhantomData<fn() -> N>,
 }
 
-impl<N, B> ModelSource for Source<B>
+impl<N, B> Source<N, B>
+where
+    N: Net,
+    B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync,
+{
+    /// On a device with autodiff. A constructor that panics does not take this data.
+    fn net(&self, facts: &DataFacts, device: &Device) -> Result<N> {
+        caught(|| (self.build)(facts, device)).unwrap_or_else(|why| {
+            Err(Error::spec(format!("the model can't be built for this data set: {why}")))
+        })
+    }
+}
+
+impl<N, B> ModelSource for Source<N, B>
 where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync,
 {
     fn tensors(&self) -> Option<Vec<TensorFacts>> {
-        let net = (self.build)(&self.facts, &Device::flex()).ok()?;
-        let facts =
-            |e: super::StateEntry| TensorFacts { name: e.name, shape: e.shape, trainable: e.trainable };
+        let net = self.net(&self.facts, &Device::flex().autodiff()).ok()?;
+        let facts = |e: super::StateEntry| TensorFacts { name: e.name, shape: e.shape, role: e.role };
         Some(NetModel::entries_of(&net).into_iter().map(facts).collect())
     }
 
     fn build(&self, facts: &DataFacts, seed: u64, on: &Compute) -> Result<Box<dyn Model>> {
-        // Refused before anything is drawn, so that the error is the spec's and not a shape mismatch deep in a layer.
-        (self.build)(facts, &Device::flex())?;
-        let build = |device: &Device| (self.build)(facts, device);
-        let model = NetModel::new(on, seed, |d| build(d).expect("built once already"));
-        Ok(Box::new(model))
+        Ok(Box::new(NetModel::new(on, seed, |device| self.net(facts, device))?))
     }
 }
 
@@ -56,7 +67,7 @@ where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync + 'static,
 {
-    Arc::new(Source { facts: facts.clone(), build })
+    Arc::new(Source { facts: facts.clone(), build, net: std::marker::PhantomData })
 }
 
 /// A model kind from a plain function: what [`crate::registry::Registry::model`] makes of a user's closure. The whole
@@ -88,69 +99,15 @@ where
     }
 }
 
-/// Values in one sample, where the data set gives floats.
-fn features(facts: &DataFacts) -> Result<usize> {
-    match &facts.input {
-        Some(FieldFacts { shape, kind: FieldKind::Float }) => Ok(shape.iter().product()),
-        Some(_) => Err(Error::spec("this model reads float inputs; the data set gives tokens")),
-        None => Err(Error::spec("the data set's input shape is not known yet")),
-    }
-}
-
-/// Channels, height and width of one image.
-fn image(facts: &DataFacts) -> Result<[usize; 3]> {
-    match &facts.input {
-        Some(FieldFacts { shape, kind: FieldKind::Float }) => shape.as_slice().try_into().map_err(|_| {
-            Error::spec(format!(
-                "this model reads images [channels, height, width]; the data set gives {shape:?}"
-            ))
-        }),
-        Some(_) => Err(Error::spec("this model reads images; the data set gives tokens")),
-        None => Err(Error::spec("the data set's input shape is not known yet")),
-    }
-}
-
-/// Outputs of the head: classes, or values of one target.
-fn outputs(facts: &DataFacts) -> Result<usize> {
-    match &facts.target {
-        Some(FieldFacts { kind: FieldKind::Index(classes), .. }) => Ok(*classes),
-        Some(FieldFacts { shape, kind: FieldKind::Float }) => Ok(shape.iter().product()),
-        None => Err(Error::spec("the data set's targets are not known yet")),
-    }
-}
-
-/// A size given in the spec must be the data's, where that is known: at least as many classes, exactly as many features.
-fn checked(fields: &mut Fields<'_>, key: &'static str, known: Result<usize>, exact: bool) -> Option<usize> {
-    let given = fields.opt_usize(key, 1..=1 << 24)?;
-    if let Ok(known) = known
-        && (given < known || exact && given != known)
-    {
-        let least = if exact { "" } else { "at least " };
-        fields.problem(key, format!("the data set needs {least}{known}, found {given}"));
-    }
-    Some(given)
-}
-
-/// Reports a data set that the model can't read, at the model's name. Facts that are not known yet pass.
-fn fits<T>(fields: &mut Fields<'_>, facts: &DataFacts, read: Result<T>) {
-    if let (Some(_), Err(e)) = (&facts.input, read) {
-        fields.problem("name", e.message);
-    }
-}
-
 struct LinearKind;
 
 impl ModelKind for LinearKind {
     fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         fits(fields, facts, features(facts));
-        let inputs = checked(fields, "in_features", features(facts), true);
-        let out = checked(fields, "out_features", outputs(facts), false);
+        let inputs = Size::read(fields, facts, "in_features", features, exactly);
+        let out = Size::read(fields, facts, "out_features", outputs, unless_numbers);
         source(facts, move |facts: &DataFacts, device: &Device| {
-            Ok(LinearNet::new(
-                inputs.map_or_else(|| features(facts), Ok)?,
-                out.map_or_else(|| outputs(facts), Ok)?,
-                device,
-            ))
+            Ok(LinearNet::new(inputs.of(facts)?, out.of(facts)?, device))
         })
     }
 }
@@ -160,14 +117,14 @@ struct MlpKind;
 impl ModelKind for MlpKind {
     fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         fits(fields, facts, features(facts));
-        let inputs = checked(fields, "in_features", features(facts), true);
-        let out = checked(fields, "num_classes", outputs(facts), false);
+        let inputs = Size::read(fields, facts, "in_features", features, exactly);
+        let out = Size::read(fields, facts, "num_classes", outputs, unless_numbers);
         let hidden = fields.usizes("hidden", 1..=1 << 20, &[512, 512]);
         let dropout = fields.f64("dropout", 0.0..1.0, 0.0);
         source(facts, move |facts: &DataFacts, device: &Device| {
-            let mut sizes = vec![inputs.map_or_else(|| features(facts), Ok)?];
+            let mut sizes = vec![inputs.of(facts)?];
             sizes.extend(&hidden);
-            sizes.push(out.map_or_else(|| outputs(facts), Ok)?);
+            sizes.push(out.of(facts)?);
             Ok(Mlp::new(&sizes, dropout, device))
         })
     }
@@ -178,7 +135,7 @@ struct CnnKind;
 impl ModelKind for CnnKind {
     fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         fits(fields, facts, image(facts));
-        let out = checked(fields, "num_classes", outputs(facts), false);
+        let out = Size::read(fields, facts, "num_classes", outputs, unless_numbers);
         let channels = fields.usizes("channels", 1..=8192, &[32, 64]);
         let hidden = fields.usize("hidden", 1..=1 << 20, 128);
         let dropout = fields.f64("dropout", 0.0..1.0, 0.0);
@@ -189,9 +146,8 @@ impl ModelKind for CnnKind {
             fields.problem("channels", format!("{depth} poolings leave nothing of a {height}x{width} image"));
         }
         source(facts, move |facts: &DataFacts, device: &Device| {
-            let outputs = out.map_or_else(|| outputs(facts), Ok)?;
-            let config =
-                CnnConfig { input: image(facts)?, channels: channels.clone(), hidden, outputs, dropout };
+            let (input, outputs) = (image(facts)?, out.of(facts)?);
+            let config = CnnConfig { input, channels: channels.clone(), hidden, outputs, dropout };
             Ok(Cnn::new(&config, device))
         })
     }
@@ -202,12 +158,12 @@ struct ResNetKind(Depth);
 impl ModelKind for ResNetKind {
     fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         fits(fields, facts, image(facts));
-        let out = checked(fields, "num_classes", outputs(facts), false);
+        let out = Size::read(fields, facts, "num_classes", outputs, unless_numbers);
         let stem = fields.choice("stem", &[("imagenet", Stem::ImageNet), ("cifar", Stem::Cifar)], "imagenet");
         let depth = self.0;
         source(facts, move |facts: &DataFacts, device: &Device| {
             let [channels, _, _] = image(facts)?;
-            let classes = out.map_or_else(|| outputs(facts), Ok)?;
+            let classes = out.of(facts)?;
             Ok(ResNet::new(depth, stem, channels, classes, device))
         })
     }
@@ -227,57 +183,21 @@ struct GptKind;
 
 impl ModelKind for GptKind {
     fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        let (time, vocab) = match &facts.input {
-            Some(FieldFacts { shape, kind: FieldKind::Index(vocab) }) if shape.len() == 1 => {
-                (Some(shape[0]), Some(*vocab))
-            }
-            Some(other) => {
-                let shape = &other.shape;
-                fields.problem(
-                    "name",
-                    format!("gpt reads windows of tokens; the data set gives {shape:?} floats"),
-                );
-                (None, None)
-            }
-            None => (None, None),
-        };
+        fits(fields, facts, tokens(facts));
         let (layers, heads, width) = fields.choice("preset", PRESETS, "micro");
         let n_layer = fields.usize("n_layer", 1..=512, layers);
         let n_head = fields.usize("n_head", 1..=512, heads);
         let n_embd = fields.usize("n_embd", 1..=65536, width);
         let dropout = fields.f64("dropout", 0.0..1.0, 0.0);
-        let block = checked(fields, "block_size", time.ok_or_else(unknown), false);
-        let vocab_size = checked(fields, "vocab_size", vocab.ok_or_else(unknown), false);
+        let block = Size::read(fields, facts, "block_size", |facts| Ok(tokens(facts)?.0), at_least);
+        let vocab = Size::read(fields, facts, "vocab_size", |facts| Ok(tokens(facts)?.1), at_least);
         if !n_embd.is_multiple_of(n_head) {
             fields.problem("n_embd", format!("must be a multiple of n_head = {n_head}, found {n_embd}"));
         }
         source(facts, move |facts: &DataFacts, device: &Device| {
-            let (time, vocab) = tokens(facts, block, vocab_size)?;
-            let config = GptConfig { vocab_size: vocab, block_size: time, n_layer, n_head, n_embd, dropout };
+            let (block_size, vocab_size) = (block.of(facts)?, vocab.of(facts)?);
+            let config = GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, dropout };
             Ok(Gpt::new(config, device))
         })
     }
-}
-
-fn unknown() -> Error {
-    Error::spec("not known before the data is read")
-}
-
-/// Block size and vocabulary: the spec's where given, and large enough for the data.
-fn tokens(facts: &DataFacts, block: Option<usize>, vocab: Option<usize>) -> Result<(usize, usize)> {
-    let (time, symbols) = match &facts.input {
-        Some(FieldFacts { shape, kind: FieldKind::Index(symbols) }) if shape.len() == 1 => {
-            (shape[0], *symbols)
-        }
-        Some(_) => return Err(Error::spec("gpt reads windows of tokens")),
-        None => return block.zip(vocab).ok_or_else(unknown),
-    };
-    let (block, vocab) = (block.unwrap_or(time), vocab.unwrap_or(symbols));
-    if block < time || vocab < symbols {
-        let message = format!(
-            "the data set gives {time} tokens of {symbols} symbols; [model] says block_size = {block}, vocab_size = {vocab}"
-        );
-        return Err(Error::spec(message));
-    }
-    Ok((block, vocab))
 }

@@ -1,7 +1,9 @@
 //! The state dict: which tensors a module holds, under which PyTorch names, in which layout.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use crate::error::{Error, Result};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
+use std::collections::{HashMap, HashSet};
 
 /// How the module's own array relates to the one in the state dict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +13,27 @@ pub enum Layout {
     Transposed,
 }
 
+/// What a tensor is to its module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Trained.
+    Parameter,
+    /// A parameter that wants no gradient (`no_grad`, `freeze`).
+    Frozen,
+    /// A batch norm's running statistic: training writes it and does not depend on it.
+    Statistic,
+    /// Any other state that forward passes change (`RunningState`).
+    Buffer,
+}
+
+impl Role {
+    /// Forward passes change it.
+    pub fn is_buffer(self) -> bool {
+        matches!(self, Role::Statistic | Role::Buffer)
+    }
+}
+
 /// One tensor of a model's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateEntry {
@@ -18,12 +41,23 @@ pub struct StateEntry {
     pub name: String,
     /// State-dict shape.
     pub shape: Vec<usize>,
-    /// Parameter (true) or buffer.
-    pub trainable: bool,
+    pub role: Role,
     pub layout: Layout,
+    /// The same tensor under its other names: a parameter that the module holds more than once.
+    pub aliases: Vec<StateEntry>,
 }
 
 impl StateEntry {
+    /// True for what the optimizer changes.
+    pub fn trainable(&self) -> bool {
+        self.role == Role::Parameter
+    }
+
+    /// As which it stands in a state dict, its own name first.
+    pub fn names(&self) -> impl Iterator<Item = &StateEntry> {
+        std::iter::once(self).chain(&self.aliases)
+    }
+
     pub fn numel(&self) -> usize {
         self.shape.iter().product()
     }
@@ -57,18 +91,92 @@ fn transpose(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
     (0..cols).flat_map(|c| (0..rows).map(move |r| values[r * cols + c])).collect()
 }
 
-/// Walks a module and lists its float tensors in visiting order, without initialising lazy ones.
-pub(super) fn entries<M: Module>(module: &M, rename: fn(&str) -> String) -> Vec<StateEntry> {
-    let mut lister = Lister { path: Vec::new(), containers: Vec::new(), rename, entries: Vec::new() };
-    module.visit(&mut lister);
-    lister.entries
+/// A module's float tensors.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    /// By number.
+    pub entries: Vec<StateEntry>,
+    /// The number of each tensor that a visitor or a mapper meets, in its order. What a module holds more than once has one number.
+    pub numbers: Vec<usize>,
 }
 
+impl State {
+    /// Walks a module whose device has autodiff, without drawing lazy parameters' values.
+    pub fn of<M: Module>(module: &M, rename: fn(&str) -> String) -> Self {
+        let mut probe = Probe::default();
+        let probed = module.clone().map(&mut probe);
+        let mut lister = Lister {
+            path: Vec::new(),
+            containers: Vec::new(),
+            rename,
+            wants_gradient: probe.wants_gradient,
+            known: HashMap::new(),
+            state: State::default(),
+        };
+        probed.visit(&mut lister);
+        lister.state
+    }
+
+    /// # Errors
+    /// Two tensors of one name: one would be lost in a state dict (exit 78).
+    pub fn check_names(&self) -> Result<()> {
+        let mut seen = HashSet::new();
+        let twice = self.entries.iter().flat_map(StateEntry::names).find(|e| !seen.insert(e.name.as_str()));
+        twice.map_or(Ok(()), |entry| {
+            let message = format!("two tensors of the model are called `{}` in its state dict", entry.name);
+            Err(Error::spec(message).hint("rename a field of the module, or what `Net::rename` makes of it"))
+        })
+    }
+}
+
+/// Whether a parameter is to be trained, without drawing its value where it is lazy: Burn tells only by what becomes of a
+/// tensor that is loaded in its place.
+fn wants_gradient<const D: usize>(param: &Param<Tensor<D>>) -> bool {
+    let stand_in = Tensor::zeros([1; D], &param.lazy_device());
+    let loaded = param.clone().load_mapper(|tensor| tensor).transform_for_load(stand_in, param.id);
+    loaded.base().is_require_grad()
+}
+
+/// Asks every tensor for a gradient. A frozen parameter then wants one, running state never does: nothing else tells them apart. Lazy
+/// parameters are left alone, since clones share them; running state is never lazy.
+#[derive(Default)]
+struct Probe {
+    /// Before.
+    wants_gradient: Vec<bool>,
+}
+
+impl ModuleMapper for Probe {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let wants = wants_gradient(&param);
+        self.wants_gradient.push(wants);
+        if wants || !param.is_initialized() { param } else { param.set_require_grad(true) }
+    }
+}
+
+/// Lists a module that has been probed.
 struct Lister {
     path: Vec<String>,
     containers: Vec<String>,
     rename: fn(&str) -> String,
-    entries: Vec<StateEntry>,
+    wants_gradient: Vec<bool>,
+    /// Clones of a parameter share its id. One that is frozen is another's initial value, and no longer the same tensor.
+    known: HashMap<(ParamId, Role, Vec<usize>), usize>,
+    state: State,
+}
+
+impl Lister {
+    fn role<const D: usize>(&self, param: &Param<Tensor<D>>) -> Role {
+        let container = self.containers.last().map(String::as_str).unwrap_or_default();
+        if self.wants_gradient[self.state.numbers.len()] {
+            Role::Parameter
+        } else if !param.is_initialized() || wants_gradient(param) {
+            Role::Frozen
+        } else if matches!(container, "Struct:BatchNorm" | "Struct:BatchNorm2d") {
+            Role::Statistic
+        } else {
+            Role::Buffer
+        }
+    }
 }
 
 impl ModuleVisitor for Lister {
@@ -86,6 +194,8 @@ impl ModuleVisitor for Lister {
         let mut path = self.path.clone();
         let container = self.containers.last().map(String::as_str).unwrap_or_default();
         let mut shape = param.lazy_shape().to_vec();
+        let role = self.role(param);
+        let key = (param.id, role, shape.clone());
         let mut layout = Layout::Same;
         if let Some(last) = path.last_mut() {
             match (container, last.as_str()) {
@@ -98,10 +208,15 @@ impl ModuleVisitor for Lister {
                 _ => {}
             }
         }
-        // A buffer is a running statistic: Burn visits it as a parameter that takes no part in training.
-        let buffer = path.last().is_some_and(|n| n.starts_with("running_"));
         let name = (self.rename)(&path.join("."));
-        self.entries.push(StateEntry { name, shape, trainable: !buffer, layout });
+        let entry = StateEntry { name, shape, role, layout, aliases: Vec::new() };
+        let State { entries, numbers } = &mut self.state;
+        let number = *self.known.entry(key).or_insert(entries.len());
+        numbers.push(number);
+        match entries.get_mut(number) {
+            Some(first) => first.aliases.push(entry),
+            None => entries.push(entry),
+        }
     }
 }
 
@@ -111,8 +226,13 @@ mod tests {
 
     #[test]
     fn transposition_goes_there_and_back() {
-        let entry =
-            StateEntry { name: "w".into(), shape: vec![2, 3], trainable: true, layout: Layout::Transposed };
+        let entry = StateEntry {
+            name: "w".into(),
+            shape: vec![2, 3],
+            role: Role::Parameter,
+            layout: Layout::Transposed,
+            aliases: Vec::new(),
+        };
         let module = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]; // [3, 2]
         let dict = entry.to_dict(&module);
         assert_eq!(dict, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);

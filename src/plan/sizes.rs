@@ -2,7 +2,7 @@
 
 use super::{DistributedPlan, World};
 use crate::ddp::{BucketCaps, BucketLayout};
-use crate::models::TensorFacts;
+use crate::models::{Role, TensorFacts};
 use crate::optim::OptimizerPlan;
 use serde::Serialize;
 
@@ -36,18 +36,20 @@ impl Sizes {
         world: &World,
     ) -> Self {
         let numel = |t: &TensorFacts| t.shape.iter().product::<usize>();
-        let total = |trainable: bool| -> u64 {
-            tensors.iter().filter(|t| t.trainable == trainable).map(|t| numel(t) as u64).sum()
+        let is_trained = |t: &TensorFacts| t.role == Role::Parameter;
+        let total = |meant: &dyn Fn(&TensorFacts) -> bool| -> u64 {
+            tensors.iter().filter(|t| meant(t)).map(|t| numel(t) as u64).sum()
         };
-        let (trainable, buffers) = (total(true), total(false));
+        let (trainable, buffers) = (total(&is_trained), total(&|t| t.role.is_buffer()));
+        let parameters = total(&|t| !t.role.is_buffer());
         let state: u64 =
-            tensors.iter().filter(|t| t.trainable).map(|t| optimizer.state_len(&t.shape) as u64).sum();
-        let gradients: Vec<Option<usize>> = tensors.iter().map(|t| t.trainable.then(|| numel(t))).collect();
+            tensors.iter().filter(|t| is_trained(t)).map(|t| optimizer.state_len(&t.shape) as u64).sum();
+        let gradients: Vec<Option<usize>> = tensors.iter().map(|t| is_trained(t).then(|| numel(t))).collect();
         let caps = distributed.bucket_caps();
         let w = world.world_size as u64;
-        let model_bytes = (trainable + buffers) * BYTES;
+        let model_bytes = (parameters + buffers) * BYTES;
         Self {
-            parameters: trainable,
+            parameters,
             trainable,
             buffers,
             model_bytes,

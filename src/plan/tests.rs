@@ -7,7 +7,7 @@ use crate::comm::{CommError, ProcessGroup};
 use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::ddp::CommHook;
 use crate::launch::Nproc;
-use crate::models::{ModelKind, ModelSource, TensorFacts};
+use crate::models::{ModelKind, ModelSource, Role, TensorFacts};
 use crate::spec::{Fields, Override};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,12 +62,17 @@ impl ModelKind for StubModel {
 
 impl ModelSource for StubModel {
     fn tensors(&self) -> Option<Vec<TensorFacts>> {
-        let tensor = |name: &str, shape: &[usize], trainable| TensorFacts {
+        let tensor = |name: &str, shape: &[usize], role| TensorFacts {
             name: name.to_owned(),
             shape: shape.to_vec(),
-            trainable,
+            role,
         };
-        Some(vec![tensor("w", &[10, 4], true), tensor("b", &[10], true), tensor("mean", &[3], false)])
+        let parameter = Role::Parameter;
+        Some(vec![
+            tensor("w", &[10, 4], parameter),
+            tensor("b", &[10], parameter),
+            tensor("mean", &[3], Role::Statistic),
+        ])
     }
     fn build(
         &self,

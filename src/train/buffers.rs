@@ -1,19 +1,27 @@
-//! Buffers (batch-norm statistics) over the ranks, as `train.buffers` says.
+//! Buffers (running state, such as batch norms' statistics) over the ranks, as `train.buffers` says.
 
 use crate::comm::{CommError, ProcessGroup, ReduceOp};
 use crate::error::Result;
-use crate::models::Model;
+use crate::models::{Model, Role};
 use crate::plan::BufferSync;
 
-/// `"mean"`: running statistics are averaged over the ranks after each step.
+/// `"mean"`: buffers are averaged over the ranks after each step. `"broadcast"`: the others take over those of rank 0's that their
+/// next step may depend on.
 pub(super) fn after_step(sync: BufferSync, model: &mut dyn Model, group: &dyn ProcessGroup) -> Result<()> {
-    if sync != BufferSync::Mean || group.world_size() == 1 {
+    if group.world_size() == 1 {
         return Ok(());
     }
-    over_buffers(model, &mut |values| group.all_reduce(values.into(), ReduceOp::Mean))
+    match sync {
+        BufferSync::Mean => {
+            over(Role::is_buffer, model, &mut |values| group.all_reduce(values.into(), ReduceOp::Mean))
+        }
+        BufferSync::Broadcast => {
+            over(|role| role == Role::Buffer, model, &mut |values| group.broadcast(values.into(), 0))
+        }
+    }
 }
 
-/// `"broadcast"`: rank 0's running statistics are the model's. Training never reads them, so one broadcast before an
+/// `"broadcast"`: rank 0's buffers are the model's. Training never reads a batch norm's statistics, so one broadcast before an
 /// evaluation equals PyTorch's broadcast before every forward pass.
 pub(super) fn before_evaluation(
     sync: BufferSync,
@@ -23,19 +31,20 @@ pub(super) fn before_evaluation(
     if sync != BufferSync::Broadcast || group.world_size() == 1 {
         return Ok(());
     }
-    over_buffers(model, &mut |values| group.broadcast(values.into(), 0))
+    over(Role::is_buffer, model, &mut |values| group.broadcast(values.into(), 0))
 }
 
-/// Runs `collective` over every buffer (not the parameters), one after the other.
-fn over_buffers(
+/// Runs `collective` over all tensors of the roles that are meant, as one array.
+fn over(
+    meant: impl Fn(Role) -> bool,
     model: &mut dyn Model,
     collective: &mut dyn FnMut(&mut [f32]) -> Result<(), CommError>,
 ) -> Result<()> {
-    let buffers: Vec<bool> = model.entries().iter().map(|e| !e.trainable).collect();
-    if !buffers.contains(&true) {
+    let meant: Vec<bool> = model.entries().iter().map(|e| meant(e.role)).collect();
+    if !meant.contains(&true) {
         return Ok(());
     }
-    let which = |i: usize| buffers[i];
+    let which = |i: usize| meant[i];
     let mut flat = Vec::new();
     model.read(&which, &mut |_, values| flat.extend_from_slice(values))?;
     collective(&mut flat)?;

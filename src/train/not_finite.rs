@@ -1,9 +1,19 @@
 //! The errors of numbers that went wrong.
 
+use crate::ddp::HookSource;
 use crate::error::{Error, ExitCode};
 
 pub(super) fn gradient(step: u64, norm: f64) -> Error {
     error(format!("the gradient of step {step} is not finite (norm {norm}); nothing was saved with it"))
+}
+
+/// The same error where a hook may be what a gradient became infinite in.
+pub(super) fn behind(error: Error, hook: Option<&HookSource>) -> Error {
+    let Some((hook, largest)) = hook.and_then(|hook| Some((hook, hook.largest()?))) else { return error };
+    let name = hook.name();
+    error.hint(format!(
+        "`comm_hook = \"{name}\"` carries no gradient beyond {largest}; `\"bf16\"` and `\"none\"` do, and a lower learning rate may help"
+    ))
 }
 
 pub(super) fn loss(step: u64, loss: f64) -> Error {

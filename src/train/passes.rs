@@ -41,7 +41,9 @@ impl Trainer<'_> {
         }
         self.note(Phase::Update);
         let lr = self.lr(&self.position);
-        let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, weight)?;
+        let hook = self.plan.distributed.comm_hook.as_ref();
+        let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, weight);
+        let updated = updated.map_err(|error| not_finite::behind(error, hook))?;
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);
         }

@@ -78,7 +78,7 @@ impl<'a> Trainer<'a> {
         observer: &'a mut dyn Observer,
     ) -> Result<Self> {
         let sizes: Vec<Option<usize>> =
-            model.entries().iter().map(|e| e.trainable.then(|| e.numel())).collect();
+            model.entries().iter().map(|e| e.trainable().then(|| e.numel())).collect();
         let caps = plan.distributed.bucket_caps();
         let layout = match &position.bucket_order {
             Some(order) => BucketLayout::in_order(&sizes, order, caps),

@@ -33,7 +33,7 @@ impl Updater {
         device: &Device,
     ) -> Self {
         let optimizer = plan.build();
-        let lengths = |e: &StateEntry| match e.trainable {
+        let lengths = |e: &StateEntry| match e.trainable() {
             true => {
                 let shape = e.module_shape();
                 let slots = 0..optimizer.slots().len();

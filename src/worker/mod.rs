@@ -3,11 +3,16 @@
 
 mod checkpoints;
 mod fault;
+mod fit;
+#[cfg(test)]
+mod fit_tests;
 mod foresee;
 mod hook;
 mod kernels;
 mod metrics;
 mod optimizer;
+#[cfg(test)]
+mod own_models_tests;
 mod recorder;
 mod resize;
 mod same_data;
@@ -98,10 +103,10 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let data = OpenData { facts: facts_of(&splits), fingerprint: Fingerprint::of(&splits) };
     same_data::same_on_all_ranks(&data.fingerprint, &*group)?;
     group.note(Place { step: 0, phase: Phase::Setup });
-    plan.loss.fits(&splits.train.target())?;
     plan.checkpoint.fits(&splits.train.target())?;
     let on = compute(job.device, plan.precision)?;
     let mut model = plan.model.source.build(&data.facts, plan.seed, &on)?;
+    fit::model(plan, &*splits.train, &*model)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
     let (mut position, mut from, mut hooks) = (None, None, None);
     if group.rank() == 0 {
@@ -123,6 +128,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     }
     let position = state::share(&mut *model, &mut updater, position, &*group)?
         .unwrap_or_else(|| Position::new(Batching::new(plan, group.world_size())));
+    fit::batches(plan, &position, splits.train.len())?;
     group.note(Place { step: position.step, phase: Phase::Setup });
     let mut recorder = Recorder::start(plan, &*group, &data, job.out_dir, &position, from, job.recorder)?;
     recorder.reserve(&*model, &updater)?;
@@ -163,9 +169,7 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
             say!("{}", show::message(&line));
         }
     }
-    if splits.train.is_empty() {
-        return Err(Error::data(format!("data set `{}` has no training samples", plan.dataset.name)));
-    }
+    fit::samples(&plan.dataset.name, &*splits.train)?;
     Ok(splits)
 }
 
@@ -285,6 +289,7 @@ pub fn evaluate(
     let facts = facts_of(&splits);
     let on = compute(device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
+    fit::model(plan, &*splits.train, &*model)?;
     let loaded = load_any(checkpoint)?;
     state::restore_model(plan, &loaded, device, &mut *model)?;
     let dataset = match split {

@@ -7,14 +7,14 @@ use super::state::{Extra, Made};
 use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
 use crate::ddp::HookState;
 use crate::error::{Error, Result};
-use crate::models::{ALL, Layout, Model, StateEntry};
+use crate::models::{ALL, Layout, Model, Role, StateEntry};
 use crate::plan::Plan;
 use crate::train::{Position, Sums, Updater};
 
 /// The tensors of a run's checkpoints, before they have values.
 pub fn empty(model: &dyn Model, updater: &Updater) -> Result<Snapshot> {
     let mut snapshot = Snapshot::default();
-    for entry in model.entries() {
+    for entry in model.entries().iter().flat_map(StateEntry::names) {
         snapshot.model.push(zeros(entry.name.clone(), Dtype::F32, entry.shape.clone())?)?;
         if let Some(name) = batches_tracked(entry) {
             snapshot.model.push(zeros(name, Dtype::I64, Vec::new())?)?;
@@ -37,8 +37,9 @@ fn zeros(name: String, dtype: Dtype, shape: Vec<usize>) -> Result<TensorData> {
 }
 
 /// Batch-norm layers get PyTorch's counter, so that torchvision loads the state dict strictly.
-fn batches_tracked(entry: &StateEntry) -> Option<String> {
-    entry.name.strip_suffix("running_var").map(|layer| format!("{layer}num_batches_tracked"))
+pub(super) fn batches_tracked(entry: &StateEntry) -> Option<String> {
+    let layer = entry.name.strip_suffix("running_var").filter(|_| entry.role == Role::Statistic)?;
+    Some(format!("{layer}num_batches_tracked"))
 }
 
 /// Every array of the optimizer: its parameter's number, its name in checkpoints and its slot's number.
@@ -48,7 +49,7 @@ fn for_each_slot(
     mut f: impl FnMut(usize, String, usize) -> Result<()>,
 ) -> Result<()> {
     for (slot, slot_name) in updater.slots().iter().enumerate() {
-        for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable) {
+        for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable()) {
             f(index, format!("{slot_name}.{}", entry.name), slot)?;
         }
     }
@@ -65,13 +66,14 @@ pub fn copy(
     let mut done = Ok(());
     let tensors = &mut snapshot.model;
     model.read(ALL, &mut |index, values| {
-        let entry = &model.entries()[index];
-        let copied = copy_to(tensors, &entry.name, bytemuck::cast_slice(values)).and_then(|()| {
-            let Some(name) = batches_tracked(entry) else { return Ok(()) };
-            copy_to(tensors, &name, &(position.micro_total as i64).to_le_bytes())
-        });
-        if done.is_ok() {
-            done = copied;
+        for entry in model.entries()[index].names() {
+            let copied = copy_to(tensors, &entry.name, bytemuck::cast_slice(values)).and_then(|()| {
+                let Some(name) = batches_tracked(entry) else { return Ok(()) };
+                copy_to(tensors, &name, &(position.micro_total as i64).to_le_bytes())
+            });
+            if done.is_ok() {
+                done = copied;
+            }
         }
     })?;
     done?;
@@ -134,7 +136,7 @@ pub fn finish(
     slots: &[&str],
     hook: Option<&HookState>,
 ) -> Result<()> {
-    for entry in entries.iter().filter(|e| e.layout == Layout::Transposed) {
+    for entry in entries.iter().flat_map(StateEntry::names).filter(|e| e.layout == Layout::Transposed) {
         reorder(&mut snapshot.model, &entry.name, entry);
         for slot in slots {
             reorder(&mut snapshot.optimizer, &format!("{slot}.{}", entry.name), entry);
@@ -222,7 +224,7 @@ mod tests {
                         .unwrap();
                 assert_eq!((back.position, back.data.as_ref()), (position.clone(), Some(&made.data)));
                 for (index, entry) in entries.iter().enumerate() {
-                    for slot in 0..if entry.trainable { updater.slots().len() } else { 0 } {
+                    for slot in 0..if entry.trainable() { updater.slots().len() } else { 0 } {
                         let values = |u: &Updater| u.state().read(index, slot, <[f32]>::to_vec).unwrap();
                         assert_eq!(values(&fresh), values(&updater), "{optimizer}, {}", entry.name);
                     }

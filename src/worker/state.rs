@@ -3,7 +3,8 @@
 use super::hook::HookPlace;
 use super::optimizer;
 use super::resize::Saved;
-use crate::checkpoint::{Loaded, TensorData, TensorMap, match_weights, read_weights};
+use super::snapshot::batches_tracked;
+use crate::checkpoint::{Loaded, TensorData, TensorMap, Wanted, match_weights, read_weights};
 use crate::comm::ProcessGroup;
 use crate::data::Fingerprint;
 use crate::device::ComputeDevice;
@@ -141,23 +142,23 @@ fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
     let entries = model.entries().to_vec();
     let mut values = Vec::new();
     for entry in &entries {
-        values.push(Some(find(file, &entry.name, &entry.shape)?.as_f32().into_owned()));
+        values.push(Some(entry.from_dict(&find(file, &entry.name, &entry.shape)?.as_f32())));
     }
-    put(model, &entries, values)
+    put(model, values)
 }
 
-/// Writes state-dict values where there are any.
-fn put(model: &mut dyn Model, entries: &[StateEntry], values: Vec<Option<Vec<f32>>>) -> Result<()> {
+/// Writes values, in the module's layout, where there are any.
+fn put(model: &mut dyn Model, values: Vec<Option<Vec<f32>>>) -> Result<()> {
     model.edit(&|index| values[index].is_some(), &mut |index, own| {
         if let Some(new) = &values[index] {
-            own.copy_from_slice(&entries[index].from_dict(new));
+            own.copy_from_slice(new);
         }
     })
 }
 
 fn put_optimizer(entries: &[StateEntry], updater: &mut Updater, file: &TensorMap) -> Result<()> {
     let slots = updater.slots();
-    for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable) {
+    for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable()) {
         let shapes: Vec<Vec<usize>> =
             (0..slots.len()).map(|slot| updater.slot_shape(slot, &entry.module_shape())).collect();
         updater.state_mut().edit(index, |slot, own| {
@@ -190,22 +191,26 @@ fn find<'a>(file: &'a TensorMap, name: &str, shape: &[usize]) -> Result<&'a Tens
 pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Result<String> {
     let file = read_weights(path)?;
     let entries = model.entries().to_vec();
-    let mut wanted: Vec<(String, Vec<usize>)> = Vec::new();
-    for entry in &entries {
-        wanted.push((entry.name.clone(), entry.shape.clone()));
-        if let Some(layer) = entry.name.strip_suffix("running_var") {
-            wanted.push((format!("{layer}num_batches_tracked"), Vec::new()));
+    let mut wanted = Vec::new();
+    for (number, entry) in entries.iter().enumerate() {
+        for entry in entry.names() {
+            wanted.push(Wanted { name: entry.name.clone(), shape: entry.shape.clone(), tensor: number });
+            if let Some(name) = batches_tracked(entry) {
+                wanted.push(Wanted { name, shape: Vec::new(), tensor: entries.len() + number });
+            }
         }
     }
     let matched = match_weights(&wanted, &file, strict)
         .map_err(|e| Error::data(format!("model.pretrained = {}: {}", path.display(), e.message)))?;
     let mut values = vec![None; entries.len()];
     for (name, tensor) in &matched.loaded {
-        if let Some(index) = entries.iter().position(|e| e.name == *name) {
-            values[index] = Some(tensor.as_f32().into_owned());
+        let named = |entry: &StateEntry| entry.names().find(|e| e.name == *name).cloned();
+        let found = entries.iter().enumerate().find_map(|(number, entry)| Some((number, named(entry)?)));
+        if let Some((number, entry)) = found {
+            values[number] = Some(entry.from_dict(&tensor.as_f32()));
         }
     }
-    put(model, &entries, values)?;
+    put(model, values)?;
     Ok(matched.left_out())
 }
 

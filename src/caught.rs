@@ -1,0 +1,52 @@
+//! Panics that are an answer: code of a user's own model that does not take the data that it is given.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::sync::Once;
+
+thread_local! {
+    static EXPECTED: Cell<bool> = const { Cell::new(false) };
+    static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// What `work` gives, or what it panicked with and where. Nothing is printed about it.
+pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let before = take_hook();
+        set_hook(Box::new(move |info| match expected() {
+            true => PLACE.set(info.location().map(|at| format!(" (at {at})")).unwrap_or_default()),
+            false => before(info),
+        }));
+    });
+    let outer = EXPECTED.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    EXPECTED.set(outer);
+    done.map_err(|panic| message(&*panic) + &PLACE.take())
+}
+
+/// Whether a panic of this thread is somebody's answer.
+pub fn expected() -> bool {
+    EXPECTED.get()
+}
+
+/// What a panic says.
+pub fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_what_it_says_and_where() {
+        assert_eq!(caught(|| 7), Ok(7));
+        let (number, here) = (3, file!());
+        let why = caught(|| -> u8 { panic!("there are {number}") }).unwrap_err();
+        assert!(why.starts_with(&format!("there are 3 (at {here}:")), "{why}");
+        assert!(!expected());
+    }
+}

@@ -1,0 +1,112 @@
+//! Sizes of the models that ship with ddp-run: what the data says of them, and what the spec does.
+
+use crate::data::{DataFacts, FieldFacts, FieldKind};
+use crate::error::{Error, Result};
+use crate::spec::Fields;
+
+/// Values in one sample, where the data set gives floats.
+pub(super) fn features(facts: &DataFacts) -> Result<usize> {
+    match &facts.input {
+        Some(FieldFacts { shape, kind: FieldKind::Float }) => Ok(shape.iter().product()),
+        Some(_) => Err(Error::spec("this model reads float inputs; the data set gives tokens")),
+        None => Err(Error::spec("the data set's input shape is not known yet")),
+    }
+}
+
+/// Channels, height and width of one image.
+pub(super) fn image(facts: &DataFacts) -> Result<[usize; 3]> {
+    match &facts.input {
+        Some(FieldFacts { shape, kind: FieldKind::Float }) => shape.as_slice().try_into().map_err(|_| {
+            Error::spec(format!(
+                "this model reads images [channels, height, width]; the data set gives {shape:?}"
+            ))
+        }),
+        Some(_) => Err(Error::spec("this model reads images; the data set gives tokens")),
+        None => Err(Error::spec("the data set's input shape is not known yet")),
+    }
+}
+
+/// Outputs of the head: classes, or values of one target.
+pub(super) fn outputs(facts: &DataFacts) -> Result<usize> {
+    match &facts.target {
+        Some(FieldFacts { kind: FieldKind::Index(classes), .. }) => Ok(*classes),
+        Some(FieldFacts { shape, kind: FieldKind::Float }) => Ok(shape.iter().product()),
+        None => Err(Error::spec("the data set's targets are not known yet")),
+    }
+}
+
+/// A size that the spec may give and the data may know.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    key: &'static str,
+    known: fn(&DataFacts) -> Result<usize>,
+    /// Whether the spec's may be larger than the data's.
+    at_least: fn(&DataFacts) -> bool,
+    given: Option<usize>,
+}
+
+impl Size {
+    /// Reads the spec's, and reports it where it is known not to fit.
+    pub fn read(
+        fields: &mut Fields<'_>,
+        facts: &DataFacts,
+        key: &'static str,
+        known: fn(&DataFacts) -> Result<usize>,
+        at_least: fn(&DataFacts) -> bool,
+    ) -> Self {
+        let size = Self { key, known, at_least, given: fields.opt_usize(key, 1..=1 << 24) };
+        if let Some(problem) = size.misfit(facts) {
+            fields.problem(key, problem);
+        }
+        size
+    }
+
+    fn misfit(&self, facts: &DataFacts) -> Option<String> {
+        let (given, known) = (self.given?, (self.known)(facts).ok()?);
+        let at_least = (self.at_least)(facts);
+        let least = if at_least { "at least " } else { "" };
+        (given < known || !at_least && given != known)
+            .then(|| format!("the data set needs {least}{known}, found {given}"))
+    }
+
+    /// For the opened data.
+    pub fn of(&self, facts: &DataFacts) -> Result<usize> {
+        match self.misfit(facts) {
+            Some(problem) => Err(Error::spec(format!("model.{}: {problem}", self.key))),
+            None => self.given.map_or_else(|| (self.known)(facts), Ok),
+        }
+    }
+}
+
+pub(super) fn at_least(_: &DataFacts) -> bool {
+    true
+}
+
+pub(super) fn exactly(_: &DataFacts) -> bool {
+    false
+}
+
+/// There may be outputs for classes that no sample has; each number of a target has its own.
+pub(super) fn unless_numbers(facts: &DataFacts) -> bool {
+    !matches!(&facts.target, Some(FieldFacts { kind: FieldKind::Float, .. }))
+}
+
+/// Length and vocabulary of a window of tokens.
+pub(super) fn tokens(facts: &DataFacts) -> Result<(usize, usize)> {
+    match &facts.input {
+        Some(FieldFacts { shape, kind: FieldKind::Index(symbols) }) if shape.len() == 1 => {
+            Ok((shape[0], *symbols))
+        }
+        Some(FieldFacts { shape, .. }) => {
+            Err(Error::spec(format!("gpt reads windows of tokens; the data set gives {shape:?} floats")))
+        }
+        None => Err(Error::spec("the data set's input shape is not known yet")),
+    }
+}
+
+/// Reports a data set that the model can't read, at the model's name. Facts that are not known yet pass.
+pub(super) fn fits<T>(fields: &mut Fields<'_>, facts: &DataFacts, read: Result<T>) {
+    if let (Some(_), Err(e)) = (&facts.input, read) {
+        fields.problem("name", e.message);
+    }
+}

@@ -1,0 +1,325 @@
+//! Walks over a module's tensors: each by its number, and one that the module holds more than once only the first time.
+
+use super::cast::in_dtype;
+use super::model::{Tap, Which};
+use super::state::{Role, State};
+use super::{Net, StateEntry};
+use crate::device::{Tracked, is_host, read};
+use crate::error::{Error, Result};
+use burn::backend::Flex;
+use burn::module::{ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use std::any::Any;
+use std::collections::HashMap;
+
+/// What the forward pass computes in, and which parameters it casts to that. The parameters themselves are f32, and so are their
+/// gradients.
+pub(super) struct Casts {
+    pub dtype: DType,
+    /// By number.
+    cast: Vec<bool>,
+}
+
+impl Casts {
+    pub fn new<N: Net>(entries: &[StateEntry], dtype: DType) -> Self {
+        let cast = |e: &StateEntry| dtype != DType::F32 && !e.role.is_buffer() && !N::stays_f32(&e.name);
+        Self { dtype, cast: entries.iter().map(cast).collect() }
+    }
+
+    fn param<const D: usize>(&self, number: usize, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if self.cast[number] { param.map(|tensor| in_dtype(tensor, self.dtype)) } else { param }
+    }
+}
+
+/// Where a walk is.
+struct Walk<'a> {
+    state: &'a State,
+    at: usize,
+    /// Numbers below this one have been met.
+    met: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn new(state: &'a State) -> Self {
+        Self { state, at: 0, met: 0 }
+    }
+
+    /// The next tensor's number, and whether it is met for the first time.
+    fn next(&mut self) -> (usize, bool) {
+        let number = self.state.numbers[self.at];
+        self.at += 1;
+        let first = number == self.met;
+        self.met += usize::from(first);
+        (number, first)
+    }
+}
+
+/// A walk that replaces tensors.
+struct Changes<'a> {
+    walk: Walk<'a>,
+    /// What has become of those that the module holds more than once: it holds the same ever after.
+    shared: HashMap<usize, Box<dyn Any>>,
+}
+
+impl<'a> Changes<'a> {
+    fn new(state: &'a State) -> Self {
+        Self { walk: Walk::new(state), shared: HashMap::new() }
+    }
+
+    fn next<const D: usize>(
+        &mut self,
+        param: Param<Tensor<D>>,
+        change: impl FnOnce(usize, Param<Tensor<D>>) -> Param<Tensor<D>>,
+    ) -> Param<Tensor<D>> {
+        let (number, first) = self.walk.next();
+        if !first {
+            let same = self.shared[&number].downcast_ref::<Param<Tensor<D>>>();
+            return same.expect("one shape has one rank").clone();
+        }
+        let changed = change(number, param);
+        if !self.walk.state.entries[number].aliases.is_empty() {
+            self.shared.insert(number, Box::new(changed.clone()));
+        }
+        changed
+    }
+}
+
+pub(super) struct TapMapper<'a> {
+    changes: Changes<'a>,
+    tap: Tap,
+    casts: &'a Casts,
+}
+
+impl<'a> TapMapper<'a> {
+    pub fn new(state: &'a State, tap: Tap, casts: &'a Casts) -> Self {
+        Self { changes: Changes::new(state), tap, casts }
+    }
+}
+
+impl ModuleMapper for TapMapper<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (entries, tap, casts) = (&self.changes.walk.state.entries, &self.tap, self.casts);
+        self.changes.next(param, |number, param| match entries[number].role {
+            Role::Parameter => tapped(number, param, tap.clone(), casts),
+            _ => casts.param(number, param),
+        })
+    }
+}
+
+/// A lazy parameter is made when it is first asked for: so the order of taps is that of use.
+fn tapped<const D: usize>(
+    number: usize,
+    param: Param<Tensor<D>>,
+    tap: Tap,
+    casts: &Casts,
+) -> Param<Tensor<D>> {
+    let (id, tensor, _) = param.consume();
+    let (device, shape) = (tensor.device(), tensor.shape());
+    let to = casts.cast[number].then_some(casts.dtype);
+    let tapped = move |_: &Device, _| {
+        let tensor: Tensor<D> = tap(number, Tracked::of(tensor)).into_tensor();
+        match to {
+            Some(to) => tensor.cast(to),
+            None => tensor,
+        }
+    };
+    Param::uninitialized(id, tapped, device, true, shape)
+}
+
+pub(super) struct CastMapper<'a> {
+    changes: Changes<'a>,
+    casts: &'a Casts,
+}
+
+impl<'a> CastMapper<'a> {
+    pub fn new(state: &'a State, casts: &'a Casts) -> Self {
+        Self { changes: Changes::new(state), casts }
+    }
+}
+
+impl ModuleMapper for CastMapper<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let casts = self.casts;
+        self.changes.next(param, |number, param| casts.param(number, param))
+    }
+}
+
+/// Draws lazy parameters' values, in the order of the module.
+pub(super) struct Drawer;
+
+impl ModuleVisitor for Drawer {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        param.base();
+    }
+}
+
+/// Sees whether a new module's tensors are what the rest of the program takes them for.
+pub(super) struct Examiner<'a> {
+    walk: Walk<'a>,
+    /// Values of what the module holds more than once.
+    shared: HashMap<usize, Vec<f32>>,
+    pub found: Result<()>,
+}
+
+impl<'a> Examiner<'a> {
+    pub fn new(state: &'a State) -> Self {
+        Self { walk: Walk::new(state), shared: HashMap::new(), found: Ok(()) }
+    }
+
+    fn examine<const D: usize>(&mut self, number: usize, tensor: Tensor<D>) -> Result<()> {
+        let entry = &self.walk.state.entries[number];
+        let name = &entry.name;
+        if !tensor.device().is_autodiff() || !is_host(&tensor.device()) {
+            return Err(Error::spec(format!("the model's tensor `{name}` is on a device of its own"))
+                .hint("make the module's tensors on the device that its constructor is given"));
+        }
+        if tensor.dtype() != DType::F32 {
+            let found = tensor.dtype();
+            return Err(Error::spec(format!(
+                "the model's tensor `{name}` is {found:?}, where f32 is needed"
+            ))
+            .hint("`precision` in the spec sets what the model computes in"));
+        }
+        if entry.aliases.is_empty() {
+            return Ok(());
+        }
+        let values = read(tensor.inner())?;
+        let before = self.shared.entry(number).or_insert_with(|| values.clone());
+        if before.iter().zip(&values).all(|(a, b)| a.to_bits() == b.to_bits()) {
+            return Ok(());
+        }
+        let names: Vec<&str> = entry.names().map(|e| e.name.as_str()).collect();
+        Err(Error::spec(format!(
+            "`{}` are one parameter by their id, with different values",
+            names.join("`, `")
+        ))
+        .hint("clones of a parameter are tied; `Param::from_tensor` makes one of its own"))
+    }
+}
+
+impl ModuleVisitor for Examiner<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let (number, _) = self.walk.next();
+        let tensor = param.base();
+        if self.found.is_ok() {
+            self.found = self.examine(number, tensor);
+        }
+    }
+}
+
+pub(super) struct Reader<'a> {
+    walk: Walk<'a>,
+    which: Which<'a>,
+    see: &'a mut dyn FnMut(usize, &[f32]),
+    /// The first thing that failed: a visitor can't return it.
+    pub done: Result<()>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(state: &'a State, which: Which<'a>, see: &'a mut dyn FnMut(usize, &[f32])) -> Self {
+        Self { walk: Walk::new(state), which, see, done: Ok(()) }
+    }
+}
+
+impl ModuleVisitor for Reader<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let (number, first) = self.walk.next();
+        if !first || self.done.is_err() || !(self.which)(number) {
+            return;
+        }
+        let tensor = param.base().inner();
+        if is_host(&tensor.device()) {
+            let flex = tensor.try_into_primitive::<Flex>().expect("it is in host memory").to_contiguous();
+            (self.see)(number, flex.storage::<f32>());
+        } else {
+            self.done = read(tensor).map(|values| (self.see)(number, &values));
+        }
+    }
+}
+
+pub(super) struct Editor<'a> {
+    changes: Changes<'a>,
+    which: Which<'a>,
+    change: &'a mut dyn FnMut(usize, &mut [f32]),
+    /// As the reader's.
+    pub done: Result<()>,
+}
+
+impl<'a> Editor<'a> {
+    pub fn new(state: &'a State, which: Which<'a>, change: &'a mut dyn FnMut(usize, &mut [f32])) -> Self {
+        Self { changes: Changes::new(state), which, change, done: Ok(()) }
+    }
+}
+
+impl ModuleMapper for Editor<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Self { changes, which, change, done } = self;
+        changes.next(param, |number, param| match done.is_ok() && which(number) {
+            true => changed(param, |tensor| edited(tensor, &mut |values| change(number, values), done)),
+            false => param,
+        })
+    }
+}
+
+/// Dropping the leaf's graph node with the wrapper leaves the buffer to us alone: `storage_mut` then writes in place.
+fn edited<const D: usize>(
+    tensor: Tensor<D>,
+    change: &mut dyn FnMut(&mut [f32]),
+    done: &mut Result<()>,
+) -> Tensor<D> {
+    let device = tensor.device();
+    if !is_host(&device) {
+        return match read(tensor.clone()) {
+            Ok(mut values) => {
+                change(&mut values);
+                Tensor::from_data(TensorData::new(values, tensor.shape()), &device)
+            }
+            Err(failed) => {
+                *done = Err(failed);
+                tensor
+            }
+        };
+    }
+    let mut flex = tensor.try_into_primitive::<Flex>().expect("it is in host memory");
+    if !flex.is_contiguous() || flex.layout().start_offset() != 0 {
+        flex = flex.to_contiguous();
+    }
+    change(flex.storage_mut::<f32>());
+    Tensor::from_primitive::<Flex>(flex)
+}
+
+pub(super) struct Stepper<'a> {
+    changes: Changes<'a>,
+    step: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>,
+}
+
+impl<'a> Stepper<'a> {
+    pub fn new(state: &'a State, step: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>) -> Self {
+        Self { changes: Changes::new(state), step }
+    }
+}
+
+impl ModuleMapper for Stepper<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (entries, step) = (&self.changes.walk.state.entries, &mut self.step);
+        self.changes.next(param, |number, param| match entries[number].trainable() {
+            true => changed(param, |tensor| {
+                let shape = tensor.shape();
+                let flat = tensor.reshape([shape.num_elements()]);
+                step(number, flat).reshape(shape)
+            }),
+            false => param,
+        })
+    }
+}
+
+/// The parameter with other values, from those that it has, without autodiff; it stays a leaf of the graph.
+fn changed<const D: usize>(
+    param: Param<Tensor<D>>,
+    change: impl FnOnce(Tensor<D>) -> Tensor<D>,
+) -> Param<Tensor<D>> {
+    let (id, tensor, mapper) = param.consume();
+    let tracked = tensor.is_require_grad();
+    let tensor = Tensor::from_inner(change(tensor.inner())).set_require_grad(tracked);
+    Param::from_mapped_value(id, tensor, mapper)
+}

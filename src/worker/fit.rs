@@ -1,0 +1,101 @@
+//! Whether data, model, loss and batches fit each other, seen before anything is written or any rank waits for another.
+
+use crate::caught::caught;
+use crate::data::{Dataset, FieldData, FieldFacts, FieldKind, HostField};
+use crate::error::{Error, Result};
+use crate::models::{Input, Model};
+use crate::plan::{BatchAlgebra, Plan};
+use crate::train::Position;
+
+/// Samples have something in them.
+pub(super) fn samples(name: &str, dataset: &dyn Dataset) -> Result<()> {
+    if dataset.is_empty() {
+        return Err(Error::data(format!("data set `{name}` has no training samples")));
+    }
+    for (what, field) in [("inputs", dataset.input()), ("targets", dataset.target())] {
+        if values(&field) == 0 {
+            let shape = field.shape;
+            return Err(Error::data(format!(
+                "the {what} of data set `{name}` hold nothing (shape {shape:?})"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The model takes a batch of the data's shape, without a word about what a training pass does besides, and its outputs are what the
+/// loss compares with targets.
+///
+/// # Errors
+/// Whatever the model says about it, and outputs of another shape (exit 78).
+pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
+    let (name, input, target) = (&plan.model.name, dataset.input(), dataset.target());
+    plan.loss.fits(&target)?;
+    let samples = plan.batch_size.min(dataset.len());
+    let evaluator = model.evaluator();
+    let batch = zeros(&input, samples);
+    let outputs = caught(|| evaluator.forward(Input::from_host(&batch, samples, &evaluator.device())).dims());
+    let outputs = outputs.map_err(|why| {
+        let shape = &input.shape;
+        let kind = if matches!(input.kind, FieldKind::Float) { "floats" } else { "indices" };
+        Error::spec(format!(
+            "model `{name}` does not take {samples} samples of shape {shape:?} ({kind}), as data set `{}` has them: {why}",
+            plan.dataset.name
+        ))
+    })?;
+    compares(outputs, samples, &target).map_err(|why| Error::spec(format!("model `{name}` {why}")))
+}
+
+/// A batch that costs no reading.
+fn zeros(field: &FieldFacts, samples: usize) -> HostField {
+    let count = samples * values(field);
+    let data = match field.kind {
+        FieldKind::Float => FieldData::Float(vec![0.0; count]),
+        FieldKind::Index(_) => FieldData::Index(vec![0; count]),
+    };
+    HostField { shape: field.shape.clone(), data }
+}
+
+/// Values in one sample.
+fn values(field: &FieldFacts) -> usize {
+    field.shape.iter().product()
+}
+
+/// One row of outputs for each class index, or one output for each number.
+fn compares([rows, width]: [usize; 2], samples: usize, target: &FieldFacts) -> Result<(), String> {
+    let (expected, each) = match target.kind {
+        FieldKind::Float => (samples, "sample"),
+        FieldKind::Index(_) => (samples * values(target), "target"),
+    };
+    if rows != expected {
+        return Err(format!(
+            "gives {rows} rows of outputs for {samples} samples; there is to be one for each {each}, {expected}"
+        ));
+    }
+    match target.kind {
+        FieldKind::Float if width != values(target) => {
+            let numbers = values(target);
+            Err(format!("gives {width} outputs for each sample; the data set's targets hold {numbers}"))
+        }
+        FieldKind::Index(classes) if width < classes => {
+            Err(format!("gives {width} outputs for each target; the data set has {classes} classes"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An epoch has optimizer steps, however the ranks share it.
+pub(super) fn batches(plan: &Plan, position: &Position, samples: usize) -> Result<()> {
+    let BatchAlgebra { samples_per_rank, steps_per_epoch, .. } =
+        position.batching.algebra(samples, plan.loader.drop_last);
+    if steps_per_epoch != Some(0) {
+        return Ok(());
+    }
+    let (world, batch) = (position.batching.world, position.batching.batch_size);
+    let share = samples_per_rank.unwrap_or(0);
+    Err(Error::data(format!(
+        "an epoch has no optimizer step: with `drop_last` each of {world} ranks has {share} of the {samples} training samples, which is \
+         no batch of {batch}"
+    ))
+    .hint("a smaller `batch_size`, fewer processes, or `drop_last = false` in `[dataset]`"))
+}

@@ -1,0 +1,148 @@
+//! What does not fit is an error of the spec's (exit 78) that says so, and nothing has been written by then.
+
+use super::*;
+use crate::comm::SoloGroup;
+use crate::error::ExitCode;
+use crate::models::{Input, Net};
+use crate::plan::WorldRequest;
+use crate::registry::Registry;
+use crate::spec::JobTree;
+use crate::telemetry::ProgressMode;
+use burn::module::Module;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::{Device, Tensor};
+
+#[derive(serde::Deserialize)]
+struct Config {
+    inputs: usize,
+    outputs: usize,
+    rows: usize,
+}
+
+/// What a user's model may get wrong.
+#[derive(Module, Debug)]
+struct Own {
+    layer: Linear,
+    rows: usize,
+}
+
+impl Net for Own {
+    fn forward(&self, input: Input) -> Tensor<2> {
+        let output = self.layer.forward(input.rows());
+        if self.rows > 0 { output.narrow(0, 0, self.rows) } else { output }
+    }
+}
+
+fn own(config: &Config, _: &DataFacts, device: &Device) -> Own {
+    assert!(config.outputs < 100, "a hundred outputs are too many");
+    Own { layer: LinearConfig::new(config.inputs, config.outputs).init(device), rows: config.rows }
+}
+
+/// The plan of a model and a data set, and a folder for its run.
+fn plan(model: &str, dataset: &str, dir: &Path) -> Result<Plan> {
+    std::fs::write(dir.join("rows.csv"), "a,b,y\n1,2,0\n3,4,1\n5,6,2\n7,8,0\n9,1,1\n").unwrap();
+    let csv = format!("name = \"csv\"\npath = {:?}\ntarget = \"y\"\nval_split = 0.0\n", dir.join("rows.csv"));
+    let dataset = dataset.replace("CSV", &csv);
+    let spec = format!(
+        "name = \"x\"\nbatch_size = 4\n[model]\n{model}\n[dataset]\n{dataset}\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n"
+    );
+    let registry = Registry::standard().model("own", own);
+    Ok(Plan::resolve(&JobTree::parse("x.toml", &spec, &[])?, &registry, WorldRequest::of(1))?)
+}
+
+fn trained(plan: Result<Plan>, out_dir: &Path) -> Result<Ended> {
+    let plan = &plan?;
+    let device = ComputeDevice::Cpu;
+    train(Job {
+        plan,
+        group: Arc::new(SoloGroup::new()),
+        device,
+        out_dir,
+        resume: Resume::Auto,
+        stop: &|| false,
+        failed: &|_| (),
+        recorder: RecorderOptions { progress: ProgressMode::None, restart: None, device },
+    })
+}
+
+#[test]
+fn what_does_not_fit_is_told_before_anything_is_written() {
+    let classes = "CSV\ntask = \"classification\"";
+    let own = |inputs: usize, outputs: usize, rows: usize| {
+        format!("name = \"own\"\ninputs = {inputs}\noutputs = {outputs}\nrows = {rows}")
+    };
+    for (model, dataset, told) in [
+        (own(2, 3, 0), "CSV", "model `own` gives 3 outputs for each sample; the data set's targets hold 1"),
+        (own(2, 1, 3), "CSV", "model `own` gives 3 rows of outputs for 4 samples"),
+        (own(2, 2, 0), classes, "model `own` gives 2 outputs for each target; the data set has 3 classes"),
+        (
+            own(7, 1, 0),
+            "CSV",
+            "model `own` does not take 4 samples of shape [2] (floats), as data set `csv` has them: ",
+        ),
+        (
+            own(2, 100, 0),
+            "CSV",
+            "the model can't be built for this data set: a hundred outputs are too many (at ",
+        ),
+        (
+            "name = \"mlp\"\nnum_classes = 2".into(),
+            classes,
+            "model.num_classes: the data set needs at least 3, found 2",
+        ),
+        ("name = \"mlp\"\nnum_classes = 2".into(), "CSV", "the data set needs 1, found 2"),
+        (
+            "name = \"linear\"\nin_features = 7".into(),
+            "CSV",
+            "model.in_features: the data set needs 2, found 7",
+        ),
+        (
+            "name = \"mlp\"".into(),
+            "CSV\nfeatures = []",
+            "the inputs of data set `csv` hold nothing (shape [0])",
+        ),
+        ("name = \"cnn\"\nnum_classes = 3".into(), classes, "this model reads images"),
+        (
+            "name = \"gpt\"\nblock_size = 2\nvocab_size = 9".into(),
+            classes,
+            "does not take 4 samples of shape [2] (floats)",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (plan, out) = (plan(&model, dataset, dir.path()), dir.path().join("run"));
+        std::fs::create_dir(&out).unwrap();
+        let error = trained(plan, &out).unwrap_err();
+        assert_eq!(error.code, ExitCode::Spec, "{error}");
+        assert!(error.message.contains(told), "{told}\n{error}");
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0, "{told}");
+    }
+}
+
+#[test]
+fn a_run_without_an_optimizer_step_is_refused_whatever_its_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let all_steps = |extra: &str| {
+        let out = dir.path().join(extra.len().to_string());
+        std::fs::create_dir(&out).unwrap();
+        (trained(plan("name = \"linear\"", &format!("CSV\n{extra}"), dir.path()), &out), out)
+    };
+    // Four of five rows are left to train on.
+    assert_eq!(all_steps("drop_last = true").0.unwrap(), Ended::Done);
+    let (refused, out) = all_steps("drop_last = true\nmax_train = 3");
+    let error = refused.unwrap_err();
+    assert_eq!(error.code, ExitCode::Spec);
+    let told = "each of 1 ranks has 3 of the 3 training samples, which is no batch of 4";
+    assert!(error.message.contains(told), "{error}");
+    assert_eq!(std::fs::read_dir(out).unwrap().count(), 0);
+    assert_eq!(all_steps("drop_last = false\nmax_train = 3").0.unwrap(), Ended::Done);
+}
+
+/// There may be more outputs than classes.
+#[test]
+fn what_fits_trains() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = "name = \"own\"\ninputs = 2\noutputs = 5\nrows = 0";
+    let plan = plan(own, "CSV\ntask = \"classification\"", dir.path());
+    std::fs::create_dir(dir.path().join("run")).unwrap();
+    assert_eq!(trained(plan, &dir.path().join("run")).unwrap(), Ended::Done);
+}
