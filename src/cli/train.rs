@@ -6,7 +6,8 @@ use super::worker;
 use crate::checkpoint::CheckpointStore;
 use crate::comm::{mpi, nccl};
 use crate::device::{self, computes_in};
-use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::error::{Error, ExitCode, Result};
+use crate::history::{self, FolderLock, checkpoints};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
     JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint, SlurmJob,
@@ -14,10 +15,9 @@ use crate::launch::{
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
-use crate::telemetry::{ProgressMode, Provenance, provenance};
-use crate::worker::{Fault, checkpoints, keep_kernels};
+use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
+use crate::worker::{Fault, keep_kernels};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,7 @@ pub struct Args {
     /// Restarts after failures, without progress in between
     #[arg(long, value_name = "N")]
     pub max_restarts: Option<u32>,
-    /// Where to go on from: `auto` (the run's newest good checkpoint), `never`, or a checkpoint or run folder
+    /// Where the run begins: `auto` (its newest good checkpoint), `never` (from the start), or a checkpoint or run folder
     #[arg(long, value_name = "auto|never|PATH", default_value = "auto")]
     pub resume: String,
     /// The run's folder [default: runs/NAME]
@@ -128,6 +128,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
         job_toml: plan.to_toml(),
         out_dir,
         resume: args.resume.clone(),
+        provenance: None,
         flags: BTreeMap::from([
             ("log-format".to_owned(), args.log_format.clone()),
             ("progress".to_owned(), args.progress.clone()),
@@ -149,23 +150,23 @@ pub fn run(args: &Args, registry: &Registry) -> Result<ExitCode> {
     supervise(args, node.as_ref(), &plan, job)
 }
 
-/// The run folder, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.
-fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) -> Result<ExitCode> {
-    let out_dir = job.out_dir.clone();
+/// The run folder's lock, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.
+fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, mut job: JobHandoff) -> Result<ExitCode> {
     let node_rank = node.map(|n| n.node_rank).or(args.node_rank);
     let launcher = node.map_or("ddp-run", |n| n.launcher.name());
     let first = node_rank.unwrap_or(0) == 0 || plan.launch.nnodes == NodeRange::ONE;
-    if args.resume == "never" && first {
-        set_aside(&out_dir)?;
-    }
-    std::fs::create_dir_all(&out_dir).doing("create", &out_dir).map_err(unwritable)?;
     // Nodes may share the folder.
-    let _lock = if first { Some(lock(&out_dir)?) } else { None };
-    if first {
-        write_provenance(plan, &job, launcher)?;
-        // A closed terminal is no reason not to train.
-        let _ = std::io::stderr().write_all(plan.text().as_bytes());
-    }
+    let _lock = match first {
+        true => {
+            let run = origin::run_id(&|name| std::env::var(name).ok())?;
+            let lock = FolderLock::take(&job.out_dir, &run, plan.distributed.init_timeout)?;
+            job.provenance = Some(provenance_of(plan, &job, launcher, run));
+            // A closed terminal is no reason not to train.
+            let _ = std::io::stderr().write_all(plan.text().as_bytes());
+            Some(lock)
+        }
+        false => None,
+    };
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.bind = plan.launch.bind;
     launch.threads_per_worker = plan.launch.threads;
@@ -192,12 +193,13 @@ fn supervise(args: &Args, node: Option<&NodeEnv>, plan: &Plan, job: JobHandoff) 
 }
 
 /// By name only: whether it can be read is seen by rank 0, which falls back to an older one.
-fn newest_step(out_dir: &Path) -> Option<u64> {
-    CheckpointStore::read_only(checkpoints(out_dir)).list().ok()?.last().map(|entry| entry.step)
-}
-
-fn unwritable(e: Error) -> Error {
-    Error { code: ExitCode::Checkpoint, ..e }.hint("`--out DIR` writes elsewhere")
+fn newest_step(job: &JobHandoff) -> Option<u64> {
+    let run = job.provenance.as_ref().and_then(|start| start.run.as_ref());
+    // Before the run has begun, checkpoints that are there are not what it was told to go on from.
+    let goes_on = job.resume == "auto" || run.is_some_and(|run| history::begun(&job.out_dir, run));
+    let newest =
+        || CheckpointStore::read_only(checkpoints(&job.out_dir)).list().ok()?.last().map(|entry| entry.step);
+    goes_on.then(newest).flatten()
 }
 
 /// What this build can run.
@@ -218,39 +220,8 @@ pub(super) fn available(plan: &Plan) -> Result<()> {
     }
 }
 
-/// One run at a time writes to a folder.
-fn lock(out_dir: &Path) -> Result<File> {
-    let path = out_dir.join(".lock");
-    let file = File::create(&path).doing("create", &path).map_err(unwritable)?;
-    match file.try_lock() {
-        Err(std::fs::TryLockError::WouldBlock) => {
-            Err(Error::checkpoint(format!("another run is writing to {}", out_dir.display()))
-                .hint("`--out DIR` writes elsewhere"))
-        }
-        // A file system without locks: nothing to be had.
-        _ => Ok(file),
-    }
-}
-
-/// `--resume never` starts over, but nothing is lost: an earlier run's folder gets a number.
-fn set_aside(out_dir: &Path) -> Result<()> {
-    if !out_dir.join("checkpoints").exists() && !out_dir.join("metrics.jsonl").exists() {
-        return Ok(());
-    }
-    // Moving the folder of a run that is still writing would tear it apart.
-    drop(lock(out_dir)?);
-    let name = out_dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let free = (1u32..).map(|n| out_dir.with_file_name(format!("{name}.{n}"))).find(|p| !p.exists());
-    let Some(free) = free else { return Ok(()) };
-    std::fs::rename(out_dir, &free).doing("move aside", out_dir).map_err(unwritable)?;
-    say!("the earlier run is kept in {}", free.display());
-    Ok(())
-}
-
-/// `job.toml` and `run.json`.
-pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff, launcher: &str) -> Result<()> {
-    let path = job.out_dir.join("job.toml");
-    std::fs::write(&path, &job.job_toml).doing("write", &path).map_err(unwritable)?;
+/// This start, for `run.json`.
+pub(super) fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) -> Provenance {
     let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
     let start = Provenance::gather(provenance::Start {
         name: &plan.name,
@@ -268,5 +239,5 @@ pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff, launcher: &str) ->
             _ => "gloo",
         },
     });
-    provenance::write(&job.out_dir.join("run.json"), start).map_err(unwritable)
+    Provenance { run: Some(run), ..start }
 }

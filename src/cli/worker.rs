@@ -2,6 +2,7 @@
 
 use super::agree::agree;
 use super::meet::meeting;
+use super::train::provenance_of;
 use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::nccl::{self, NcclConfig};
@@ -9,10 +10,11 @@ use crate::comm::rendezvous::{RendezvousConfig, Secret};
 use crate::comm::{CommError, ProcessGroup, SoloGroup};
 use crate::device::{self, ComputeDevice};
 use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::history::{FolderLock, Start};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
     Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, SlurmJob, StopFlag,
-    WorkerEnv, clear_notes, cores, logs,
+    WorkerEnv, clear_notes, cores, logs, origin,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -40,7 +42,7 @@ pub fn run(registry: &Registry) -> Result<ExitCode> {
     let last_words = LastWords::new(&handoff, &stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
-        work(&plan, received.listener, &last_words)
+        work(&plan, received.listener, &last_words, || Ok(None))
     });
     // The supervisor's report shows the failure note; printing here as well would say it twice.
     last_words.end(done).or_else(|e| Ok(e.code))
@@ -83,7 +85,8 @@ pub fn run_external(
     std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
     if handoff.place.rank == 0 {
         say!("launched by {launcher}\n\n{}", plan.text());
-        super::train::write_provenance(plan, &handoff.job, &launcher)?;
+        let run = origin::run_id(&|name| std::env::var(name).ok())?;
+        handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));
     }
     drop(logs::open_with_header(&handoff)?);
     clear_notes(&handoff.log_dir, handoff.place.rank);
@@ -93,7 +96,9 @@ pub fn run_external(
     let last_words = LastWords::new(&handoff, &stop);
     let requeue = requeue_on_stop(plan, handoff.place.rank == 0);
     watch(&stop, Some(plan.checkpoint.grace), requeue.clone())?;
-    let done = caught(|| work(plan, None, &last_words));
+    let run = handoff.job.provenance.as_ref().and_then(|start| start.run.as_ref());
+    let lock = |run| FolderLock::take(&handoff.job.out_dir, run, plan.distributed.init_timeout);
+    let done = caught(|| work(plan, None, &last_words, || run.map(lock).transpose()));
     let code = last_words.end(done)?;
     if code == ExitCode::Stopped {
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
@@ -186,8 +191,14 @@ fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
     Ok(Plan::resolve(&tree, registry, WorldRequest::of(handoff.place.world_size))?)
 }
 
-/// Tells `last_words` the group that the ranks form, and what goes wrong as soon as it is known.
-fn work(plan: &Plan, listener: Option<TcpListener>, last_words: &LastWords<'_>) -> Result<Ended> {
+/// Tells `last_words` the group that the ranks form, and what goes wrong as soon as it is known. `lock` holds the run's
+/// folder, once there are others to hear of it when it can't.
+fn work(
+    plan: &Plan,
+    listener: Option<TcpListener>,
+    last_words: &LastWords<'_>,
+    lock: impl FnOnce() -> Result<Option<FolderLock>>,
+) -> Result<Ended> {
     let (handoff, stop) = (last_words.handoff, last_words.stop);
     let threads = plan.launch.threads.unwrap_or(handoff.threads);
     // A pool that exists already (a program around ddp-run made one) is left as it is.
@@ -211,12 +222,16 @@ fn work(plan: &Plan, listener: Option<TcpListener>, last_words: &LastWords<'_>) 
         "rank {rank} of {world_size} is ready on {device}: backend {}, {threads} threads",
         group.backend()
     );
+    let JobHandoff { out_dir, provenance, job_toml, .. } = &handoff.job;
+    let provenance = provenance.as_ref().filter(|_| rank == 0);
+    let _lock = lock()?;
     train(Job {
         plan,
         group,
         device,
-        out_dir: &handoff.job.out_dir,
+        out_dir,
         resume: Resume::parse(&handoff.job.resume),
+        start: provenance.map(|provenance| Start { out_dir, provenance, job_toml }),
         stop: &|| stop.requested_at_step(),
         failed: &|error| last_words.write(error),
         recorder: RecorderOptions {

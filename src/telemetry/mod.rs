@@ -9,6 +9,7 @@ mod numbers;
 mod progress;
 pub mod provenance;
 pub mod report;
+mod run_id;
 mod tensorboard;
 mod writer;
 
@@ -18,6 +19,7 @@ pub use events::{
 };
 pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, tutorial_line};
 pub use provenance::Provenance;
+pub use run_id::RunId;
 pub use tensorboard::TensorBoardWriter;
 pub use writer::{MetricsWriter, read_events};
 

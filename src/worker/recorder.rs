@@ -8,6 +8,7 @@ use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
 use crate::device::ComputeDevice;
 use crate::error::{Error, ExitCode, Result};
+use crate::history::Parent;
 use crate::models::Model;
 use crate::plan::{BatchAlgebra, LossPlan, Plan};
 use crate::telemetry::{
@@ -71,21 +72,22 @@ pub fn reported(plan: &Plan, facts: &DataFacts) -> Reported {
 }
 
 impl<'a> Recorder<'a> {
-    /// Opens the run's files on rank 0. A resumed run's lines after `position` are taken back: they will be written anew.
-    pub fn start(
-        plan: &'a Plan,
+    /// One that writes to its rank's log only.
+    pub fn new(plan: &'a Plan, rank: usize) -> Self {
+        Self { plan, rank, first: None }
+    }
+
+    /// Opens the run's files, on rank 0. A resumed run's lines after `position` are taken back: they will be written anew.
+    pub fn open(
+        &mut self,
         group: &dyn ProcessGroup,
         facts: &DataFacts,
         out_dir: &Path,
         position: &Position,
-        resumed: Option<PathBuf>,
+        parent: Option<Parent>,
         options: RecorderOptions,
-    ) -> Result<Self> {
-        let rank = group.rank();
-        let mut recorder = Self { plan, rank, first: None };
-        if rank != 0 {
-            return Ok(recorder);
-        }
+    ) -> Result<()> {
+        let plan = self.plan;
         let algebra = position.epoch_algebra(facts.train.unwrap_or(0), plan.loader.drop_last);
         let left = (plan.epochs * algebra.steps_per_epoch()).saturating_sub(position.schedule_step(&algebra));
         let totals =
@@ -96,21 +98,20 @@ impl<'a> Recorder<'a> {
         if let Some((attempt, reason)) = options.restart {
             metrics.write(&Event::Restart(RestartEvent { attempt, reason }))?;
         }
-        let resumed_at = resumed.is_some().then_some(position.step);
-        if let Some(path) = resumed {
+        if let Some(parent) = parent {
             progress.resume_at(position.step);
             metrics.write(&Event::Resume(ResumeEvent {
                 step: position.step,
                 epoch: position.epoch,
-                path: relative(&path, out_dir),
+                path: relative(&parent.checkpoint, out_dir),
                 world: group.world_size(),
                 global_batch: Some(position.batching.global_batch()),
                 accumulate: Some(position.batching.accumulate),
             }))?;
         }
-        recorder.first = Some(First {
+        self.first = Some(First {
             reported: reported(plan, facts),
-            tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), resumed_at)?,
+            tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), position.step)?,
             checkpoints: Checkpoints::open(plan, out_dir, options.device)?,
             out_dir: out_dir.to_owned(),
             metrics,
@@ -120,7 +121,7 @@ impl<'a> Recorder<'a> {
             last: (position.step, position.epoch),
             failed: None,
         });
-        Ok(recorder)
+        Ok(())
     }
 
     /// Has the memory of the first save made ready while the run begins; see `checkpoints`.

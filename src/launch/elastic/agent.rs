@@ -51,7 +51,6 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
         stopped_at: None,
         at_once: false,
         ends: (0..launch.nproc).map(|_| None).collect(),
-        found: (launch.newest_checkpoint)(&launch.job.out_dir),
         launch,
     };
     let mut link = match agent.target.clone() {
@@ -91,8 +90,6 @@ struct Agent {
     stopped_at: Option<Instant>,
     /// The other nodes were asked to end at once, while this one has no workers any more.
     at_once: bool,
-    /// The newest checkpoint's step before the first generation.
-    found: Option<u64>,
     ends: Vec<Option<End>>,
 }
 
@@ -306,7 +303,7 @@ impl Agent {
         let queued = std::mem::take(&mut self.orders);
         let run = Fleet::new(&self.launch, start, listener, host, secret)
             .and_then(|mut fleet| fleet.drive(queued, signals, link));
-        let checkpoint = (self.launch.newest_checkpoint)(&self.launch.job.out_dir);
+        let checkpoint = (self.launch.newest_checkpoint)(&self.launch.job);
         let (end, port) = match run.and_then(|run| Ok((run, self.listen()?))) {
             Ok((Ended { end, asked, ends, orders }, port)) => {
                 if asked.is_some() {
@@ -331,10 +328,6 @@ impl Agent {
                 (NodeEnd::Failed(failure), None)
             }
         };
-        // `--resume never` or PATH is for the beginning; a restart goes on with what this run has saved.
-        if self.launch.job.resume == "never" || checkpoint != self.found {
-            "auto".clone_into(&mut self.launch.job.resume);
-        }
         let ended = Report::Ended { end, checkpoint, port };
         // A link that broke meanwhile says so at the next order.
         let _ = link.send(&ended);
