@@ -38,12 +38,8 @@ impl FolderLock {
         let path = out_dir.join(".lock");
         let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = file.doing("create", &path).map_err(unwritable)?;
-        loop {
-            match file.try_lock() {
-                Err(TryLockError::WouldBlock) => {}
-                // A file system without locks: nothing to be had.
-                _ => break,
-            }
+        // Any other error: a file system without locks, where nothing is to be had.
+        while let Err(TryLockError::WouldBlock) = file.try_lock() {
             let holder = holder(&mut file);
             let leaves = holder.as_ref().is_some_and(|holder| run.goes_on(&holder.run));
             if !leaves || begun.elapsed() >= patience {
