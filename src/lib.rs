@@ -2,7 +2,8 @@
 //!
 //! One way through: [`spec`] (what was typed) -> [`plan`] (everything resolved and checked) -> [`launch`] (processes) ->
 //! [`worker`] (one rank: process group, data, model, optimizer, checkpoint) -> [`train`] (the loop). The other rooms serve
-//! these: [`comm`] collectives, [`ddp`] gradient buckets, [`data`], [`models`], [`optim`], [`checkpoint`], [`telemetry`].
+//! these: [`comm`] collectives, [`ddp`] gradient buckets, [`data`], [`models`], [`optim`], [`checkpoint`], [`history`],
+//! [`telemetry`].
 //! A user's crate adds models and data sets through [`registry::Registry`].
 
 #[macro_use]
@@ -18,6 +19,7 @@ pub mod data;
 pub mod ddp;
 pub mod device;
 pub mod error;
+pub mod history;
 pub mod kernels;
 pub mod launch;
 pub mod models;

@@ -8,10 +8,11 @@ use ddp_run::Registry;
 use ddp_run::ddp::HookState;
 use ddp_run::device::{Compute, ComputeDevice};
 use ddp_run::error::Result;
+use ddp_run::history::Start;
 use ddp_run::models::{ALL, Input, Model, Net};
 use ddp_run::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::spec::JobTree;
-use ddp_run::telemetry::ProgressMode;
+use ddp_run::telemetry::{ProgressMode, Provenance, provenance};
 use ddp_run::train::{Batching, Ended, Observer, Position, StepReport, Sums, Trainer, Updater};
 use ddp_run::worker::{self, Job, RecorderOptions, Resume};
 use serde::Deserialize;
@@ -126,11 +127,21 @@ fn the_order_of_readiness_is_learnt_and_two_ranks_have_the_same_bits_with_either
 fn run(out: &Path, world: usize, steps: u64) -> Ended {
     std::fs::create_dir_all(out).unwrap();
     let plan = plan(world);
+    let provenance = Provenance::gather(provenance::Start {
+        name: &plan.name,
+        spec_hash: &plan.hash,
+        source_dir: out,
+        world,
+        devices: vec!["cpu".to_owned(); world],
+        backend: "gloo",
+        launcher: "a test",
+    });
     let ended = on_ranks(world, &plan.distributed.gloo(), |group| {
         let polled = AtomicU64::new(0);
         let stop = || polled.fetch_add(1, Ordering::Relaxed) + 1 >= steps;
         let device = ComputeDevice::Cpu;
         let recorder = RecorderOptions { progress: ProgressMode::None, restart: None, device };
+        let start = Start { out_dir: out, provenance: &provenance, job_toml: "" };
         worker::train(Job {
             failed: &|_| {},
             plan: &plan,
@@ -138,6 +149,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
             device,
             out_dir: out,
             resume: Resume::Auto,
+            start: Some(start),
             stop: &stop,
             recorder,
         })

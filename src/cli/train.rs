@@ -6,7 +6,8 @@ use super::{closing, worker};
 use crate::checkpoint::CheckpointStore;
 use crate::comm::{mpi, nccl};
 use crate::device::{self, computes_in};
-use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::error::{Error, ExitCode, Result};
+use crate::history::{self, FolderLock, checkpoints};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
     JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint, SlurmJob,
@@ -14,10 +15,9 @@ use crate::launch::{
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
-use crate::telemetry::{Before, ProgressMode, Provenance, provenance};
-use crate::worker::{Fault, checkpoints, foresee, keep_kernels};
+use crate::telemetry::{Before, ProgressMode, Provenance, RunId, provenance};
+use crate::worker::{Fault, foresee, keep_kernels};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub struct Args {
     /// Restarts after failures, without progress in between
     #[arg(long, value_name = "N")]
     pub max_restarts: Option<u32>,
-    /// Where to go on from: `auto` (the run's newest good checkpoint), `never`, or a checkpoint or run folder
+    /// Where the run begins: `auto` (its newest good checkpoint), `never` (from the start), or a checkpoint or run folder
     #[arg(long, value_name = "auto|never|PATH", default_value = "auto")]
     pub resume: String,
     /// The run's folder [default: runs/NAME]
@@ -141,6 +141,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         job_toml: plan.to_toml(),
         out_dir,
         resume: args.resume.clone(),
+        provenance: None,
         flags: BTreeMap::from([
             ("log-format".to_owned(), args.log_format.clone()),
             ("progress".to_owned(), args.progress.clone()),
@@ -162,32 +163,36 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     supervise(args, node.as_ref(), &plan, job, stop)
 }
 
-/// The run folder, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.
+/// The run folder's lock, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.
 fn supervise(
     args: &Args,
     node: Option<&NodeEnv>,
     plan: &Plan,
-    job: JobHandoff,
+    mut job: JobHandoff,
     stop: &StopFlag,
 ) -> Result<ExitCode> {
-    let out_dir = job.out_dir.clone();
     let node_rank = node.map(|n| n.node_rank).or(args.node_rank);
     let launcher = node.map_or("ddp-run", |n| n.launcher.name());
     let first = node_rank.unwrap_or(0) == 0 || plan.launch.nnodes == NodeRange::ONE;
+    // Nodes may share the folder.
+    let lock = match first && !stop.requested() {
+        true => {
+            let run = origin::run_id(&|name| std::env::var(name).ok())?;
+            let patience = plan.distributed.init_timeout;
+            let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested());
+            job.provenance = Some(provenance_of(plan, &job, launcher, run));
+            Some(lock)
+        }
+        false => None,
+    };
     if stop.requested() {
         say!("stopped on request before anything began");
         worker::requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
         return Ok(ExitCode::Stopped);
     }
-    if args.resume == "never" && first {
-        set_aside(&out_dir)?;
-    }
-    std::fs::create_dir_all(&out_dir).doing("create", &out_dir).map_err(unwritable)?;
-    // Nodes may share the folder.
-    let _lock = if first { Some(lock(&out_dir)?) } else { None };
+    let _lock = lock.transpose()?;
     if first {
-        write_provenance(plan, &job, launcher)?;
-        crate::say::put(foresee(plan, &args.resume, &out_dir).text().into_bytes());
+        crate::say::put(foreseen(plan, &job).text().into_bytes());
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.bind = plan.launch.bind;
@@ -208,7 +213,8 @@ fn supervise(
         plan_hash: plan.hash.clone(),
         ..Nodes::default()
     };
-    let (found, before) = (newest_step(&out_dir), Before::of(&out_dir));
+    let (job, before) = (launch.job.clone(), Before::of(&launch.job.out_dir));
+    let found = newest_step(&job);
     let ended = launch.run();
     if first {
         let (code, reason) = match &ended {
@@ -216,7 +222,7 @@ fn supervise(
             Ok(outcome) => (outcome.code, "done"),
             Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
         };
-        if let Err(e) = before.conclude(&out_dir, code as u8, reason) {
+        if let Err(e) = before.conclude(&job.out_dir, code as u8, reason) {
             tracing::warn!("the run's end is not in its metrics: {}", e.message);
         }
     }
@@ -224,7 +230,7 @@ fn supervise(
     if outcome.code == ExitCode::Stopped {
         match first {
             true => {
-                say!("stopped on request; {}", closing::saved(found, newest_step(&out_dir), &args.resume))
+                say!("stopped on request; {}", closing::saved(found, newest_step(&job), &job.resume))
             }
             // What is saved, node 0 knows.
             false => say!("stopped on request"),
@@ -235,12 +241,22 @@ fn supervise(
 }
 
 /// By name only: whether it can be read is seen by rank 0, which falls back to an older one.
-pub(super) fn newest_step(out_dir: &Path) -> Option<u64> {
-    CheckpointStore::read_only(checkpoints(out_dir)).list().ok()?.last().map(|entry| entry.step)
+/// The plan as this start will carry it out.
+pub(super) fn foreseen(plan: &Plan, job: &JobHandoff) -> Plan {
+    let resume = if newest_step(job).is_some() { "auto" } else { &job.resume };
+    foresee(plan, resume, &job.out_dir)
 }
 
-fn unwritable(e: Error) -> Error {
-    Error { code: ExitCode::Checkpoint, ..e }.hint("`--out DIR` writes elsewhere")
+/// The step that workers started again would go on from. By name only: whether it can be read is seen by rank 0, which falls back
+/// to an older one.
+pub(super) fn newest_step(job: &JobHandoff) -> Option<u64> {
+    let run = job.provenance.as_ref().and_then(|start| start.run.as_ref());
+    // Before the run has begun, checkpoints that are there are not what it was told to go on from. Who does not write to the folder
+    // can't tell.
+    let goes_on = job.resume == "auto" || run.is_none_or(|run| history::begun(&job.out_dir, run));
+    let newest =
+        || CheckpointStore::read_only(checkpoints(&job.out_dir)).list().ok()?.last().map(|entry| entry.step);
+    goes_on.then(newest).flatten()
 }
 
 /// What this build can run.
@@ -261,39 +277,8 @@ pub(super) fn available(plan: &Plan) -> Result<()> {
     }
 }
 
-/// One run at a time writes to a folder.
-fn lock(out_dir: &Path) -> Result<File> {
-    let path = out_dir.join(".lock");
-    let file = File::create(&path).doing("create", &path).map_err(unwritable)?;
-    match file.try_lock() {
-        Err(std::fs::TryLockError::WouldBlock) => {
-            Err(Error::checkpoint(format!("another run is writing to {}", out_dir.display()))
-                .hint("`--out DIR` writes elsewhere"))
-        }
-        // A file system without locks: nothing to be had.
-        _ => Ok(file),
-    }
-}
-
-/// `--resume never` starts over, but nothing is lost: an earlier run's folder gets a number.
-fn set_aside(out_dir: &Path) -> Result<()> {
-    if !out_dir.join("checkpoints").exists() && !out_dir.join("metrics.jsonl").exists() {
-        return Ok(());
-    }
-    // Moving the folder of a run that is still writing would tear it apart.
-    drop(lock(out_dir)?);
-    let name = out_dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let free = (1u32..).map(|n| out_dir.with_file_name(format!("{name}.{n}"))).find(|p| !p.exists());
-    let Some(free) = free else { return Ok(()) };
-    std::fs::rename(out_dir, &free).doing("move aside", out_dir).map_err(unwritable)?;
-    say!("the earlier run is kept in {}", free.display());
-    Ok(())
-}
-
-/// `job.toml` and `run.json`.
-pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff, launcher: &str) -> Result<()> {
-    let path = job.out_dir.join("job.toml");
-    std::fs::write(&path, &job.job_toml).doing("write", &path).map_err(unwritable)?;
+/// This start, for `run.json`.
+pub(super) fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) -> Provenance {
     let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
     let start = Provenance::gather(provenance::Start {
         name: &plan.name,
@@ -311,5 +296,5 @@ pub(super) fn write_provenance(plan: &Plan, job: &JobHandoff, launcher: &str) ->
             _ => "gloo",
         },
     });
-    provenance::write(&job.out_dir.join("run.json"), start).map_err(unwritable)
+    Provenance { run: Some(run), ..start }
 }

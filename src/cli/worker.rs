@@ -3,7 +3,7 @@
 use super::agree::agree;
 use super::closing;
 use super::meet::meeting;
-use super::train::newest_step;
+use super::train::{foreseen, newest_step, provenance_of};
 use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::nccl::{self, NcclConfig};
@@ -11,17 +11,18 @@ use crate::comm::rendezvous::{RendezvousConfig, Secret};
 use crate::comm::{CommError, ProcessGroup, SoloGroup};
 use crate::device::{self, ComputeDevice};
 use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::history::{FolderLock, Start};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
     Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, SlurmJob, StopFlag,
-    WorkerEnv, clear_notes, cores, logs,
+    WorkerEnv, clear_notes, cores, logs, origin,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
 use crate::telemetry::ProgressMode;
 use crate::train::Ended;
-use crate::worker::{Fault, Job, RecorderOptions, Resume, foresee, keep_kernels, train};
+use crate::worker::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
 use std::cell::{Cell, OnceCell};
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,7 +43,7 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let last_words = LastWords::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
-        work(&plan, received.listener, &last_words)
+        work(&plan, received.listener, &last_words, || Ok(None))
     });
     // The supervisor's report shows the failure note; printing here as well would say it twice.
     last_words.end(done).or_else(|e| Ok(e.code))
@@ -82,9 +83,9 @@ pub fn run_external(
     handoff.generation = u64::from(environment.attempt);
     std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
     if handoff.place.rank == 0 {
-        let shown = foresee(plan, &handoff.job.resume, &handoff.job.out_dir);
-        say!("launched by {launcher}\n\n{}", shown.text());
-        super::train::write_provenance(plan, &handoff.job, &launcher)?;
+        let run = origin::run_id(&|name| std::env::var(name).ok())?;
+        handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));
+        say!("launched by {launcher}\n\n{}", foreseen(plan, &handoff.job).text());
     }
     drop(logs::open_with_header(&handoff)?);
     clear_notes(&handoff.log_dir, handoff.place.rank);
@@ -94,12 +95,14 @@ pub fn run_external(
     let last_words = LastWords::new(&handoff, stop);
     let first = handoff.place.rank == 0;
     let requeue = requeue_on_stop(plan, first);
-    let found = newest_step(&handoff.job.out_dir);
-    let (out_dir, resume) = (handoff.job.out_dir.clone(), handoff.job.resume.clone());
+    let (found, job) = (newest_step(&handoff.job), handoff.job.clone());
     // Where ranks share no folder, rank 0 knows what is saved.
-    let saved = move || closing::saved(found, newest_step(&out_dir), &resume);
+    let saved = move || closing::saved(found, newest_step(&job), &job.resume);
     watch(stop, Some(plan.checkpoint.grace), requeue.clone(), saved.clone())?;
-    let done = caught(|| work(plan, None, &last_words));
+    let run = handoff.job.provenance.as_ref().and_then(|start| start.run.as_ref());
+    let (patience, given_up) = (plan.distributed.init_timeout, || stop.requested());
+    let lock = |run| FolderLock::take(&handoff.job.out_dir, run, patience, &given_up);
+    let done = caught(|| work(plan, None, &last_words, || run.map(lock).transpose()));
     let code = last_words.end(done)?;
     if code == ExitCode::Stopped {
         if first {
@@ -202,8 +205,14 @@ fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
     Ok(Plan::resolve(&tree, registry, WorldRequest::of(handoff.place.world_size))?)
 }
 
-/// Tells `last_words` the group that the ranks form, and what goes wrong as soon as it is known.
-fn work(plan: &Plan, listener: Option<TcpListener>, last_words: &LastWords<'_>) -> Result<Ended> {
+/// Tells `last_words` the group that the ranks form, and what goes wrong as soon as it is known. `lock` holds the run's
+/// folder, once there are others to hear of it when it can't.
+fn work(
+    plan: &Plan,
+    listener: Option<TcpListener>,
+    last_words: &LastWords<'_>,
+    lock: impl FnOnce() -> Result<Option<FolderLock>>,
+) -> Result<Ended> {
     let (handoff, stop) = (last_words.handoff, last_words.stop);
     let threads = plan.launch.threads.unwrap_or(handoff.threads);
     // A pool that exists already (a program around ddp-run made one) is left as it is.
@@ -227,12 +236,16 @@ fn work(plan: &Plan, listener: Option<TcpListener>, last_words: &LastWords<'_>) 
         "rank {rank} of {world_size} is ready on {device}: backend {}, {threads} threads",
         group.backend()
     );
+    let JobHandoff { out_dir, provenance, job_toml, .. } = &handoff.job;
+    let provenance = provenance.as_ref().filter(|_| rank == 0);
+    let _lock = lock()?;
     train(Job {
         plan,
         group,
         device,
-        out_dir: &handoff.job.out_dir,
+        out_dir,
         resume: Resume::parse(&handoff.job.resume),
+        start: provenance.map(|provenance| Start { out_dir, provenance, job_toml }),
         stop: &|| stop.requested_at_step(),
         failed: &|error| last_words.write(error),
         recorder: RecorderOptions {

@@ -15,6 +15,7 @@ use super::os;
 use super::stop::StopFlag;
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, Result};
+use crate::telemetry::Provenance;
 
 /// A resolved spec is some kilobytes; a longer line is no handoff.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -64,6 +65,9 @@ pub struct JobHandoff {
     pub out_dir: PathBuf,
     /// `auto`, `never` or a path.
     pub resume: String,
+    /// This start, for `run.json`; whoever starts rank 0 has it.
+    #[serde(default)]
+    pub provenance: Option<Provenance>,
     /// Further flags of `train` that a worker needs (`device`, `log-format`, `progress`).
     pub flags: BTreeMap<String, String>,
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::elastic::{self, Nodes};
 use super::handoff::JobHandoff;
@@ -43,8 +43,9 @@ pub struct LocalLaunch {
     pub nodes: Nodes,
     /// Has heard the stop signals so far.
     pub stop: StopFlag,
-    /// The step of the newest checkpoint in a run's folder, as a cheap look at it tells; progress refills the restarts.
-    pub newest_checkpoint: fn(&Path) -> Option<u64>,
+    /// The step of the newest checkpoint that workers started again would go on from, as a cheap look at the run's folder
+    /// tells; progress refills the restarts.
+    pub newest_checkpoint: fn(&JobHandoff) -> Option<u64>,
 }
 
 /// How a run ended that did not fail.

@@ -10,6 +10,7 @@ mod numbers;
 mod progress;
 pub mod provenance;
 pub mod report;
+mod run_id;
 mod screen;
 mod tensorboard;
 mod writer;
@@ -21,6 +22,7 @@ pub use events::{
 };
 pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, tutorial_line};
 pub use provenance::Provenance;
+pub use run_id::RunId;
 pub use tensorboard::TensorBoardWriter;
 pub use writer::{MetricsWriter, read_events};
 

@@ -1,7 +1,7 @@
 //! `run.json`: what ran, from which sources, on what.
 
 use super::clock::rfc3339;
-use super::write_atomically;
+use super::{RunId, write_atomically};
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -15,7 +15,7 @@ const GIT_LIMIT: Duration = Duration::from_secs(2);
 const MAX_EARLIER: usize = 100;
 
 /// One start of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Provenance {
     /// RFC 3339, UTC.
     pub started: String,
@@ -29,10 +29,23 @@ pub struct Provenance {
     /// What started the processes: `ddp-run`, or `Slurm: job 12.0, task 0 of 4 on node n1`.
     #[serde(default)]
     pub launcher: String,
+    /// The run that it belongs to; `None` in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// The checkpoint that it went on from; `None` for a start from the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
     /// `None` outside a repository, or without git.
     pub git: Option<Git>,
     pub versions: Versions,
     pub host: Host,
+}
+
+/// Where a branch of a run's history begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    pub path: String,
+    pub step: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,10 +99,18 @@ impl Provenance {
             devices: start.devices,
             backend: start.backend.to_owned(),
             launcher: start.launcher.to_owned(),
+            run: None,
+            parent: None,
             git: git(start.source_dir, GIT_LIMIT),
             versions: Versions::here(),
             host: host(),
         }
+    }
+}
+
+impl Provenance {
+    fn is_the_start_of(&self, other: &Self) -> bool {
+        self.run.is_some() && (&self.run, &self.started) == (&other.run, &other.started)
     }
 }
 
@@ -114,12 +135,14 @@ pub struct RunFile {
     pub earlier: Vec<Provenance>,
 }
 
-/// Writes `run.json` atomically. What an existing one says is kept under `earlier`; one that can't be read is replaced
-/// with a warning, for provenance never stops a run.
+/// Writes `run.json` atomically, once for each start. What an existing one says is kept under `earlier`; one that can't be
+/// read is replaced with a warning, for provenance never stops a run.
 pub fn write(path: &Path, latest: Provenance) -> Result<()> {
     let mut earlier = Vec::new();
     if path.exists() {
         match read(path) {
+            // Workers that a supervisor starts again.
+            Ok(before) if before.latest.is_the_start_of(&latest) => return Ok(()),
             Ok(before) => {
                 earlier = before.earlier;
                 earlier.push(before.latest);

@@ -16,9 +16,10 @@ pub struct TensorBoardWriter {
 }
 
 impl TensorBoardWriter {
-    /// Creates `<folder>/events.out.tfevents.<time>.<pid>.ddp-run`. When the run continues from `resumed_at` steps, a
-    /// session log tells TensorBoard to discard what earlier files say of later steps.
-    pub fn create(folder: &Path, resumed_at: Option<u64>) -> Result<Self> {
+    /// Creates `<folder>/events.out.tfevents.<time>.<pid>.ddp-run`. Where there are earlier files, a session log tells
+    /// TensorBoard to discard what they say of steps after `done`.
+    pub fn create(folder: &Path, done: u64) -> Result<Self> {
+        let first = !folder.exists();
         fs::create_dir_all(folder).doing("create", folder)?;
         let seconds = now() as u64;
         // TensorBoard reads files in the order of their names, so the time comes first; a name is never used twice.
@@ -36,10 +37,10 @@ impl TensorBoardWriter {
         let mut version = wall_time();
         bytes_field(&mut version, 3, b"brain.Event:2");
         writer.record(&version)?;
-        if let Some(step) = resumed_at {
+        if !first {
             // SessionLog { status: START }: events of earlier files from this step on are stale.
             let mut start = wall_time();
-            varint_field(&mut start, 2, step + 1);
+            varint_field(&mut start, 2, done + 1);
             bytes_field(&mut start, 7, &[0x08, 1]);
             writer.record(&start)?;
         }
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn what_is_written_decodes_again() {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = TensorBoardWriter::create(dir.path(), Some(299)).unwrap();
+        let mut writer = TensorBoardWriter::create(dir.path(), 299).unwrap();
         let event = Event::Step(StepEvent {
             step: 300,
             epoch: 0,
@@ -258,9 +259,14 @@ mod tests {
     #[test]
     fn two_starts_in_one_second_have_files_of_their_own() {
         let dir = tempfile::tempdir().unwrap();
-        let a = TensorBoardWriter::create(dir.path(), None).unwrap();
-        let b = TensorBoardWriter::create(dir.path(), None).unwrap();
+        let folder = dir.path().join("tensorboard");
+        let a = TensorBoardWriter::create(&folder, 0).unwrap();
+        let b = TensorBoardWriter::create(&folder, 0).unwrap();
         assert_ne!(a.path(), b.path());
+        // The second one takes back what the first says, from the first step on.
+        let [a, b] = [a, b].map(|writer| frames(&fs::read(writer.path()).unwrap()));
+        assert_eq!((a.len(), b.len()), (1, 2));
+        assert_eq!(fields(&b[1])[1..], [(2, 1u64.to_le_bytes().to_vec()), (7, vec![8, 1])]);
     }
 
     #[test]
@@ -270,12 +276,12 @@ mod tests {
             return;
         };
         let dir = tempfile::tempdir().unwrap();
-        let mut first = TensorBoardWriter::create(dir.path(), None).unwrap();
+        let mut first = TensorBoardWriter::create(dir.path(), 0).unwrap();
         for step in 1..=4 {
             first.scalars(step, &[("step/loss", 1.0 / step as f64)]).unwrap();
         }
         // Resumed at step 2: steps 3 and 4 of the first file are stale.
-        let mut second = TensorBoardWriter::create(dir.path(), Some(2)).unwrap();
+        let mut second = TensorBoardWriter::create(dir.path(), 2).unwrap();
         second.scalars(3, &[("step/loss", 9.0)]).unwrap();
         second
             .write(&Event::Epoch(crate::telemetry::EpochEvent {

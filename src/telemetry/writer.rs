@@ -60,6 +60,11 @@ impl MetricsWriter {
         Ok(move || file.sync_data().map_err(|e| unwritable(&path, &e)))
     }
 
+    /// Drops whatever happened after `step`, the ends and resumptions of what was set aside included.
+    pub fn cut_after(path: &Path, step: u64) -> Result<()> {
+        rewrite(path, |mark| mark.step.is_none_or(|s| s <= step))
+    }
+
     /// On resume: drops what a checkpoint at `step` with `epochs_completed` does not know, namely steps and checkpoints
     /// after `step`, and epochs not completed; they will happen again. Restarts, resumes and ends are history
     /// and stay. The file is replaced atomically.

@@ -5,6 +5,7 @@ use super::state::Made;
 use crate::checkpoint::{AsyncSaver, BestBy, CheckpointStore, Retention, Saved, Snapshot};
 use crate::ddp::HookState;
 use crate::error::Result;
+use crate::history;
 use crate::models::Model;
 use crate::plan::{Every, Plan};
 use crate::telemetry::CheckpointEvent;
@@ -35,7 +36,7 @@ impl<'a> Checkpoints<'a> {
             keep: keep.keep_best,
         });
         let retention = Retention { keep_last: (keep.keep_last > 0).then_some(keep.keep_last), best };
-        let store = CheckpointStore::open(super::checkpoints(out_dir))?;
+        let store = CheckpointStore::open(history::checkpoints(out_dir))?;
         let saver = match keep.asynchronous {
             true => AsyncSaver::new(store, retention, SAVE_DEADLINE)?,
             false => AsyncSaver::synchronous(store, retention),

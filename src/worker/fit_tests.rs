@@ -1,5 +1,6 @@
 //! What does not fit is an error of the spec's (exit 78) that says so, and nothing has been written by then.
 
+use super::testing::provenance;
 use super::*;
 use crate::comm::SoloGroup;
 use crate::error::ExitCode;
@@ -59,6 +60,7 @@ fn trained(plan: Result<Plan>, out_dir: &Path) -> Result<Ended> {
         device,
         out_dir,
         resume: Resume::Auto,
+        start: Some(Start { out_dir, provenance: &provenance(plan), job_toml: "" }),
         stop: &|| false,
         failed: &|_| (),
         recorder: RecorderOptions { progress: ProgressMode::None, restart: None, device },

@@ -1,8 +1,9 @@
 //! What a run that goes on comes to, before it has loaded anything: its steps are made of what its checkpoint says.
 
+use super::Resume;
 use super::state::Extra;
-use super::{Resume, checkpoints};
 use crate::checkpoint::{CheckpointStore, State, find_store, read_state};
+use crate::history::checkpoints;
 use crate::plan::Plan;
 use std::path::Path;
 

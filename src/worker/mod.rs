@@ -40,6 +40,7 @@ use crate::comm::{Phase, Place, ProcessGroup, Wait};
 use crate::data::{DataFacts, Dataset, Fingerprint, Splits};
 use crate::device::{Compute, ComputeDevice, Precision, computes_in};
 use crate::error::{Error, Result};
+use crate::history::{Accepted, Parent, Start, checkpoints};
 use crate::models::Model;
 use crate::plan::Plan;
 use crate::show;
@@ -53,8 +54,9 @@ use std::sync::Arc;
 pub enum Resume {
     /// The newest good one of the run's folder, if there is any.
     Auto,
+    /// None: the run starts over, once.
     Never,
-    /// This checkpoint, or the newest of this run folder.
+    /// At first this checkpoint, or the newest of this run folder.
     From(PathBuf),
 }
 
@@ -75,6 +77,8 @@ pub struct Job<'a> {
     pub device: ComputeDevice,
     pub out_dir: &'a Path,
     pub resume: Resume,
+    /// For rank 0, which writes to the folder.
+    pub start: Option<Start<'a>>,
     pub stop: &'a dyn Fn() -> bool,
     /// Hears the error that training failed with before anything is waited for, such as a save under way.
     pub failed: &'a dyn Fn(&Error),
@@ -108,7 +112,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let mut model = plan.model.source.build(&data.facts, plan.seed, &on)?;
     fit::model(plan, &*splits.train, &*model)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
-    let (mut position, mut from, mut hooks) = (None, None, None);
+    let (mut position, mut parent, mut hooks) = (None, None, None);
     if group.rank() == 0 {
         match find_checkpoint(&job)? {
             Some(loaded) => {
@@ -119,9 +123,14 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
                 let changes = [change, optimizer::change(plan, &loaded.state, updater.slots())];
-                announce(plan, &loaded, changes);
+                announce(plan, &loaded, &here, changes);
+                parent = Some(Parent {
+                    step: here.step,
+                    complete: here.is_over(plan.epochs, plan.train.max_steps),
+                    seconds: loaded.state.wall_seconds,
+                    checkpoint: loaded.path,
+                });
                 position = Some(here);
-                from = Some((loaded.path, loaded.state.wall_seconds));
             }
             None => start_from_weights(plan, &mut *model)?,
         }
@@ -130,7 +139,12 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         .unwrap_or_else(|| Position::new(Batching::new(plan, group.world_size())));
     fit::batches(plan, &position, splits.train.len())?;
     group.note(Place { step: position.step, phase: Phase::Setup });
-    let mut recorder = Recorder::start(plan, &*group, &data, job.out_dir, &position, from, job.recorder)?;
+    // Every rank has come this far: from here on the run's folder changes.
+    group.barrier(Wait::WhilePeersLive)?;
+    let mut recorder = Recorder::new(plan, group.rank());
+    if group.rank() == 0 && accepted(&job, parent.as_ref())? {
+        recorder.open(&*group, &data, job.out_dir, &position, parent, job.recorder)?;
+    }
     recorder.reserve(&*model, &updater)?;
     let mut trainer =
         Trainer::new(plan, group.clone(), splits, model, updater, position, job.stop, &mut recorder)?;
@@ -191,17 +205,20 @@ fn facts_of(splits: &Splits) -> DataFacts {
     }
 }
 
+/// What was asked for is for the beginning of a run; started again, it goes on with what it has saved itself.
 fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
+    let newest = || CheckpointStore::read_only(checkpoints(job.out_dir)).latest_verified();
+    let begun = job.resume != Resume::Auto && job.start.is_some_and(|start| start.begun());
+    if begun && let Some(own) = newest()? {
+        tracing::info!("`--resume` had its effect when this run began");
+        say!("this run has begun here already: it goes on with what it has saved");
+        return Ok(Some(own));
+    }
     match &job.resume {
         Resume::Never => Ok(None),
-        Resume::Auto => CheckpointStore::read_only(checkpoints(job.out_dir)).latest_verified(),
+        Resume::Auto => newest(),
         Resume::From(path) => load_any(path).map(Some),
     }
-}
-
-/// Where a run's checkpoints lie.
-pub fn checkpoints(out_dir: &Path) -> PathBuf {
-    out_dir.join("checkpoints")
 }
 
 fn warn(warning: &str) {
@@ -210,7 +227,7 @@ fn warn(warning: &str) {
 }
 
 /// `changes`: how steps are made up now, and what is new of the optimizer.
-fn announce(plan: &Plan, loaded: &Loaded, changes: [Option<String>; 2]) {
+fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 2]) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
         tracing::warn!("the spec has changed since this checkpoint was made");
@@ -227,11 +244,17 @@ fn announce(plan: &Plan, loaded: &Loaded, changes: [Option<String>; 2]) {
         tracing::info!("{line}");
         say!("{line}");
     }
-    let all_steps = plan.train.max_steps.is_some_and(|max| state.global_step >= max);
-    if state.epochs_completed as u64 >= plan.epochs || all_steps {
-        let more = if all_steps { "a larger `train.max_steps` continues" } else { "more `epochs` continue" };
+    if here.is_over(plan.epochs, plan.train.max_steps) {
+        let all_epochs = here.epoch >= plan.epochs;
+        let more = if all_epochs { "more `epochs` continue" } else { "a larger `train.max_steps` continues" };
         say!("the run is complete; {more} it, `--resume never` starts over");
     }
+}
+
+/// Makes the run's folder this start's; `false` where there is nothing to be written.
+fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
+    let start = job.start.ok_or_else(|| Error::internal("rank 0 does not know what started it"))?;
+    Ok(start.accept(parent)? == Accepted::Begins)
 }
 
 fn start_from_weights(plan: &Plan, model: &mut dyn Model) -> Result<()> {

@@ -1,6 +1,7 @@
 //! A run of a module such as a user may write, with everything in it that Burn's modules are made of: what is evaluated is what is
 //! saved, and a run that was stopped ends in the bits of one that was not.
 
+use super::testing::provenance;
 use super::*;
 use crate::checkpoint::TensorMap;
 use crate::comm::gloo::GlooOptions;
@@ -148,6 +149,7 @@ fn run(plan: &Plan, out_dir: &Path, stop_at: usize) -> Ended {
                         device,
                         out_dir,
                         resume: Resume::Auto,
+                        start: Some(Start { out_dir, provenance: &provenance(plan), job_toml: "" }),
                         stop: &|| asked.fetch_add(1, Ordering::Relaxed) + 1 == stop_at,
                         failed: &|_| (),
                         recorder: RecorderOptions { progress: ProgressMode::None, restart: None, device },

@@ -10,6 +10,7 @@ use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
 use crate::device::ComputeDevice;
 use crate::error::{Error, ExitCode, Result};
+use crate::history::Parent;
 use crate::models::Model;
 use crate::plan::{BatchAlgebra, LossPlan, Plan};
 use crate::telemetry::{
@@ -77,22 +78,22 @@ pub fn reported(plan: &Plan, facts: &DataFacts) -> Reported {
 }
 
 impl<'a> Recorder<'a> {
-    /// Opens the run's files on rank 0. A resumed run's lines after `position` are taken back: they will be written anew. `resumed` is
-    /// its checkpoint, and how long it had trained by then.
-    pub fn start(
-        plan: &'a Plan,
+    /// One that writes to its rank's log only.
+    pub fn new(plan: &'a Plan, rank: usize) -> Self {
+        Self { plan, rank, first: None }
+    }
+
+    /// Opens the run's files, on rank 0. A resumed run's lines after `position` are taken back: they will be written anew.
+    pub fn open(
+        &mut self,
         group: &dyn ProcessGroup,
         data: &OpenData,
         out_dir: &Path,
         position: &Position,
-        resumed: Option<(PathBuf, f64)>,
+        parent: Option<Parent>,
         options: RecorderOptions,
-    ) -> Result<Self> {
-        let rank = group.rank();
-        let mut recorder = Self { plan, rank, first: None };
-        if rank != 0 {
-            return Ok(recorder);
-        }
+    ) -> Result<()> {
+        let plan = self.plan;
         let OpenData { facts, fingerprint } = data;
         let made = Made { device: options.device, data: fingerprint.clone() };
         let left = position.steps_left(plan.epochs, facts.train.unwrap_or(0), plan.loader.drop_last);
@@ -106,22 +107,21 @@ impl<'a> Recorder<'a> {
         if let Some((attempt, reason)) = options.restart {
             metrics.write(&Event::Restart(RestartEvent { attempt, reason }))?;
         }
-        let resumed_at = resumed.is_some().then_some(position.step);
-        let trained = resumed.as_ref().map_or(0.0, |(_, seconds)| *seconds);
-        if let Some((path, _)) = resumed {
+        let trained = parent.as_ref().map_or(0.0, |parent| parent.seconds);
+        if let Some(parent) = parent {
             progress.resume_at(position.step);
             metrics.write(&Event::Resume(ResumeEvent {
                 step: position.step,
                 epoch: position.epoch,
-                path: relative(&path, out_dir),
+                path: relative(&parent.checkpoint, out_dir),
                 world: group.world_size(),
                 global_batch: Some(position.batching.global_batch()),
                 accumulate: Some(position.batching.accumulate),
             }))?;
         }
-        recorder.first = Some(First {
+        self.first = Some(First {
             reported: reported(plan, facts),
-            tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), resumed_at)?,
+            tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), position.step)?,
             checkpoints: Checkpoints::open(plan, out_dir, made)?,
             out_dir: out_dir.to_owned(),
             metrics,
@@ -133,7 +133,7 @@ impl<'a> Recorder<'a> {
             micro_batches: 0,
             failed: None,
         });
-        Ok(recorder)
+        Ok(())
     }
 
     /// Has the memory of the first save made ready while the run begins; see `checkpoints`.

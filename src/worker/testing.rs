@@ -1,16 +1,17 @@
 //! Whole runs whose ranks are threads of this process, for the tests of this room.
 
-use super::{Job, RecorderOptions, Resume, checkpoints, train};
+use super::{Job, RecorderOptions, Resume, train};
 use crate::checkpoint::CheckpointStore;
 use crate::comm::gloo::GlooOptions;
 use crate::comm::testing::{HANG, form};
 use crate::comm::{ProcessGroup, SoloGroup};
 use crate::device::ComputeDevice;
 use crate::error::Result;
+use crate::history::{Start, checkpoints};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::{JobTree, Override};
-use crate::telemetry::{Event, ProgressMode, read_events};
+use crate::telemetry::{Event, ProgressMode, Provenance, provenance, read_events};
 use crate::train::Ended;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,19 @@ pub fn plan(spec: &str, sets: &[&str], world: usize) -> Plan {
     let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
     let tree = JobTree::parse("run.toml", spec, &sets).unwrap_or_else(|e| panic!("{e}"));
     Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// What a test starts.
+pub fn provenance(plan: &Plan) -> Provenance {
+    Provenance::gather(provenance::Start {
+        name: &plan.name,
+        spec_hash: &plan.hash,
+        source_dir: Path::new("."),
+        world: plan.world.world_size,
+        devices: vec!["cpu".to_owned(); plan.world.world_size],
+        backend: "gloo",
+        launcher: "a test",
+    })
 }
 
 /// A run's folder, and what it is to do.
@@ -51,6 +65,7 @@ impl Run {
     /// The same, with a request to stop that the ranks see in the `asked`th step.
     pub fn until(&self, world: usize, sets: &[&str], asked: u64) -> Result<Ended> {
         let plan = plan(&self.spec, sets, world);
+        let provenance = provenance(&plan);
         let rank = |group: Arc<dyn ProcessGroup>| {
             let steps = std::cell::Cell::new(0);
             let stop = || {
@@ -63,6 +78,7 @@ impl Run {
                 device: ComputeDevice::Cpu,
                 out_dir: self.out(),
                 resume: Resume::Auto,
+                start: Some(Start { out_dir: self.out(), provenance: &provenance, job_toml: "" }),
                 stop: &stop,
                 failed: &|_| (),
                 recorder: RecorderOptions {

@@ -54,7 +54,6 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
         heard: Instant::now(),
         silent: false,
         ends: (0..launch.nproc).map(|_| None).collect(),
-        found: (launch.newest_checkpoint)(&launch.job.out_dir),
         launch,
     };
     let mut link = match agent.target.clone() {
@@ -100,8 +99,6 @@ struct Agent {
     heard: Instant,
     /// It was too long ago.
     silent: bool,
-    /// The newest checkpoint's step before the first generation.
-    found: Option<u64>,
     ends: Vec<Option<End>>,
 }
 
@@ -348,7 +345,7 @@ impl Agent {
         let queued = std::mem::take(&mut self.orders);
         let run = Fleet::new(&self.launch, start, listener, host, secret)
             .and_then(|mut fleet| fleet.drive(queued, signals, link));
-        let checkpoint = (self.launch.newest_checkpoint)(&self.launch.job.out_dir);
+        let checkpoint = (self.launch.newest_checkpoint)(&self.launch.job);
         let (end, port) = match run.and_then(|run| Ok((run, self.listen()?))) {
             Ok((Ended { end, asked, ends, orders }, port)) => {
                 if asked.is_some() {
@@ -373,10 +370,6 @@ impl Agent {
                 (NodeEnd::Failed(failure), None)
             }
         };
-        // `--resume never` or PATH is for the beginning; a restart goes on with what this run has saved.
-        if self.launch.job.resume == "never" || checkpoint != self.found {
-            "auto".clone_into(&mut self.launch.job.resume);
-        }
         self.done = end == NodeEnd::Done;
         self.heard = Instant::now();
         let ended = Report::Ended { end, checkpoint, port };

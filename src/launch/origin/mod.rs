@@ -17,6 +17,7 @@
 mod hostlist;
 mod kubernetes;
 mod mpi;
+mod run;
 mod slurm;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ mod vars;
 mod worker;
 
 pub use mpi::starter_pid;
+pub use run::run_id;
 pub use worker::{Meeting, WorkerEnv};
 
 use std::fmt;

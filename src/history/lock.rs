@@ -1,0 +1,120 @@
+//! One run at a time writes to a folder: a supervisor, or rank 0 where something else starts the ranks.
+
+use super::unwritable;
+use crate::error::{Error, IoContext, Result};
+use crate::telemetry::RunId;
+use serde::{Deserialize, Serialize};
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Between two looks at a lock that will soon be free.
+const PAUSE: Duration = Duration::from_millis(20);
+/// No note is longer; what is was not written here.
+const MAX_NOTE: u64 = 4096;
+
+/// `.lock` of a run's folder, held until dropped; the kernel frees that of a process that dies.
+#[derive(Debug)]
+pub struct FolderLock(#[allow(dead_code, reason = "it is held")] File);
+
+/// What the holder says of itself in the file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Holder {
+    run: RunId,
+    pid: u32,
+    host: String,
+}
+
+impl FolderLock {
+    /// Locks `out_dir`, which it creates. What is left of an earlier attempt of the same `run` is on its way to its end, and waited
+    /// for up to `patience`, unless `stop` says that nobody wants the folder any more.
+    ///
+    /// # Errors
+    /// Exit code 74: another run has the lock, or the folder can't be written.
+    pub fn take(out_dir: &Path, run: &RunId, patience: Duration, stop: &dyn Fn() -> bool) -> Result<Self> {
+        let begun = Instant::now();
+        std::fs::create_dir_all(out_dir).doing("create", out_dir).map_err(unwritable)?;
+        let path = out_dir.join(".lock");
+        let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
+        let mut file = file.doing("create", &path).map_err(unwritable)?;
+        // Any other error: a file system without locks, where nothing is to be had.
+        while let Err(TryLockError::WouldBlock) = file.try_lock() {
+            let holder = holder(&mut file);
+            let leaves = holder.as_ref().is_some_and(|holder| run.goes_on(&holder.run));
+            if !leaves || begun.elapsed() >= patience || stop() {
+                return Err(taken(out_dir, holder.as_ref()));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        note(&mut file, &Holder { run: run.clone(), pid: std::process::id(), host })
+            .doing("write", &path)
+            .map_err(unwritable)?;
+        Ok(Self(file))
+    }
+}
+
+fn holder(file: &mut File) -> Option<Holder> {
+    let mut text = Vec::new();
+    file.rewind().ok()?;
+    file.take(MAX_NOTE).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+fn note(file: &mut File, holder: &Holder) -> std::io::Result<()> {
+    let mut text = serde_json::to_vec(holder)?;
+    text.push(b'\n');
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(&text)
+}
+
+fn taken(out_dir: &Path, holder: Option<&Holder>) -> Error {
+    let mut message = format!("another run is writing to {}", out_dir.display());
+    if let Some(Holder { run, pid, host }) = holder {
+        message.push_str(&format!(" (process {pid} on {host}, run {})", run.job));
+    }
+    Error::checkpoint(message).hint("`--out DIR` writes elsewhere")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::testing::HANG;
+    use crate::error::ExitCode;
+
+    fn run(job: &str, attempt: u32) -> RunId {
+        RunId { job: job.into(), attempt, start: format!("{job}/{attempt}") }
+    }
+
+    #[test]
+    fn another_run_is_refused_at_once_and_told_who_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("runs/x");
+        let held = FolderLock::take(&out, &run("a", 1), HANG, &|| false).unwrap();
+        let error = FolderLock::take(&out, &run("b", 2), 100 * HANG, &|| false).unwrap_err();
+        assert_eq!(error.code, ExitCode::Checkpoint);
+        let who = format!("(process {} on ", std::process::id());
+        assert!(error.message.contains(&who) && error.message.ends_with(", run a)"), "{error}");
+        drop(held);
+        FolderLock::take(&out, &run("b", 2), HANG, &|| false).unwrap();
+    }
+
+    #[test]
+    fn what_is_left_of_an_earlier_attempt_is_waited_for_and_not_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = FolderLock::take(dir.path(), &run("a", 1), HANG, &|| false).unwrap();
+        let error = FolderLock::take(dir.path(), &run("a", 2), Duration::ZERO, &|| false).unwrap_err();
+        assert!(error.message.contains("another run is writing"), "{error}");
+        // Who is asked to stop meanwhile does not wait.
+        FolderLock::take(dir.path(), &run("a", 2), 100 * HANG, &|| true).unwrap_err();
+        let out = dir.path().to_owned();
+        let next = std::thread::spawn(move || FolderLock::take(&out, &run("a", 2), HANG, &|| false));
+        drop(held);
+        next.join().unwrap().unwrap();
+        // The note is the new holder's alone.
+        let text = std::fs::read(dir.path().join(".lock")).unwrap();
+        assert_eq!(serde_json::from_slice::<Holder>(&text).unwrap().run, run("a", 2));
+    }
+}

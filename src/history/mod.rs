@@ -1,0 +1,130 @@
+//! A run's folder and its history: who may write to it, when a start changes it, and what becomes of what a start leaves
+//! behind.
+//!
+//! One process writes to a folder, and holds its [`FolderLock`]. A start is *accepted* when all ranks are ready to train: data,
+//! model, optimizer and checkpoint fit. Until then nothing in the folder changes but `logs/`. A folder holds one
+//! *branch*: checkpoints and metrics that follow from each other. So retention, `auto` and `metrics.jsonl` need not know of
+//! branches: what does not lead to the checkpoint that a start goes on from is set aside under a number, a run
+//! folder of its own. `run.json` says of each start which run it belongs to ([`RunId`]) and which checkpoint it went on from.
+
+mod aside;
+mod lock;
+mod past;
+
+pub use lock::FolderLock;
+
+use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::telemetry::{Provenance, RunId, provenance, write_atomically};
+use past::{Left, Past};
+use std::path::{Path, PathBuf};
+
+/// Where a run's checkpoints lie.
+pub fn checkpoints(out_dir: &Path) -> PathBuf {
+    out_dir.join("checkpoints")
+}
+
+/// A start of a run, on the rank that writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    pub out_dir: &'a Path,
+    /// For `run.json`.
+    pub provenance: &'a Provenance,
+    /// For `job.toml`.
+    pub job_toml: &'a str,
+}
+
+/// What a start comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// The folder is ready: it holds what led to this start, and nothing else.
+    Begins,
+    /// The run is complete, and the folder says so already: it stays as it is.
+    Complete,
+}
+
+/// What a start goes on from.
+#[derive(Clone, Debug)]
+pub struct Parent {
+    pub checkpoint: PathBuf,
+    pub step: u64,
+    /// Nothing is left to be done.
+    pub complete: bool,
+    /// How long the run had trained by then.
+    pub seconds: f64,
+}
+
+/// Whether the run of this start was accepted in the folder before. Then `--resume never` and `--resume PATH` have had their effect.
+pub fn begun(out_dir: &Path, run: &RunId) -> bool {
+    let latest = provenance::read(&out_dir.join("run.json")).map(|file| file.latest);
+    latest.ok().and_then(|latest| latest.run).is_some_and(|before| run.goes_on(&before))
+}
+
+impl Start<'_> {
+    /// As [`begun`].
+    pub fn begun(&self) -> bool {
+        self.provenance.run.as_ref().is_some_and(|run| begun(self.out_dir, run))
+    }
+
+    /// Makes the folder this start's: sets aside what does not lead to it, then writes `job.toml` and, last, `run.json`.
+    ///
+    /// # Errors
+    /// Exit code 74: metrics that it is to go on with and can't read, and what can't be written.
+    pub fn accept(&self, from: Option<&Parent>) -> Result<Accepted> {
+        let here = from.filter(|f| is_within(&f.checkpoint, self.out_dir));
+        let past = match (Past::read(self.out_dir), here) {
+            // Nothing of it is needed.
+            (Err(_), None) => Past::unreadable(),
+            (past, _) => past?,
+        };
+        let left = past.left_behind(here.map(|f| f.step), self.begun());
+        if let (Left::Nothing, Some(from)) = (left, here)
+            && from.complete
+            && past.ended_well_at(from.step)
+        {
+            return Ok(Accepted::Complete);
+        }
+        match left {
+            Left::Nothing => {}
+            Left::All => {
+                let kept = aside::everything(self.out_dir)?;
+                say!("the earlier run is kept in {}", kept.display());
+            }
+            Left::After(step) => {
+                let kept = aside::after(self.out_dir, step)?;
+                say!("what came after step {step} is kept in {}", kept.display());
+            }
+        }
+        self.write(from)?;
+        Ok(Accepted::Begins)
+    }
+
+    fn write(&self, from: Option<&Parent>) -> Result<()> {
+        std::fs::create_dir_all(self.out_dir).doing("create", self.out_dir).map_err(unwritable)?;
+        write_atomically(&self.out_dir.join("job.toml"), self.job_toml.as_bytes()).map_err(unwritable)?;
+        let parent = from.map(|from| provenance::Parent {
+            path: from
+                .checkpoint
+                .strip_prefix(self.out_dir)
+                .unwrap_or(&from.checkpoint)
+                .display()
+                .to_string(),
+            step: from.step,
+        });
+        let start = Provenance { parent, ..self.provenance.clone() };
+        provenance::write(&self.out_dir.join("run.json"), start).map_err(unwritable)
+    }
+}
+
+/// Whether `checkpoint` is one of the folder's own, by whatever name.
+fn is_within(checkpoint: &Path, out_dir: &Path) -> bool {
+    let own = checkpoints(out_dir).canonicalize();
+    let parent = checkpoint.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+    own.is_ok_and(|own| Some(own) == parent)
+}
+
+fn unwritable(e: Error) -> Error {
+    Error { code: ExitCode::Checkpoint, ..e }.hint("`--out DIR` writes elsewhere")
+}
+
+#[cfg(test)]
+mod tests;

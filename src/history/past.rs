@@ -1,0 +1,170 @@
+//! What a folder says of its past, and how much of it does not lead to a start.
+
+use super::checkpoints;
+use crate::checkpoint::CheckpointStore;
+use crate::error::Result;
+use crate::telemetry::{Event, read_events};
+use std::path::Path;
+
+/// As far as a start has to know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// Steps of the checkpoints that are there, by name.
+    pub checkpoints: Vec<u64>,
+    /// Steps were taken, or an epoch done.
+    pub trained: bool,
+    /// The last step that was saved, or that a run ended well at.
+    pub reached: Option<u64>,
+    /// The last event is the good end of a run, at this step.
+    pub ended_well: Option<u64>,
+}
+
+/// What a start leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    Nothing,
+    /// What came after this step.
+    After(u64),
+    All,
+}
+
+impl Past {
+    /// # Errors
+    /// Exit code 74: checkpoints that can't be listed, metrics that can't be read.
+    pub fn read(out_dir: &Path) -> Result<Self> {
+        let checkpoints = CheckpointStore::read_only(checkpoints(out_dir)).list()?;
+        let metrics = out_dir.join("metrics.jsonl");
+        let events = if metrics.exists() { read_events(&metrics)? } else { Vec::new() };
+        Ok(Self { checkpoints: checkpoints.iter().map(|entry| entry.step).collect(), ..Self::of(&events) })
+    }
+
+    /// Of a folder that nobody can go on with: there is something, and it is not known what.
+    pub fn unreadable() -> Self {
+        Self { trained: true, reached: Some(u64::MAX), ..Self::default() }
+    }
+
+    fn of(events: &[Event]) -> Self {
+        let mut past = Self::default();
+        for event in events {
+            past.ended_well = None;
+            match event {
+                Event::Step(_) | Event::Epoch(_) => past.trained = true,
+                Event::Checkpoint(saved) => past.reached = past.reached.max(Some(saved.step)),
+                Event::End(end) if end.exit_code == 0 => {
+                    past.ended_well = Some(end.step);
+                    past.reached = past.reached.max(Some(end.step));
+                }
+                _ => {}
+            }
+        }
+        past
+    }
+
+    pub fn ended_well_at(&self, step: u64) -> bool {
+        self.ended_well == Some(step)
+    }
+
+    /// What does not lead to a start from the folder's own checkpoint at the step `from`, or, without, from elsewhere or from the
+    /// beginning. Steps since the last save are not left behind where the same run takes them again.
+    pub fn left_behind(&self, from: Option<u64>, same_run: bool) -> Left {
+        match from {
+            Some(step) => {
+                let beyond = self.checkpoints.iter().copied().chain(self.reached).any(|s| s > step);
+                if beyond { Left::After(step) } else { Left::Nothing }
+            }
+            None => {
+                let saved = !self.checkpoints.is_empty() || self.reached.is_some();
+                if saved || (self.trained && !same_run) { Left::All } else { Left::Nothing }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{from_str, json};
+
+    fn events(lines: &[serde_json::Value]) -> Vec<Event> {
+        lines.iter().map(|line| from_str(&line.to_string()).expect("an event")).collect()
+    }
+
+    fn step(step: u64) -> serde_json::Value {
+        json!({ "event": "step", "step": step, "epoch": 0, "loss": 1.0, "lr": 0.1, "samples_per_s": 1.0 })
+    }
+
+    fn checkpoint(step: u64) -> serde_json::Value {
+        json!({ "event": "checkpoint", "step": step, "epoch": 0, "path": "c", "bytes": 1, "seconds": 0.1 })
+    }
+
+    fn end(step: u64, code: u8) -> serde_json::Value {
+        json!({ "event": "end", "step": step, "epoch": 1, "reason": "x", "exit_code": code, "seconds": 1.0 })
+    }
+
+    fn resume(step: u64) -> serde_json::Value {
+        json!({ "event": "resume", "step": step, "epoch": 0, "path": "c", "world": 1 })
+    }
+
+    fn past(checkpoints: &[u64], lines: &[serde_json::Value]) -> Past {
+        Past { checkpoints: checkpoints.to_vec(), ..Past::of(&events(lines)) }
+    }
+
+    #[test]
+    fn a_run_that_was_killed_goes_on_and_takes_its_last_steps_again() {
+        let killed = past(&[10], &[step(5), step(10), checkpoint(10), step(13)]);
+        assert_eq!(killed.left_behind(Some(10), false), Left::Nothing);
+        // The checkpoint was complete, and its event not written yet.
+        assert_eq!(past(&[5, 10], &[step(10), checkpoint(5)]).left_behind(Some(10), false), Left::Nothing);
+    }
+
+    #[test]
+    fn going_back_leaves_behind_what_came_after() {
+        let done = past(&[10, 80, 100], &[checkpoint(10), checkpoint(80), checkpoint(100), end(100, 0)]);
+        assert_eq!(done.left_behind(Some(10), false), Left::After(10));
+        assert_eq!(done.left_behind(Some(100), false), Left::Nothing);
+        // Whose newest checkpoints were removed, or were never made.
+        assert_eq!(
+            past(&[10], &[checkpoint(10), checkpoint(80)]).left_behind(Some(10), true),
+            Left::After(10)
+        );
+        assert_eq!(past(&[10], &[checkpoint(10), end(80, 0)]).left_behind(Some(10), false), Left::After(10));
+        // A failure keeps no work that could be lost.
+        assert_eq!(past(&[10], &[checkpoint(10), end(12, 90)]).left_behind(Some(10), false), Left::Nothing);
+    }
+
+    #[test]
+    fn a_start_from_the_beginning_leaves_everything_behind_but_its_own_first_steps() {
+        assert_eq!(past(&[], &[]).left_behind(None, false), Left::Nothing);
+        assert_eq!(past(&[], &[end(0, 78)]).left_behind(None, false), Left::Nothing);
+        assert_eq!(past(&[10], &[]).left_behind(None, false), Left::All);
+        assert_eq!(past(&[], &[step(3)]).left_behind(None, false), Left::All);
+        assert_eq!(past(&[], &[step(3)]).left_behind(None, true), Left::Nothing);
+        assert_eq!(past(&[], &[step(3), end(3, 0)]).left_behind(None, true), Left::All);
+        assert_eq!(Past::unreadable().left_behind(None, true), Left::All);
+    }
+
+    #[test]
+    fn only_the_last_event_tells_that_a_run_has_ended() {
+        assert!(past(&[8], &[step(8), checkpoint(8), end(8, 0)]).ended_well_at(8));
+        assert!(!past(&[8], &[end(8, 0), resume(8)]).ended_well_at(8));
+        assert!(!past(&[8], &[end(8, 75)]).ended_well_at(8));
+        assert!(!past(&[8], &[end(8, 0)]).ended_well_at(4));
+    }
+
+    proptest! {
+        /// Nothing that was saved is ever written over, and a start from the newest checkpoint never moves anything.
+        #[test]
+        fn what_was_saved_is_kept(steps in prop::collection::btree_set(1u64..50, 1..6), from in 0usize..6) {
+            let steps: Vec<u64> = steps.into_iter().collect();
+            let lines: Vec<_> = steps.iter().flat_map(|s| [step(*s), checkpoint(*s)]).collect();
+            let from = steps[from % steps.len()];
+            let newest = *steps.last().expect("one at least");
+            for known in [&steps[..], &[]] {
+                let expected = if from < newest { Left::After(from) } else { Left::Nothing };
+                prop_assert_eq!(past(known, &lines).left_behind(Some(from), true), expected);
+            }
+            prop_assert_eq!(past(&steps, &lines).left_behind(None, true), Left::All);
+        }
+    }
+}

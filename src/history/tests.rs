@@ -1,0 +1,192 @@
+use super::*;
+use crate::checkpoint::CheckpointStore;
+use std::fs;
+
+/// A folder with checkpoints of these steps, and the files that a run leaves.
+struct Folder(tempfile::TempDir, PathBuf);
+
+fn event(kind: &str, step: u64) -> String {
+    match kind {
+        "step" => format!(
+            "{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":1.0,\"lr\":0.1,\"samples_per_s\":1.0}}\n"
+        ),
+        "checkpoint" => format!(
+            "{{\"event\":\"checkpoint\",\"step\":{step},\"epoch\":0,\"path\":\"c\",\"bytes\":1,\"seconds\":0.1}}\n"
+        ),
+        _ => format!(
+            "{{\"event\":\"end\",\"step\":{step},\"epoch\":1,\"reason\":\"done\",\"exit_code\":0,\"seconds\":1.0}}\n"
+        ),
+    }
+}
+
+impl Folder {
+    fn new(steps: &[u64]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("run");
+        fs::create_dir(&out).unwrap();
+        let mut metrics = String::new();
+        for step in steps {
+            let checkpoint = checkpoints(&out).join(format!("step-{step:08}"));
+            fs::create_dir_all(&checkpoint).unwrap();
+            fs::write(checkpoint.join("state.json"), step.to_string()).unwrap();
+            metrics.push_str(&(event("step", *step) + &event("checkpoint", *step)));
+        }
+        if let Some(last) = steps.last() {
+            metrics.push_str(&event("end", *last));
+        }
+        for (name, text) in
+            [("metrics.jsonl", metrics.as_str()), ("job.toml", "old"), ("report.html", "page")]
+        {
+            fs::write(out.join(name), text).unwrap();
+        }
+        for (folder, name) in [("tensorboard", "events"), ("logs", "rank-0.log")] {
+            fs::create_dir(out.join(folder)).unwrap();
+            fs::write(out.join(folder).join(name), folder).unwrap();
+        }
+        Self(dir, out)
+    }
+
+    fn beside(&self, number: u32) -> PathBuf {
+        self.0.path().join(format!("run.{number}"))
+    }
+
+    fn at(&self, step: u64) -> Parent {
+        let checkpoint = checkpoints(&self.1).join(format!("step-{step:08}"));
+        Parent { checkpoint, step, complete: false, seconds: 0.0 }
+    }
+
+    fn accept(&self, provenance: &Provenance, from: Option<Parent>) -> Accepted {
+        Start { out_dir: &self.1, provenance, job_toml: "new" }.accept(from.as_ref()).unwrap()
+    }
+}
+
+fn start(name: &str) -> Provenance {
+    let start = provenance::Start {
+        name: "toy",
+        spec_hash: name,
+        source_dir: Path::new("/"),
+        world: 1,
+        devices: vec!["cpu".into()],
+        backend: "solo",
+        launcher: "ddp-run",
+    };
+    let run = RunId { job: name.into(), attempt: 1, start: name.into() };
+    Provenance { run: Some(run), ..Provenance::gather(start) }
+}
+
+fn steps(out: &Path) -> Vec<u64> {
+    CheckpointStore::read_only(checkpoints(out)).list().unwrap().iter().map(|e| e.step).collect()
+}
+
+fn text(path: PathBuf) -> String {
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+#[test]
+fn going_back_moves_what_came_after_and_leaves_one_branch() {
+    let folder = Folder::new(&[10, 20, 30]);
+    let whole = text(folder.1.join("metrics.jsonl"));
+    assert_eq!(folder.accept(&start("b"), Some(folder.at(10))), Accepted::Begins);
+    assert_eq!((steps(&folder.1), steps(&folder.beside(1))), (vec![10], vec![20, 30]));
+    assert_eq!(text(folder.1.join("metrics.jsonl")), event("step", 10) + &event("checkpoint", 10));
+    assert_eq!(text(folder.beside(1).join("metrics.jsonl")), whole);
+    for (name, kept) in [
+        ("job.toml", "old"),
+        ("report.html", "page"),
+        ("tensorboard/events", "tensorboard"),
+        ("logs/rank-0.log", "logs"),
+    ] {
+        assert_eq!(text(folder.beside(1).join(name)), kept);
+    }
+    assert_eq!(text(folder.1.join("job.toml")), "new");
+    let parent = provenance::read(&folder.1.join("run.json")).unwrap().latest.parent.unwrap();
+    assert_eq!((parent.path.as_str(), parent.step), ("checkpoints/step-00000010", 10));
+    // What was set aside is asked for again: there is nothing more to be moved.
+    folder.accept(&start("b"), Some(folder.at(10)));
+    assert!(!folder.beside(2).exists());
+}
+
+#[test]
+fn starting_over_moves_all_of_the_past_and_nothing_else() {
+    let folder = Folder::new(&[10, 20]);
+    fs::write(folder.1.join("notes.txt"), "mine").unwrap();
+    // Taken already.
+    fs::create_dir(folder.beside(1)).unwrap();
+    folder.accept(&start("b"), None);
+    assert_eq!((steps(&folder.1), steps(&folder.beside(2))), (vec![], vec![10, 20]));
+    let left = fs::read_dir(&folder.1).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut left: Vec<String> = left.collect();
+    left.sort();
+    assert_eq!(left, ["job.toml", "logs", "notes.txt", "run.json"]);
+    assert_eq!(fs::read_dir(folder.beside(1)).unwrap().count(), 0);
+}
+
+#[test]
+fn a_checkpoint_from_elsewhere_begins_a_history_of_its_own() {
+    let (folder, other) = (Folder::new(&[10, 20]), Folder::new(&[15]));
+    folder.accept(&start("b"), Some(other.at(15)));
+    assert_eq!(
+        (steps(&folder.1), steps(&folder.beside(1)), steps(&other.1)),
+        (vec![], vec![10, 20], vec![15])
+    );
+    assert!(!folder.1.join("metrics.jsonl").exists());
+    // One of its own under another name is none from elsewhere.
+    let link = other.0.path().join("link");
+    std::os::unix::fs::symlink(&other.1, &link).unwrap();
+    Start { out_dir: &link, provenance: &start("c"), job_toml: "" }.accept(Some(&other.at(15))).unwrap();
+    assert_eq!(steps(&other.1), [15]);
+    assert!(!other.beside(1).exists());
+}
+
+#[test]
+fn a_linked_folder_stays_a_link_and_the_past_is_beside_its_target() {
+    let folder = Folder::new(&[10]);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let link = elsewhere.path().join("mine");
+    std::os::unix::fs::symlink(&folder.1, &link).unwrap();
+    Start { out_dir: &link, provenance: &start("b"), job_toml: "new" }.accept(None).unwrap();
+    assert_eq!(fs::read_link(&link).unwrap(), folder.1);
+    assert_eq!(text(folder.1.join("job.toml")), "new");
+    assert_eq!(steps(&folder.beside(1)), [10]);
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_complete_run_is_left_as_it_is_and_only_that() {
+    let folder = Folder::new(&[10, 20]);
+    let complete = |step| Some(Parent { complete: true, ..folder.at(step) });
+    assert_eq!(folder.accept(&start("b"), complete(20)), Accepted::Complete);
+    assert_eq!(text(folder.1.join("job.toml")), "old");
+    assert!(!folder.1.join("run.json").exists());
+    // Complete by a shorter plan, at a checkpoint that is not the end of this history.
+    assert_eq!(folder.accept(&start("b"), complete(10)), Accepted::Begins);
+    assert_eq!(steps(&folder.beside(1)), [20]);
+}
+
+#[test]
+fn metrics_that_cannot_be_read_end_a_start_that_needs_them_and_no_other() {
+    let folder = Folder::new(&[10, 20]);
+    fs::write(folder.1.join("metrics.jsonl"), "no event\n").unwrap();
+    let provenance = start("b");
+    let start = Start { out_dir: &folder.1, provenance: &provenance, job_toml: "new" };
+    let error = start.accept(Some(&folder.at(20))).unwrap_err();
+    assert!(error.message.contains("line 1"), "{error}");
+    assert_eq!((text(folder.1.join("job.toml")).as_str(), folder.beside(1).exists()), ("old", false));
+    start.accept(None).unwrap();
+    assert_eq!(text(folder.beside(1).join("metrics.jsonl")), "no event\n");
+}
+
+#[test]
+fn a_run_has_begun_where_its_start_was_accepted_last() {
+    let folder = Folder::new(&[]);
+    let (first, second) = (start("a"), start("b"));
+    let begun = |p: &Provenance| Start { out_dir: &folder.1, provenance: p, job_toml: "" }.begun();
+    assert!(!begun(&first), "there is no run.json yet");
+    folder.accept(&first, None);
+    assert!(begun(&first) && !begun(&second));
+    // Workers that are started again are no new start.
+    folder.accept(&first, None);
+    assert!(provenance::read(&folder.1.join("run.json")).unwrap().earlier.is_empty());
+    folder.accept(&second, None);
+    assert!(begun(&second) && !begun(&first));
+}

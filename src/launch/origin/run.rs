@@ -1,0 +1,110 @@
+//! What names the run that this process is started for. Launchers start the same command again, which `--resume never` and
+//! `--resume PATH` must not take for a new run.
+
+use super::slurm;
+use super::vars::Vars;
+use crate::comm::rendezvous::Secret;
+use crate::error::Result;
+use crate::telemetry::RunId;
+
+/// The run's name, from the environment `get`.
+///
+/// * `DDP_RUN_ID` names it, where nothing else does (Kubernetes).
+/// * torchrun: its `--rdzv-id`; without one, the folder that this torchrun keeps for its attempts.
+/// * A Slurm job: its number (and step's), and how often it was requeued.
+///
+/// Anything else starts a run once: each start draws a name.
+///
+/// # Errors
+/// A Slurm variable that is no number (exit 2).
+pub fn run_id(get: &dyn Fn(&str) -> Option<String>) -> Result<RunId> {
+    let vars = Vars(get);
+    let start = match vars.text("DDP_RUN_ID").or_else(|| of_torchrun(&vars)) {
+        Some(name) => name,
+        None => Secret::generate()?.to_hex()[..12].to_owned(),
+    };
+    let of_slurm = match (slurm::step(&vars)?, vars.first_number::<u32>(&["SLURM_JOB_ID", "SLURM_JOBID"])?) {
+        (Some((job, step)), _) => Some(format!("slurm-{job}.{step}")),
+        (None, job) => job.map(|job| format!("slurm-{job}")),
+    };
+    let restarts = match of_slurm {
+        Some(_) => "SLURM_RESTART_COUNT",
+        None => "TORCHELASTIC_RESTART_COUNT",
+    };
+    let attempt = vars.number::<u32>(restarts)?.unwrap_or(0).saturating_add(1);
+    Ok(RunId { job: of_slurm.unwrap_or_else(|| start.clone()), attempt, start })
+}
+
+fn of_torchrun(vars: &Vars<'_>) -> Option<String> {
+    let run = vars.text("TORCHELASTIC_RUN_ID")?;
+    // torchrun's own default, the same for every run.
+    if run != "none" {
+        return Some(format!("torchrun-{run}"));
+    }
+    // FOLDER/attempt_N/LOCAL_RANK/error.json; the folder is drawn by each torchrun.
+    let file = vars.text("TORCHELASTIC_ERROR_FILE")?;
+    file.rsplit_once("/attempt_").map(|(folder, _)| format!("torchrun-{folder}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(vars: &[(&str, &str)]) -> RunId {
+        let get = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        run_id(&get).expect("consistent")
+    }
+
+    /// Whether the second environment is that of the same run, started again.
+    fn again(first: &[(&str, &str)], second: &[(&str, &str)]) -> bool {
+        of(second).goes_on(&of(first))
+    }
+
+    #[test]
+    fn without_a_launcher_every_start_is_a_run() {
+        assert!(!again(&[], &[]));
+        let by_hand = [("RANK", "0"), ("WORLD_SIZE", "1")];
+        assert!(!again(&by_hand, &by_hand));
+    }
+
+    #[test]
+    fn a_name_is_the_run_whoever_starts_it() {
+        let named = |restarts| [("DDP_RUN_ID", "mine"), ("SLURM_JOB_ID", restarts)];
+        assert!(again(&named("1"), &named("2")));
+        assert!(!again(&named("1"), &[("DDP_RUN_ID", "yours")]));
+    }
+
+    #[test]
+    fn torchruns_restarts_keep_its_id_or_its_folder() {
+        let given = |count| [("TORCHELASTIC_RUN_ID", "abc"), ("TORCHELASTIC_RESTART_COUNT", count)];
+        assert!(again(&given("0"), &given("1")));
+        // After a change of the membership workers start anew, and that counts as no restart.
+        assert!(again(&given("0"), &given("0")));
+        let none = |file| [("TORCHELASTIC_RUN_ID", "none"), ("TORCHELASTIC_ERROR_FILE", file)];
+        let (first, second) =
+            ("/tmp/t/none_x1/attempt_0/0/error.json", "/tmp/t/none_x1/attempt_1/0/error.json");
+        assert!(again(&none(first), &none(second)));
+        assert!(!again(&none(first), &none("/tmp/t/none_y2/attempt_0/0/error.json")));
+        assert!(!again(&[("TORCHELASTIC_RUN_ID", "none")], &[("TORCHELASTIC_RUN_ID", "none")]));
+    }
+
+    #[test]
+    fn slurms_requeued_job_goes_on_and_a_second_start_in_one_job_does_not() {
+        let step = |step, restarts| {
+            [("SLURM_JOB_ID", "12"), ("SLURM_STEP_ID", step), ("SLURM_RESTART_COUNT", restarts)]
+        };
+        assert!(again(&step("0", "0"), &step("0", "1")));
+        assert!(!again(&step("0", "0"), &step("1", "0")));
+        // mpirun, or ddp-run itself, in a batch script; and in the shell of an allocation.
+        let batch = |restarts| [("SLURM_JOB_ID", "12"), ("SLURM_RESTART_COUNT", restarts)];
+        assert!(again(&batch("0"), &batch("1")));
+        assert!(!again(&[("SLURM_JOB_ID", "12")], &[("SLURM_JOB_ID", "12")]));
+        // A torchrun of its own in each attempt.
+        let nested = |id, restarts| {
+            [("TORCHELASTIC_RUN_ID", id), ("SLURM_JOB_ID", "7"), ("SLURM_RESTART_COUNT", restarts)]
+        };
+        assert!(again(&nested("x", "0"), &nested("x", "0")));
+        assert!(again(&nested("x", "0"), &nested("y", "1")));
+        assert!(!again(&nested("x", "0"), &nested("y", "0")));
+    }
+}

@@ -1,0 +1,174 @@
+//! A used folder: what is written over, by whom, and what is kept.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::*;
+use ddp_run::history::FolderLock;
+use ddp_run::telemetry::RunId;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// 32 steps, saved every 4 and evaluated twice.
+const SPEC: &str = "name = \"history\"\nseed = 5\nepochs = 2\nbatch_size = 8\nsave_every = \"4 steps\"\n\
+    [model]\nname = \"mlp\"\nhidden = [8]\n[dataset]\nname = \"random\"\nsamples = 160\nfeatures = 4\nval_split = 0.2\n\
+    [optimizer]\nname = \"adamw\"\nlr = 1e-2\n[metrics]\nlog_every = 1\n\
+    [checkpoint]\nkeep_last = 2\nkeep_best = 0\nasync = false\n[launch]\nnproc_per_node = 1\nthreads = 1\n";
+
+struct Run {
+    dir: tempfile::TempDir,
+    spec: PathBuf,
+    out: PathBuf,
+}
+
+impl Run {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { spec: write_spec(dir.path(), SPEC), out: dir.path().join("run"), dir }
+    }
+
+    #[track_caller]
+    fn train(&self, flags: &[&str], code: i32) -> Output {
+        let output = train(&self.spec, &self.out, flags);
+        assert_code(&output, code);
+        output
+    }
+
+    fn beside(&self, number: u32) -> PathBuf {
+        self.dir.path().join(format!("run.{number}"))
+    }
+
+    /// Rank 0 of 1 of a launcher's run.
+    fn launched(&self, run: &str, restarts: &str, flags: &[&str]) -> Command {
+        let mut command = train_command(&self.spec, &self.out, flags);
+        command.env("RANK", "0").env("WORLD_SIZE", "1").env("DDP_RUN_SECRET", "a secret of this process");
+        command.env("TORCHELASTIC_RUN_ID", run).env("TORCHELASTIC_RESTART_COUNT", restarts);
+        command
+    }
+}
+
+fn steps(out: &Path) -> Vec<u64> {
+    let names =
+        fs::read_dir(out.join("checkpoints")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    let mut steps: Vec<u64> = names.filter_map(|n| n.strip_prefix("step-")?.parse().ok()).collect();
+    steps.sort();
+    steps
+}
+
+fn resumed_at(out: &Path) -> Vec<u64> {
+    events(out).iter().filter(|e| e["event"] == "resume").filter_map(|e| e["step"].as_u64()).collect()
+}
+
+/// Every file of a folder but logs and the lock.
+fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut found, mut open) = (BTreeMap::new(), vec![folder.to_owned()]);
+    while let Some(dir) = open.pop() {
+        for path in fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path()) {
+            match path.is_dir() {
+                true if path.ends_with("logs") => {}
+                true => open.push(path),
+                false if path.ends_with(".lock") => {}
+                false => drop(found.insert(path.clone(), fs::read(path).unwrap())),
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_run_that_goes_back_goes_on_from_there_and_what_it_left_is_kept() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&["--set", "checkpoint.keep_last=0"], 0);
+    let whole = results(&run.out);
+    let back = run.out.join("checkpoints/step-00000008").display().to_string();
+    let mut killed = train_command(&run.spec, &run.out, &["--resume", &back]);
+    let killed = output_of(killed.env("DDP_RUN_FAULT", "kill:rank=0,phase=forward,step=18"));
+    assert_code(&killed, 90);
+    assert!(stderr(&killed).contains("what came after step 8 is kept in"), "{}", stderr(&killed));
+    assert_eq!(steps(&run.beside(1)), [12, 16, 20, 24, 28, 32]);
+    assert_eq!(results(&run.beside(1)), whole);
+    assert_eq!(steps(&run.out), [12, 16], "the new branch's own, by its retention");
+    let goes_on = run.train(&[], 0);
+    assert!(stderr(&goes_on).contains("resumes at step 16"), "{}", stderr(&goes_on));
+    assert_eq!((results(&run.out), resumed_at(&run.out)), (whole, vec![8, 16]));
+    assert_eq!(steps(&run.out), [28, 32]);
+    // The other branch is a run folder, and complete.
+    let other = train(&run.spec, &run.beside(1), &[]);
+    assert!(stderr(&other).contains("the run is complete"), "{}", stderr(&other));
+}
+
+#[test]
+fn under_a_launcher_never_starts_over_once_and_then_goes_on() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&[], 0);
+    let (whole, never) = (results(&run.out), ["--resume", "never"]);
+    let mut killed = run.launched("one", "0", &never);
+    let killed = output_of(killed.env("DDP_RUN_FAULT", "kill:rank=0,phase=forward,step=10"));
+    assert_eq!(killed.status.code(), None, "{}", stderr(&killed));
+    assert_eq!(results(&run.beside(1)), whole);
+    assert_eq!(steps(&run.out), [4, 8]);
+    assert_code(&output_of(&mut run.launched("one", "1", &never)), 0);
+    assert_eq!((results(&run.out), resumed_at(&run.out)), (whole, vec![8]));
+    assert!(!run.beside(2).exists(), "it started over again");
+    // Another run of the launcher's.
+    assert_code(&output_of(&mut run.launched("two", "0", &never)), 0);
+    assert_eq!(resumed_at(&run.beside(2)), [8]);
+    assert_eq!(resumed_at(&run.out), [0; 0]);
+}
+
+#[test]
+fn a_folder_is_one_runs_whoever_starts_its_ranks() {
+    let _alone = alone();
+    let run = Run::new();
+    let other = RunId { job: "another".into(), attempt: 1, start: "another".into() };
+    let _lock = FolderLock::take(&run.out, &other, HUNG, &|| false).unwrap();
+    for output in [output_of(&mut run.launched("one", "0", &[])), train(&run.spec, &run.out, &[])] {
+        assert_code(&output, 74);
+        let told = stderr(&output);
+        assert!(told.contains("another run is writing to") && told.contains("run another"), "{told}");
+    }
+    assert!(content(&run.out).is_empty(), "{:?}", content(&run.out).keys());
+}
+
+#[test]
+fn what_is_refused_and_what_is_done_change_nothing() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&[], 0);
+    let before = content(run.dir.path());
+    let complete = run.train(&[], 0);
+    assert!(stderr(&complete).contains("the run is complete"), "{}", stderr(&complete));
+    assert!(content(run.dir.path()) == before, "a complete run was changed");
+    let refused = run.train(&["--set", "model.hidden=[4]", "--set", "epochs=3"], 74);
+    assert!(stderr(&refused).contains("does not fit the spec"), "{}", stderr(&refused));
+    assert!(content(run.dir.path()) == before, "a refused resume has changed something");
+    let failed =
+        train(&run.spec, &run.out, &["--resume", "never", "--set", "model.pretrained=\"/nonexistent.pt\""]);
+    assert!(!failed.status.success(), "{}", stderr(&failed));
+    assert!(content(run.dir.path()) == before, "a failed start has changed something");
+    // With more to be done it goes on.
+    run.train(&["--set", "epochs=3"], 0);
+    assert_eq!(resumed_at(&run.out), [32]);
+}
+
+/// The folder is a link: it stays one, and what is set aside lies beside its target.
+#[test]
+fn a_finished_run_without_checkpoints_is_set_aside_and_not_written_over() {
+    let _alone = alone();
+    let run = Run::new();
+    let target = run.dir.path().join("disk/target");
+    fs::create_dir_all(&target).unwrap();
+    std::os::unix::fs::symlink(&target, &run.out).unwrap();
+    let never_saved = ["--set", "save_every=\"never\""];
+    run.train(&never_saved, 0);
+    let whole = results(&run.out);
+    let again = run.train(&never_saved, 0);
+    assert!(stderr(&again).contains("the earlier run is kept in"), "{}", stderr(&again));
+    assert_eq!(fs::read_link(&run.out).unwrap(), target);
+    assert_eq!((results(&run.out), results(&target.with_extension("1"))), (whole.clone(), whole));
+    assert_eq!(fs::read_dir(target.join("tensorboard")).unwrap().count(), 1);
+}
