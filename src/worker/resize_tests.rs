@@ -20,9 +20,11 @@ fn micro_batches_weigh_by_their_samples_at_an_epochs_end() {
     ];
     for (before, after, accumulate, drop_last) in cases {
         let sets = [&TAIL[..], &[accumulate, drop_last]].concat();
-        let (whole, resized) = (Run::of(SPEC), Run::of(SPEC));
-        whole.train(before, &sets).unwrap();
+        let resized = Run::of(SPEC);
         assert_eq!(resized.until(before, &sets, 3).unwrap(), Ended::Stopped);
+        // From the same step: ranks that are threads draw their first weights from one generator.
+        let whole = resized.copied();
+        whole.train(before, &sets).unwrap();
         resized.train(after, &sets).unwrap();
         let at = format!("{before} to {after}, {accumulate}, {drop_last}");
         let (got, expected) = (resized.steps(), whole.steps());

@@ -57,6 +57,20 @@ impl Run {
         self.dir.path()
     }
 
+    /// Another run that stands where this one does.
+    pub fn copied(&self) -> Self {
+        let other = Self::of(&self.spec);
+        let checkpoint = self.newest();
+        let to = checkpoints(other.out()).join(checkpoint.file_name().unwrap());
+        std::fs::create_dir_all(&to).unwrap();
+        for file in std::fs::read_dir(&checkpoint).unwrap().map(Result::unwrap) {
+            std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+        let metrics = "metrics.jsonl";
+        std::fs::copy(self.out().join(metrics), other.out().join(metrics)).unwrap();
+        other
+    }
+
     /// Trains on from where the folder stands.
     pub fn train(&self, world: usize, sets: &[&str]) -> Result<Ended> {
         self.until(world, sets, u64::MAX)
