@@ -122,7 +122,7 @@ fn a_bad_command_line_is_exit_2_and_says_what_would_be_right() {
 fn a_folder_that_cannot_be_made_is_said_before_anything_is_measured() {
     let _alone = alone();
     let output = output(&["--out", "/dev/null/x"]);
-    assert_eq!(output.status.code(), Some(70), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(74), "{}", stderr(&output));
     assert!(stderr(&output).contains("cannot create /dev/null/x") && output.stdout.is_empty());
 }
 
