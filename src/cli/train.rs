@@ -39,7 +39,8 @@ pub struct Args {
     /// Restarts after failures, without progress in between
     #[arg(long, value_name = "N")]
     pub max_restarts: Option<u32>,
-    /// Where the run begins: `auto` (its newest good checkpoint), `never` (from the start), or a checkpoint or run folder
+    /// Where the run begins: `auto` (its newest good checkpoint), `never` (from the start), or a checkpoint or run folder; a run that
+    /// its launcher starts again goes on (DDP_RUN_ID names a run where the launcher does not)
     #[arg(long, value_name = "auto|never|PATH", default_value = "auto")]
     pub resume: String,
     /// The run's folder [default: runs/NAME]

@@ -86,7 +86,7 @@ impl LocalLaunch {
     /// nodes.
     ///
     /// Call it from the main thread: on Linux the workers die with the calling thread. It takes over the
-    /// [stop signals](super::stop::STOP_SIGNALS), SIGTSTP and SIGCHLD; after it has returned, the process ignores the stop signals.
+    /// stop signals, SIGTSTP and SIGCHLD; after it has returned, the process ignores the stop signals.
     ///
     /// Errors: a worker failed (with its report and the run's exit code), or could not be started.
     pub fn run(self) -> Result<Outcome> {
