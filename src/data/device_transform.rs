@@ -38,10 +38,10 @@ impl DeviceTransform {
 
     /// The network's input `[batch, channels, height, width]`, from that many bytes and one draw a sample. Only enqueues work
     /// where the device runs by itself.
-    pub fn apply(&self, bytes: &[u8], draws: &[Draws]) -> Tensor<4> {
+    pub fn apply(&self, bytes: DeviceBytes, draws: &[Draws]) -> Tensor<4> {
         let [channels, height, width] = self.shape;
         let (batch, plane) = (draws.len(), height * width);
-        let mut x = bytes_as_floats(bytes, &self.device).reshape([batch, channels, plane]);
+        let mut x = bytes.into_floats().reshape([batch, channels, plane]);
         if self.moves {
             let places = self.places(draws);
             let inside = places.clone().greater_equal_scalar(0).cast(FloatDType::F32);
@@ -103,34 +103,53 @@ fn indices(values: Vec<i32>, shape: [usize; 3], device: &Device) -> Tensor<3, In
     Tensor::<1, Int>::from_data(data, device).reshape(shape)
 }
 
-/// Bytes, sent as they are, as f32 of the same values.
-pub fn bytes_as_floats(bytes: &[u8], device: &Device) -> Tensor<1> {
-    if device.supports_dtype(IntDType::U8) {
-        let data = TensorData::new(bytes.to_vec(), [bytes.len()]);
-        return Tensor::<1, Int>::from_data(data, (device, DType::U8)).cast(FloatDType::F32);
-    }
-    packed_as_floats(bytes, device)
+/// Bytes on their way to a device, as they are; four to a word where it has no type of eight bits, as WebGPU's have none.
+pub struct DeviceBytes {
+    sent: Tensor<1, Int>,
+    len: usize,
+    packed: bool,
 }
 
-/// As [`bytes_as_floats`], four bytes to a word: for devices without a type of eight bits, as WebGPU's are.
-fn packed_as_floats(bytes: &[u8], device: &Device) -> Tensor<1> {
-    let word = |four: &[u8]| {
-        let mut whole = [0; 4];
-        whole[..four.len()].copy_from_slice(four);
-        i32::from_le_bytes(whole)
-    };
-    let words: Vec<i32> = bytes.chunks(4).map(word).collect();
-    let count = words.len();
-    let words = Tensor::<1, Int>::from_data(TensorData::new(words, [count]), (device, DType::I32));
-    let shifts =
-        Tensor::<1, Int>::from_data(TensorData::new(vec![0i32, 8, 16, 24], [4]), (device, DType::I32));
-    // A shift that draws in the sign's bits does no harm under the mask.
-    let bytes_of = words
-        .reshape([count, 1])
-        .expand([count, 4])
-        .bitwise_right_shift(shifts.reshape([1, 4]).expand([count, 4]));
-    let values = bytes_of.bitwise_and_scalar(255).cast(FloatDType::F32).reshape([count * 4]);
-    if count * 4 == bytes.len() { values } else { values.narrow(0, 0, bytes.len()) }
+impl DeviceBytes {
+    /// Copies them, on the stream that is current. Never waits for the device.
+    pub fn send(bytes: &[u8], device: &Device) -> Self {
+        if !device.supports_dtype(IntDType::U8) {
+            return Self::send_packed(bytes, device);
+        }
+        let data = TensorData::new(bytes.to_vec(), [bytes.len()]);
+        let sent = Tensor::<1, Int>::from_data(data, (device, DType::U8));
+        Self { sent, len: bytes.len(), packed: false }
+    }
+
+    fn send_packed(bytes: &[u8], device: &Device) -> Self {
+        let word = |four: &[u8]| {
+            let mut whole = [0; 4];
+            whole[..four.len()].copy_from_slice(four);
+            i32::from_le_bytes(whole)
+        };
+        let words: Vec<i32> = bytes.chunks(4).map(word).collect();
+        let count = words.len();
+        let sent = Tensor::<1, Int>::from_data(TensorData::new(words, [count]), (device, DType::I32));
+        Self { sent, len: bytes.len(), packed: true }
+    }
+
+    /// The same values as f32: `[bytes]`.
+    pub fn into_floats(self) -> Tensor<1> {
+        if !self.packed {
+            return self.sent.cast(FloatDType::F32);
+        }
+        let [count] = self.sent.dims();
+        let shifts = TensorData::new(vec![0i32, 8, 16, 24], [4]);
+        let shifts = Tensor::<1, Int>::from_data(shifts, (&self.sent.device(), DType::I32));
+        // A shift that draws in the sign's bits does no harm under the mask.
+        let bytes_of = self
+            .sent
+            .reshape([count, 1])
+            .expand([count, 4])
+            .bitwise_right_shift(shifts.reshape([1, 4]).expand([count, 4]));
+        let values = bytes_of.bitwise_and_scalar(255).cast(FloatDType::F32).reshape([count * 4]);
+        if count * 4 == self.len { values } else { values.narrow(0, 0, self.len) }
+    }
 }
 
 #[cfg(test)]

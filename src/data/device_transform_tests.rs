@@ -38,7 +38,8 @@ fn compare(device: &Device, shapes: &[ImageShape], crops: &[Option<usize>], cuto
                     transform.apply(key(i), image, out);
                 }
                 let draws: Vec<Draws> = (0..batch).map(|i| transform.draw(key(i))).collect();
-                let got = DeviceTransform::new(&transform, device).apply(&bytes, &draws);
+                let got =
+                    DeviceTransform::new(&transform, device).apply(DeviceBytes::send(&bytes, device), &draws);
                 assert_eq!(got.dims(), [batch, channels, height, width]);
                 let difference = largest_difference(&values(got), &expected);
                 assert!(difference <= 1e-6, "{difference} with {shape:?} {augment:?}");
@@ -57,8 +58,12 @@ fn packed_bytes_are_bytes(device: &Device) {
     for len in [1, 3, 4, 5, 255, 256] {
         let bytes: Vec<u8> = (0..len).map(|i| 255 - (i * 7 % 256) as u8).collect();
         let expected: Vec<f32> = bytes.iter().map(|&b| f32::from(b)).collect();
-        for got in [packed_as_floats(&bytes, device), bytes_as_floats(&bytes, device)] {
-            assert_eq!(got.into_data().try_into_vec::<f32>().unwrap(), expected, "{len} bytes");
+        for sent in [DeviceBytes::send_packed(&bytes, device), DeviceBytes::send(&bytes, device)] {
+            assert_eq!(
+                sent.into_floats().into_data().try_into_vec::<f32>().unwrap(),
+                expected,
+                "{len} bytes"
+            );
         }
     }
 }
@@ -127,7 +132,12 @@ fn stored_batches_are_the_loaders_batches_before_their_transform() {
             panic!("bytes of a stored batch, floats of a host's");
         };
         assert!(host.draws.is_empty());
-        assert!(largest_difference(&values(transform.apply(bytes, &raw.draws)), expected) <= 1e-6);
+        assert!(
+            largest_difference(
+                &values(transform.apply(DeviceBytes::send(bytes, &Device::flex()), &raw.draws)),
+                expected
+            ) <= 1e-6
+        );
     }
     assert_eq!(all(stored(1)), inline);
     assert_eq!(all(stored(4)), inline);

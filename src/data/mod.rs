@@ -24,7 +24,7 @@ pub mod transforms;
 mod work;
 
 pub use burn_data::{BurnBatch, BurnData, BurnKind};
-pub use device_transform::{DeviceTransform, bytes_as_floats};
+pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use fingerprint::{Content, Fingerprint};
 pub use images::{ImageSet, ImageSource};
 pub use loader::{Loader, LoaderOptions};

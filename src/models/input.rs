@@ -1,7 +1,7 @@
 //! A batch on the device, whatever its rank: the network asks for the rank that it expects.
 
 use super::cast::in_dtype;
-use crate::data::{FieldData, HostField, bytes_as_floats};
+use crate::data::{DeviceBytes, FieldData, HostField};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 /// The inputs of one batch.
@@ -33,7 +33,7 @@ impl Input {
             FieldData::Index(v) => {
                 Field::Index(Tensor::from_data(TensorData::new(v[..count].to_vec(), [count]), device))
             }
-            FieldData::Bytes(v) => Field::Float(bytes_as_floats(&v[..count], device)),
+            FieldData::Bytes(v) => Field::Float(DeviceBytes::send(&v[..count], device).into_floats()),
         };
         Self { shape, data }
     }

@@ -1,12 +1,14 @@
 //! Batches on the device, one after the other. On a device with memory of its own images arrive as bytes and are transformed
-//! there, and the next batch is sent before the current one is handed out: what the device does with it waits in its
-//! queue, not here.
+//! there, and those of the next batch are sent before the current one is handed out, on a stream for copies: the device
+//! copies while it computes.
 
-use crate::data::{Dataset, DeviceTransform, FieldData, HostBatch, Loader, LoaderOptions, Order};
+use crate::data::{
+    Dataset, DeviceBytes, DeviceTransform, FieldData, HostBatch, Loader, LoaderOptions, Order,
+};
 use crate::error::Result;
 use crate::models::{Input, Target};
-use burn::tensor::Device;
-use std::sync::Arc;
+use burn::tensor::{Device, StreamId};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// One batch, ready for the network.
@@ -16,6 +18,16 @@ pub struct DeviceBatch {
     /// What it was made of; give it back by [`Feed::recycle`].
     pub host: HostBatch,
 }
+
+/// A batch of which what takes long is on its way.
+struct Sent {
+    images: Option<DeviceBytes>,
+    host: HostBatch,
+}
+
+/// The stream that images are copied on. What another stream reads of it is kept until that has been read, which CubeCL waits for behind
+/// eight such reads: so only what is large goes this way, and one operation reads it.
+static COPIES: LazyLock<StreamId> = LazyLock::new(StreamId::allocate);
 
 /// From a [`Loader`]'s batches to the device's.
 ///
@@ -28,7 +40,7 @@ pub struct Feed {
     /// Tensors are host memory: nothing is gained by bytes or by sending ahead.
     host: bool,
     transform: Option<DeviceTransform>,
-    ahead: Option<Result<DeviceBatch>>,
+    ahead: Option<Result<Sent>>,
 }
 
 impl Feed {
@@ -58,17 +70,25 @@ impl Feed {
         self.loader.recycle(batch);
     }
 
-    fn send(&mut self) -> Option<Result<DeviceBatch>> {
+    fn send(&mut self) -> Option<Result<Sent>> {
         let batch = self.loader.next()?;
         Some(batch.map(|host| {
-            let input = match (&host.input.data, &self.transform) {
-                (FieldData::Bytes(bytes), Some(transform)) => {
-                    Input::from_tensor(transform.apply(bytes, &host.draws))
+            let images = match (&host.input.data, &self.transform) {
+                (FieldData::Bytes(bytes), Some(_)) => {
+                    Some(COPIES.executes(|| DeviceBytes::send(bytes, &self.device)))
                 }
-                _ => Input::from_host(&host.input, host.len, &self.device),
+                _ => None,
             };
-            DeviceBatch { input, target: Target::from_host(&host.target, host.len, &self.device), host }
+            Sent { images, host }
         }))
+    }
+
+    fn receive(&self, Sent { images, host }: Sent) -> DeviceBatch {
+        let input = match (images, &self.transform) {
+            (Some(images), Some(transform)) => Input::from_tensor(transform.apply(images, &host.draws)),
+            _ => Input::from_host(&host.input, host.len, &self.device),
+        };
+        DeviceBatch { input, target: Target::from_host(&host.target, host.len, &self.device), host }
     }
 }
 
@@ -81,7 +101,7 @@ impl Iterator for Feed {
         if !self.host && current.is_ok() && self.loader.ready() {
             self.ahead = self.send();
         }
-        Some(current)
+        Some(current.map(|sent| self.receive(sent)))
     }
 }
 
