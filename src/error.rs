@@ -154,7 +154,10 @@ pub fn may_pass(e: &std::io::Error) -> bool {
         K::ConnectionAborted,
     ];
     let short = [libc::EIO, libc::EMFILE, libc::ENFILE, libc::ENOBUFS];
-    kinds.contains(&e.kind()) || e.raw_os_error().is_some_and(|code| short.contains(&code))
+    let behind = || e.get_ref()?.source()?.downcast_ref::<std::io::Error>();
+    kinds.contains(&e.kind())
+        || e.raw_os_error().is_some_and(|code| short.contains(&code))
+        || behind().is_some_and(may_pass)
 }
 
 #[cfg(test)]

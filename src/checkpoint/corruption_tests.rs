@@ -43,7 +43,7 @@ fn the_hooks_file_is_there_when_hooks_have_state_and_is_checked_as_the_others() 
     assert!(super::inspect(&hooked).unwrap().to_string().contains("rank.1.bucket.0"));
     flip(&file, fs::read(&file).unwrap().len() * 8 - 1);
     assert!(load(&hooked).unwrap_err().message.contains("comm_hook.safetensors is altered"));
-    assert!(verify(&hooked).unwrap_err().contains("comm_hook.safetensors is altered"));
+    assert!(verify(&hooked).unwrap_err().to_string().contains("comm_hook.safetensors is altered"));
     let loaded = store.latest_verified().unwrap().unwrap();
     assert!(same(&loaded, &snapshot(240, 0)) && loaded.warnings.len() == 1);
 }

@@ -6,7 +6,7 @@ use super::fs::{Fs, OsFs, write_synced};
 use super::load_any;
 use super::tensor::{Dtype, TensorMap};
 use super::tensor_file::write_tensors;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
 
 /// How names and types change on the way out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,8 +44,7 @@ pub fn export(checkpoint: &Path, out: &Path, options: &ExportOptions) -> Result<
     }
     let loaded = load_any(checkpoint)?;
     let model = convert(loaded.model, options)?;
-    let bytes = write_atomically(&OsFs, out, &model)
-        .map_err(|e| Error::checkpoint(format!("cannot write {}: {e}", out.display())))?;
+    let bytes = write_atomically(&OsFs, out, &model).doing("write", out)?;
     Ok(ExportReport {
         source: loaded.path,
         path: out.to_owned(),

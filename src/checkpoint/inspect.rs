@@ -94,7 +94,7 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
     if !path.is_dir() {
         return Err(nothing("there is no such file or folder".into()));
     }
-    let problem = verify(path).err();
+    let problem = verify(path).err().map(|why| why.to_string());
     let files: Vec<FileInfo> = [MODEL_FILE, OPTIMIZER_FILE, HOOK_FILE]
         .into_iter()
         .filter_map(|name| {
@@ -124,7 +124,7 @@ fn inspect_run(store: &CheckpointStore) -> Result<RunInfo> {
             path: entry.path,
             step: entry.step,
             verified: found.is_ok(),
-            problem: found.err(),
+            problem: found.err().map(|why| why.to_string()),
             epochs_completed: state.as_ref().map(|s| s.epochs_completed),
             step_in_epoch: state.as_ref().map(|s| s.step_in_epoch),
             world: state.as_ref().map(|s| s.world),

@@ -1,6 +1,7 @@
 //! Reading checkpoints: every byte is checked against `state.json`'s digests while it is read, and a checkpoint
 //! that fails is refused by name, with the reason.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use super::format::{
 use super::store::{CheckpointStore, Entry};
 use super::tensor::TensorMap;
 use super::tensor_file::{ReadError, read_tensor_file};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, may_pass};
 
 /// A verified checkpoint in host memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,14 +28,49 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
+/// Why a checkpoint is not taken.
+#[derive(Debug)]
+pub struct Refused {
+    why: String,
+    /// Where the system could not read it.
+    cause: Option<io::Error>,
+}
+
+impl Refused {
+    fn unread(name: &str, e: io::Error) -> Self {
+        Self { why: format!("{name} cannot be read: {e}"), cause: Some(e) }
+    }
+
+    fn into_error(self, path: &Path) -> Error {
+        let error = Error::checkpoint(format!("cannot load checkpoint {}: {self}", path.display()));
+        match self.cause {
+            Some(e) => error.cause(e),
+            None => error,
+        }
+    }
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self { why, cause: None }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
 impl CheckpointStore {
     /// The newest checkpoint whose every byte verifies. Newer ones that don't are named in `warnings`.
     /// `None` when there is no checkpoint at all.
     ///
     /// # Errors
-    /// Exit code 74 when there are checkpoints but none can be read: a run never starts over by itself.
+    /// Exit code 74 when there are checkpoints but none can be read: a run never starts over by itself. Also when one can't be
+    /// read now but may be at another time: an older one is no substitute for it.
     pub fn latest_verified(&self) -> Result<Option<Loaded>> {
-        let mut refused: Vec<(String, String)> = Vec::new();
+        let mut refused: Vec<(String, Refused)> = Vec::new();
         for entry in self.list()?.iter().rev() {
             match load_entry(entry) {
                 Ok(mut loaded) => {
@@ -45,6 +81,9 @@ impl CheckpointStore {
                         })
                         .collect();
                     return Ok(Some(loaded));
+                }
+                Err(why) if why.cause.as_ref().is_some_and(may_pass) => {
+                    return Err(why.into_error(&entry.path));
                 }
                 Err(why) => refused.push((format::step_dir_name(entry.step), why)),
             }
@@ -66,8 +105,7 @@ impl CheckpointStore {
 /// # Errors
 /// Exit code 74, naming the directory and what is wrong with it.
 pub fn load(path: &Path) -> Result<Loaded> {
-    load_dir(path)
-        .map_err(|why| Error::checkpoint(format!("cannot load checkpoint {}: {why}", path.display())))
+    load_dir(path).map_err(|why| why.into_error(path))
 }
 
 /// What a user means by a path: a checkpoint, a `checkpoints/` folder or a run folder (their newest good one).
@@ -104,35 +142,35 @@ pub fn find_store(path: &Path) -> Option<CheckpointStore> {
 ///
 /// # Errors
 /// A reason in words.
-pub fn read_state(dir: &Path) -> Result<State, String> {
+pub fn read_state(dir: &Path) -> Result<State, Refused> {
     let path = dir.join(STATE_FILE);
     let mut bytes = Vec::new();
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
-            return Err(format!("it has no {STATE_FILE}, so it was never completed"));
+            return Err(format!("it has no {STATE_FILE}, so it was never completed").into());
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err("there is no such directory".into()),
-        Err(e) => return Err(format!("{STATE_FILE} cannot be read: {e}")),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err("there is no such directory".to_owned().into());
+        }
+        Err(e) => return Err(Refused::unread(STATE_FILE, e)),
     };
-    file.take(MAX_STATE_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| format!("{STATE_FILE} cannot be read: {e}"))?;
+    file.take(MAX_STATE_BYTES + 1).read_to_end(&mut bytes).map_err(|e| Refused::unread(STATE_FILE, e))?;
     if bytes.len() as u64 > MAX_STATE_BYTES {
-        return Err(format!("{STATE_FILE} is larger than {} MiB", MAX_STATE_BYTES >> 20));
+        return Err(format!("{STATE_FILE} is larger than {} MiB", MAX_STATE_BYTES >> 20).into());
     }
-    State::from_json(&bytes).map_err(|why| format!("{STATE_FILE} {why}"))
+    State::from_json(&bytes).map_err(|why| format!("{STATE_FILE} {why}").into())
 }
 
-fn load_entry(entry: &Entry) -> Result<Loaded, String> {
+fn load_entry(entry: &Entry) -> Result<Loaded, Refused> {
     let loaded = load_dir(&entry.path)?;
     match loaded.state.global_step == entry.step {
         true => Ok(loaded),
-        false => Err(format!("{STATE_FILE} says step {}", loaded.state.global_step)),
+        false => Err(format!("{STATE_FILE} says step {}", loaded.state.global_step).into()),
     }
 }
 
-fn load_dir(path: &Path) -> Result<Loaded, String> {
+fn load_dir(path: &Path) -> Result<Loaded, Refused> {
     let state = read_state(path)?;
     let model = load_tensors(path, &state, MODEL_FILE)?;
     let optimizer = load_tensors(path, &state, OPTIMIZER_FILE)?;
@@ -152,7 +190,7 @@ fn load_dir(path: &Path) -> Result<Loaded, String> {
 ///
 /// # Errors
 /// A reason in words.
-pub fn verify(path: &Path) -> Result<State, String> {
+pub fn verify(path: &Path) -> Result<State, Refused> {
     let state = read_state(path)?;
     for required in [MODEL_FILE, OPTIMIZER_FILE] {
         expected_digest(&state, required)?;
@@ -165,41 +203,41 @@ fn expected_digest<'a>(state: &'a State, name: &str) -> Result<&'a FileDigest, S
     state.files.get(name).ok_or_else(|| format!("{STATE_FILE} lists no {name}"))
 }
 
-fn load_tensors(dir: &Path, state: &State, name: &str) -> Result<TensorMap, String> {
+fn load_tensors(dir: &Path, state: &State, name: &str) -> Result<TensorMap, Refused> {
     let expected = expected_digest(state, name)?;
     let path = dir.join(name);
     check_size(&path, name, expected)?;
     let (tensors, digest) = read_tensor_file(&path).map_err(|e| match e {
-        ReadError::Malformed(why) => format!("{name} {why}"),
-        ReadError::Io(e) => format!("{name} cannot be read: {e}"),
+        ReadError::Malformed(why) => format!("{name} {why}").into(),
+        ReadError::Io(e) => Refused::unread(name, e),
     })?;
     check_digest(name, expected, &digest)?;
     Ok(tensors)
 }
 
-fn check_file(dir: &Path, name: &str, expected: &FileDigest) -> Result<(), String> {
+fn check_file(dir: &Path, name: &str, expected: &FileDigest) -> Result<(), Refused> {
     let path = dir.join(name);
     check_size(&path, name, expected)?;
-    let unreadable = |e: io::Error| format!("{name} cannot be read: {e}");
-    let digest = HashingReader::new(File::open(path).map_err(unreadable)?).finish().map_err(unreadable)?;
-    check_digest(name, expected, &digest)
+    let digest = File::open(path).and_then(|file| HashingReader::new(file).finish());
+    let digest = digest.map_err(|e| Refused::unread(name, e))?;
+    Ok(check_digest(name, expected, &digest)?)
 }
 
-fn check_size(path: &Path, name: &str, expected: &FileDigest) -> Result<(), String> {
+fn check_size(path: &Path, name: &str, expected: &FileDigest) -> Result<(), Refused> {
     let found = match fs::metadata(path) {
         Ok(meta) if meta.is_file() => meta.len(),
-        Ok(_) => return Err(format!("{name} is not a regular file")),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(format!("{name} is missing")),
-        Err(e) => return Err(format!("{name} cannot be read: {e}")),
+        Ok(_) => return Err(format!("{name} is not a regular file").into()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(format!("{name} is missing").into()),
+        Err(e) => return Err(Refused::unread(name, e)),
     };
     let promised = expected.bytes;
     match found.cmp(&promised) {
         std::cmp::Ordering::Equal => Ok(()),
         std::cmp::Ordering::Less => {
-            Err(format!("{name} is truncated: {found} bytes, where {STATE_FILE} says {promised}"))
+            Err(format!("{name} is truncated: {found} bytes, where {STATE_FILE} says {promised}").into())
         }
         std::cmp::Ordering::Greater => {
-            Err(format!("{name} is too long: {found} bytes, where {STATE_FILE} says {promised}"))
+            Err(format!("{name} is too long: {found} bytes, where {STATE_FILE} says {promised}").into())
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::load::read_state;
 use super::store::{CheckpointStore, Entry};
-use crate::error::{Error, Result};
+use crate::error::{IoContext, Result};
 
 /// What [`CheckpointStore::retain`] keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,9 +50,7 @@ impl CheckpointStore {
         }
         let mut removed = Vec::new();
         for (entry, _) in known.iter().filter(|(e, _)| !keep.contains(&e.step)) {
-            self.remove(&entry.path, &lock).map_err(|e| {
-                Error::checkpoint(format!("cannot remove the old checkpoint {}: {e}", entry.path.display()))
-            })?;
+            self.remove(&entry.path, &lock).doing("remove the old checkpoint", &entry.path)?;
             removed.push(entry.path.clone());
         }
         Ok(removed)

@@ -15,7 +15,7 @@ use super::format::{self, FORMAT_VERSION, FileDigest, HOOK_FILE, MODEL_FILE, OPT
 use super::fs::{Fs, OsFs, write_synced};
 use super::snapshot::Snapshot;
 use super::tensor_file::write_tensors;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
 
 const LOCK_FILE: &str = ".lock";
 const TEMP_PREFIX: &str = ".tmp-";
@@ -67,14 +67,13 @@ impl CheckpointStore {
     /// As [`CheckpointStore::open`].
     pub fn open_with(dir: impl Into<PathBuf>, fs: Arc<dyn Fs>) -> Result<Self> {
         let store = Self { dir: dir.into(), fs };
-        let failed = |e: io::Error| Error::checkpoint(format!("cannot open {}: {e}", store.dir.display()));
         if !store.dir.is_dir() {
-            fs::create_dir_all(&store.dir).map_err(failed)?;
+            fs::create_dir_all(&store.dir).doing("open", &store.dir)?;
             if let Some(parent) = store.dir.parent().filter(|p| !p.as_os_str().is_empty()) {
-                store.fs.sync_dir(parent).map_err(failed)?;
+                store.fs.sync_dir(parent).doing("open", &store.dir)?;
             }
         }
-        store.clean().map_err(failed)?;
+        store.clean().doing("open", &store.dir)?;
         Ok(store)
     }
 
@@ -93,10 +92,9 @@ impl CheckpointStore {
     /// # Errors
     /// When the folder is there but can't be listed.
     pub fn list(&self) -> Result<Vec<Entry>> {
-        let failed = |e: io::Error| Error::checkpoint(format!("cannot list {}: {e}", self.dir.display()));
         let mut entries: Vec<Entry> = Vec::new();
         let mut set_aside: Vec<Entry> = Vec::new();
-        for name in self.names().map_err(failed)? {
+        for name in self.names().doing("list", &self.dir)? {
             let path = self.dir.join(&name);
             if let Some(step) = format::parse_step_dir(&name) {
                 entries.push(Entry { step, path });
@@ -143,12 +141,12 @@ impl CheckpointStore {
             Err(e) => {
                 // Best effort: what stays behind is hidden, and goes at the next opening.
                 let _ = self.fs.remove_dir_all(&temp);
-                Err(self.save_error(&name, &e))
+                Err(self.save_error(&name, e))
             }
         }
     }
 
-    fn save_error(&self, name: &str, e: &io::Error) -> Error {
+    fn save_error(&self, name: &str, e: io::Error) -> Error {
         let error =
             Error::checkpoint(format!("cannot write checkpoint {name} in {}: {e}", self.dir.display()));
         match e.kind() {
@@ -157,6 +155,7 @@ impl CheckpointStore {
             ),
             _ => error,
         }
+        .cause(e)
     }
 
     /// Everything into `temp`, each file synced, `state.json` last. Returns the bytes of all files.
@@ -164,7 +163,7 @@ impl CheckpointStore {
         if temp.exists() {
             self.fs.remove_dir_all(temp)?;
         }
-        self.fs.create_dir(temp).map_err(|e| within("the temporary folder", &e))?;
+        self.fs.create_dir(temp).map_err(|e| within("the temporary folder", e))?;
         let mut state = snapshot.state.clone();
         state.format_version = FORMAT_VERSION;
         state.files.clear();
@@ -175,12 +174,12 @@ impl CheckpointStore {
         for (name, tensors) in files {
             let ((), bytes, sha256) =
                 write_synced(&*self.fs, &temp.join(name), |out| write_tensors(tensors, out))
-                    .map_err(|e| within(name, &e))?;
+                    .map_err(|e| within(name, e))?;
             state.files.insert(name.to_owned(), FileDigest { bytes, sha256 });
         }
         let json = state.to_json()?;
         write_synced(&*self.fs, &temp.join(STATE_FILE), |out| out.write_all(&json))
-            .map_err(|e| within(STATE_FILE, &e))?;
+            .map_err(|e| within(STATE_FILE, e))?;
         self.fs.sync_dir(temp)?;
         Ok(state.files.values().map(|f| f.bytes).sum::<u64>() + json.len() as u64)
     }
@@ -273,10 +272,7 @@ impl CheckpointStore {
                     let what = format!("another process is writing checkpoints into {}", self.dir.display());
                     return Err(Error::checkpoint(what).hint("the same run may have been started twice"));
                 }
-                Err(e) => {
-                    let path = self.dir.join(LOCK_FILE);
-                    return Err(Error::checkpoint(format!("cannot lock {}: {e}", path.display())));
-                }
+                Err(e) => return Err(e).doing("lock", &self.dir.join(LOCK_FILE)),
             }
         }
     }
@@ -297,7 +293,14 @@ impl CheckpointStore {
     }
 }
 
-/// Names the part of the checkpoint that an error is about, and keeps its kind.
-fn within(what: &str, e: &io::Error) -> io::Error {
-    io::Error::new(e.kind(), format!("{what}: {e}"))
+/// An error and the part of the checkpoint that it is about.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {source}")]
+struct Within {
+    what: String,
+    source: io::Error,
+}
+
+fn within(what: &str, source: io::Error) -> io::Error {
+    io::Error::new(source.kind(), Within { what: what.to_owned(), source })
 }

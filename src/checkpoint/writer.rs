@@ -3,6 +3,7 @@
 //! At most one save is under way: the next one waits for it, so that an error is never more than one save old when the loop
 //! hears of it. The snapshot comes back when it is written and is filled again for the next save, so that memory holds one.
 
+use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -174,10 +175,12 @@ impl Worker {
                 self.in_flight = false;
                 Ok(Some(outcome))
             }
-            Err(RecvTimeoutError::Timeout) => Err(Error::checkpoint(format!(
-                "a checkpoint was not written within {:.0} s; the disk may have stalled",
-                started.elapsed().as_secs_f64()
-            ))),
+            Err(RecvTimeoutError::Timeout) => {
+                let waited = started.elapsed().as_secs_f64();
+                let what =
+                    format!("a checkpoint was not written within {waited:.0} s; the disk may have stalled");
+                Err(Error::checkpoint(what).cause(io::Error::from(io::ErrorKind::TimedOut)))
+            }
             Err(RecvTimeoutError::Disconnected) => Err(thread_died()),
         }
     }

@@ -174,15 +174,15 @@ fn supervise(
 ) -> Result<ExitCode> {
     let node_rank = node.map(|n| n.node_rank).or(args.node_rank);
     let launcher = node.map_or("ddp-run", |n| n.launcher.name());
-    let first = node_rank.unwrap_or(0) == 0 || plan.launch.nnodes == NodeRange::ONE;
+    let first = node_rank == Some(0) || plan.launch.nnodes == NodeRange::ONE;
     // Nodes may share the folder.
     let lock = match first && !stop.requested() {
         true => {
             let run = origin::run_id(&|name| std::env::var(name).ok())?;
             let patience = plan.distributed.init_timeout;
-            let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested());
+            let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
             job.provenance = Some(provenance_of(plan, &job, launcher, run));
-            Some(lock)
+            lock
         }
         false => None,
     };
@@ -191,7 +191,7 @@ fn supervise(
         worker::requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
         return Ok(ExitCode::Stopped);
     }
-    let _lock = lock.transpose()?;
+    let _lock = lock;
     if first {
         crate::say::put(foreseen(plan, &job).text().into_bytes());
     }
@@ -241,7 +241,6 @@ fn supervise(
     Ok(outcome.code)
 }
 
-/// By name only: whether it can be read is seen by rank 0, which falls back to an older one.
 /// The plan as this start will carry it out.
 pub(super) fn foreseen(plan: &Plan, job: &JobHandoff) -> Plan {
     let resume = if newest_step(job).is_some() { "auto" } else { &job.resume };

@@ -43,7 +43,7 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let last_words = LastWords::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
-        work(&plan, received.listener, &last_words, || Ok(None))
+        work(&plan, received.listener, &last_words, NO_LOCK)
     });
     // The supervisor's report shows the failure note; printing here as well would say it twice.
     last_words.end(done).or_else(|e| Ok(e.code))
@@ -101,8 +101,8 @@ pub fn run_external(
     watch(stop, Some(plan.checkpoint.grace), requeue.clone(), saved.clone())?;
     let run = handoff.job.provenance.as_ref().and_then(|start| start.run.as_ref());
     let (patience, given_up) = (plan.distributed.init_timeout, || stop.requested());
-    let lock = |run| FolderLock::take(&handoff.job.out_dir, run, patience, &given_up);
-    let done = caught(|| work(plan, None, &last_words, || run.map(lock).transpose()));
+    let lock = run.map(|run| || FolderLock::take(&handoff.job.out_dir, run, patience, &given_up));
+    let done = caught(|| work(plan, None, &last_words, lock));
     let code = last_words.end(done)?;
     if code == ExitCode::Stopped {
         if first {
@@ -205,13 +205,16 @@ fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
     Ok(Plan::resolve(&tree, registry, WorldRequest::of(handoff.place.world_size))?)
 }
 
-/// Tells `last_words` the group that the ranks form, and what goes wrong as soon as it is known. `lock` holds the run's
-/// folder, once there are others to hear of it when it can't.
+/// The supervisor has it.
+const NO_LOCK: Option<fn() -> Result<Option<FolderLock>>> = None;
+
+/// Tells `last_words` the group that the ranks form, and what goes wrong as soon as it is known. `lock` takes the run's
+/// folder, once there are others to hear of it when it can't; `None` from it: a stop was asked for first.
 fn work(
     plan: &Plan,
     listener: Option<TcpListener>,
     last_words: &LastWords<'_>,
-    lock: impl FnOnce() -> Result<Option<FolderLock>>,
+    lock: Option<impl FnOnce() -> Result<Option<FolderLock>>>,
 ) -> Result<Ended> {
     let (handoff, stop) = (last_words.handoff, last_words.stop);
     let threads = plan.launch.threads.unwrap_or(handoff.threads);
@@ -238,7 +241,11 @@ fn work(
     );
     let JobHandoff { out_dir, provenance, job_toml, .. } = &handoff.job;
     let provenance = provenance.as_ref().filter(|_| rank == 0);
-    let _lock = lock()?;
+    let lock = lock.map(|take| take()).transpose()?;
+    if let Some(None) = lock {
+        group.abort("rank 0 was asked to stop before training began");
+        return Ok(Ended::Stopped);
+    }
     train(Job {
         plan,
         group,

@@ -111,6 +111,11 @@ impl CommThread {
         self.hook.as_ref().map(|hook| hook.name.as_str())
     }
 
+    /// As [`CommHook::rescale`]; between two steps.
+    pub fn rescale(&self, factor: f32) {
+        self.hook.iter().for_each(|hook| hook.lock().rescale(factor));
+    }
+
     /// All ranks' hooks' state on rank 0, where there is any. A collective.
     pub fn gather_hooks(&self, buckets: &[usize]) -> Result<Option<HookState>, Error> {
         let Some(hook) = &self.hook else { return Ok(None) };

@@ -21,6 +21,9 @@ pub trait DeviceHook: Send {
 
     /// As [`CommHook::restore`](super::CommHook::restore).
     fn restore(&mut self, _bucket: usize, _state: Tensor<1>) {}
+
+    /// As [`CommHook::rescale`](super::CommHook::rescale).
+    fn rescale(&mut self, _factor: f32) {}
 }
 
 /// [`ErrorFeedback`](super::error_feedback::ErrorFeedback) in a device's memory: what is sent and kept has the same bits.
@@ -62,6 +65,7 @@ impl<H: Half> DeviceHook for DeviceErrorFeedback<H> {
         let within = scaled.clone().mask_where(over, scaled * f32::INFINITY);
         // Cast twice: the residual is not to be computed from a tensor whose values change.
         let sent = within.clone().cast(H::DEVICE).cast(FloatDType::F32) * divisor;
+        let lost = lost.bool_or(sent.clone().is_inf());
         *residual = Some((owed - sent).mask_fill(lost, 0.0));
         within.cast(H::DEVICE)
     }
@@ -77,5 +81,11 @@ impl<H: Half> DeviceHook for DeviceErrorFeedback<H> {
     fn restore(&mut self, bucket: usize, state: Tensor<1>) {
         debug_assert_eq!(state.dtype(), DType::F32);
         *self.residual(bucket) = Some(state);
+    }
+
+    fn rescale(&mut self, factor: f32) {
+        for residual in self.residuals.iter_mut().flatten() {
+            *residual = residual.clone() * factor;
+        }
     }
 }

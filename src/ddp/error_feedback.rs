@@ -83,6 +83,10 @@ where
     fn restore(&mut self, bucket: usize, state: Vec<f32>) {
         *self.residual(bucket) = state;
     }
+
+    fn rescale(&mut self, factor: f32) {
+        self.residuals.iter_mut().flatten().for_each(|e| *e *= factor);
+    }
 }
 
 /// What each of `world` ranks divides its gradients by on the wire, so that a sum over the ranks of values that the type holds is one
@@ -112,7 +116,9 @@ where
         c.convert_from_f32_slice(within);
         c.convert_to_f32_slice(sent);
         for (e, s) in e.iter_mut().zip(sent.iter()) {
-            *e = if s.is_finite() { *e - s * divisor } else { 0.0 };
+            // bf16's largest, rounded up, may be no f32 any more.
+            let sent = s * divisor;
+            *e = if sent.is_finite() { *e - sent } else { 0.0 };
         }
     }
 }
@@ -210,6 +216,34 @@ mod tests {
         }
         check::<bf16>();
         check::<f16>();
+    }
+
+    /// What a cast owes is in units of the loss scale of its step.
+    #[test]
+    fn what_is_owed_follows_the_loss_scale() {
+        let group = SoloGroup::new();
+        let [mut plain, mut halved] = [(); 2].map(|()| ErrorFeedback::<f16>::default());
+        let scaled = |factor: f32| gradients(50, 3).into_iter().map(|g| g * factor).collect::<Vec<f32>>();
+        for hook in [&mut plain, &mut halved] {
+            hook.average(0, &mut scaled(1024.0), &group).unwrap();
+        }
+        halved.rescale(0.5);
+        let (mut a, mut b) = (scaled(1024.0), scaled(512.0));
+        plain.average(0, &mut a, &group).unwrap();
+        halved.average(0, &mut b, &group).unwrap();
+        assert!(plain.state(0).iter().any(|e| *e != 0.0), "nothing was owed");
+        assert_eq!(a, b.iter().map(|g| g * 2.0).collect::<Vec<_>>());
+    }
+
+    /// f32's largest is no bf16: the next one is infinite.
+    #[test]
+    fn a_gradient_near_the_end_of_f32_leaves_no_infinite_residual() {
+        let ranks = on_ranks(2, |group| {
+            let mut hook = ErrorFeedback::<bf16>::default();
+            hook.average(0, &mut [f32::MAX, 1.0], &*group).unwrap();
+            hook.state(0).to_vec()
+        });
+        assert_eq!(ranks, [[0.0, 0.0]; 2]);
     }
 
     /// f(x) = a (x - b)^2 / 2 with a minimum that bf16 can't hold: rounding alone would stall where the gradient's rounding

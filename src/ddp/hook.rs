@@ -2,7 +2,7 @@
 //! `[distributed] comm_hook` names one, and each rank makes its own.
 
 use super::device_hook::{DeviceErrorFeedback, DeviceHook};
-use super::error_feedback::{ErrorFeedback, Half};
+use super::error_feedback::{ErrorFeedback, Half, divisor};
 use crate::comm::{CommError, ProcessGroup};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -35,6 +35,9 @@ pub trait CommHook: Send {
 
     /// Takes back what [`CommHook::state`] gave for `bucket` when the checkpoint was saved. Not called when there was nothing.
     fn restore(&mut self, _bucket: usize, _state: Vec<f32>) {}
+
+    /// From here on gradients are `factor` times as large, a power of two: the loss scale of `precision = "f16"` has changed.
+    fn rescale(&mut self, _factor: f32) {}
 }
 
 type Make = dyn Fn() -> Box<dyn CommHook> + Send + Sync;
@@ -46,7 +49,7 @@ pub struct HookSource {
     name: String,
     make: Arc<Make>,
     make_on_device: Option<Arc<MakeOnDevice>>,
-    /// The largest gradient that it carries, where that is less than f32 does.
+    /// The largest value that it carries, where that is less than f32 does.
     largest: Option<f32>,
 }
 
@@ -85,9 +88,9 @@ impl HookSource {
         &self.name
     }
 
-    /// Beyond which a gradient may become infinite on its way between the ranks; `None`: only where it is so already.
-    pub fn largest(&self) -> Option<f32> {
-        self.largest
+    /// Beyond which a gradient becomes infinite on its way between `world` ranks; `None`: only where it is so already.
+    pub fn largest(&self, world: usize) -> Option<f32> {
+        Some(self.largest? * divisor(world))
     }
 
     pub fn make(&self) -> Box<dyn CommHook> {

@@ -136,6 +136,11 @@ impl InPlaceBuckets {
         self.hook.as_ref().map(|hook| hook.name.as_str())
     }
 
+    /// As [`super::CommHook::rescale`].
+    pub fn rescale(&mut self, factor: f32) {
+        self.hook.iter_mut().for_each(|named| named.hook.rescale(factor));
+    }
+
     /// As [`super::comm_thread::CommThread::gather_hooks`].
     pub fn gather_hooks(
         &self,

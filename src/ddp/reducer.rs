@@ -160,6 +160,14 @@ impl Reducer {
         self.collector.layout.slots[index]
     }
 
+    /// Tells the hook that gradients are `factor` times as large from the next step on. Call it on all ranks alike, after `finish`.
+    pub fn rescale(&self, factor: f32) {
+        match &mut self.collector.lock().in_place {
+            Some(in_place) => in_place.rescale(factor),
+            None => self.comm.iter().for_each(|comm| comm.rescale(factor)),
+        }
+    }
+
     /// What all ranks' hooks carry to the next step, on rank 0; `None` on the others, and where hooks have no state. Call it on
     /// all ranks alike, between two optimizer steps.
     ///

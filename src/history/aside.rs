@@ -1,5 +1,6 @@
 //! Setting aside: what a start leaves behind gets a number beside its folder, as a run folder of its own. The folder itself
-//! stays where it is: it may be a link or a mount point, and `.lock` and `logs/` are in use by this start already.
+//! stays where it is: it may be a link or a mount point, and `.lock` and `logs/` are in use by this start already. Where nothing
+//! can be moved beside it (a mount point, a parent that can't be written to) the numbered folder is within it.
 
 use super::{checkpoints, unwritable};
 use crate::checkpoint::fs::{Fs, OsFs};
@@ -8,6 +9,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::telemetry::MetricsWriter;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The past of a run besides its checkpoints and logs.
@@ -27,7 +29,7 @@ pub fn everything(out_dir: &Path) -> Result<PathBuf> {
     let aside = Aside::new(out_dir)?;
     // Checkpoints first: a folder without them is not taken for one to go on with.
     let moved = ["checkpoints"].iter().chain(&PAST).map(|name| (aside.dir.join(name), aside.kept.join(name)));
-    aside.fill(&["logs"], moved.filter(|(from, _)| from.symlink_metadata().is_ok()))?;
+    aside.fill(&["logs"], None, moved.filter(|(from, _)| from.symlink_metadata().is_ok()))?;
     Ok(aside.kept)
 }
 
@@ -43,8 +45,7 @@ pub fn after(out_dir: &Path, step: u64) -> Result<PathBuf> {
     // The newest first: as long as there is one more to be moved, a start sees it.
     let newer = newer.into_iter().rev().filter(|entry| entry.step > step);
     let moved = newer.map(|entry| (entry.path, to.join(format::step_dir_name(entry.step))));
-    fs::create_dir(&to).doing("create", &to).map_err(unwritable)?;
-    aside.fill(&[&["logs"][..], &PAST].concat(), moved)?;
+    aside.fill(&[&["logs"][..], &PAST].concat(), Some(&to), moved)?;
     MetricsWriter::cut_after(&aside.dir.join("metrics.jsonl"), step)?;
     Ok(aside.kept)
 }
@@ -53,22 +54,31 @@ impl Aside {
     fn new(out_dir: &Path) -> Result<Self> {
         // Beside what a link leads to: there it can be moved, and the link stays.
         let dir = out_dir.canonicalize().doing("read", out_dir).map_err(unwritable)?;
-        let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        for n in 1u32.. {
-            let kept = dir.with_file_name(format!("{name}.{n}"));
-            match fs::create_dir(&kept) {
-                Ok(()) => return Ok(Self { dir, kept }),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(e).doing("create", &kept).map_err(unwritable),
-            }
-        }
-        Err(Error::internal(format!("no number is free beside {}", dir.display())))
+        let beside = dir.parent().filter(|parent| device(parent) == device(&dir)).map(Path::to_owned);
+        Self::of(dir, beside.as_deref())
+    }
+
+    fn of(dir: PathBuf, beside: Option<&Path>) -> Result<Self> {
+        let kept = match beside.map_or(Err(io::ErrorKind::CrossesDevices.into()), |at| numbered(at, &dir)) {
+            Err(e) if ELSEWHERE.contains(&e.kind()) => numbered(&dir, &dir),
+            made => made,
+        };
+        let kept = kept.doing("make a numbered folder for", &dir).map_err(unwritable)?;
+        Ok(Self { dir, kept })
     }
 
     /// Copies first: until something is moved, the new folder can go again.
-    fn fill(&self, copied: &[&str], moved: impl Iterator<Item = (PathBuf, PathBuf)>) -> Result<()> {
+    fn fill(
+        &self,
+        copied: &[&str],
+        created: Option<&Path>,
+        moved: impl Iterator<Item = (PathBuf, PathBuf)>,
+    ) -> Result<()> {
         let mut any = false;
-        let mut done = copied.iter().try_for_each(|name| copy(&self.dir.join(name), &self.kept.join(name)));
+        let mut done = created.map_or(Ok(()), |to| fs::create_dir(to).doing("create", to));
+        done = done.and_then(|()| {
+            copied.iter().try_for_each(|name| copy(&self.dir.join(name), &self.kept.join(name)))
+        });
         for (from, to) in moved {
             done = done.and_then(|()| fs::rename(&from, &to).doing("move", &from));
             any |= done.is_ok();
@@ -83,19 +93,41 @@ impl Aside {
     }
 
     fn sync(&self) -> Result<()> {
-        let beside = self.dir.parent().unwrap_or(&self.dir);
+        let around = self.kept.parent().unwrap_or(&self.dir);
         let folders = [
             checkpoints(&self.kept),
             self.kept.clone(),
             checkpoints(&self.dir),
             self.dir.clone(),
-            beside.into(),
+            around.into(),
         ];
         folders.iter().filter(|f| f.is_dir()).try_for_each(|f| OsFs.sync_dir(f).doing("write", f))
     }
 }
 
-/// A file or a folder of files; what is not there needs no copy.
+/// Reasons to take another place than that beside the folder.
+const ELSEWHERE: [io::ErrorKind; 3] =
+    [io::ErrorKind::CrossesDevices, io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+
+/// A new folder in `at`, of `dir`'s name and the next free number.
+fn numbered(at: &Path, dir: &Path) -> io::Result<PathBuf> {
+    let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut n = 1u32;
+    loop {
+        let kept = at.join(format!("{name}.{n}"));
+        match fs::create_dir(&kept) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => n += 1,
+            made => return made.map(|()| kept),
+        }
+    }
+}
+
+/// The file system that a folder is on.
+fn device(folder: &Path) -> Option<u64> {
+    fs::metadata(folder).ok().map(|meta| meta.dev())
+}
+
+/// A file or a folder of files; what is not there needs no copy, and within folders links and the like stay behind.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     match fs::metadata(from) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -104,13 +136,66 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
             fs::create_dir(to).doing("create", to)?;
             for entry in fs::read_dir(from).doing("read", from)? {
                 let entry = entry.doing("read", from)?;
-                copy(&entry.path(), &to.join(entry.file_name()))?;
+                let kind = entry.file_type().doing("read", &entry.path())?;
+                if kind.is_file() || kind.is_dir() {
+                    copy(&entry.path(), &to.join(entry.file_name()))?;
+                }
             }
             Ok(())
         }
+        Ok(meta) if !meta.is_file() => Ok(()),
         Ok(_) => {
             fs::copy(from, to).doing("copy", from)?;
             File::open(to).and_then(|file| file.sync_all()).doing("write", to)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nothing_can_be_moved_beside_a_folder_its_past_is_kept_within() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("run");
+        fs::create_dir_all(out.join("logs")).unwrap();
+        fs::write(out.join("job.toml"), "old").unwrap();
+        for n in [1, 2] {
+            let aside = Aside::of(out.clone(), None).unwrap();
+            assert_eq!(aside.kept, out.join(format!("run.{n}")));
+            aside.fill(&["logs"], None, std::iter::empty()).unwrap();
+        }
+        assert!(fs::read_dir(dir.path()).unwrap().count() == 1 && out.join("run.2/logs").is_dir());
+        let aside = Aside::of(out.clone(), None).unwrap();
+        let moved = [(out.join("job.toml"), aside.kept.join("job.toml"))];
+        aside.fill(&[], None, moved.into_iter()).unwrap();
+        assert_eq!(fs::read_to_string(out.join("run.3/job.toml")).unwrap(), "old");
+    }
+
+    /// A pipe would be waited for, a link may lead back.
+    #[test]
+    fn of_the_logs_only_files_and_folders_are_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("logs"), dir.path().join("copy"));
+        fs::create_dir_all(from.join("more")).unwrap();
+        fs::write(from.join("more/rank-0.log"), "text").unwrap();
+        std::os::unix::fs::symlink(&from, from.join("more/round")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, from.join("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        copy(&from, &to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("more/rank-0.log")).unwrap(), "text");
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(to.join("more")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_set_aside_leaves_no_folder_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("run");
+        fs::create_dir(&out).unwrap();
+        let aside = Aside::of(out.clone(), Some(dir.path())).unwrap();
+        let nowhere = aside.kept.join("no/such");
+        aside.fill(&[], Some(&nowhere), std::iter::empty()).unwrap_err();
+        assert!(!aside.kept.exists());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::unwritable;
 use crate::error::{Error, IoContext, Result};
+use crate::show;
 use crate::telemetry::RunId;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at a lock that will soon be free.
 const PAUSE: Duration = Duration::from_millis(20);
+/// What ends by itself has ended by then.
+const SOON: Duration = Duration::from_secs(2);
 /// No note is longer; what is was not written here.
 const MAX_NOTE: u64 = 4096;
 
@@ -28,22 +31,35 @@ struct Holder {
 
 impl FolderLock {
     /// Locks `out_dir`, which it creates. What is left of an earlier attempt of the same `run` is on its way to its end, and waited
-    /// for up to `patience`, unless `stop` says that nobody wants the folder any more.
+    /// for up to `patience`, unless `stop` says that nobody wants the folder any more: then there is `None`.
     ///
     /// # Errors
     /// Exit code 74: another run has the lock, or the folder can't be written.
-    pub fn take(out_dir: &Path, run: &RunId, patience: Duration, stop: &dyn Fn() -> bool) -> Result<Self> {
+    pub fn take(
+        out_dir: &Path,
+        run: &RunId,
+        patience: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Self>> {
         let begun = Instant::now();
         std::fs::create_dir_all(out_dir).doing("create", out_dir).map_err(unwritable)?;
         let path = out_dir.join(".lock");
         let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = file.doing("create", &path).map_err(unwritable)?;
+        let mut told = false;
         // Any other error: a file system without locks, where nothing is to be had.
         while let Err(TryLockError::WouldBlock) = file.try_lock() {
             let holder = holder(&mut file);
             let leaves = holder.as_ref().is_some_and(|holder| run.goes_on(&holder.run));
-            if !leaves || begun.elapsed() >= patience || stop() {
+            if stop() {
+                return Ok(None);
+            }
+            if !leaves || begun.elapsed() >= patience {
                 return Err(taken(out_dir, holder.as_ref()));
+            }
+            if begun.elapsed() >= SOON && !std::mem::replace(&mut told, true) {
+                let who = in_words(holder.as_ref());
+                say!("waits up to {} s for an earlier attempt of this run to end{who}", patience.as_secs());
             }
             std::thread::sleep(PAUSE);
         }
@@ -51,7 +67,7 @@ impl FolderLock {
         note(&mut file, &Holder { run: run.clone(), pid: std::process::id(), host })
             .doing("write", &path)
             .map_err(unwritable)?;
-        Ok(Self(file))
+        Ok(Some(Self(file)))
     }
 }
 
@@ -71,11 +87,15 @@ fn note(file: &mut File, holder: &Holder) -> std::io::Result<()> {
 }
 
 fn taken(out_dir: &Path, holder: Option<&Holder>) -> Error {
-    let mut message = format!("another run is writing to {}", out_dir.display());
-    if let Some(Holder { run, pid, host }) = holder {
-        message.push_str(&format!(" (process {pid} on {host}, run {})", run.job));
-    }
-    Error::checkpoint(message).hint("`--out DIR` writes elsewhere")
+    let who = in_words(holder);
+    Error::checkpoint(format!("another run is writing to {}{who}", out_dir.display()))
+        .hint("`--out DIR` writes elsewhere")
+}
+
+fn in_words(holder: Option<&Holder>) -> String {
+    holder.map_or_else(String::new, |Holder { run, pid, host }| {
+        format!(" (process {pid} on {}, run {})", show::name(host), show::name(&run.job))
+    })
 }
 
 #[cfg(test)]
@@ -92,27 +112,27 @@ mod tests {
     fn another_run_is_refused_at_once_and_told_who_writes() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("runs/x");
-        let held = FolderLock::take(&out, &run("a", 1), HANG, &|| false).unwrap();
+        let held = FolderLock::take(&out, &run("a", 1), HANG, &|| false).unwrap().unwrap();
         let error = FolderLock::take(&out, &run("b", 2), 100 * HANG, &|| false).unwrap_err();
         assert_eq!(error.code, ExitCode::Checkpoint);
         let who = format!("(process {} on ", std::process::id());
         assert!(error.message.contains(&who) && error.message.ends_with(", run a)"), "{error}");
         drop(held);
-        FolderLock::take(&out, &run("b", 2), HANG, &|| false).unwrap();
+        FolderLock::take(&out, &run("b", 2), HANG, &|| false).unwrap().unwrap();
     }
 
     #[test]
     fn what_is_left_of_an_earlier_attempt_is_waited_for_and_not_for_ever() {
         let dir = tempfile::tempdir().unwrap();
-        let held = FolderLock::take(dir.path(), &run("a", 1), HANG, &|| false).unwrap();
+        let held = FolderLock::take(dir.path(), &run("a", 1), HANG, &|| false).unwrap().unwrap();
         let error = FolderLock::take(dir.path(), &run("a", 2), Duration::ZERO, &|| false).unwrap_err();
         assert!(error.message.contains("another run is writing"), "{error}");
         // Who is asked to stop meanwhile does not wait.
-        FolderLock::take(dir.path(), &run("a", 2), 100 * HANG, &|| true).unwrap_err();
+        assert!(FolderLock::take(dir.path(), &run("a", 2), 100 * HANG, &|| true).unwrap().is_none());
         let out = dir.path().to_owned();
         let next = std::thread::spawn(move || FolderLock::take(&out, &run("a", 2), HANG, &|| false));
         drop(held);
-        next.join().unwrap().unwrap();
+        next.join().unwrap().unwrap().unwrap();
         // The note is the new holder's alone.
         let text = std::fs::read(dir.path().join(".lock")).unwrap();
         assert_eq!(serde_json::from_slice::<Holder>(&text).unwrap().run, run("a", 2));

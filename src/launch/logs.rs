@@ -4,6 +4,7 @@
 //! file; rank 0 keeps the supervisor's, so that its progress is live on the terminal, and only its tracing goes to the
 //! file. Panics reach the file on every rank ([`record_panics`]).
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -75,10 +76,8 @@ pub fn open_with_header(handoff: &Handoff) -> Result<File> {
 }
 
 fn open(path: &Path) -> Result<File> {
-    OpenOptions::new().create(true).append(true).open(path).map_err(|e| {
-        Error::checkpoint(format!("cannot open the log {}: {e}", path.display()))
-            .hint("`--out DIR` writes elsewhere")
-    })
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.doing("open the log", path).map_err(|e| e.hint("`--out DIR` writes elsewhere"))
 }
 
 fn ends_with_newline(path: &Path) -> io::Result<bool> {
@@ -120,7 +119,7 @@ where
     done.map_err(|e| Error::internal(format!("tracing is already set up: {e}")))
 }
 
-/// A panic is written to the rank's log and leaves a failure note; then the hook that was there before prints it.
+/// A panic is written to the rank's log and to standard error, and leaves a failure note.
 pub fn record_panics(handoff: &Handoff) {
     let (log_dir, rank) = (handoff.log_dir.clone(), handoff.place.rank);
     let before = std::panic::take_hook();
@@ -136,7 +135,11 @@ pub fn record_panics(handoff: &Handoff) {
         }
         let error = Error::internal(message).hint("this is a bug in ddp-run; please report it with the log");
         let _ = Failure::of(rank, &error).write(&log_dir);
-        before(info);
+        let trace = Backtrace::capture();
+        match trace.status() {
+            BacktraceStatus::Captured => say!("{}\n{trace}", error.message),
+            _ => say!("{}", error.message),
+        }
     }));
 }
 

@@ -7,7 +7,8 @@
 //!
 //! The policy: the first worker that fails takes the run down. The others are told so at once, on their control pipes, and get
 //! SIGKILL after [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is an echo of someone else's death, which the
-//! kernel may report later than the echo; so an echo first waits [`Policy::echo_wait`] for its root cause. The first
+//! kernel may report later than the echo; so an echo first waits [`Policy::echo_wait`] for its root cause. A worker that is still there
+//! [`Policy::last`] after another was done hangs in its end, and is ended; the run is done all the same. The first
 //! stop signal is forwarded once and the workers save and exit with 75; the second one kills at once.
 
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub struct Policy {
     pub debounce: Duration,
     /// From SIGKILL to giving up on a process that the kernel can't end (uninterruptible I/O).
     pub abandon: Duration,
+    /// From a worker's end with 0, which all reach together, to ending those that are still there.
+    pub last: Duration,
 }
 
 impl Default for Policy {
@@ -40,6 +43,7 @@ impl Default for Policy {
             stop_deadline: Some(Duration::from_secs(600)),
             debounce: DEBOUNCE,
             abandon: Duration::from_secs(5),
+            last: Duration::from_secs(30),
         }
     }
 }
@@ -75,6 +79,7 @@ pub enum Timer {
     StopDeadline,
     Debounce,
     Abandon,
+    Last,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,7 +238,8 @@ impl State {
         self.ended += 1;
         let untouched = matches!(self.phase, Phase::Starting | Phase::Running | Phase::Stopping);
         match class {
-            Class::Done | Class::Stopped => {}
+            Class::Done => actions.push(Action::SetTimer(Timer::Last, self.policy.last)),
+            Class::Stopped => {}
             Class::Echo if untouched => {
                 self.phase = Phase::Suspecting;
                 actions.push(Action::SetTimer(Timer::Echo, self.policy.echo_wait));
@@ -302,6 +308,7 @@ impl State {
             (Timer::Debounce, _) => self.debouncing = false,
             (Timer::Echo, Phase::Suspecting) => self.take_down(actions),
             (Timer::Grace, Phase::TakingDown) => self.kill_all(actions),
+            (Timer::Last, Phase::Running) => self.take_down(actions),
             (Timer::StopDeadline, Phase::Stopping) => {
                 for worker in &mut self.workers {
                     if let Worker::Running { overdue, .. } = worker {

@@ -31,7 +31,13 @@ fn exit(rank: usize, status: WorkerStatus) -> Event {
 
 fn moves() -> impl Strategy<Value = Move> {
     // Not `Abandon`: out of turn it claims that the kernel can't end a process, which is another test's matter.
-    let timer = prop::sample::select(vec![Timer::Echo, Timer::Grace, Timer::StopDeadline, Timer::Debounce]);
+    let timer = prop::sample::select(vec![
+        Timer::Echo,
+        Timer::Grace,
+        Timer::StopDeadline,
+        Timer::Debounce,
+        Timer::Last,
+    ]);
     prop_oneof![
         4 => prop::bool::weighted(0.97).prop_map(Move::Answer),
         4 => (0usize..8, status()).prop_map(|(rank, status)| Move::Exit(rank, status)),
@@ -57,6 +63,8 @@ struct World {
     stops: usize,
     /// Codes of workers that failed by themselves: nothing had been asked of anyone.
     failed: Vec<WorkerStatus>,
+    /// The time for workers that are still there when another was done is over.
+    waited_out: bool,
 }
 
 impl World {
@@ -72,12 +80,14 @@ impl World {
             finished: None,
             stops: 0,
             failed: vec![],
+            waited_out: false,
         };
         w.feed(Event::Start);
         w
     }
 
     fn feed(&mut self, event: Event) {
+        self.waited_out |= event == Event::TimerFired(Timer::Last);
         let (state, actions) = self.state.take().expect("put back below").step(event);
         self.state = Some(state);
         for action in actions {
@@ -220,7 +230,11 @@ proptest! {
             prop_assert!(!matches!(verdict.code, ExitCode::Done | ExitCode::Stopped), "{:?}", verdict);
         }
         if verdict.code == ExitCode::Done {
-            prop_assert!(state.ends().iter().all(|e| e.is_some_and(|e| e.status == WorkerStatus::Exited(0))));
+            let done = |e: &End| e.status == WorkerStatus::Exited(0);
+            // One that hangs in its end is ended, when another was done.
+            let left = |e: &End| w.waited_out && e.asked != Asked::Nothing && state.class(e) == Class::Provoked;
+            prop_assert!(state.ends().iter().flatten().any(|e| done(e)));
+            prop_assert!(state.ends().iter().all(|e| e.is_some_and(|e| done(e) || left(e))));
         }
         if verdict.code == ExitCode::Stopped {
             let stopped = state.ends().iter().flatten().any(|e| e.status == WorkerStatus::Exited(75));

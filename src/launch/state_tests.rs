@@ -91,6 +91,22 @@ fn an_echo_waits_for_its_root_cause_and_is_not_blamed() {
     assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::NonFinite, culprit: Some(2) })]);
 }
 
+/// Its peers have left the last barrier, so nothing waits for it any more.
+#[test]
+fn a_worker_that_hangs_in_its_end_is_ended_and_the_run_is_done() {
+    let (state, actions) = after(3, &[exited(1, 0)]);
+    assert_eq!(actions, [Action::SetTimer(Timer::Last, Policy::default().last)]);
+    let (state, _) = state.step(exited(0, 0));
+    let (state, actions) = state.step(Event::TimerFired(Timer::Last));
+    assert_eq!(actions[0], Action::TakeDown(2));
+    let (state, actions) = state.step(Event::TimerFired(Timer::Grace));
+    assert_eq!(actions[0], Action::Kill(2));
+    let (_, actions) = state.step(killed_by(2, 9));
+    assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Done, culprit: None })]);
+    // One that failed in it is no worker that hangs.
+    assert_eq!(verdict(2, &[exited(0, 0), killed_by(1, 11)]), (ExitCode::WorkerFailed, Some(1)));
+}
+
 #[test]
 fn a_stop_is_forwarded_once_and_a_second_one_kills() {
     let (state, actions) = after(2, &[Event::StopRequested]);

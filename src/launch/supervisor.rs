@@ -69,10 +69,8 @@ impl<'a> Fleet<'a> {
         host: &str,
         secret: Secret,
     ) -> Result<Self> {
-        std::fs::create_dir_all(&launch.log_dir).map_err(|e| {
-            Error::checkpoint(format!("cannot create the log folder {}: {e}", launch.log_dir.display()))
-                .hint("`--out DIR` writes elsewhere")
-        })?;
+        let made = std::fs::create_dir_all(&launch.log_dir).doing("create the log folder", &launch.log_dir);
+        made.map_err(|e| e.hint("`--out DIR` writes elsewhere"))?;
         let nproc = launch.nproc;
         let threads = launch
             .threads_per_worker

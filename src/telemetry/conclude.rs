@@ -25,7 +25,8 @@ impl Before {
         if stamp(&self.path) == self.stamp {
             return Ok(());
         }
-        let events = read_events(&self.path)?;
+        // Set aside, with nothing written since: only the end is to be told.
+        let events = if self.path.exists() { read_events(&self.path)? } else { Vec::new() };
         let (mut end, mut told) =
             (EndEvent { step: 0, epoch: 0, reason: String::new(), exit_code: code, seconds: 0.0 }, None);
         for event in &events {

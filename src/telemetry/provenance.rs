@@ -2,7 +2,7 @@
 
 use super::clock::rfc3339;
 use super::{RunId, write_atomically};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -160,9 +160,9 @@ pub fn write(path: &Path, latest: Provenance) -> Result<()> {
 }
 
 pub fn read(path: &Path) -> Result<RunFile> {
-    let unreadable = |e: String| Error::checkpoint(format!("cannot read {}: {e}", path.display()));
-    let text = std::fs::read(path).map_err(|e| unreadable(e.to_string()))?;
-    serde_json::from_slice(&text).map_err(|e| unreadable(e.to_string()))
+    let text = std::fs::read(path).doing("read", path)?;
+    let unreadable = |e| Error::checkpoint(format!("cannot read {}: {e}", path.display()));
+    serde_json::from_slice(&text).map_err(unreadable)
 }
 
 fn git(folder: &Path, limit: Duration) -> Option<Git> {

@@ -44,20 +44,20 @@ impl MetricsWriter {
         let mut line = serde_json::to_vec(event)
             .map_err(|e| Error::internal(format!("cannot write an event as JSON: {e}")))?;
         line.push(b'\n');
-        let whole = self.file.metadata().map_err(|e| unwritable(&self.path, &e))?.len();
-        write_all(&self.file, &line).map_err(|e| {
+        let whole = self.file.metadata().doing("write", &self.path)?.len();
+        let written = write_all(&self.file, &line).inspect_err(|_| {
             // Where this fails too, readers know a torn line.
             let _ = self.file.set_len(whole);
-            unwritable(&self.path, &e)
-        })
+        });
+        written.doing("write", &self.path)
     }
 
     /// What waits until all lines that are written are on the disk, on any thread. Called before a checkpoint is written, so
     /// that no checkpoint is ahead of its metrics.
     pub fn syncing(&self) -> Result<impl FnOnce() -> Result<()> + Send + use<>> {
         let path = self.path.clone();
-        let file = self.file.try_clone().map_err(|e| unwritable(&path, &e))?;
-        Ok(move || file.sync_data().map_err(|e| unwritable(&path, &e)))
+        let file = self.file.try_clone().doing("write", &path)?;
+        Ok(move || file.sync_data().doing("write", &path))
     }
 
     /// Drops whatever happened after `step`, the ends and resumptions of what was set aside included.
@@ -126,16 +126,16 @@ fn rewrite(path: &Path, keep: impl Fn(&Mark) -> bool) -> Result<()> {
         return Ok(());
     }
     let partial = path.with_extension("jsonl.partial");
-    let mut out = BufWriter::new(File::create(&partial).map_err(|e| unwritable(&partial, &e))?);
+    let mut out = BufWriter::new(File::create(&partial).doing("write", &partial)?);
     for_each_line(path, |_, line| {
         // Every line was read as a mark just now.
         if serde_json::from_slice::<Mark>(line).is_ok_and(|mark| keep(&mark)) {
-            out.write_all(line).and_then(|()| out.write_all(b"\n")).map_err(|e| unwritable(&partial, &e))?;
+            out.write_all(line).and_then(|()| out.write_all(b"\n")).doing("write", &partial)?;
         }
         Ok(())
     })?;
-    let file = out.into_inner().map_err(|e| unwritable(&partial, e.error()))?;
-    super::persist(file, &partial, path).map_err(|e| unwritable(path, &e))
+    let file = out.into_inner().map_err(|e| e.into_error()).doing("write", &partial)?;
+    super::persist(file, &partial, path).doing("write", path)
 }
 
 /// Calls `f` with every line that is not torn, without its newline, and with its number.
@@ -189,11 +189,7 @@ fn untorn(part: &[u8]) -> Option<&[u8]> {
 }
 
 fn append(path: &Path) -> Result<File> {
-    OpenOptions::new().append(true).create(true).open(path).map_err(|e| unwritable(path, &e))
-}
-
-fn unwritable(path: &Path, e: &std::io::Error) -> Error {
-    Error::new(ExitCode::Checkpoint, format!("cannot write {}: {e}", path.display()))
+    OpenOptions::new().append(true).create(true).open(path).doing("write", path)
 }
 
 fn damaged(path: &Path, number: usize, why: &str) -> Error {

@@ -70,9 +70,13 @@ impl Trainer<'_> {
     fn update_counts(&mut self, norm: &Tensor<1>, step: u64) -> Result<bool> {
         let Some(scale) = &mut self.position.loss_scale else { return Ok(true) };
         let norm = read_norm(Readback::start(norm.clone())?, &*self.group)?;
-        let hook = self.plan.distributed.comm_hook.as_ref();
-        let lost = || not_finite::behind(not_finite::gradient(step, norm), hook);
-        scale.after(norm.is_finite()).ok_or_else(lost)
+        let before = scale.scale;
+        let counts = scale.after(norm.is_finite());
+        if scale.scale != before {
+            self.reducer.rescale((scale.scale / before) as f32);
+        }
+        let (hook, world) = (self.plan.distributed.comm_hook.as_ref(), self.group.world_size());
+        counts.ok_or_else(|| not_finite::behind(not_finite::gradient(step, norm), hook, world))
     }
 
     /// Waits for the step in flight, if there is one, counts and reports it. The ranks' wishes, which they tell each other at this.
@@ -94,8 +98,8 @@ impl Trainer<'_> {
             return Err(not_finite::loss(step, sums.mean_loss()));
         }
         if !grad_norm.is_finite() && self.position.loss_scale.is_none() {
-            let hook = self.plan.distributed.comm_hook.as_ref();
-            return Err(not_finite::behind(not_finite::gradient(step, grad_norm), hook));
+            let (hook, world) = (self.plan.distributed.comm_hook.as_ref(), self.group.world_size());
+            return Err(not_finite::behind(not_finite::gradient(step, grad_norm), hook, world));
         }
         let seconds = self.settled.max(begun).elapsed().as_secs_f64();
         self.settled = Instant::now();

@@ -8,11 +8,13 @@ pub(super) fn gradient(step: u64, norm: f64) -> Error {
 }
 
 /// The same error where a hook may be what a gradient became infinite in.
-pub(super) fn behind(error: Error, hook: Option<&HookSource>) -> Error {
-    let Some((hook, largest)) = hook.and_then(|hook| Some((hook, hook.largest()?))) else { return error };
+pub(super) fn behind(error: Error, hook: Option<&HookSource>, world: usize) -> Error {
+    let Some((hook, largest)) = hook.and_then(|hook| Some((hook, hook.largest(world)?))) else {
+        return error;
+    };
     let name = hook.name();
     error.hint(format!(
-        "`comm_hook = \"{name}\"` carries no gradient beyond {largest}; `\"bf16\"` and `\"none\"` do, and a lower learning rate may help"
+        "`comm_hook = \"{name}\"` carries no gradient beyond {largest} between {world} ranks; `\"bf16\"` and `\"none\"` do, and a lower learning rate may help"
     ))
 }
 

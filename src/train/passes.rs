@@ -41,9 +41,9 @@ impl Trainer<'_> {
         }
         self.note(Phase::Update);
         let lr = self.lr(&self.position);
-        let hook = self.plan.distributed.comm_hook.as_ref();
+        let (hook, world) = (self.plan.distributed.comm_hook.as_ref(), self.group.world_size());
         let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, weight);
-        let updated = updated.map_err(|error| not_finite::behind(error, hook))?;
+        let updated = updated.map_err(|error| not_finite::behind(error, hook, world))?;
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);
         }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A save that takes longer means a dead disk.
-const SAVE_DEADLINE: Duration = Duration::from_secs(600);
+pub(super) const SAVE_DEADLINE: Duration = Duration::from_secs(600);
 
 /// The saver, and what only the training thread knows of the save under way.
 pub struct Checkpoints<'a> {

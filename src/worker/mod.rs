@@ -45,9 +45,11 @@ use crate::models::Model;
 use crate::plan::Plan;
 use crate::show;
 use crate::train::{Batching, Ended, Loss, Position, Sums, Trainer, Updater};
+use checkpoints::SAVE_DEADLINE;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Which checkpoint a run starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +107,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     group.note(Place { step: 0, phase: Phase::Data });
     let splits = open_data(plan, &*group)?;
     let data = OpenData { facts: facts_of(&splits), fingerprint: Fingerprint::of(&splits) };
+    // One rank's disk may be much slower than another's.
+    group.barrier(Wait::WhilePeersLive)?;
     same_data::same_on_all_ranks(&data.fingerprint, &*group)?;
     group.note(Place { step: 0, phase: Phase::Setup });
     plan.checkpoint.fits(&splits.train.target())?;
@@ -132,7 +136,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 });
                 position = Some(here);
             }
-            None => start_from_weights(plan, &mut *model)?,
+            None => start_from_weights(plan, &mut *model, job.out_dir)?,
         }
     }
     let position = state::share(&mut *model, &mut updater, position, &*group)?
@@ -145,6 +149,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     if group.rank() == 0 && accepted(&job, parent.as_ref())? {
         recorder.open(&*group, &data, job.out_dir, &position, parent, job.recorder)?;
     }
+    // What is set aside may be copied for a while.
+    group.barrier(Wait::WhilePeersLive)?;
     recorder.reserve(&*model, &updater)?;
     let mut trainer =
         Trainer::new(plan, group.clone(), splits, model, updater, position, job.stop, &mut recorder)?;
@@ -152,9 +158,26 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let ended = trainer.run().inspect_err(give_up);
     drop(trainer);
     let ended = recorder.finish(ended)?;
-    // No rank leaves while another may still need it; a save under way is waited for without a deadline.
-    group.barrier(Wait::WhilePeersLive)?;
+    leave(&*group, plan.distributed.timeout)?;
     Ok(ended)
+}
+
+/// No rank leaves while another may still need it, and all wait for rank 0, which has saved everything when it comes.
+///
+/// # Errors
+/// Rank 0 did not come. Another rank that does not is no failure any more.
+fn leave(group: &dyn ProcessGroup, timeout: Duration) -> Result<()> {
+    let wait = match group.rank() {
+        0 => Wait::Deadline,
+        _ => Wait::AtMost(timeout.saturating_add(SAVE_DEADLINE)),
+    };
+    match group.barrier(wait) {
+        Err(e) if e.is_of_a_peer() && e.peer.is_some_and(|peer| peer != 0) => {
+            warn(&format!("{}; the run is over, and all of it is saved", e.message));
+            Ok(())
+        }
+        done => Ok(done?),
+    }
 }
 
 /// Opens the device.
@@ -257,8 +280,17 @@ fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
     Ok(start.accept(parent)? == Accepted::Begins)
 }
 
-fn start_from_weights(plan: &Plan, model: &mut dyn Model) -> Result<()> {
+fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) -> Result<()> {
     let Some(path) = &plan.model.pretrained else { return Ok(()) };
+    let own = checkpoints(out_dir).canonicalize();
+    if own.is_ok_and(|own| path.canonicalize().is_ok_and(|path| path.starts_with(own))) {
+        let what = format!(
+            "{} is in this run's own folder, which is set aside when the run starts over",
+            path.display()
+        );
+        return Err(Error::spec(what)
+            .hint("copy the weights elsewhere, or let the run write elsewhere with `--out DIR`"));
+    }
     let left_out = state::load_pretrained(model, path, plan.model.pretrained_strict)?;
     let mut line = format!("starts from the weights in {}", path.display());
     if !left_out.is_empty() {

@@ -55,6 +55,8 @@ struct First<'a> {
     last: (u64, u64),
     /// Micro-batches of the epoch from its start, or from where a resize dealt it anew.
     micro_batches: u64,
+    /// Samples of the epoch that this process found done.
+    before: f64,
     /// The first thing that went wrong where nothing could be returned.
     failed: Option<Error>,
 }
@@ -131,6 +133,7 @@ impl<'a> Recorder<'a> {
             window: Window::default(),
             last: (position.step, position.epoch),
             micro_batches: 0,
+            before: 0.0,
             failed: None,
         });
         Ok(())
@@ -218,6 +221,7 @@ impl Observer for Recorder<'_> {
         tracing::info!("{line}");
         if let Some(first) = &mut self.first {
             first.micro_batches = algebra.micro_batches();
+            first.before = position.epoch_sums.samples;
         }
     }
 
@@ -270,7 +274,7 @@ impl Observer for Recorder<'_> {
             seconds,
             step: position.step,
             lr,
-            samples_per_s: train.samples / seconds,
+            samples_per_s: (train.samples - first.before) / seconds,
             data_wait: data_wait.as_secs_f64() / seconds,
         };
         let line = epoch_summary(&event);

@@ -47,6 +47,21 @@ fn a_stopped_rank_ends_the_run_at_the_deadline() {
 }
 
 #[test]
+fn a_run_that_is_over_is_done_though_a_rank_hangs_in_its_end() {
+    let _alone = alone();
+    at_once([(2, 1), (4, 2)], |(world, rank)| {
+        let trial = Trial::new(world);
+        let what = format!("rank {rank} of {world} stopped when all was trained");
+        let fault = format!("stop:rank={rank},phase=finish");
+        let ended = trial.run(&fault, &["--set", "distributed.timeout=8"]);
+        assert_eq!(ended.code, Some(0), "{what}: {}", ended.told);
+        trial.assert_struck(rank);
+        assert!(ended.told.contains("the run is over, and all of it is saved"), "{what}: {}", ended.told);
+        trial.assert_nothing_is_left(&what);
+    });
+}
+
+#[test]
 fn a_rank_stopped_before_the_rendezvous_ends_the_run_at_init_timeout() {
     let _alone = alone();
     at_once([(2, 0), (2, 1), (4, 2), (4, 3)], |(world, rank)| {

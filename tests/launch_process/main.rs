@@ -35,9 +35,10 @@ fn failed(launch: LocalLaunch) -> Error {
     ended(launch).expect_err("a worker fails")
 }
 
-/// A launch whose supervisor waits long for workers to end when asked, and for what an echo echoes: where both come, however late.
+/// A launch whose supervisor waits long for workers to end when asked or when another is done, and for what an echo echoes: where all of
+/// it comes, however late.
 fn patient(mut launch: LocalLaunch) -> LocalLaunch {
-    (launch.policy.grace, launch.policy.echo_wait) = (2 * HUNG, 2 * HUNG);
+    (launch.policy.grace, launch.policy.echo_wait, launch.policy.last) = (2 * HUNG, 2 * HUNG, 2 * HUNG);
     launch
 }
 

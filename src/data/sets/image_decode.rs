@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{Cursor, Read};
+use std::io::{self, Cursor, Read};
 use std::path::Path;
 
 /// Bytes of a file.
@@ -14,19 +14,32 @@ const MAX_SIDE: u32 = 1 << 15;
 const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 const JPEG: [u8; 3] = [0xff, 0xd8, 0xff];
 
-/// Reads an image. The error says why not, in words.
-pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, String> {
+/// Why there are no pixels.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// The file can't be read, now at least: this says nothing of the image.
+    File(io::Error),
+    /// It is no image, in words.
+    Image(String),
+}
+
+/// Reads an image.
+pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, Unread> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|e| e.to_string())?;
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    let file = File::open(path).map_err(Unread::File)?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(Unread::File)?;
+    pixels(&bytes).map_err(Unread::Image)
+}
+
+fn pixels(bytes: &[u8]) -> Result<image::DynamicImage, String> {
     if bytes.len() as u64 > MAX_FILE {
         return Err(format!("it is larger than {} MiB", MAX_FILE >> 20));
     }
     let bytes = if bytes.starts_with(&PNG) {
-        plain_png(&bytes).ok_or("it ends in the midst")?
+        plain_png(bytes).ok_or("it ends in the midst")?
     } else if bytes.starts_with(&JPEG) {
         // The decoder paints what is missing grey.
-        ends_like_a_jpeg(&bytes).then_some(Cow::Borrowed(bytes.as_slice())).ok_or("it ends in the midst")?
+        ends_like_a_jpeg(bytes).then_some(Cow::Borrowed(bytes)).ok_or("it ends in the midst")?
     } else {
         return Err("it is neither PNG nor JPEG".to_owned());
     };
@@ -109,7 +122,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         std::fs::write(&path, bytes).unwrap();
-        decode(&path)
+        decode(&path).map_err(|unread| match unread {
+            Unread::Image(why) => why,
+            Unread::File(e) => panic!("{e}"),
+        })
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! The files of a folder of images: which are used, which are not and why, and which can't be read.
 
-use super::image_decode::decode;
+use super::image_decode::{Unread, decode};
 use crate::data::Content;
 use crate::data::store::{Cache, read_into_place};
-use crate::error::{IoContext, Result};
+use crate::error::{IoContext, Result, may_pass};
 use crate::show;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The images of a folder that has one folder for each class.
 pub(super) struct Found {
@@ -173,14 +174,22 @@ pub(super) fn unreadable(
         folder.display(),
         images.len()
     ));
-    let bad: BTreeMap<usize, String> = images
-        .par_iter()
-        .enumerate()
-        .filter_map(|(i, (path, _))| {
-            let why = decode(path).err()?;
-            Some((i, format!("{} ({})", show::piece(&path.to_string_lossy()), show::name(&why))))
-        })
-        .collect();
+    let in_words =
+        |path: &Path, why: &str| format!("{} ({})", show::piece(&path.to_string_lossy()), show::name(why));
+    // What a file that can't be opened holds is not known, and its rights change without its time.
+    let all_read = AtomicBool::new(true);
+    let bad = images.par_iter().enumerate().filter_map(|(i, (path, _))| match decode(path) {
+        Ok(_) => None,
+        Err(Unread::Image(why)) => Some(Ok((i, in_words(path, &why)))),
+        // What is left out must not depend on the moment.
+        Err(Unread::File(e)) if may_pass(&e) => Some(Err(e).doing("read", path)),
+        Err(Unread::File(e)) => {
+            all_read.store(false, Ordering::Relaxed);
+            Some(Ok((i, in_words(path, &e.to_string()))))
+        }
+    });
+    let bad: BTreeMap<usize, String> = bad.collect::<Result<_>>()?;
+    let note = note.filter(|_| all_read.into_inner());
     if let (Some(note), Ok(text)) = (note, serde_json::to_string(&bad)) {
         // Only speed is lost when this fails.
         let _ = read_into_place(&note, |path| std::fs::write(path, &text).doing("write", path));

@@ -1,14 +1,14 @@
 //! `image-folder`: PNG and JPEG files, one folder per class. `root/train/<class>/…` with `root/val/<class>/…` (and
 //! `root/test`), or `root/<class>/…` alone with `val_split`. Files are decoded by the loader's workers, when they are asked for.
 
-use super::image_decode::decode;
+use super::image_decode::{Unread, decode};
 use super::image_files::{Found, find_images, unreadable};
 use crate::data::images::{ImageParts, ImageSource};
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::{Cache, absolute};
 use crate::data::transforms::{ChannelStats, TransformOptions};
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
 use image::imageops::FilterType;
 use std::collections::BTreeMap;
@@ -201,12 +201,17 @@ impl ImageSource for Images {
     /// The shorter side becomes `image_size`, then the middle is cut out.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
         let (path, class) = &self.images[index];
-        let decoded = decode(path).map_err(|why| {
-            Error::data(format!("{} can't be read as an image: {why}", path.display())).hint(
-                "replace the file, take it out of the folder, or leave out all that can't be read: \
-                 `[dataset] bad_images = \"skip\"`",
-            )
-        })?;
+        let decoded = match decode(path) {
+            Ok(decoded) => decoded,
+            Err(Unread::File(e)) => Err(e).doing("read", path).map_err(Error::of_data)?,
+            Err(Unread::Image(why)) => {
+                let what = format!("{} can't be read as an image: {why}", path.display());
+                return Err(Error::data(what).hint(
+                    "replace the file, take it out of the folder, or leave out all that can't be read: \
+                     `[dataset] bad_images = \"skip\"`",
+                ));
+            }
+        };
         let fitted = decoded.resize_to_fill(self.size, self.size, FilterType::Triangle);
         scratch.clear();
         if self.channels == 1 {

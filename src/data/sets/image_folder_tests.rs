@@ -1,5 +1,6 @@
 use super::*;
 use crate::data::testing::{configure, sample};
+use crate::data::{Dataset, FieldMut, SampleKey};
 use image::{Rgb, RgbImage};
 
 /// Left half `a`, right half `b`.
@@ -45,6 +46,12 @@ fn one_folder_is_split() {
     }
     let splits = open(folder.path(), "val_split = 0.3").unwrap();
     assert_eq!((splits.train.len(), splits.val.unwrap().len()), (7, 3));
+}
+
+fn sample_error(set: &dyn Dataset, sample: u64) -> Error {
+    let (mut input, mut target) = (vec![0.0; 192], vec![0]);
+    let key = SampleKey { seed: 0, epoch: 0, sample };
+    set.write(key, FieldMut::Float(&mut input), FieldMut::Index(&mut target)).unwrap_err()
 }
 
 /// What `prepare` says of a folder.
@@ -121,6 +128,29 @@ fn images_that_cannot_be_read_are_left_out_where_the_spec_says_so() {
     assert_eq!(open(&root, "").unwrap().train.len(), 4);
 }
 
+/// Rights and mounts change without a file's time.
+#[test]
+fn files_that_cannot_be_opened_are_tried_again_at_each_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, cache) = (folder.path().join("set"), folder.path().join("cache"));
+    for i in 0..4u8 {
+        save(root.join(format!("train/{}/{i}.png", i % 2)), 8, 8, [i; 3], [i; 3]);
+    }
+    // It is found, and can't be read.
+    let path = root.join("train/0/0.png");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let skip = format!("val_split = 0.0\nbad_images = 'skip'\ncache = '{}'", cache.display());
+    for _ in 0..2 {
+        let lines = said(&root, &skip);
+        assert!(lines.iter().any(|line| line.contains("trying to read all")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("1 of 4 images can't be read")), "{lines:#?}");
+    }
+    let error = sample_error(&*open(&root, "val_split = 0.0").unwrap().train, 0);
+    assert_eq!(error.code, crate::error::ExitCode::Spec);
+    assert!(error.message.starts_with("cannot read ") && error.hint.is_none(), "{error}");
+}
+
 #[test]
 fn what_is_no_image_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,11 +164,7 @@ fn what_is_no_image_is_named() {
     let whole = std::fs::read(folder.path().join("b/1.png")).unwrap();
     std::fs::write(folder.path().join("b/1.png"), &whole[..whole.len() / 2]).unwrap();
     let train = open(folder.path(), "").unwrap().train;
-    let (mut input, mut target) = (vec![0.0; 192], vec![0]);
-    let key = crate::data::SampleKey { seed: 0, epoch: 0, sample: 1 };
-    let (input, target) =
-        (crate::data::FieldMut::Float(&mut input), crate::data::FieldMut::Index(&mut target));
-    let error = train.write(key, input, target).unwrap_err().to_string();
+    let error = sample_error(&*train, 1).to_string();
     assert!(error.contains("b/1.png can't be read as an image: it ends in the midst"), "{error}");
     assert!(error.contains("hint: ") && error.contains("bad_images = \"skip\""), "{error}");
 }
