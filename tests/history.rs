@@ -132,6 +132,8 @@ fn a_folder_is_one_runs_whoever_starts_its_ranks() {
         assert!(told.contains("another run is writing to") && told.contains("run another"), "{told}");
     }
     assert!(content(&run.out).is_empty(), "{:?}", content(&run.out).keys());
+    // Nothing of theirs is among the logs of the run that writes.
+    assert!(!run.out.join("logs").exists());
 }
 
 #[test]

@@ -107,7 +107,8 @@ impl Matched<'_> {
 }
 
 fn nothing_matches(model: &[Wanted], file: &TensorMap, found: &Matched<'_>) -> Error {
-    let names = |names: &mut dyn Iterator<Item = &str>| names.take(4).collect::<Vec<_>>().join(", ");
+    let names =
+        |names: &mut dyn Iterator<Item = &str>| names.take(4).map(show::name).collect::<Vec<_>>().join(", ");
     let why = match found.mismatched.is_empty() {
         true => "no name in the file is one of the model's".to_owned(),
         false => found.left_out(),

@@ -12,6 +12,7 @@ use pytorch_reader::{DType, PytorchReader};
 use super::tensor::{Dtype, TensorData, TensorMap};
 use super::tensor_file::read_tensor_file;
 use crate::error::{Error, Result};
+use crate::show;
 
 /// The tensors of a `.safetensors` or PyTorch file, or of a checkpoint or run folder of ours. Nested dictionaries
 /// (`{"state_dict": …}`) become dotted names, which [`match_weights`](super::match_weights) takes apart. PyTorch
@@ -32,7 +33,7 @@ pub fn read_weights(path: &Path) -> Result<TensorMap> {
     match found == 9 && start[8] == b'{' {
         true => read_tensor_file(path).map(|(tensors, _)| tensors).map_err(|e| failed(format!("it {e}"))),
         false => read_pytorch(path).map_err(|why| {
-            failed(why)
+            failed(show::piece(&why))
                 .hint("a .safetensors file, or what `torch.save(model.state_dict(), …)` writes, can be read")
         }),
     }

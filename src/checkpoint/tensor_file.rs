@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::digest::HashingReader;
 use super::tensor::{Dtype, TensorData, TensorMap};
+use crate::show;
 
 /// As in the safetensors specification: 100 MB of header at most.
 const MAX_HEADER: u64 = 100_000_000;
@@ -42,7 +43,7 @@ impl From<io::Error> for ReadError {
 }
 
 fn malformed<T>(why: impl Into<String>) -> Result<T, ReadError> {
-    Err(ReadError::Malformed(why.into()))
+    Err(ReadError::Malformed(show::piece(&why.into())))
 }
 
 impl Dtype {

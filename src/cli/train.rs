@@ -227,7 +227,11 @@ fn supervise(
             tracing::warn!("the run's end is not in its metrics: {}", e.message);
         }
     }
-    let outcome = ended?;
+    let may_go_on = [ExitCode::WorkerFailed, ExitCode::Collective, ExitCode::Rendezvous];
+    let outcome = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.code) {
+        true => e.hint(closing::saved(found, newest_step(&job), &job.resume)),
+        false => e,
+    })?;
     if outcome.code == ExitCode::Stopped {
         match first {
             true => {

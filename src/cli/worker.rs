@@ -81,18 +81,24 @@ pub fn run_external(
     handoff.attempt = environment.attempt;
     // Whoever is left of the attempt before is told from this one's ranks by it.
     handoff.generation = u64::from(environment.attempt);
-    std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
+    let run = origin::run_id(&|name| std::env::var(name).ok())?;
+    let anothers = FolderLock::is_anothers(&handoff.job.out_dir, &run);
     if handoff.place.rank == 0 {
-        let run = origin::run_id(&|name| std::env::var(name).ok())?;
         handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));
         say!("launched by {launcher}\n\n{}", foreseen(plan, &handoff.job).text());
     }
-    drop(logs::open_with_header(&handoff)?);
-    clear_notes(&handoff.log_dir, handoff.place.rank);
-    logs::init_worker(&handoff, format)?;
-    logs::record_panics(&handoff);
+    // Rank 0 refuses it once the others can hear of that.
+    if anothers {
+        logs::init_without(format)?;
+    } else {
+        std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
+        drop(logs::open_with_header(&handoff)?);
+        clear_notes(&handoff.log_dir, handoff.place.rank);
+        logs::init_worker(&handoff, format)?;
+        logs::record_panics(&handoff);
+    }
     tracing::info!("launched by {launcher}");
-    let last_words = LastWords::new(&handoff, stop);
+    let last_words = LastWords { writes: !anothers, ..LastWords::new(&handoff, stop) };
     let first = handoff.place.rank == 0;
     let requeue = requeue_on_stop(plan, first);
     let (found, job) = (newest_step(&handoff.job), handoff.job.clone());
@@ -149,13 +155,22 @@ struct LastWords<'a> {
     /// The group that the ranks formed.
     group: OnceCell<Arc<dyn ProcessGroup>>,
     written: Cell<bool>,
+    /// Whether the log folder is this run's.
+    writes: bool,
     /// Where the last collectives are.
     record: Cell<Option<PathBuf>>,
 }
 
 impl<'a> LastWords<'a> {
     fn new(handoff: &'a Handoff, stop: &'a StopFlag) -> Self {
-        Self { handoff, stop, group: OnceCell::new(), written: Cell::new(false), record: Cell::new(None) }
+        Self {
+            handoff,
+            stop,
+            group: OnceCell::new(),
+            written: Cell::new(false),
+            writes: true,
+            record: Cell::new(None),
+        }
     }
 
     /// Of several errors the first counts: the others follow from it.
@@ -166,6 +181,9 @@ impl<'a> LastWords<'a> {
         // From here on, no stop signal and no take-down ends this process before it has said what it has to say.
         self.stop.settle();
         tracing::error!("{}", error.message);
+        if !self.writes {
+            return;
+        }
         let log_dir = &self.handoff.log_dir;
         let mut note = Failure::of(self.handoff.place.rank, error);
         if let Some(group) = self.group.get() {
@@ -176,8 +194,10 @@ impl<'a> LastWords<'a> {
                 self.record.set(Some(FlightRecord::path(log_dir, note.rank)));
             }
         }
-        // The exit code says it too; the note only adds words.
-        let _ = note.write(log_dir);
+        if let Err(e) = note.write(log_dir) {
+            // On a full disk nobody else would say it.
+            say!("rank {}: {} (and its note can't be written: {e})", note.rank, error.message);
+        }
     }
 
     /// The process's exit code, or its error with the rank in it.

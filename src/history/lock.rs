@@ -69,6 +69,15 @@ impl FolderLock {
             .map_err(unwritable)?;
         Ok(Some(Self(file)))
     }
+
+    /// Whether a run other than `run`, or than an earlier attempt of it, writes to `out_dir` at this moment. Nothing is created or locked.
+    pub fn is_anothers(out_dir: &Path, run: &RunId) -> bool {
+        let Ok(mut file) = File::open(out_dir.join(".lock")) else { return false };
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => holder(&mut file).is_none_or(|holder| !run.goes_on(&holder.run)),
+            _ => false,
+        }
+    }
 }
 
 fn holder(file: &mut File) -> Option<Holder> {
@@ -117,7 +126,9 @@ mod tests {
         assert_eq!(error.code, ExitCode::Checkpoint);
         let who = format!("(process {} on ", std::process::id());
         assert!(error.message.contains(&who) && error.message.ends_with(", run a)"), "{error}");
+        assert!(FolderLock::is_anothers(&out, &run("b", 2)) && !FolderLock::is_anothers(&out, &run("a", 2)));
         drop(held);
+        assert!(!FolderLock::is_anothers(&out, &run("b", 2)));
         FolderLock::take(&out, &run("b", 2), HANG, &|| false).unwrap().unwrap();
     }
 

@@ -103,6 +103,11 @@ pub fn init_terminal(format: LogFormat) -> Result<()> {
     install(format, || Said, "warn")
 }
 
+/// No tracing unless `DDP_RUN_LOG` asks for it, and that on standard error: of a process that may not write to its run's folder.
+pub fn init_without(format: LogFormat) -> Result<()> {
+    install(format, || Said, "off")
+}
+
 fn install<W>(format: LogFormat, writer: W, level: &str) -> Result<()>
 where
     W: for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static,

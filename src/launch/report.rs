@@ -53,7 +53,7 @@ pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: 
     let blamed = blamed(ranks, &notes, culprit, scene);
     let (culprit, witness) = blamed.unwrap_or((culprit, culprit));
     let mut text = headline(ranks, culprit, witness, scene);
-    let mut hint = default_hint(code);
+    let mut hint = None;
     let note = notes[witness].as_ref();
     if let Some(note) = note {
         let _ = write!(text, ": {}", note.message);
@@ -157,15 +157,6 @@ pub fn meaning(code: ExitCode) -> &'static str {
         ExitCode::Collective => "a collective timed out or lost a peer",
         ExitCode::NonFinite => "loss or gradient is not finite",
         ExitCode::Rendezvous => "the processes did not find each other",
-    }
-}
-
-fn default_hint(code: ExitCode) -> Option<String> {
-    match code {
-        ExitCode::WorkerFailed | ExitCode::Collective | ExitCode::Rendezvous => {
-            Some("`--resume auto` continues from the newest checkpoint".into())
-        }
-        _ => None,
     }
 }
 

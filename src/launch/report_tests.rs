@@ -39,8 +39,7 @@ fn a_killed_rank_is_named_with_its_log_and_its_followers() {
     let expected = format!(
         "rank 1 of 4 (local rank 1, pid 4711) was killed by signal 9 (SIGKILL; often the kernel's out-of-memory \
          killer)\n\nthe end of its log, {}:\n    step 1\n    step 2\n\nranks 0 and 2 lost this peer and ended; \
-         rank 3 did not end when asked and had to be killed\n\nhint: `--resume auto` continues from the newest \
-         checkpoint",
+         rank 3 did not end when asked and had to be killed",
         log.display()
     );
     assert_eq!(error.to_string(), expected);

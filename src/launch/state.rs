@@ -308,7 +308,7 @@ impl State {
             (Timer::Debounce, _) => self.debouncing = false,
             (Timer::Echo, Phase::Suspecting) => self.take_down(actions),
             (Timer::Grace, Phase::TakingDown) => self.kill_all(actions),
-            (Timer::Last, Phase::Running) => self.take_down(actions),
+            (Timer::Last, Phase::Running) if self.any_done() => self.take_down(actions),
             (Timer::StopDeadline, Phase::Stopping) => {
                 for worker in &mut self.workers {
                     if let Worker::Running { overdue, .. } = worker {
@@ -350,6 +350,10 @@ impl State {
                 actions.push(action(rank));
             }
         }
+    }
+
+    fn any_done(&self) -> bool {
+        self.ends().into_iter().flatten().any(|end| self.class(end) == Class::Done)
     }
 
     fn finish_if_all_gone(&mut self, actions: &mut Vec<Action>) {

@@ -72,11 +72,14 @@ const NO_EFFECT: [&str; 16] = [
     "train.on_resize",
 ];
 
+/// Whether results may depend on a key, by its dotted path.
+pub(crate) fn changes_results(key: &str) -> bool {
+    !NO_EFFECT.iter().any(|k| if k.ends_with('.') { key.starts_with(k) } else { key == *k })
+}
+
 /// SHA-256 over the other keys and their values, sorted by key.
 pub(super) fn hash(values: &[ResolvedValue]) -> String {
-    let without_effect =
-        |key: &str| NO_EFFECT.iter().any(|k| if k.ends_with('.') { key.starts_with(k) } else { key == *k });
-    let mut counted: Vec<&ResolvedValue> = values.iter().filter(|v| !without_effect(&v.key)).collect();
+    let mut counted: Vec<&ResolvedValue> = values.iter().filter(|v| changes_results(&v.key)).collect();
     counted.sort_by(|a, b| a.key.cmp(&b.key));
     let mut hasher = Sha256::new();
     for resolved in counted {

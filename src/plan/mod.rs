@@ -19,6 +19,7 @@ mod warnings;
 mod world;
 
 pub use batch::BatchAlgebra;
+pub(crate) use export::changes_results;
 pub use sections::{
     BufferSync, CheckpointPlan, DatasetPlan, DistributedPlan, LaunchPlan, LoaderPlan, LossPlan, MetricsPlan,
     ModelPlan, OnPreempt, OnResize, TrainPlan,

@@ -28,11 +28,10 @@ fn newest(store: &CheckpointStore) -> Option<State> {
 fn going_on(plan: &Plan, state: State) -> Option<Plan> {
     let (samples, drop_last) = (plan.dataset.facts.train?, plan.loader.drop_last);
     let extra: Extra = serde_json::from_value(state.extra).ok()?;
-    let saved = extra.saved(state.world);
-    let before = saved.position.batching;
-    if before.world == 0 || before.batch_size == 0 {
+    if !extra.is_sound() || state.world == 0 {
         return None;
     }
+    let saved = extra.saved(state.world);
     let (position, _) = saved.go_on(plan, plan.world.world_size, samples);
     let left = position.steps_left(plan.epochs, samples, drop_last);
     let mut plan = plan.clone();

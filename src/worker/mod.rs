@@ -17,6 +17,7 @@ mod recorder;
 mod resize;
 mod same_data;
 mod snapshot;
+mod spec_changes;
 mod state;
 
 #[cfg(test)]
@@ -120,14 +121,17 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     if group.rank() == 0 {
         match find_checkpoint(&job)? {
             Some(loaded) => {
-                let saved = state::restore(plan, &loaded, job.device, &mut *model, &mut updater)?;
+                let saved = state::saved(&loaded)?;
+                // First: other data may be what another model comes of.
                 let (before, now) = (saved.data.as_ref(), &data.fingerprint);
                 let changed = same_data::since(before, now, &saved.position, plan.loader.drop_last)?;
                 changed.iter().for_each(|what| warn(what));
+                state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
                 let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
                 let changes = [change, optimizer::change(plan, &loaded.state, updater.slots())];
-                announce(plan, &loaded, &here, changes);
+                let job_toml = job.start.map_or("", |start| start.job_toml);
+                announce(plan, &loaded, &here, changes, job_toml);
                 parent = Some(Parent {
                     step: here.step,
                     complete: here.is_over(plan.epochs, plan.train.max_steps),
@@ -249,12 +253,13 @@ fn warn(warning: &str) {
     say!("warning: {warning}");
 }
 
-/// `changes`: how steps are made up now, and what is new of the optimizer.
-fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 2]) {
+/// `changes`: how steps are made up now, and what is new of the optimizer. `job_toml` is the spec of this start.
+fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 2], job_toml: &str) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
-        tracing::warn!("the spec has changed since this checkpoint was made");
-        say!("warning: the spec has changed since checkpoint {} was made", loaded.path.display());
+        let what =
+            spec_changes::since(&loaded.path, job_toml).map_or_else(String::new, |what| format!(": {what}"));
+        warn(&format!("the spec has changed since checkpoint {} was made{what}", loaded.path.display()));
     }
     let state = &loaded.state;
     let line = format!(
@@ -346,7 +351,7 @@ pub fn evaluate(
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     fit::model(plan, &*splits.train, &*model)?;
     let loaded = load_any(checkpoint)?;
-    state::restore_model(plan, &loaded, device, &mut *model)?;
+    state::restore_model(plan, &loaded, &state::saved(&loaded)?, device, &mut *model)?;
     let dataset = match split {
         Split::Train => Some(splits.train.clone()),
         Split::Val => splits.val.clone(),

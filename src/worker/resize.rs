@@ -12,6 +12,8 @@ pub struct Saved {
     pub accumulate: usize,
     /// Of the data set that it was trained on, where the checkpoint says.
     pub data: Option<Fingerprint>,
+    /// Of the rank that saved.
+    pub device: String,
 }
 
 impl Saved {
@@ -49,7 +51,7 @@ mod tests {
     fn saved() -> Saved {
         let mut position = Position::new(Batching::of(4, 4, 1));
         (position.micro, position.step, position.step_in_epoch) = (3, 3, 3);
-        Saved { position, batch_size: 4, accumulate: 1, data: None }
+        Saved { position, batch_size: 4, accumulate: 1, data: None, device: "cpu".into() }
     }
 
     #[test]

@@ -157,6 +157,7 @@ fn reorder(tensors: &mut TensorMap, name: &str, entry: &StateEntry) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::state;
     use super::*;
     use crate::data::Fingerprint;
     use crate::device::{Compute, ComputeDevice};
@@ -219,9 +220,8 @@ mod tests {
                 let loaded = crate::checkpoint::load(&saved.path).unwrap();
                 let mut other = plan.model.source.build(&plan.dataset.facts, 2, &host).unwrap();
                 let mut fresh = Updater::new(&plan.optimizer, None, &entries, &host.device);
-                let back =
-                    super::super::state::restore(&plan, &loaded, ComputeDevice::Cpu, &mut *other, &mut fresh)
-                        .unwrap();
+                let back = state::saved(&loaded).unwrap();
+                state::restore(&plan, &loaded, &back, ComputeDevice::Cpu, &mut *other, &mut fresh).unwrap();
                 assert_eq!((back.position, back.data.as_ref()), (position.clone(), Some(&made.data)));
                 for (index, entry) in entries.iter().enumerate() {
                     for slot in 0..if entry.trainable() { updater.slots().len() } else { 0 } {

@@ -15,6 +15,9 @@ use crate::train::{Batching, Position, Updater};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
+/// What no run comes to; numbers up to it can be added and multiplied by small ones.
+const LARGEST: u64 = 1 << 53;
+
 /// Of checkpoints that don't say.
 fn the_cpu() -> String {
     ComputeDevice::Cpu.to_string()
@@ -56,17 +59,26 @@ impl Extra {
         }
     }
 
-    /// A step has samples.
-    fn is_sound(&self) -> bool {
+    /// A step has samples, and all numbers are such that a run can come to.
+    pub(super) fn is_sound(&self) -> bool {
+        let Position { epoch, start, micro, step_in_epoch, step, micro_total, samples, .. } = self.position;
+        let counts = [epoch, start, micro, step_in_epoch, step, micro_total, samples];
+        let can_be = |of: &Batching| {
+            let global = of.world.checked_mul(of.batch_size).and_then(|n| n.checked_mul(of.accumulate));
+            [global, Some(of.kept), Some(of.unit)].iter().all(|n| n.is_some_and(|n| n as u64 <= LARGEST))
+        };
         let Batching { world, batch_size, accumulate, kept, .. } = self.position.batching;
-        let batching = [world, batch_size, accumulate, kept];
         let of_old = self.position.batching == Batching::default();
-        self.batch_size > 0 && self.accumulate > 0 && (of_old || !batching.contains(&0))
+        (self.batch_size > 0 && self.accumulate > 0)
+            && (of_old || ![world, batch_size, accumulate, kept].contains(&0))
+            && counts.iter().all(|n| *n <= LARGEST)
+            && [self.position.batching, self.position.first].iter().all(can_be)
+            && [self.batch_size, self.accumulate].iter().all(|n| *n as u64 <= LARGEST)
     }
 
     /// `world` is the one that saved: positions of earlier versions don't say what they count in.
-    pub fn saved(self, world: usize) -> Saved {
-        let Extra { mut position, batch_size, accumulate, data, .. } = self;
+    pub(super) fn saved(self, world: usize) -> Saved {
+        let Extra { mut position, batch_size, accumulate, data, device, .. } = self;
         if position.batching == Batching::default() {
             position.batching = Batching::of(world, batch_size, accumulate);
         }
@@ -76,11 +88,27 @@ impl Extra {
         if position.first == Batching::default() {
             position.first = position.batching;
         }
-        Saved { position, batch_size, accumulate, data }
+        Saved { position, batch_size, accumulate, data, device }
     }
 }
 
-/// Puts a checkpoint's state into a model and an optimizer and says where its run stood.
+/// Where a checkpoint's run stood.
+///
+/// # Errors
+/// Exit code 74 where that makes no sense.
+pub fn saved(loaded: &Loaded) -> Result<Saved> {
+    let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
+        .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state is not understood: {e}"))))?;
+    if !extra.is_sound() || loaded.state.world == 0 {
+        let forged = Error::checkpoint(
+            "its state has steps without samples or without ranks, or more of them than can be",
+        );
+        return Err(unfit(loaded, forged));
+    }
+    Ok(extra.saved(loaded.state.world))
+}
+
+/// Puts a checkpoint's state into a model and an optimizer.
 ///
 /// # Errors
 /// Exit code 74 when a tensor is missing or has another shape: the spec's model or optimizer is not the checkpoint's. 69 when the device
@@ -88,15 +116,15 @@ impl Extra {
 pub fn restore(
     plan: &Plan,
     loaded: &Loaded,
+    saved: &Saved,
     device: ComputeDevice,
     model: &mut dyn Model,
     updater: &mut Updater,
-) -> Result<Saved> {
-    let extra = restore_model(plan, loaded, device, model)?;
+) -> Result<()> {
+    restore_model(plan, loaded, saved, device, model)?;
     optimizer::fits(plan, loaded, updater.slots())
         .and_then(|()| put_optimizer(model.entries(), updater, &loaded.optimizer))
-        .map_err(|e| unfit(loaded, e))?;
-    Ok(extra.saved(loaded.state.world))
+        .map_err(|e| unfit(loaded, e))
 }
 
 /// The model alone.
@@ -106,26 +134,21 @@ pub fn restore(
 pub fn restore_model(
     plan: &Plan,
     loaded: &Loaded,
+    saved: &Saved,
     device: ComputeDevice,
     model: &mut dyn Model,
-) -> Result<Extra> {
+) -> Result<()> {
     put_model(model, &loaded.model).map_err(|e| unfit(loaded, e))?;
-    let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
-        .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state is not understood: {e}"))))?;
-    if !extra.is_sound() || loaded.state.world == 0 {
-        let forged = Error::checkpoint("its state has steps without samples or without ranks");
-        return Err(unfit(loaded, forged));
-    }
     if let Some(target) =
-        plan.checkpoint.map_location.get(&extra.device).filter(|t| **t != device.to_string())
+        plan.checkpoint.map_location.get(&saved.device).filter(|t| **t != device.to_string())
     {
-        let from = &extra.device;
+        let from = &saved.device;
         return Err(Error::unavailable(format!(
             "checkpoint.map_location sends tensors of `{from}` to `{target}`, and rank 0 computes on `{device}`"
         ))
         .hint("without an entry, each rank loads to its own device"));
     }
-    Ok(extra)
+    Ok(())
 }
 
 fn unfit(loaded: &Loaded, e: Error) -> Error {
@@ -273,10 +296,17 @@ mod tests {
         assert!(extra(8, Batching::of(2, 8, 1)).is_sound());
         // Of a version that did not say it.
         assert!(extra(8, Batching::default()).is_sound());
+        let mut far = extra(8, Batching::of(2, 8, 1));
+        far.position.step = u64::MAX;
         let forged = [
             extra(0, Batching::of(2, 8, 1)),
             extra(8, Batching::of(2, 0, 1)),
             extra(8, Batching::of(0, 8, 1)),
+            extra(8, Batching { kept: 1 << 63, ..Batching::of(2, 8, 1) }),
+            extra(8, Batching { unit: 1 << 63, ..Batching::of(2, 8, 1) }),
+            extra(8, Batching { batch_size: 1 << 63, ..Batching::of(2, 8, 1) }),
+            extra(1 << 63, Batching::of(2, 8, 1)),
+            far,
         ];
         assert!(forged.iter().all(|extra| !extra.is_sound()));
     }

@@ -9,9 +9,10 @@ use crate::data::store::{Cache, absolute};
 use crate::data::transforms::{ChannelStats, TransformOptions};
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, IoContext, Result};
+use crate::show;
 use crate::spec::Fields;
 use image::imageops::FilterType;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -141,6 +142,14 @@ impl FolderSource {
             }
             let mut index = 0..;
             found.images.retain(|_| index.next().is_none_or(|i| !bad.contains_key(&i)));
+            let left: BTreeSet<usize> = found.images.iter().map(|(_, class)| *class).collect();
+            if let Some(class) = (0..found.classes.len()).find(|class| !left.contains(class)) {
+                let name = show::name(&found.classes[class]);
+                return Err(self.unfit(format!(
+                    "{}: no image of the class `{name}` can be read (`bad_images = \"skip\"`)",
+                    folder.display()
+                )));
+            }
         }
         Ok(found)
     }

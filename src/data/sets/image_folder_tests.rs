@@ -124,6 +124,11 @@ fn images_that_cannot_be_read_are_left_out_where_the_spec_says_so() {
     save(root.join("train/0/0.jpg"), 64, 64, [9; 3], [9; 3]);
     assert!(said(&root, &skip).iter().any(|line| line.contains("1 of 4 images")));
     assert_eq!(open(&root, &skip).unwrap().train.len(), 3);
+    // A class of which nothing is left would be learnt by leaving it out.
+    tear(&root, &["train/0/0.jpg", "train/0/2.jpg"]);
+    let error = open(&root, &skip).err().unwrap();
+    assert!(error.message.contains("no image of the class `0` can be read"), "{error}");
+    assert_eq!(error.code, crate::error::ExitCode::Spec);
     // Otherwise they are an error when their turn comes.
     assert_eq!(open(&root, "").unwrap().train.len(), 4);
 }

@@ -257,7 +257,7 @@ impl Coordinator {
         let mut line = format!("attempt {attempt}/{}, generation {number}, ", self.attempts);
         match checkpoint {
             Some(step) => line.push_str(&format!("resumes at step {step}")),
-            None => line.push_str("starts from the beginning: there is no checkpoint yet"),
+            None => line.push_str("begins as the first one did: nothing is saved yet"),
         }
         if before != Some(size) {
             line.push_str(&format!(", now {} and {}", count(size.0, "node"), count(size.1, "rank")));

@@ -50,14 +50,20 @@ fn parsed<T: FromStr<Err: Display>>(vars: &Vars<'_>, name: &str) -> Result<Optio
 
 /// `None` outside of such a pod, and where each pod is a run of its own (one node). `asked` is [`completed`].
 pub(super) fn node(vars: &Vars<'_>, asked: Asked) -> Result<Option<NodeEnv>> {
-    if asked.nnodes == Some(NodeRange::ONE) {
+    let alone = asked.nnodes == Some(NodeRange::ONE);
+    // Each pod of an Indexed Job may be a run of its own; torchrun's variables are given to nodes of one run.
+    if alone && vars.text("PET_NODE_RANK").is_none() {
         return Ok(None);
     }
     let Some(node_rank) = index(vars)? else {
-        return match vars.text("PET_NNODES") {
+        let said = |name| Some((name, vars.text(name)?));
+        return match said("PET_NNODES")
+            .or_else(|| said("PET_RDZV_ENDPOINT"))
+            .or_else(|| said("PET_MASTER_ADDR"))
+        {
             None => Ok(None),
-            Some(nodes) => Err(inconsistent(format!(
-                "PET_NNODES is {nodes}, but nothing says which of the nodes this is: PET_NODE_RANK is not set"
+            Some((name, value)) => Err(inconsistent(format!(
+                "{name} is {value}, but nothing says which of the nodes this is: PET_NODE_RANK is not set"
             ))),
         };
     };
@@ -68,6 +74,9 @@ pub(super) fn node(vars: &Vars<'_>, asked: Asked) -> Result<Option<NodeEnv>> {
             "{name} is {node_rank}, but the run has {nodes} nodes (--nnodes, DDP_RUN_NNODES or PET_NNODES)"
         ))
         .hint("set the job's `completions` and `parallelism` to the number of nodes"));
+    }
+    if alone {
+        return Ok(None);
     }
     let (nnodes, endpoint) = (asked.nnodes, asked.rdzv_endpoint);
     Ok(Some(NodeEnv { launcher: Launcher::Kubernetes, node_rank, nnodes, endpoint }))

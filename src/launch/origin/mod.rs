@@ -208,7 +208,7 @@ fn node_of_flags(vars: &Vars<'_>, asked: &Asked) -> Result<Origin> {
         Some(rank) => Some(rank),
         None => slurm::node_rank(vars)?.or(kubernetes::index(vars)?),
     };
-    if asked.nnodes == Some(NodeRange::ONE) {
+    if asked.nnodes == Some(NodeRange::ONE) && asked.node_rank.unwrap_or(0) == 0 {
         return Ok(Origin::Own);
     }
     let node_rank = node_rank.ok_or_else(|| {
@@ -217,7 +217,7 @@ fn node_of_flags(vars: &Vars<'_>, asked: &Asked) -> Result<Origin> {
     })?;
     if let Some(nodes) = asked.nnodes.filter(|n| node_rank >= n.max) {
         return Err(Error::usage(format!(
-            "--node-rank is {node_rank} and --nnodes is {nodes}: nodes are counted from 0 to {}",
+            "--node-rank is {node_rank} and --nnodes is {nodes}: the last node's number is {}",
             nodes.max - 1
         )));
     }

@@ -1,7 +1,6 @@
 //! What names the run that this process is started for. Launchers start the same command again, which `--resume never` and
 //! `--resume PATH` must not take for a new run.
 
-use super::slurm;
 use super::vars::Vars;
 use crate::comm::rendezvous::Secret;
 use crate::error::Result;
@@ -11,7 +10,7 @@ use crate::telemetry::RunId;
 ///
 /// * `DDP_RUN_ID` names it, where nothing else does (Kubernetes).
 /// * torchrun: its `--rdzv-id`; without one, the folder that this torchrun keeps for its attempts.
-/// * A Slurm job: its number (and step's), and how often it was requeued.
+/// * A Slurm job: its number, and how often it was requeued. Not the step's: a script may do without one that it has done.
 ///
 /// Anything else starts a run once: each start draws a name.
 ///
@@ -23,10 +22,8 @@ pub fn run_id(get: &dyn Fn(&str) -> Option<String>) -> Result<RunId> {
         Some(name) => name,
         None => Secret::generate()?.to_hex()[..12].to_owned(),
     };
-    let of_slurm = match (slurm::step(&vars)?, vars.first_number::<u32>(&["SLURM_JOB_ID", "SLURM_JOBID"])?) {
-        (Some((job, step)), _) => Some(format!("slurm-{job}.{step}")),
-        (None, job) => job.map(|job| format!("slurm-{job}")),
-    };
+    let of_slurm =
+        vars.first_number::<u32>(&["SLURM_JOB_ID", "SLURM_JOBID"])?.map(|job| format!("slurm-{job}"));
     let restarts = match of_slurm {
         Some(_) => "SLURM_RESTART_COUNT",
         None => "TORCHELASTIC_RESTART_COUNT",
@@ -94,6 +91,8 @@ mod tests {
             [("SLURM_JOB_ID", "12"), ("SLURM_STEP_ID", step), ("SLURM_RESTART_COUNT", restarts)]
         };
         assert!(again(&step("0", "0"), &step("0", "1")));
+        // The first step of the script is left out when it comes back.
+        assert!(again(&step("1", "0"), &step("0", "1")));
         assert!(!again(&step("0", "0"), &step("1", "0")));
         // mpirun, or ddp-run itself, in a batch script; and in the shell of an allocation.
         let batch = |restarts| [("SLURM_JOB_ID", "12"), ("SLURM_RESTART_COUNT", restarts)];

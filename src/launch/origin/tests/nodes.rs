@@ -105,6 +105,11 @@ fn a_pod_of_kubeflows_supervises_its_node_as_torchrun_would() {
     // Ranks that torchrun started in such a pod have its variables as well.
     assert!(matches!(origin(&merged(&TORCHRUN, &pod), &Asked::default()), Ok(Origin::Worker(_))));
     refused(&[("PET_NNODES", "2")], &Asked::default(), &["PET_NODE_RANK is not set"]);
+    refused(&[("PET_MASTER_ADDR", "train-0.train")], &Asked::default(), &["PET_NODE_RANK is not set"]);
+    let beyond = merged(&pod, &[("PET_NNODES", "1"), ("PET_NODE_RANK", "1")]);
+    refused(&beyond, &Asked::default(), &["PET_NODE_RANK is 1, but the run has 1 nodes"]);
+    let beyond = Asked { node_rank: Some(1), nnodes: Some(NodeRange::ONE), ..Asked::default() };
+    refused(&[], &beyond, &["--node-rank is 1 and --nnodes is 1"]);
     refused(&[("PET_NNODES", "many")], &Asked::default(), &["PET_NNODES is `many`"]);
     refused(&merged(&pod, &[("PET_MASTER_PORT", "0")]), &Asked::default(), &["PET_MASTER_PORT is 0"]);
     refused(&merged(&pod, &[("PET_NODE_RANK", "2")]), &Asked::default(), &["PET_NODE_RANK is 2"]);

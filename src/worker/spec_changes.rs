@@ -1,0 +1,84 @@
+//! What is new in the spec of a run that goes on, key by key. The spec of a checkpoint is `job.toml` of its run's folder.
+
+use crate::plan::changes_results;
+use crate::show;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Keys that are told of.
+const NAMED: usize = 8;
+
+/// `optimizer.lr = 0.1, now 0.2; …`, of what results depend on; `None` where the earlier spec is not there, or says the same.
+pub fn since(checkpoint: &Path, job_toml: &str) -> Option<String> {
+    let folder = checkpoint.parent()?.parent()?;
+    let before = std::fs::read_to_string(folder.join("job.toml")).ok()?;
+    between(&before, job_toml)
+}
+
+fn between(before: &str, now: &str) -> Option<String> {
+    let (before, now) = (values(before)?, values(now)?);
+    let keys: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let new = |key: &&String| before.get(*key) != now.get(*key) && changes_results(key);
+    let in_words = |key: &String| {
+        let text = |of: Option<&String>| of.map_or_else(|| "not given".to_owned(), |text| show::name(text));
+        format!("{} = {}, now {}", show::name(key), text(before.get(key)), text(now.get(key)))
+    };
+    let mut changed: Vec<String> = keys.into_iter().filter(new).map(in_words).collect();
+    let more = changed.len().saturating_sub(NAMED);
+    changed.truncate(NAMED);
+    if more > 0 {
+        changed.push(format!("and {more} more"));
+    }
+    (!changed.is_empty()).then(|| changed.join("; "))
+}
+
+/// Each value of a spec by its dotted key.
+fn values(text: &str) -> Option<BTreeMap<String, String>> {
+    fn visit(path: &str, value: &toml::Value, out: &mut BTreeMap<String, String>) {
+        let inner = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        match value {
+            toml::Value::Table(table) => table.iter().for_each(|(key, v)| visit(&inner(key), v, out)),
+            toml::Value::Array(all) if all.iter().any(toml::Value::is_table) => {
+                all.iter().enumerate().for_each(|(i, v)| visit(&inner(&i.to_string()), v, out));
+            }
+            value => {
+                out.insert(path.to_owned(), value.to_string());
+            }
+        }
+    }
+    let mut out = BTreeMap::new();
+    visit("", &toml::Value::Table(text.parse().ok()?), &mut out);
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_results_depend_on_are_told_of_with_both_values() {
+        let before = "name = \"a\"\nseed = 1\n[dataset]\nname = \"x\"\nshuffle = true\n[[scheduler]]\nname = \"step\"\n\
+                      [launch]\nthreads = 1\n";
+        let now = "name = \"b\"\nseed = 2\n[dataset]\nname = \"x\"\n[[scheduler]]\nname = \"linear\"\n\
+                   [launch]\nthreads = 2\n";
+        assert_eq!(
+            between(before, now).as_deref(),
+            Some(
+                "dataset.shuffle = true, now not given; scheduler.0.name = \"step\", now \"linear\"; seed = 1, now 2"
+            )
+        );
+        assert_eq!(between(before, before), None);
+        assert_eq!(between(before, "no spec"), None);
+        let many: String = (0..20).map(|i| format!("k{i:02} = 1\n")).collect();
+        assert!(between("", &many).unwrap().ends_with("; and 12 more"));
+    }
+
+    #[test]
+    fn the_spec_of_a_checkpoint_is_that_of_its_folder() {
+        let run = tempfile::tempdir().unwrap();
+        let checkpoint = run.path().join("checkpoints/step-00000010");
+        assert_eq!(since(&checkpoint, "seed = 2\n"), None);
+        std::fs::write(run.path().join("job.toml"), "seed = 1\n").unwrap();
+        assert_eq!(since(&checkpoint, "seed = 2\n").as_deref(), Some("seed = 1, now 2"));
+    }
+}
