@@ -121,6 +121,24 @@ fn under_a_launcher_never_starts_over_once_and_then_goes_on() {
 }
 
 #[test]
+fn a_numbered_folder_is_no_run_of_another_spec_that_has_its_name() {
+    let _alone = alone();
+    let run = Run::new();
+    let kept = run.dir.path().join("runs/toy.1");
+    let start = |name: &str| {
+        let spec = write_spec(run.dir.path(), &SPEC.replacen("\"history\"", &format!("\"{name}\""), 1));
+        output_of(ddp_run().arg(&spec).args(["--progress", "none"]).current_dir(run.dir.path()))
+    };
+    assert_code(&start("toy"), 0);
+    fs::rename(run.dir.path().join("runs/toy"), &kept).unwrap();
+    let before = content(&kept);
+    let refused = start("toy.1");
+    assert_code(&refused, 78);
+    assert!(stderr(&refused).contains("runs/toy.1 holds a run of `toy`"), "{}", stderr(&refused));
+    assert!(content(&kept) == before);
+}
+
+#[test]
 fn a_folder_is_one_runs_whoever_starts_its_ranks() {
     let _alone = alone();
     let run = Run::new();

@@ -15,6 +15,7 @@ use crate::launch::{
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
+use crate::show;
 use crate::telemetry::{Before, ProgressMode, Provenance, RunId, provenance};
 use crate::worker::{Fault, foresee, keep_kernels};
 use std::collections::BTreeMap;
@@ -136,7 +137,10 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
     computes_in(plan.precision, device::of_rank(plan.device, 0))?;
     // The workers read it again; here it is refused before anything starts.
     Fault::from_env(&|name| std::env::var(name).ok(), plan.world.world_size)?;
-    let out_dir = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&plan.name));
+    let out_dir = match &args.out {
+        Some(folder) => folder.clone(),
+        None => own_folder(&plan.name)?,
+    };
     let job = JobHandoff {
         spec_name: args.spec.spec.display().to_string(),
         job_toml: plan.to_toml(),
@@ -162,6 +166,22 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
     }
     supervise(args, node.as_ref(), &plan, job, stop)
+}
+
+/// `runs/<name>`.
+///
+/// # Errors
+/// It holds a run of another name (78): what was set aside of `x` is in `runs/x.1`, and a spec may be called `x.1`.
+fn own_folder(name: &str) -> Result<PathBuf> {
+    let folder = Path::new("runs").join(name);
+    let there = provenance::read(&folder.join("run.json")).ok().map(|file| file.latest.name);
+    match there.filter(|there| there != name) {
+        None => Ok(folder),
+        Some(other) => {
+            Err(Error::spec(format!("{} holds a run of `{}`", folder.display(), show::name(&other)))
+                .hint(format!("choose another `name` than `{name}`, or where to write with `--out DIR`")))
+        }
+    }
 }
 
 /// The run folder's lock, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.

@@ -27,9 +27,20 @@ struct Aside {
 /// Exit code 74. What was not moved is where it was.
 pub fn everything(out_dir: &Path) -> Result<PathBuf> {
     let aside = Aside::new(out_dir)?;
-    // Checkpoints first: a folder without them is not taken for one to go on with.
-    let moved = ["checkpoints"].iter().chain(&PAST).map(|name| (aside.dir.join(name), aside.kept.join(name)));
-    aside.fill(&["logs"], None, moved.filter(|(from, _)| from.symlink_metadata().is_ok()))?;
+    aside.fill(&["logs"], || {
+        let own = checkpoints(&aside.dir);
+        // Checkpoints first: a folder without them is not taken for one to go on with.
+        let mut moved = match own.is_symlink() {
+            true => {
+                let (entries, to) = (CheckpointStore::read_only(&own).list()?, aside.room()?);
+                entries.into_iter().rev().map(|e| (e.path, to.join(format::step_dir_name(e.step)))).collect()
+            }
+            false => vec![(own, checkpoints(&aside.kept))],
+        };
+        moved.extend(PAST.map(|name| (aside.dir.join(name), aside.kept.join(name))));
+        moved.retain(|(from, _)| from.symlink_metadata().is_ok());
+        Ok(moved)
+    })?;
     Ok(aside.kept)
 }
 
@@ -41,11 +52,12 @@ pub fn everything(out_dir: &Path) -> Result<PathBuf> {
 pub fn after(out_dir: &Path, step: u64) -> Result<PathBuf> {
     let newer = CheckpointStore::read_only(checkpoints(out_dir)).list()?;
     let aside = Aside::new(out_dir)?;
-    let to = checkpoints(&aside.kept);
-    // The newest first: as long as there is one more to be moved, a start sees it.
-    let newer = newer.into_iter().rev().filter(|entry| entry.step > step);
-    let moved = newer.map(|entry| (entry.path, to.join(format::step_dir_name(entry.step))));
-    aside.fill(&[&["logs"][..], &PAST].concat(), Some(&to), moved)?;
+    aside.fill(&[&["logs"][..], &PAST].concat(), || {
+        let to = aside.room()?;
+        // The newest first: as long as there is one more to be moved, a start sees it.
+        let newer = newer.into_iter().rev().filter(|entry| entry.step > step);
+        Ok(newer.map(|entry| (entry.path, to.join(format::step_dir_name(entry.step)))).collect())
+    })?;
     MetricsWriter::cut_after(&aside.dir.join("metrics.jsonl"), step)?;
     Ok(aside.kept)
 }
@@ -67,23 +79,29 @@ impl Aside {
         Ok(Self { dir, kept })
     }
 
-    /// Copies first: until something is moved, the new folder can go again.
-    fn fill(
-        &self,
-        copied: &[&str],
-        created: Option<&Path>,
-        moved: impl Iterator<Item = (PathBuf, PathBuf)>,
-    ) -> Result<()> {
-        let mut any = false;
-        let mut done = created.map_or(Ok(()), |to| fs::create_dir(to).doing("create", to));
-        done = done.and_then(|()| {
-            copied.iter().try_for_each(|name| copy(&self.dir.join(name), &self.kept.join(name)))
-        });
-        for (from, to) in moved {
-            done = done.and_then(|()| fs::rename(&from, &to).doing("move", &from));
-            any |= done.is_ok();
+    /// A new folder for checkpoints. Those behind a link stay on the disk that it leads to, and the link where it is.
+    fn room(&self) -> Result<PathBuf> {
+        let (own, to) = (checkpoints(&self.dir), checkpoints(&self.kept));
+        if !own.is_symlink() {
+            return fs::create_dir(&to).doing("create", &to).map(|()| to);
         }
-        let done = done.and_then(|()| self.sync());
+        let there = Self::new(&own)?.kept;
+        std::os::unix::fs::symlink(&there, &to).doing("create", &to)?;
+        Ok(there)
+    }
+
+    /// Copies first: until something is moved, the new folder can go again. `moved` makes room for what it names.
+    fn fill(&self, copied: &[&str], moved: impl FnOnce() -> Result<Vec<(PathBuf, PathBuf)>>) -> Result<()> {
+        let copies = || copied.iter().try_for_each(|name| copy(&self.dir.join(name), &self.kept.join(name)));
+        let mut any = false;
+        let done = moved().and_then(|moved| {
+            copies()?;
+            for (from, to) in moved {
+                fs::rename(&from, &to).doing("move", &from)?;
+                any = true;
+            }
+            self.sync()
+        });
         if done.is_err() && !any {
             let _ = fs::remove_dir_all(&self.kept);
         }
@@ -164,12 +182,12 @@ mod tests {
         for n in [1, 2] {
             let aside = Aside::of(out.clone(), None).unwrap();
             assert_eq!(aside.kept, out.join(format!("run.{n}")));
-            aside.fill(&["logs"], None, std::iter::empty()).unwrap();
+            aside.fill(&["logs"], || Ok(Vec::new())).unwrap();
         }
         assert!(fs::read_dir(dir.path()).unwrap().count() == 1 && out.join("run.2/logs").is_dir());
         let aside = Aside::of(out.clone(), None).unwrap();
-        let moved = [(out.join("job.toml"), aside.kept.join("job.toml"))];
-        aside.fill(&[], None, moved.into_iter()).unwrap();
+        let moved = vec![(out.join("job.toml"), aside.kept.join("job.toml"))];
+        aside.fill(&[], || Ok(moved)).unwrap();
         assert_eq!(fs::read_to_string(out.join("run.3/job.toml")).unwrap(), "old");
     }
 
@@ -194,8 +212,8 @@ mod tests {
         let out = dir.path().join("run");
         fs::create_dir(&out).unwrap();
         let aside = Aside::of(out.clone(), Some(dir.path())).unwrap();
-        let nowhere = aside.kept.join("no/such");
-        aside.fill(&[], Some(&nowhere), std::iter::empty()).unwrap_err();
+        let nothing = vec![(out.join("none"), aside.kept.join("none"))];
+        aside.fill(&[], || Ok(nothing)).unwrap_err();
         assert!(!aside.kept.exists());
     }
 }

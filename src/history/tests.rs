@@ -151,6 +151,24 @@ fn a_linked_folder_stays_a_link_and_the_past_is_beside_its_target() {
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
 }
 
+/// To a larger disk, say: nothing could be moved from there to beside the folder.
+#[test]
+fn linked_checkpoints_stay_on_their_disk() {
+    for back in [None, Some(10)] {
+        let folder = Folder::new(&[10, 20]);
+        let large = tempfile::tempdir().unwrap();
+        let target = large.path().join("ck");
+        fs::rename(checkpoints(&folder.1), &target).unwrap();
+        std::os::unix::fs::symlink(&target, checkpoints(&folder.1)).unwrap();
+        folder.accept(&start("b"), back.map(|step| folder.at(step)));
+        assert_eq!(fs::read_link(checkpoints(&folder.1)).unwrap(), target);
+        let (left, kept) = if back.is_some() { (vec![10], vec![20]) } else { (vec![], vec![10, 20]) };
+        assert_eq!((steps(&folder.1), steps(&folder.beside(1))), (left, kept.clone()));
+        assert_eq!(fs::read_link(checkpoints(&folder.beside(1))).unwrap(), large.path().join("ck.1"));
+        assert_eq!(fs::read_dir(large.path().join("ck.1")).unwrap().count(), kept.len());
+    }
+}
+
 #[test]
 fn a_complete_run_is_left_as_it_is_and_only_that() {
     let folder = Folder::new(&[10, 20]);
