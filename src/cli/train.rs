@@ -4,14 +4,16 @@
 use super::spec_args::SpecArgs;
 use super::{closing, worker};
 use crate::checkpoint::CheckpointStore;
+use crate::clusters::slurm::SlurmJob;
+use crate::clusters::{self, NodeEnv, Origin};
 use crate::comm::{mpi, nccl};
 use crate::device::{self, computes_in};
 use crate::error::{Error, ExitCode, Result};
 use crate::history::{self, FolderLock, checkpoints};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint, SlurmJob,
-    StopFlag, cores::usable_cores, descriptors, logs, origin,
+    JobHandoff, LocalLaunch, NodeRange, Nodes, Nproc, RdzvEndpoint, StopFlag, cores::usable_cores,
+    descriptors, logs,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -59,12 +61,12 @@ pub struct Args {
 
 impl Args {
     /// What concerns who this process is.
-    fn asked(&self) -> origin::Asked {
-        origin::Asked {
+    fn asked(&self) -> clusters::Asked {
+        clusters::Asked {
             node_rank: self.node_rank,
             nnodes: self.nnodes,
             rdzv_endpoint: self.rdzv_endpoint.clone(),
-            starter: origin::starter_pid(),
+            starter: clusters::starter_pid(),
         }
     }
 
@@ -90,7 +92,7 @@ impl Args {
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let format: LogFormat =
         args.log_format.parse().map_err(|e| Error::usage(format!("--log-format: {e}")))?;
-    let origin = origin::detect(&|name| std::env::var(name).ok(), &args.asked())?;
+    let origin = clusters::detect(&|name| std::env::var(name).ok(), &args.asked())?;
     let nproc = match args.nproc_per_node {
         Some(n) => Some(n),
         None => origin.nproc(&|name| std::env::var(name).ok())?,
@@ -178,7 +180,7 @@ fn supervise(
     // Nodes may share the folder.
     let lock = match first && !stop.requested() {
         true => {
-            let run = origin::run_id(&|name| std::env::var(name).ok())?;
+            let run = clusters::run_id(&|name| std::env::var(name).ok())?;
             let patience = plan.distributed.init_timeout;
             let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested());
             job.provenance = Some(provenance_of(plan, &job, launcher, run));
@@ -206,7 +208,7 @@ fn supervise(
         node_rank,
         endpoint: plan.launch.rdzv_endpoint.clone(),
         interface: plan.distributed.gloo().address()?,
-        key: if plan.launch.nnodes.max > 1 { Some(KeySource::of_environment()?) } else { None },
+        key: if plan.launch.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
         max_restarts: plan.launch.max_restarts,
         join: plan.distributed.init_timeout,
         rejoin: plan.launch.rejoin_timeout,

@@ -4,6 +4,8 @@ use super::agree::agree;
 use super::closing;
 use super::meet::meeting;
 use super::train::{foreseen, newest_step, provenance_of};
+use crate::clusters::slurm::SlurmJob;
+use crate::clusters::{self, WorkerEnv};
 use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::nccl::{self, NcclConfig};
@@ -14,8 +16,8 @@ use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::{FolderLock, Start};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, SlurmJob, StopFlag,
-    WorkerEnv, clear_notes, cores, logs, origin,
+    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, StopFlag,
+    clear_notes, cores, logs,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -83,7 +85,7 @@ pub fn run_external(
     handoff.generation = u64::from(environment.attempt);
     std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
     if handoff.place.rank == 0 {
-        let run = origin::run_id(&|name| std::env::var(name).ok())?;
+        let run = clusters::run_id(&|name| std::env::var(name).ok())?;
         handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));
         say!("launched by {launcher}\n\n{}", foreseen(plan, &handoff.job).text());
     }

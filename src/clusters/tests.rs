@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::error::ExitCode;
-use crate::launch::handoff::{Endpoint, Place};
-use crate::launch::key::KeySource;
+use crate::launch::{Endpoint, KeySource, Place};
 
 fn origin(vars: &[(&str, &str)], asked: &Asked) -> Result<Origin> {
     let vars: BTreeMap<&str, &str> = vars.iter().copied().collect();
