@@ -24,6 +24,7 @@ pub mod history;
 pub mod kernels;
 pub mod launch;
 pub mod models;
+pub mod nodes;
 pub mod optim;
 pub mod plan;
 pub mod registry;

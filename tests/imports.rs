@@ -30,9 +30,7 @@ fn order() -> Vec<String> {
     let columns = rows.map_while(|row| row.strip_prefix("| ")?.split(" | ").next());
     // Every other piece stands between backticks.
     let names = columns.flat_map(|column| column.split('`').skip(1).step_by(2));
-    // A folder within a room has a row of its own where it has a job of its own.
-    let rooms = names.filter(|name| !name.trim_end_matches('/').contains('/'));
-    rooms.map(|name| room(name).to_owned()).collect()
+    names.map(|name| room(name).to_owned()).collect()
 }
 
 /// The room of a path below src/.

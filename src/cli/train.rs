@@ -11,10 +11,8 @@ use crate::device::{self, computes_in};
 use crate::error::{Error, ExitCode, Result};
 use crate::history::{self, FolderLock, checkpoints};
 use crate::launch::logs::LogFormat;
-use crate::launch::{
-    JobHandoff, LocalLaunch, NodeRange, Nodes, Nproc, RdzvEndpoint, StopFlag, cores::usable_cores,
-    descriptors, logs,
-};
+use crate::launch::{JobHandoff, LocalLaunch, Nproc, StopFlag, cores::usable_cores, descriptors, logs};
+use crate::nodes::{NodeRange, Nodes, RdzvEndpoint};
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::telemetry::{Before, ProgressMode, Provenance, RunId, provenance};
@@ -198,15 +196,14 @@ fn supervise(
         crate::say::put(foreseen(plan, &job).text().into_bytes());
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
-    launch.bind = plan.launch.bind;
     launch.threads_per_worker = plan.launch.threads;
     launch.policy.stop_deadline = Some(plan.checkpoint.grace);
-    launch.newest_checkpoint = newest_step;
     launch.stop = stop.clone();
-    launch.nodes = Nodes {
+    let nodes = Nodes {
         range: plan.launch.nnodes,
         node_rank,
         endpoint: plan.launch.rdzv_endpoint.clone(),
+        bind: plan.launch.bind,
         interface: plan.distributed.gloo().address()?,
         key: if plan.launch.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
         max_restarts: plan.launch.max_restarts,
@@ -214,11 +211,12 @@ fn supervise(
         rejoin: plan.launch.rejoin_timeout,
         grace: plan.checkpoint.grace,
         plan_hash: plan.hash.clone(),
+        newest_checkpoint: newest_step,
         ..Nodes::default()
     };
     let (job, before) = (launch.job.clone(), Before::of(&launch.job.out_dir));
     let found = newest_step(&job);
-    let ended = launch.run();
+    let ended = nodes.run(launch);
     if first {
         let (code, reason) = match &ended {
             Ok(outcome) if outcome.code == ExitCode::Stopped => (outcome.code, "stopped"),

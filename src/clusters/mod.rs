@@ -33,7 +33,8 @@ pub use worker::{Meeting, WorkerEnv, key_of_environment};
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::launch::{NodeRange, Nproc, RdzvEndpoint};
+use crate::launch::Nproc;
+use crate::nodes::{NodeRange, RdzvEndpoint};
 use vars::Vars;
 
 /// What this process is.

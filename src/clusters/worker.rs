@@ -7,7 +7,8 @@ use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher, mpi, slurm};
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, Result};
-use crate::launch::{Endpoint, KeySource, KeyText, Place, RdzvEndpoint};
+use crate::launch::{Endpoint, Place};
+use crate::nodes::{KeySource, KeyText, RdzvEndpoint};
 
 /// A rank that another launcher started.
 #[derive(Clone, Debug, PartialEq, Eq)]
