@@ -5,9 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Imports of a higher room that are left to mend, as file and room; what is mended must go from here as well.
-const KNOWN: [(&str, &str); 8] = [
-    // `Registry::run` is the whole program; it belongs to the command line.
-    ("registry.rs", "cli"),
+const KNOWN: [(&str, &str); 7] = [
     // Types of the plan that are to belong to what they configure: `Plan` (a configuration of the trainer's own in its place),
     // `BatchAlgebra`, `BufferSync`, `Every`, `LossPlan`, `OnPreempt`, `OnResize`.
     ("train/batching.rs", "plan"),
