@@ -147,13 +147,12 @@ impl SlurmArgs {
         if self.requeue {
             spec.overrides.set.push("launch.requeue=true".into());
         }
-        let tree = spec.load()?;
         let request = WorldRequest {
             nnodes: self.nodes.map(|n| n as usize),
             nproc_per_node: self.nproc_per_node,
             ..WorldRequest::default()
         };
-        let plan = Plan::resolve(&tree, registry, request)?;
+        let plan = spec.plan(registry, request)?;
         let ranks = self.ranks(&plan)?;
         let nodes = self.count_nodes(&plan)?;
         let launcher = self.launcher(&plan);

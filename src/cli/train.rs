@@ -95,7 +95,6 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         Some(n) => Some(n),
         None => origin.nproc(&|name| std::env::var(name).ok())?,
     };
-    let tree = args.spec(&origin, nproc).load()?;
     let request = WorldRequest {
         world_size: match &origin {
             Origin::Worker(worker) => Some(worker.place.world_size),
@@ -105,7 +104,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         devices: device::count,
         ..WorldRequest::default()
     };
-    let plan = Plan::resolve(&tree, registry, request)?;
+    let plan = args.spec(&origin, nproc).plan(registry, request)?;
     if plan.launch.nnodes == NodeRange::ONE {
         origin.is_alone(plan.says("launch.nnodes"), plan.launch.rdzv_endpoint.as_ref())?;
     }
