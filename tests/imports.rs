@@ -5,14 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Imports of a higher room that are left to mend, as file and room; what is mended must go from here as well.
-const KNOWN: [(&str, &str); 7] = [
-    // Types of the plan that are to belong to what they configure: `Plan` (a configuration of the trainer's own in its place),
-    // `BatchAlgebra`, `BufferSync`, `Every`, `LossPlan`, `OnPreempt`, `OnResize`.
+const KNOWN: [(&str, &str); 4] = [
+    // Where the trainer reads the whole `Plan`, and types of the plan that are to belong to what they configure: `Every`, `LossPlan`,
+    // `OnPreempt`.
     ("train/batching.rs", "plan"),
-    ("train/buffers.rs", "plan"),
     ("train/loss.rs", "plan"),
-    ("train/observer.rs", "plan"),
-    ("train/position.rs", "plan"),
     ("train/saves.rs", "plan"),
     ("train/trainer.rs", "plan"),
 ];
