@@ -1,6 +1,7 @@
 //! ddp-run: distributed data-parallel training on Burn, from a TOML job spec.
 //!
-//! One way through: [`spec`] (what was typed) -> [`plan`] (everything resolved and checked) -> [`launch`] (processes) ->
+//! One way through: [`spec`] (what was typed) -> [`plan`] (everything resolved and checked) -> [`launch`] (processes; of several
+//! nodes: [`nodes`]; under a cluster's launcher: [`clusters`]) ->
 //! [`worker`] (one rank: process group, data, model, optimizer, checkpoint) -> [`train`] (the loop). The other rooms serve
 //! these: [`comm`] collectives, [`ddp`] gradient buckets, [`data`], [`models`], [`optim`], [`checkpoint`], [`history`],
 //! [`telemetry`].
@@ -14,6 +15,7 @@ mod show;
 pub mod bench;
 pub mod checkpoint;
 pub mod cli;
+pub mod clusters;
 pub mod comm;
 pub mod data;
 pub mod ddp;
@@ -23,11 +25,11 @@ pub mod history;
 pub mod kernels;
 pub mod launch;
 pub mod models;
+pub mod nodes;
 pub mod optim;
 pub mod plan;
 pub mod registry;
 pub mod spec;
-pub mod submit;
 pub mod telemetry;
 pub mod train;
 pub mod worker;

@@ -63,18 +63,6 @@ impl Registry {
         self
     }
 
-    /// The whole program with these components: parses the process's arguments, runs the subcommand, prints the error if
-    /// there is one, and ends the process with the documented exit code.
-    pub fn run(self) -> ! {
-        let run = |stop| crate::cli::run(std::env::args_os(), &self, &stop);
-        let code = crate::launch::begin().and_then(run).unwrap_or_else(|error| {
-            say!("error: {}", crate::show::message(&error.to_string()));
-            error.code
-        });
-        crate::say::flush();
-        std::process::exit(code as i32)
-    }
-
     /// The model kind of a name in specs.
     pub fn model_kind(&self, name: &str) -> Option<Arc<dyn ModelKind>> {
         self.models.get(name).cloned()

@@ -2,11 +2,10 @@
 
 use super::spec_args::OverrideArgs;
 use crate::error::{Error, ExitCode};
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::WorldRequest;
 use crate::registry::Registry;
-use crate::spec::{Diagnostics, JobTree};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Check job specs without running them
 #[derive(Clone, Debug, clap::Args)]
@@ -25,7 +24,7 @@ pub struct Args {
 pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
     let mut wrong = Vec::new();
     for path in &args.specs {
-        match check(path, args, registry) {
+        match args.overrides.plan(path, registry, WorldRequest::default()) {
             Ok(plan) => {
                 // Nobody left to read it is no reason to stop checking.
                 let _ = writeln!(std::io::stdout(), "ok {}", path.display());
@@ -47,11 +46,6 @@ pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
         let _ = writeln!(std::io::stderr(), "error: {error}\n");
     }
     Err(Error::new(ExitCode::Spec, format!("{count} of {} specs are wrong", args.specs.len())))
-}
-
-fn check(path: &Path, args: &Args, registry: &Registry) -> Result<Plan, Diagnostics> {
-    let tree = JobTree::load(path, &args.overrides.edits())?;
-    Plan::resolve(&tree, registry, WorldRequest::default())
 }
 
 #[cfg(test)]

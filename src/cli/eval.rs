@@ -4,7 +4,7 @@ use super::spec_args::SpecArgs;
 use crate::comm::SoloGroup;
 use crate::device::of_rank;
 use crate::error::{Error, Result};
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::worker::{Split, evaluate, keep_kernels};
 use std::path::{Path, PathBuf};
@@ -30,8 +30,7 @@ pub enum SplitName {
 
 /// Prints one JSON object to standard output.
 pub fn run(args: &Args, registry: &Registry) -> Result<()> {
-    let tree = args.spec.load()?;
-    let plan = Plan::resolve(&tree, registry, WorldRequest::of(1))?;
+    let plan = args.spec.plan(registry, WorldRequest::of(1))?;
     let device = of_rank(plan.device, 0);
     keep_kernels(device, plan.precision, "eval");
     super::train::available(&plan)?;

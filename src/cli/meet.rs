@@ -2,7 +2,8 @@
 
 use crate::comm::rendezvous::Endpoint as Meeting;
 use crate::error::{Error, ExitCode, Result};
-use crate::launch::{Endpoint, Handoff, Reach, own_address, reach};
+use crate::launch::{Endpoint, Handoff};
+use crate::nodes::{Reach, own_address, reach};
 use crate::plan::Plan;
 use std::net::{SocketAddr, TcpListener};
 

@@ -19,7 +19,7 @@ mod train;
 mod worker;
 
 use crate::error::{Error, ExitCode};
-use crate::launch::StopFlag;
+use crate::launch::{self, StopFlag};
 use crate::registry::Registry;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -66,6 +66,26 @@ enum Command {
     /// A worker process of a measurement, started by `bench`
     #[command(hide = true)]
     BenchWorker,
+}
+
+impl Registry {
+    /// The whole program with these components ([`main`]), as the one line of a user's own `main`. It stands here because a registry knows
+    /// nothing of the command line.
+    pub fn run(self) -> ! {
+        main(&self)
+    }
+}
+
+/// The whole program with the components of `registry`: parses the process's arguments, runs the subcommand, prints the error if
+/// there is one, and ends the process with the documented exit code.
+pub fn main(registry: &Registry) -> ! {
+    let run = |stop| run(std::env::args_os(), registry, &stop);
+    let code = launch::begin().and_then(run).unwrap_or_else(|error| {
+        say!("error: {}", crate::show::message(&error.to_string()));
+        error.code
+    });
+    crate::say::flush();
+    std::process::exit(code as i32)
 }
 
 /// Parses `arguments` (with the program's name first), runs the subcommand, and says how the process should end. `stop` hears the stop

@@ -2,7 +2,7 @@
 
 use super::spec_args::SpecArgs;
 use crate::error::Error;
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use std::io::{ErrorKind, Write};
 
@@ -31,9 +31,8 @@ pub enum Format {
 /// # Errors
 /// Exit 78 when the spec is wrong.
 pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
-    let tree = args.spec.load()?;
     let request = args.world.map_or_else(WorldRequest::default, |n| WorldRequest::of(n as usize));
-    let plan = Plan::resolve(&tree, registry, request)?;
+    let plan = args.spec.plan(registry, request)?;
     let text = match args.format {
         Format::Text => plan.text(),
         Format::Json => format!("{:#}\n", plan.json()),

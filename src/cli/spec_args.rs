@@ -1,8 +1,9 @@
-//! What every subcommand that reads a spec takes: the spec, and edits of it.
+//! What every subcommand that reads a spec takes: the spec, and edits of it; and the plan that they come to.
 
-use crate::error::Error;
-use crate::spec::{JobTree, Override};
-use std::path::PathBuf;
+use crate::plan::{Plan, WorldRequest};
+use crate::registry::Registry;
+use crate::spec::{Diagnostics, JobTree, Override};
+use std::path::{Path, PathBuf};
 
 /// Edits of a spec, checked like the spec itself. All `--unset` come before all `--set`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -16,9 +17,14 @@ pub struct OverrideArgs {
 }
 
 impl OverrideArgs {
-    pub fn edits(&self) -> Vec<Override> {
+    /// Reads `spec`, lays the edits over it, and makes the plan of it.
+    ///
+    /// # Errors
+    /// A spec that can't be read, or that is wrong (exit 78).
+    pub fn plan(&self, spec: &Path, registry: &Registry, request: WorldRequest) -> Result<Plan, Diagnostics> {
         let unset = self.unset.iter().cloned().map(Override::Unset);
-        unset.chain(self.set.iter().cloned().map(Override::Set)).collect()
+        let edits: Vec<Override> = unset.chain(self.set.iter().cloned().map(Override::Set)).collect();
+        Plan::resolve(&JobTree::load(spec, &edits)?, registry, request)
     }
 }
 
@@ -33,11 +39,8 @@ pub struct SpecArgs {
 }
 
 impl SpecArgs {
-    /// Reads the spec and lays the edits over it.
-    ///
-    /// # Errors
-    /// A spec that can't be read (exit 78).
-    pub fn load(&self) -> Result<JobTree, Error> {
-        Ok(JobTree::load(&self.spec, &self.overrides.edits())?)
+    /// [`OverrideArgs::plan`].
+    pub fn plan(&self, registry: &Registry, request: WorldRequest) -> Result<Plan, Diagnostics> {
+        self.overrides.plan(&self.spec, registry, request)
     }
 }

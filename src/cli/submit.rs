@@ -1,12 +1,12 @@
 //! `ddp-run submit slurm SPEC`: the batch script of a spec, printed, written or handed to `sbatch`.
 
 use super::spec_args::SpecArgs;
+use crate::clusters::slurm::{Launcher, Sbatch, TimeLimit};
 use crate::device::DeviceSpec;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::Nproc;
 use crate::plan::{Plan, WorldRequest, parse_duration};
 use crate::registry::Registry;
-use crate::submit::{Launcher, Sbatch, TimeLimit};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -147,13 +147,12 @@ impl SlurmArgs {
         if self.requeue {
             spec.overrides.set.push("launch.requeue=true".into());
         }
-        let tree = spec.load()?;
         let request = WorldRequest {
             nnodes: self.nodes.map(|n| n as usize),
             nproc_per_node: self.nproc_per_node,
             ..WorldRequest::default()
         };
-        let plan = Plan::resolve(&tree, registry, request)?;
+        let plan = spec.plan(registry, request)?;
         let ranks = self.ranks(&plan)?;
         let nodes = self.count_nodes(&plan)?;
         let launcher = self.launcher(&plan);

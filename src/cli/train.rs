@@ -4,15 +4,15 @@
 use super::spec_args::SpecArgs;
 use super::{closing, worker};
 use crate::checkpoint::CheckpointStore;
+use crate::clusters::slurm::SlurmJob;
+use crate::clusters::{self, NodeEnv, Origin};
 use crate::comm::{mpi, nccl};
 use crate::device::{self, computes_in};
 use crate::error::{Error, ExitCode, Result};
 use crate::history::{self, FolderLock, checkpoints};
 use crate::launch::logs::LogFormat;
-use crate::launch::{
-    JobHandoff, KeySource, LocalLaunch, NodeEnv, NodeRange, Nodes, Nproc, Origin, RdzvEndpoint, SlurmJob,
-    StopFlag, cores::usable_cores, descriptors, logs, origin,
-};
+use crate::launch::{JobHandoff, LocalLaunch, Nproc, StopFlag, cores::usable_cores, descriptors, logs};
+use crate::nodes::{NodeRange, Nodes, RdzvEndpoint};
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::show;
@@ -60,12 +60,12 @@ pub struct Args {
 
 impl Args {
     /// What concerns who this process is.
-    fn asked(&self) -> origin::Asked {
-        origin::Asked {
+    fn asked(&self) -> clusters::Asked {
+        clusters::Asked {
             node_rank: self.node_rank,
             nnodes: self.nnodes,
             rdzv_endpoint: self.rdzv_endpoint.clone(),
-            starter: origin::starter_pid(),
+            starter: clusters::starter_pid(),
         }
     }
 
@@ -91,12 +91,11 @@ impl Args {
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     let format: LogFormat =
         args.log_format.parse().map_err(|e| Error::usage(format!("--log-format: {e}")))?;
-    let origin = origin::detect(&|name| std::env::var(name).ok(), &args.asked())?;
+    let origin = clusters::detect(&|name| std::env::var(name).ok(), &args.asked())?;
     let nproc = match args.nproc_per_node {
         Some(n) => Some(n),
         None => origin.nproc(&|name| std::env::var(name).ok())?,
     };
-    let tree = args.spec(&origin, nproc).load()?;
     let request = WorldRequest {
         world_size: match &origin {
             Origin::Worker(worker) => Some(worker.place.world_size),
@@ -106,7 +105,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         devices: device::count,
         ..WorldRequest::default()
     };
-    let plan = Plan::resolve(&tree, registry, request)?;
+    let plan = args.spec(&origin, nproc).plan(registry, request)?;
     if plan.launch.nnodes == NodeRange::ONE {
         origin.is_alone(plan.says("launch.nnodes"), plan.launch.rdzv_endpoint.as_ref())?;
     }
@@ -198,7 +197,7 @@ fn supervise(
     // Nodes may share the folder.
     let lock = match first && !stop.requested() {
         true => {
-            let run = origin::run_id(&|name| std::env::var(name).ok())?;
+            let run = clusters::run_id(&|name| std::env::var(name).ok())?;
             let patience = plan.distributed.init_timeout;
             let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
             job.provenance = Some(provenance_of(plan, &job, launcher, run));
@@ -216,27 +215,27 @@ fn supervise(
         crate::say::put(foreseen(plan, &job).text().into_bytes());
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
-    launch.bind = plan.launch.bind;
     launch.threads_per_worker = plan.launch.threads;
     launch.policy.stop_deadline = Some(plan.checkpoint.grace);
-    launch.newest_checkpoint = newest_step;
     launch.stop = stop.clone();
-    launch.nodes = Nodes {
+    let nodes = Nodes {
         range: plan.launch.nnodes,
         node_rank,
         endpoint: plan.launch.rdzv_endpoint.clone(),
+        bind: plan.launch.bind,
         interface: plan.distributed.gloo().address()?,
-        key: if plan.launch.nnodes.max > 1 { Some(KeySource::of_environment()?) } else { None },
+        key: if plan.launch.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
         max_restarts: plan.launch.max_restarts,
         join: plan.distributed.init_timeout,
         rejoin: plan.launch.rejoin_timeout,
         grace: plan.checkpoint.grace,
         plan_hash: plan.hash.clone(),
+        newest_checkpoint: newest_step,
         ..Nodes::default()
     };
     let (job, before) = (launch.job.clone(), Before::of(&launch.job.out_dir));
     let found = newest_step(&job);
-    let ended = launch.run();
+    let ended = nodes.run(launch);
     if first {
         let (code, reason) = match &ended {
             Ok(outcome) if outcome.code == ExitCode::Stopped => (outcome.code, "stopped"),

@@ -4,6 +4,8 @@ use super::agree::agree;
 use super::closing;
 use super::meet::meeting;
 use super::train::{foreseen, newest_step, provenance_of};
+use crate::clusters::slurm::SlurmJob;
+use crate::clusters::{self, WorkerEnv};
 use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::nccl::{self, NcclConfig};
@@ -14,8 +16,8 @@ use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::{FolderLock, Start};
 use crate::launch::logs::LogFormat;
 use crate::launch::{
-    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, SlurmJob, StopFlag,
-    WorkerEnv, clear_notes, cores, logs, origin,
+    Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, StopFlag,
+    clear_notes, cores, logs,
 };
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
@@ -81,7 +83,7 @@ pub fn run_external(
     handoff.attempt = environment.attempt;
     // Whoever is left of the attempt before is told from this one's ranks by it.
     handoff.generation = u64::from(environment.attempt);
-    let run = origin::run_id(&|name| std::env::var(name).ok())?;
+    let run = clusters::run_id(&|name| std::env::var(name).ok())?;
     let anothers = FolderLock::is_anothers(&handoff.job.out_dir, &run);
     if handoff.place.rank == 0 {
         handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));

@@ -1,27 +1,23 @@
-//! Starting the processes of a run on this machine, watching them, and bringing them all to their end.
+//! Starting the processes of a run on this machine, watching them, and bringing them all to their end: one generation of workers.
 //!
-//! The supervisor ([`LocalLaunch`]) starts one worker process a rank from its own binary, hands each its
+//! The supervisor (`supervisor`) starts one worker process a rank from its own binary, hands each its
 //! [`Handoff`] over a pipe, forwards stop signals, and names the culprit when one dies. What it decides is in
-//! [`state`], a state machine without I/O; [`LocalLaunch`] carries the decisions out. The worker side is
+//! [`state`], a state machine without I/O; the supervisor carries the decisions out. Whether another generation follows is decided
+//! above, by the supervisor's `Controller`. The worker side is
 //! [`Handoff::receive`], [`StopFlag`], [`logs`], [`Failure`] and [`FlightRecord`]. No worker outlives its supervisor: the kernel kills
 //! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
 
 pub mod cores;
 pub mod descriptors;
-mod elastic;
 mod failure;
 mod flight;
+mod generation;
 mod handoff;
-mod key;
 mod local;
 pub mod logs;
-pub mod origin;
 mod os;
-mod rdzv;
-mod reach;
 mod report;
 mod signals;
-mod slurm;
 pub mod state;
 mod stop;
 mod supervisor;
@@ -30,19 +26,18 @@ mod verdict;
 mod worker;
 
 pub use cores::Nproc;
-pub use elastic::Nodes;
 pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;
+pub(crate) use generation::{Controller, Part, Recall};
 pub use handoff::{Endpoint, Handoff, JobHandoff, Place, Received};
-pub use key::KeySource;
-pub use local::{FirstRankOutput, LocalLaunch, Outcome};
-pub use origin::{Launcher, NodeEnv, Origin, WorkerEnv};
+pub use local::{FirstRankOutput, LocalLaunch};
 pub(crate) use os::adopt_listener;
-pub use rdzv::{NodeRange, RdzvEndpoint};
-pub(crate) use reach::{Reach, own_address, reach};
-pub use slurm::{Requeue, SlurmJob};
+pub(crate) use report::{Cause, Failed};
+pub(crate) use signals::{Signal, Signals, wait_for};
 pub use state::Policy;
 pub use stop::{OnSecondSignal, OwnEnd, StopFlag};
+pub(crate) use supervisor::{Ended, Fleet};
+pub(crate) use timers::Timers;
 pub use verdict::{End, Verdict, WorkerStatus};
 pub(crate) use worker::{Output, Process};
 

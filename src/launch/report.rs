@@ -3,12 +3,38 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::elastic::{Failure as NodeFailure, Weight};
 use super::failure::Failure;
 use super::flight::FlightRecord;
 use super::logs;
 use super::verdict::{self, Asked, Class, End, WorkerStatus};
 use crate::error::ExitCode;
+
+/// A generation that failed on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    pub code: ExitCode,
+    pub cause: Cause,
+    /// Another attempt may fare better.
+    pub retry: bool,
+    /// The rank that it is about; for an echo the one that it lost, as it says.
+    pub rank: Option<usize>,
+    /// What was wrong, for people.
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+/// What this node knows of the cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A rank lost a peer elsewhere.
+    Echo,
+    /// A rank of this node had to be killed when the node was recalled: it may be the one that others lost.
+    Unresponsive,
+    /// A rank of this node was silent, as its peers say.
+    Blamed,
+    /// A rank of this node failed by itself.
+    Root,
+}
 
 /// What the report says about each rank beyond the state machine's knowledge.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +70,7 @@ impl Scene<'_> {
 /// What this node has to say about a generation that failed on it.
 ///
 /// `ranks` has one entry a local rank; `culprit` (local) and `code` are the verdict's.
-pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: Scene<'_>) -> NodeFailure {
+pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: Scene<'_>) -> Failed {
     let notes: Vec<Option<Failure>> = ranks
         .iter()
         .enumerate()
@@ -68,15 +94,15 @@ pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: 
     push_places(&mut text, &notes, scene);
     push_records(&mut text, ranks.len(), scene);
     let own = Some(scene.rank(culprit));
-    let (weight, about) = match (blamed, ranks[culprit].class) {
-        (Some(_), _) => (Weight::Blamed, own),
-        (None, Some(Class::Echo)) => (Weight::Echo, note.and_then(|note| note.peer)),
-        _ if ranks[culprit].is_unresponsive() => (Weight::Unresponsive, own),
-        _ => (Weight::Root, own),
+    let (cause, about) = match (blamed, ranks[culprit].class) {
+        (Some(_), _) => (Cause::Blamed, own),
+        (None, Some(Class::Echo)) => (Cause::Echo, note.and_then(|note| note.peer)),
+        _ if ranks[culprit].is_unresponsive() => (Cause::Unresponsive, own),
+        _ => (Cause::Root, own),
     };
     // One that could not even be killed is no reason not to try again without it.
     let retry = ranks[witness].end.is_none_or(verdict::is_worth_another_attempt);
-    NodeFailure { code, weight, retry, rank: about, message: text, hint }
+    Failed { code, cause, retry, rank: about, message: text, hint }
 }
 
 /// Which rank it was and how it ended; where another one noticed, that one too.

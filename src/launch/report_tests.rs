@@ -17,7 +17,7 @@ fn failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, log_dir: &Path) ->
     error_of(worker_failed(ranks, culprit, code, scene))
 }
 
-fn error_of(failure: NodeFailure) -> Error {
+fn error_of(failure: Failed) -> Error {
     Error { hint: failure.hint, ..Error::new(failure.code, failure.message) }
 }
 
@@ -123,14 +123,14 @@ fn a_rank_that_outlived_the_recall_of_its_node_is_blamed_as_far_as_is_known() {
     let failure = worker_failed(&ranks, 1, ExitCode::Collective, scene);
     let start = "rank 3 of 4 (local rank 1, pid 4711) did not end when asked and had to be killed\n";
     assert!(failure.message.starts_with(start), "{failure:?}");
-    assert_eq!((failure.weight, failure.rank, failure.retry), (Weight::Unresponsive, Some(3), true));
+    assert_eq!((failure.cause, failure.rank, failure.retry), (Cause::Unresponsive, Some(3), true));
     // With a witness on this node there is no doubt.
     let error = CommError::new(CommErrorKind::Timeout, Some(3), "rank 3 gave no sign of life");
     let note = Failure { pid: 4711, ..Failure::of(2, &Error::from(error)) };
     note.write(folder.path()).expect("write");
     let failure = worker_failed(&ranks, 1, ExitCode::Collective, scene);
     assert!(failure.message.contains("had to be killed; rank 2 exited with 91 (a "), "{failure:?}");
-    assert_eq!((failure.weight, failure.code), (Weight::Blamed, ExitCode::Collective));
+    assert_eq!((failure.cause, failure.code), (Cause::Blamed, ExitCode::Collective));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_node_speaks_of_global_ranks_and_leaves_those_of_others_to_them() {
     let start = "rank 3 of 4 (local rank 1, pid 4711) exited with 91 (a collective timed out or lost a peer): rank 1 gave";
     assert!(failure.message.starts_with(start), "{failure:?}");
     assert!(failure.message.contains("rank 2 ended when asked"), "{failure:?}");
-    assert_eq!((failure.weight, failure.rank, failure.retry), (Weight::Echo, Some(1), true));
+    assert_eq!((failure.cause, failure.rank, failure.retry), (Cause::Echo, Some(1), true));
     let killed = end(WorkerStatus::Signaled { signal: 9, core_dumped: false }, Asked::Nothing);
     let ranks = [rank(&killed, Class::Root), rank(&echo, Class::Echo)];
     let failure = worker_failed(&ranks, 0, ExitCode::WorkerFailed, scene);
@@ -166,5 +166,5 @@ fn a_node_speaks_of_global_ranks_and_leaves_those_of_others_to_them() {
         failure.message.starts_with("rank 2 of 4 (local rank 0, pid 4711) was killed by signal 9"),
         "{failure:?}"
     );
-    assert_eq!((failure.weight, failure.retry), (Weight::Root, true));
+    assert_eq!((failure.cause, failure.retry), (Cause::Root, true));
 }

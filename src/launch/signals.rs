@@ -14,11 +14,11 @@ use super::stop::{StopFlag, heard};
 use crate::error::{Error, Result};
 
 /// Signals as readable events.
-pub(super) struct Signals(SignalDelivery<UnixStream, SignalOnly>);
+pub struct Signals(SignalDelivery<UnixStream, SignalOnly>);
 
 /// What a signal means to a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Signal {
+pub enum Signal {
     /// One of [`STOP_SIGNALS`](super::stop::STOP_SIGNALS).
     Stop(i32),
     /// Ctrl-Z.
@@ -27,7 +27,7 @@ pub(super) enum Signal {
 
 impl Signals {
     /// From here on the stop signals are these events. One that `before` has heard is the first of them.
-    pub(super) fn new(before: &StopFlag) -> Result<Self> {
+    pub fn new(before: &StopFlag) -> Result<Self> {
         let cannot = |e| Error::internal(format!("cannot watch for signals: {e}"));
         let pause = Some(SIGTSTP).filter(|signal| !os::is_ignored(*signal));
         let all = heard().chain(pause).chain([SIGCHLD]).collect::<Vec<_>>();
@@ -42,12 +42,12 @@ impl Signals {
     }
 
     /// Readable when one has come.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.get_read().as_fd()
     }
 
     /// Those that have come.
-    pub(super) fn pending(&mut self) -> Vec<Signal> {
+    pub fn pending(&mut self) -> Vec<Signal> {
         let meaning = |signal| match signal {
             SIGCHLD => None,
             SIGTSTP => Some(Signal::Pause),
@@ -57,11 +57,7 @@ impl Signals {
     }
 
     /// While no workers run: returns at a signal, when `other` is readable, or at `until`.
-    pub(super) fn wait(
-        &mut self,
-        other: Option<BorrowedFd<'_>>,
-        until: Option<Instant>,
-    ) -> Result<Option<Signal>> {
+    pub fn wait(&mut self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) -> Result<Option<Signal>> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
         fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         wait_for(&mut fds, until)?;
@@ -70,13 +66,13 @@ impl Signals {
     }
 
     /// Does what Ctrl-Z does to a process that has no workers; returns when it is continued.
-    pub(super) fn pause(&self) {
+    pub fn pause(&self) {
         let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
     }
 }
 
 /// `poll(2)` until `until`; an interruption is as good as an event.
-pub(super) fn wait_for(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
+pub fn wait_for(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
     let timeout = until.map(|at| {
         // One nanosecond past it, for `split_off` keeps what falls on the instant itself.
         let left = at.saturating_duration_since(Instant::now()) + Duration::from_nanos(1);

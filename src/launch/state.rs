@@ -3,7 +3,7 @@
 //! [`State::step`] maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O and
 //! reads no clock (time comes in as [`Event::TimerFired`]). One `State` is one generation of workers on one node: it starts
 //! them one after the other, and ends with exactly one [`Action::Finish`] when all of them are gone. What follows
-//! a finished generation is decided above, over all nodes: `elastic::policy`. Ranks are local ones here.
+//! a finished generation is decided above, over all nodes. Ranks are local ones here.
 //!
 //! The policy: the first worker that fails takes the run down. The others are told so at once, on their control pipes, and get
 //! SIGKILL after [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is an echo of someone else's death, which the
@@ -64,7 +64,7 @@ pub enum Event {
     },
     /// A stop signal reached the supervisor.
     StopRequested,
-    /// The coordinator ends the generation: with a save at a step boundary, or at once.
+    /// The controller ends the generation: with a save at a step boundary, or at once.
     Recalled {
         save: bool,
     },
@@ -136,7 +136,7 @@ pub struct State {
     /// The stop request came before any worker had failed.
     stopped_unharmed: bool,
     debouncing: bool,
-    /// The coordinator ended the generation at once.
+    /// The controller ended the generation at once.
     recalled_at_once: bool,
 }
 

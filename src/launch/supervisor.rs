@@ -1,6 +1,6 @@
 //! One generation of this node's workers: carries out what [`state`](super::state) decides, on real processes.
 //!
-//! It waits in one `poll` for signals (SIGCHLD among them), for orders of the run's coordinator, for room in control pipes, and
+//! It waits in one `poll` for signals (SIGCHLD among them), for its controller, for room in control pipes, and
 //! for the next timer. A worker leads its own process group, so Ctrl-C reaches it through the supervisor only; Ctrl-Z
 //! pauses the workers with the supervisor.
 
@@ -13,12 +13,12 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags};
 
 use super::cores;
-use super::elastic::{Closed, Link, NodeEnd, Order, Report, Start};
 use super::failure::{self, Evidence, Failure};
+use super::generation::{Controller, Part, Recall};
 use super::handoff::{Endpoint, Handoff, Place};
 use super::local::{FirstRankOutput, LocalLaunch};
 use super::logs;
-use super::report;
+use super::report::{self, Failed};
 use super::signals::{Signal, Signals, wait_for};
 use super::state::{Action, Event, State, Timer};
 use super::timers::Timers;
@@ -28,9 +28,9 @@ use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, IoContext, Result};
 
 /// The workers of one generation on this node, and what it takes to start and to watch them.
-pub(super) struct Fleet<'a> {
+pub struct Fleet<'a> {
     launch: &'a LocalLaunch,
-    start: Start,
+    part: Part,
     secret: Secret,
     threads: usize,
     /// Rank 0's rendezvous socket; ours until rank 0 has it. A copy kept longer would let the others connect to a
@@ -43,30 +43,25 @@ pub(super) struct Fleet<'a> {
     timers: Timers<Timer>,
     /// The signal that asked for a stop, and when.
     asked: Option<(i32, Instant)>,
-    /// Orders that are not for this generation.
-    orders: Vec<Order>,
-    /// The coordinator is gone.
-    cut_off: bool,
 }
 
 /// How a generation ended on this node.
-pub(super) struct Ended {
-    pub end: NodeEnd,
+pub struct Ended {
+    /// `Done` or `Stopped`, or what failed.
+    pub end: std::result::Result<ExitCode, Failed>,
     /// The signal that asked for the stop, and when.
     pub asked: Option<(i32, Instant)>,
     /// Each worker's end; `None` for one that was not started before the stop.
     pub ends: Vec<Option<End>>,
-    /// What the coordinator has said and is not done.
-    pub orders: Vec<Order>,
 }
 
 impl<'a> Fleet<'a> {
-    /// `host` is where ranks reach rank 0, which takes `listener`.
-    pub(super) fn new(
+    /// Ranks reach rank 0 at `endpoint`; it takes `listener`.
+    pub fn new(
         launch: &'a LocalLaunch,
-        start: Start,
+        part: Part,
         listener: Option<TcpListener>,
-        host: &str,
+        endpoint: Endpoint,
         secret: Secret,
     ) -> Result<Self> {
         let made = std::fs::create_dir_all(&launch.log_dir).doing("create the log folder", &launch.log_dir);
@@ -75,14 +70,9 @@ impl<'a> Fleet<'a> {
         let threads = launch
             .threads_per_worker
             .unwrap_or_else(|| cores::threads_per_worker(cores::usable_cores(), nproc));
-        let endpoint = match (start.world_size, start.port) {
-            (1, _) => Endpoint::Solo,
-            (_, Some(port)) => Endpoint::Connect { host: host.to_owned(), port },
-            (_, None) => return Err(Error::internal("node 0 does not say where rank 0 listens")),
-        };
         let mut fleet = Self {
             launch,
-            start,
+            part,
             secret,
             threads,
             listener,
@@ -91,28 +81,20 @@ impl<'a> Fleet<'a> {
             pids: vec![None; nproc],
             timers: Timers::default(),
             asked: None,
-            orders: Vec::new(),
-            cut_off: false,
         };
         // Here, because a job that can't be handed over is the job's fault, and not a worker that won't start.
         fleet.handoff(0)?.to_line()?;
-        if fleet.start.world_size == 1 {
+        if fleet.part.world_size == 1 {
             fleet.listener = None;
         }
         Ok(fleet)
     }
 
     /// Runs the generation to its end: all workers are gone when this returns.
-    /// `queued` are orders that came together with the one to start.
-    pub(super) fn drive(
-        &mut self,
-        queued: VecDeque<Order>,
-        signals: &mut Signals,
-        link: &mut Link,
-    ) -> Result<Ended> {
+    pub fn drive(&mut self, signals: &mut Signals, controller: &mut dyn Controller) -> Result<Ended> {
         let mut state = State::new(self.launch.nproc, self.launch.policy);
         let mut events = VecDeque::from([Event::Start]);
-        self.take(queued, &mut events);
+        hear(controller, &mut events);
         loop {
             while let Some(event) = events.pop_front() {
                 let (next, actions) = state.step(event);
@@ -128,14 +110,14 @@ impl<'a> Fleet<'a> {
                     }
                 }
             }
-            self.wait(signals, link, &mut events)?;
+            self.wait(signals, controller, &mut events)?;
         }
     }
 
     fn spawn(&mut self, local: usize) -> Event {
         match self.start_worker(local) {
             Ok(process) => {
-                tracing::debug!(rank = self.start.first_rank + local, pid = process.id(), "worker started");
+                tracing::debug!(rank = self.part.first_rank + local, pid = process.id(), "worker started");
                 self.pids[local] = Some(process.id());
                 self.workers[local] = Some(process);
                 Event::WorkerStarted(local)
@@ -164,17 +146,17 @@ impl<'a> Fleet<'a> {
     }
 
     fn handoff(&self, local: usize) -> Result<Handoff> {
-        let rank = self.start.first_rank + local;
+        let rank = self.part.first_rank + local;
         let place = Place {
             rank,
             local_rank: local,
-            world_size: self.start.world_size,
+            world_size: self.part.world_size,
             local_world_size: self.launch.nproc,
-            node_rank: self.start.node,
-            nnodes: self.start.nnodes,
+            node_rank: self.part.node,
+            nnodes: self.part.nnodes,
         };
         let endpoint = match &self.listener {
-            Some(listener) if rank == 0 && self.start.world_size > 1 => {
+            Some(listener) if rank == 0 && self.part.world_size > 1 => {
                 let addr = listener.local_addr().map_err(|e| Error::internal(e.to_string()))?;
                 Endpoint::Inherited { fd: listener.as_raw_fd(), addr }
             }
@@ -182,10 +164,10 @@ impl<'a> Fleet<'a> {
         };
         let mut handoff = Handoff::new(place, endpoint, self.secret.clone(), self.launch.job.clone());
         handoff.threads = self.threads;
-        handoff.run_id = self.start.run_id.clone();
-        handoff.generation = self.start.generation;
-        handoff.attempt = self.start.attempt;
-        handoff.reason = self.start.reason.clone();
+        handoff.run_id = self.part.run_id.clone();
+        handoff.generation = self.part.generation;
+        handoff.attempt = self.part.attempt;
+        handoff.reason = self.part.reason.clone();
         handoff.log_dir = self.launch.log_dir.clone();
         Ok(handoff)
     }
@@ -198,8 +180,13 @@ impl<'a> Fleet<'a> {
 
     /// Blocks until something happens, and puts it into `events`: stop requests first, because they explain exits, and
     /// exits before timers, because they may make them void.
-    fn wait(&mut self, signals: &mut Signals, link: &mut Link, events: &mut VecDeque<Event>) -> Result<()> {
-        self.poll(signals, link)?;
+    fn wait(
+        &mut self,
+        signals: &mut Signals,
+        controller: &mut dyn Controller,
+        events: &mut VecDeque<Event>,
+    ) -> Result<()> {
+        self.poll(signals, controller)?;
         for signal in signals.pending() {
             match signal {
                 Signal::Pause => self.pause(signals),
@@ -210,11 +197,10 @@ impl<'a> Fleet<'a> {
                         None => {
                             tracing::warn!("{name}: the workers save and stop; once more ends them at once");
                             self.asked = Some((stop, now));
-                            // A link that is broken says so by itself.
-                            let _ = link.send(&Report::StopRequested { at_once: false });
+                            controller.stop_requested(false);
                         }
                         Some((_, at)) if now.duration_since(at) > self.launch.policy.debounce => {
-                            let _ = link.send(&Report::StopRequested { at_once: true });
+                            controller.stop_requested(true);
                         }
                         Some(_) => {}
                     }
@@ -222,10 +208,10 @@ impl<'a> Fleet<'a> {
                 }
             }
         }
-        self.hear(link, events);
+        hear(controller, events);
         for (local, slot) in self.workers.iter_mut().enumerate() {
             let Some(process) = slot else { continue };
-            let rank = self.start.first_rank + local;
+            let rank = self.part.first_rank + local;
             process.send();
             let ended = process.try_reap();
             if let Some(status) =
@@ -243,35 +229,9 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// The coordinator's orders; a coordinator that is gone means that node 0 is.
-    fn hear(&mut self, link: &mut Link, events: &mut VecDeque<Event>) {
-        if self.cut_off {
-            return;
-        }
-        match link.receive::<Order>() {
-            Ok(orders) => self.take(orders, events),
-            Err(Closed) => {
-                self.cut_off = true;
-                events.push_back(Event::Recalled { save: false });
-            }
-        }
-    }
-
-    fn take(&mut self, orders: impl IntoIterator<Item = Order>, events: &mut VecDeque<Event>) {
-        for order in orders {
-            match order {
-                Order::Recall { save } => events.push_back(Event::Recalled { save }),
-                Order::Wait => {}
-                other => self.orders.push(other),
-            }
-        }
-    }
-
-    fn poll(&self, signals: &Signals, link: &Link) -> Result<()> {
+    fn poll(&self, signals: &Signals, controller: &dyn Controller) -> Result<()> {
         let mut fds = vec![PollFd::from_borrowed_fd(signals.fd(), PollFlags::IN)];
-        if !self.cut_off {
-            fds.push(PollFd::from_borrowed_fd(link.fd(), PollFlags::IN));
-        }
+        fds.extend(controller.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let unsent = self.workers.iter().flatten().filter_map(Process::to_send);
         fds.extend(unsent.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
         wait_for(&mut fds, self.timers.next())
@@ -287,8 +247,8 @@ impl<'a> Fleet<'a> {
     fn conclude(&mut self, state: &State, verdict: Verdict) -> Ended {
         self.workers.iter_mut().filter_map(Option::take).for_each(Process::abandon);
         let end = match (verdict.culprit, verdict.code) {
-            (None, ExitCode::Done) => NodeEnd::Done,
-            (None, _) => NodeEnd::Stopped,
+            (None, ExitCode::Done) => Ok(ExitCode::Done),
+            (None, _) => Ok(ExitCode::Stopped),
             (Some(culprit), code) => {
                 let ranks: Vec<report::Rank<'_>> = state
                     .ends()
@@ -297,18 +257,17 @@ impl<'a> Fleet<'a> {
                     .map(|(end, pid)| report::Rank { end, class: end.map(|e| state.class(e)), pid: *pid })
                     .collect();
                 let place = report::Scene {
-                    first_rank: self.start.first_rank,
-                    world_size: self.start.world_size,
+                    first_rank: self.part.first_rank,
+                    world_size: self.part.world_size,
                     log_dir: &self.launch.log_dir,
                 };
-                NodeEnd::Failed(report::worker_failed(&ranks, culprit, code, place))
+                Err(report::worker_failed(&ranks, culprit, code, place))
             }
         };
-        Ended {
-            end,
-            asked: self.asked,
-            ends: state.ends().into_iter().map(|end| end.cloned()).collect(),
-            orders: std::mem::take(&mut self.orders),
-        }
+        Ended { end, asked: self.asked, ends: state.ends().into_iter().map(|end| end.cloned()).collect() }
     }
+}
+
+fn hear(controller: &mut dyn Controller, events: &mut VecDeque<Event>) {
+    events.extend(controller.recalls().into_iter().map(|Recall { save }| Event::Recalled { save }));
 }

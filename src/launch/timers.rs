@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Longer waits are as good as none, and must not overflow the clock.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-pub(super) struct Timers<T>(BTreeMap<Instant, T>);
+pub struct Timers<T>(BTreeMap<Instant, T>);
 
 impl<T> Default for Timers<T> {
     fn default() -> Self {
@@ -16,7 +16,7 @@ impl<T> Default for Timers<T> {
 
 impl<T: PartialEq> Timers<T> {
     /// One that runs already starts anew.
-    pub(super) fn set(&mut self, timer: T, after: Duration) {
+    pub fn set(&mut self, timer: T, after: Duration) {
         self.0.retain(|_, t| *t != timer);
         let mut at = Instant::now() + after.min(LONGEST);
         // Two timers may fall on one instant.
@@ -27,12 +27,12 @@ impl<T: PartialEq> Timers<T> {
     }
 
     /// When the next one fires.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub fn next(&self) -> Option<Instant> {
         self.0.keys().next().copied()
     }
 
     /// Takes those whose time has come, earliest first.
-    pub(super) fn fired(&mut self) -> impl Iterator<Item = T> + use<T> {
+    pub fn fired(&mut self) -> impl Iterator<Item = T> + use<T> {
         let later = self.0.split_off(&Instant::now());
         std::mem::replace(&mut self.0, later).into_values()
     }

@@ -116,7 +116,7 @@ pub(super) struct Run<'a> {
     pub overdue: Option<usize>,
     pub stop_requested: bool,
     pub stopped_unharmed: bool,
-    /// The coordinator ended the generation, and no signal did.
+    /// The controller ended the generation, and no signal did.
     pub recalled_at_once: bool,
 }
 

@@ -5,7 +5,6 @@
 //! [`Plan::json`]), writes itself as a spec that resolves to the same plan ([`Plan::to_toml`]) and has a hash that
 //! changes exactly when a value changes that results depend on.
 
-mod batch;
 mod checks;
 mod export;
 mod print;
@@ -18,11 +17,11 @@ mod values;
 mod warnings;
 mod world;
 
-pub use batch::BatchAlgebra;
+pub use crate::train::BatchAlgebra;
 pub(crate) use export::changes_results;
 pub use sections::{
-    BufferSync, CheckpointPlan, DatasetPlan, DistributedPlan, LaunchPlan, LoaderPlan, LossPlan, MetricsPlan,
-    ModelPlan, OnPreempt, OnResize, TrainPlan,
+    CheckpointPlan, DatasetPlan, DistributedPlan, LaunchPlan, LoaderPlan, LossPlan, MetricsPlan, ModelPlan,
+    OnPreempt, TrainPlan,
 };
 pub use sizes::Sizes;
 pub(crate) use units::duration as parse_duration;

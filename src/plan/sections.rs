@@ -5,8 +5,10 @@ use crate::comm::gloo::{AlgorithmChoice, GlooOptions, Transport};
 use crate::data::{DataFacts, DatasetSource, FieldFacts, FieldKind};
 use crate::ddp::HookSource;
 use crate::error::Error;
-use crate::launch::{NodeRange, Nproc, RdzvEndpoint};
+use crate::launch::Nproc;
 use crate::models::ModelSource;
+use crate::nodes::{NodeRange, RdzvEndpoint};
+use crate::train::{BufferSync, OnResize};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,27 +84,6 @@ impl LossPlan {
             _ => Ok(()),
         }
     }
-}
-
-/// What happens to buffers (batch-norm statistics), which each rank gathers from its own samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BufferSync {
-    /// Rank 0's are the model's, as in PyTorch's DDP: the others take them over before an evaluation. PyTorch copies them before
-    /// every forward pass, which comes to the same, because training never reads them.
-    Broadcast,
-    /// The mean over ranks, after each step.
-    Mean,
-}
-
-/// What a run does when it goes on with another number of processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnResize {
-    /// Accumulates more or fewer micro-batches, so that a step averages over as many samples as before.
-    KeepGlobalBatch,
-    /// Goes on with the spec's micro-batches per step: a step averages over more or fewer samples.
-    KeepLocalBatch,
 }
 
 /// `[train]`, less the loss.

@@ -3,17 +3,18 @@
 use super::checks;
 use super::resolve::or_default;
 use super::sections::{
-    BufferSync, CheckpointPlan, DistributedPlan, LaunchPlan, LossPlan, MetricsPlan, OnPreempt, OnResize,
-    TrainPlan,
+    CheckpointPlan, DistributedPlan, LaunchPlan, LossPlan, MetricsPlan, OnPreempt, TrainPlan,
 };
 use super::units::{DURATION, read_duration};
 use crate::checkpoint::Direction;
 use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookSource;
-use crate::launch::{NodeRange, Nproc, RdzvEndpoint};
+use crate::launch::Nproc;
+use crate::nodes::{NodeRange, RdzvEndpoint};
 use crate::registry::Registry;
 use crate::spec::Fields;
+use crate::train::{BufferSync, OnResize};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 

@@ -9,6 +9,7 @@ use crate::ddp::CommHook;
 use crate::launch::Nproc;
 use crate::models::{ModelKind, ModelSource, Role, TensorFacts};
 use crate::spec::{Fields, Override};
+use crate::train::{BufferSync, OnResize};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,8 +1,19 @@
 //! How samples make up micro-batches and optimizer steps, and what becomes of that when a run goes on with another number
 //! of processes, or with another batch size in its spec.
 
-use crate::plan::{BatchAlgebra, OnResize, Plan};
+use super::BatchAlgebra;
+use crate::plan::Plan;
 use serde::{Deserialize, Serialize};
+
+/// What a run does when it goes on with another number of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnResize {
+    /// Accumulates more or fewer micro-batches, so that a step averages over as many samples as before.
+    KeepGlobalBatch,
+    /// Goes on with the spec's micro-batches per step: a step averages over more or fewer samples.
+    KeepLocalBatch,
+}
 
 /// The units that a [`Position`](super::Position) counts in. Equal on all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

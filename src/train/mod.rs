@@ -1,6 +1,7 @@
 //! From a plan, data and a model to a trained model: the loop, the losses, the sums behind every metric, evaluation.
 //! Events go out through [`Observer`]; nothing calls back in.
 
+mod algebra;
 mod batching;
 mod buffers;
 mod clock;
@@ -21,7 +22,9 @@ mod sums;
 mod trainer;
 mod update;
 
-pub use batching::Batching;
+pub use algebra::BatchAlgebra;
+pub use batching::{Batching, OnResize};
+pub use buffers::BufferSync;
 pub use clock::Clock;
 pub use device_sums::{BatchSums, DeviceSums};
 pub use evaluate::{EvalOptions, evaluate};

@@ -1,10 +1,9 @@
 //! What the loop tells the outside. Rank 0's observer writes metrics, progress and checkpoints; the others' write a log.
 
-use super::{Position, StepReport, Sums, Updater};
+use super::{BatchAlgebra, Position, StepReport, Sums, Updater};
 use crate::ddp::HookState;
 use crate::error::Result;
 use crate::models::Model;
-use crate::plan::BatchAlgebra;
 use std::time::Duration;
 
 /// Receives the events of one rank's training, in order, on the training thread.

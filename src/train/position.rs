@@ -1,7 +1,6 @@
 //! Where a run stands: what `state.json` needs besides tensors.
 
-use super::{Batching, LossScale, Sums};
-use crate::plan::BatchAlgebra;
+use super::{BatchAlgebra, Batching, LossScale, Sums};
 use serde::{Deserialize, Serialize};
 
 /// What was measured of a run when an epoch ended.
@@ -154,7 +153,7 @@ impl Position {
 mod tests {
     use super::*;
     use crate::data::DistributedSampler;
-    use crate::plan::OnResize;
+    use crate::train::OnResize;
     use proptest::prelude::*;
 
     /// What all ranks see of an epoch, from the position on, in `steps` optimizer steps or to the end; step by step.

@@ -14,7 +14,8 @@ use std::sync::mpsc;
 
 use common::{HUNG, alone};
 use ddp_run::error::{Error, ExitCode};
-use ddp_run::launch::{LocalLaunch, Outcome};
+use ddp_run::launch::LocalLaunch;
+use ddp_run::nodes::{Nodes, Outcome};
 use roles::{shell, until, workers};
 use rustix::process::{Pid, test_kill_process};
 
@@ -26,7 +27,7 @@ fn folder() -> tempfile::TempDir {
 #[track_caller]
 fn ended(launch: LocalLaunch) -> Result<Outcome, Error> {
     let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(launch.run()));
+    std::thread::spawn(move || tell.send(Nodes::default().run(launch)));
     told.recv_timeout(HUNG).expect("the run ends")
 }
 

@@ -3,7 +3,7 @@
 use crate::common::{HUNG, Port, alone, finish};
 use crate::roles::{shell, spawn, until};
 use crate::{folder, pid};
-use ddp_run::launch::{KeySource, NodeRange};
+use ddp_run::nodes::{KeySource, NodeRange, Nodes};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -16,17 +16,20 @@ pub fn play(arguments: &str) -> i32 {
     let [rank, port, patience, out] = words[..] else { panic!("four arguments") };
     let out = Path::new(out).join(rank);
     std::fs::create_dir_all(&out).expect("the scratch folder is writable");
-    let mut launch = shell(1, &out, "until [ -e $out/../go ]; do sleep 0.01; done");
-    launch.nodes.range = NodeRange::exactly(2);
-    launch.nodes.node_rank = rank.parse().ok();
-    launch.nodes.endpoint = format!("127.0.0.1:{port}").parse().ok();
-    launch.nodes.key = Some(KeySource::Home(out.with_file_name("secret")));
-    let patience = Duration::from_millis(patience.parse().expect("a number"));
-    (launch.nodes.report, launch.nodes.silence) = match rank {
-        "0" => (patience, launch.nodes.silence),
-        _ => (launch.nodes.report, patience),
+    let launch = shell(1, &out, "until [ -e $out/../go ]; do sleep 0.01; done");
+    let mut nodes = Nodes {
+        range: NodeRange::exactly(2),
+        node_rank: rank.parse().ok(),
+        endpoint: format!("127.0.0.1:{port}").parse().ok(),
+        key: Some(KeySource::Home(out.with_file_name("secret"))),
+        ..Nodes::default()
     };
-    match launch.run() {
+    let patience = Duration::from_millis(patience.parse().expect("a number"));
+    match rank {
+        "0" => nodes.report = patience,
+        _ => nodes.silence = patience,
+    }
+    match nodes.run(launch) {
         Ok(outcome) => outcome.code as i32,
         Err(error) => {
             eprintln!("{error}");

@@ -15,6 +15,7 @@ use ddp_run::launch::{
     Endpoint, Failure, FirstRankOutput, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Received, StopFlag,
     logs,
 };
+use ddp_run::nodes::Nodes;
 
 pub const ROLE: &str = "DDP_RUN_TEST_ROLE";
 
@@ -96,7 +97,7 @@ fn supervise(role: &str, out: &Path) -> i32 {
         // Two signals are one, however far the machine draws them apart.
         launch.policy.debounce = 2 * HUNG;
     }
-    match launch.run() {
+    match Nodes::default().run(launch) {
         Ok(outcome) => outcome.code as i32,
         Err(error) => {
             report(out, "error", &error.to_string());

@@ -4,8 +4,9 @@ mod backends;
 mod memory;
 mod programs;
 
+use crate::clusters::{self, Launcher, Origin};
 use crate::error::{Error, Result};
-use crate::launch::{Launcher, Origin, cores::usable_cores, origin};
+use crate::launch::cores::usable_cores;
 use crate::plan::show_bytes;
 use crate::registry::Registry;
 use crate::telemetry::provenance::{self, Host, Versions};
@@ -133,13 +134,13 @@ impl Report {
 
 fn seen(get: &dyn Fn(&str) -> Option<String>) -> Seen {
     let number = |name: &str| get(name).and_then(|v| v.parse().ok());
-    let asked = origin::Asked {
+    let asked = clusters::Asked {
         node_rank: number("DDP_RUN_NODE_RANK"),
         nnodes: get("DDP_RUN_NNODES").and_then(|v| v.parse().ok()),
         rdzv_endpoint: get("DDP_RUN_RDZV_ENDPOINT").and_then(|v| v.parse().ok()),
-        starter: origin::starter_pid(),
+        starter: clusters::starter_pid(),
     };
-    let found = origin::detect(get, &asked);
+    let found = clusters::detect(get, &asked);
     let what = match &found {
         Ok(Origin::Own) => "no launcher: ddp-run starts its own workers".to_owned(),
         Ok(Origin::Worker(worker)) => worker.to_string(),

@@ -3,6 +3,7 @@
 use super::super::{NcclConfig, NcclGroup, driver, gpu_uuid, status};
 use super::gpu::{Gpu, Memory};
 use super::launch::said;
+use crate::clusters::{self, Origin};
 use crate::comm::gloo::{GlooGroup, GlooOptions};
 use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
 use crate::comm::testing::HANG;
@@ -10,7 +11,6 @@ use crate::comm::{
     CommError, DeviceCollectives, Element, Phase, Place, ProcessGroup, ReduceOp, SoloGroup, Wait,
 };
 use crate::device::{ComputeDevice, DeviceSpec, among};
-use crate::launch::{Origin, origin};
 use half::bf16;
 use rustix::process::{Signal, getpid, kill_process};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ fn rank() {
 
 /// The device of a rank that a launcher started, as its variables have it.
 fn by_local_rank() -> usize {
-    let origin = origin::detect(&|name| std::env::var(name).ok(), &origin::Asked::default());
+    let origin = clusters::detect(&|name| std::env::var(name).ok(), &clusters::Asked::default());
     let Ok(Origin::Worker(worker)) = origin else { panic!("no rank: {origin:?}") };
     let there = driver::count().expect("a driver") as usize;
     match among(DeviceSpec::Cuda(None), worker.place.local_rank, || there) {

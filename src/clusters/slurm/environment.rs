@@ -1,8 +1,9 @@
 //! A step of a Slurm job: `srun` sets SLURM_* for each of its tasks. The batch script has most of them too, with
 //! SLURM_PROCID=0, but no SLURM_STEP_ID.
 
-use super::vars::{Vars, inconsistent};
-use super::{Claim, Launcher, hostlist};
+use super::hostlist;
+use crate::clusters::vars::{Vars, inconsistent};
+use crate::clusters::{Claim, Launcher};
 use crate::error::{Error, Result};
 
 /// Above are the steps that are no `srun`: the batch script, an interactive shell, prolog and epilog.
@@ -13,14 +14,14 @@ const TASKS_PER_NODE: [&str; 2] = ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER
 const NODE_LIST: [&str; 3] = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 
 /// The step's number, and the job's.
-pub(super) fn step(vars: &Vars<'_>) -> Result<Option<(u32, u32)>> {
+pub fn step(vars: &Vars<'_>) -> Result<Option<(u32, u32)>> {
     let step = vars.first_number::<u32>(&["SLURM_STEP_ID", "SLURM_STEPID"])?.filter(|s| *s < LAST_STEP);
     let job = vars.first_number::<u32>(&["SLURM_JOB_ID", "SLURM_JOBID"])?;
     Ok(step.zip(job).map(|(step, job)| (job, step)))
 }
 
 /// `None` outside of a step of several tasks.
-pub(super) fn claim(vars: &Vars<'_>) -> Result<Option<Claim>> {
+pub fn claim(vars: &Vars<'_>) -> Result<Option<Claim>> {
     let (Some(_), Some(rank)) = (step(vars)?, vars.number::<usize>("SLURM_PROCID")?) else { return Ok(None) };
     let world = vars.first_number::<usize>(&TASKS)?;
     let world = world.ok_or_else(|| inconsistent("SLURM_PROCID is set, but SLURM_STEP_NUM_TASKS is not"))?;
@@ -54,7 +55,7 @@ fn tasks_here(vars: &Vars<'_>, world: usize, node: Option<(usize, usize)>) -> Re
 }
 
 /// Which node of its step this is, where `srun` started one process a node.
-pub(super) fn node_rank(vars: &Vars<'_>) -> Result<Option<usize>> {
+pub fn node_rank(vars: &Vars<'_>) -> Result<Option<usize>> {
     if step(vars)?.is_none() {
         return Ok(None);
     }
@@ -69,7 +70,7 @@ pub(super) fn node_rank(vars: &Vars<'_>) -> Result<Option<usize>> {
 }
 
 /// The first host of the step, where its rank 0 is.
-pub(super) fn first_host(vars: &Vars<'_>) -> Result<String> {
+pub fn first_host(vars: &Vars<'_>) -> Result<String> {
     let Some(list) = vars.first(&NODE_LIST) else {
         return Err(inconsistent("neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST is set"));
     };
@@ -79,6 +80,6 @@ pub(super) fn first_host(vars: &Vars<'_>) -> Result<String> {
 
 /// Ports below those that the system gives to clients (32768), spread so that jobs and steps that follow each other
 /// don't meet: 15000 + (31 x job + step) mod 16000.
-pub(super) fn port(job: u32, step: u32) -> u16 {
+pub fn port(job: u32, step: u32) -> u16 {
     15000 + ((u64::from(job) * 31 + u64::from(step)) % 16000) as u16
 }

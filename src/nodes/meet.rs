@@ -1,9 +1,7 @@
 //! Where the supervisors of a run's nodes meet: who listens, on which address, and how the others get there.
 
-use super::super::local::LocalLaunch;
-use super::super::rdzv::RdzvEndpoint;
-use super::super::reach::{Reach, own_address, reach};
 use super::awaited::Awaited;
+use super::{Nodes, RdzvEndpoint, Reach, own_address, reach};
 use crate::comm::rendezvous::file::{Published, publish};
 use crate::comm::rendezvous::{self, Secret, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
@@ -31,15 +29,14 @@ const PORT_FREE: Duration = Duration::from_secs(10);
 
 impl Meeting {
     /// On a thread: a port may be busy for a while, and a name may not be known at once.
-    pub(super) fn arranged(launch: &LocalLaunch) -> Result<Awaited<Self>> {
-        let launch = launch.clone();
-        Awaited::start("meet", move || Self::arrange(&launch))
+    pub(super) fn arranged(nodes: &Nodes) -> Result<Awaited<Self>> {
+        let nodes = nodes.clone();
+        Awaited::start("meet", move || Self::arrange(&nodes))
     }
 
-    fn arrange(launch: &LocalLaunch) -> Result<Self> {
-        let nodes = &launch.nodes;
+    fn arrange(nodes: &Nodes) -> Result<Self> {
         if nodes.range.max == 1 {
-            let (ip, key) = (launch.bind, Secret::generate()?);
+            let (ip, key) = (nodes.bind, Secret::generate()?);
             let (listener, published, target) = (None, None, None);
             return Ok(Self { listener, published, target, host: Some(ip.to_string()), ip, key });
         }
@@ -59,7 +56,7 @@ impl Meeting {
         let key = key.secret(&format!("ddp-run supervisors at {endpoint}"))?;
         let guest = |target, host| {
             let (listener, published) = (None, None);
-            Self { listener, published, target: Some(target), host, ip: launch.bind, key: key.clone() }
+            Self { listener, published, target: Some(target), host, ip: nodes.bind, key: key.clone() }
         };
         match (endpoint, node_rank) {
             (RdzvEndpoint::Tcp { host, .. }, 1..) => {
@@ -67,12 +64,12 @@ impl Meeting {
             }
             (RdzvEndpoint::File(path), 1..) => Ok(guest(Whereabouts::File(path.clone()), None)),
             (RdzvEndpoint::Tcp { host, port }, 0) => {
-                let (listener, ip) = listen(host, *port, launch)?;
+                let (listener, ip) = listen(host, *port, nodes)?;
                 let (listener, host) = (Some(listener), Some(host.clone()));
                 Ok(Self { listener, published: None, target: None, host, ip, key })
             }
             (RdzvEndpoint::File(path), 0) => {
-                let Reach { listen, told } = reach(launch.bind, nodes.interface, nodes.range.max)?;
+                let Reach { listen, told } = reach(nodes.bind, nodes.interface, nodes.range.max)?;
                 let cannot = |e: std::io::Error| {
                     let what = format!("node 0 cannot listen on {listen} for the other nodes: {e}");
                     Error::new(ExitCode::Rendezvous, what)
@@ -91,16 +88,16 @@ impl Meeting {
 }
 
 /// How node 0's own ranks reach its rank 0, which listens on `ip`.
-pub(super) fn told(launch: &LocalLaunch, ip: IpAddr) -> Result<IpAddr> {
+pub(super) fn told(nodes: &Nodes, ip: IpAddr) -> Result<IpAddr> {
     match ip.is_unspecified() {
-        true => Ok(reach(ip, launch.nodes.interface, launch.nodes.range.max)?.told),
+        true => Ok(reach(ip, nodes.interface, nodes.range.max)?.told),
         false => Ok(ip),
     }
 }
 
 /// Node 0's door.
-fn listen(host: &str, port: u16, launch: &LocalLaunch) -> Result<(TcpListener, IpAddr)> {
-    let (nodes, bind) = (&launch.nodes, launch.bind);
+fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)> {
+    let bind = nodes.bind;
     let ip = match own_address(host, port, bind, nodes.interface, nodes.range.max)? {
         Some(address) => address.ip(),
         // A pod's own name may not be known yet when it starts.

@@ -6,7 +6,8 @@
 use super::vars::{Vars, inconsistent};
 use super::{Asked, Launcher, NodeEnv};
 use crate::error::{Error, Result};
-use crate::launch::{NodeRange, Nproc, RdzvEndpoint};
+use crate::launch::Nproc;
+use crate::nodes::{NodeRange, RdzvEndpoint};
 use std::fmt::Display;
 use std::str::FromStr;
 

@@ -6,7 +6,7 @@ use super::message::{Closed, Hello, Link, Order, Report, Start, no_link};
 use super::policy::State;
 use crate::comm::rendezvous::{Door, Knock, Secret};
 use crate::error::{Error, Result};
-use crate::launch::timers::Timers;
+use crate::launch::{Part, Timers};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
 use std::thread::JoinHandle;
@@ -230,7 +230,7 @@ impl Coordinator {
         let port = generation.nodes.first().and_then(|(first, _)| self.peers.get(first)?.port);
         let mut first_rank = 0;
         for (node, (member, nproc)) in generation.nodes.iter().enumerate() {
-            let start = Start {
+            let part = Part {
                 generation: generation.number,
                 attempt: generation.attempt,
                 run_id: self.run_id.clone(),
@@ -238,10 +238,9 @@ impl Coordinator {
                 nnodes,
                 first_rank,
                 world_size,
-                port,
                 reason: generation.reason.clone(),
             };
-            self.tell(*member, &Order::Start(start));
+            self.tell(*member, &Order::Start(Start { part, port }));
             if let Some(peer) = self.peers.get_mut(member) {
                 peer.busy = true;
             }

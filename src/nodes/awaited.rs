@@ -1,7 +1,7 @@
 //! What takes its time, on a thread of its own, so that signals are heard meanwhile.
 
 use crate::error::{Error, Result};
-use crate::launch::signals::{Signal, Signals, wait_for};
+use crate::launch::{Signal, Signals, wait_for};
 use rustix::event::{PollFd, PollFlags};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;

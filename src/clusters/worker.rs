@@ -7,9 +7,8 @@ use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher, mpi, slurm};
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, Result};
-use crate::launch::handoff::{Endpoint, Place};
-use crate::launch::key::{KeySource, KeyText};
-use crate::launch::rdzv::RdzvEndpoint;
+use crate::launch::{Endpoint, Place};
+use crate::nodes::{KeySource, KeyText, RdzvEndpoint};
 
 /// A rank that another launcher started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,11 +189,9 @@ fn unknown(claim: &Claim, missing: &str) -> Meeting {
     Meeting::Unknown { why, hint }
 }
 
-impl KeySource {
-    /// `DDP_RUN_SECRET`, else the file `DDP_RUN_SECRET_FILE`, else the key in the home folder.
-    pub fn of_environment() -> Result<Self> {
-        key(&Vars(&|name| std::env::var(name).ok())).ok_or_else(no_key)
-    }
+/// `DDP_RUN_SECRET`, else the file `DDP_RUN_SECRET_FILE`, else the key in the home folder.
+pub fn key_of_environment() -> Result<KeySource> {
+    key(&Vars(&|name| std::env::var(name).ok())).ok_or_else(no_key)
 }
 
 fn key(vars: &Vars<'_>) -> Option<KeySource> {

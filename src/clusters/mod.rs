@@ -1,4 +1,5 @@
-//! Who started this process, and as what. The first of these that fits decides:
+//! The launchers and schedulers of clusters: who started this process, and as what; and how Slurm is given a job ([`slurm`]). The
+//! first of these that fits decides:
 //!
 //! 1. `--node-rank`, or `--rdzv-endpoint` together with `--nnodes` (as flags or as their variables): this process is
 //!    the supervisor of one node, wherever it was started. Not so where RANK and WORLD_SIZE are set.
@@ -14,11 +15,11 @@
 //! Launchers that contradict each other are refused. Where the ranks meet is `--rdzv-endpoint`, else MASTER_ADDR and
 //! MASTER_PORT, else what the launcher makes known.
 
-mod hostlist;
 mod kubernetes;
 mod mpi;
-mod run;
-mod slurm;
+mod run_id;
+mod shell;
+pub mod slurm;
 #[cfg(test)]
 mod tests;
 mod torchrun;
@@ -26,14 +27,14 @@ mod vars;
 mod worker;
 
 pub use mpi::starter_pid;
-pub use run::run_id;
-pub use worker::{Meeting, WorkerEnv};
+pub use run_id::run_id;
+pub use worker::{Meeting, WorkerEnv, key_of_environment};
 
 use std::fmt;
 
-use super::cores::Nproc;
-use super::rdzv::{NodeRange, RdzvEndpoint};
 use crate::error::{Error, Result};
+use crate::launch::Nproc;
+use crate::nodes::{NodeRange, RdzvEndpoint};
 use vars::Vars;
 
 /// What this process is.

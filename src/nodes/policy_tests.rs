@@ -2,7 +2,7 @@
 
 use super::super::events::Weight;
 use super::*;
-use crate::launch::NodeRange;
+use crate::nodes::NodeRange;
 
 #[path = "policy_histories.rs"]
 mod histories;

@@ -3,7 +3,7 @@
 use super::super::events::{Action, Failure, Member, NodeEnd, Timer, Weight};
 use super::{Phase, Seat, State};
 use crate::error::ExitCode;
-use crate::launch::NodeRange;
+use crate::nodes::NodeRange;
 
 impl State {
     fn seat_of(&self, member: Member) -> Option<usize> {

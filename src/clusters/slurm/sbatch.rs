@@ -1,10 +1,10 @@
-//! A batch script for Slurm.
+//! A batch script for Slurm: text from numbers. Nothing is run here.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::shell::quoted;
+use crate::clusters::shell::quoted;
 
 /// What starts the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::error::ExitCode;
-use crate::launch::handoff::{Endpoint, Place};
-use crate::launch::key::KeySource;
+use crate::launch::{Endpoint, Place};
+use crate::nodes::KeySource;
 
 fn origin(vars: &[(&str, &str)], asked: &Asked) -> Result<Origin> {
     let vars: BTreeMap<&str, &str> = vars.iter().copied().collect();

@@ -4,6 +4,7 @@
 use super::events::{Failure, NodeEnd};
 use crate::comm::rendezvous::write_by;
 use crate::error::{Error, ExitCode, Result};
+use crate::launch::Part;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{ErrorKind, Read};
@@ -76,19 +77,10 @@ pub enum Order {
 /// A node's part of a generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
-    pub generation: u64,
-    pub attempt: u32,
-    pub run_id: String,
-    /// This node's number in this generation, and how many there are.
-    pub node: usize,
-    pub nnodes: usize,
-    /// Of this node's workers.
-    pub first_rank: usize,
-    pub world_size: usize,
+    #[serde(flatten)]
+    pub part: Part,
     /// Where rank 0 listens, on node 0.
     pub port: Option<u16>,
-    /// Why there is another generation.
-    pub reason: Option<String>,
 }
 
 /// One end of a connection between two supervisors.

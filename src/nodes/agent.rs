@@ -1,17 +1,16 @@
 //! One node's supervisor: it joins the others, and starts its workers, generation after generation, as the coordinator says.
 
+mod generation;
+
 use super::coordinator::Coordinator;
-use super::events::{Failure, Limits, NodeEnd, Weight};
+use super::events::Limits;
 use super::meet::{self, Meeting, told};
 use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
-use super::{Nodes, Start};
+use super::{Nodes, Outcome};
 use crate::comm::rendezvous::file::Published;
 use crate::comm::rendezvous::{Secret, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
-use crate::launch::local::{LocalLaunch, Outcome};
-use crate::launch::signals::{Signal, Signals};
-use crate::launch::supervisor::{Ended, Fleet};
-use crate::launch::verdict::End;
+use crate::launch::{End, LocalLaunch, Signal, Signals};
 use std::collections::VecDeque;
 use std::net::TcpListener;
 use std::ops::ControlFlow;
@@ -23,10 +22,10 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// For a coordinator elsewhere to answer a stop request.
 const STOP: Duration = Duration::from_secs(5);
 
-/// Runs this node's part of `launch` to the end of the run.
-pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
+/// Runs this node's part, the workers of `launch`, to the end of the run.
+pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
     let mut signals = Signals::new(&launch.stop)?;
-    let meeting = match Meeting::arranged(&launch)?.wait(&mut signals)? {
+    let meeting = match Meeting::arranged(&nodes)?.wait(&mut signals)? {
         ControlFlow::Continue(meeting) => meeting,
         ControlFlow::Break(signal) => {
             let ends = vec![None; launch.nproc];
@@ -37,7 +36,7 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
         key: meeting.key,
         // Node 0's own ranks must be reached by those of the others: its name may mean loopback here.
         host: match meeting.target {
-            None if launch.nodes.range.max > 1 => Some(told(&launch, meeting.ip)?.to_string()),
+            None if nodes.range.max > 1 => Some(told(&nodes, meeting.ip)?.to_string()),
             _ => meeting.host,
         },
         ip: meeting.ip,
@@ -54,11 +53,12 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
         heard: Instant::now(),
         silent: false,
         ends: (0..launch.nproc).map(|_| None).collect(),
+        nodes,
         launch,
     };
     let mut link = match agent.target.clone() {
         None => agent.coordinate(meeting.listener)?,
-        Some(_) => match agent.connect(&mut signals, agent.launch.nodes.join)? {
+        Some(_) => match agent.connect(&mut signals, agent.nodes.join)? {
             Some(link) => link,
             None => return Ok(agent.outcome(ExitCode::Stopped)),
         },
@@ -73,6 +73,7 @@ pub(in crate::launch) fn run(launch: LocalLaunch) -> Result<Outcome> {
 }
 
 struct Agent {
+    nodes: Nodes,
     launch: LocalLaunch,
     key: Secret,
     /// How rank 0 is reached by the other ranks.
@@ -104,10 +105,10 @@ struct Agent {
 
 impl Agent {
     fn coordinate(&mut self, listener: Option<TcpListener>) -> Result<Link> {
-        let Nodes { range, max_restarts, join, rejoin, grace, report, silence, .. } = self.launch.nodes;
+        let Nodes { range, max_restarts, join, rejoin, grace, report, silence, .. } = self.nodes;
         let (own, theirs) = Link::pair().map_err(no_link)?;
         let limits = Limits { max_restarts, join, rejoin, grace, report, ..Limits::new(range) };
-        let run_id = match self.launch.run_id.as_str() {
+        let run_id = match self.nodes.run_id.as_str() {
             "" => Secret::generate()?.to_hex()[..12].to_owned(),
             given => given.to_owned(),
         };
@@ -119,14 +120,11 @@ impl Agent {
     fn hello(&mut self, link: Link) -> Result<Link> {
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            node_rank: self.launch.nodes.node_rank,
+            node_rank: self.nodes.node_rank,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             nproc: self.launch.nproc,
-            plan_hash: self.launch.nodes.plan_hash.clone(),
-            terms: format!(
-                "--nnodes {} and --max-restarts {}",
-                self.launch.nodes.range, self.launch.nodes.max_restarts
-            ),
+            plan_hash: self.nodes.plan_hash.clone(),
+            terms: format!("--nnodes {} and --max-restarts {}", self.nodes.range, self.nodes.max_restarts),
             generation: self.generation,
             port: self.listen()?,
         };
@@ -138,7 +136,7 @@ impl Agent {
 
     /// A fresh socket for rank 0 of the next generation; workers of the last one don't know its port.
     fn listen(&mut self) -> Result<Option<u16>> {
-        let several = self.launch.nproc > 1 || self.launch.nodes.range.max > 1;
+        let several = self.launch.nproc > 1 || self.nodes.range.max > 1;
         if self.target.is_some() || !several {
             return Ok(None);
         }
@@ -171,7 +169,7 @@ impl Agent {
     }
 
     fn name(&self) -> String {
-        match self.launch.nodes.node_rank {
+        match self.nodes.node_rank {
             Some(rank) => format!("node {rank}"),
             None => "this node".to_owned(),
         }
@@ -179,7 +177,7 @@ impl Agent {
 
     /// Carries out orders until the run is over.
     fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Outcome> {
-        let (mut again, again_until) = (None, Instant::now() + self.launch.nodes.join);
+        let (mut again, again_until) = (None, Instant::now() + self.nodes.join);
         loop {
             let order = match self.next_order(signals, link) {
                 Ok(Some(order)) => order,
@@ -235,7 +233,7 @@ impl Agent {
     /// Until when node 0 may be silent. This process' own coordinator answers in any case, once the other nodes have reported.
     fn patience(&self) -> Option<Instant> {
         self.target.as_ref()?;
-        let Nodes { join, silence, .. } = self.launch.nodes;
+        let Nodes { join, silence, .. } = self.nodes;
         // Before the first generation nothing is lost by waiting as long as node 0 would.
         Some(self.heard + if self.generation == 0 { join + silence } else { silence })
     }
@@ -243,7 +241,7 @@ impl Agent {
     fn loss(&self) -> String {
         match self.silent {
             true => {
-                format!("its supervisor gave no sign of life for {} s", self.launch.nodes.silence.as_secs())
+                format!("its supervisor gave no sign of life for {} s", self.nodes.silence.as_secs())
             }
             false => "the connection to its supervisor broke".to_owned(),
         }
@@ -308,14 +306,14 @@ impl Agent {
                 None => {}
             }
         }
-        self.connect(signals, self.launch.nodes.join)
+        self.connect(signals, self.nodes.join)
     }
 
     fn reconnect(&mut self, signals: &mut Signals) -> Result<Option<Link>> {
         if self.stopped_at.is_some() && self.target.is_some() {
             return Ok(None);
         }
-        let Nodes { range, max_restarts, rejoin, .. } = self.launch.nodes;
+        let Nodes { range, max_restarts, rejoin, .. } = self.nodes;
         if self.target.is_none() {
             return Err(Error::internal("the coordinator's thread has ended"));
         }
@@ -325,56 +323,5 @@ impl Agent {
         }
         say!("node 0 was lost: {}; this node waits for it to come back", self.loss());
         self.connect(signals, rejoin)
-    }
-
-    /// One generation of this node's workers, from its start to its report.
-    fn generation(&mut self, start: Start, signals: &mut Signals, link: &mut Link) -> Result<()> {
-        self.generation = start.generation;
-        if start.node > 0 {
-            let Start { node, nnodes, first_rank, world_size, generation, .. } = &start;
-            let ranks = match first_rank + self.launch.nproc - 1 {
-                last if last == *first_rank => format!("rank {last}"),
-                last => format!("ranks {first_rank} to {last}"),
-            };
-            say!("node {node} of {nnodes}: {ranks} of {world_size}, generation {generation}");
-        }
-        let purpose = format!("ddp-run generation {} of {}", start.generation, start.run_id);
-        let secret = self.key.derived(&purpose);
-        let listener = self.listener.take();
-        let host = self.host.as_deref().unwrap_or_default();
-        let queued = std::mem::take(&mut self.orders);
-        let run = Fleet::new(&self.launch, start, listener, host, secret)
-            .and_then(|mut fleet| fleet.drive(queued, signals, link));
-        let checkpoint = (self.launch.newest_checkpoint)(&self.launch.job);
-        let (end, port) = match run.and_then(|run| Ok((run, self.listen()?))) {
-            Ok((Ended { end, asked, ends, orders }, port)) => {
-                if asked.is_some() {
-                    self.asked = self.asked.or(asked);
-                    self.stopped_at.get_or_insert_with(Instant::now);
-                }
-                self.ends = ends;
-                self.orders.extend(orders);
-                (end, port)
-            }
-            // The others shall hear what was wrong here, and not only that this node is gone.
-            Err(e) => {
-                let message = format!("{}: {}", self.name(), e.message);
-                let failure = Failure {
-                    code: e.code,
-                    weight: Weight::Root,
-                    retry: false,
-                    rank: None,
-                    message,
-                    hint: e.hint,
-                };
-                (NodeEnd::Failed(failure), None)
-            }
-        };
-        self.done = end == NodeEnd::Done;
-        self.heard = Instant::now();
-        let ended = Report::Ended { end, checkpoint, port };
-        // A link that broke meanwhile says so at the next order.
-        let _ = link.send(&ended);
-        Ok(())
     }
 }

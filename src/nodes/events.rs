@@ -1,7 +1,8 @@
 //! What the policy hears and says: the events of a run's nodes, and the actions that they lead to.
 
+use super::NodeRange;
 use crate::error::ExitCode;
-use crate::launch::NodeRange;
+use crate::launch::{Cause, Failed};
 use std::time::Duration;
 
 /// A node's connection; never reused.
@@ -91,6 +92,25 @@ pub enum NodeEnd {
     /// Saved and stopped, or taken down as asked.
     Stopped,
     Failed(Failure),
+}
+
+/// `Done` or `Stopped`, or what failed.
+impl From<Result<ExitCode, Failed>> for NodeEnd {
+    fn from(end: Result<ExitCode, Failed>) -> Self {
+        match end {
+            Ok(ExitCode::Done) => NodeEnd::Done,
+            Ok(_) => NodeEnd::Stopped,
+            Err(Failed { code, cause, retry, rank, message, hint }) => {
+                let weight = match cause {
+                    Cause::Echo => Weight::Echo,
+                    Cause::Unresponsive => Weight::Unresponsive,
+                    Cause::Blamed => Weight::Blamed,
+                    Cause::Root => Weight::Root,
+                };
+                NodeEnd::Failed(Failure { code, weight, retry, rank, message, hint })
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

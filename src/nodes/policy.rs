@@ -1,6 +1,6 @@
 //! When generations of workers start and end, over all nodes of a run, as a pure state machine.
 //!
-//! One machine runs on node 0, beside the one that watches that node's processes ([`super::super::state`]). [`State::step`]
+//! One machine runs on node 0, beside the one that watches that node's processes ([`crate::launch::state`]). [`State::step`]
 //! maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O and reads no clock.
 //!
 //! The policy: a generation starts when the nodes that it needs are there and ends when each of them has reported. The

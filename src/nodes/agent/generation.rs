@@ -1,0 +1,141 @@
+//! One generation of this node's workers, and what node 0 says meanwhile.
+
+use super::Agent;
+use crate::error::{Error, Result};
+use crate::launch::{Controller, Ended, Endpoint, Fleet, Part, Recall, Signals};
+use crate::nodes::events::{Failure, NodeEnd, Weight};
+use crate::nodes::message::{Closed, Link, Order, Report, Start};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+impl Agent {
+    /// From its start to its report.
+    pub(super) fn generation(&mut self, start: Start, signals: &mut Signals, link: &mut Link) -> Result<()> {
+        let Start { part, port } = start;
+        self.generation = part.generation;
+        if part.node > 0 {
+            let Part { node, nnodes, first_rank, world_size, generation, .. } = &part;
+            let ranks = match first_rank + self.launch.nproc - 1 {
+                last if last == *first_rank => format!("rank {last}"),
+                last => format!("ranks {first_rank} to {last}"),
+            };
+            say!("node {node} of {nnodes}: {ranks} of {world_size}, generation {generation}");
+        }
+        let purpose = format!("ddp-run generation {} of {}", part.generation, part.run_id);
+        let secret = self.key.derived(&purpose);
+        let listener = self.listener.take();
+        let mut orders = Orders::new(link, std::mem::take(&mut self.orders));
+        let run = self
+            .rank_0(part.world_size, port)
+            .and_then(|at| Fleet::new(&self.launch, part, listener, at, secret))
+            .and_then(|mut fleet| fleet.drive(signals, &mut orders));
+        self.orders = orders.kept;
+        let checkpoint = (self.nodes.newest_checkpoint)(&self.launch.job);
+        let (end, port) = match run.and_then(|run| Ok((run, self.listen()?))) {
+            Ok((Ended { end, asked, ends }, port)) => {
+                if asked.is_some() {
+                    self.asked = self.asked.or(asked);
+                    self.stopped_at.get_or_insert_with(Instant::now);
+                }
+                self.ends = ends;
+                (NodeEnd::from(end), port)
+            }
+            // The others shall hear what was wrong here, and not only that this node is gone.
+            Err(e) => {
+                let message = format!("{}: {}", self.name(), e.message);
+                let failure = Failure {
+                    code: e.code,
+                    weight: Weight::Root,
+                    retry: false,
+                    rank: None,
+                    message,
+                    hint: e.hint,
+                };
+                (NodeEnd::Failed(failure), None)
+            }
+        };
+        self.done = end == NodeEnd::Done;
+        self.heard = Instant::now();
+        let ended = Report::Ended { end, checkpoint, port };
+        // A link that broke meanwhile says so at the next order.
+        let _ = link.send(&ended);
+        Ok(())
+    }
+
+    /// Where ranks reach rank 0.
+    fn rank_0(&self, world_size: usize, port: Option<u16>) -> Result<Endpoint> {
+        match (world_size, port) {
+            (1, _) => Ok(Endpoint::Solo),
+            (_, Some(port)) => Ok(Endpoint::Connect { host: self.host.clone().unwrap_or_default(), port }),
+            (_, None) => Err(Error::internal("node 0 does not say where rank 0 listens")),
+        }
+    }
+}
+
+/// Node 0, while workers run.
+struct Orders<'a> {
+    link: &'a mut Link,
+    /// Came together with the one to start.
+    queued: VecDeque<Order>,
+    /// Those that are not for this generation.
+    kept: VecDeque<Order>,
+    /// Node 0 is gone.
+    cut_off: bool,
+}
+
+impl<'a> Orders<'a> {
+    fn new(link: &'a mut Link, queued: VecDeque<Order>) -> Self {
+        Self { link, queued, kept: VecDeque::new(), cut_off: false }
+    }
+}
+
+impl Controller for Orders<'_> {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        (!self.cut_off).then(|| self.link.fd())
+    }
+
+    fn stop_requested(&mut self, at_once: bool) {
+        // A link that is broken says so by itself.
+        let _ = self.link.send(&Report::StopRequested { at_once });
+    }
+
+    fn recalls(&mut self) -> Vec<Recall> {
+        if self.cut_off {
+            return Vec::new();
+        }
+        let came = self.link.receive::<Order>();
+        self.cut_off = came == Err(Closed);
+        let mut recalls = Vec::new();
+        for order in self.queued.drain(..).chain(came.unwrap_or_default()) {
+            match order {
+                Order::Recall { save } => recalls.push(Recall { save }),
+                Order::Wait => {}
+                other => self.kept.push_back(other),
+            }
+        }
+        if self.cut_off {
+            recalls.push(Recall { save: false });
+        }
+        recalls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recalls_are_told_from_orders_for_later_and_a_lost_node_0_recalls_once() {
+        let (node_0, mut link) = Link::pair().expect("pair");
+        let recall = |save| Order::Recall { save };
+        node_0.send(&recall(false)).expect("sent");
+        let mut orders = Orders::new(&mut link, [recall(true), Order::Wait, Order::Dismissed].into());
+        assert_eq!(orders.recalls(), [Recall { save: true }, Recall { save: false }]);
+        assert_eq!((orders.recalls(), orders.fd().is_some()), (vec![], true));
+        drop(node_0);
+        assert_eq!((orders.recalls(), orders.fd().is_some()), (vec![Recall { save: false }], false));
+        assert_eq!(orders.recalls(), []);
+        assert_eq!(orders.kept, [Order::Dismissed]);
+    }
+}
