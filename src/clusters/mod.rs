@@ -218,9 +218,10 @@ fn node_of_flags(vars: &Vars<'_>, asked: &Asked) -> Result<Origin> {
     })?;
     if let Some(nodes) = asked.nnodes.filter(|n| node_rank >= n.max) {
         return Err(Error::usage(format!(
-            "--node-rank is {node_rank} and --nnodes is {nodes}: the last node's number is {}",
+            "--node-rank is {node_rank} and --nnodes is {nodes}: nodes are counted from 0 to {}",
             nodes.max - 1
-        )));
+        ))
+        .hint("`--nnodes N` is the same on every node, with a `--node-rank` of its own"));
     }
     Ok(Origin::Node(NodeEnv {
         launcher: Launcher::CommandLine,

@@ -310,8 +310,7 @@ impl<'a> Trainer<'a> {
         self.observer.epoch(&self.position, &train, val.as_ref(), training, self.data_wait, lr);
         self.data_wait = Duration::ZERO;
         // What was saved of this very step before its evaluation is saved again with it.
-        let again =
-            self.plan.save_every != Every::Never && self.saves.last == Some((self.position.step, false));
+        let again = self.saves.last == Some((self.position.step, false));
         self.position.close(whole, val);
         let due = matches!(self.plan.save_every, Every::Epochs(n) if self.position.epoch.is_multiple_of(n));
         if std::mem::take(&mut self.saves.waiting) || again || (whole && due) { self.save() } else { Ok(()) }

@@ -3,12 +3,18 @@
 use crate::common::alone;
 use crate::trial::*;
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// `None`, with a printed line, where there is no Slurm or none that answers.
 fn srun() -> Option<Command> {
     let srun = found("srun")?;
-    let nodes = Command::new("sinfo").args(["-h", "-o", "%t"]).output().ok()?;
-    if !nodes.status.success() || nodes.stdout.is_empty() {
+    // A controller that is gone is asked for ten seconds.
+    static ANSWERS: OnceLock<bool> = OnceLock::new();
+    let answers = ANSWERS.get_or_init(|| {
+        let nodes = Command::new("sinfo").args(["-h", "-o", "%t"]).output();
+        nodes.is_ok_and(|nodes| nodes.status.success() && !nodes.stdout.is_empty())
+    });
+    if !answers {
         println!("skipped: Slurm's controller does not answer");
         return None;
     }
