@@ -5,13 +5,15 @@ use crate::comm::{CommError, CommErrorKind};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
+use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// 32 bytes; `Debug` prints none of them. Two are compared by tests alone: a proof is verified in constant time.
-#[derive(Clone, PartialEq, Eq)]
+/// 32 bytes; `Debug` prints none of them, and two are compared in constant time.
+#[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; 32]>);
 
-/// The hexadecimal form of a [`Secret`], for handing it to a worker.
+/// A secret as text: the digits of a [`Secret`], for handing it to a worker, or the key that one is derived from.
+#[derive(Clone)]
 pub struct SecretText(Zeroizing<String>);
 
 impl Secret {
@@ -74,6 +76,28 @@ pub(super) fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("HMAC takes a key of any length")
 }
 
+impl From<String> for SecretText {
+    fn from(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&*other.0).into()
+    }
+}
+
+impl Eq for Secret {}
+
+impl PartialEq for SecretText {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes().ct_eq(other.as_bytes()).into()
+    }
+}
+
+impl Eq for SecretText {}
+
 impl std::ops::Deref for SecretText {
     type Target = str;
     fn deref(&self) -> &str {
@@ -116,6 +140,7 @@ mod tests {
         assert_ne!(secret, Secret::generate().unwrap());
         let text = secret.to_hex();
         assert_eq!(text.len(), 64);
+        assert!(text == text.clone() && text != secret.derived("x").to_hex() && text != text[1..].to_owned().into());
         assert_eq!(Secret::from_hex(&format!(" {}\n", &*text)).unwrap(), secret);
         assert_eq!(format!("{secret:?} {text:?}"), "Secret(…) SecretText(…)");
         for bad in ["", "00", &"g".repeat(64), &"é".repeat(32), &"0".repeat(66)] {

@@ -8,7 +8,7 @@ use super::{Claim, Launcher, mpi, slurm};
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, Result};
 use crate::launch::handoff::{Endpoint, Place};
-use crate::launch::key::{KeySource, KeyText};
+use crate::launch::key::KeySource;
 use crate::launch::rdzv::RdzvEndpoint;
 
 /// A rank that another launcher started.
@@ -199,7 +199,7 @@ impl KeySource {
 
 fn key(vars: &Vars<'_>) -> Option<KeySource> {
     if let Some(text) = vars.text("DDP_RUN_SECRET") {
-        return Some(KeySource::Env(KeyText(text)));
+        return Some(KeySource::Env(text.into()));
     }
     if let Some(path) = vars.text("DDP_RUN_SECRET_FILE") {
         return Some(KeySource::File(path.into()));
