@@ -5,6 +5,7 @@ use crate::data::Content;
 use crate::data::store::{Cache, read_into_place};
 use crate::error::{IoContext, Result};
 use crate::show;
+use data_encoding::HEXLOWER;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -198,5 +199,5 @@ fn identity(images: &[(PathBuf, usize)]) -> Result<String> {
         hasher.update(path.as_os_str().as_encoded_bytes());
         hasher.update(format!("\0{} {time:?}\n", meta.len()));
     }
-    Ok(hasher.finalize()[..16].iter().map(|b| format!("{b:02x}")).collect())
+    Ok(HEXLOWER.encode(&hasher.finalize()[..16]))
 }

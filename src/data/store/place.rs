@@ -2,6 +2,7 @@
 
 use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, File};
 use std::io::Write;
@@ -54,12 +55,8 @@ impl Cache {
     pub(super) fn note_for(&self, path: &Path) -> Option<PathBuf> {
         let canonical = path.canonicalize().ok()?;
         let hash = Sha256::digest(canonical.as_os_str().as_encoded_bytes());
-        Some(self.folder.as_ref()?.join("verified").join(hex(&hash[..16])))
+        Some(self.folder.as_ref()?.join("verified").join(HEXLOWER.encode(&hash[..16])))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// The whole path, for messages: relative ones start where the program was started.
@@ -74,7 +71,7 @@ pub fn identity(path: &Path) -> Result<String> {
     let mut hasher = Sha256::new();
     hasher.update(canonical.as_os_str().as_encoded_bytes());
     hasher.update(format!(" {} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec()));
-    Ok(hex(&hasher.finalize()[..8]))
+    Ok(HEXLOWER.encode(&hasher.finalize()[..8]))
 }
 
 /// Whether something may be put into a folder. The superuser may write anywhere, but a folder without any write permission
