@@ -9,6 +9,7 @@
 #[macro_use]
 mod say;
 mod caught;
+mod files;
 mod show;
 
 pub mod bench;

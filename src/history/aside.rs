@@ -2,9 +2,9 @@
 //! stays where it is: it may be a link or a mount point, and `.lock` and `logs/` are in use by this start already.
 
 use super::{checkpoints, unwritable};
-use crate::checkpoint::fs::{Fs, OsFs};
 use crate::checkpoint::{CheckpointStore, format};
 use crate::error::{Error, IoContext, Result};
+use crate::files::sync_folder;
 use crate::telemetry::MetricsWriter;
 use std::fs::{self, File};
 use std::io;
@@ -91,7 +91,7 @@ impl Aside {
             self.dir.clone(),
             beside.into(),
         ];
-        folders.iter().filter(|f| f.is_dir()).try_for_each(|f| OsFs.sync_dir(f).doing("write", f))
+        folders.iter().filter(|f| f.is_dir()).try_for_each(|f| sync_folder(f).doing("write", f))
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::comm::rendezvous::{Secret, SecretText};
 use crate::error::{Error, IoContext, Result};
+use crate::files::{Scratch, folder};
 use zeroize::Zeroizing;
 
 /// Where the key material of an externally launched worker comes from.
@@ -81,23 +82,21 @@ fn make_key(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());
     }
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = folder(path);
     fs::create_dir_all(folder).doing("create", folder)?;
-    let name = Secret::generate()?.to_hex();
-    let scratch = folder.join(format!(".secret-{}", &name[..16]));
+    let scratch = Scratch::beside(path).doing("create", path)?;
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&scratch)
-        .doing("create", &scratch)?;
+        .open(scratch.path())
+        .doing("create", scratch.path())?;
     let written = file.write_all(Secret::generate()?.to_hex().as_bytes()).and_then(|()| file.sync_all());
-    let linked = written.and_then(|()| match fs::hard_link(&scratch, path) {
+    let linked = written.and_then(|()| match fs::hard_link(scratch.path(), path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
         _ => Ok(()),
     });
-    let removed = fs::remove_file(&scratch);
-    linked.and(removed).doing("write", path)
+    linked.doing("write", path)
 }
 
 #[cfg(test)]

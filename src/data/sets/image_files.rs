@@ -2,7 +2,7 @@
 
 use super::image_decode::decode;
 use crate::data::Content;
-use crate::data::store::{Cache, read_into_place};
+use crate::data::store::{Cache, write_into_place};
 use crate::error::{IoContext, Result};
 use crate::show;
 use data_encoding::HEXLOWER;
@@ -184,7 +184,7 @@ pub(super) fn unreadable(
         .collect();
     if let (Some(note), Ok(text)) = (note, serde_json::to_string(&bad)) {
         // Only speed is lost when this fails.
-        let _ = read_into_place(&note, |path| std::fs::write(path, &text).doing("write", path));
+        let _ = write_into_place(&note, text.as_bytes());
     }
     Ok(bad)
 }

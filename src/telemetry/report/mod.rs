@@ -6,7 +6,7 @@ mod chart;
 use super::events::{EndEvent, EpochEvent, Event, StepEvent};
 use super::numbers::{exponent, significant};
 use super::provenance::{self, Provenance};
-use super::{read_events, write_atomically};
+use super::read_events;
 use crate::error::Result;
 use chart::{Chart, Series};
 use std::fmt::Write;
@@ -23,7 +23,7 @@ pub fn write(run_dir: &Path) -> Result<PathBuf> {
     let name = run_dir.file_name().map_or_else(|| "run".into(), |n| n.to_string_lossy().into_owned());
     let page = render(&name, &events, provenance.as_ref(), spec.as_deref());
     let path = run_dir.join("report.html");
-    write_atomically(&path, page.as_bytes())?;
+    crate::files::replace(&path, page.as_bytes())?;
     Ok(path)
 }
 
