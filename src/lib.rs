@@ -9,6 +9,7 @@
 #[macro_use]
 mod say;
 mod caught;
+mod exit_code;
 mod files;
 mod show;
 
