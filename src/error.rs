@@ -1,58 +1,11 @@
-//! The one error type of the program and its exit codes.
+//! The one error type of the program.
 //!
 //! An [`Error`] says what went wrong, where, and what to do about it; `main` prints it once and exits with its
 //! [`ExitCode`]. Rooms may have richer errors of their own (`comm::CommError`, `spec::Diagnostics`), which turn
 //! into this one at their border.
 
+pub use crate::exit_code::ExitCode;
 use std::fmt;
-
-/// The documented exit codes (DESIGN.md, "The contract"). Scripts hold on to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[repr(u8)]
-pub enum ExitCode {
-    Done = 0,
-    /// Bad command line.
-    Usage = 2,
-    /// A device or backend that the job needs is missing.
-    Unavailable = 69,
-    /// A bug in ddp-run, or a failure of the operating system, not of its files, that it has no better name for.
-    Internal = 70,
-    /// A checkpoint or another file can't be read or written.
-    Checkpoint = 74,
-    /// Stopped on request; `--resume auto` continues the run.
-    Stopped = 75,
-    /// The spec is invalid, or the data that it names is missing or damaged.
-    Spec = 78,
-    /// A worker failed and the restarts are spent.
-    WorkerFailed = 90,
-    /// A collective timed out or lost a peer.
-    Collective = 91,
-    /// Loss or gradient is not finite.
-    NonFinite = 92,
-    /// The processes did not find each other.
-    Rendezvous = 93,
-}
-
-impl ExitCode {
-    pub const ALL: [ExitCode; 11] = [
-        ExitCode::Done,
-        ExitCode::Usage,
-        ExitCode::Unavailable,
-        ExitCode::Internal,
-        ExitCode::Checkpoint,
-        ExitCode::Stopped,
-        ExitCode::Spec,
-        ExitCode::WorkerFailed,
-        ExitCode::Collective,
-        ExitCode::NonFinite,
-        ExitCode::Rendezvous,
-    ];
-
-    /// The documented meaning of a process exit status, if it is one of ours.
-    pub fn from_status(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|c| *c as i32 == code)
-    }
-}
 
 /// What went wrong, what to do about it, and the exit code that it leads to.
 #[derive(Debug)]

@@ -10,6 +10,8 @@
 #[macro_use]
 mod say;
 mod caught;
+mod exit_code;
+mod files;
 mod show;
 
 pub mod bench;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::comm::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
-use crate::comm::{CommError, DType, SliceRef, testing};
+use crate::comm::{Call, CommError, DType, testing};
 use crate::error::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,38 +24,13 @@ impl ProcessGroup for Faulty {
     fn backend(&self) -> &'static str {
         "faulty"
     }
-    fn all_reduce(&self, mut buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
+    fn call(&self, call: Call<'_>) -> Result<(), CommError> {
+        let Call::AllReduce { mut buf, op } = call else { return self.inner.call(call) };
         self.inner.all_reduce(buf.reborrow(), op)?;
         if self.at == Some(self.calls.fetch_add(1, Ordering::Relaxed)) {
             buf.bytes_mut()[self.byte] ^= 1;
         }
         Ok(())
-    }
-    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
-        self.inner.reduce(buf, op, root)
-    }
-    fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
-        self.inner.broadcast(buf, root)
-    }
-    fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError> {
-        self.inner.all_gather(input, output)
-    }
-    fn reduce_scatter(
-        &self,
-        input: SliceRef<'_>,
-        output: SliceMut<'_>,
-        op: ReduceOp,
-    ) -> Result<(), CommError> {
-        self.inner.reduce_scatter(input, output, op)
-    }
-    fn barrier(&self, wait: Wait) -> Result<(), CommError> {
-        self.inner.barrier(wait)
-    }
-    fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError> {
-        self.inner.send(buf, to, tag)
-    }
-    fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError> {
-        self.inner.recv(buf, from, tag)
     }
     fn abort(&self, why: &str) {
         self.inner.abort(why);

@@ -8,7 +8,7 @@ use super::{svg, units};
 use crate::comm::DType;
 use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::error::{Error, IoContext, Result};
-use crate::telemetry::write_atomically;
+use crate::files;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -92,8 +92,8 @@ impl Report {
             .map_err(|e| Error::internal(format!("cannot write the report as JSON: {e}")))?;
         json.push('\n');
         let paths = [dir.join("allreduce.json"), dir.join("allreduce.svg")];
-        write_atomically(&paths[0], json.as_bytes())?;
-        write_atomically(&paths[1], svg::render(self).as_bytes())?;
+        files::replace(&paths[0], json.as_bytes())?;
+        files::replace(&paths[1], svg::render(self).as_bytes())?;
         Ok(paths)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 /// What is hashed and handed on at a time: small enough to be in the cache for both.
@@ -10,15 +11,7 @@ const CHUNK: usize = 256 * 1024;
 
 /// Lower-case hex of a SHA-256.
 pub fn sha256_hex(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .flat_map(|b| [b >> 4, b & 15])
-        .map(|n| char::from(b"0123456789abcdef"[usize::from(n)]))
-        .collect()
+    HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
 /// Hashes and counts what it writes to `inner`.
@@ -35,7 +28,7 @@ impl<W: Write> HashingWriter<W> {
 
     /// The inner writer, the number of bytes that went through, and their digest.
     pub fn finish(self) -> (W, u64, String) {
-        (self.inner, self.bytes, hex(&self.hasher.finalize()))
+        (self.inner, self.bytes, HEXLOWER.encode(&self.hasher.finalize()))
     }
 }
 
@@ -69,7 +62,7 @@ impl<R: Read> HashingReader<R> {
     pub fn finish(mut self) -> io::Result<String> {
         let mut buf = vec![0; CHUNK];
         while self.read(&mut buf)? > 0 {}
-        Ok(hex(&self.hasher.finalize()))
+        Ok(HEXLOWER.encode(&self.hasher.finalize()))
     }
 }
 

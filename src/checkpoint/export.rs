@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::fs::{Fs, OsFs, write_synced};
 use super::load_any;
 use super::tensor::{Dtype, TensorMap};
 use super::tensor_file::write_tensors;
 use crate::error::{Error, IoContext, Result};
+use crate::files::Draft;
 
 /// How names and types change on the way out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub fn export(checkpoint: &Path, out: &Path, options: &ExportOptions) -> Result<
     }
     let loaded = load_any(checkpoint)?;
     let model = convert(loaded.model, options)?;
-    let bytes = write_atomically(&OsFs, out, &model).doing("write", out)?;
+    let bytes = write(out, &model).doing("write", out)?;
     Ok(ExportReport {
         source: loaded.path,
         path: out.to_owned(),
@@ -78,27 +78,15 @@ fn convert(model: TensorMap, options: &ExportOptions) -> Result<TensorMap> {
     Ok(converted)
 }
 
-fn write_atomically(fs: &dyn Fs, out: &Path, tensors: &TensorMap) -> std::io::Result<u64> {
-    let dir = match out.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let name = out.file_name().unwrap_or_default().to_string_lossy();
-    let temp = dir.join(format!(".tmp-{name}-{}", std::process::id()));
-    let written = write_synced(fs, &temp, |file| write_tensors(tensors, file)).and_then(|((), bytes, _)| {
-        fs.rename(&temp, out)?;
-        fs.sync_dir(dir)?;
-        Ok(bytes)
-    });
-    if written.is_err() {
-        let _ = std::fs::remove_file(&temp);
-    }
-    written
+fn write(out: &Path, tensors: &TensorMap) -> std::io::Result<u64> {
+    let mut draft = Draft::new(out)?;
+    write_tensors(tensors, &mut draft)?;
+    draft.put_synced()?;
+    Ok(std::fs::metadata(out)?.len())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fault::{Fault, FaultyFs};
     use super::super::testing::snapshot;
     use super::super::{CheckpointStore, read_weights};
     use super::*;
@@ -154,19 +142,5 @@ mod tests {
         let e = export(dir.path(), &dir.path().join("m.onnx"), &ExportOptions::default()).unwrap_err();
         assert_eq!(e.code, ExitCode::Usage);
         assert!(!out.exists());
-    }
-
-    #[test]
-    fn a_full_disk_leaves_the_older_file_and_no_temporary() {
-        let (_dir, out) = run();
-        std::fs::write(&out, "old").unwrap();
-        let fs = FaultyFs::new(Fault::ErrorAt(1, libc::ENOSPC));
-        write_atomically(&fs, &out, &snapshot(9, 1).model).unwrap_err();
-        assert_eq!(std::fs::read(&out).unwrap(), b"old");
-        let parent = out.parent().unwrap();
-        let rest = std::fs::read_dir(parent)
-            .unwrap()
-            .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with(".tmp-"));
-        assert_eq!(rest.count(), 0);
     }
 }

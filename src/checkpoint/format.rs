@@ -52,11 +52,6 @@ pub struct State {
     /// The spec's `[optimizer]`, key by key.
     #[serde(default)]
     pub optimizer: Value,
-    #[serde(default)]
-    pub scheduler: Value,
-    /// Counters of the random streams.
-    #[serde(default)]
-    pub rng: Value,
     /// Whatever else a caller needs to find again.
     #[serde(default)]
     pub extra: Value,

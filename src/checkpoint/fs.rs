@@ -42,11 +42,7 @@ impl Fs for OsFs {
         exchange(a, b)
     }
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        match File::open(path)?.sync_all() {
-            // Some network file systems can't sync a directory; their renames are durable or nothing makes them so.
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
-            other => other,
-        }
+        crate::files::sync_folder(path)
     }
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
         fs::remove_dir_all(path)

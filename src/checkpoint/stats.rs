@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::tensor::TensorData;
 use crate::show;
+use unicode_width::UnicodeWidthStr;
 
 /// Over the finite values; `std` is that of the population. All `None` when there is no finite value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -47,7 +48,7 @@ pub fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| show::piece(cell)).collect()).collect();
-    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.width()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut out = String::new();
     for row in &rows {
@@ -56,7 +57,7 @@ pub fn table(rows: &[Vec<String>], right: &[usize]) -> String {
             .enumerate()
             .map(|(c, s)| {
                 // By hand: a format's width ends at 65,535.
-                let pad = " ".repeat(widths[c] - s.chars().count());
+                let pad = " ".repeat(widths[c] - s.width());
                 if right.contains(&c) { pad + s } else { s.clone() + &pad }
             })
             .collect();

@@ -27,10 +27,10 @@ use std::ffi::OsString;
 /// Runs distributed data-parallel training jobs on Burn from a version-controlled TOML job spec
 #[derive(Debug, Parser)]
 #[command(name = "ddp-run", version, disable_help_subcommand = true)]
-#[command(after_help = "`ddp-run SPEC.toml [flags]` is short for `ddp-run train SPEC.toml [flags]`.\n\n\
-    Exit codes: 0 done, 2 bad command line, 69 device or backend missing, 70 internal error, 74 checkpoint\n\
-    or other file unreadable or unwritable, 75 stopped on request and resumable, 78 spec or data invalid, 90 worker failed,\n\
-    91 collective failed, 92 loss or gradient not finite, 93 rendezvous failed.")]
+#[command(after_help = format!(
+    "`ddp-run SPEC.toml [flags]` is short for `ddp-run train SPEC.toml [flags]`.\n\n{}",
+    ExitCode::list()
+))]
 struct Cli {
     #[command(subcommand)]
     command: Command,

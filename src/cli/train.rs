@@ -18,7 +18,7 @@ use crate::registry::Registry;
 use crate::show;
 use crate::telemetry::{Before, ProgressMode, Provenance, RunId, provenance};
 use crate::worker::{Fault, foresee, keep_kernels};
-use std::collections::BTreeMap;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -54,8 +54,14 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: String,
     /// How rank 0 shows progress: `auto`, `bar`, `plain` or `none`
-    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ProgressMode::CHOICES.map(|(n, _)| n))]
-    pub progress: String,
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = progress())]
+    pub progress: ProgressMode,
+}
+
+/// What `--progress` may be.
+fn progress() -> impl TypedValueParser<Value = ProgressMode> {
+    let names = PossibleValuesParser::new(ProgressMode::CHOICES.map(|(name, _)| name));
+    names.map(|name| ProgressMode::named(&name).unwrap_or_default())
 }
 
 impl Args {
@@ -146,14 +152,11 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         out_dir,
         resume: args.resume.clone(),
         provenance: None,
-        flags: BTreeMap::from([
-            ("log-format".to_owned(), args.log_format.clone()),
-            ("progress".to_owned(), args.progress.clone()),
-            ("nproc".to_owned(), plan.world.world_size.to_string()),
-        ]),
+        log_format: format,
+        progress: args.progress,
     };
     let node = match origin {
-        Origin::Worker(worker) => return worker::run_external(worker, &plan, job, format, stop),
+        Origin::Worker(worker) => return worker::run_external(worker, &plan, job, stop),
         Origin::Node(node) => Some(node),
         Origin::Own => None,
     };

@@ -14,7 +14,6 @@ use crate::comm::{CommError, ProcessGroup, SoloGroup};
 use crate::device::{self, ComputeDevice};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::{FolderLock, Start};
-use crate::launch::logs::LogFormat;
 use crate::launch::{
     Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, StopFlag,
     clear_notes, cores, logs,
@@ -22,7 +21,6 @@ use crate::launch::{
 use crate::plan::{Backend, Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
-use crate::telemetry::ProgressMode;
 use crate::train::Ended;
 use crate::worker::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
 use std::cell::{Cell, OnceCell};
@@ -37,8 +35,7 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     stop.on_second(OnSecondSignal::Ignore);
     let received = Handoff::receive(stop)?;
     let handoff = received.handoff;
-    let format = handoff.job.flags.get("log-format").and_then(|f| f.parse().ok()).unwrap_or_default();
-    logs::init_worker(&handoff, format)?;
+    logs::init_worker(&handoff)?;
     logs::record_panics(&handoff);
     // How long a stop may take is the supervisor's to watch.
     watch(stop, None, None, String::new)?;
@@ -63,7 +60,6 @@ pub fn run_external(
     environment: WorkerEnv,
     plan: &Plan,
     job: JobHandoff,
-    format: LogFormat,
     stop: &StopFlag,
 ) -> Result<ExitCode> {
     let (endpoint, secret) = match plan.backend {
@@ -91,12 +87,12 @@ pub fn run_external(
     }
     // Rank 0 refuses it once the others can hear of that.
     if anothers {
-        logs::init_without(format)?;
+        logs::init_without(handoff.job.log_format)?;
     } else {
         std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
         drop(logs::open_with_header(&handoff)?);
         clear_notes(&handoff.log_dir, handoff.place.rank);
-        logs::init_worker(&handoff, format)?;
+        logs::init_worker(&handoff)?;
         logs::record_panics(&handoff);
     }
     tracing::info!("launched by {launcher}");
@@ -278,17 +274,11 @@ fn work(
         stop: &|| stop.requested_at_step(),
         failed: &|error| last_words.write(error),
         recorder: RecorderOptions {
-            progress: progress_mode(handoff),
+            progress: handoff.job.progress,
             restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),
             device,
         },
     })
-}
-
-fn progress_mode(handoff: &Handoff) -> ProgressMode {
-    let name = handoff.job.flags.get("progress").map(String::as_str).unwrap_or("auto");
-    let known = ProgressMode::CHOICES.into_iter().find(|(choice, _)| *choice == name);
-    known.map_or_else(ProgressMode::default, |(_, mode)| mode)
 }
 
 /// The ranks' group: for gradients in CUDA's memory NCCL over the one that they meet by.

@@ -8,7 +8,7 @@ use super::{Claim, Launcher, mpi, slurm};
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, Result};
 use crate::launch::{Endpoint, Place};
-use crate::nodes::{KeySource, KeyText, RdzvEndpoint};
+use crate::nodes::{KeySource, RdzvEndpoint};
 
 /// A rank that another launcher started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,7 +196,7 @@ pub fn key_of_environment() -> Result<KeySource> {
 
 fn key(vars: &Vars<'_>) -> Option<KeySource> {
     if let Some(text) = vars.text("DDP_RUN_SECRET") {
-        return Some(KeySource::Env(KeyText(text)));
+        return Some(KeySource::Env(text.into()));
     }
     if let Some(path) = vars.text("DDP_RUN_SECRET_FILE") {
         return Some(KeySource::File(path.into()));

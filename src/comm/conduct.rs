@@ -1,5 +1,6 @@
 //! How a call goes in an engine whose calling threads do the work, whatever it moves bytes by: arguments, number, record, end.
 
+use super::call::Call;
 use super::calls::Calls;
 use super::header::{Header, Operation};
 use super::{CommError, CommErrorKind};
@@ -17,6 +18,8 @@ pub(super) trait Shared {
 pub(super) trait Engine {
     type Shared: Shared;
     fn shared(&self) -> &Arc<Self::Shared>;
+    /// Ranks.
+    fn world(&self) -> usize;
     fn numbers(&mut self) -> &mut Numbers;
     /// Starts a call: forgets the last one's state, records it and hears what has come in the meantime. An error once the group is over.
     fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError>;
@@ -61,18 +64,18 @@ impl<S: Shared> Drop for PanicGuard<S> {
     }
 }
 
-/// Runs one call. One with wrong arguments ends the group for all, for the others would wait for it in vain; so does whatever `run` fails
-/// with.
-pub(super) fn conduct<E: Engine>(
+/// Runs one call, which `header` announces, by `run` where there are peers. One with wrong arguments ends the group for all, for the
+/// others would wait for it in vain; so does whatever `run` fails with.
+pub(super) fn conduct<'a, E: Engine>(
     engine: &mut E,
-    arguments: Result<(), CommError>,
+    call: Call<'a>,
     header: Header,
-    patience: Option<Duration>,
-    run: impl FnOnce(&mut E) -> Result<(), CommError>,
+    timeout: Duration,
+    run: impl FnOnce(&mut E, Call<'a>) -> Result<(), CommError>,
 ) -> Result<(), CommError> {
     let guard = PanicGuard(engine.shared().clone());
-    if let Err(e) = arguments {
-        let rank = guard.0.rank();
+    let (rank, world) = (guard.0.rank(), engine.world());
+    if let Err(e) = call.check(rank, world) {
         return Err(engine.fail(
             e.kind,
             Some(rank),
@@ -80,14 +83,18 @@ pub(super) fn conduct<E: Engine>(
         ));
     }
     let sequence = engine.numbers().next(&header);
-    engine.begin(Header { sequence, ..header }, patience)?;
-    run(engine).map_err(|e| engine.fail(e.kind, e.peer, &e.message))?;
+    engine.begin(Header { sequence, ..header }, call.patience(timeout))?;
+    match world {
+        1 => call.alone(),
+        _ => run(engine, call).map_err(|e| engine.fail(e.kind, e.peer, &e.message))?,
+    }
     guard.0.calls().finished();
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Wait;
     use super::super::header::tests::sample;
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -122,7 +129,9 @@ mod tests {
         }
 
         fn call(&mut self, run: impl FnOnce(&mut Self) -> Result<(), CommError>) -> Result<(), CommError> {
-            conduct(self, Ok(()), Header { operation: Operation::Barrier, ..sample() }, None, run)
+            let call = Call::Barrier(Wait::Deadline);
+            let header = call.header(sample());
+            conduct(self, call, header, Duration::ZERO, |engine, _| run(engine))
         }
     }
 
@@ -130,6 +139,9 @@ mod tests {
         type Shared = Ends;
         fn shared(&self) -> &Arc<Ends> {
             &self.ends
+        }
+        fn world(&self) -> usize {
+            3
         }
         fn numbers(&mut self) -> &mut Numbers {
             &mut self.numbers
@@ -179,8 +191,11 @@ mod tests {
     fn what_goes_wrong_ends_the_group_once() {
         let mut engine = Fake::new();
         let misuse = |text: &str| CommError::new(CommErrorKind::Misuse, None, text);
-        let wrong = conduct(&mut engine, Err(misuse("no such root")), sample(), None, |_| panic!("not run"));
-        let error = CommError::new(CommErrorKind::Misuse, Some(1), "rank 1 made a wrong call: no such root");
+        let mut nothing: [u8; 0] = [];
+        let call = Call::Broadcast { buf: (&mut nothing[..]).into(), root: 3 };
+        let wrong = conduct(&mut engine, call, sample(), Duration::ZERO, |_, _| panic!("not run"));
+        let text = "rank 1 made a wrong call: broadcast: root 3 is not a rank of a world of 3";
+        let error = CommError::new(CommErrorKind::Misuse, Some(1), text);
         assert_eq!(wrong, Err(error.clone()));
         assert_eq!(engine.call(|_| panic!("the group is over")), Err(error));
         assert!(engine.ends.calls.history().is_empty());

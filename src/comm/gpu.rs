@@ -1,6 +1,7 @@
 //! Which GPU a rank computes on, and ranks that were given one between them.
 
 use super::rendezvous::name_ranks;
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -11,12 +12,8 @@ pub(crate) struct GpuUuid(pub [u8; 16]);
 impl fmt::Display for GpuUuid {
     /// As `nvidia-smi -L` writes it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GPU")?;
-        for (i, byte) in self.0.iter().enumerate() {
-            let dash = if matches!(i, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
-            write!(f, "{dash}{byte:02x}")?;
-        }
-        Ok(())
+        let hex = HEXLOWER.encode(&self.0);
+        write!(f, "GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    const ALL: [Operation; 8] = [
+    pub(super) const ALL: [Operation; 8] = [
         Operation::AllReduce,
         Operation::Reduce,
         Operation::Broadcast,

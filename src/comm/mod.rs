@@ -5,6 +5,7 @@
 //! reduced bits, the same on every rank, or an error that names a rank.
 
 mod buffer;
+mod call;
 mod calls;
 mod check;
 mod conduct;
@@ -29,6 +30,7 @@ pub(crate) mod testing;
 mod watch;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
+pub use call::Call;
 pub use device::{DeviceCollectives, DeviceSlice};
 #[cfg(fuzzing)]
 pub use fuzz::decode_anything;
@@ -83,23 +85,42 @@ pub trait ProcessGroup: Send + Sync {
     fn world_size(&self) -> usize;
     /// The engine's name in specs and logs: `gloo`, `nccl`, `mpi`, `solo`.
     fn backend(&self) -> &'static str;
+    /// Carries out one call: what the methods below are made of.
+    fn call(&self, call: Call<'_>) -> Result<(), CommError>;
     /// `buf` holds this rank's contribution and receives the reduction over all ranks.
-    fn all_reduce(&self, buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError>;
+    fn all_reduce(&self, buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
+        self.call(Call::AllReduce { buf, op })
+    }
     /// As `all_reduce`, but only `root`'s `buf` receives the result; the others' contents are unspecified after.
-    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError>;
-    fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError>;
+    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
+        self.call(Call::Reduce { buf, op, root })
+    }
+    fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
+        self.call(Call::Broadcast { buf, root })
+    }
     /// `output` has `world_size * input.len()` elements: rank r's input lands at block r.
-    fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError>;
+    fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError> {
+        self.call(Call::AllGather { input, output })
+    }
     /// `input` has `world_size * output.len()` elements: rank r receives the reduction of everyone's block r.
     fn reduce_scatter(
         &self,
         input: SliceRef<'_>,
         output: SliceMut<'_>,
         op: ReduceOp,
-    ) -> Result<(), CommError>;
-    fn barrier(&self, wait: Wait) -> Result<(), CommError>;
-    fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError>;
-    fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError>;
+    ) -> Result<(), CommError> {
+        self.call(Call::ReduceScatter { input, output, op })
+    }
+    fn barrier(&self, wait: Wait) -> Result<(), CommError> {
+        self.call(Call::Barrier(wait))
+    }
+    /// Returns when the bytes are on their way, which is not to say that they have arrived.
+    fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError> {
+        self.call(Call::Send { buf, to, tag })
+    }
+    fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError> {
+        self.call(Call::Recv { buf, from, tag })
+    }
     /// Gives up for a reason of this rank's own (`why`), so that every peer's pending or next collective fails at
     /// once with a message that names this rank. Idempotent.
     fn abort(&self, why: &str);

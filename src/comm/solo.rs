@@ -2,7 +2,7 @@
 //! keeps the other groups' rules (wrong calls are refused, an aborted group stays unusable), so that code that
 //! works alone works on many ranks.
 
-use super::{CommError, CommErrorKind, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait, check};
+use super::{Call, CommError, CommErrorKind, Place, ProcessGroup};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// World size 1, rank 0.
@@ -16,14 +16,6 @@ impl SoloGroup {
     pub fn new() -> Self {
         Self::default()
     }
-
-    /// Runs `call` unless an earlier one failed; its error is the group's from then on.
-    fn guard(&self, call: impl FnOnce() -> Result<(), CommError>) -> Result<(), CommError> {
-        match self.failed.get() {
-            Some(e) => Err(e.clone()),
-            None => call().map_err(|e| self.failed.get_or_init(|| e).clone()),
-        }
-    }
 }
 
 impl ProcessGroup for SoloGroup {
@@ -36,46 +28,15 @@ impl ProcessGroup for SoloGroup {
     fn backend(&self) -> &'static str {
         "solo"
     }
-    fn all_reduce(&self, buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
-        self.guard(|| check::reduction("all_reduce", buf.dtype(), op))
-    }
-    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
-        self.guard(|| {
-            check::reduction("reduce", buf.dtype(), op)?;
-            check::root("reduce", root, 1)
-        })
-    }
-    fn broadcast(&self, _buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
-        self.guard(|| check::root("broadcast", root, 1))
-    }
-    fn all_gather(&self, input: SliceRef<'_>, mut output: SliceMut<'_>) -> Result<(), CommError> {
-        self.guard(|| {
-            check::blocks("all_gather", (input.dtype(), input.len()), (output.dtype(), output.len()), 1)?;
-            output.bytes_mut().copy_from_slice(input.bytes());
-            Ok(())
-        })
-    }
-    fn reduce_scatter(
-        &self,
-        input: SliceRef<'_>,
-        mut output: SliceMut<'_>,
-        op: ReduceOp,
-    ) -> Result<(), CommError> {
-        self.guard(|| {
-            check::reduction("reduce_scatter", input.dtype(), op)?;
-            check::blocks("reduce_scatter", (output.dtype(), output.len()), (input.dtype(), input.len()), 1)?;
-            output.bytes_mut().copy_from_slice(input.bytes());
-            Ok(())
-        })
-    }
-    fn barrier(&self, _wait: Wait) -> Result<(), CommError> {
-        self.guard(|| Ok(()))
-    }
-    fn send(&self, _buf: SliceRef<'_>, to: usize, _tag: u32) -> Result<(), CommError> {
-        self.guard(|| check::peer("send", to, 0, 1))
-    }
-    fn recv(&self, _buf: SliceMut<'_>, from: usize, _tag: u32) -> Result<(), CommError> {
-        self.guard(|| check::peer("recv", from, 0, 1))
+    /// Unless an earlier one failed: its error is the group's from then on.
+    fn call(&self, call: Call<'_>) -> Result<(), CommError> {
+        if self.failed.get().is_none() {
+            match call.check(0, 1) {
+                Ok(()) => call.alone(),
+                Err(e) => drop(self.failed.set(e)),
+            }
+        }
+        self.failed.get().cloned().map_or(Ok(()), Err)
     }
     fn abort(&self, why: &str) {
         let error = CommError::new(CommErrorKind::Aborted, Some(0), format!("rank 0 gave up: {why}"));
@@ -92,7 +53,7 @@ impl ProcessGroup for SoloGroup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::Phase;
+    use crate::comm::{Phase, ReduceOp, Wait};
 
     #[test]
     fn every_collective_is_the_identity() {

@@ -2,6 +2,7 @@
 //! contents ([`super::Dataset::content`]).
 
 use super::Splits;
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -28,7 +29,7 @@ impl Fingerprint {
         Self {
             train: splits.train.len() as u64,
             val: splits.val.as_ref().map(|val| val.len() as u64),
-            content: hasher.finalize().iter().map(|b| format!("{b:02x}")).collect(),
+            content: HEXLOWER.encode(&hasher.finalize()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Helpers of this room's tests: torch's reference numbers and small files of every format, made on the spot.
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use std::path::PathBuf;
 
@@ -32,11 +33,7 @@ pub fn sha256_of_indices(indices: impl Iterator<Item = u64>) -> String {
     for index in indices {
         hasher.update(index.to_le_bytes());
     }
-    hex(&hasher.finalize())
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    HEXLOWER.encode(&hasher.finalize())
 }
 
 /// A member of a test archive.

@@ -39,6 +39,7 @@ pub use tracked::{Differentiable, Gradient, Tracked};
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device};
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// Where and in what a model computes.
 #[derive(Clone, Debug)]
@@ -73,6 +74,16 @@ impl fmt::Display for ComputeDevice {
             ComputeDevice::Wgpu(index) => write!(f, "wgpu:{index}"),
         }
     }
+}
+
+/// Random numbers of a device come from one stream for the whole process, however many models it trains.
+static DRAWS: Mutex<()> = Mutex::new(());
+
+/// Seeds `device`, and has to itself what `draw` draws from it.
+pub fn drawn<T>(device: &Device, seed: u64, draw: impl FnOnce() -> T) -> T {
+    let _alone = DRAWS.lock().unwrap_or_else(PoisonError::into_inner);
+    device.seed(seed);
+    draw()
 }
 
 /// Whether tensors of `device` lie in host memory.

@@ -3,9 +3,9 @@
 //! can be moved beside it (a mount point, a parent that can't be written to) the numbered folder is within it.
 
 use super::{checkpoints, unwritable};
-use crate::checkpoint::fs::{Fs, OsFs};
 use crate::checkpoint::{CheckpointStore, format};
 use crate::error::{Error, IoContext, Result};
+use crate::files::sync_folder;
 use crate::telemetry::MetricsWriter;
 use std::fs::{self, File};
 use std::io;
@@ -119,7 +119,7 @@ impl Aside {
             self.dir.clone(),
             around.into(),
         ];
-        folders.iter().filter(|f| f.is_dir()).try_for_each(|f| OsFs.sync_dir(f).doing("write", f))
+        folders.iter().filter(|f| f.is_dir()).try_for_each(|f| sync_folder(f).doing("write", f))
     }
 }
 

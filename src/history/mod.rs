@@ -14,7 +14,8 @@ mod past;
 pub use lock::FolderLock;
 
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::telemetry::{Provenance, RunId, provenance, write_atomically};
+use crate::files;
+use crate::telemetry::{Provenance, RunId, provenance};
 use past::{Left, Past};
 use std::path::{Path, PathBuf};
 
@@ -100,7 +101,7 @@ impl Start<'_> {
 
     fn write(&self, from: Option<&Parent>) -> Result<()> {
         std::fs::create_dir_all(self.out_dir).doing("create", self.out_dir).map_err(unwritable)?;
-        write_atomically(&self.out_dir.join("job.toml"), self.job_toml.as_bytes()).map_err(unwritable)?;
+        files::replace(&self.out_dir.join("job.toml"), self.job_toml.as_bytes()).map_err(unwritable)?;
         let parent = from.map(|from| provenance::Parent {
             path: from
                 .checkpoint

@@ -2,7 +2,7 @@
 
 use super::checkpoints;
 use crate::checkpoint::CheckpointStore;
-use crate::error::Result;
+use crate::error::{ExitCode, Result};
 use crate::telemetry::{Event, read_events};
 use std::path::Path;
 
@@ -50,7 +50,7 @@ impl Past {
             match event {
                 Event::Step(_) | Event::Epoch(_) => past.trained = true,
                 Event::Checkpoint(saved) => past.reached = past.reached.max(Some(saved.step)),
-                Event::End(end) if end.exit_code == 0 => {
+                Event::End(end) if end.exit_code == ExitCode::Done as u8 => {
                     past.ended_well = Some(end.step);
                     past.reached = past.reached.max(Some(end.step));
                 }

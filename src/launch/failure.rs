@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::flight::FlightRecord;
 use crate::comm::{CommError, CommErrorKind, ProcessGroup};
 use crate::error::{Error, ExitCode, may_pass};
+use crate::files::Draft;
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,9 +188,9 @@ impl Failure {
 
 /// Writes `value` as JSON so that a reader of `path` sees all of it or none.
 pub(super) fn write_whole(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let scratch = scratch(path);
-    fs::write(&scratch, serde_json::to_vec_pretty(value)?)?;
-    fs::rename(&scratch, path)
+    let mut draft = Draft::under(scratch(path), path)?;
+    serde_json::to_writer_pretty(&mut draft, value)?;
+    draft.put()
 }
 
 /// Where `path` is written before it is whole.

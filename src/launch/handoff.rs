@@ -4,18 +4,18 @@
 //! the control pipe too: the supervisor holds its other end until the worker is gone, so end-of-file means that the
 //! supervisor is dead, and the worker ends at once. At most one word follows the handoff: [`TAKE_DOWN`].
 
-use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::logs::LogFormat;
 use super::os;
 use super::stop::StopFlag;
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, Result};
-use crate::telemetry::Provenance;
+use crate::telemetry::{ProgressMode, Provenance};
 
 /// A resolved spec is some kilobytes; a longer line is no handoff.
 pub const MAX_BYTES: usize = 4 << 20;
@@ -68,8 +68,8 @@ pub struct JobHandoff {
     /// This start, for `run.json`; whoever starts rank 0 has it.
     #[serde(default)]
     pub provenance: Option<Provenance>,
-    /// Further flags of `train` that a worker needs (`device`, `log-format`, `progress`).
-    pub flags: BTreeMap<String, String>,
+    pub log_format: LogFormat,
+    pub progress: ProgressMode,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,7 +232,12 @@ mod tests {
         let place =
             Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
         let endpoint = Endpoint::Connect { host: "127.0.0.1".into(), port: 4711 };
-        let job = JobHandoff { job_toml: "name = \"x\"\n# \u{2028} ü\n".into(), ..JobHandoff::default() };
+        let job = JobHandoff {
+            job_toml: "name = \"x\"\n# \u{2028} ü\n".into(),
+            log_format: LogFormat::Json,
+            progress: ProgressMode::Plain,
+            ..JobHandoff::default()
+        };
         Handoff::new(place, endpoint, Secret::generate().expect("random"), job)
     }
 

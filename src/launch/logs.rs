@@ -29,7 +29,8 @@ pub const TAIL_LINES: usize = 15;
 pub const TAIL_BYTES: u64 = 16 << 10;
 
 /// `--log-format`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     #[default]
     Text,
@@ -93,9 +94,9 @@ fn ends_with_newline(path: &Path) -> io::Result<bool> {
 
 /// The worker's tracing goes to its log from here on. `DDP_RUN_LOG` sets the level (`info` without it; the syntax is
 /// `EnvFilter`'s). Call it once, right after [`Handoff::receive`].
-pub fn init_worker(handoff: &Handoff, format: LogFormat) -> Result<()> {
+pub fn init_worker(handoff: &Handoff) -> Result<()> {
     let file = open(&path(&handoff.log_dir, handoff.place.rank))?;
-    install(format, Mutex::new(file), "info")
+    install(handoff.job.log_format, Mutex::new(file), "info")
 }
 
 /// The tracing of a supervisor, or of a program without workers: warnings go to standard error.

@@ -150,7 +150,7 @@ fn blamed(
 pub fn describe(status: &WorkerStatus) -> String {
     match status {
         WorkerStatus::Exited(code) => match ExitCode::from_status(*code) {
-            Some(known) => format!("exited with {code} ({})", meaning(known)),
+            Some(known) => format!("exited with {code} ({})", known.meaning()),
             None if *code == 101 => "exited with 101 (a Rust panic)".to_string(),
             None => format!("exited with {code}"),
         },
@@ -166,23 +166,6 @@ pub fn describe(status: &WorkerStatus) -> String {
             format!("was killed by signal {signal} ({name}{often}{core})")
         }
         WorkerStatus::NotStarted(error) => format!("could not be started: {error}"),
-    }
-}
-
-/// An exit code's documented meaning.
-pub fn meaning(code: ExitCode) -> &'static str {
-    match code {
-        ExitCode::Done => "done",
-        ExitCode::Usage => "bad command line",
-        ExitCode::Unavailable => "a device or backend is missing",
-        ExitCode::Internal => "internal error",
-        ExitCode::Checkpoint => "a checkpoint or another file can't be read or written",
-        ExitCode::Stopped => "stopped on request",
-        ExitCode::Spec => "the spec or its data is invalid",
-        ExitCode::WorkerFailed => "a worker failed",
-        ExitCode::Collective => "a collective timed out or lost a peer",
-        ExitCode::NonFinite => "loss or gradient is not finite",
-        ExitCode::Rendezvous => "the processes did not find each other",
     }
 }
 

@@ -71,17 +71,9 @@ pub fn is_worth_another_attempt(end: &End) -> bool {
         (WorkerStatus::Signaled { .. } | WorkerStatus::NotStarted(_), None) => true,
         // A Rust panic.
         (WorkerStatus::Exited(101), None) => false,
-        (WorkerStatus::Exited(code), None) => !matches!(
-            ExitCode::from_status(*code),
-            Some(
-                ExitCode::Usage
-                    | ExitCode::Unavailable
-                    | ExitCode::Internal
-                    | ExitCode::Checkpoint
-                    | ExitCode::Spec
-                    | ExitCode::NonFinite
-            )
-        ),
+        (WorkerStatus::Exited(code), None) => {
+            ExitCode::from_status(*code).and_then(ExitCode::restart) != Some(false)
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use super::cast::in_f32;
 use super::state::State;
 use super::walk::{CastMapper, Casts, Drawer, Editor, Examiner, Reader, Stepper, TapMapper};
 use super::{Input, Net, StateEntry};
-use crate::device::{Compute, Tracked, is_host};
-use crate::error::Result;
+use crate::device::{Compute, Tracked, drawn, is_host};
+use crate::error::{Error, Result};
 use burn::module::ModuleMapper;
 use burn::tensor::{DType, Device, Tensor};
 use std::sync::Arc;
@@ -74,10 +74,12 @@ impl<N: Net> NetModel<N> {
     /// That of `build`, and a network whose state can't be held: tensors of one name, of another type than f32, or away from that device (exit 78).
     pub fn new(on: &Compute, seed: u64, build: impl FnOnce(&Device) -> Result<N>) -> Result<Self> {
         let host = Device::flex().autodiff();
-        host.seed(seed);
-        let net = build(&host)?;
-        // Lazy parameters are drawn now: their order, and so their values, must not depend on the first forward pass.
-        net.visit(&mut Drawer);
+        let net = drawn(&host, seed, || {
+            let net = build(&host)?;
+            // Lazy parameters are drawn now: their order, and so their values, must not depend on the first forward pass.
+            net.visit(&mut Drawer);
+            Ok::<N, Error>(net)
+        })?;
         let state = State::of(&net, N::rename);
         state.check_names()?;
         let mut examiner = Examiner::new(&state);

@@ -4,35 +4,26 @@
 //! that something else started (torchrun) must agree on one without talking first: `DDP_RUN_SECRET`,
 //! `DDP_RUN_SECRET_FILE`, or a key in the user's home folder.
 
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::comm::rendezvous::Secret;
+use crate::comm::rendezvous::{Secret, SecretText};
 use crate::error::{Error, IoContext, Result};
+use crate::files::{Scratch, folder};
+use zeroize::Zeroizing;
 
 /// Where the key material of an externally launched worker comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// `DDP_RUN_SECRET`; its value is kept here, for the environment is read once.
-    Env(KeyText),
+    Env(SecretText),
     /// `DDP_RUN_SECRET_FILE`.
     File(PathBuf),
     /// `~/.config/ddp-run/secret`: made at the first use, readable by its owner only. Nodes that share the home folder
     /// share it.
     Home(PathBuf),
-}
-
-/// A key from the environment, unprintable.
-#[derive(Clone, PartialEq, Eq)]
-pub struct KeyText(pub String);
-
-impl fmt::Debug for KeyText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeyText(…)")
-    }
 }
 
 /// Shorter keys can be guessed.
@@ -45,7 +36,7 @@ impl KeySource {
     /// Errors: the key is missing, too short, or a file that others may read (exit 2).
     pub fn secret(&self, purpose: &str) -> Result<Secret> {
         let key = match self {
-            KeySource::Env(text) => text.0.trim().as_bytes().to_vec(),
+            KeySource::Env(text) => Zeroizing::new(text.trim().as_bytes().to_vec()),
             KeySource::File(path) => read_key(path)?,
             KeySource::Home(path) => {
                 make_key(path)?;
@@ -67,7 +58,7 @@ impl KeySource {
     }
 }
 
-fn read_key(path: &Path) -> Result<Vec<u8>> {
+fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
     let cannot = |e: io::Error| Error::usage(format!("cannot read the secret file {}: {e}", path.display()));
     let file = File::open(path).map_err(cannot)?;
     let mode = file.metadata().map_err(cannot)?.mode();
@@ -79,9 +70,10 @@ fn read_key(path: &Path) -> Result<Vec<u8>> {
         );
         return Err(Error::usage(what).hint(format!("chmod 600 {}", path.display())));
     }
-    let mut key = Vec::new();
+    // Room for all of it: a vector that grows leaves its old memory as it is.
+    let mut key = Zeroizing::new(Vec::with_capacity(2 * MAX_KEY as usize));
     file.take(MAX_KEY).read_to_end(&mut key).map_err(cannot)?;
-    Ok(key.trim_ascii().to_vec())
+    Ok(Zeroizing::new(key.trim_ascii().to_vec()))
 }
 
 /// Makes the key file if it is not there. Several ranks may try at once, on several nodes: a hard link appears whole or
@@ -90,23 +82,21 @@ fn make_key(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());
     }
-    let folder = path.parent().unwrap_or(Path::new("."));
+    let folder = folder(path);
     fs::create_dir_all(folder).doing("create", folder)?;
-    let name = Secret::generate()?.to_hex();
-    let scratch = folder.join(format!(".secret-{}", &name[..16]));
+    let scratch = Scratch::beside(path).doing("create", path)?;
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&scratch)
-        .doing("create", &scratch)?;
+        .open(scratch.path())
+        .doing("create", scratch.path())?;
     let written = file.write_all(Secret::generate()?.to_hex().as_bytes()).and_then(|()| file.sync_all());
-    let linked = written.and_then(|()| match fs::hard_link(&scratch, path) {
+    let linked = written.and_then(|()| match fs::hard_link(scratch.path(), path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
         _ => Ok(()),
     });
-    let removed = fs::remove_file(&scratch);
-    linked.and(removed).doing("write", path)
+    linked.doing("write", path)
 }
 
 #[cfg(test)]
@@ -145,9 +135,9 @@ mod tests {
         let secret = KeySource::File(path).secret("run").expect("fine");
         assert_eq!(
             secret,
-            KeySource::Env(KeyText("0123456789abcdef".into())).secret("run").expect("the same key")
+            KeySource::Env("0123456789abcdef".to_owned().into()).secret("run").expect("the same key")
         );
-        let error = KeySource::Env(KeyText("short".into())).secret("run").expect_err("short");
+        let error = KeySource::Env("short".to_owned().into()).secret("run").expect_err("short");
         assert!(error.message.contains("at least 16"), "{error}");
     }
 }

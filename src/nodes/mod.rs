@@ -17,7 +17,6 @@ mod rdzv;
 mod reach;
 
 pub use key::KeySource;
-pub(crate) use key::KeyText;
 pub use rdzv::{NodeRange, RdzvEndpoint};
 pub(crate) use reach::{Reach, own_address, reach};
 

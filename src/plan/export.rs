@@ -2,8 +2,8 @@
 
 use super::Plan;
 use crate::spec::ResolvedValue;
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
-use std::fmt::Write;
 use toml::{Table, Value};
 
 impl Plan {
@@ -86,9 +86,5 @@ pub(super) fn hash(values: &[ResolvedValue]) -> String {
         // Neither a key nor a value on one line holds a newline, so the lines can't run into each other.
         hasher.update(format!("{}={}\n", resolved.key, resolved.value).as_bytes());
     }
-    hasher.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
-        // Writing to a string can't fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    HEXLOWER.encode(&hasher.finalize())
 }

@@ -20,8 +20,8 @@ mod world;
 pub use crate::train::BatchAlgebra;
 pub(crate) use export::changes_results;
 pub use sections::{
-    CheckpointPlan, DatasetPlan, DistributedPlan, LaunchPlan, LoaderPlan, LossPlan, MetricsPlan, ModelPlan,
-    OnPreempt, TrainPlan,
+    CheckpointPlan, DatasetPlan, DistributedPlan, LaunchPlan, LoaderPlan, MetricsPlan, ModelPlan, OnPreempt,
+    TrainPlan,
 };
 pub use sizes::Sizes;
 pub(crate) use units::duration as parse_duration;
@@ -34,6 +34,7 @@ use crate::error::Error;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
 use crate::spec::{Diagnostics, JobTree, Origin, ResolvedValue};
+use crate::train::Loss;
 
 /// A resolved job.
 #[derive(Clone, Debug)]
@@ -52,7 +53,7 @@ pub struct Plan {
     pub model: ModelPlan,
     pub dataset: DatasetPlan,
     pub loader: LoaderPlan,
-    pub loss: LossPlan,
+    pub loss: Loss,
     pub train: TrainPlan,
     pub optimizer: OptimizerPlan,
     pub schedule: Schedule,

@@ -1,7 +1,8 @@
 //! How a plan is shown: as text to read before the first step, and as JSON for programs.
 
+use super::Plan;
 use super::units::{show_bytes, show_count};
-use super::{LossPlan, Plan};
+use crate::train::Loss;
 use serde_json::json;
 use std::fmt::Write;
 
@@ -108,11 +109,11 @@ impl Plan {
 
     fn loss_text(&self) -> String {
         match self.loss {
-            LossPlan::CrossEntropy { label_smoothing: 0.0 } => "cross-entropy".to_owned(),
-            LossPlan::CrossEntropy { label_smoothing } => {
+            Loss::CrossEntropy { label_smoothing: 0.0 } => "cross-entropy".to_owned(),
+            Loss::CrossEntropy { label_smoothing } => {
                 format!("cross-entropy, label smoothing {label_smoothing}")
             }
-            LossPlan::Mse => "mean squared error".to_owned(),
+            Loss::Mse => "mean squared error".to_owned(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::Direction;
 use crate::comm::gloo::{AlgorithmChoice, GlooOptions, Transport};
-use crate::data::{DataFacts, DatasetSource, FieldFacts, FieldKind};
+use crate::data::{DataFacts, DatasetSource, FieldFacts};
 use crate::ddp::HookSource;
 use crate::error::Error;
 use crate::launch::Nproc;
@@ -56,34 +56,6 @@ pub struct LoaderPlan {
     pub workers: usize,
     /// Batches that are assembled ahead.
     pub prefetch: usize,
-}
-
-/// What training minimises.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(tag = "name", rename_all = "kebab-case")]
-pub enum LossPlan {
-    CrossEntropy { label_smoothing: f64 },
-    Mse,
-}
-
-impl LossPlan {
-    /// Checks the loss against the opened data's targets, which the spec may not have known.
-    ///
-    /// # Errors
-    /// Numbers for cross-entropy, or classes for the mean squared error (exit 78).
-    pub fn fits(&self, target: &FieldFacts) -> Result<(), Error> {
-        match (self, target.kind) {
-            (LossPlan::CrossEntropy { .. }, FieldKind::Float) => {
-                Err(Error::spec("cross-entropy needs class targets; the data set's are numbers")
-                    .hint("`loss = \"mse\"` in `[train]` fits them"))
-            }
-            (LossPlan::Mse, FieldKind::Index(classes)) => {
-                Err(Error::spec(format!("mse needs numbers as targets; the data set has {classes} classes"))
-                    .hint("`loss = \"cross-entropy\"` in `[train]` fits them"))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// `[train]`, less the loss.

@@ -2,9 +2,7 @@
 
 use super::checks;
 use super::resolve::or_default;
-use super::sections::{
-    CheckpointPlan, DistributedPlan, LaunchPlan, LossPlan, MetricsPlan, OnPreempt, TrainPlan,
-};
+use super::sections::{CheckpointPlan, DistributedPlan, LaunchPlan, MetricsPlan, OnPreempt, TrainPlan};
 use super::units::{DURATION, read_duration};
 use crate::checkpoint::Direction;
 use crate::comm::gloo::{AlgorithmChoice, Transport};
@@ -14,7 +12,7 @@ use crate::launch::Nproc;
 use crate::nodes::{NodeRange, RdzvEndpoint};
 use crate::registry::Registry;
 use crate::spec::Fields;
-use crate::train::{BufferSync, OnResize};
+use crate::train::{BufferSync, Loss, OnResize};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -29,7 +27,7 @@ enum LossChoice {
     Mse,
 }
 
-pub(super) fn train(root: &mut Fields<'_>, facts: &DataFacts) -> (Option<LossPlan>, TrainPlan) {
+pub(super) fn train(root: &mut Fields<'_>, facts: &DataFacts) -> (Option<Loss>, TrainPlan) {
     let mut fields = root.section("train");
     let choices =
         [("auto", LossChoice::Auto), ("cross-entropy", LossChoice::CrossEntropy), ("mse", LossChoice::Mse)];
@@ -55,9 +53,9 @@ fn loss(
     choice: LossChoice,
     label_smoothing: Option<f64>,
     facts: &DataFacts,
-) -> Option<LossPlan> {
+) -> Option<Loss> {
     let target = facts.target.as_ref().map(|t| t.kind);
-    let cross_entropy = LossPlan::CrossEntropy { label_smoothing: label_smoothing.unwrap_or(0.0) };
+    let cross_entropy = Loss::CrossEntropy { label_smoothing: label_smoothing.unwrap_or(0.0) };
     let loss = match (choice, target) {
         (LossChoice::CrossEntropy, Some(FieldKind::Float)) => {
             fields.problem(
@@ -73,19 +71,19 @@ fn loss(
             fields.problem("loss", message);
             return None;
         }
-        // Targets that only the data can tell of are classes, whose number it has; `LossPlan::fits` checks that then.
+        // Targets that only the data can tell of are classes, whose number it has; `Loss::fits` checks that then.
         (LossChoice::Auto, Some(FieldKind::Index(_)) | None) | (LossChoice::CrossEntropy, _) => cross_entropy,
-        (LossChoice::Auto, Some(FieldKind::Float)) | (LossChoice::Mse, _) => LossPlan::Mse,
+        (LossChoice::Auto, Some(FieldKind::Float)) | (LossChoice::Mse, _) => Loss::Mse,
     };
     match loss {
-        LossPlan::Mse if label_smoothing.is_some() => {
+        Loss::Mse if label_smoothing.is_some() => {
             fields.problem_with_key(
                 "label_smoothing",
                 "label smoothing belongs to cross-entropy; the loss here is mse",
             );
         }
-        LossPlan::Mse => {}
-        LossPlan::CrossEntropy { label_smoothing: smoothing } => {
+        Loss::Mse => {}
+        Loss::CrossEntropy { label_smoothing: smoothing } => {
             if label_smoothing.is_none() && !fields.has("label_smoothing") {
                 fields.note_resolved("label_smoothing", smoothing);
             }

@@ -9,7 +9,7 @@ use crate::ddp::CommHook;
 use crate::launch::Nproc;
 use crate::models::{ModelKind, ModelSource, Role, TensorFacts};
 use crate::spec::{Fields, Override};
-use crate::train::{BufferSync, OnResize};
+use crate::train::{BufferSync, Loss, OnResize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ fn the_defaults_are_those_of_the_documentation() {
     assert_eq!((plan.seed, plan.epochs, plan.save_every), (0, 1, Every::Epochs(1)));
     assert_eq!((plan.backend, plan.device), (Backend::Auto, DeviceSpec::Auto));
     assert_eq!(plan.world, World { nnodes: 1, nproc_per_node: 1, world_size: 1 });
-    assert_eq!(plan.loss, LossPlan::CrossEntropy { label_smoothing: 0.0 });
+    assert_eq!(plan.loss, Loss::CrossEntropy { label_smoothing: 0.0 });
     let loader = LoaderPlan { shuffle: true, drop_last: false, workers: 1, prefetch: 2 };
     assert_eq!(plan.loader, loader);
     let train = TrainPlan {

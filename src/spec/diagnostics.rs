@@ -11,9 +11,11 @@
 
 use super::source::{Role, Source, Span, SpanIndex};
 use crate::error::{Error, ExitCode};
+use anstyle::{AnsiColor, Style};
 use std::fmt::{self, Write};
 use std::io::IsTerminal;
 use std::sync::Arc;
+use unicode_width::UnicodeWidthStr;
 
 /// One thing wrong, at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,8 +176,8 @@ impl Diagnostics {
         let bar = paint.blue("|");
         let label = paint.blue(&format!("{:>width$}", self.line_label(problem), width = width + 2));
         let blank = " ".repeat(width + 2);
-        let carets = paint.red(&"^".repeat(columns(&marked).max(1)));
-        let pad = " ".repeat(columns(&before));
+        let carets = paint.red(&"^".repeat(marked.width().max(1)));
+        let pad = " ".repeat(before.width());
         let text = format!("{before}{marked}{after}");
         format!(
             "  {} {place}\n{label} {bar} {}\n{blank} {bar} {pad}{carets} {}\n",
@@ -229,32 +231,6 @@ fn display(text: &str) -> String {
     out
 }
 
-/// Terminal columns of a text, as UAX #11 has them for the blocks that turn up in specs: East Asian wide characters
-/// and emoji take two, combining marks none.
-fn columns(text: &str) -> usize {
-    text.chars().map(char_columns).sum()
-}
-
-fn char_columns(c: char) -> usize {
-    match c as u32 {
-        0x0300..=0x036f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f | 0xfe20..=0xfe2f => 0,
-        0x1100..=0x115f
-        | 0x2e80..=0x303e
-        | 0x3041..=0xa4cf
-        | 0xa960..=0xa97f
-        | 0xac00..=0xd7a3
-        | 0xf900..=0xfaff
-        | 0xfe30..=0xfe6f
-        | 0xff00..=0xff60
-        | 0xffe0..=0xffe6
-        | 0x1f300..=0x1f64f
-        | 0x1f680..=0x1f6ff
-        | 0x1f900..=0x1f9ff
-        | 0x20000..=0x3fffd => 2,
-        _ => 1,
-    }
-}
-
 /// Colours, if they are on.
 #[derive(Clone, Copy)]
 struct Paint {
@@ -268,16 +244,17 @@ impl Paint {
         Self { on: !no_color && std::io::stderr().is_terminal() }
     }
 
-    fn wrap(self, code: &str, text: &str) -> String {
-        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    fn wrap(self, colour: AnsiColor, text: &str) -> String {
+        let style = if self.on { colour.on_default().bold() } else { Style::new() };
+        format!("{style}{text}{style:#}")
     }
     fn red(self, text: &str) -> String {
-        self.wrap("1;31", text)
+        self.wrap(AnsiColor::Red, text)
     }
     fn blue(self, text: &str) -> String {
-        self.wrap("1;34", text)
+        self.wrap(AnsiColor::Blue, text)
     }
     fn cyan(self, text: &str) -> String {
-        self.wrap("1;36", text)
+        self.wrap(AnsiColor::Cyan, text)
     }
 }

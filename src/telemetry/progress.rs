@@ -10,7 +10,8 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// `--progress`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ProgressMode {
     /// A bar on a terminal, else plain.
     #[default]
@@ -24,6 +25,11 @@ impl ProgressMode {
     /// Name and value of each choice, for the command line.
     pub const CHOICES: [(&'static str, ProgressMode); 4] =
         [("auto", Self::Auto), ("bar", Self::Bar), ("plain", Self::Plain), ("none", Self::None)];
+
+    /// One of the choices.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::CHOICES.into_iter().find(|(choice, _)| *choice == name).map(|(_, mode)| mode)
+    }
 }
 
 /// Plain progress says nothing more often than this, so that a log of a quick run stays short.

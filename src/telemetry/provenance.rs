@@ -1,7 +1,7 @@
 //! `run.json`: what ran, from which sources, on what.
 
+use super::RunId;
 use super::clock::rfc3339;
-use super::{RunId, write_atomically};
 use crate::error::{Error, IoContext, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -156,7 +156,7 @@ pub fn write(path: &Path, latest: Provenance) -> Result<()> {
     let mut text = serde_json::to_string_pretty(&RunFile { latest, earlier })
         .map_err(|e| Error::internal(format!("cannot write provenance as JSON: {e}")))?;
     text.push('\n');
-    write_atomically(path, text.as_bytes())
+    crate::files::replace(path, text.as_bytes())
 }
 
 pub fn read(path: &Path) -> Result<RunFile> {

@@ -3,9 +3,10 @@
 
 use super::events::Event;
 use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::files::Draft;
 use serde::Deserialize;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 /// No line that this program writes comes near; what is longer is not one of its lines.
@@ -125,17 +126,15 @@ fn rewrite(path: &Path, keep: impl Fn(&Mark) -> bool) -> Result<()> {
     if fs::metadata(path).doing("read", path)?.len() == kept {
         return Ok(());
     }
-    let partial = path.with_extension("jsonl.partial");
-    let mut out = BufWriter::new(File::create(&partial).doing("write", &partial)?);
+    let mut out = Draft::under(path.with_extension("jsonl.partial"), path).doing("write", path)?;
     for_each_line(path, |_, line| {
         // Every line was read as a mark just now.
         if serde_json::from_slice::<Mark>(line).is_ok_and(|mark| keep(&mark)) {
-            out.write_all(line).and_then(|()| out.write_all(b"\n")).doing("write", &partial)?;
+            out.write_all(line).and_then(|()| out.write_all(b"\n")).doing("write", path)?;
         }
         Ok(())
     })?;
-    let file = out.into_inner().map_err(|e| e.into_error()).doing("write", &partial)?;
-    super::persist(file, &partial, path).doing("write", path)
+    out.put_synced().doing("write", path)
 }
 
 /// Calls `f` with every line that is not torn, without its newline, and with its number.

@@ -1,27 +1,19 @@
 //! Losses, with PyTorch's definitions and mean reduction.
 
+use crate::data::{FieldFacts, FieldKind};
+use crate::error::Error;
 use crate::models::Target;
-use crate::plan::LossPlan;
 use burn::tensor::Tensor;
 use burn::tensor::activation::log_softmax;
 
 /// What training minimises.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(tag = "name", rename_all = "kebab-case")]
 pub enum Loss {
     /// `torch.nn.functional.cross_entropy` over class indices; `label_smoothing` in `[0, 1)`.
     CrossEntropy { label_smoothing: f64 },
     /// `torch.nn.functional.mse_loss`: mean over all elements.
     Mse,
-}
-
-impl From<&LossPlan> for Loss {
-    fn from(plan: &LossPlan) -> Self {
-        match *plan {
-            LossPlan::CrossEntropy { label_smoothing } => Loss::CrossEntropy { label_smoothing },
-            LossPlan::Mse => Loss::Mse,
-        }
-    }
 }
 
 impl Loss {
@@ -34,6 +26,24 @@ impl Loss {
                 let difference = output - target;
                 (difference.clone() * difference).mean()
             }
+        }
+    }
+
+    /// Checks the loss against the opened data's targets, which the spec may not have known.
+    ///
+    /// # Errors
+    /// Numbers for cross-entropy, or classes for the mean squared error (exit 78).
+    pub fn fits(&self, target: &FieldFacts) -> Result<(), Error> {
+        match (self, target.kind) {
+            (Loss::CrossEntropy { .. }, FieldKind::Float) => {
+                Err(Error::spec("cross-entropy needs class targets; the data set's are numbers")
+                    .hint("`loss = \"mse\"` in `[train]` fits them"))
+            }
+            (Loss::Mse, FieldKind::Index(classes)) => {
+                Err(Error::spec(format!("mse needs numbers as targets; the data set has {classes} classes"))
+                    .hint("`loss = \"cross-entropy\"` in `[train]` fits them"))
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -9,11 +9,11 @@ use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::passes::Passes;
 use super::saves::Saves;
-use super::{Clock, Loss, Observer, Position, Sums, Updater, buffers};
+use super::{Clock, Observer, Position, Sums, Updater, buffers};
 use crate::comm::{Phase, Place, ProcessGroup};
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
-use crate::device::{Precision, is_host};
+use crate::device::{Precision, drawn, is_host};
 use crate::error::{Error, Result};
 use crate::models::Model;
 use crate::plan::{Every, Plan};
@@ -278,11 +278,11 @@ impl<'a> Trainer<'a> {
         self.note(Phase::Forward);
         let DeviceBatch { input, target, host: batch } = batch;
         // Dropout draws from a stream named by (seed, rank, micro-batch), so a resumed run draws what it would have drawn.
-        self.model.device().seed(stream(self.plan.seed, self.group.rank() as u64, number));
+        drawn(self.model.device(), stream(self.plan.seed, self.group.rank() as u64, number), || ());
         self.reducer.begin(micro, last);
         let taps = self.ladder.taps(self.reducer.sink());
         let output = self.model.forward(input, Arc::new(taps));
-        let loss = Loss::from(&self.plan.loss).of(output.clone(), target.clone());
+        let loss = self.plan.loss.of(output.clone(), target.clone());
         let sums = BatchSums::new(loss.clone().inner(), output.inner(), &target, &batch, self.host)?;
         feed.recycle(batch);
         self.note(Phase::Backward);
@@ -326,7 +326,7 @@ impl<'a> Trainer<'a> {
             prefetch: self.plan.loader.prefetch,
             seed: self.plan.seed,
         };
-        evaluate(&*self.model, Loss::from(&self.plan.loss), dataset, options, &*self.group)
+        evaluate(&*self.model, self.plan.loss, dataset, options, &*self.group)
     }
 }
 

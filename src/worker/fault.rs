@@ -2,8 +2,8 @@
 //! moment, to try what a run on this machine or cluster survives. Without the variable nothing of this is in the way.
 
 use crate::comm::{
-    CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, Phase, Place, ProcessGroup,
-    ReduceOp, SliceMut, SliceRef, Wait, Watch,
+    Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, Phase, Place, ProcessGroup,
+    ReduceOp, Watch,
 };
 use crate::error::{Error, Result};
 use std::str::FromStr;
@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const VARIABLE: &str = "DDP_RUN_FAULT";
-const CALLS: [&str; 8] =
-    ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier", "send", "recv"];
 
 /// What the rank does to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,10 +142,11 @@ impl FromStr for Moment {
             return Ok(Self::Connect);
         }
         let phase = Phase::ALL.into_iter().find(|p| p.name() == text).map(Self::Phase);
-        let call = || CALLS.into_iter().find(|c| *c == text).map(Self::Call);
+        let call = || Call::names().find(|c| *c == text).map(Self::Call);
         phase.or_else(call).ok_or_else(|| {
             let phases = Phase::ALL.map(Phase::name).join(", ");
-            format!("`{text}` is no phase; there are connect, {phases}, and the calls {}", CALLS.join(", "))
+            let calls: Vec<_> = Call::names().collect();
+            format!("`{text}` is no phase; there are connect, {phases}, and the calls {}", calls.join(", "))
         })
     }
 }
@@ -178,10 +177,8 @@ impl FaultyGroup {
         }
     }
 
-    /// The group, after the fault if it comes with this call.
-    fn calling(&self, call: &'static str) -> &dyn ProcessGroup {
-        self.reach(Moment::Call(call), self.step.load(Ordering::Relaxed));
-        &*self.inner
+    fn reach_call(&self, name: &'static str) {
+        self.reach(Moment::Call(name), self.step.load(Ordering::Relaxed));
     }
 }
 
@@ -195,34 +192,9 @@ impl ProcessGroup for FaultyGroup {
     fn backend(&self) -> &'static str {
         self.inner.backend()
     }
-    fn all_reduce(&self, buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
-        self.calling("all_reduce").all_reduce(buf, op)
-    }
-    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
-        self.calling("reduce").reduce(buf, op, root)
-    }
-    fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
-        self.calling("broadcast").broadcast(buf, root)
-    }
-    fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError> {
-        self.calling("all_gather").all_gather(input, output)
-    }
-    fn reduce_scatter(
-        &self,
-        input: SliceRef<'_>,
-        output: SliceMut<'_>,
-        op: ReduceOp,
-    ) -> Result<(), CommError> {
-        self.calling("reduce_scatter").reduce_scatter(input, output, op)
-    }
-    fn barrier(&self, wait: Wait) -> Result<(), CommError> {
-        self.calling("barrier").barrier(wait)
-    }
-    fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError> {
-        self.calling("send").send(buf, to, tag)
-    }
-    fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError> {
-        self.calling("recv").recv(buf, from, tag)
+    fn call(&self, call: Call<'_>) -> Result<(), CommError> {
+        self.reach_call(call.name());
+        self.inner.call(call)
     }
     fn abort(&self, why: &str) {
         self.inner.abort(why);
@@ -255,7 +227,7 @@ impl FaultyGroup {
 
 impl DeviceCollectives for FaultyGroup {
     fn all_reduce(&self, buffer: DeviceSlice, op: ReduceOp) -> Result<(), CommError> {
-        self.calling("all_reduce");
+        self.reach_call("all_reduce");
         self.device()?.all_reduce(buffer, op)
     }
     fn fence(&self) -> Result<(), CommError> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::comm::{DType, SoloGroup};
+use crate::comm::{DType, SoloGroup, Wait};
 use crate::error::ExitCode;
 
 fn read(text: &str, world: usize) -> Result<Option<Fault>> {
@@ -113,34 +113,8 @@ impl ProcessGroup for OnDevice {
     fn backend(&self) -> &'static str {
         "device"
     }
-    fn all_reduce(&self, buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
-        self.0.all_reduce(buf, op)
-    }
-    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
-        self.0.reduce(buf, op, root)
-    }
-    fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
-        self.0.broadcast(buf, root)
-    }
-    fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError> {
-        self.0.all_gather(input, output)
-    }
-    fn reduce_scatter(
-        &self,
-        input: SliceRef<'_>,
-        output: SliceMut<'_>,
-        op: ReduceOp,
-    ) -> Result<(), CommError> {
-        self.0.reduce_scatter(input, output, op)
-    }
-    fn barrier(&self, wait: Wait) -> Result<(), CommError> {
-        self.0.barrier(wait)
-    }
-    fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError> {
-        self.0.send(buf, to, tag)
-    }
-    fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError> {
-        self.0.recv(buf, from, tag)
+    fn call(&self, call: Call<'_>) -> Result<(), CommError> {
+        self.0.call(call)
     }
     fn abort(&self, why: &str) {
         self.0.abort(why);

@@ -45,7 +45,7 @@ use crate::history::{Accepted, Parent, Start, checkpoints};
 use crate::models::Model;
 use crate::plan::Plan;
 use crate::show;
-use crate::train::{Batching, Ended, Loss, Position, Sums, Trainer, Updater};
+use crate::train::{Batching, Ended, Position, Sums, Trainer, Updater};
 use checkpoints::SAVE_DEADLINE;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -364,6 +364,6 @@ pub fn evaluate(
         prefetch: plan.loader.prefetch,
         seed: plan.seed,
     };
-    let sums: Sums = crate::train::evaluate(&*model, Loss::from(&plan.loss), &dataset, options, &*group)?;
+    let sums: Sums = crate::train::evaluate(&*model, plan.loss, &dataset, options, &*group)?;
     Ok(metrics::json(&sums, recorder::reported(plan, &facts)))
 }

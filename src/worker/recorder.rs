@@ -12,13 +12,13 @@ use crate::device::ComputeDevice;
 use crate::error::{Error, ExitCode, Result};
 use crate::history::Parent;
 use crate::models::Model;
-use crate::plan::{BatchAlgebra, LossPlan, Plan};
+use crate::plan::{BatchAlgebra, Plan};
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, Progress, ProgressMode,
     RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals, epoch_summary, report,
     tutorial_line,
 };
-use crate::train::{Ended, Observer, Position, StepReport, Sums, Updater};
+use crate::train::{Ended, Loss, Observer, Position, StepReport, Sums, Updater};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,7 @@ pub fn reported(plan: &Plan, facts: &DataFacts) -> Reported {
         _ => 0,
     };
     let tokens = facts.target.as_ref().is_some_and(|t| !t.shape.is_empty());
-    let cross_entropy = matches!(plan.loss, LossPlan::CrossEntropy { .. });
+    let cross_entropy = matches!(plan.loss, Loss::CrossEntropy { .. });
     Reported { top5: classes > 0 && plan.metrics.reports_top5(classes), perplexity: tokens && cross_entropy }
 }
 

@@ -6,6 +6,7 @@ use crate::comm::rendezvous::name_ranks;
 use crate::data::Fingerprint;
 use crate::error::{Error, Result};
 use crate::train::Position;
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 /// Samples of training and validation (one more than there are, 0 for no such split), and a digest of the rest.
@@ -33,7 +34,7 @@ fn card(of: &Fingerprint) -> Card {
 /// A fingerprint that compares as the one that the card was made of.
 fn print(card: &Card) -> Fingerprint {
     let number = |at: usize| card[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    let content = card[16..].iter().map(|b| format!("{b:02x}")).collect();
+    let content = HEXLOWER.encode(&card[16..]);
     Fingerprint { train: number(0), val: number(8).checked_sub(1), content }
 }
 

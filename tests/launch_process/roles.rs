@@ -143,7 +143,7 @@ fn play(role: &str) -> i32 {
             error.code as i32
         }
         "panic" => {
-            logs::init_worker(handoff, logs::LogFormat::Text).expect("tracing");
+            logs::init_worker(handoff).expect("tracing");
             logs::record_panics(handoff);
             tracing::info!("about to fail");
             if rank == 0 {

@@ -52,6 +52,10 @@ impl conduct::Engine for Engine {
         &self.shared
     }
 
+    fn world(&self) -> usize {
+        self.world
+    }
+
     fn numbers(&mut self) -> &mut Numbers {
         &mut self.numbers
     }

@@ -2,9 +2,7 @@
 
 use super::engine::Engine;
 use super::{NcclConfig, join, watchdog};
-use crate::comm::{
-    CallRecord, CommError, DeviceCollectives, Place, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait, Watch,
-};
+use crate::comm::{Call, CallRecord, CommError, DeviceCollectives, Place, ProcessGroup, Watch};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -28,15 +26,6 @@ impl NcclGroup {
             .map_err(|e| Error::internal(format!("cannot start NCCL's watchdog thread: {e}")))?;
         Ok(Self { engine, control, watchdog: Some(watchdog) })
     }
-
-    /// Runs a call of the control group, unless this one has failed; its failure is that of both.
-    fn by_control(
-        &self,
-        call: impl FnOnce(&dyn ProcessGroup) -> Result<(), CommError>,
-    ) -> Result<(), CommError> {
-        self.engine.check()?;
-        call(&*self.control).map_err(|error| self.engine.fail(error))
-    }
 }
 
 impl ProcessGroup for NcclGroup {
@@ -49,34 +38,10 @@ impl ProcessGroup for NcclGroup {
     fn backend(&self) -> &'static str {
         "nccl"
     }
-    fn all_reduce(&self, buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
-        self.by_control(|c| c.all_reduce(buf, op))
-    }
-    fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
-        self.by_control(|c| c.reduce(buf, op, root))
-    }
-    fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
-        self.by_control(|c| c.broadcast(buf, root))
-    }
-    fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError> {
-        self.by_control(|c| c.all_gather(input, output))
-    }
-    fn reduce_scatter(
-        &self,
-        input: SliceRef<'_>,
-        output: SliceMut<'_>,
-        op: ReduceOp,
-    ) -> Result<(), CommError> {
-        self.by_control(|c| c.reduce_scatter(input, output, op))
-    }
-    fn barrier(&self, wait: Wait) -> Result<(), CommError> {
-        self.by_control(|c| c.barrier(wait))
-    }
-    fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError> {
-        self.by_control(|c| c.send(buf, to, tag))
-    }
-    fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError> {
-        self.by_control(|c| c.recv(buf, from, tag))
+    /// By the control group, unless this one has failed; its failure is that of both.
+    fn call(&self, call: Call<'_>) -> Result<(), CommError> {
+        self.engine.check()?;
+        self.control.call(call).map_err(|error| self.engine.fail(error))
     }
     /// Ends the control group, and with it the communicator.
     fn abort(&self, why: &str) {

@@ -2,6 +2,7 @@
 //! others look it up. The file is no secret and proves nothing: who reads a wrong address finds nobody there who knows
 //! the run's secret, and looks again.
 
+use crate::files::Draft;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,19 +20,11 @@ pub(crate) struct Published {
 /// Writes `address` (`host:port`) to `path` for [`lookup`] to find. It appears whole or not at all, in place of whatever
 /// was there.
 pub(crate) fn publish(path: &Path, address: &str) -> io::Result<Published> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
-    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_string_lossy();
-    let scratch = path.with_file_name(format!(".{name}-{:016x}", u64::from_le_bytes(random)));
-    let written = File::create_new(&scratch).and_then(|mut file| {
-        writeln!(file, "{address}")?;
-        file.sync_all()
-    });
-    let renamed = written.and_then(|()| fs::rename(&scratch, path));
-    if renamed.is_err() {
-        let _ = fs::remove_file(&scratch);
-    }
-    renamed.map(|()| Published { path: path.to_owned(), address: address.to_owned() })
+    let mut draft = Draft::new(path)?;
+    writeln!(draft, "{address}")?;
+    draft.sync()?;
+    draft.put()?;
+    Ok(Published { path: path.to_owned(), address: address.to_owned() })
 }
 
 /// The address that `path` holds now; `None` where there is no such file, or one that holds something else.

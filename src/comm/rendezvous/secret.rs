@@ -2,16 +2,19 @@
 //! when dropped.
 
 use crate::comm::{CommError, CommErrorKind};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
+use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// 32 bytes; `Debug` prints none of them. Two are compared by tests alone: a proof is verified in constant time.
-#[derive(Clone, PartialEq, Eq)]
+/// 32 bytes; `Debug` prints none of them, and two are compared in constant time.
+#[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; 32]>);
 
-/// The hexadecimal form of a [`Secret`], for handing it to a worker.
+/// A secret as text: the digits of a [`Secret`], for handing it to a worker, or the key that one is derived from.
+#[derive(Clone)]
 pub struct SecretText(Zeroizing<String>);
 
 impl Secret {
@@ -41,28 +44,20 @@ impl Secret {
 
     /// 64 lowercase digits.
     pub fn to_hex(&self) -> SecretText {
-        let digit = |v: u8| char::from_digit(v.into(), 16).unwrap_or('0');
-        let mut text = Zeroizing::new(String::with_capacity(64));
-        text.extend(self.0.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]));
-        SecretText(text)
+        HEXLOWER.encode(&*self.0).into()
     }
 
     /// Reads what [`Secret::to_hex`] wrote (white space around it is ignored). The error never repeats the text.
     pub fn from_hex(text: &str) -> Result<Self, CommError> {
-        let wrong = || {
-            wrong("the run's secret is not 64 hexadecimal digits; generate it with `openssl rand -hex 32`")
-        };
         let digits = text.trim().as_bytes();
-        if digits.len() != 64 {
-            return Err(wrong());
-        }
-        let value = |d: u8| char::from(d).to_digit(16).map(|v| v as u8);
         let mut bytes = Zeroizing::new([0; 32]);
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let (high, low) = value(pair[0]).zip(value(pair[1])).ok_or_else(wrong)?;
-            *byte = high << 4 | low;
+        // What it decodes must have the size of where it goes.
+        match digits.len() == 64 && HEXLOWER_PERMISSIVE.decode_mut(digits, bytes.as_mut_slice()).is_ok() {
+            true => Ok(Self(bytes)),
+            false => Err(wrong(
+                "the run's secret is not 64 hexadecimal digits; generate it with `openssl rand -hex 32`",
+            )),
         }
-        Ok(Self(bytes))
     }
 }
 
@@ -73,6 +68,28 @@ fn wrong(message: &str) -> CommError {
 pub(super) fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::new_from_slice(key).expect("HMAC takes a key of any length")
 }
+
+impl From<String> for SecretText {
+    fn from(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&*other.0).into()
+    }
+}
+
+impl Eq for Secret {}
+
+impl PartialEq for SecretText {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes().ct_eq(other.as_bytes()).into()
+    }
+}
+
+impl Eq for SecretText {}
 
 impl std::ops::Deref for SecretText {
     type Target = str;
@@ -116,6 +133,11 @@ mod tests {
         assert_ne!(secret, Secret::generate().unwrap());
         let text = secret.to_hex();
         assert_eq!(text.len(), 64);
+        assert!(
+            text == text.clone()
+                && text != secret.derived("x").to_hex()
+                && text != text[1..].to_owned().into()
+        );
         assert_eq!(Secret::from_hex(&format!(" {}\n", &*text)).unwrap(), secret);
         assert_eq!(format!("{secret:?} {text:?}"), "Secret(…) SecretText(…)");
         for bad in ["", "00", &"g".repeat(64), &"é".repeat(32), &"0".repeat(66)] {

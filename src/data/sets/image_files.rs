@@ -2,9 +2,10 @@
 
 use super::image_decode::{Unread, decode};
 use crate::data::Content;
-use crate::data::store::{Cache, read_into_place};
+use crate::data::store::{Cache, write_into_place};
 use crate::error::{IoContext, Result, may_pass};
 use crate::show;
+use data_encoding::HEXLOWER;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -192,7 +193,7 @@ pub(super) fn unreadable(
     let note = note.filter(|_| all_read.into_inner());
     if let (Some(note), Ok(text)) = (note, serde_json::to_string(&bad)) {
         // Only speed is lost when this fails.
-        let _ = read_into_place(&note, |path| std::fs::write(path, &text).doing("write", path));
+        let _ = write_into_place(&note, text.as_bytes());
     }
     Ok(bad)
 }
@@ -207,5 +208,5 @@ fn identity(images: &[(PathBuf, usize)]) -> Result<String> {
         hasher.update(path.as_os_str().as_encoded_bytes());
         hasher.update(format!("\0{} {time:?}\n", meta.len()));
     }
-    Ok(hasher.finalize()[..16].iter().map(|b| format!("{b:02x}")).collect())
+    Ok(HEXLOWER.encode(&hasher.finalize()[..16]))
 }

@@ -2,6 +2,7 @@
 
 use super::place::Cache;
 use crate::error::{Error, IoContext, Result};
+use data_encoding::HEXLOWER;
 use md5::Md5;
 use sha2::Sha256;
 use std::fmt;
@@ -45,7 +46,7 @@ fn hash<H: sha2::Digest>(reader: &mut dyn Read) -> std::io::Result<String> {
             n => hasher.update(&buffer[..n]),
         }
     }
-    Ok(hasher.finalize().iter().map(|b| format!("{b:02x}")).collect())
+    Ok(HEXLOWER.encode(&hasher.finalize()))
 }
 
 /// What a file must be. `None` where that is not known.

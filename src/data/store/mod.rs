@@ -14,5 +14,5 @@ pub use fetch::download;
 pub use map::Mapped;
 pub use named::NamedFile;
 pub use pickle::read_batch;
-pub use place::{Cache, absolute, identity, in_scratch, is_writable, read_into_place};
+pub use place::{Cache, absolute, identity, in_scratch, is_writable, read_into_place, write_into_place};
 pub use unpack::{Member, gunzip, untar};

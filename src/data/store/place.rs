@@ -1,13 +1,13 @@
 //! Where files go: the user's cache, and the way in which files and folders appear complete or not at all.
 
 use crate::error::{Error, IoContext, Result};
+use crate::files::{Scratch, folder};
 use crate::spec::Fields;
+use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where unpacked and verified data is kept when the data folder is read-only.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,12 +54,8 @@ impl Cache {
     pub(super) fn note_for(&self, path: &Path) -> Option<PathBuf> {
         let canonical = path.canonicalize().ok()?;
         let hash = Sha256::digest(canonical.as_os_str().as_encoded_bytes());
-        Some(self.folder.as_ref()?.join("verified").join(hex(&hash[..16])))
+        Some(self.folder.as_ref()?.join("verified").join(HEXLOWER.encode(&hash[..16])))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// The whole path, for messages: relative ones start where the program was started.
@@ -74,7 +70,7 @@ pub fn identity(path: &Path) -> Result<String> {
     let mut hasher = Sha256::new();
     hasher.update(canonical.as_os_str().as_encoded_bytes());
     hasher.update(format!(" {} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec()));
-    Ok(hex(&hasher.finalize()[..8]))
+    Ok(HEXLOWER.encode(&hasher.finalize()[..8]))
 }
 
 /// Whether something may be put into a folder. The superuser may write anywhere, but a folder without any write permission
@@ -84,27 +80,10 @@ pub fn is_writable(folder: &Path) -> bool {
     permitted && rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// A path beside `target` that nobody else uses.
-fn scratch_beside(target: &Path) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    target.with_file_name(format!(".{name}.part-{}-{count}", std::process::id()))
-}
-
-/// Removes what is left of an attempt that failed.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
-    }
-}
-
 /// Lets `fill` make a file or a folder at a path beside `target`, then gives it its name. When another process was quicker,
 /// what it made stays.
 pub fn read_into_place(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = folder(target);
     fs::create_dir_all(parent).doing("create", parent)?;
     in_scratch(target, |path| {
         fill(path)?;
@@ -118,18 +97,16 @@ pub fn read_into_place(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) ->
 
 /// Lets `work` use a path beside `file`, where nothing is left afterwards. Errors speak of `file`.
 pub fn in_scratch<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
-    let scratch = Scratch(scratch_beside(file));
-    work(&scratch.0).map_err(|e| {
-        let message = e.message.replace(&scratch.0.display().to_string(), &file.display().to_string());
+    let scratch = Scratch::beside(file).doing("create", file)?;
+    work(scratch.path()).map_err(|e| {
+        let message = e.message.replace(&scratch.path().display().to_string(), &file.display().to_string());
         Error { message, ..e }
     })
 }
 
 /// Writes a small file in one step.
-pub(super) fn write_into_place(target: &Path, bytes: &[u8]) -> Result<()> {
-    read_into_place(target, |path| {
-        File::create(path).and_then(|mut file| file.write_all(bytes)).doing("write", path)
-    })
+pub fn write_into_place(target: &Path, bytes: &[u8]) -> Result<()> {
+    read_into_place(target, |path| fs::write(path, bytes).doing("write", path))
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ mod chart;
 use super::events::{EndEvent, EpochEvent, Event, StepEvent};
 use super::numbers::{exponent, significant};
 use super::provenance::{self, Provenance};
-use super::{read_events, write_atomically};
-use crate::error::Result;
+use super::read_events;
+use crate::error::{ExitCode, Result};
 use chart::{Chart, Series};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub fn write(run_dir: &Path) -> Result<PathBuf> {
     let name = run_dir.file_name().map_or_else(|| "run".into(), |n| n.to_string_lossy().into_owned());
     let page = render(&name, &events, provenance.as_ref(), spec.as_deref());
     let path = run_dir.join("report.html");
-    write_atomically(&path, page.as_bytes())?;
+    crate::files::replace(&path, page.as_bytes())?;
     Ok(path)
 }
 
@@ -69,9 +69,11 @@ fn ended(events: &[Event]) -> Option<&EndEvent> {
 
 fn header(out: &mut String, name: &str, events: &[Event], run: Option<&Provenance>) {
     let (class, state) = match ended(events) {
-        Some(end) if end.exit_code == 0 => ("good", "done".to_owned()),
-        Some(end) if end.exit_code == 75 => ("open", "stopped, resumable".to_owned()),
-        Some(end) => ("bad", format!("{} (exit code {})", end.reason, end.exit_code)),
+        Some(end) => match ExitCode::from_status(end.exit_code.into()) {
+            Some(ExitCode::Done) => ("good", "done".to_owned()),
+            Some(ExitCode::Stopped) => ("open", "stopped, resumable".to_owned()),
+            _ => ("bad", format!("{} (exit code {})", end.reason, end.exit_code)),
+        },
         None => ("open", "not ended".to_owned()),
     };
     let _ = write!(

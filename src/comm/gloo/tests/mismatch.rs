@@ -1,9 +1,9 @@
 //! Ranks that call different things find out, all of them, long before a deadline, and are told what each called.
 
-use super::super::header::{Header, Operation};
+use super::super::header::Header;
 use super::*;
 use crate::comm::conduct::Engine as _;
-use crate::comm::{CommErrorKind, DType, ProcessGroup, ReduceOp, Wait};
+use crate::comm::{self, CommErrorKind, ProcessGroup, ReduceOp, Wait};
 
 type Call = fn(&GlooGroup) -> Outcome;
 
@@ -179,7 +179,8 @@ fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
         groups[0].reduce((&mut vec![1u8; 4]).into(), ReduceOp::Sum, 2).unwrap();
         // Rank 1 calls what begins with a message to rank 0, and looks no further.
         let mut engine = groups[1].engine.lock().unwrap();
-        let header = groups[1].header(Operation::Broadcast, DType::F32, SMALL);
+        let header =
+            groups[1].header(&comm::Call::Broadcast { buf: (&mut vec![0f32; SMALL]).into(), root: 0 });
         let header = Header { sequence: engine.numbers.next(&header), ..header };
         engine.begin(header, Some(AMPLE)).unwrap();
         engine.announce(0).unwrap();

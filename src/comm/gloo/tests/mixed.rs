@@ -1,11 +1,11 @@
 //! Hosts with memory of their own, and connections between them: what one rank does not wait for must reach it all the
 //! same.
 
-use super::super::header::{Header, Operation};
+use super::super::header::Header;
 use super::super::stream::{Action, Kind, Rx, Tx};
 use super::*;
-use crate::comm::conduct::Engine as _;
-use crate::comm::{CommErrorKind, DType, ProcessGroup, ReduceOp, Wait};
+use crate::comm::conduct::{Engine as _, conduct};
+use crate::comm::{Call, CommErrorKind, DType, ProcessGroup, ReduceOp, Wait};
 
 /// Ranks whose hosts are called by letters.
 fn hosts(names: &'static str, sockets: usize, timeout: Duration) -> Vec<GlooGroup> {
@@ -131,9 +131,9 @@ fn a_goodbye_in_memory_is_heard_while_a_connection_is_blocked() {
             return None;
         }
         let mut engine = g.engine.lock().unwrap();
-        let header = g.header(Operation::AllReduce, DType::U8, 30_000_000);
-        let header = Header { sequence: engine.numbers.next(&header), ..header };
         let mut buf = vec![1u8; 30_000_000];
+        let header = g.header(&Call::AllReduce { buf: (&mut buf).into(), op: ReduceOp::Sum });
+        let header = Header { sequence: engine.numbers.next(&header), ..header };
         let (send, recv) = (0..15_000_000, [(15_000_000..30_000_000, Action::Store)]);
         let tx = Tx { peer: 2, lead: send.len(), parts: std::slice::from_ref(&send) };
         let kind = Kind { dtype: DType::U8, op: ReduceOp::Sum };
@@ -154,9 +154,10 @@ fn a_rank_that_panics_in_a_call_is_named_by_the_others() {
         if g.rank() == 1 {
             return g.barrier(Wait::Deadline).unwrap_err();
         }
-        let header = g.header(Operation::Barrier, DType::U8, 0);
-        let call = || g.call(Ok(()), header, None, |_, _| panic!("a bug"));
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_err();
+        let call = Call::Barrier(Wait::WhilePeersLive);
+        let header = g.header(&call);
+        let run = || conduct(&mut *g.engine.lock().unwrap(), call, header, AMPLE, |_, _| panic!("a bug"));
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
         g.barrier(Wait::Deadline).unwrap_err()
     });
     for error in results {

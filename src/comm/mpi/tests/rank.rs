@@ -250,7 +250,7 @@ fn order(g: &MpiGroup) -> String {
                 .for_each(|s| digest.update(s.bytes()));
         }
     }
-    digest.finalize().iter().map(|b| format!("{b:02x}")).collect()
+    data_encoding::HEXLOWER.encode(&digest.finalize())
 }
 
 fn record(g: &MpiGroup) {

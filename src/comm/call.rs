@@ -1,0 +1,107 @@
+//! One collective as a value: what is asked of a group, what of it can be wrong, and what the other ranks are told of it.
+
+use super::check;
+use super::header::{Header, Operation};
+use super::{CommError, DType, ReduceOp, SliceMut, SliceRef, Wait};
+use std::time::Duration;
+
+/// A call on a [`ProcessGroup`](super::ProcessGroup), whose methods say what each one does.
+#[derive(Debug)]
+pub enum Call<'a> {
+    AllReduce { buf: SliceMut<'a>, op: ReduceOp },
+    Reduce { buf: SliceMut<'a>, op: ReduceOp, root: usize },
+    Broadcast { buf: SliceMut<'a>, root: usize },
+    AllGather { input: SliceRef<'a>, output: SliceMut<'a> },
+    ReduceScatter { input: SliceRef<'a>, output: SliceMut<'a>, op: ReduceOp },
+    Barrier(Wait),
+    Send { buf: SliceRef<'a>, to: usize, tag: u32 },
+    Recv { buf: SliceMut<'a>, from: usize, tag: u32 },
+}
+
+impl Call<'_> {
+    /// Of all calls.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Operation::ALL.into_iter().map(Operation::name)
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.operation().name()
+    }
+
+    fn operation(&self) -> Operation {
+        match self {
+            Call::AllReduce { .. } => Operation::AllReduce,
+            Call::Reduce { .. } => Operation::Reduce,
+            Call::Broadcast { .. } => Operation::Broadcast,
+            Call::AllGather { .. } => Operation::AllGather,
+            Call::ReduceScatter { .. } => Operation::ReduceScatter,
+            Call::Barrier(_) => Operation::Barrier,
+            Call::Send { .. } => Operation::Send,
+            Call::Recv { .. } => Operation::Recv,
+        }
+    }
+
+    /// Of rank `me` of `world`, before it touches a peer. The error is `Misuse`.
+    pub(super) fn check(&self, me: usize, world: usize) -> Result<(), CommError> {
+        let name = self.name();
+        match self {
+            Call::AllReduce { buf, op } => check::reduction(name, buf.dtype(), *op),
+            Call::Reduce { buf, op, root } => {
+                check::reduction(name, buf.dtype(), *op)?;
+                check::root(name, *root, world)
+            }
+            Call::Broadcast { root, .. } => check::root(name, *root, world),
+            Call::AllGather { input, output } => {
+                check::blocks(name, (input.dtype(), input.len()), (output.dtype(), output.len()), world)
+            }
+            Call::ReduceScatter { input, output, op } => {
+                check::reduction(name, input.dtype(), *op)?;
+                check::blocks(name, (output.dtype(), output.len()), (input.dtype(), input.len()), world)
+            }
+            Call::Barrier(_) => Ok(()),
+            Call::Send { to: peer, .. } | Call::Recv { from: peer, .. } => {
+                check::peer(name, *peer, me, world)
+            }
+        }
+    }
+
+    /// What it announces; what does not follow from the call is that of `base`.
+    pub(super) fn header(&self, base: Header) -> Header {
+        let header = Header { operation: self.operation(), ..base };
+        let of = |dtype: DType, count: usize| Header { dtype, count: count as u64, ..header };
+        match self {
+            Call::AllReduce { buf, op } => Header { reduce_op: *op, ..of(buf.dtype(), buf.len()) },
+            Call::Reduce { buf, op, root } => {
+                Header { reduce_op: *op, root: *root as u32, ..of(buf.dtype(), buf.len()) }
+            }
+            Call::Broadcast { buf, root } => Header { root: *root as u32, ..of(buf.dtype(), buf.len()) },
+            Call::AllGather { input, .. } => of(input.dtype(), input.len()),
+            Call::ReduceScatter { output, op, .. } => {
+                Header { reduce_op: *op, ..of(output.dtype(), output.len()) }
+            }
+            Call::Barrier(_) => of(DType::U8, 0),
+            Call::Send { buf, to, tag } => {
+                Header { root: *to as u32, tag: *tag, ..of(buf.dtype(), buf.len()) }
+            }
+            Call::Recv { buf, from, tag } => {
+                Header { root: *from as u32, tag: *tag, ..of(buf.dtype(), buf.len()) }
+            }
+        }
+    }
+
+    /// How long it may wait for its peers in a group with this deadline; `None` for as long as they live.
+    pub(super) fn patience(&self, timeout: Duration) -> Option<Duration> {
+        match self {
+            Call::Barrier(Wait::WhilePeersLive) => None,
+            Call::Barrier(Wait::AtMost(duration)) => Some(*duration),
+            _ => Some(timeout),
+        }
+    }
+
+    /// Carries it out where there are no peers.
+    pub(super) fn alone(self) {
+        if let Call::AllGather { input, output } | Call::ReduceScatter { input, output, .. } = self {
+            output.into_bytes().copy_from_slice(input.bytes());
+        }
+    }
+}

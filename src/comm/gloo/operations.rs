@@ -1,0 +1,80 @@
+//! Each operation by the algorithm that its header names.
+
+use super::engine::Engine;
+use super::header::{Algorithm, Header};
+use super::stream::Kind;
+use super::topology::Topology;
+use crate::comm::{Call, CommError};
+use std::ops::Range;
+
+impl Engine {
+    /// Carries out the call that has begun.
+    pub(super) fn run(&mut self, call: Call<'_>, topology: &Topology) -> Result<(), CommError> {
+        let Header { algorithm, dtype, reduce_op: op, .. } = self.header;
+        let kind = Kind { dtype, op };
+        match call {
+            Call::AllReduce { buf, .. } => self.all_reduce(buf.into_bytes(), kind, topology),
+            Call::Reduce { mut buf, root, .. } => match algorithm {
+                Algorithm::Memory => self.reduce_in_memory(buf.bytes_mut(), kind, Some(root)),
+                Algorithm::Ring => self.reduce_chain(buf.bytes_mut(), kind, root),
+                Algorithm::ParameterServer => self.reduce_star(buf.bytes_mut(), kind, root),
+                _ => self.reduce_tree(buf.bytes_mut(), kind, root),
+            },
+            Call::Broadcast { mut buf, root } => match algorithm {
+                Algorithm::Memory => self.broadcast_in_memory(buf.bytes_mut(), root),
+                Algorithm::Ring => self.broadcast_chain(buf.bytes_mut(), kind, root),
+                Algorithm::ParameterServer => self.broadcast_star(buf.bytes_mut(), kind, root),
+                _ => self.broadcast_tree(buf.bytes_mut(), kind, root),
+            },
+            Call::AllGather { input, output } => self.all_gather(input.bytes(), output.into_bytes(), kind),
+            Call::ReduceScatter { input, output, .. } => {
+                self.reduce_scatter(input.bytes(), output.into_bytes(), kind)
+            }
+            Call::Barrier(_) => match algorithm {
+                Algorithm::Memory => self.local_barrier(),
+                _ => self.barrier_dissemination(kind),
+            },
+            Call::Send { buf, to, .. } => self.send_all(buf.bytes(), to),
+            Call::Recv { mut buf, from, .. } => self.recv_all(buf.bytes_mut(), kind, from),
+        }
+    }
+
+    fn all_reduce(&mut self, buf: &mut [u8], kind: Kind, topology: &Topology) -> Result<(), CommError> {
+        match self.header.algorithm {
+            Algorithm::Memory => self.reduce_in_memory(buf, kind, None),
+            Algorithm::Hierarchical => self.all_reduce_hierarchical(buf, kind, topology),
+            Algorithm::Ring => self.all_reduce_ring(buf, kind),
+            Algorithm::HalvingDoubling => self.all_reduce_halving_doubling(buf, kind),
+            Algorithm::Tree => self.all_reduce_tree(buf, kind),
+            Algorithm::ParameterServer => self.all_reduce_star(buf, kind),
+            _ => self.all_reduce_doubling(buf, kind),
+        }
+    }
+
+    fn all_gather(&mut self, input: &[u8], output: &mut [u8], kind: Kind) -> Result<(), CommError> {
+        let block = input.len();
+        output[self.me * block..][..block].copy_from_slice(input);
+        match self.header.algorithm {
+            Algorithm::Memory => self.all_gather_in_memory(output, &self.blocks(block)),
+            _ => self.all_gather_ring(output, kind),
+        }
+    }
+
+    fn reduce_scatter(&mut self, input: &[u8], output: &mut [u8], kind: Kind) -> Result<(), CommError> {
+        let mut memory = self.take_work(input.len());
+        let work = &mut bytemuck::cast_slice_mut(&mut memory)[..input.len()];
+        work.copy_from_slice(input);
+        let result = match self.header.algorithm {
+            Algorithm::Memory => self.reduce_scatter_in_memory(work, &self.blocks(output.len()), kind),
+            _ => self.reduce_scatter_ring(work, kind),
+        };
+        output.copy_from_slice(&work[self.me * output.len()..][..output.len()]);
+        self.work = memory;
+        result
+    }
+
+    /// A block of `block` bytes for each rank.
+    fn blocks(&self, block: usize) -> Vec<Range<usize>> {
+        (0..self.world).map(|rank| rank * block..(rank + 1) * block).collect()
+    }
+}

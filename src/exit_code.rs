@@ -1,0 +1,89 @@
+//! The documented exit codes, once: `--help`, reports of failures, restarts and README's table are made of this one. Scripts hold on
+//! to them.
+
+macro_rules! exit_codes {
+    ($($(#[$more:meta])* $code:ident = $number:literal, $name:literal, $meaning:literal, restart: $restart:expr;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+        #[repr(u8)]
+        pub enum ExitCode {
+            $(#[doc = $meaning] $(#[$more])* $code = $number,)*
+        }
+
+        impl ExitCode {
+            pub const ALL: &[ExitCode] = &[$(ExitCode::$code),*];
+
+            /// In a few words.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$code => $name),* }
+            }
+
+            /// In words that say what has happened.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$code => $meaning),* }
+            }
+
+            /// Whether the same job may fare better when it is started again, as far as the code tells; `None` of what is no failure.
+            pub const fn restart(self) -> Option<bool> {
+                match self { $(Self::$code => $restart),* }
+            }
+        }
+    };
+}
+
+exit_codes! {
+    Done = 0, "done", "done", restart: None;
+    Usage = 2, "bad command line", "bad command line", restart: Some(false);
+    Unavailable = 69, "device or backend missing", "a device or backend is missing", restart: Some(false);
+    /// A bug in ddp-run, or a failure of the operating system, not of its files, that it has no better name for.
+    Internal = 70, "internal error", "internal error", restart: Some(false);
+    Checkpoint = 74, "checkpoint or other file unreadable or unwritable",
+        "a checkpoint or another file can't be read or written", restart: Some(false);
+    /// `--resume auto` continues the run.
+    Stopped = 75, "stopped on request and resumable", "stopped on request", restart: None;
+    /// The data that it names is missing or damaged.
+    Spec = 78, "spec or data invalid", "the spec or its data is invalid", restart: Some(false);
+    /// The restarts are spent.
+    WorkerFailed = 90, "worker failed", "a worker failed", restart: Some(true);
+    Collective = 91, "collective failed", "a collective timed out or lost a peer", restart: Some(true);
+    NonFinite = 92, "loss or gradient not finite", "loss or gradient is not finite", restart: Some(false);
+    Rendezvous = 93, "rendezvous failed", "the processes did not find each other", restart: Some(true);
+}
+
+impl ExitCode {
+    /// What a process that ended with `code` says, if it is one of ours.
+    pub fn from_status(code: i32) -> Option<Self> {
+        Self::ALL.iter().copied().find(|known| *known as i32 == code)
+    }
+
+    /// All of them, for `--help`.
+    pub(crate) fn list() -> String {
+        let codes: Vec<String> =
+            Self::ALL.iter().map(|code| format!("{} {}", *code as u8, code.name())).collect();
+        format!("Exit codes: {}.", codes.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readme_has_the_table() {
+        let row = |code: &ExitCode| {
+            let restart = code.restart().map_or("", |helps| if helps { "tries again" } else { "does not" });
+            format!("| {} | {} | {restart} |\n", *code as u8, code.meaning())
+        };
+        let rows: String = ExitCode::ALL.iter().map(row).collect();
+        let table = format!("| exit code | meaning | `--max-restarts` |\n|---|---|---|\n{rows}\n");
+        assert!(include_str!("../README.md").contains(&table), "README.md lacks this table:\n{table}");
+    }
+
+    #[test]
+    fn a_status_that_is_not_documented_is_nobodys() {
+        for code in ExitCode::ALL {
+            assert_eq!(ExitCode::from_status(*code as i32), Some(*code));
+        }
+        assert_eq!(ExitCode::from_status(101), None);
+        assert_eq!(ExitCode::from_status(256 + 75), None);
+    }
+}

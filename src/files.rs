@@ -1,0 +1,159 @@
+//! Files that others see whole or not at all: each is written beside its place and then given its name.
+
+use crate::error::{IoContext, Result};
+use data_encoding::HEXLOWER;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// A name in the folder of what is being made, for a file or a folder; what has it when this is dropped is removed.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Beside `place`, and nobody else's: hosts that share a file system may have the same process numbers.
+    pub(crate) fn beside(place: &Path) -> io::Result<Self> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
+        let name = place.file_name().unwrap_or_default().to_string_lossy();
+        Ok(Self(place.with_file_name(format!(".{name}.part-{}", HEXLOWER.encode(&random)))))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
+    }
+}
+
+/// A file on its way to its place. One that does not get there leaves what was there before, and nothing else.
+pub(crate) struct Draft {
+    file: BufWriter<File>,
+    scratch: Scratch,
+    place: PathBuf,
+}
+
+impl Draft {
+    /// Several processes may have drafts of one place.
+    pub(crate) fn new(place: &Path) -> io::Result<Self> {
+        Self::by_way_of(Scratch::beside(place)?, place)
+    }
+
+    /// Under a name that only this process uses, so that what is left of one that was killed is overwritten.
+    pub(crate) fn under(name: PathBuf, place: &Path) -> io::Result<Self> {
+        Self::by_way_of(Scratch(name), place)
+    }
+
+    fn by_way_of(scratch: Scratch, place: &Path) -> io::Result<Self> {
+        let file = BufWriter::with_capacity(256 << 10, File::create(scratch.path())?);
+        Ok(Self { file, scratch, place: place.to_owned() })
+    }
+
+    /// What was written is on the disk.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        self.file.flush()?;
+        self.file.get_ref().sync_all()
+    }
+
+    /// Gives it its name. Who reads it now sees all of it; what is there after a power cut is known only after [`Draft::put_synced`].
+    pub(crate) fn put(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        fs::rename(self.scratch.path(), &self.place)
+    }
+
+    /// Afterwards the place holds the new file, also after a power cut; before, it holds the old one.
+    pub(crate) fn put_synced(mut self) -> io::Result<()> {
+        self.sync()?;
+        let folder = folder(&self.place).to_owned();
+        self.put()?;
+        sync_folder(&folder)
+    }
+}
+
+impl Write for Draft {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Writes a file that one process at a time writes, so that it outlives a power cut.
+pub(crate) fn replace(place: &Path, bytes: &[u8]) -> Result<()> {
+    let mut name = place.as_os_str().to_owned();
+    name.push(".partial");
+    let written = Draft::under(name.into(), place).and_then(|mut draft| {
+        draft.write_all(bytes)?;
+        draft.put_synced()
+    });
+    written.doing("write", place)
+}
+
+/// The folder that `path` is in.
+pub(crate) fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes a folder's entries durable.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    match File::open(path)?.sync_all() {
+        // Some network file systems can't sync a directory; their renames are durable or nothing makes them so.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names in `folder`, hidden ones too.
+    fn names(folder: &tempfile::TempDir) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|e| e.unwrap().file_name().into_string().expect("ours are text")).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_seen_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("f");
+        fs::write(&place, "old").unwrap();
+        let mut draft = Draft::new(&place).unwrap();
+        draft.write_all(b"new").unwrap();
+        draft.sync().unwrap();
+        assert_eq!((fs::read(&place).unwrap(), names(&folder).len()), (b"old".to_vec(), 2));
+        draft.put_synced().unwrap();
+        assert_eq!((fs::read(&place).unwrap(), names(&folder)), (b"new".to_vec(), vec!["f".to_owned()]));
+    }
+
+    #[test]
+    fn what_fails_leaves_the_older_file_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("f");
+        replace(&place, b"old").unwrap();
+        drop(Draft::new(&place).unwrap());
+        assert_eq!((fs::read(&place).unwrap(), names(&folder)), (b"old".to_vec(), vec!["f".to_owned()]));
+        // Not over a folder.
+        fs::create_dir(folder.path().join("g")).unwrap();
+        let error = replace(&folder.path().join("g"), b"new").unwrap_err();
+        assert!(error.message.starts_with("cannot write ") && error.message.contains("/g: "), "{error}");
+        assert_eq!(names(&folder), ["f", "g"]);
+        assert!(Draft::new(&folder.path().join("no/such")).is_err());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("f");
+        fs::write(folder.path().join("f.partial"), "a longer text, torn").unwrap();
+        replace(&place, b"new").unwrap();
+        assert_eq!((fs::read(&place).unwrap(), names(&folder)), (b"new".to_vec(), vec!["f".to_owned()]));
+    }
+}
