@@ -5,11 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Imports of a higher room that are left to mend, as file and room; what is mended must go from here as well.
-const KNOWN: [(&str, &str); 4] = [
-    // Where the trainer reads the whole `Plan`, and types of the plan that are to belong to what they configure: `Every`, `LossPlan`,
+const KNOWN: [(&str, &str); 3] = [
+    // Where the trainer reads the whole `Plan`, and types of the plan that are to belong to what they configure: `Every` and
     // `OnPreempt`.
     ("train/batching.rs", "plan"),
-    ("train/loss.rs", "plan"),
     ("train/saves.rs", "plan"),
     ("train/trainer.rs", "plan"),
 ];
