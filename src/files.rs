@@ -9,13 +9,26 @@ use std::path::{Path, PathBuf};
 /// A name in the folder of what is being made, for a file or a folder; what has it when this is dropped is removed.
 pub(crate) struct Scratch(PathBuf);
 
+fn hidden_beside(place: &Path) -> io::Result<PathBuf> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    Ok(place.with_file_name(format!(".{name}.part-{}", HEXLOWER.encode(&random))))
+}
+
+/// A file that is removed when this is dropped, unless it has got its place.
+struct Unplaced(Option<PathBuf>);
+
+impl Drop for Unplaced {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+}
+
 impl Scratch {
     /// Beside `place`, and nobody else's: hosts that share a file system may have the same process numbers.
     pub(crate) fn beside(place: &Path) -> io::Result<Self> {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
-        let name = place.file_name().unwrap_or_default().to_string_lossy();
-        Ok(Self(place.with_file_name(format!(".{name}.part-{}", HEXLOWER.encode(&random)))))
+        hidden_beside(place).map(Self)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -32,24 +45,20 @@ impl Drop for Scratch {
 /// A file on its way to its place. One that does not get there leaves what was there before, and nothing else.
 pub(crate) struct Draft {
     file: BufWriter<File>,
-    scratch: Scratch,
+    unplaced: Unplaced,
     place: PathBuf,
 }
 
 impl Draft {
     /// Several processes may have drafts of one place.
     pub(crate) fn new(place: &Path) -> io::Result<Self> {
-        Self::by_way_of(Scratch::beside(place)?, place)
+        Self::under(hidden_beside(place)?, place)
     }
 
     /// Under a name that only this process uses, so that what is left of one that was killed is overwritten.
     pub(crate) fn under(name: PathBuf, place: &Path) -> io::Result<Self> {
-        Self::by_way_of(Scratch(name), place)
-    }
-
-    fn by_way_of(scratch: Scratch, place: &Path) -> io::Result<Self> {
-        let file = BufWriter::with_capacity(256 << 10, File::create(scratch.path())?);
-        Ok(Self { file, scratch, place: place.to_owned() })
+        let file = BufWriter::with_capacity(256 << 10, File::create(&name)?);
+        Ok(Self { file, unplaced: Unplaced(Some(name)), place: place.to_owned() })
     }
 
     /// What was written is on the disk.
@@ -61,7 +70,10 @@ impl Draft {
     /// Gives it its name. Who reads it now sees all of it; what is there after a power cut is known only after [`Draft::put_synced`].
     pub(crate) fn put(mut self) -> io::Result<()> {
         self.file.flush()?;
-        fs::rename(self.scratch.path(), &self.place)
+        self.unplaced.0.iter().try_for_each(|written| fs::rename(written, &self.place))?;
+        // Its name may be another draft's already.
+        self.unplaced.0 = None;
+        Ok(())
     }
 
     /// Afterwards the place holds the new file, also after a power cut; before, it holds the old one.
@@ -145,6 +157,10 @@ mod tests {
         let error = replace(&folder.path().join("g"), b"new").unwrap_err();
         assert!(error.message.starts_with("cannot write ") && error.message.contains("/g: "), "{error}");
         assert_eq!(names(&folder), ["f", "g"]);
+        // What has the name of the draft already is no draft.
+        fs::create_dir(folder.path().join("f.partial")).unwrap();
+        replace(&place, b"new").unwrap_err();
+        assert_eq!(names(&folder), ["f", "f.partial", "g"]);
         assert!(Draft::new(&folder.path().join("no/such")).is_err());
     }
 

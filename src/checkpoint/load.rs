@@ -41,6 +41,11 @@ impl Refused {
         Self { why: format!("{name} cannot be read: {e}"), cause: Some(e) }
     }
 
+    /// Whether it may be read at another time. What a disk can't read once it mostly can't at all.
+    fn may_pass(&self) -> bool {
+        self.cause.as_ref().is_some_and(|e| may_pass(e) && e.raw_os_error() != Some(libc::EIO))
+    }
+
     fn into_error(self, path: &Path) -> Error {
         let error = Error::checkpoint(format!("cannot load checkpoint {}: {self}", path.display()));
         match self.cause {
@@ -82,8 +87,10 @@ impl CheckpointStore {
                         .collect();
                     return Ok(Some(loaded));
                 }
-                Err(why) if why.cause.as_ref().is_some_and(may_pass) => {
-                    return Err(why.into_error(&entry.path));
+                Err(why) if why.may_pass() => {
+                    return Err(why.into_error(&entry.path).hint(
+                        "try again when it can be read; to go on from the one before, move this one out of the folder",
+                    ));
                 }
                 Err(why) => refused.push((format::step_dir_name(entry.step), why)),
             }

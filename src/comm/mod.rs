@@ -175,12 +175,6 @@ impl CommError {
     pub fn new(kind: CommErrorKind, peer: Option<usize>, message: impl Into<String>) -> Self {
         Self { kind, peer, message: message.into() }
     }
-
-    /// Whether a peer that is late or gone is the cause, and not a call that is wrong.
-    pub fn is_of_a_peer(&self) -> bool {
-        use CommErrorKind as Kind;
-        matches!(self.kind, Kind::PeerLost | Kind::Timeout | Kind::Aborted)
-    }
 }
 
 impl std::fmt::Display for CommError {

@@ -38,6 +38,7 @@ pub use tracked::{Differentiable, Gradient, Tracked};
 
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device};
+use std::cell::Cell;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -79,9 +80,20 @@ impl fmt::Display for ComputeDevice {
 /// Random numbers of a device come from one stream for the whole process, however many models it trains.
 static DRAWS: Mutex<()> = Mutex::new(());
 
-/// Seeds `device`, and has to itself what `draw` draws from it.
+thread_local! {
+    static DRAWING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Seeds `device`, and has to itself what `draw` draws from it. A model may be built within another one's constructor.
 pub fn drawn<T>(device: &Device, seed: u64, draw: impl FnOnce() -> T) -> T {
-    let _alone = DRAWS.lock().unwrap_or_else(PoisonError::into_inner);
+    struct Drawing(bool);
+    impl Drop for Drawing {
+        fn drop(&mut self) {
+            DRAWING.set(self.0);
+        }
+    }
+    let outer = Drawing(DRAWING.replace(true));
+    let _alone = (!outer.0).then(|| DRAWS.lock().unwrap_or_else(PoisonError::into_inner));
     device.seed(seed);
     draw()
 }
@@ -90,4 +102,31 @@ pub fn drawn<T>(device: &Device, seed: u64, draw: impl FnOnce() -> T) -> T {
 pub fn is_host(device: &Device) -> bool {
     let plain = device.clone().without_autodiff();
     matches!(plain.as_dispatch(), DispatchDevice::Flex(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn one_draws_at_a_time_and_may_within_itself() {
+        let inside = AtomicUsize::new(0);
+        let draw = || {
+            drawn(&Device::flex(), 7, || {
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two draw at once");
+                drawn(&Device::flex(), 8, std::thread::yield_now);
+                inside.fetch_sub(1, Ordering::SeqCst);
+            });
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..200).for_each(|_| draw()));
+            }
+        });
+        let panicked =
+            std::panic::catch_unwind(|| drawn(&Device::flex(), 1, || panic!("expected by this test")));
+        assert!(panicked.is_err());
+        draw();
+    }
 }

@@ -7,6 +7,7 @@ use crate::checkpoint::{CheckpointStore, format};
 use crate::error::{Error, IoContext, Result};
 use crate::files::sync_folder;
 use crate::telemetry::MetricsWriter;
+use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,6 +20,8 @@ const PAST: [&str; 5] = ["metrics.jsonl", "tensorboard", "report.html", "run.jso
 struct Aside {
     dir: PathBuf,
     kept: PathBuf,
+    /// The same of what `checkpoints/` leads to, where that is a link.
+    there: OnceCell<Option<PathBuf>>,
 }
 
 /// Moves a folder's past to a numbered one, whose path it gives, with a copy of the logs.
@@ -30,7 +33,7 @@ pub fn everything(out_dir: &Path) -> Result<PathBuf> {
     aside.fill(&["logs"], || {
         let own = checkpoints(&aside.dir);
         // Checkpoints first: a folder without them is not taken for one to go on with.
-        let mut moved = match own.is_symlink() {
+        let mut moved = match is_linked(&own) {
             true => {
                 let (entries, to) = (CheckpointStore::read_only(&own).list()?, aside.room()?);
                 entries.into_iter().rev().map(|e| (e.path, to.join(format::step_dir_name(e.step)))).collect()
@@ -76,16 +79,19 @@ impl Aside {
             made => made,
         };
         let kept = kept.doing("make a numbered folder for", &dir).map_err(unwritable)?;
-        Ok(Self { dir, kept })
+        Ok(Self { dir, kept, there: OnceCell::new() })
     }
 
     /// A new folder for checkpoints. Those behind a link stay on the disk that it leads to, and the link where it is.
     fn room(&self) -> Result<PathBuf> {
         let (own, to) = (checkpoints(&self.dir), checkpoints(&self.kept));
-        if !own.is_symlink() {
+        if !is_linked(&own) {
             return fs::create_dir(&to).doing("create", &to).map(|()| to);
         }
-        let there = Self::new(&own)?.kept;
+        let there = self.there.get_or_init(|| Self::new(&own).map(|aside| aside.kept).ok());
+        let there = there.clone().ok_or_else(|| {
+            Error::checkpoint(format!("no folder can be made beside what {} leads to", own.display()))
+        })?;
         std::os::unix::fs::symlink(&there, &to).doing("create", &to)?;
         Ok(there)
     }
@@ -104,6 +110,7 @@ impl Aside {
         });
         if done.is_err() && !any {
             let _ = fs::remove_dir_all(&self.kept);
+            self.there.get().into_iter().flatten().for_each(|there| drop(fs::remove_dir(there)));
         }
         done.map_err(|e| {
             unwritable(Error { message: format!("the earlier run can't be set aside: {}", e.message), ..e })
@@ -121,6 +128,11 @@ impl Aside {
         ];
         folders.iter().filter(|f| f.is_dir()).try_for_each(|f| sync_folder(f).doing("write", f))
     }
+}
+
+/// A link that leads nowhere is moved as it is.
+fn is_linked(folder: &Path) -> bool {
+    folder.is_symlink() && folder.is_dir()
 }
 
 /// Reasons to take another place than that beside the folder.

@@ -167,6 +167,12 @@ fn linked_checkpoints_stay_on_their_disk() {
         assert_eq!(fs::read_link(checkpoints(&folder.beside(1))).unwrap(), large.path().join("ck.1"));
         assert_eq!(fs::read_dir(large.path().join("ck.1")).unwrap().count(), kept.len());
     }
+    // The disk is gone.
+    let folder = Folder::new(&[10]);
+    fs::remove_dir_all(checkpoints(&folder.1)).unwrap();
+    std::os::unix::fs::symlink("/nowhere", checkpoints(&folder.1)).unwrap();
+    folder.accept(&start("b"), None);
+    assert!(checkpoints(&folder.beside(1)).is_symlink() && !checkpoints(&folder.1).is_symlink());
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub use recorder::{Recorder, RecorderOptions};
 pub use state::load_pretrained;
 
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
-use crate::comm::{Phase, Place, ProcessGroup, Wait};
+use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
 use crate::data::{DataFacts, Dataset, Fingerprint, Splits};
 use crate::device::{Compute, ComputeDevice, Precision, computes_in};
 use crate::error::{Error, Result};
@@ -50,7 +50,6 @@ use checkpoints::SAVE_DEADLINE;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Which checkpoint a run starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,21 +161,30 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let ended = trainer.run().inspect_err(give_up);
     drop(trainer);
     let ended = recorder.finish(ended)?;
-    leave(&*group, plan.distributed.timeout)?;
+    leave(&*group, plan)?;
     Ok(ended)
 }
 
-/// No rank leaves while another may still need it, and all wait for rank 0, which has saved everything when it comes.
+/// No rank leaves while another may still need it, and all wait for rank 0, which has saved everything when it comes. From then on its
+/// deadline counts, which is the first to end: so where another rank hangs, all is saved.
 ///
 /// # Errors
-/// Rank 0 did not come. Another rank that does not is no failure any more.
-fn leave(group: &dyn ProcessGroup, timeout: Duration) -> Result<()> {
+/// Rank 0 did not come, or a rank is gone. One that hangs is no failure any more, except to MPI, which all have to end together.
+fn leave(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
     let wait = match group.rank() {
         0 => Wait::Deadline,
-        _ => Wait::AtMost(timeout.saturating_add(SAVE_DEADLINE)),
+        // One save under way and another one.
+        _ if plan.checkpoint.asynchronous => {
+            Wait::AtMost(plan.distributed.timeout.saturating_add(2 * SAVE_DEADLINE))
+        }
+        _ => Wait::WhilePeersLive,
     };
     match group.barrier(wait) {
-        Err(e) if e.is_of_a_peer() && e.peer.is_some_and(|peer| peer != 0) => {
+        Err(e)
+            if e.kind == CommErrorKind::Timeout
+                && e.peer.is_some_and(|peer| peer != 0)
+                && group.backend() != "mpi" =>
+        {
             warn(&format!("{}; the run is over, and all of it is saved", e.message));
             Ok(())
         }

@@ -7,11 +7,8 @@ use std::time::Instant;
 /// The moments of the first and of the second pass.
 const MOMENTS: [[&str; 5]; 2] = [
     ["connect", "forward,step=3", "all_reduce,step=3", "save,step=2", "barrier"],
-    ["connect", "forward,step=0", "all_reduce,step=0", "save,step=4", LAST],
+    ["connect", "forward,step=0", "all_reduce,step=0", "save,step=4", "barrier,step=6"],
 ];
-
-/// The moment in which a run is over.
-const LAST: &str = "barrier,step=6";
 
 fn killed(trial: &Trial, rank: usize, moment: &str) {
     let (world, fault) = (trial.world, format!("kill:rank={rank},phase={moment}"));
@@ -25,11 +22,9 @@ fn killed(trial: &Trial, rank: usize, moment: &str) {
         !trial.out.join(format!("logs/failure-rank-{rank}.json")).exists(),
         "{what}: the dead don't write"
     );
-    // Of a rank that is gone when all is saved the others have nothing to say; rank 0 they wait for.
-    let over = moment == LAST && rank != 0;
     for other in 0..world {
         let record = trial.record(other);
-        if other == rank || moment == "connect" || over {
+        if other == rank || moment == "connect" {
             assert!(record.is_none(), "{what}: {record:?}");
             continue;
         }

@@ -118,9 +118,16 @@ impl CsvSource {
         let mut table = RawTable::read(path, self.delimiter, self.blank_marks.clone())?;
         let target = table.column(&self.target, "target")?;
         let columns = self.columns(&table, target)?;
+        let rows = table.rows.len();
         self.settle_blanks(&mut table, &columns, target)?;
         if table.rows.is_empty() {
-            return Err(Error::data(format!("{} has no rows", path.display())));
+            let error = Error::data(format!("{} has no rows that can be used", table.path));
+            return Err(match rows {
+                0 => error,
+                _ => error.hint(format!(
+                    "each of its {rows} has a blank cell, and `blanks = \"drop\"` leaves it out"
+                )),
+            });
         }
         let (train, val) = self.split.split(table.rows.len());
         let targets = self.targets(&table, target, &train)?;

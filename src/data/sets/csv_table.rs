@@ -1,5 +1,6 @@
 //! A CSV file as a table of numbers: which columns are numbers and which are text, text one-hot, blanks as NaN.
 
+use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
 use crate::show;
 use crate::spec::did_you_mean;
@@ -87,6 +88,8 @@ pub(super) fn reads_as_number(text: &str) -> bool {
 
 impl RawTable {
     pub fn read(path: &Path, delimiter: u8, blanks: Vec<String>) -> Result<Self> {
+        // A relative one is read from the working directory, which errors are to show.
+        let path = &absolute(path);
         let file = File::open(path).doing("read", path)?;
         let mut reader =
             csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
@@ -99,7 +102,11 @@ impl RawTable {
                 return Err(Error::data(message));
             }
         }
-        let rows = reader.records().collect::<Result<Vec<_>, _>>().map_err(damaged)?;
+        let rows = reader.records().collect::<Result<Vec<_>, _>>().map_err(|e| match &header[..] {
+            // Decimal commas between other separators.
+            [only] => damaged(e).hint(one_column(only)),
+            _ => damaged(e),
+        })?;
         Ok(Self { path: path.display().to_string(), header, places, rows, blanks })
     }
 

@@ -117,6 +117,7 @@ fn wrong_tables_are_explained() {
         ("a,price\n1,2\n1,2,3\n", "", "found record with 3 fields"),
         ("a,a\n1,2\n", "", "column 2 is named `a` again"),
         ("a,price\n", "", "has no rows"),
+        ("a,price\n,1\n", "blanks = 'drop'", "each of its 1 has a blank cell"),
     ] {
         let error = open(text, more).err().unwrap_or_else(|| panic!("{why}")).to_string();
         assert!(error.contains(why), "{error}");
@@ -181,6 +182,8 @@ fn a_file_with_another_delimiter_says_so() {
         assert!(error.contains("hint: the file has one column"), "{error}");
         assert!(error.contains(&format!("`[dataset] delimiter = \"{shown}\"` splits it")), "{error}");
     }
+    let decimals = open("a;price\n1,5;2\n", "").err().unwrap().to_string();
+    assert!(decimals.contains("`[dataset] delimiter = \";\"` splits it"), "{decimals}");
 }
 
 /// What is done once for each pair of columns, or of labels, would not end here.

@@ -113,13 +113,13 @@ impl FolderSource {
     fn find(&self, say: &mut dyn FnMut(&str)) -> Result<Folders> {
         let train = self.root.join("train");
         if !train.is_dir() {
-            return Ok(Folders { train: self.look(&self.root, say)?, val: None, test: None });
+            return Ok(Folders { train: self.look_for_training(&self.root, say)?, val: None, test: None });
         }
         let mut other = |name: &str| {
             let folder = self.root.join(name);
             folder.is_dir().then(|| self.look(&folder, say)).transpose()
         };
-        Ok(Folders { val: other("val")?, test: other("test")?, train: self.look(&train, say)? })
+        Ok(Folders { val: other("val")?, test: other("test")?, train: self.look_for_training(&train, say)? })
     }
 
     /// The images of a folder that are to be used; what is left out is said.
@@ -142,16 +142,23 @@ impl FolderSource {
             }
             let mut index = 0..;
             found.images.retain(|_| index.next().is_none_or(|i| !bad.contains_key(&i)));
-            let left: BTreeSet<usize> = found.images.iter().map(|(_, class)| *class).collect();
-            if let Some(class) = (0..found.classes.len()).find(|class| !left.contains(class)) {
-                let name = show::name(&found.classes[class]);
-                return Err(self.unfit(format!(
-                    "{}: no image of the class `{name}` can be read (`bad_images = \"skip\"`)",
-                    folder.display()
-                )));
-            }
         }
         Ok(found)
+    }
+
+    /// The images to train on. A class of which none is left would be learnt by leaving it out.
+    fn look_for_training(&self, folder: &Path, say: &mut dyn FnMut(&str)) -> Result<Found> {
+        let found = self.look(folder, say)?;
+        let left: BTreeSet<usize> = found.images.iter().map(|(_, class)| *class).collect();
+        match (0..found.classes.len()).find(|class| !left.contains(class)) {
+            None => Ok(found),
+            Some(class) => {
+                let (folder, name) = (folder.display(), show::name(&found.classes[class]));
+                Err(self.unfit(format!(
+                    "{folder}: no image of the class `{name}` can be read (`bad_images = \"skip\"`)"
+                )))
+            }
+        }
     }
 
     /// A class may be without images outside of training: labels are those of training.

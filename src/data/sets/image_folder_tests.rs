@@ -124,6 +124,9 @@ fn images_that_cannot_be_read_are_left_out_where_the_spec_says_so() {
     save(root.join("train/0/0.jpg"), 64, 64, [9; 3], [9; 3]);
     assert!(said(&root, &skip).iter().any(|line| line.contains("1 of 4 images")));
     assert_eq!(open(&root, &skip).unwrap().train.len(), 3);
+    // A class that has none left to be validated by is no reason to stop.
+    tear(&root, &["val/1/3.png"]);
+    assert_eq!(open(&root, &skip).unwrap().val.unwrap().len(), 2);
     // A class of which nothing is left would be learnt by leaving it out.
     tear(&root, &["train/0/0.jpg", "train/0/2.jpg"]);
     let error = open(&root, &skip).err().unwrap();
