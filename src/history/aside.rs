@@ -3,7 +3,7 @@
 //! can be moved beside it (a mount point, a parent that can't be written to) the numbered folder is within it.
 
 use super::{checkpoints, unwritable};
-use crate::checkpoint::{CheckpointStore, format};
+use crate::checkpoint::{CheckpointStore, Entry, format};
 use crate::error::{Error, IoContext, Result};
 use crate::files::sync_folder;
 use crate::telemetry::MetricsWriter;
@@ -21,7 +21,7 @@ struct Aside {
     dir: PathBuf,
     kept: PathBuf,
     /// The same of what `checkpoints/` leads to, where that is a link.
-    there: OnceCell<Option<PathBuf>>,
+    there: OnceCell<PathBuf>,
 }
 
 /// Moves a folder's past to a numbered one, whose path it gives, with a copy of the logs.
@@ -34,10 +34,7 @@ pub fn everything(out_dir: &Path) -> Result<PathBuf> {
         let own = checkpoints(&aside.dir);
         // Checkpoints first: a folder without them is not taken for one to go on with.
         let mut moved = match is_linked(&own) {
-            true => {
-                let (entries, to) = (CheckpointStore::read_only(&own).list()?, aside.room()?);
-                entries.into_iter().rev().map(|e| (e.path, to.join(format::step_dir_name(e.step)))).collect()
-            }
+            true => aside.to_room(CheckpointStore::read_only(&own).list()?)?,
             false => vec![(own, checkpoints(&aside.kept))],
         };
         moved.extend(PAST.map(|name| (aside.dir.join(name), aside.kept.join(name))));
@@ -53,14 +50,10 @@ pub fn everything(out_dir: &Path) -> Result<PathBuf> {
 /// # Errors
 /// As [`everything`].
 pub fn after(out_dir: &Path, step: u64) -> Result<PathBuf> {
-    let newer = CheckpointStore::read_only(checkpoints(out_dir)).list()?;
+    let mut newer = CheckpointStore::read_only(checkpoints(out_dir)).list()?;
+    newer.retain(|entry| entry.step > step);
     let aside = Aside::new(out_dir)?;
-    aside.fill(&[&["logs"][..], &PAST].concat(), || {
-        let to = aside.room()?;
-        // The newest first: as long as there is one more to be moved, a start sees it.
-        let newer = newer.into_iter().rev().filter(|entry| entry.step > step);
-        Ok(newer.map(|entry| (entry.path, to.join(format::step_dir_name(entry.step)))).collect())
-    })?;
+    aside.fill(&[&["logs"][..], &PAST].concat(), || aside.to_room(newer))?;
     MetricsWriter::cut_after(&aside.dir.join("metrics.jsonl"), step)?;
     Ok(aside.kept)
 }
@@ -88,12 +81,16 @@ impl Aside {
         if !is_linked(&own) {
             return fs::create_dir(&to).doing("create", &to).map(|()| to);
         }
-        let there = self.there.get_or_init(|| Self::new(&own).map(|aside| aside.kept).ok());
-        let there = there.clone().ok_or_else(|| {
-            Error::checkpoint(format!("no folder can be made beside what {} leads to", own.display()))
-        })?;
+        let there = Self::new(&own)?.kept;
+        let _ = self.there.set(there.clone());
         std::os::unix::fs::symlink(&there, &to).doing("create", &to)?;
         Ok(there)
+    }
+
+    /// Where each checkpoint is to be moved, the newest first: as long as there is one more, a start sees it.
+    fn to_room(&self, entries: Vec<Entry>) -> Result<Vec<(PathBuf, PathBuf)>> {
+        let to = self.room()?;
+        Ok(entries.into_iter().rev().map(|e| (e.path, to.join(format::step_dir_name(e.step)))).collect())
     }
 
     /// Copies first: until something is moved, the new folder can go again. `moved` makes room for what it names.
@@ -110,7 +107,7 @@ impl Aside {
         });
         if done.is_err() && !any {
             let _ = fs::remove_dir_all(&self.kept);
-            self.there.get().into_iter().flatten().for_each(|there| drop(fs::remove_dir(there)));
+            self.there.get().into_iter().for_each(|there| drop(fs::remove_dir(there)));
         }
         done.map_err(|e| {
             unwritable(Error { message: format!("the earlier run can't be set aside: {}", e.message), ..e })

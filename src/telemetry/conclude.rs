@@ -19,8 +19,9 @@ impl Before {
         Self { stamp: stamp(&path), path }
     }
 
-    /// Adds how the run ended, unless rank 0 said the same, and makes the report again. Rank 0 may be dead, or know only that it lost a
-    /// peer. A run that never came to its metrics leaves those of an earlier one as they are.
+    /// Adds how the run ended, unless rank 0 said the same, and makes the report if it does not tell all of it. Rank 0 may be dead, or
+    /// know only that it lost a peer, and it may have been killed between the last line and the report. A run that never came to its
+    /// metrics leaves those of an earlier one as they are.
     pub fn conclude(&self, run_dir: &Path, code: u8, reason: &str) -> Result<()> {
         if stamp(&self.path) == self.stamp {
             return Ok(());
@@ -43,15 +44,18 @@ impl Before {
                 }
             }
         }
-        if told == Some(code) {
-            return Ok(());
+        let written = |path: &Path| stamp(path).map(|(_, written)| written);
+        let mut lacks = written(&report::path(run_dir)) < written(&self.path);
+        if told != Some(code) {
+            lacks = true;
+            reason.clone_into(&mut end.reason);
+            MetricsWriter::open(&self.path)?.write(&Event::End(end))?;
         }
-        reason.clone_into(&mut end.reason);
-        MetricsWriter::open(&self.path)?.write(&Event::End(end))?;
-        report::write(run_dir).map(drop)
+        if lacks { report::write(run_dir).map(drop) } else { Ok(()) }
     }
 }
 
+/// Length of the file and when it was last written to; `None` where there is none.
 fn stamp(path: &Path) -> Option<(u64, SystemTime)> {
     let about = std::fs::metadata(path).ok()?;
     Some((about.len(), about.modified().ok()?))
@@ -61,6 +65,7 @@ fn stamp(path: &Path) -> Option<(u64, SystemTime)> {
 mod tests {
     use super::*;
     use crate::telemetry::ResumeEvent;
+    use std::fs::File;
 
     fn ends(folder: &Path) -> Vec<(u64, u8, String)> {
         let events = read_events(&folder.join("metrics.jsonl")).unwrap();
@@ -91,6 +96,26 @@ mod tests {
         before.conclude(folder.path(), 90, "once more").unwrap();
         Before::of(folder.path()).conclude(folder.path(), 78, "a wrong start").unwrap();
         assert_eq!(ends(folder.path()), both);
+        // A rank 0 that was killed while it wrote the report: of its own run, of the one before.
+        let (page, torn) = (folder.path().join("report.html"), folder.path().join("report.html.partial"));
+        for older in [false, true] {
+            let before = Before::of(folder.path());
+            write(&end(91, "rank 1 is silent"));
+            std::fs::write(&torn, "<!doctype html>").unwrap();
+            match older {
+                true => File::options()
+                    .append(true)
+                    .open(&page)
+                    .unwrap()
+                    .set_modified(SystemTime::UNIX_EPOCH)
+                    .unwrap(),
+                false => std::fs::remove_file(&page).unwrap(),
+            }
+            before.conclude(folder.path(), 91, "rank 1 is silent").unwrap();
+            let told = std::fs::read_to_string(&page).unwrap();
+            assert!(told.contains("rank 1 is silent (exit code 91)") && !torn.exists(), "{told}");
+        }
+        assert_eq!(ends(folder.path()).len(), 4);
         // A rank 0 that was killed in the next attempt has said nothing of it.
         let before = Before::of(folder.path());
         let path = "checkpoints/step-9".to_owned();

@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use crate::trial::*;
+use std::sync::mpsc;
 use std::time::Duration;
 
 #[test]
@@ -48,16 +49,30 @@ fn a_stopped_rank_ends_the_run_at_the_deadline() {
 
 #[test]
 fn a_run_that_is_over_is_done_though_a_rank_hangs_in_its_end() {
-    let _alone = alone();
-    at_once([(2, 1), (4, 2)], |(world, rank)| {
+    let alone = alone();
+    let (waits, all_wait) = mpsc::channel::<()>();
+    let play = |world: usize, rank: usize, waits: mpsc::Sender<()>| {
         let trial = Trial::new(world);
         let what = format!("rank {rank} of {world} stopped when all was trained");
         let fault = format!("stop:rank={rank},phase=finish");
-        let ended = trial.run(&fault, &["--set", "distributed.timeout=8"]);
+        let mut run = trial.start(&fault, &["--set", "distributed.timeout=8"]);
+        run.says("the run is over, and all of it is saved");
+        drop(waits);
+        let ended = run.end();
         assert_eq!(ended.code, Some(0), "{what}: {}", ended.told);
         trial.assert_struck(rank);
         assert!(ended.told.contains("the run is over, and all of it is saved"), "{what}: {}", ended.told);
         trial.assert_nothing_is_left(&what);
+    };
+    std::thread::scope(|scope| {
+        for (world, rank) in [(2, 1), (4, 2)] {
+            let waits = waits.clone();
+            scope.spawn(move || play(world, rank, waits));
+        }
+        drop(waits);
+        // From here on they wait for half a minute to pass: other tests may have the machine.
+        let _ = all_wait.recv();
+        drop(alone);
     });
 }
 

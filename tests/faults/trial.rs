@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Six optimizer steps with a checkpoint after each second one: a tenth of a second.
@@ -22,6 +22,15 @@ pub struct Trial {
     dir: tempfile::TempDir,
     pub world: usize,
     pub out: PathBuf,
+}
+
+/// A run that was started.
+pub struct Running<'a> {
+    trial: &'a Trial,
+    fault: String,
+    child: Child,
+    begun: Instant,
+    told: PathBuf,
 }
 
 /// How a run ended.
@@ -47,26 +56,19 @@ impl Trial {
         command
     }
 
-    /// A supervised run, with `fault` unless that is empty.
+    /// A supervised run, with `fault` unless that is empty, from its start to its end.
     pub fn run(&self, fault: &str, flags: &[&str]) -> Ended {
+        self.start(fault, flags).end()
+    }
+
+    pub fn start(&self, fault: &str, flags: &[&str]) -> Running<'_> {
         let told = self.dir.path().join("stderr");
         let mut command = self.command();
         command.args(["--nproc-per-node", &self.world.to_string()]).args(flags).env("DDP_RUN_FAULT", fault);
         command.stdout(Stdio::null()).stderr(File::create(&told).expect("the scratch folder is writable"));
         let begun = Instant::now();
-        let mut child = command.spawn().expect("the binary starts");
-        let mut code = None;
-        let ended = within(HUNG, || {
-            code = child.try_wait().expect("it is our child");
-            code.is_some()
-        });
-        let took = begun.elapsed();
-        let told = fs::read_to_string(told).unwrap_or_default();
-        if !ended {
-            processes(&self.out).into_iter().for_each(|pid| kill(pid, Signal::KILL));
-            panic!("{fault} at world {} hangs; so far it said:\n{told}", self.world);
-        }
-        Ended { code: code.and_then(|c| c.code()), told, took }
+        let child = command.spawn().expect("the binary starts");
+        Running { trial: self, fault: fault.to_owned(), child, begun, told }
     }
 
     /// The fault has struck this rank: it is the last thing that the rank's log knows of.
@@ -106,6 +108,36 @@ impl Trial {
         let mut strange = files(&self.out);
         strange.retain(|path| !documented(path, self.world));
         assert!(strange.is_empty(), "{what}: {strange:?}");
+    }
+}
+
+impl Running<'_> {
+    fn told(&self) -> String {
+        fs::read_to_string(&self.told).unwrap_or_default()
+    }
+
+    /// Waits until it has said this, or has ended.
+    pub fn says(&mut self, what: &str) {
+        self.within_reason(|run| {
+            let ended = run.child.try_wait().expect("it is our child").is_some();
+            ended || run.told().contains(what)
+        });
+    }
+
+    pub fn end(mut self) -> Ended {
+        let mut code = None;
+        self.within_reason(|run| {
+            code = run.child.try_wait().expect("it is our child");
+            code.is_some()
+        });
+        Ended { code: code.and_then(|c| c.code()), told: self.told(), took: self.begun.elapsed() }
+    }
+
+    fn within_reason(&mut self, mut holds: impl FnMut(&mut Self) -> bool) {
+        if !within(HUNG, || holds(self)) {
+            processes(&self.trial.out).into_iter().for_each(|pid| kill(pid, Signal::KILL));
+            panic!("{} at world {} hangs; so far it said:\n{}", self.fault, self.trial.world, self.told());
+        }
     }
 }
 

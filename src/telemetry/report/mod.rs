@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 
 const STYLE: &str = include_str!("report.css");
 
+pub(super) fn path(run_dir: &Path) -> PathBuf {
+    run_dir.join("report.html")
+}
+
 /// Writes `report.html` into the run's folder, from what the folder holds; gives its path.
 pub fn write(run_dir: &Path) -> Result<PathBuf> {
     let events = read_events(&run_dir.join("metrics.jsonl"))?;
@@ -22,7 +26,7 @@ pub fn write(run_dir: &Path) -> Result<PathBuf> {
     let spec = std::fs::read_to_string(run_dir.join("job.toml")).ok();
     let name = run_dir.file_name().map_or_else(|| "run".into(), |n| n.to_string_lossy().into_owned());
     let page = render(&name, &events, provenance.as_ref(), spec.as_deref());
-    let path = run_dir.join("report.html");
+    let path = path(run_dir);
     crate::files::replace(&path, page.as_bytes())?;
     Ok(path)
 }
