@@ -2,14 +2,14 @@
 //! process. `cargo bench --bench step` prints medians; set RAYON_NUM_THREADS to choose the threads.
 
 use ddp_run::Registry;
-use ddp_run::comm::SoloGroup;
-use ddp_run::data::{DataFacts, FieldData, FieldFacts, FieldKind, HostField};
-use ddp_run::ddp::{BucketCaps, BucketLayout, Reducer, TapLadder};
-use ddp_run::device::Compute;
-use ddp_run::models::{Input, Model};
-use ddp_run::plan::{Plan, WorldRequest};
-use ddp_run::spec::JobTree;
-use ddp_run::train::{Loss, Updater};
+use ddp_run::testing::comm::SoloGroup;
+use ddp_run::testing::data::{DataFacts, FieldData, FieldFacts, FieldKind, HostField};
+use ddp_run::testing::ddp::{BucketCaps, BucketLayout, Reducer, TapLadder};
+use ddp_run::testing::device::Compute;
+use ddp_run::testing::models::{Input, Model};
+use ddp_run::testing::plan::{Plan, WorldRequest};
+use ddp_run::testing::spec::JobTree;
+use ddp_run::testing::train::{Loss, Updater};
 use std::sync::Arc;
 use std::time::Instant;
 

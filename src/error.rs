@@ -10,35 +10,45 @@ use std::fmt;
 /// What went wrong, what to do about it, and the exit code that it leads to.
 #[derive(Debug)]
 pub struct Error {
+    /// What the process exits with.
     pub code: ExitCode,
+    /// What went wrong, and where.
     pub message: String,
+    /// What to do about it.
     pub hint: Option<String>,
     /// What it was made of, where someone may want more of it than the message.
     pub cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+/// `std`'s, with [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// With a code and a message, and no hint.
     pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None, cause: None }
     }
+    /// A bad command line (2).
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(ExitCode::Usage, message)
     }
+    /// An invalid spec (78).
     pub fn spec(message: impl Into<String>) -> Self {
         Self::new(ExitCode::Spec, message)
     }
-    /// Missing or damaged data: the spec names it, so mending the spec or the file is the user's move.
+    /// Missing or damaged data (78): the spec names it, so mending the spec or the file is the user's move.
     pub fn data(message: impl Into<String>) -> Self {
         Self::new(ExitCode::Spec, message)
     }
+    /// A checkpoint or another file that can't be read or written (74).
     pub fn checkpoint(message: impl Into<String>) -> Self {
         Self::new(ExitCode::Checkpoint, message)
     }
+    /// A bug (70).
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ExitCode::Internal, message)
     }
+    /// A device or backend that this machine lacks (69).
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ExitCode::Unavailable, message)
     }

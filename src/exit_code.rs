@@ -3,6 +3,7 @@
 
 macro_rules! exit_codes {
     ($($(#[$more:meta])* $code:ident = $number:literal, $name:literal, $meaning:literal, restart: $restart:expr;)*) => {
+        /// What a process exits with.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
         #[repr(u8)]
         pub enum ExitCode {
@@ -10,6 +11,7 @@ macro_rules! exit_codes {
         }
 
         impl ExitCode {
+            /// Each of them.
             pub const ALL: &[ExitCode] = &[$(ExitCode::$code),*];
 
             /// In a few words.

@@ -1,39 +1,165 @@
-//! ddp-run: distributed data-parallel training on Burn, from a TOML job spec.
+//! ddp-run: distributed data-parallel training on [Burn](https://burn.dev), from a TOML job spec.
 //!
-//! One way through: [`spec`] (what was typed) -> [`plan`] (everything resolved and checked) -> [`launch`] (processes; of several
-//! nodes: [`nodes`]; under a cluster's launcher: [`clusters`]) ->
-//! [`worker`] (one rank: process group, data, model, optimizer, checkpoint) -> [`train`] (the loop). The other rooms serve
-//! these: [`comm`] collectives, [`ddp`] gradient buckets, [`data`], [`models`], [`optim`], [`checkpoint`], [`history`],
-//! [`telemetry`].
-//! A user's crate adds models and data sets through [`registry::Registry`].
+//! The program is `Registry::standard().run()`. A crate of one's own adds models, data sets and communication hooks to
+//! the [`Registry`], and is then ddp-run with those names known:
+//!
+//! ```no_run
+//! use burn::module::Module;
+//! use burn::nn::{Linear, LinearConfig};
+//! use burn::tensor::{Device, Tensor, activation::tanh};
+//! use ddp_run::prelude::*;
+//! use serde::Deserialize;
+//!
+//! /// The keys of `[model]` besides `name`.
+//! #[derive(Deserialize)]
+//! struct MyNetConfig {
+//!     hidden: usize,
+//! }
+//!
+//! #[derive(Module, Debug)]
+//! struct MyNet {
+//!     inner: Linear,
+//!     outer: Linear,
+//! }
+//!
+//! impl Net for MyNet {
+//!     fn forward(&self, input: Input) -> Tensor<2> {
+//!         self.outer.forward(tanh(self.inner.forward(input.rows())))
+//!     }
+//! }
+//!
+//! /// Keeps freed memory for the next step; faster than the system's allocator.
+//! #[global_allocator]
+//! static ALLOCATOR: Allocator = Allocator;
+//!
+//! fn main() {
+//!     Registry::standard()
+//!         .model("mynet", |c: &MyNetConfig, _: &DataFacts, device: &Device| MyNet {
+//!             inner: LinearConfig::new(2, c.hidden).init(device),
+//!             outer: LinearConfig::new(c.hidden, 2).init(device),
+//!         })
+//!         .run()
+//! }
+//! ```
+//!
+//! Everything public is in [`prelude`]. ARCHITECTURE.md describes the rest.
+
+#![warn(missing_docs)]
+#![deny(unsafe_code)]
 
 #[macro_use]
 mod say;
+
+// Of the rooms where documentation may be missing nothing is public, except to the tests of this repository.
+mod bench;
 mod caught;
+#[allow(missing_docs)]
+mod checkpoint;
+mod cli;
+mod clusters;
+mod comm;
+mod data;
+mod ddp;
+#[allow(missing_docs)]
+mod device;
+mod error;
 mod exit_code;
 mod files;
+#[allow(missing_docs)]
+mod history;
+mod kernels;
+#[allow(missing_docs)]
+mod launch;
+mod models;
+#[allow(missing_docs)]
+mod nodes;
+mod optim;
+#[allow(missing_docs)]
+mod plan;
+mod registry;
 mod show;
-
-pub mod bench;
-pub mod checkpoint;
-pub mod cli;
-pub mod clusters;
-pub mod comm;
-pub mod data;
-pub mod ddp;
-pub mod device;
-pub mod error;
-pub mod history;
-pub mod kernels;
-pub mod launch;
-pub mod models;
-pub mod nodes;
-pub mod optim;
-pub mod plan;
-pub mod registry;
-pub mod spec;
-pub mod telemetry;
-pub mod train;
-pub mod worker;
+#[allow(missing_docs)]
+mod spec;
+#[allow(missing_docs)]
+mod telemetry;
+#[allow(missing_docs)]
+mod train;
+#[allow(missing_docs)]
+mod worker;
 
 pub use registry::Registry;
+
+/// What a crate with components of its own needs.
+pub mod prelude {
+    pub use crate::comm::{
+        CommError, CommErrorKind, Element, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
+    };
+    pub use crate::data::{
+        BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey,
+        Splits,
+    };
+    pub use crate::ddp::CommHook;
+    pub use crate::error::{Error, ExitCode, Result};
+    pub use crate::models::{Input, Net};
+    pub use crate::registry::Registry;
+    /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
+    pub use mimalloc::MiMalloc as Allocator;
+}
+
+/// What the tests and benchmarks of this repository use. Not covered by semantic versioning.
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod testing {
+    pub mod checkpoint {
+        pub use crate::checkpoint::{Loaded, TensorData, TensorMap, load, read_weights, tensor_file};
+    }
+    pub mod comm {
+        #[cfg(fuzzing)]
+        pub use crate::comm::decode_anything;
+        pub use crate::comm::{ProcessGroup, SoloGroup, gloo, mpi, rendezvous};
+    }
+    pub mod data {
+        pub use crate::data::{
+            DataFacts, Dataset, DatasetSource, FieldData, FieldFacts, FieldKind, FieldMut, HostField,
+            SampleKey, Splits,
+        };
+    }
+    pub mod ddp {
+        pub use crate::ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
+    }
+    pub mod device {
+        pub use crate::device::{Compute, ComputeDevice, Precision, computes_in, cuda_devices, wgpu_devices};
+    }
+    pub mod history {
+        pub use crate::history::{FolderLock, Start};
+    }
+    pub mod launch {
+        pub use crate::launch::{
+            Endpoint, Failure, FirstRankOutput, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place,
+            Received, StopFlag, logs,
+        };
+    }
+    pub mod models {
+        pub use crate::models::{ALL, Input, Model, Net};
+    }
+    pub mod nodes {
+        pub use crate::nodes::{KeySource, NodeRange, Nodes, Outcome};
+    }
+    pub mod plan {
+        pub use crate::plan::{BatchAlgebra, Plan, WorldRequest};
+    }
+    pub mod spec {
+        pub use crate::spec::{JobTree, Override};
+    }
+    pub mod telemetry {
+        pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
+    }
+    pub mod train {
+        pub use crate::train::{
+            Batching, Ended, Loss, Observer, Position, StepReport, Sums, Trainer, Updater,
+        };
+    }
+    pub mod worker {
+        pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};
+    }
+}

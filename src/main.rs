@@ -1,11 +1,11 @@
 //! The program with the components that ship with it.
 
-use ddp_run::{Registry, cli};
+use ddp_run::Registry;
+use ddp_run::prelude::Allocator;
 
-/// Keeps freed blocks instead of giving them back to the kernel after each step, as glibc's allocator does.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() {
-    cli::main(&Registry::standard())
+    Registry::standard().run()
 }

@@ -1,7 +1,7 @@
 //! The components that a spec can name. [`Registry::standard`] holds those that ship with ddp-run; a user's own crate
 //! adds models and data sets to it and calls [`Registry::run`], which is the whole program with those names known.
 
-use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind};
+use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind, DatasetSource, FnDataset};
 use crate::ddp::{CommHook, HookSource};
 use crate::models::{FnModel, ModelKind, Net};
 use burn::tensor::Device;
@@ -43,6 +43,16 @@ impl Registry {
         self.add_model(name, FnModel::new(build))
     }
 
+    /// Adds a data set: `[dataset] name = "…"` and the keys of `C`, from which `make` makes the source that reads it.
+    pub fn dataset<C, S, F>(self, name: &str, make: F) -> Self
+    where
+        C: DeserializeOwned + Send + Sync + 'static,
+        S: DatasetSource + 'static,
+        F: Fn(C) -> S + Send + Sync + 'static,
+    {
+        self.add_dataset(name, FnDataset::new(make))
+    }
+
     /// Adds a Burn `Dataset` with its `Batcher`, opened by `open` from the `[dataset]` table's own keys `C`.
     pub fn burn_dataset<C, F>(self, name: &str, open: F) -> Self
     where
@@ -64,40 +74,40 @@ impl Registry {
     }
 
     /// The model kind of a name in specs.
-    pub fn model_kind(&self, name: &str) -> Option<Arc<dyn ModelKind>> {
+    pub(crate) fn model_kind(&self, name: &str) -> Option<Arc<dyn ModelKind>> {
         self.models.get(name).cloned()
     }
 
     /// The data-set kind of a name in specs.
-    pub fn dataset_kind(&self, name: &str) -> Option<Arc<dyn DatasetKind>> {
+    pub(crate) fn dataset_kind(&self, name: &str) -> Option<Arc<dyn DatasetKind>> {
         self.datasets.get(name).cloned()
     }
 
     /// The communication hook of a name in specs.
-    pub fn comm_hook_source(&self, name: &str) -> Option<&HookSource> {
+    pub(crate) fn comm_hook_source(&self, name: &str) -> Option<&HookSource> {
         self.comm_hooks.get(name)
     }
 
-    pub fn comm_hook_names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn comm_hook_names(&self) -> impl Iterator<Item = &str> {
         self.comm_hooks.keys().map(String::as_str)
     }
 
-    pub fn model_names(&self) -> Vec<&str> {
+    pub(crate) fn model_names(&self) -> Vec<&str> {
         self.models.keys().map(String::as_str).collect()
     }
 
-    pub fn dataset_names(&self) -> Vec<&str> {
+    pub(crate) fn dataset_names(&self) -> Vec<&str> {
         self.datasets.keys().map(String::as_str).collect()
     }
 
     /// Adds a model kind under `name`; a later one replaces an earlier one.
-    pub fn add_model(mut self, name: &str, kind: impl ModelKind + 'static) -> Self {
+    pub(crate) fn add_model(mut self, name: &str, kind: impl ModelKind + 'static) -> Self {
         self.models.insert(name.to_owned(), Arc::new(kind));
         self
     }
 
     /// Adds a data-set kind under `name`; a later one replaces an earlier one.
-    pub fn add_dataset(mut self, name: &str, kind: impl DatasetKind + 'static) -> Self {
+    pub(crate) fn add_dataset(mut self, name: &str, kind: impl DatasetKind + 'static) -> Self {
         self.datasets.insert(name.to_owned(), Arc::new(kind));
         self
     }

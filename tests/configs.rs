@@ -1,8 +1,8 @@
 //! Every spec in `configs/` is good, for any number of processes, and so is what it resolves to.
 
-use ddp_run::plan::{Plan, WorldRequest};
-use ddp_run::registry::Registry;
-use ddp_run::spec::JobTree;
+use ddp_run::Registry;
+use ddp_run::testing::plan::{Plan, WorldRequest};
+use ddp_run::testing::spec::JobTree;
 use std::path::{Path, PathBuf};
 
 fn specs(folder: &Path) -> Vec<PathBuf> {

@@ -4,8 +4,8 @@
 mod common;
 
 use common::*;
-use ddp_run::checkpoint::{self, Loaded};
-use ddp_run::device::{ComputeDevice, Precision, computes_in, cuda_devices, wgpu_devices};
+use ddp_run::testing::checkpoint::{self, Loaded};
+use ddp_run::testing::device::{ComputeDevice, Precision, computes_in, cuda_devices, wgpu_devices};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;

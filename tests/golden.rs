@@ -1,20 +1,21 @@
 //! Losses and weights against PyTorch's, step by step (`../shared/torch_ref`, skipped where it is not there): the same
 //! initial weights, the same batches, one and two ranks, through the trainer that runs every job.
 
-use ddp_run::checkpoint::read_weights;
-use ddp_run::comm::gloo::GlooOptions;
-use ddp_run::comm::{ProcessGroup, SoloGroup};
-use ddp_run::data::{
-    DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
+use ddp_run::Registry;
+use ddp_run::prelude::Result;
+use ddp_run::testing::checkpoint::read_weights;
+use ddp_run::testing::comm::gloo::GlooOptions;
+use ddp_run::testing::comm::{ProcessGroup, SoloGroup};
+use ddp_run::testing::data::{
+    DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
 };
-use ddp_run::ddp::HookState;
-use ddp_run::device::Compute;
-use ddp_run::error::Result;
-use ddp_run::models::{ALL, Model};
-use ddp_run::plan::{BatchAlgebra, Plan, WorldRequest};
-use ddp_run::spec::{Fields, JobTree};
-use ddp_run::train::{Batching, Observer, Position, StepReport, Sums, Trainer, Updater};
-use ddp_run::{Registry, worker};
+use ddp_run::testing::ddp::HookState;
+use ddp_run::testing::device::Compute;
+use ddp_run::testing::models::{ALL, Model};
+use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
+use ddp_run::testing::spec::JobTree;
+use ddp_run::testing::train::{Batching, Observer, Position, StepReport, Sums, Trainer, Updater};
+use ddp_run::testing::worker;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,13 +91,9 @@ impl DatasetSource for Held {
     }
 }
 
-struct HeldKind(Held);
-
-impl DatasetKind for HeldKind {
-    fn configure(&self, _: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        Arc::new(self.0.clone())
-    }
-}
+/// A table without keys.
+#[derive(serde::Deserialize)]
+struct NoKeys {}
 
 /// How a run deals the reference's inputs `[steps, 2, B, …]` to ranks.
 #[derive(Clone, Copy, PartialEq)]
@@ -206,7 +203,7 @@ fn run(case: &Case, dir: &Path, deal: Deal, on: &Compute) -> Vec<Run> {
          [checkpoint]\nkeep_best = 0\n[optimizer]\n{optimizer}",
         case.model, case.table
     );
-    let registry = Registry::standard().add_dataset("held", HeldKind(held));
+    let registry = Registry::standard().dataset("held", move |NoKeys {}| held.clone());
     let tree = JobTree::parse("golden.toml", &spec, &[]).unwrap_or_else(|e| panic!("{e}"));
     let world = if deal == Deal::Halves { 2 } else { 1 };
     let plan = Plan::resolve(&tree, &registry, WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"));
@@ -278,7 +275,7 @@ fn gpt_follows_pytorch() {
 #[cfg(feature = "wgpu")]
 mod on_wgpu {
     use super::*;
-    use ddp_run::device::{ComputeDevice, Precision};
+    use ddp_run::testing::device::{ComputeDevice, Precision};
 
     fn wgpu() -> Option<Compute> {
         let device = ComputeDevice::Wgpu(0).open(Precision::F32);

@@ -111,7 +111,7 @@ fn the_indexed_jobs_parts_fit_each_other() {
             assert_eq!(codes["containerName"], container["name"]);
             for code in codes["values"].as_array().expect("a list") {
                 let code = code.as_i64().expect("a number") as i32;
-                assert!(ddp_run::error::ExitCode::from_status(code).is_some(), "{code}");
+                assert!(ddp_run::prelude::ExitCode::from_status(code).is_some(), "{code}");
             }
         }
     }

@@ -247,7 +247,7 @@ fn each_save_waits_for_the_one_before_and_the_exit_for_the_last() {
     names.sort();
     assert_eq!(names, ["step-00000001", "step-00000002", "step-00000003"]);
     for name in &names {
-        ddp_run::checkpoint::load(&out.join("checkpoints").join(name)).unwrap();
+        ddp_run::testing::checkpoint::load(&out.join("checkpoints").join(name)).unwrap();
     }
     let saved: Vec<_> = events(&out).into_iter().filter(|e| e["event"] == "checkpoint").collect();
     let steps: Vec<_> =

@@ -70,7 +70,8 @@ fn batch_norm_statistics_are_rank_0s_and_the_state_dict_is_pytorchs() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("bn");
     assert_code(&train(Path::new("configs/ci/bn.toml"), &out, &[]), 0);
-    let file = ddp_run::checkpoint::read_weights(&newest_checkpoint(&out).join("model.safetensors")).unwrap();
+    let file = ddp_run::testing::checkpoint::read_weights(&newest_checkpoint(&out).join("model.safetensors"))
+        .unwrap();
     assert_eq!(file.len(), 122, "torchvision's ResNet-18 has 122 entries");
     assert_eq!(file.get("layer2.0.downsample.1.num_batches_tracked").unwrap().shape, Vec::<usize>::new());
     assert_eq!(file.get("layer4.1.bn2.running_var").unwrap().shape, vec![512]);

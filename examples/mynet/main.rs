@@ -6,9 +6,7 @@ use burn::data::dataset::InMemDataset;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::tanh};
-use ddp_run::Registry;
-use ddp_run::data::{BurnBatch, BurnData};
-use ddp_run::models::{Input, Net};
+use ddp_run::prelude::*;
 use serde::Deserialize;
 
 /// The `[model]` table's own keys.

@@ -7,7 +7,8 @@
 
 mod digest;
 pub mod export;
-pub mod fault;
+#[cfg(test)]
+mod fault;
 pub mod format;
 pub mod fs;
 pub mod inspect;
@@ -29,11 +30,11 @@ mod crash_tests;
 #[cfg(test)]
 mod testing;
 
-pub use export::{ExportOptions, ExportReport, export};
+pub use export::{ExportOptions, export};
 pub use format::State;
 pub use inspect::{Inspection, inspect};
 pub use load::{Loaded, find_store, load, load_any, read_state, verify};
-pub use matching::{Matched, Mismatch, Wanted, match_weights};
+pub use matching::{Wanted, match_weights};
 pub use pretrained::read_weights;
 pub use retention::{BestBy, Direction, Retention};
 pub use snapshot::Snapshot;

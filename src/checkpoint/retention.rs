@@ -57,10 +57,8 @@ impl CheckpointStore {
     }
 
     /// The best checkpoint, if any has the metric.
-    ///
-    /// # Errors
-    /// When the folder can't be listed.
-    pub fn best(&self, by: &BestBy) -> Result<Option<PathBuf>> {
+    #[cfg(test)]
+    fn best(&self, by: &BestBy) -> Result<Option<PathBuf>> {
         Ok(rank(&self.readable()?, by).first().map(|e| e.path.clone()))
     }
 

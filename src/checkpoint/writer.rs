@@ -80,7 +80,8 @@ impl AsyncSaver {
         Self { task, worker: None, deadline: Duration::MAX, spare: None }
     }
 
-    pub fn store(&self) -> &CheckpointStore {
+    #[cfg(test)]
+    fn store(&self) -> &CheckpointStore {
         &self.task.store
     }
 

@@ -69,7 +69,7 @@ enum Command {
 }
 
 impl Registry {
-    /// The whole program with these components ([`main`]), as the one line of a user's own `main`. It stands here because a registry knows
+    /// The whole program with these components, as the one line of a user's own `main`. It stands here because a registry knows
     /// nothing of the command line.
     pub fn run(self) -> ! {
         main(&self)

@@ -28,7 +28,7 @@ mod worker;
 
 pub use mpi::starter_pid;
 pub use run_id::run_id;
-pub use worker::{Meeting, WorkerEnv, key_of_environment};
+pub use worker::{WorkerEnv, key_of_environment};
 
 use std::fmt;
 

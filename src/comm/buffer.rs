@@ -6,6 +6,7 @@ use half::{bf16, f16};
 /// The element types that collectives carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "their names say it")]
 pub enum DType {
     F32,
     F64,
@@ -17,6 +18,7 @@ pub enum DType {
 }
 
 impl DType {
+    /// Each of them.
     pub const ALL: [DType; 7] =
         [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8];
 
@@ -30,6 +32,7 @@ impl DType {
         }
     }
 
+    /// `f32`, `bf16`, …
     pub const fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",
@@ -42,6 +45,7 @@ impl DType {
         }
     }
 
+    /// Whether it is a floating-point type.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
     }
@@ -59,6 +63,7 @@ impl DType {
         }
     }
 
+    /// The type of a code, if it has one.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|d| d.code() == code)
     }
@@ -76,6 +81,7 @@ mod sealed {
 
 /// A Rust type that collectives carry: plain bits, any of which are a value.
 pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
+    /// The same as a value.
     const DTYPE: DType;
 }
 
@@ -113,9 +119,11 @@ impl<'a> SliceRef<'a> {
     pub fn from_bytes(dtype: DType, bytes: &'a [u8]) -> Option<Self> {
         fits(dtype, bytes).then_some(Self { dtype, bytes })
     }
+    /// Of its elements.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
+    /// Its memory.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -123,6 +131,7 @@ impl<'a> SliceRef<'a> {
     pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.size()
     }
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -133,15 +142,19 @@ impl<'a> SliceMut<'a> {
     pub fn from_bytes(dtype: DType, bytes: &'a mut [u8]) -> Option<Self> {
         fits(dtype, bytes).then_some(Self { dtype, bytes })
     }
+    /// Of its elements.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
+    /// Its memory.
     pub fn bytes(&self) -> &[u8] {
         self.bytes
     }
+    /// Its memory, to be written.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes
     }
+    /// Its memory, for as long as it was lent.
     pub fn into_bytes(self) -> &'a mut [u8] {
         self.bytes
     }
@@ -149,6 +162,7 @@ impl<'a> SliceMut<'a> {
     pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.size()
     }
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -156,6 +170,7 @@ impl<'a> SliceMut<'a> {
     pub fn reborrow(&mut self) -> SliceMut<'_> {
         SliceMut { dtype: self.dtype, bytes: self.bytes }
     }
+    /// The same elements, to be read.
     pub fn as_ref(&self) -> SliceRef<'_> {
         SliceRef { dtype: self.dtype, bytes: self.bytes }
     }

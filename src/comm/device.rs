@@ -1,5 +1,7 @@
 //! Collectives on the memory of a device, for engines that have them, and the slice of that memory that a caller lends.
 
+#![allow(unsafe_code)]
+
 use super::{CommError, DType, ReduceOp};
 use std::any::Any;
 

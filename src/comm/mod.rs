@@ -44,15 +44,21 @@ use std::time::Duration;
 /// How elements of the same position are combined. `Mean` divides the sum by the world size (floats only).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ReduceOp {
+    /// In rank order.
     Sum,
+    /// The sum over the world size.
     Mean,
+    /// NaN wins.
     Max,
+    /// NaN wins.
     Min,
 }
 
 impl ReduceOp {
+    /// Each of them.
     pub const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min];
 
+    /// `sum`, `mean`, `max`, `min`.
     pub const fn name(self) -> &'static str {
         match self {
             ReduceOp::Sum => "sum",
@@ -81,7 +87,9 @@ pub enum Wait {
 /// world size and algorithm. Methods take `&self` and may be called from several threads; calls are executed one
 /// at a time in the order in which they take the group's lock, so callers keep that order equal on all ranks.
 pub trait ProcessGroup: Send + Sync {
+    /// This process's number, from 0.
     fn rank(&self) -> usize;
+    /// The number of processes.
     fn world_size(&self) -> usize;
     /// The engine's name in specs and logs: `gloo`, `nccl`, `mpi`, `solo`.
     fn backend(&self) -> &'static str;
@@ -95,6 +103,7 @@ pub trait ProcessGroup: Send + Sync {
     fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
         self.call(Call::Reduce { buf, op, root })
     }
+    /// Every rank's `buf` becomes that of `root`.
     fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
         self.call(Call::Broadcast { buf, root })
     }
@@ -111,6 +120,7 @@ pub trait ProcessGroup: Send + Sync {
     ) -> Result<(), CommError> {
         self.call(Call::ReduceScatter { input, output, op })
     }
+    /// Returns when every rank has called it.
     fn barrier(&self, wait: Wait) -> Result<(), CommError> {
         self.call(Call::Barrier(wait))
     }
@@ -118,6 +128,7 @@ pub trait ProcessGroup: Send + Sync {
     fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError> {
         self.call(Call::Send { buf, to, tag })
     }
+    /// Fills `buf` with what rank `from` sends under `tag`; lengths are equal.
     fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError> {
         self.call(Call::Recv { buf, from, tag })
     }
@@ -165,13 +176,16 @@ pub enum CommErrorKind {
 /// Why a collective failed, and whose doing it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommError {
+    /// What happened.
     pub kind: CommErrorKind,
     /// The peer that caused it, where that is known.
     pub peer: Option<usize>,
+    /// A sentence that names the rank, the call and the peer.
     pub message: String,
 }
 
 impl CommError {
+    /// Of these parts.
     pub fn new(kind: CommErrorKind, peer: Option<usize>, message: impl Into<String>) -> Self {
         Self { kind, peer, message: message.into() }
     }

@@ -32,8 +32,21 @@ fn value<T: Number>(rank: usize, index: usize) -> T {
     T::from_small(((index * 7 + rank * 5 + index / 13) % 16) as i32)
 }
 
+/// After so many indices values come again.
+const PERIOD: usize = 13 * 16;
+
+/// `n` elements from an index on, of which one period is computed.
+fn periodic<T: Number>(from: usize, n: usize, at: impl Fn(usize) -> T) -> Vec<T> {
+    let period: Vec<T> = (from..from + n.min(PERIOD)).map(at).collect();
+    let mut all = Vec::with_capacity(n);
+    while all.len() < n {
+        all.extend_from_slice(&period[..period.len().min(n - all.len())]);
+    }
+    all
+}
+
 pub(crate) fn input<T: Number>(rank: usize, from: usize, n: usize) -> Vec<T> {
-    (from..from + n).map(|i| value(rank, i)).collect()
+    periodic(from, n, |i| value(rank, i))
 }
 
 pub(crate) fn expected<T: Number>(op: ReduceOp, world: usize, from: usize, n: usize) -> Vec<T> {
@@ -46,7 +59,7 @@ pub(crate) fn expected<T: Number>(op: ReduceOp, world: usize, from: usize, n: us
             ReduceOp::Min => all.fold(f64::MAX, f64::min),
         }
     };
-    (from..from + n).map(|i| T::from_f64(fold(i))).collect()
+    periodic(from, n, |i| T::from_f64(fold(i)))
 }
 
 fn operations<T: Element>() -> impl Iterator<Item = ReduceOp> {

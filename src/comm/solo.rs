@@ -13,6 +13,7 @@ pub struct SoloGroup {
 }
 
 impl SoloGroup {
+    /// A group of this process alone.
     pub fn new() -> Self {
         Self::default()
     }

@@ -11,9 +11,6 @@ use std::sync::Arc;
 /// Images as planes of bytes (channel, row, column), and their classes.
 pub trait ImageSource: Send + Sync {
     fn len(&self) -> usize;
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
     /// As [`Dataset::content`].
     fn content(&self) -> Option<Content> {
         None

@@ -46,7 +46,6 @@ pub struct Loader {
     /// One past the last batch.
     end: usize,
     spare: Vec<HostBatch>,
-    waited: Duration,
 }
 
 /// The threads and what is under way with them.
@@ -103,20 +102,9 @@ impl Loader {
             0 => None,
             threads => Some(Crew::start(&work, threads)?),
         };
-        let mut loader =
-            Self { work, crew, next: options.start_batch, end, spare: Vec::new(), waited: Duration::ZERO };
+        let mut loader = Self { work, crew, next: options.start_batch, end, spare: Vec::new() };
         loader.submit();
         Ok(loader)
-    }
-
-    /// Batches of the whole epoch, those before `start_batch` included.
-    pub fn batches(&self) -> usize {
-        self.end
-    }
-
-    /// Time that the consumer spent waiting for batches (with `workers = 0`: making them).
-    pub fn waited(&self) -> Duration {
-        self.waited
     }
 
     /// What is left to do where batches hold images as they are stored.
@@ -150,16 +138,13 @@ impl Loader {
     }
 
     fn make(&mut self) -> Result<HostBatch> {
-        let asked = Instant::now();
-        let batch = match &mut self.crew {
+        match &mut self.crew {
             Some(crew) => crew.take(self.next),
             None => {
                 let buffers = self.spare.pop().unwrap_or_else(|| self.work.buffers());
                 self.work.assemble_caught(self.next, buffers)
             }
-        };
-        self.waited += asked.elapsed();
-        batch
+        }
     }
 }
 

@@ -113,7 +113,6 @@ fn recycled_buffers_are_reused_and_hold_no_old_samples() {
     assert_eq!(seen, order(40));
     // prefetch in flight, one with the consumer
     assert!(addresses.len() <= 4, "{} buffers for 10 batches", addresses.len());
-    assert!(loader.waited() > Duration::ZERO);
 }
 
 #[test]
@@ -165,6 +164,5 @@ fn dropping_it_early_stops_the_work() {
 #[test]
 fn nothing_to_load() {
     let mut loader = Loader::new(Arc::new(Counting::of(0)), order(0), options(2)).unwrap();
-    assert_eq!(loader.batches(), 0);
     assert!(loader.next().is_none());
 }

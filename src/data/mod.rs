@@ -5,10 +5,10 @@
 //! calls `open` and gets [`Splits`]. The [`Loader`] turns a split, a sampler and transforms into host batches, ahead
 //! of the training step, on threads of its own.
 
-mod avx_mathfun;
 mod burn_data;
 mod device_transform;
 mod fingerprint;
+mod fn_dataset;
 mod images;
 mod loader;
 pub mod mt19937;
@@ -26,11 +26,10 @@ mod work;
 pub use burn_data::{BurnBatch, BurnData, BurnKind};
 pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use fingerprint::{Content, Fingerprint};
-pub use images::{ImageSet, ImageSource};
+pub use fn_dataset::FnDataset;
+pub use images::ImageSource;
 pub use loader::{Loader, LoaderOptions};
-pub use sampler::{DistributedSampler, EpochIndices, EvalShard, Order, Prefix};
-pub use sets::FIGURES;
-pub use split::{Part, SplitOptions};
+pub use sampler::{DistributedSampler, EvalShard, Order, Prefix};
 pub use standard::standard_kinds;
 pub use store::Cache;
 
@@ -61,9 +60,11 @@ pub trait DatasetSource: Send + Sync + std::fmt::Debug {
 pub struct FieldFacts {
     /// Shape of one sample, without the batch dimension, e.g. `[3, 32, 32]`.
     pub shape: Vec<usize>,
+    /// Its element type.
     pub kind: FieldKind,
 }
 
+/// The element type of an input or a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FieldKind {
@@ -76,26 +77,35 @@ pub enum FieldKind {
 /// Facts that the plan uses. `None` where only the data can tell.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct DataFacts {
+    /// Of one sample's input.
     pub input: Option<FieldFacts>,
+    /// Of one sample's target.
     pub target: Option<FieldFacts>,
-    /// Samples after the split.
+    /// Training samples, after the split.
     pub train: Option<usize>,
+    /// Validation samples, after the split.
     pub val: Option<usize>,
+    /// Test samples.
     pub test: Option<usize>,
 }
 
 /// The splits of an opened data set. `val` is what the epoch's validation uses; `test` is for `ddp-run eval`.
 #[derive(Clone)]
 pub struct Splits {
+    /// What the model is trained on.
     pub train: Arc<dyn Dataset>,
+    /// What it is evaluated on during training.
     pub val: Option<Arc<dyn Dataset>>,
+    /// What `ddp-run eval --split test` reads.
     pub test: Option<Arc<dyn Dataset>>,
 }
 
 /// Names a random draw: every augmentation is a pure function of this, whatever thread or rank makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleKey {
+    /// The run's.
     pub seed: u64,
+    /// Counted from 0.
     pub epoch: u64,
     /// Index in the data set.
     pub sample: u64,
@@ -103,11 +113,15 @@ pub struct SampleKey {
 
 /// Samples by index. Implementations write into the caller's buffers, which are reused from batch to batch.
 pub trait Dataset: Send + Sync {
+    /// Samples.
     fn len(&self) -> usize;
+    /// Whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Of one sample's input.
     fn input(&self) -> FieldFacts;
+    /// Of one sample's target.
     fn target(&self) -> FieldFacts;
     /// Writes sample `key.sample`, transformed as the split asks (augmented in training, only normalised otherwise),
     /// to `input` and `target`, each exactly one sample long.
@@ -137,7 +151,9 @@ pub trait StoredImages: Send + Sync {
 /// Room for one sample's input or target.
 #[derive(Debug)]
 pub enum FieldMut<'a> {
+    /// Of [`FieldKind::Float`].
     Float(&'a mut [f32]),
+    /// Of [`FieldKind::Index`].
     Index(&'a mut [i64]),
 }
 
@@ -146,14 +162,18 @@ pub enum FieldMut<'a> {
 pub struct HostField {
     /// Shape of one sample.
     pub shape: Vec<usize>,
+    /// Its values.
     pub data: FieldData,
 }
 
+/// The values of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldData {
+    /// Of [`FieldKind::Float`].
     Float(Vec<f32>),
+    /// Of [`FieldKind::Index`].
     Index(Vec<i64>),
-    /// Images as they are stored, for a [`DeviceTransform`].
+    /// Images as they are stored, for a device to transform.
     Bytes(Vec<u8>),
 }
 

@@ -1,10 +1,6 @@
-//! PyTorch's CPU `Generator`, bit for bit: the 32-bit Mersenne Twister and the ways in which torch turns its words
-//! into permutations and floats. `randperm` and `random_split` decide which samples a run sees; `rand`, `randn`, `uniform`
-//! and `linear_default` let a model start from torch's own initial weights. Sources: `ATen/core/MT19937RNGEngine.h`,
-//! `ATen/native/TensorFactories.cpp` (randperm), `ATen/core/TransformationHelper.h`, `ATen/core/DistributionsHelper.h`,
-//! `ATen/native/cpu/DistributionTemplates.h` (its AVX2 path, which is what x86-64 machines run).
-
-use super::avx_mathfun::{log256, sincos256};
+//! PyTorch's CPU `Generator`, bit for bit: the 32-bit Mersenne Twister and how torch makes permutations of its words.
+//! `randperm` and `random_split` decide which samples a run sees. Sources: `ATen/core/MT19937RNGEngine.h`,
+//! `ATen/native/TensorFactories.cpp` (randperm).
 
 const N: usize = 624;
 const M: usize = 397;
@@ -14,8 +10,6 @@ const M: usize = 397;
 pub struct Mt19937 {
     state: [u32; N],
     next: usize,
-    /// The second half of the last Box-Muller pair (`next_double_normal_sample`).
-    spare_normal: Option<f64>,
 }
 
 impl Mt19937 {
@@ -27,7 +21,7 @@ impl Mt19937 {
             let previous = state[i - 1];
             state[i] = 1_812_433_253u32.wrapping_mul(previous ^ (previous >> 30)).wrapping_add(i as u32);
         }
-        Self { state, next: N, spare_normal: None }
+        Self { state, next: N }
     }
 
     /// 32 random bits (`CPUGeneratorImpl::random`).
@@ -56,82 +50,6 @@ impl Mt19937 {
             self.state[i] = self.state[(i + M) % N] ^ (y >> 1) ^ twist;
         }
         self.next = 0;
-    }
-
-    /// One f32 in [0, 1) with 24 bits (`torch.rand`).
-    pub fn rand(&mut self) -> f32 {
-        (self.random() & 0x00ff_ffff) as f32 * (1.0 / 16_777_216.0)
-    }
-
-    /// One f64 in [0, 1) with 53 bits (`torch.rand(dtype=torch.float64)`).
-    pub fn rand_f64(&mut self) -> f64 {
-        (self.random64() & ((1 << 53) - 1)) as f64 * (1.0 / 9_007_199_254_740_992.0)
-    }
-
-    /// `tensor.uniform_(from, to)` for f32. Compiled torch fuses the multiplication and the addition.
-    pub fn uniform(&mut self, out: &mut [f32], from: f32, to: f32) {
-        for x in out {
-            *x = self.rand().mul_add(to - from, from);
-        }
-    }
-
-    /// `torch.randn(n)` for f32. Below 16 values torch draws pairs in f64; from 16 on it fills blocks of 16, and draws the last
-    /// 16 values anew when the length is no multiple of 16.
-    pub fn randn(&mut self, out: &mut [f32]) {
-        let n = out.len();
-        if n < 16 {
-            for x in out {
-                *x = self.normal_f64() as f32;
-            }
-            return;
-        }
-        for x in out.iter_mut() {
-            *x = self.rand();
-        }
-        for block in out.chunks_exact_mut(16) {
-            normal_fill_16(block);
-        }
-        if !n.is_multiple_of(16) {
-            let tail = &mut out[n - 16..];
-            for x in tail.iter_mut() {
-                *x = self.rand();
-            }
-            normal_fill_16(tail);
-        }
-    }
-
-    /// One standard normal value (`normal_distribution<double>`): Box-Muller, of which the second half is kept.
-    fn normal_f64(&mut self) -> f64 {
-        if let Some(spare) = self.spare_normal.take() {
-            return spare;
-        }
-        let u1 = self.rand_f64();
-        let u2 = self.rand_f64();
-        let radius = (-2.0 * (-u2).ln_1p()).sqrt();
-        let theta = 2.0 * std::f64::consts::PI * u1;
-        self.spare_normal = Some(radius * theta.sin());
-        radius * theta.cos()
-    }
-
-    /// `torch.bernoulli` of a tensor that holds `p`: one f64 draw per value. (`tensor.bernoulli_(p)` with a number is another stream
-    /// in torch builds with MKL.)
-    pub fn bernoulli(&mut self, out: &mut [bool], p: f64) {
-        for value in out {
-            *value = self.rand_f64() < p;
-        }
-    }
-
-    /// The initial weight (`outputs * inputs`, row-major as `[out, in]`) and bias of `torch.nn.Linear(inputs, outputs)`:
-    /// `kaiming_uniform_(a = sqrt(5))`, then uniform within `1 / sqrt(inputs)`.
-    pub fn linear_default(&mut self, inputs: usize, outputs: usize) -> (Vec<f32>, Vec<f32>) {
-        let fan_in = inputs.max(1) as f64;
-        let gain = (2.0f64 / (1.0 + 5.0f64.sqrt().powi(2))).sqrt();
-        let weight_bound = (3.0f64.sqrt() * (gain / fan_in.sqrt())) as f32;
-        let bias_bound = (1.0 / fan_in.sqrt()) as f32;
-        let (mut weight, mut bias) = (vec![0.0; inputs * outputs], vec![0.0; outputs]);
-        self.uniform(&mut weight, -weight_bound, weight_bound);
-        self.uniform(&mut bias, -bias_bound, bias_bound);
-        (weight, bias)
     }
 
     /// `torch.randperm(n, generator=self)`.
@@ -168,16 +86,6 @@ impl Mt19937 {
     }
 }
 
-/// `normal_fill_16_AVX2`: 16 uniform values become 16 standard normal ones.
-fn normal_fill_16(block: &mut [f32]) {
-    for lane in 0..8 {
-        let radius = (-2.0 * log256(1.0 - block[lane])).sqrt();
-        let (sin, cos) = sincos256(std::f32::consts::TAU * block[lane + 8]);
-        block[lane] = radius * cos;
-        block[lane + 8] = radius * sin;
-    }
-}
-
 /// `torch.randperm(n, generator=Generator().manual_seed(seed))`.
 pub fn randperm(n: usize, seed: u64) -> Vec<u64> {
     Mt19937::new(seed).randperm(n)
@@ -198,18 +106,6 @@ pub fn random_split(n: usize, lengths: &[usize], seed: u64) -> Option<Vec<Vec<u6
         rest = tail;
     }
     Some(parts)
-}
-
-/// The lengths that `random_split` makes of fractions that sum to 1: rounded down, then one more to each part in turn while
-/// samples are left over.
-pub fn split_lengths(n: usize, fractions: &[f64]) -> Vec<usize> {
-    let mut lengths: Vec<usize> = fractions.iter().map(|f| (n as f64 * f).floor() as usize).collect();
-    let rest = n.saturating_sub(lengths.iter().sum());
-    for i in 0..rest {
-        let parts = lengths.len();
-        lengths[i % parts] += 1;
-    }
-    lengths
 }
 
 #[cfg(test)]

@@ -7,9 +7,6 @@ use std::sync::Arc;
 /// A sequence of data-set indices that can be read at any position, in O(1).
 pub trait Order: Send + Sync {
     fn len(&self) -> usize;
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
     /// The data-set index at `position`, which is below `len`.
     fn get(&self, position: usize) -> u64;
 }
@@ -63,12 +60,14 @@ impl DistributedSampler {
     }
 
     /// Samples that are seen twice (or more often) in an epoch, over all ranks.
-    pub fn padded(&self) -> usize {
+    #[cfg(test)]
+    fn padded(&self) -> usize {
         (self.per_rank() * self.world).saturating_sub(self.rest())
     }
 
     /// Samples that no rank sees in an epoch.
-    pub fn dropped(&self) -> usize {
+    #[cfg(test)]
+    fn dropped(&self) -> usize {
         self.rest().saturating_sub(self.per_rank() * self.world)
     }
 
@@ -109,7 +108,6 @@ pub struct EpochIndices {
 }
 
 impl EpochIndices {
-    #[allow(clippy::len_without_is_empty)] // `Order` has it
     pub fn len(&self) -> usize {
         self.sampler.per_rank()
     }

@@ -82,10 +82,6 @@ impl Part {
         self.len
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Where sample `i` of the part is stored.
     pub fn get(&self, i: usize) -> usize {
         assert!(i < self.len, "sample {i} of {}", self.len);

@@ -19,8 +19,7 @@ mod tap;
 mod tests;
 
 pub use buckets::{BucketCaps, BucketLayout, Slot};
-pub use device_hook::DeviceHook;
 pub use hook::{CommHook, HookSource};
 pub use hook_state::HookState;
 pub use reducer::Reducer;
-pub use tap::{GradientSink, TapLadder};
+pub use tap::TapLadder;

@@ -1,5 +1,7 @@
 //! CUDA: what the driver says without opening a device, and the address of a tensor.
 
+#![allow(unsafe_code)]
+
 use super::Precision;
 use crate::comm::{DType, DeviceSlice, nccl};
 use crate::error::{Error, Result};

@@ -1,6 +1,8 @@
 //! f32 that is f32. CubeCL multiplies f32 matrices on tensor cores as TF32 wherever a device lists that type, and has no
 //! setting against it; so unless TF32 is asked for, a device is opened as one that does not have it, as before NVIDIA's Ampere.
 
+#![allow(unsafe_code)]
+
 use super::Precision;
 use crate::error::{Error, Result};
 use cubecl::cuda::{CudaDevice, CudaRuntime};

@@ -3,16 +3,6 @@
 use super::wide::wide;
 
 wide! {
-    /// `out = max(x, 0)`.
-    pub fn relu(x: &[f32], out: &mut [f32]) {
-        assert_eq!(x.len(), out.len(), "lengths of a ReLU's input and output");
-        for (out, &x) in out.iter_mut().zip(x) {
-            *out = if x <= 0.0 { 0.0 } else { x };
-        }
-    }
-}
-
-wide! {
     /// `out = max(a + b, 0)`. [`relu_backward`] gives the gradient of both `a` and `b`.
     pub fn add_relu(a: &[f32], b: &[f32], out: &mut [f32]) {
         assert_eq!((a.len(), b.len()), (out.len(), out.len()), "lengths of an addition's inputs and output");
@@ -33,16 +23,6 @@ wide! {
     }
 }
 
-wide! {
-    /// The same in place: `dy` becomes the input's gradient.
-    pub fn relu_backward_in_place(out: &[f32], dy: &mut [f32]) {
-        assert_eq!(out.len(), dy.len(), "lengths of a ReLU's gradients");
-        for (dy, &out) in dy.iter_mut().zip(out) {
-            *dy = if out <= 0.0 { 0.0 } else { *dy };
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,14 +37,11 @@ mod tests {
     #[test]
     fn relu_keeps_what_is_positive_or_nan() {
         let mut out = [7.0; 6];
-        relu(&X, &mut out);
+        add_relu(&X, &[0.0; 6], &mut out);
         same(&out, &[0.0, 0.0, 0.0, 2.5, f32::NAN, f32::INFINITY]);
         let mut dx = [7.0; 6];
         relu_backward(&out, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &mut dx);
         same(&dx, &[0.0, 0.0, 0.0, 4.0, 5.0, 6.0]);
-        let mut dy = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-        relu_backward_in_place(&out, &mut dy);
-        same(&dy, &dx);
     }
 
     #[test]

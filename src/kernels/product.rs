@@ -1,5 +1,7 @@
 //! The one matrix product that the convolutions need, as a checked call of the `gemm` crate.
 
+#![allow(unsafe_code)]
+
 /// `dst[i + j*dst_step] (+)= sum over k of lhs[i + k*lhs_step] * rhs[k + j*rhs_step]` for `i < m`, `j < n`: the left
 /// operand and the result have contiguous columns (`i`), the right operand contiguous sums (`k`). With
 /// `accumulate` the sum is added to `dst`, else `dst` is overwritten (and its old contents never matter). Runs on this

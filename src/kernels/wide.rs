@@ -2,6 +2,8 @@
 //! same Rust code, so rounding and order of sums are the same in each: Rust never reorders or contracts float
 //! arithmetic.
 
+#![allow(unsafe_code)]
+
 /// `wide!(fn name(arg: Type, …) { body });` makes `name`, which runs `body` in the widest variant this processor has.
 macro_rules! wide {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
@@ -11,6 +13,7 @@ macro_rules! wide {
             #[inline(always)]
             fn plain($($arg: $ty),*) $body
 
+            #[allow(unsafe_code)]
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]

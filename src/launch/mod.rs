@@ -34,11 +34,10 @@ pub use local::{FirstRankOutput, LocalLaunch};
 pub(crate) use os::adopt_listener;
 pub(crate) use report::{Cause, Failed};
 pub(crate) use signals::{Signal, Signals, wait_for};
-pub use state::Policy;
 pub use stop::{OnSecondSignal, OwnEnd, StopFlag};
 pub(crate) use supervisor::{Ended, Fleet};
 pub(crate) use timers::Timers;
-pub use verdict::{End, Verdict, WorkerStatus};
+pub use verdict::{End, WorkerStatus};
 pub(crate) use worker::{Output, Process};
 
 use crate::error::Result;

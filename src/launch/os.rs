@@ -1,6 +1,8 @@
 //! The few calls into the operating system that need `unsafe`: the child's side of `fork`, adopting an inherited
 //! descriptor, the signal mask, and the worker's signal handler.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

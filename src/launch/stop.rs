@@ -8,6 +8,8 @@
 //! knows when a second request was meant; it then kills the workers. A process without a supervisor decides itself,
 //! and ends itself when it has not stopped in time ([`StopFlag::limit`]).
 
+#![allow(unsafe_code)]
+
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;

@@ -23,7 +23,7 @@ mod walk;
 pub use gpt::{Gpt, GptConfig};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
-pub use model::{ALL, Evaluator, Model, NetModel, Tap, Which};
+pub use model::{ALL, Model, NetModel};
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
 pub use standard::{FnModel, standard_kinds};

@@ -79,7 +79,7 @@ impl StateEntry {
     }
 
     /// Reorders values from the state dict's layout to the module's.
-    pub fn from_dict(&self, values: &[f32]) -> Vec<f32> {
+    pub fn of_dict(&self, values: &[f32]) -> Vec<f32> {
         match self.layout {
             Layout::Same => values.to_vec(),
             Layout::Transposed => transpose(values, self.shape[0], self.shape[1]),
@@ -236,6 +236,6 @@ mod tests {
         let module = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]; // [3, 2]
         let dict = entry.to_dict(&module);
         assert_eq!(dict, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        assert_eq!(entry.from_dict(&dict), module);
+        assert_eq!(entry.of_dict(&dict), module);
     }
 }

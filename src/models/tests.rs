@@ -75,7 +75,7 @@ fn what_a_pass_makes_of_running_statistics_is_what_is_read_evaluated_and_replace
     let names: Vec<&str> = model.entries().iter().map(|e| e.name.as_str()).collect();
     assert_eq!(names, ["norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"]);
     let rows = || Tensor::<2>::from_floats([[1.0], [5.0]], model.device());
-    let tap: super::Tap = Arc::new(|_, tensor| tensor);
+    let tap: super::model::Tap = Arc::new(|_, tensor| tensor);
     model.forward(Input::from_tensor(rows()), tap);
     let (mean, variance) = (0.9 * (0.1 * 3.0) + 0.1, 0.9 * (0.9 + 0.1 * 4.0) + 0.1);
     let found = values(&model);
@@ -228,7 +228,7 @@ fn a_weight_that_is_drawn_transposed_has_the_shape_of_its_values() {
     let entry = &model.entries()[0];
     assert_eq!((entry.name.as_str(), &entry.shape[..]), ("first.weight", &[3, 2][..]));
     let dict = entry.to_dict(&values(&model)[0]);
-    assert_eq!(entry.from_dict(&dict), values(&model)[0]);
+    assert_eq!(entry.of_dict(&dict), values(&model)[0]);
     let rows = Tensor::<2>::from_floats([[1.0, 0.0]], model.device());
     let got = train(&model, rows);
     let second = values(&model)[1].iter().map(|w| w * values(&model)[2][0]).collect::<Vec<f32>>();

@@ -4,6 +4,8 @@
 //! not on the CPU, not on threads. Squares of finite f32 values cannot overflow an f64 sum and nothing can cancel, so
 //! **the norm is finite exactly when every element is**: the finite check costs no pass of its own.
 
+#![allow(unsafe_code)]
+
 /// Parallel sums; also the width of the vectorised loop.
 const LANES: usize = 16;
 

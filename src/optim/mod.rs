@@ -38,7 +38,7 @@ mod testing;
 
 pub use clip::{clip_coefficient, global_norm};
 pub use device::{clip_on_device, norm_on_device};
-pub use plan::{OptimizerKind, OptimizerPlan};
+pub use plan::OptimizerPlan;
 pub use schedule::Schedule;
 
 use burn::tensor::Tensor;

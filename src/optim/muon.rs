@@ -2,6 +2,8 @@
 //! which PyTorch leaves to a second optimizer. Newton-Schulz runs in f32 (PyTorch: bf16), on one thread, so that its
 //! bits do not depend on the number of threads; the GEMM's kernel, and with it the last bits, does depend on the CPU.
 
+#![allow(unsafe_code)]
+
 use super::adam::Adam;
 use super::{Optimizer, WeightDecay, clip, device, lerp, simd, slots};
 use burn::tensor::Tensor;

@@ -3,6 +3,8 @@
 //! time. Both do the same IEEE operations in the same order per element (Rust never contracts `a * b + c` into a
 //! fused multiply-add), so the resulting bits do not depend on the CPU.
 
+#![allow(unsafe_code)]
+
 /// Elements handled together: two AVX2 registers per tensor.
 const LANES: usize = 16;
 

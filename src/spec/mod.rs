@@ -21,12 +21,12 @@ mod suggest;
 mod tree;
 
 pub use collect::ResolvedValue;
-pub use diagnostics::{Diagnostics, Problem};
+pub use diagnostics::Diagnostics;
 pub use fields::Fields;
 pub use load::JobTree;
 pub use overrides::Override;
-pub use source::{Origin, Source, Span};
-pub use suggest::{closest, did_you_mean};
+pub use source::Origin;
+pub use suggest::did_you_mean;
 
 #[cfg(test)]
 mod tests;

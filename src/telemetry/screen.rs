@@ -1,5 +1,7 @@
 //! The terminal that the progress bar is drawn on: each frame is one write, and none waits for a terminal that is held (Ctrl-S).
 
+#![allow(unsafe_code)]
+
 use crate::say;
 use indicatif::{ProgressDrawTarget, TermLike};
 use std::fmt::Write;

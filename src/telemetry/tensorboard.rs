@@ -47,7 +47,8 @@ impl TensorBoardWriter {
         Ok(writer)
     }
 
-    pub fn path(&self) -> &Path {
+    #[cfg(test)]
+    fn path(&self) -> &Path {
         &self.path
     }
 

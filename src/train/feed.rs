@@ -9,7 +9,6 @@ use crate::error::Result;
 use crate::models::{Input, Target};
 use burn::tensor::{Device, StreamId};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 /// One batch, ready for the network.
 pub struct DeviceBatch {
@@ -60,11 +59,6 @@ impl Feed {
         Ok(Self { loader, device: device.clone(), host, transform, ahead: None })
     }
 
-    /// Time spent waiting for the loader.
-    pub fn waited(&self) -> Duration {
-        self.loader.waited()
-    }
-
     /// Gives a batch's buffers back, to be filled again.
     pub fn recycle(&mut self, batch: HostBatch) {
         self.loader.recycle(batch);
@@ -111,7 +105,7 @@ mod tests {
     use crate::data::{FieldFacts, FieldKind, FieldMut, SampleKey, StoredImages, transforms};
     use crate::error::Error;
     use std::sync::{Mutex, mpsc};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
     use transforms::{Augment, ImageTransform, TransformOptions};
 
     /// Grey images of 6 x 5 whose pixels and label are the sample's number.

@@ -1,3 +1,5 @@
+#![allow(unsafe_code)]
+
 use super::*;
 use crate::comm::{DType, SoloGroup, Wait};
 use crate::error::ExitCode;

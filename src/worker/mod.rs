@@ -32,7 +32,6 @@ mod testing;
 pub use fault::Fault;
 pub use foresee::foresee;
 pub use kernels::keep_kernels;
-pub use metrics::Reported;
 pub use recorder::{Recorder, RecorderOptions};
 pub use state::load_pretrained;
 

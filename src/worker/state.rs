@@ -165,7 +165,7 @@ fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
     let entries = model.entries().to_vec();
     let mut values = Vec::new();
     for entry in &entries {
-        values.push(Some(entry.from_dict(&find(file, &entry.name, &entry.shape)?.as_f32())));
+        values.push(Some(entry.of_dict(&find(file, &entry.name, &entry.shape)?.as_f32())));
     }
     put(model, values)
 }
@@ -189,7 +189,7 @@ fn put_optimizer(entries: &[StateEntry], updater: &mut Updater, file: &TensorMap
             let shape = if whole { &entry.shape } else { &shapes[slot] };
             let values = find(file, &format!("{}.{}", slots[slot], entry.name), shape)?.as_f32();
             if whole {
-                own.copy_from_slice(&entry.from_dict(&values));
+                own.copy_from_slice(&entry.of_dict(&values));
             } else {
                 own.copy_from_slice(&values);
             }
@@ -230,7 +230,7 @@ pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Resu
         let named = |entry: &StateEntry| entry.names().find(|e| e.name == *name).cloned();
         let found = entries.iter().enumerate().find_map(|(number, entry)| Some((number, named(entry)?)));
         if let Some((number, entry)) = found {
-            values[number] = Some(entry.from_dict(&tensor.as_f32()));
+            values[number] = Some(entry.of_dict(&tensor.as_f32()));
         }
     }
     put(model, values)?;

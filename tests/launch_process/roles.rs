@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{HUNG, wait_for};
-use ddp_run::error::{Error, ExitCode};
-use ddp_run::launch::{
+use ddp_run::prelude::{Error, ExitCode};
+use ddp_run::testing::launch::{
     Endpoint, Failure, FirstRankOutput, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Received, StopFlag,
     logs,
 };
-use ddp_run::nodes::Nodes;
+use ddp_run::testing::nodes::Nodes;
 
 pub const ROLE: &str = "DDP_RUN_TEST_ROLE";
 

@@ -6,5 +6,5 @@ mod requeue;
 mod sbatch;
 
 pub(super) use environment::{claim, first_host, node_rank, port, step};
-pub use requeue::{Requeue, SlurmJob};
+pub use requeue::SlurmJob;
 pub use sbatch::{Launcher, Sbatch, TimeLimit};

@@ -15,6 +15,7 @@ macro_rules! choice {
         }
 
         impl $name {
+            /// Each of them.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
             /// As in specs.
@@ -43,6 +44,7 @@ choice! {
     Auto = "auto",
     /// Shared memory; ranks on several hosts are an error.
     Shm = "shm",
+    /// TCP, within a host too.
     Tcp = "tcp",
 }
 
@@ -66,7 +68,9 @@ choice! {
 /// Must be equal on all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GlooOptions {
+    /// How two ranks exchange bytes.
     pub transport: Transport,
+    /// How an all-reduce is carried out.
     pub algorithm: AlgorithmChoice,
     /// The network interface (such as `eth0`) whose address peers connect to; by default the one that reaches rank 0.
     pub interface: Option<String>,

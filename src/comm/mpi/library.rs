@@ -5,6 +5,8 @@
 //! MPI says that it is done with it; if it never does, the memory is leaked, since MPI may still write there. Counts are
 //! checked against that memory before the call.
 
+#![allow(unsafe_code)]
+
 use crate::comm::{DType, Element, ReduceOp, SliceMut, SliceRef, reduce};
 use mpi::ffi;
 use std::ffi::{c_int, c_void};

@@ -38,7 +38,9 @@ use std::time::Duration;
 /// What this process was told of the run; MPI itself and the other ranks must say the same.
 #[derive(Clone, Debug)]
 pub struct MpiConfig {
+    /// This process's number.
     pub rank: usize,
+    /// The number of processes.
     pub world_size: usize,
     /// Digest of what the ranks are about to do, at most 128 bytes; different ones fail the start.
     pub plan_hash: String,

@@ -1,6 +1,8 @@
 //! The few pieces of CUDA's driver that this engine uses: the device's primary context, streams and events of it. With
 //! `library`, the only unsafe code of this engine.
 
+#![allow(unsafe_code)]
+
 use crate::comm::GpuUuid;
 use cudarc::driver::{result, sys};
 use std::ffi::c_int;

@@ -1,6 +1,8 @@
 //! Launches collectives, one at a time, and keeps the group's first failure. What must not wait for a launch (the
 //! watchdog, `check`) has locks of its own.
 
+#![allow(unsafe_code)]
+
 use super::driver::{Context, Event, Stream};
 use super::library::{Communicator, State, Stuck};
 use super::order::Order;

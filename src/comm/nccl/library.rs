@@ -2,6 +2,8 @@
 //! taken from `cudarc`: its layouts are those of one version, and results that are an enum there may hold a value that a
 //! later NCCL has added.
 
+#![allow(unsafe_code)]
+
 use super::driver::Stream;
 use super::version::Version;
 use crate::comm::{DType, DeviceSlice, ReduceOp};

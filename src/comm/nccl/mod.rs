@@ -48,6 +48,7 @@ use std::time::Duration;
 
 /// What the group cannot ask the control group.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "nccl"), allow(dead_code))]
 pub struct NcclConfig {
     /// This rank's device, by CUDA's count (after CUDA_VISIBLE_DEVICES).
     pub device: usize,

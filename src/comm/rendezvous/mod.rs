@@ -45,12 +45,16 @@ const BIND_PAUSE: Duration = Duration::from_millis(50);
 pub enum Endpoint {
     /// Already bound, for instance by the supervisor, which then knows its port.
     Listener(TcpListener),
+    /// At this address.
     Bind(SocketAddr),
     /// On a port of this address that the system picks; `host`, as the others call the address, and the port are
     /// written to `file` until the rendezvous is over.
     Publish {
+        /// Where to listen.
         address: IpAddr,
+        /// Its name to the others.
         host: String,
+        /// Where they read it.
         file: PathBuf,
     },
     /// `host:port` of rank 0; names are resolved anew at each attempt.
@@ -63,9 +67,13 @@ pub enum Endpoint {
 /// equal on all ranks (`timeout` and `init_timeout` should be).
 #[derive(Debug)]
 pub struct RendezvousConfig {
+    /// This process's number.
     pub rank: usize,
+    /// The number of processes.
     pub world_size: usize,
+    /// Where they meet.
     pub endpoint: Endpoint,
+    /// What each proves to know.
     pub secret: Secret,
     /// Names the run, at most 128 bytes. Peers of another run are turned away.
     pub run_id: String,

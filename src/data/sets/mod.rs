@@ -19,5 +19,5 @@ pub use csv::Csv;
 pub use image_folder::ImageFolder;
 pub use mnist::Mnist;
 pub use random::Random;
-pub use shapes::{FIGURES, Shapes};
+pub use shapes::Shapes;
 pub use text::Text;

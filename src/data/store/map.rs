@@ -1,5 +1,7 @@
 //! Files in memory without copying them: the ranks of a host share the pages. The only `unsafe` of this room.
 
+#![allow(unsafe_code)]
+
 use crate::error::{Error, IoContext, Result};
 use memmap2::Mmap;
 use std::fs::File;

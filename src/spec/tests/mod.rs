@@ -1,5 +1,6 @@
 //! The room as its users see it: trees from texts and files, and the places of problems.
 
+use super::diagnostics::Problem;
 use super::*;
 use proptest::prelude::*;
 

@@ -6,6 +6,8 @@
 //! same place. It writes a slot only after everybody is done with the slot's last chunk. Readers wait for the word that
 //! announces the bytes (release, acquire).
 
+#![allow(unsafe_code)]
+
 use super::layout::{Layout, PIPE};
 use super::memory::Segment;
 use crate::comm::gloo::header::HEADER;

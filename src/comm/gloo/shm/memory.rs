@@ -1,6 +1,8 @@
 //! Memory that processes share: an anonymous file, sealed at its size, mapped by each. This module owns every pointer
 //! into it; nothing is ever left in a file system, for the file has no name and goes with its last process.
 
+#![allow(unsafe_code)]
+
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use std::io;

@@ -1,6 +1,8 @@
 //! Where the ranks of a host run. A rank that spins for another on its own processor waits for itself; the scheduler may
 //! leave the two there for long, for ranks that sleep and wake each other look to it like one task at a time.
 
+#![allow(unsafe_code)]
+
 use super::arena::Arena;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::sync::atomic::Ordering;

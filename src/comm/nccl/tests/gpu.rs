@@ -1,5 +1,7 @@
 //! A stand-in for CubeCL: a stream of its own in the device's primary context, and memory.
 
+#![allow(unsafe_code)]
+
 use super::super::driver::Context;
 use crate::comm::{DType, DeviceSlice, Element};
 use cudarc::driver::{result, sys};

@@ -1,0 +1,106 @@
+//! Data sets that a user's crate brings: a function from the keys of `[dataset]` to a source.
+
+use super::{DataFacts, DatasetKind, DatasetSource, Splits};
+use crate::error::{Error, Result};
+use crate::spec::Fields;
+use serde::de::DeserializeOwned;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A kind from a function that makes the source; the `[dataset]` table's own keys are deserialised into `C`.
+pub struct FnDataset<C, F> {
+    make: F,
+    config: PhantomData<fn() -> C>,
+}
+
+impl<C, F> FnDataset<C, F> {
+    pub fn new(make: F) -> Self {
+        Self { make, config: PhantomData }
+    }
+}
+
+impl<C, S, F> DatasetKind for FnDataset<C, F>
+where
+    C: DeserializeOwned + Send + Sync + 'static,
+    S: DatasetSource + 'static,
+    F: Fn(C) -> S + Send + Sync + 'static,
+{
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+        match fields.parse::<C>() {
+            Some(config) => Arc::new((self.make)(config)),
+            None => Arc::new(Invalid),
+        }
+    }
+}
+
+/// Of a table that has a problem, which is reported before anything runs.
+#[derive(Debug)]
+struct Invalid;
+
+impl DatasetSource for Invalid {
+    fn facts(&self) -> DataFacts {
+        DataFacts { input: None, target: None, train: None, val: None, test: None }
+    }
+
+    fn prepare(&self, _: &mut dyn FnMut(&str)) -> Result<()> {
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Splits> {
+        Err(Error::spec("the [dataset] table is invalid"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Plan, WorldRequest};
+    use crate::registry::Registry;
+    use crate::spec::JobTree;
+
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Keys {
+        samples: usize,
+    }
+
+    #[derive(Debug)]
+    struct Source(usize);
+
+    impl DatasetSource for Source {
+        fn facts(&self) -> DataFacts {
+            DataFacts { input: None, target: None, train: Some(self.0), val: None, test: None }
+        }
+        fn prepare(&self, _: &mut dyn FnMut(&str)) -> Result<()> {
+            Ok(())
+        }
+        fn open(&self) -> Result<Splits> {
+            Err(Error::data("there are none"))
+        }
+    }
+
+    fn resolve(keys: &str) -> Result<Plan, String> {
+        let registry = Registry::standard().dataset("own", |keys: Keys| Source(keys.samples));
+        let spec = format!(
+            "name = \"x\"\nbatch_size = 4\n[model]\nname = \"linear\"\n[dataset]\nname = \"own\"\n{keys}\n\
+             [optimizer]\nname = \"sgd\"\nlr = 0.1\n"
+        );
+        let tree = JobTree::parse("job.toml", &spec, &[]).unwrap();
+        Plan::resolve(&tree, &registry, WorldRequest::of(1)).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn a_source_of_ones_own_gets_its_keys_and_tells_the_plan_its_facts() {
+        let plan = resolve("samples = 24\nshuffle = false").unwrap();
+        assert_eq!((plan.dataset.facts.train, plan.batch.steps_per_epoch), (Some(24), Some(6)));
+        assert!(!plan.loader.shuffle);
+    }
+
+    #[test]
+    fn wrong_keys_of_ones_own_source_are_problems_at_their_places() {
+        let problems = resolve("samples = \"many\"").unwrap_err();
+        assert!(problems.contains("line 7, column 11") && problems.contains("expected usize"), "{problems}");
+        let problems = resolve("samples = 1\nsample = 2").unwrap_err();
+        assert!(problems.contains("did you mean `samples`?"), "{problems}");
+    }
+}
