@@ -1,4 +1,4 @@
-//! The documented exit codes, once: `--help`, reports of failures, restarts and README's table are made of this one. Scripts hold on
+//! The documented exit codes, once: `--help`, reports of failures, restarts and the table in docs/failures.md are made of this one. Scripts hold on
 //! to them.
 
 macro_rules! exit_codes {
@@ -70,14 +70,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readme_has_the_table() {
+    fn the_documents_have_the_table() {
         let row = |code: &ExitCode| {
             let restart = code.restart().map_or("", |helps| if helps { "tries again" } else { "does not" });
             format!("| {} | {} | {restart} |\n", *code as u8, code.meaning())
         };
         let rows: String = ExitCode::ALL.iter().map(row).collect();
         let table = format!("| exit code | meaning | `--max-restarts` |\n|---|---|---|\n{rows}\n");
-        assert!(include_str!("../README.md").contains(&table), "README.md lacks this table:\n{table}");
+        assert!(
+            include_str!("../docs/failures.md").contains(&table),
+            "docs/failures.md lacks this table:\n{table}"
+        );
     }
 
     #[test]

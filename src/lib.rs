@@ -149,7 +149,7 @@ pub mod testing {
         pub use crate::plan::{BatchAlgebra, Plan, WorldRequest};
     }
     pub mod spec {
-        pub use crate::spec::{JobTree, Override};
+        pub use crate::spec::{JobTree, Origin, Override};
     }
     pub mod telemetry {
         pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};

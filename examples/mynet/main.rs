@@ -1,4 +1,4 @@
-//! ddp-run with a model and a data set of one's own. Run it as ddp-run itself:
+//! ddp-run with a model, a data set and a communication hook of one's own; docs/extending.md explains it. Run it as ddp-run itself:
 //! `cargo run --release --example mynet -- examples/mynet/mynet.toml`
 
 use burn::data::dataloader::batcher::Batcher;
@@ -8,6 +8,9 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::tanh};
 use ddp_run::prelude::*;
 use serde::Deserialize;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 /// The `[model]` table's own keys.
 #[derive(Deserialize)]
@@ -77,6 +80,26 @@ fn spirals(samples: usize, from: usize) -> InMemDataset<Point> {
     InMemDataset::new((0..samples).map(point).collect())
 }
 
+/// Averages gradients after each rank has limited the norm of its own.
+struct Limited {
+    norm: f32,
+}
+
+impl CommHook for Limited {
+    fn average(
+        &mut self,
+        _bucket: usize,
+        gradients: &mut [f32],
+        group: &dyn ProcessGroup,
+    ) -> Result<(), CommError> {
+        let norm = gradients.iter().map(|g| g * g).sum::<f32>().sqrt();
+        // A gradient that is not finite stays so.
+        let factor = (self.norm / norm).min(1.0);
+        gradients.iter_mut().for_each(|g| *g *= factor);
+        group.all_reduce(gradients.into(), ReduceOp::Mean)
+    }
+}
+
 fn main() {
     Registry::standard()
         .model("mynet", |c: &MyNetConfig, _, device: &Device| MyNet {
@@ -87,5 +110,6 @@ fn main() {
             BurnData::new(spirals(c.samples, 0), PointBatcher, 2)?
                 .val(spirals(c.samples / 4, 500), PointBatcher)
         })
+        .comm_hook("limited", || Limited { norm: 1.0 })
         .run()
 }

@@ -1,5 +1,5 @@
 //! A small GPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias (as nanoGPT, in the structure of
-//! `torch_ref/README.md`): `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
+//! the PyTorch model that tests/golden.rs compares with): `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
 use super::cast::{in_dtype, in_f32};
 use super::layers::{Affine, Embed, Norm};

@@ -1,4 +1,4 @@
-//! The lines of `metrics.jsonl`. A change here is a change of the contract (DESIGN.md) and a CHANGELOG entry: keys may
+//! The lines of `metrics.jsonl`. They are a contract: a change is an entry in CHANGELOG.md; keys may
 //! be added at the end of an event, never renamed or reordered.
 
 use serde::de::{MapAccess, Visitor};

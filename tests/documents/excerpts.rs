@@ -1,0 +1,66 @@
+//! Specs in documents resolve, and code in them is that of the example that CI builds.
+
+use super::markdown::Document;
+use super::{documents, read};
+use ddp_run::Registry;
+use ddp_run::testing::plan::{Plan, WorldRequest};
+use ddp_run::testing::spec::JobTree;
+
+fn blocks(language: &str) -> Vec<(String, String)> {
+    let all = documents().into_iter().flat_map(|document| {
+        let blocks = Document::parse(&read(&document)).blocks;
+        blocks.into_iter().map(move |block| (document.clone(), block))
+    });
+    all.filter(|(_, block)| block.language == language).map(|(d, block)| (d, block.text)).collect()
+}
+
+#[test]
+fn every_whole_spec_resolves() {
+    let mut specs = 0;
+    for (document, text) in blocks("toml") {
+        let whole = text.starts_with("name =") && text.lines().any(|line| line == "[model]");
+        if whole {
+            specs += 1;
+            let plan = JobTree::parse(&document, &text, &[])
+                .and_then(|tree| Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)));
+            plan.unwrap_or_else(|problems| panic!("{problems}"));
+        }
+    }
+    assert!(specs > 0, "README.md has a spec");
+}
+
+#[test]
+fn the_code_of_the_documents_is_that_of_the_example() {
+    let example = read("examples/mynet/main.rs");
+    let spec = read("examples/mynet/mynet.toml");
+    let excerpts = blocks("rust").into_iter().filter(|(document, _)| document == "docs/extending.md");
+    let excerpts: Vec<(String, String)> = excerpts.collect();
+    assert!(excerpts.len() >= 4, "{excerpts:?}");
+    for (_, code) in excerpts {
+        assert!(
+            example.contains(&code),
+            "examples/mynet/main.rs lacks this part of docs/extending.md:\n{code}"
+        );
+    }
+    let tables = blocks("toml").into_iter().filter(|(_, text)| text.starts_with("[model]"));
+    for (document, text) in tables {
+        assert!(spec.contains(&text), "examples/mynet/mynet.toml lacks this part of {document}:\n{text}");
+    }
+}
+
+/// A crate of one's own must have the Burn that ddp-run has.
+#[test]
+fn the_manifest_of_the_documents_names_the_versions_of_ours() {
+    let dependencies = |text: &str| {
+        let manifest: toml::Table = text.parse().expect("TOML");
+        manifest.get("dependencies").and_then(|d| d.as_table()).cloned().unwrap_or_default()
+    };
+    let ours = dependencies(&read("Cargo.toml"));
+    let manifest = blocks("toml").into_iter().find(|(_, text)| text.starts_with("[package]"));
+    let theirs = dependencies(&manifest.expect("docs/extending.md has a manifest").1);
+    let version = |of: &toml::Table, name: &str| of[name].get("version").cloned();
+    for name in theirs.keys().filter(|name| *name != "ddp-run") {
+        assert_eq!(version(&theirs, name), version(&ours, name), "{name}");
+    }
+    assert_eq!(theirs.len(), 4);
+}
