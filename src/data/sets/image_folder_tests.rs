@@ -70,6 +70,7 @@ fn what_is_not_used_is_counted_and_said_and_makes_no_class() {
     save(root.join("dog/1.png"), 8, 8, [1; 3], [1; 3]);
     assert_eq!(said(root, ""), [""; 0]);
     save(root.join(".git/1.png"), 8, 8, [1; 3], [1; 3]);
+    save(root.join("loose.jpg"), 8, 8, [1; 3], [1; 3]);
     for name in ["cat/._1.png", "cat/2.webp", "dog/3.BMP", "dog/4.bmp", "dog/readme", "labels.csv"] {
         std::fs::write(root.join(name), "").unwrap();
     }
@@ -79,7 +80,8 @@ fn what_is_not_used_is_counted_and_said_and_makes_no_class() {
     assert_eq!(
         said(root, ""),
         [format!(
-            "{}: ignored 2 hidden files or folders, 1 folder without images (`a notes`), 1 folder within that of a class, \
+            "{}: ignored 2 hidden files or folders, 1 folder without images (`a notes`), 1 image outside of any class folder (`loose.jpg`), \
+             1 folder within that of a class, \
              5 files that are neither PNG nor JPEG (1 without an extension, 2 .bmp, 1 .csv, 1 .webp)",
             root.display()
         )]
