@@ -71,7 +71,7 @@ impl Start<'_> {
     /// # Errors
     /// Exit code 74: metrics that it is to go on with and can't read, and what can't be written.
     pub fn accept(&self, from: Option<&Parent>) -> Result<Accepted> {
-        let here = from.filter(|f| is_within(&f.checkpoint, self.out_dir));
+        let here = from.filter(|f| f.is_within(self.out_dir));
         let past = match (Past::read(self.out_dir), here) {
             // Nothing of it is needed.
             (Err(_), None) => Past::unreadable(),
@@ -110,17 +110,20 @@ impl Start<'_> {
                 .display()
                 .to_string(),
             step: from.step,
+            seconds: from.seconds,
         });
         let start = Provenance { parent, ..self.provenance.clone() };
         provenance::write(&self.out_dir.join("run.json"), start).map_err(unwritable)
     }
 }
 
-/// Whether `checkpoint` is one of the folder's own, by whatever name.
-fn is_within(checkpoint: &Path, out_dir: &Path) -> bool {
-    let own = checkpoints(out_dir).canonicalize();
-    let parent = checkpoint.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
-    own.is_ok_and(|own| Some(own) == parent)
+impl Parent {
+    /// Whether it is one of the folder's own checkpoints, by whatever name.
+    pub fn is_within(&self, out_dir: &Path) -> bool {
+        let own = checkpoints(out_dir).canonicalize();
+        let parent = self.checkpoint.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+        own.is_ok_and(|own| Some(own) == parent)
+    }
 }
 
 fn unwritable(e: Error) -> Error {
