@@ -66,6 +66,12 @@ impl Start<'_> {
         self.provenance.run.as_ref().is_some_and(|run| begun(self.out_dir, run))
     }
 
+    /// Whether steps that were not saved are taken again: by the same run, or as the same plan has them.
+    fn takes_again(&self) -> bool {
+        let latest = provenance::read(&self.out_dir.join("run.json")).map(|file| file.latest);
+        self.begun() || latest.is_ok_and(|latest| latest.spec_hash == self.provenance.spec_hash)
+    }
+
     /// Makes the folder this start's: sets aside what does not lead to it, then writes `job.toml` and, last, `run.json`.
     ///
     /// # Errors
@@ -77,7 +83,7 @@ impl Start<'_> {
             (Err(_), None) => Past::unreadable(),
             (past, _) => past?,
         };
-        let left = past.left_behind(here.map(|f| f.step), self.begun());
+        let left = past.left_behind(here.map(|f| f.step), self.takes_again());
         if let (Left::Nothing, Some(from)) = (left, here)
             && from.complete
             && past.ended_well_at(from.step)
@@ -85,6 +91,9 @@ impl Start<'_> {
             return Ok(Accepted::Complete);
         }
         match left {
+            Left::Nothing if here.is_none() && past.trained && !self.begun() => {
+                say!("nothing was saved of the earlier start: its steps are taken again");
+            }
             Left::Nothing => {}
             Left::All => {
                 let kept = aside::everything(self.out_dir)?;
