@@ -177,4 +177,9 @@ fn what_is_no_image_is_named() {
     let error = sample_error(&*train, 1).to_string();
     assert!(error.contains("b/1.png can't be read as an image: it ends in the midst"), "{error}");
     assert!(error.contains("hint: ") && error.contains("bad_images = \"skip\""), "{error}");
+    // From wherever the tests run.
+    let up = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
+    let relative = Path::new(&up).join(folder.path().strip_prefix("/").unwrap());
+    let error = sample_error(&*open(&relative, "").unwrap().train, 1).message;
+    assert!(error.starts_with('/'), "{error}");
 }
