@@ -192,3 +192,25 @@ fn a_finished_run_without_checkpoints_is_set_aside_and_not_written_over() {
     assert_eq!((results(&run.out), results(&target.with_extension("1"))), (whole.clone(), whole));
     assert_eq!(fs::read_dir(target.join("tensorboard")).unwrap().count(), 1);
 }
+
+#[test]
+fn metrics_that_others_wrote_into_or_cut_do_not_stop_a_run() {
+    let _alone = alone();
+    let run = Run::new();
+    run.train(&["--set", "train.max_steps=20"], 0);
+    let path = run.out.join("metrics.jsonl");
+    let whole = fs::read_to_string(&path).unwrap();
+    let cut: Vec<&str> = whole.lines().take_while(|line| !line.contains("\"step\":6,")).collect();
+    let cut = format!("{}\na note\n", cut.join("\n"));
+    fs::write(&path, &cut).unwrap();
+    let told = stderr(&run.train(&[], 0));
+    for what in [
+        "metrics.jsonl ends at step 5, where the run goes on at step 20: the lines between are missing\n",
+        "metrics.jsonl is no event that this version knows; it stays, and nothing reads it\n",
+    ] {
+        assert!(told.contains(what), "{told}");
+    }
+    assert!(fs::read_to_string(&path).unwrap().starts_with(&cut));
+    let steps = |e: serde_json::Value| e["step"].as_u64().filter(|_| e["event"] == "step");
+    assert!(events(&run.out).into_iter().filter_map(steps).eq((1..=5).chain(21..=32)));
+}

@@ -129,6 +129,8 @@ fn the_supervisors_verdict_is_the_end_in_the_metrics_and_the_report() {
         let events = events(&run.out);
         let end = events.last().expect("events");
         assert_eq!((end["event"].as_str(), end["exit_code"].as_u64()), (Some("end"), Some(90)), "{end}");
+        assert_eq!(events.iter().filter(|e| e["event"] == "end").count(), 1, "{events:?}");
+        assert!(end["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0), "{end}");
         assert!(
             end["reason"].as_str().is_some_and(|r| r.starts_with(&format!("rank {rank} of 2 "))),
             "{end}"

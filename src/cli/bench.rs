@@ -4,6 +4,8 @@ use crate::bench::{self, Plan, parse_names, parse_sizes};
 use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::comm::{DType, ReduceOp};
 use crate::error::{ExitCode, Result};
+use clap::builder::{PossibleValue, TypedValueParser};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -28,15 +30,20 @@ struct Allreduce {
     #[arg(long, value_name = "LIST", default_value = "4,1K,64K,1M,16M,64M,256M", value_parser = sizes)]
     sizes: List<usize>,
     /// auto, ring, halving-doubling, tree, parameter-server, hierarchical, or all
-    #[arg(long, value_name = "LIST", default_value = "auto", value_parser = algorithms)]
+    #[arg(long, value_name = "LIST", default_value = "auto", hide_possible_values = true)]
+    #[arg(value_parser = Named { parse: algorithms, names: || AlgorithmChoice::ALL.iter().map(|a| a.name()).chain(["all"]).collect() })]
     algorithm: List<AlgorithmChoice>,
     /// auto, shm, tcp
-    #[arg(long, value_name = "LIST", default_value = "auto", value_parser = transports)]
+    #[arg(long, value_name = "LIST", default_value = "auto", hide_possible_values = true)]
+    #[arg(value_parser = Named { parse: transports, names: || Transport::ALL.iter().map(|t| t.name()).collect() })]
     transport: List<Transport>,
     /// f32, f64, f16, bf16, i32, i64, u8
-    #[arg(long, value_name = "LIST", default_value = "f32", value_parser = dtypes)]
+    #[arg(long, value_name = "LIST", default_value = "f32", hide_possible_values = true)]
+    #[arg(value_parser = Named { parse: dtypes, names: || DType::ALL.map(|d| d.name()).to_vec() })]
     dtype: List<DType>,
-    #[arg(long, value_name = "OP", default_value = "mean", value_parser = op, help = "mean, sum, max or min")]
+    /// mean, sum, max or min
+    #[arg(long, value_name = "OP", default_value = "mean", hide_possible_values = true)]
+    #[arg(value_parser = Named { parse: op, names: || ReduceOp::ALL.map(|op| op.name()).to_vec() })]
     op: ReduceOp,
     /// Seconds for each row
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
@@ -47,6 +54,30 @@ struct Allreduce {
     /// Write allreduce.json and allreduce.svg into this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+}
+
+/// A parser that shells know the names of.
+#[derive(Clone)]
+struct Named<T> {
+    parse: fn(&str) -> Result<T, String>,
+    names: fn() -> Vec<&'static str>,
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Named<T> {
+    type Value = T;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<T, clap::Error> {
+        self.parse.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.names)().into_iter().map(PossibleValue::new)))
+    }
 }
 
 /// A comma-separated list in one argument.

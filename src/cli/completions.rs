@@ -30,11 +30,40 @@ fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut shown(name), name, &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
-    match shell {
+    let script = match shell {
         // The last word of a registration is the program.
         Shell::Bash => script.replace(" ddp_run\n", " ddp-run\n"),
         _ => script,
-    }
+    };
+    with_default_subcommand(shell, &script)
+}
+
+/// Has a script see `train` before a first word that can only be a spec, as [`run`](super::run) does. There is none such for Elvish and
+/// PowerShell.
+fn with_default_subcommand(shell: Shell, script: &str) -> String {
+    let (there, becomes) = match shell {
+        Shell::Bash => (
+            "    for i in \"${COMP_WORDS",
+            "    if [[ ${COMP_CWORD} -gt 1 && ${COMP_WORDS[1]} != -* && ${COMP_WORDS[1]} == *[./]* ]]; then\n        \
+             COMP_WORDS=(\"${COMP_WORDS[0]}\" train \"${COMP_WORDS[@]:1}\")\n        \
+             COMP_CWORD=$((COMP_CWORD + 1))\n    fi\n    \
+             for i in \"${COMP_WORDS",
+        ),
+        Shell::Zsh => (
+            "_ddp-run() {\n",
+            "_ddp-run() {\n    \
+             if (( CURRENT > 2 )) && [[ $words[2] != -* && $words[2] == *[./]* ]]; then\n        \
+             words=(\"$words[1]\" train \"${(@)words[2,-1]}\")\n        \
+             (( CURRENT += 1 ))\n    fi\n",
+        ),
+        Shell::Fish => (
+            "        echo $argv[1]\n",
+            "        string match -qr '[./]' -- $argv[1]\n        \
+             and echo train\n        or echo $argv[1]\n",
+        ),
+        _ => return script.to_owned(),
+    };
+    script.replacen(there, becomes, 1)
 }
 
 /// The command line without the hidden subcommands, which are for ddp-run itself.
@@ -76,7 +105,7 @@ mod tests {
     }
 
     /// What is typed, and words that are offered after it.
-    const OFFERED: [(&[&str], &[&str]); 7] = [
+    const OFFERED: [(&[&str], &[&str]); 13] = [
         (&["tr"], &["train"]),
         (&["check", "--s"], &["--set"]),
         (&["eval", "a.toml", "--split", ""], &["test", "train", "val"]),
@@ -84,6 +113,13 @@ mod tests {
         (&["inspect", "--format", "j"], &["json"]),
         (&["bench", "all"], &["allreduce"]),
         (&["bench", "allreduce", "--wor"], &["--world"]),
+        (&["bench", "allreduce", "--op", "m"], &["max", "mean", "min"]),
+        (&["bench", "allreduce", "--algorithm", "h"], &["halving-doubling", "hierarchical"]),
+        (&["train", "a.toml", "--log-format", ""], &["json", "text"]),
+        // A first word that is a path means `train`.
+        (&["a.toml", "--max"], &["--max-restarts"]),
+        (&["./a", "--out", "b", "--progress", "b"], &["bar"]),
+        (&["check", "a.toml", "--max"], &[]),
     ];
 
     /// Every subcommand that is not hidden.
@@ -149,14 +185,23 @@ mod tests {
         });
     }
 
-    /// Zsh asks for completions only at a terminal, so this sees that it can read the script, and whom it is for.
+    /// Zsh asks for completions only at a terminal, so this sees that it can read the script, whom it is for, and what it is asked.
     #[test]
     fn zsh_reads_the_script() {
         let script = script(Shell::Zsh);
         assert!(script.starts_with("#compdef ddp-run\n") && !script.contains("bench-worker"));
-        let commands = format!("compdef() {{ print -r -- $@ }}\nfunction fake {{ {script}\n }}\nfake\n");
+        let asked = |typed: &str, current: usize| {
+            format!(
+                "words=(ddp-run {typed}); CURRENT={current}; _arguments() {{ print -r -- $CURRENT $words }}; _ddp-run\n"
+            )
+        };
+        let commands = format!(
+            "compdef() {{ print -r -- $@ }}\nfunction fake {{ {script}\n }}\nfake\n{}{}",
+            asked("a.toml --max", 3),
+            asked("check a.toml --s", 4)
+        );
         if let Some(said) = answer("zsh", &["-f"], &commands) {
-            assert!(said.contains("_ddp-run ddp-run"), "{said}");
+            assert_eq!(said, "_ddp-run ddp-run\n4 ddp-run train a.toml --max\n4 ddp-run check a.toml --s\n");
         }
     }
 }

@@ -51,11 +51,16 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
     /// How the ranks' logs are written: `text` or `json`
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub log_format: String,
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = log_format())]
+    pub log_format: LogFormat,
     /// How rank 0 shows progress: `auto`, `bar`, `plain` or `none`
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = progress())]
     pub progress: ProgressMode,
+}
+
+/// What `--log-format` may be.
+fn log_format() -> impl TypedValueParser<Value = LogFormat> {
+    PossibleValuesParser::new(["text", "json"]).try_map(|name| name.parse::<LogFormat>())
 }
 
 /// What `--progress` may be.
@@ -95,8 +100,6 @@ impl Args {
 }
 
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
-    let format: LogFormat =
-        args.log_format.parse().map_err(|e| Error::usage(format!("--log-format: {e}")))?;
     let origin = clusters::detect(&|name| std::env::var(name).ok(), &args.asked())?;
     let nproc = match args.nproc_per_node {
         Some(n) => Some(n),
@@ -152,7 +155,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         out_dir,
         resume: args.resume.clone(),
         provenance: None,
-        log_format: format,
+        log_format: args.log_format,
         progress: args.progress,
     };
     let node = match origin {
@@ -160,7 +163,7 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         Origin::Node(node) => Some(node),
         Origin::Own => None,
     };
-    logs::init_terminal(format)?;
+    logs::init_terminal(args.log_format)?;
     if plan.backend == Backend::Mpi {
         return Err(Error::usage(
             "backend `mpi`: the processes of an MPI job are started by MPI's own launcher",

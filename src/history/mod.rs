@@ -66,18 +66,24 @@ impl Start<'_> {
         self.provenance.run.as_ref().is_some_and(|run| begun(self.out_dir, run))
     }
 
+    /// Whether steps that were not saved are taken again: by the same run, or as the same plan has them.
+    fn takes_again(&self) -> bool {
+        let latest = provenance::read(&self.out_dir.join("run.json")).map(|file| file.latest);
+        self.begun() || latest.is_ok_and(|latest| latest.spec_hash == self.provenance.spec_hash)
+    }
+
     /// Makes the folder this start's: sets aside what does not lead to it, then writes `job.toml` and, last, `run.json`.
     ///
     /// # Errors
     /// Exit code 74: metrics that it is to go on with and can't read, and what can't be written.
     pub fn accept(&self, from: Option<&Parent>) -> Result<Accepted> {
-        let here = from.filter(|f| is_within(&f.checkpoint, self.out_dir));
+        let here = from.filter(|f| f.is_within(self.out_dir));
         let past = match (Past::read(self.out_dir), here) {
             // Nothing of it is needed.
             (Err(_), None) => Past::unreadable(),
             (past, _) => past?,
         };
-        let left = past.left_behind(here.map(|f| f.step), self.begun());
+        let left = past.left_behind(here.map(|f| f.step), self.takes_again());
         if let (Left::Nothing, Some(from)) = (left, here)
             && from.complete
             && past.ended_well_at(from.step)
@@ -85,6 +91,9 @@ impl Start<'_> {
             return Ok(Accepted::Complete);
         }
         match left {
+            Left::Nothing if here.is_none() && past.trained && !self.begun() => {
+                say!("nothing was saved of the earlier start: its steps are taken again");
+            }
             Left::Nothing => {}
             Left::All => {
                 let kept = aside::everything(self.out_dir)?;
@@ -110,17 +119,20 @@ impl Start<'_> {
                 .display()
                 .to_string(),
             step: from.step,
+            seconds: from.seconds,
         });
         let start = Provenance { parent, ..self.provenance.clone() };
         provenance::write(&self.out_dir.join("run.json"), start).map_err(unwritable)
     }
 }
 
-/// Whether `checkpoint` is one of the folder's own, by whatever name.
-fn is_within(checkpoint: &Path, out_dir: &Path) -> bool {
-    let own = checkpoints(out_dir).canonicalize();
-    let parent = checkpoint.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
-    own.is_ok_and(|own| Some(own) == parent)
+impl Parent {
+    /// Whether it is one of the folder's own checkpoints, by whatever name.
+    pub fn is_within(&self, out_dir: &Path) -> bool {
+        let own = checkpoints(out_dir).canonicalize();
+        let parent = self.checkpoint.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+        own.is_ok_and(|own| Some(own) == parent)
+    }
 }
 
 fn unwritable(e: Error) -> Error {

@@ -65,8 +65,8 @@ impl Past {
     }
 
     /// What does not lead to a start from the folder's own checkpoint at the step `from`, or, without, from elsewhere or from the
-    /// beginning. Steps since the last save are not left behind where the same run takes them again.
-    pub fn left_behind(&self, from: Option<u64>, same_run: bool) -> Left {
+    /// beginning. Steps since the last save are not left behind where they are taken `again`.
+    pub fn left_behind(&self, from: Option<u64>, again: bool) -> Left {
         match from {
             Some(step) => {
                 let beyond = self.checkpoints.iter().copied().chain(self.reached).any(|s| s > step);
@@ -74,7 +74,7 @@ impl Past {
             }
             None => {
                 let saved = !self.checkpoints.is_empty() || self.reached.is_some();
-                if saved || (self.trained && !same_run) { Left::All } else { Left::Nothing }
+                if saved || (self.trained && !again) { Left::All } else { Left::Nothing }
             }
         }
     }

@@ -121,6 +121,22 @@ fn starting_over_moves_all_of_the_past_and_nothing_else() {
     assert_eq!(fs::read_dir(folder.beside(1)).unwrap().count(), 0);
 }
 
+/// Each crash before the first save would make one more folder, with the logs of all before.
+#[test]
+fn what_was_not_saved_is_kept_only_where_another_plan_takes_its_place() {
+    let folder = Folder::new(&[]);
+    let unsaved = event("step", 3);
+    for run in ["a", "b"] {
+        // The same plan, by another start.
+        let start = Provenance { spec_hash: "plan".into(), ..start(run) };
+        folder.accept(&start, None);
+        fs::write(folder.1.join("metrics.jsonl"), &unsaved).unwrap();
+        assert!(!folder.beside(1).exists());
+    }
+    folder.accept(&start("another plan"), None);
+    assert_eq!(text(folder.beside(1).join("metrics.jsonl")), unsaved);
+}
+
 #[test]
 fn a_checkpoint_from_elsewhere_begins_a_history_of_its_own() {
     let (folder, other) = (Folder::new(&[10, 20]), Folder::new(&[15]));
@@ -190,14 +206,16 @@ fn a_complete_run_is_left_as_it_is_and_only_that() {
 #[test]
 fn metrics_that_cannot_be_read_end_a_start_that_needs_them_and_no_other() {
     let folder = Folder::new(&[10, 20]);
-    fs::write(folder.1.join("metrics.jsonl"), "no event\n").unwrap();
+    let metrics = folder.1.join("metrics.jsonl");
+    fs::remove_file(&metrics).unwrap();
+    fs::create_dir(&metrics).unwrap();
     let provenance = start("b");
     let start = Start { out_dir: &folder.1, provenance: &provenance, job_toml: "new" };
     let error = start.accept(Some(&folder.at(20))).unwrap_err();
-    assert!(error.message.contains("line 1"), "{error}");
+    assert_eq!(error.code, ExitCode::Checkpoint, "{error}");
     assert_eq!((text(folder.1.join("job.toml")).as_str(), folder.beside(1).exists()), ("old", false));
     start.accept(None).unwrap();
-    assert_eq!(text(folder.beside(1).join("metrics.jsonl")), "no event\n");
+    assert!(folder.beside(1).join("metrics.jsonl").is_dir());
 }
 
 #[test]

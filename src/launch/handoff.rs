@@ -56,7 +56,7 @@ pub enum Endpoint {
 }
 
 /// The job itself, the same for every worker.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobHandoff {
     /// The spec as typed, for messages.
     pub spec_name: String,
@@ -72,7 +72,7 @@ pub struct JobHandoff {
     pub progress: ProgressMode,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Handoff {
     version: String,
     pub place: Place,

@@ -1,27 +1,28 @@
 //! The end of a run as its supervisor knows it, where rank 0 knew less or could not say it any more.
 
 use super::events::{EndEvent, Event};
-use super::{MetricsWriter, read_events, report};
+use super::{MetricsWriter, provenance, read_events, report};
 use crate::error::Result;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 /// A run's metrics as they were before it was started.
 #[derive(Clone, Debug)]
 pub struct Before {
     path: PathBuf,
     stamp: Option<(u64, SystemTime)>,
+    since: Instant,
 }
 
 impl Before {
     pub fn of(run_dir: &Path) -> Self {
         let path = run_dir.join("metrics.jsonl");
-        Self { stamp: stamp(&path), path }
+        Self { stamp: stamp(&path), path, since: Instant::now() }
     }
 
-    /// Adds how the run ended, unless rank 0 said the same, and makes the report if it does not tell all of it. Rank 0 may be dead, or
-    /// know only that it lost a peer, and it may have been killed between the last line and the report. A run that never came to its
-    /// metrics leaves those of an earlier one as they are.
+    /// Writes how the run ended, unless rank 0 said the same, and makes the report if it does not tell all of it. Rank 0 may be dead, or
+    /// know only that it lost a peer: what it said of the end is replaced. It may also have been killed between its last line and the
+    /// report. A run that never came to its metrics leaves those of an earlier one as they are.
     pub fn conclude(&self, run_dir: &Path, code: u8, reason: &str) -> Result<()> {
         if stamp(&self.path) == self.stamp {
             return Ok(());
@@ -30,6 +31,7 @@ impl Before {
         let events = if self.path.exists() { read_events(&self.path)? } else { Vec::new() };
         let (mut end, mut told) =
             (EndEvent { step: 0, epoch: 0, reason: String::new(), exit_code: code, seconds: 0.0 }, None);
+        end.seconds = self.seconds(run_dir);
         for event in &events {
             told = None;
             match event {
@@ -37,21 +39,32 @@ impl Before {
                 Event::Epoch(it) => (end.step, end.epoch) = (it.step, it.epoch + 1),
                 Event::Checkpoint(it) => (end.step, end.epoch) = (it.step.max(end.step), it.epoch),
                 Event::Resume(it) => (end.step, end.epoch) = (it.step, it.epoch),
-                Event::Restart(_) => {}
+                // From the beginning, where no resumption follows.
+                Event::Restart(_) => (end.step, end.epoch) = (0, 0),
                 Event::End(it) => {
                     told = Some(it.exit_code);
-                    (end.step, end.epoch, end.seconds) = (it.step, it.epoch, it.seconds);
+                    (end.step, end.epoch) = (it.step, it.epoch);
                 }
             }
         }
         let written = |path: &Path| stamp(path).map(|(_, written)| written);
-        let mut lacks = written(&report::path(run_dir)) < written(&self.path);
-        if told != Some(code) {
-            lacks = true;
-            reason.clone_into(&mut end.reason);
-            MetricsWriter::open(&self.path)?.write(&Event::End(end))?;
+        if told == Some(code) && written(&report::path(run_dir)) >= written(&self.path) {
+            return Ok(());
         }
-        if lacks { report::write(run_dir).map(drop) } else { Ok(()) }
+        if told != Some(code) {
+            if let Some(Event::End(it)) = events.last() {
+                end.seconds = it.seconds;
+            }
+            reason.clone_into(&mut end.reason);
+            MetricsWriter::conclude(&self.path, end)?;
+        }
+        report::write(run_dir).map(drop)
+    }
+
+    /// How long the run has run: until the checkpoint that this start went on from, and since.
+    fn seconds(&self, run_dir: &Path) -> f64 {
+        let parent = provenance::read(&run_dir.join("run.json")).ok().and_then(|file| file.latest.parent);
+        parent.map_or(0.0, |parent| parent.seconds) + self.since.elapsed().as_secs_f64()
     }
 }
 
@@ -64,17 +77,16 @@ fn stamp(path: &Path) -> Option<(u64, SystemTime)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::ResumeEvent;
+    use crate::telemetry::{Provenance, RestartEvent, ResumeEvent};
     use std::fs::File;
 
-    fn ends(folder: &Path) -> Vec<(u64, u8, String)> {
+    fn ends(folder: &Path) -> Vec<EndEvent> {
         let events = read_events(&folder.join("metrics.jsonl")).unwrap();
-        let end = |e| if let Event::End(e) = e { Some((e.step, e.exit_code, e.reason)) } else { None };
-        events.into_iter().filter_map(end).collect()
+        events.into_iter().filter_map(|e| if let Event::End(e) = e { Some(e) } else { None }).collect()
     }
 
-    fn end(exit_code: u8, reason: &str) -> Event {
-        Event::End(EndEvent { step: 7, epoch: 1, reason: reason.into(), exit_code, seconds: 2.0 })
+    fn end(exit_code: u8, reason: &str) -> EndEvent {
+        EndEvent { step: 7, epoch: 1, reason: reason.into(), exit_code, seconds: 2.0 }
     }
 
     #[test]
@@ -85,49 +97,69 @@ mod tests {
         before.conclude(folder.path(), 78, "nothing began").unwrap();
         assert!(!path.exists());
         let write = |event: &Event| MetricsWriter::open(&path).unwrap().write(event).unwrap();
-        write(&end(91, "rank 1 closed its connection"));
+        write(&Event::End(end(91, "rank 1 closed its connection")));
         before.conclude(folder.path(), 90, "rank 1 was killed").unwrap();
-        let both =
-            [(7, 91, "rank 1 closed its connection".to_owned()), (7, 90, "rank 1 was killed".to_owned())];
-        assert_eq!(ends(folder.path()), both);
+        // One, with what rank 0 knew of the time.
+        let first = [end(90, "rank 1 was killed")];
+        assert_eq!(ends(folder.path()), first);
         let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
         assert!(page.contains("rank 1 was killed (exit code 90)"), "{page}");
         // The same, or an attempt that wrote nothing: all is told.
         before.conclude(folder.path(), 90, "once more").unwrap();
         Before::of(folder.path()).conclude(folder.path(), 78, "a wrong start").unwrap();
-        assert_eq!(ends(folder.path()), both);
-        // A rank 0 that was killed while it wrote the report: of its own run, of the one before.
-        let (page, torn) = (folder.path().join("report.html"), folder.path().join("report.html.partial"));
+        assert_eq!(ends(folder.path()), first);
+        // A rank 0 that was killed in the next attempt has said nothing of it.
+        let before = Before::of(folder.path());
+        let checkpoint = "checkpoints/step-9".to_owned();
+        write(&Event::Resume(ResumeEvent {
+            step: 9,
+            epoch: 1,
+            path: checkpoint.clone(),
+            world: 1,
+            global_batch: None,
+            accumulate: None,
+        }));
+        let parent = provenance::Parent { path: checkpoint, step: 9, seconds: 1e6 };
+        let start = provenance::Start {
+            name: "toy",
+            spec_hash: "abc",
+            source_dir: folder.path(),
+            world: 1,
+            devices: vec!["cpu".into()],
+            backend: "solo",
+            launcher: "ddp-run",
+        };
+        let start = Provenance { parent: Some(parent), ..Provenance::gather(start) };
+        provenance::write(&folder.path().join("run.json"), start).unwrap();
+        before.conclude(folder.path(), 90, "rank 0 was killed").unwrap();
+        let [kept, last] = &ends(folder.path())[..] else { panic!("{:?}", ends(folder.path())) };
+        assert_eq!((kept, last.step, last.reason.as_str()), (&first[0], 9, "rank 0 was killed"));
+        assert!(last.seconds > 1e6, "{last:?}");
+        // One that began anew, and was killed before its first line.
+        let before = Before::of(folder.path());
+        write(&Event::Restart(RestartEvent { attempt: 1, reason: "nothing was saved".into() }));
+        before.conclude(folder.path(), 90, "rank 0 was killed").unwrap();
+        assert_eq!(ends(folder.path()).last().map(|end| end.step), Some(0));
+    }
+
+    #[test]
+    fn a_report_that_rank_0_was_killed_over_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let (page, torn) = (file("report.html"), file("report.html.partial"));
         for older in [false, true] {
             let before = Before::of(folder.path());
-            write(&end(91, "rank 1 is silent"));
+            let silent = Event::End(end(91, "rank 1 is silent"));
+            MetricsWriter::open(&file("metrics.jsonl")).unwrap().write(&silent).unwrap();
             std::fs::write(&torn, "<!doctype html>").unwrap();
-            match older {
-                true => File::options()
-                    .append(true)
-                    .open(&page)
-                    .unwrap()
-                    .set_modified(SystemTime::UNIX_EPOCH)
-                    .unwrap(),
-                false => std::fs::remove_file(&page).unwrap(),
+            if older {
+                let page = File::options().append(true).open(&page).unwrap();
+                page.set_modified(SystemTime::UNIX_EPOCH).unwrap();
             }
             before.conclude(folder.path(), 91, "rank 1 is silent").unwrap();
             let told = std::fs::read_to_string(&page).unwrap();
             assert!(told.contains("rank 1 is silent (exit code 91)") && !torn.exists(), "{told}");
         }
-        assert_eq!(ends(folder.path()).len(), 4);
-        // A rank 0 that was killed in the next attempt has said nothing of it.
-        let before = Before::of(folder.path());
-        let path = "checkpoints/step-9".to_owned();
-        write(&Event::Resume(ResumeEvent {
-            step: 9,
-            epoch: 1,
-            path,
-            world: 1,
-            global_batch: None,
-            accumulate: None,
-        }));
-        before.conclude(folder.path(), 90, "rank 0 was killed").unwrap();
-        assert_eq!(ends(folder.path()).last(), Some(&(9, 90, "rank 0 was killed".to_owned())));
+        assert_eq!(ends(folder.path()).len(), 2);
     }
 }

@@ -79,10 +79,10 @@ pub struct CheckpointEvent {
     pub held_up_s: Option<f64>,
 }
 
-/// The supervisor starts the workers again.
+/// The workers are started again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RestartEvent {
-    /// Counts the starts since the last progress: 2 for the first restart.
+    /// Counts the starts since the last progress: 2 for the first restart, 1 for a new start of a run that had saved nothing.
     pub attempt: u64,
     pub reason: String,
 }
@@ -113,6 +113,7 @@ pub struct EndEvent {
     /// `done`, `stopped`, or what failed.
     pub reason: String,
     pub exit_code: u8,
+    /// How long the run has run, over all its starts.
     pub seconds: f64,
 }
 

@@ -6,6 +6,7 @@
 mod clock;
 mod conclude;
 mod events;
+mod lines;
 mod numbers;
 mod progress;
 pub mod provenance;
@@ -24,4 +25,4 @@ pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_su
 pub use provenance::Provenance;
 pub use run_id::RunId;
 pub use tensorboard::TensorBoardWriter;
-pub use writer::{MetricsWriter, read_events};
+pub use writer::{Found as MetricsFound, MetricsWriter, read_events};

@@ -15,7 +15,7 @@ const GIT_LIMIT: Duration = Duration::from_secs(2);
 const MAX_EARLIER: usize = 100;
 
 /// One start of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     /// RFC 3339, UTC.
     pub started: String,
@@ -42,10 +42,13 @@ pub struct Provenance {
 }
 
 /// Where a branch of a run's history begins.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parent {
     pub path: String,
     pub step: u64,
+    /// How long the run had trained by then.
+    #[serde(default)]
+    pub seconds: f64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

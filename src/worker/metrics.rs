@@ -1,7 +1,12 @@
-//! Reported metrics, by name, from the sums of an epoch or an evaluation.
+//! Reported metrics, by name, from the sums of an epoch or an evaluation, and the file of a run's.
 
-use crate::train::Sums;
+use super::warn;
+use crate::error::Result;
+use crate::plan::Plan;
+use crate::telemetry::{MetricsFound, MetricsWriter};
+use crate::train::{Position, Sums};
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
 /// Which metrics to report besides the usual ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,4 +40,19 @@ pub fn json(sums: &Sums, reported: Reported) -> Value {
     }
     object.insert("n".to_owned(), json!(sums.samples as u64));
     Value::Object(object)
+}
+
+/// The run's metrics as far as `position`, which is that of its `own` checkpoint or of another one. What is odd about them is said.
+pub fn metrics_until(
+    position: &Position,
+    own: bool,
+    plan: &Plan,
+    out_dir: &Path,
+) -> Result<(MetricsWriter, MetricsFound)> {
+    let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
+    // Where `max_steps` cut an epoch short and there are no more steps, its line stays.
+    let cut = position.step_in_epoch > 0 && position.is_over(plan.epochs, plan.train.max_steps);
+    let found = metrics.truncate_after(position.step, position.epoch + u64::from(cut))?;
+    found.doubts(position.step, plan.metrics.log_every.max(1), own).iter().for_each(|what| warn(what));
+    Ok((metrics, found))
 }

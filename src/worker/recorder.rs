@@ -3,7 +3,7 @@
 
 use super::OpenData;
 use super::checkpoints::Checkpoints;
-use super::metrics::{Reported, named};
+use super::metrics::{Reported, metrics_until, named};
 use super::state::Made;
 use crate::comm::ProcessGroup;
 use crate::data::{DataFacts, FieldKind};
@@ -21,6 +21,9 @@ use crate::telemetry::{
 use crate::train::{Ended, Loss, Observer, Position, StepReport, Sums, Updater};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// Why a start begins again where an earlier one did.
+const NOTHING_SAVED: &str = "nothing was saved";
 
 /// How the recorder of rank 0 shows itself.
 #[derive(Clone, Debug)]
@@ -101,12 +104,12 @@ impl<'a> Recorder<'a> {
         let left = position.steps_left(plan.epochs, facts.train.unwrap_or(0), plan.loader.drop_last);
         let max_steps = plan.train.max_steps;
         let totals = Totals { epochs: plan.epochs, steps: position.step.saturating_add(left), max_steps };
-        let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
-        // Where `max_steps` cut an epoch short and there are no more steps, its line stays.
-        let cut = position.step_in_epoch > 0 && position.is_over(plan.epochs, max_steps);
-        metrics.truncate_after(position.step, position.epoch + u64::from(cut))?;
+        let own = parent.as_ref().is_some_and(|parent| parent.is_within(out_dir));
+        let (mut metrics, found) = metrics_until(position, own, plan, out_dir)?;
         let mut progress = Progress::new(options.progress, totals);
-        if let Some((attempt, reason)) = options.restart {
+        // What an earlier start has left is its end: it had saved nothing.
+        let again = || (parent.is_none() && found.has_events()).then(|| (1, NOTHING_SAVED.to_owned()));
+        if let Some((attempt, reason)) = options.restart.or_else(again) {
             metrics.write(&Event::Restart(RestartEvent { attempt, reason }))?;
         }
         let trained = parent.as_ref().map_or(0.0, |parent| parent.seconds);
@@ -195,7 +198,7 @@ impl First<'_> {
             Err(e) => (e.message.clone(), e.code),
         };
         let (step, epoch) = self.last;
-        let seconds = self.started.elapsed().as_secs_f64();
+        let seconds = self.trained + self.started.elapsed().as_secs_f64();
         self.progress.finish();
         self.write(&Event::End(EndEvent { step, epoch, reason, exit_code: code as u8, seconds }));
         match self.failed.take() {

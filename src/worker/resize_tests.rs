@@ -3,6 +3,7 @@
 use super::foresee;
 use super::testing::{Run, SPEC, plan};
 use crate::checkpoint::{State, read_state};
+use crate::telemetry::Event;
 use crate::train::Ended;
 
 /// Of 94 samples the last ones of an epoch are no full batch, on either number of processes.
@@ -62,4 +63,6 @@ fn training_time_is_that_of_all_starts() {
     std::fs::write(path, state.to_json().unwrap()).unwrap();
     run.train(1, &[]).unwrap();
     assert!(read_state(&run.newest()).unwrap().wall_seconds > 1e6);
+    let Some(Event::End(end)) = run.events().pop() else { panic!("{:?}", run.events()) };
+    assert!(end.seconds > 1e6, "{end:?}");
 }

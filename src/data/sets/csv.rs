@@ -137,7 +137,7 @@ impl CsvSource {
             .collect::<Result<Vec<(usize, Column)>>>()?;
         let (width, values) = self.features(&table, &kinds, &train);
         let taken: Vec<(usize, &Column)> = kinds.iter().map(|(c, kind)| (*c, kind)).collect();
-        let remarks = remarks(&table, &taken, (target, targets.in_words()), &self.categories);
+        let remarks = remarks(&table, &taken, (target, &targets), &self.categories);
         let content = content(&table, columns.iter().chain([&target]));
         let rows = Arc::new(Rows { width, values, targets, remarks, content });
         let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;

@@ -1,5 +1,6 @@
 //! What a table was taken for, in words: nobody else sees it where a guess was wrong.
 
+use super::csv_set::Targets;
 use super::csv_table::{Column, RawTable, reads_as_number};
 use crate::show;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ const NAMED: usize = 20;
 pub(super) fn remarks(
     table: &RawTable,
     columns: &[(usize, &Column)],
-    target: (usize, String),
+    (target, targets): (usize, &Targets),
     categories: &BTreeMap<String, Vec<String>>,
 ) -> Vec<String> {
     let name = |column: usize| format!("`{}`", show::name(&table.header[column]));
@@ -26,11 +27,18 @@ pub(super) fn remarks(
     let mut parts = vec![format!("{} rows", table.rows.len())];
     parts.extend(listed("numbers: ", numbers));
     parts.extend(listed("categories, one-hot: ", texts.collect()));
-    parts.push(format!("target: {}, {}", name(target.0), target.1));
+    parts.push(format!("target: {}, {}", name(target), targets.in_words()));
     let mut lines = vec![format!("{}: {}", table.path, parts.join("; "))];
     let guessed = columns.iter().filter(|(c, _)| !categories.contains_key(&table.header[*c]));
     let doubts: Vec<String> = guessed.filter_map(|(c, kind)| doubt(table, *c, kind)).collect();
     let more = doubts.len().saturating_sub(NAMED);
+    if let Targets::Classes { count, .. } = targets
+        && !categories.contains_key(&table.header[target])
+    {
+        lines.extend(
+            not_classes(table, target, *count).map(|doubt| format!("warning: {}, {doubt}", table.path)),
+        );
+    }
     lines.extend(doubts.into_iter().take(NAMED).map(|doubt| format!("warning: {}, {doubt}", table.path)));
     if more > 0 {
         lines.push(format!("warning: {}: the same of {more} more columns", table.path));
@@ -70,4 +78,16 @@ fn doubt(table: &RawTable, column: usize, kind: &Column) -> Option<String> {
         false => "each is an input of the model",
     };
     Some(format!("{taken}: {each}; `[dataset] features` names the columns to use, without it"))
+}
+
+/// Why the labels of a target are probably none: with fewer than two rows of most of them there is nothing to be learnt.
+fn not_classes(table: &RawTable, target: usize, count: usize) -> Option<String> {
+    let rows = table.rows.len();
+    let first = table.rows.first().filter(|_| 2 * count > rows)?;
+    let (header, first) = (show::name(&table.header[target]), show::name(&first[target]));
+    let what = match (0..rows).all(|row| table.number(row, target).is_some()) {
+        true => "`[dataset] task = \"regression\"` learns a number",
+        false => "`[dataset] target` names the column with the labels",
+    };
+    Some(format!("the target `{header}` has {count} classes in {rows} rows, such as `{first}`: {what}"))
 }

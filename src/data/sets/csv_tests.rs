@@ -170,6 +170,34 @@ fn what_each_column_was_taken_for_is_said() {
     assert!(said(&wide, "")[0].contains("`c19`, 280 more; target"), "{:?}", said(&wide, ""));
 }
 
+/// An ID or a number was taken for the label.
+#[test]
+fn a_target_with_another_class_in_most_rows_is_warned_of() {
+    let warned = |text: &str, more: &str| -> Option<String> {
+        let set = open(text, &format!("task = 'classification'\nval_split = 0.0\n{more}")).unwrap().train;
+        let mut lines = set.remarks().into_iter().filter(|line| line.starts_with("warning: "));
+        lines.next().map(|line| line[line.find("t.csv").unwrap()..].to_owned())
+    };
+    let table = |label: fn(usize) -> String| {
+        let rows: String = (0..20).map(|i| format!("{i},{}\n", label(i))).collect();
+        format!("a,price\n{rows}")
+    };
+    assert_eq!(warned(&table(|i| format!("l{}", i / 2)), ""), None);
+    let ids = table(|i| format!("id{}", i - i / 19));
+    assert_eq!(
+        warned(&ids, "").unwrap(),
+        "t.csv, the target `price` has 19 classes in 20 rows, such as `id0`: `[dataset] target` names the column with the labels"
+    );
+    let numbers = table(|i| format!("{}.5", i / 2 + i % 2 * 10));
+    assert_eq!(
+        warned(&numbers, "").unwrap(),
+        "t.csv, the target `price` has 20 classes in 20 rows, such as `0.5`: `[dataset] task = \"regression\"` learns a number"
+    );
+    // These were said to be classes.
+    let said: Vec<String> = (0..19).map(|i| format!("'id{i}'")).collect();
+    assert_eq!(warned(&ids, &format!("categories = {{ price = [{}] }}", said.join(", "))), None);
+}
+
 /// 300 cells.
 fn vec_of(cell: impl Fn(usize) -> String) -> String {
     (0..300).map(cell).collect::<Vec<_>>().join(",")

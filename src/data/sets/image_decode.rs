@@ -77,7 +77,8 @@ fn plain_png(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(kept))
 }
 
-/// Whether the marker of the end comes after what is to come before it.
+/// Whether the marker of the end comes after what is to come before it. Whether the scan before it has all of the image, only the decoder
+/// could tell; it takes an early end for zeros (its strict mode too), as libjpeg does.
 fn ends_like_a_jpeg(bytes: &[u8]) -> bool {
     let mut at = 2;
     // A marker is any number of 0xff and a byte that is none.

@@ -31,6 +31,8 @@ pub(super) struct Ignored {
     empty: Vec<String>,
     /// Folders within a class's.
     nested: usize,
+    /// Images beside the folders of the classes, by name.
+    loose: Vec<String>,
     /// Files that are neither PNG nor JPEG by their names, by extension.
     others: BTreeMap<String, usize>,
 }
@@ -46,7 +48,9 @@ pub(super) fn find_images(folder: &Path) -> Result<Found> {
         ignored: Ignored::default(),
     };
     for entry in sorted(folder)? {
-        if !entry.is_dir() {
+        if !entry.is_dir() && is_image(&entry) {
+            found.ignored.loose.push(name_of(&entry));
+        } else if !entry.is_dir() {
             found.ignored.file(&entry);
         } else if is_hidden(&entry) {
             found.ignored.hidden += 1;
@@ -69,7 +73,7 @@ impl Found {
                 self.ignored.file(&path);
             }
         }
-        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = name_of(folder);
         let list = if self.images.len() > before { &mut self.classes } else { &mut self.ignored.empty };
         list.push(name);
         Ok(())
@@ -99,6 +103,10 @@ fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> = paths.doing("list", folder)?;
     paths.sort();
     Ok(paths)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn is_hidden(path: &Path) -> bool {
@@ -132,7 +140,7 @@ impl Ignored {
             n if n > NAMED => format!("{}, …", all[..NAMED].join(", ")),
             _ => all.join(", "),
         };
-        let names = || some(self.empty.iter().map(|name| format!("`{}`", show::name(name))).collect());
+        let names = |all: &[String]| some(all.iter().map(|name| format!("`{}`", show::name(name))).collect());
         let kinds = || {
             let kind = |(extension, n): (&String, &usize)| match extension.is_empty() {
                 true => format!("{n} without an extension"),
@@ -143,7 +151,13 @@ impl Ignored {
         let parts = [
             count(self.hidden, "hidden file or folder", "hidden files or folders"),
             count(self.empty.len(), "folder without images", "folders without images")
-                .map(|n| format!("{n} ({})", names())),
+                .map(|n| format!("{n} ({})", names(&self.empty))),
+            count(
+                self.loose.len(),
+                "image outside of any class folder",
+                "images outside of any class folder",
+            )
+            .map(|n| format!("{n} ({})", names(&self.loose))),
             count(self.nested, "folder within that of a class", "folders within those of classes"),
             count(
                 self.others.values().sum(),

@@ -50,7 +50,8 @@ impl DatasetKind for ImageFolder {
         }
         let bad_images = [("error", BadImages::Error), ("skip", BadImages::Skip)];
         Arc::new(FolderSource {
-            root: fields.req_str("root").into(),
+            // What is said of a file shows where it is.
+            root: absolute(Path::new(&fields.req_str("root"))),
             size: fields.usize("image_size", 8..=1024, 224),
             channels,
             bad_images: fields.choice("bad_images", &bad_images, "error"),
@@ -191,8 +192,7 @@ impl FolderSource {
     }
 
     fn unfit(&self, why: String) -> Error {
-        let root = absolute(&self.root);
-        let root = root.display();
+        let root = self.root.display();
         Error::data(format!("{root} is no folder of images: {why}\n  looked for {root}/train/<class>/*.png|jpg|jpeg, then {root}/<class>/*"))
             .hint("`[dataset] root` names a folder that has one folder of PNG or JPEG files for each class")
     }

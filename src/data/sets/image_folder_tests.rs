@@ -70,6 +70,7 @@ fn what_is_not_used_is_counted_and_said_and_makes_no_class() {
     save(root.join("dog/1.png"), 8, 8, [1; 3], [1; 3]);
     assert_eq!(said(root, ""), [""; 0]);
     save(root.join(".git/1.png"), 8, 8, [1; 3], [1; 3]);
+    save(root.join("loose.jpg"), 8, 8, [1; 3], [1; 3]);
     for name in ["cat/._1.png", "cat/2.webp", "dog/3.BMP", "dog/4.bmp", "dog/readme", "labels.csv"] {
         std::fs::write(root.join(name), "").unwrap();
     }
@@ -79,7 +80,8 @@ fn what_is_not_used_is_counted_and_said_and_makes_no_class() {
     assert_eq!(
         said(root, ""),
         [format!(
-            "{}: ignored 2 hidden files or folders, 1 folder without images (`a notes`), 1 folder within that of a class, \
+            "{}: ignored 2 hidden files or folders, 1 folder without images (`a notes`), 1 image outside of any class folder (`loose.jpg`), \
+             1 folder within that of a class, \
              5 files that are neither PNG nor JPEG (1 without an extension, 2 .bmp, 1 .csv, 1 .webp)",
             root.display()
         )]
@@ -175,4 +177,9 @@ fn what_is_no_image_is_named() {
     let error = sample_error(&*train, 1).to_string();
     assert!(error.contains("b/1.png can't be read as an image: it ends in the midst"), "{error}");
     assert!(error.contains("hint: ") && error.contains("bad_images = \"skip\""), "{error}");
+    // From wherever the tests run.
+    let up = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
+    let relative = Path::new(&up).join(folder.path().strip_prefix("/").unwrap());
+    let error = sample_error(&*open(&relative, "").unwrap().train, 1).message;
+    assert!(error.starts_with('/'), "{error}");
 }

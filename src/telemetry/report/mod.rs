@@ -65,7 +65,7 @@ fn ended(events: &[Event]) -> Option<&EndEvent> {
     let last = events.iter().rev().find_map(|e| match e {
         Event::End(end) => Some(Some(end)),
         // Work after an end.
-        Event::Step(_) | Event::Resume(_) => Some(None),
+        Event::Step(_) | Event::Resume(_) | Event::Restart(_) => Some(None),
         _ => None,
     });
     last.flatten()

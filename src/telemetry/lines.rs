@@ -1,0 +1,108 @@
+//! `metrics.jsonl` line by line: events, what a crash or a full disk has left of one, and what others wrote.
+
+use super::events::Event;
+use crate::error::{IoContext, Result};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::Path;
+
+/// No line that this program writes comes near; what is longer is read in pieces.
+pub const MAX_LINE: usize = 1 << 20;
+
+/// How every line begins. It stands nowhere else in one: quotes within a text are escaped.
+const BEGINNING: &[u8] = b"{\"event\":";
+
+/// A line, or a piece of one that is too long to be an event.
+pub struct Line<'a> {
+    /// From 1.
+    pub number: usize,
+    /// `None` where it is no event that this version knows.
+    pub event: Option<Event>,
+    /// Without the newline.
+    pub bytes: &'a [u8],
+    /// The line ends with these.
+    pub ends: bool,
+}
+
+/// Calls `f` with every line that is not torn, in order.
+pub fn for_each_line(path: &Path, mut f: impl FnMut(Line<'_>) -> Result<()>) -> Result<()> {
+    let mut reader = BufReader::new(File::open(path).doing("read", path)?);
+    let (mut read, mut number, mut within) = (Vec::new(), 1, false);
+    loop {
+        read.clear();
+        let limit = MAX_LINE as u64;
+        let n = io::Read::take(&mut reader, limit).read_until(b'\n', &mut read).doing("read", path)?;
+        let whole = read.last() == Some(&b'\n');
+        let last = !whole && n < MAX_LINE;
+        let (line, ends) = (&read[..n - usize::from(whole)], whole || last);
+        if within || !ends {
+            f(Line { number, event: None, bytes: line, ends })?;
+        } else {
+            let mut lines = events(line, whole).into_iter();
+            lines.try_for_each(|(event, bytes)| f(Line { number, event, bytes, ends }))?;
+        }
+        if last {
+            return Ok(());
+        }
+        within = !whole;
+        number += usize::from(whole);
+    }
+}
+
+/// The events that stand on a line: one, or torn ones and a whole one on their heels. A line on which there is anything else is one of
+/// others, and stays in one piece.
+fn events(line: &[u8], whole: bool) -> Vec<(Option<Event>, &[u8])> {
+    let mut parts = parts(line);
+    if !whole && parts.last().is_none_or(|part| was_being_written(part)) {
+        parts.pop();
+    }
+    let mut found = Vec::new();
+    for part in parts {
+        match understood(part) {
+            Part::Torn => {}
+            Part::Event(event, bytes) => found.push((event, bytes)),
+            Part::Foreign => return vec![(None, line)],
+        }
+    }
+    found
+}
+
+/// Where a line may begin, it is cut.
+fn parts(line: &[u8]) -> Vec<&[u8]> {
+    let mut starts: Vec<usize> = (1..line.len()).filter(|at| line[*at..].starts_with(BEGINNING)).collect();
+    starts.insert(0, 0);
+    let ends = starts.iter().skip(1).copied().chain([line.len()]);
+    starts.iter().zip(ends).map(|(start, end)| &line[*start..end]).collect()
+}
+
+/// Whether a line without an end is one of ours. After a power failure there may be zeros where it was to be.
+fn was_being_written(tail: &[u8]) -> bool {
+    tail.iter().zip(BEGINNING).all(|(a, b)| a == b) || tail.iter().all(|byte| *byte == 0)
+}
+
+enum Part<'a> {
+    /// Its rest is missing.
+    Torn,
+    /// Without an event: of a kind that only another version knows.
+    Event(Option<Event>, &'a [u8]),
+    Foreign,
+}
+
+/// Less than its beginning may be left of another line behind it.
+fn understood(part: &[u8]) -> Part<'_> {
+    let mut rest = part;
+    loop {
+        let of_ours = rest.iter().zip(BEGINNING).all(|(a, b)| a == b);
+        match serde_json::from_slice::<serde_json::Value>(rest) {
+            Ok(_) => {
+                let event = serde_json::from_slice(rest).ok();
+                return if event.is_some() || of_ours { Part::Event(event, rest) } else { Part::Foreign };
+            }
+            Err(e) if e.is_eof() && of_ours => return Part::Torn,
+            Err(_) => {}
+        }
+        let torn = (1..BEGINNING.len()).find(|n| rest.ends_with(&BEGINNING[..*n]));
+        let Some(torn) = torn else { return Part::Foreign };
+        rest = &rest[..rest.len() - torn];
+    }
+}

@@ -1,0 +1,231 @@
+use super::*;
+use crate::error::ExitCode;
+use crate::telemetry::lines::MAX_LINE;
+use crate::telemetry::{CheckpointEvent, EpochEvent, Metrics, RestartEvent, StepEvent};
+
+fn step(step: u64) -> Event {
+    Event::Step(StepEvent {
+        step,
+        epoch: (step - 1) / 4,
+        loss: 1.0 / step as f64,
+        lr: 0.1,
+        samples_per_s: 10.0,
+        grad_norm: None,
+        data_wait: None,
+    })
+}
+
+fn epoch(epoch: u64) -> Event {
+    Event::Epoch(EpochEvent {
+        epoch,
+        train: Metrics::new(0.5),
+        val: None,
+        seconds: 1.0,
+        step: (epoch + 1) * 4,
+        lr: 0.1,
+        samples_per_s: 10.0,
+        data_wait: 0.0,
+    })
+}
+
+fn checkpoint(step: u64) -> Event {
+    Event::Checkpoint(CheckpointEvent {
+        step,
+        epoch: step / 4,
+        path: "c".into(),
+        bytes: 1,
+        seconds: 0.1,
+        held_up_s: None,
+    })
+}
+
+fn written(events: &[Event]) -> (tempfile::TempDir, PathBuf, MetricsWriter) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("metrics.jsonl");
+    let mut writer = MetricsWriter::open(&path).unwrap();
+    for event in events {
+        writer.write(event).unwrap();
+    }
+    (dir, path, writer)
+}
+
+#[test]
+fn what_a_checkpoint_does_not_know_is_dropped_and_appended_again_without_duplicates() {
+    let restart = Event::Restart(RestartEvent { attempt: 1, reason: "killed".into() });
+    let (_dir, path, mut writer) = written(&[
+        step(1),
+        step(2),
+        step(3),
+        step(4),
+        checkpoint(4),
+        epoch(0),
+        step(5),
+        step(6),
+        restart.clone(),
+        step(7),
+    ]);
+    writer.truncate_after(5, 1).unwrap();
+    writer.write(&step(6)).unwrap();
+    let left = [step(1), step(2), step(3), step(4), checkpoint(4), epoch(0), step(5), restart, step(6)];
+    assert_eq!(read_events(&path).unwrap(), left);
+    assert!(!path.with_extension("jsonl.partial").exists());
+}
+
+#[test]
+fn an_epoch_line_goes_when_its_checkpoint_came_before_its_validation() {
+    // The checkpoint at the epoch's last step was written, but the epoch did not count as completed.
+    let (_dir, path, mut writer) = written(&[step(4), checkpoint(4), epoch(0)]);
+    writer.truncate_after(4, 0).unwrap();
+    assert_eq!(read_events(&path).unwrap(), [step(4), checkpoint(4)]);
+}
+
+#[test]
+fn a_torn_last_line_is_removed_on_open() {
+    let (_dir, path, writer) = written(&[step(1), step(2)]);
+    drop(writer);
+    let whole = fs::read(&path).unwrap();
+    for cut in 1..whole.len() / 2 {
+        fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+        assert_eq!(read_events(&path).unwrap(), [step(1)], "cut by {cut}");
+        let mut writer = MetricsWriter::open(&path).unwrap();
+        writer.write(&step(2)).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), whole, "cut by {cut}");
+    }
+}
+
+#[test]
+fn a_line_that_is_torn_anywhere_is_removed_and_no_whole_one_with_it() {
+    let line = |event: &Event| serde_json::to_string(event).unwrap();
+    let end = Event::End(EndEvent {
+        step: 2,
+        epoch: 0,
+        reason: "no `{\"event\":` \u{e9}".into(),
+        exit_code: 70,
+        seconds: 1.5e-7,
+    });
+    let (first, torn, last) = (line(&step(1)), line(&end), line(&step(3)));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("metrics.jsonl");
+    let whole = format!("{first}\n{last}\n");
+    // At zero, an empty line where one was to be: nothing of it was written.
+    for cut in 1..torn.len() {
+        let torn = &torn.as_bytes()[..cut];
+        let newline: &[u8] = b"\n";
+        // The next line on its heels, twice so, or on a line of its own.
+        for middle in [&[torn][..], &[torn, torn], &[torn, newline], &[torn, newline, torn]] {
+            let bytes = [first.as_bytes(), newline, &middle.concat(), last.as_bytes(), newline].concat();
+            fs::write(&path, &bytes).unwrap();
+            assert_eq!(read_events(&path).unwrap(), [step(1), step(3)], "cut at {cut}");
+            MetricsWriter::open(&path).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), whole, "cut at {cut}");
+        }
+    }
+    // The line is whole and only its newline is missing.
+    fs::write(&path, format!("{first}\n{torn}{last}\n")).unwrap();
+    MetricsWriter::open(&path).unwrap();
+    assert_eq!(read_events(&path).unwrap(), [step(1), end, step(3)]);
+}
+
+#[test]
+fn of_a_line_that_could_not_be_written_nothing_is_left() {
+    let (_dir, path, mut writer) = written(&[step(1)]);
+    let full = writer.write_by(&step(2), |mut file, line| {
+        file.write_all(&line[..line.len() / 2])?;
+        Err(io::ErrorKind::StorageFull.into())
+    });
+    assert_eq!(full.unwrap_err().code, ExitCode::Checkpoint);
+    writer.write(&step(3)).unwrap();
+    let lines: Vec<String> = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(read_events(&path).unwrap(), [step(1), step(3)]);
+}
+
+#[test]
+fn a_file_that_needs_no_change_is_not_replaced() {
+    use std::os::unix::fs::MetadataExt;
+    let (_dir, path, mut writer) = written(&[step(1), step(2)]);
+    let inode = fs::metadata(&path).unwrap().ino();
+    writer.truncate_after(2, 0).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
+}
+
+/// What was damaged, noted down or written by a later version.
+#[test]
+fn lines_that_are_no_events_stay_where_they_are_and_are_told_of() {
+    let line = |event: &Event| serde_json::to_string(event).unwrap() + "\n";
+    let damaged = line(&step(1)).replace("step", "\u{fffd}");
+    let long = "x".repeat(3 * MAX_LINE) + "\n";
+    for foreign in [
+        "a note\n",
+        "{}\n",
+        "[1, 2]\n",
+        "5\r\n",
+        " \n",
+        "{\"event\":\"sparkle\",\"step\":9}\n",
+        "{\"event\":\"step\",\"step\":9}\n",
+        "{\"event\":7}\n",
+        "{\"event\":\"step\",}\n",
+        "seen: {\"event\":\"step\",\"step\":1} and more\n",
+        &damaged,
+        &long,
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let shown: String = foreign.chars().take(40).collect();
+        let text = |last: &str| format!("{}{foreign}{}{last}", line(&step(1)), line(&step(2)));
+        fs::write(&path, text(&(line(&step(3)) + "{\"event\":\"st"))).unwrap();
+        assert_eq!(read_events(&path).unwrap(), [step(1), step(2), step(3)], "{shown}");
+        let mut writer = MetricsWriter::open(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text(&line(&step(3))), "{shown}");
+        let found = writer.truncate_after(2, 0).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text(""), "{shown}");
+        let told = format!(
+            "line 2 of {} is no event that this version knows; it stays, and nothing reads it",
+            path.display()
+        );
+        assert_eq!(found.doubts(2, 1, true), [told], "{shown}");
+    }
+}
+
+#[test]
+fn of_others_lines_the_last_one_needs_no_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("metrics.jsonl");
+    let long = "x".repeat(MAX_LINE);
+    for (tail, kept) in [("a note", "a note\n"), (long.as_str(), &(long.clone() + "\n")), ("\0\0\0", "")] {
+        fs::write(&path, format!("one\n{tail}")).unwrap();
+        MetricsWriter::open(&path).unwrap().write(&step(1)).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with(&format!("one\n{kept}{{\"event\"")), "{}", tail.len());
+        assert_eq!(read_events(&path).unwrap(), [step(1)]);
+    }
+    fs::write(&path, "one\ntwo\n").unwrap();
+    let [told] = &MetricsWriter::open(&path).unwrap().truncate_after(0, 0).unwrap().doubts(0, 1, true)[..]
+    else {
+        panic!("one line")
+    };
+    assert!(told.starts_with("2 lines of ") && told.contains("the first is line 1;"), "{told}");
+}
+
+#[test]
+fn metrics_that_were_cut_before_the_checkpoint_are_noticed() {
+    let end = |step| {
+        let reason = "x".into();
+        Event::End(EndEvent { step, epoch: 0, reason, exit_code: 90, seconds: 1.0 })
+    };
+    let (_dir, path, mut writer) = written(&[step(10), step(20), end(47)]);
+    let mut doubts = |at, every, own| {
+        writer.truncate_after(at, 0).unwrap().doubts(at, every, own).pop().unwrap_or_default()
+    };
+    // Not every step has a line.
+    assert_eq!(doubts(29, 10, true), "");
+    assert_eq!(doubts(45, 10, false), "", "it comes from elsewhere");
+    let told = format!(
+        "{} ends at step 20, where the run goes on at step 45: the lines between are missing",
+        path.display()
+    );
+    assert_eq!(doubts(45, 10, true), told);
+    // Somebody removed all of it.
+    fs::remove_file(&path).unwrap();
+    assert!(doubts(45, 10, true).contains("ends at step 0,"));
+}
