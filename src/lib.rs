@@ -80,6 +80,7 @@ mod registry;
 mod show;
 #[allow(missing_docs)]
 mod spec;
+mod start;
 #[allow(missing_docs)]
 mod telemetry;
 #[allow(missing_docs)]

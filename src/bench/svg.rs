@@ -5,150 +5,95 @@
 use super::limits::SizeLimits;
 use super::report::{Report, Row};
 use super::units::{self, micros, rate};
+use crate::telemetry::chart::{self, Axis, Chart, Look, Series};
 use crate::telemetry::report::escape;
-use panel::Panel;
 use std::fmt::Write;
-
-#[path = "svg_panel.rs"]
-mod panel;
 
 const STYLE: &str = include_str!("svg.css");
 const WIDTH: f64 = 1160.0;
+const EDGE: f64 = 24.0;
 const TOP: f64 = 76.0;
+const CARD: f64 = 380.0;
 const KEY_LINE: f64 = 24.0;
 const KEY_COLUMNS: usize = 4;
-
-/// Bytes, bus bandwidth in GB/s, microseconds.
-type Point = (f64, f64, f64);
-
-/// One line of both panels.
-struct Series {
-    name: String,
-    points: Vec<Point>,
-}
+const LIMITS: usize = 3;
 
 pub fn render(report: &Report) -> String {
-    let (limits, lines) = (limits(report), lines(report));
-    let keys = lines.len().div_ceil(KEY_COLUMNS) + 1;
-    let height = TOP + panel::HEIGHT + 38.0 + keys as f64 * KEY_LINE;
+    let bandwidths = series(report, |r| r.busbw_gbs, |l| [l.memcpy_one_gbs, l.memcpy_all_gbs, l.tcp_gbs]);
+    let copy_us = |l: &SizeLimits, gbs: f64| l.bytes as f64 / gbs / 1e3;
+    let times = series(
+        report,
+        |r| r.timing.median_us,
+        |l| [copy_us(l, l.memcpy_one_gbs), copy_us(l, l.memcpy_all_gbs), l.tcp_us],
+    );
+    let sizes =
+        Axis { log: true, unit: "", tick: |v, _| units::size(v as usize), text: |v| units::size(v as usize) };
+    let bandwidth =
+        Axis { tick: |v, _| units::round_rate(v), text: |v| format!("{} GB/s", rate(v)), ..sizes };
+    let time = Axis { tick: |v, _| units::round_time(v), text: |v| format!("{} us", micros(v)), ..sizes };
+
+    let rows = (bandwidths.len() - LIMITS).div_ceil(KEY_COLUMNS) + 1;
+    let height = TOP + CARD + 38.0 + rows as f64 * KEY_LINE;
     let title = format!("all-reduce ({}) between {} processes", report.op, report.world);
     let machine = &report.machine;
     let facts = format!("{} · ddp-run {} · {}", machine.facts(), machine.ddp_run, machine.started);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
-         role=\"img\" aria-label=\"{title}\">\n<style>{STYLE}</style>\n\
+         role=\"img\" aria-label=\"{title}\">\n<style>{}{STYLE}</style>\n\
          <rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n\
-         <text class=\"title\" x=\"24\" y=\"36\">{title}</text>\n<text x=\"24\" y=\"57\">{}</text>\n",
+         <text class=\"title\" x=\"{EDGE}\" y=\"36\">{title}</text>\n<text x=\"{EDGE}\" y=\"57\">{}</text>\n",
+        chart::STYLE,
         escape(&facts)
     );
-    let side = (WIDTH - 24.0 * 2.0 - 16.0) / 2.0;
-    let bandwidth = Figure {
-        title: "Bus bandwidth (higher is better)",
-        of: |p| p.1,
-        text: |v| format!("{} GB/s", rate(v)),
-        label: units::round_rate,
-    };
-    let time = Figure {
-        title: "Median time (lower is better)",
-        of: |p| p.2,
-        text: |v| format!("{} us", micros(v)),
-        label: units::round_time,
-    };
-    draw(&mut out, &limits, &lines, &bandwidth, 24.0, side);
-    draw(&mut out, &limits, &lines, &time, 24.0 + side + 16.0, side);
-    legend(&mut out, &limits, &lines);
+    legend(&mut out, &bandwidths);
+    let side = (WIDTH - EDGE * 2.0 - 16.0) / 2.0;
+    Chart::new("Bus bandwidth (higher is better)", sizes, bandwidth, bandwidths)
+        .card(&mut out, [EDGE, TOP, side, CARD]);
+    Chart::new("Median time (lower is better)", sizes, time, times)
+        .card(&mut out, [EDGE + side + 16.0, TOP, side, CARD]);
     out.push_str("</svg>\n");
     out
 }
 
-/// What a panel shows.
-struct Figure {
-    title: &'static str,
-    of: fn(&Point) -> f64,
-    /// Of a point, in full.
-    text: fn(f64) -> String,
-    /// Of the axis.
-    label: fn(f64) -> String,
-}
-
-fn draw(out: &mut String, limits: &[Series], lines: &[Series], figure: &Figure, left: f64, width: f64) {
-    let of = |p: &Point| (p.0, (figure.of)(p));
-    let points = |s: &Series| s.points.iter().map(of).filter(panel::shown).collect::<Vec<_>>();
-    let all = limits.iter().chain(lines).flat_map(points);
-    let Some(panel) = Panel::new(left, TOP, width, all) else { return };
-    panel.frame(out, figure.title, figure.label);
-    for (i, s) in limits.iter().enumerate() {
-        panel.line(out, &limit_class(i), &points(s));
-    }
-    for (i, s) in lines.iter().enumerate() {
-        panel.line(out, &line_class(i), &points(s));
-        for (x, y) in points(s) {
-            let tip = format!("{}, {}: {}", s.name, units::size(x as usize), (figure.text)(y));
-            let (x, y) = panel.at(x, y);
-            panel::marker(out, i, x, y, &tip);
-        }
-    }
-}
-
-fn limit_class(i: usize) -> String {
-    format!("limit l{i}")
-}
-
-fn line_class(i: usize) -> String {
-    format!("line s{}", i % panel::COLOURS)
-}
-
 /// The lines, and on a row of their own the limits.
-fn legend(out: &mut String, limits: &[Series], lines: &[Series]) {
-    let mut key = |class: String, name: &str, place: usize, number: Option<usize>| {
-        let x = 24.0 + (place % KEY_COLUMNS) as f64 * (WIDTH - 48.0) / KEY_COLUMNS as f64;
-        let y = TOP + panel::HEIGHT + 32.0 + (place / KEY_COLUMNS) as f64 * KEY_LINE;
-        let _ = write!(out, "<path class=\"{class}\" d=\"{}\"/>", panel::path(&[(x, y), (x + 34.0, y)]));
-        if let Some(number) = number {
-            panel::marker(out, number, x + 17.0, y, name);
-        }
-        let _ = writeln!(out, "<text class=\"key\" x=\"{}\" y=\"{}\">{name}</text>", x + 42.0, y + 4.0);
-    };
-    for (i, s) in lines.iter().enumerate() {
-        key(line_class(i), &s.name, i, Some(i));
-    }
+fn legend(out: &mut String, series: &[Series]) {
+    let (limits, lines) = series.split_at(LIMITS);
     let below = lines.len().next_multiple_of(KEY_COLUMNS);
-    for (i, s) in limits.iter().enumerate() {
-        key(limit_class(i), &s.name, below + i, None);
+    for (place, series) in lines.iter().enumerate().chain((below..).zip(limits)) {
+        let x = EDGE + (place % KEY_COLUMNS) as f64 * (WIDTH - EDGE * 2.0) / KEY_COLUMNS as f64;
+        let y = TOP + CARD + 32.0 + (place / KEY_COLUMNS) as f64 * KEY_LINE;
+        series.key(out, x, y);
     }
 }
 
-fn limits(report: &Report) -> Vec<Series> {
-    let series = |name: String, of: fn(&SizeLimits) -> (f64, f64)| {
-        let point = |l: &SizeLimits| (l.bytes as f64, of(l).0, of(l).1);
-        Series { name, points: report.limits.sizes.iter().map(point).collect() }
+/// The machine's limits, which lie beneath, and a line for each kind of row.
+fn series(
+    report: &Report,
+    of: fn(&Row) -> f64,
+    limits: impl Fn(&SizeLimits) -> [f64; LIMITS],
+) -> Vec<Series> {
+    let each = format!("limit: memcpy, each of {} at once", report.world);
+    let names = ["limit: memcpy, 1 core", each.as_str(), "limit: loopback TCP"];
+    let limit = |(i, name): (usize, &&str)| {
+        let points = report.limits.sizes.iter().map(|l| (l.bytes as f64, limits(l)[i])).collect();
+        Series::new(*name, Look::Limit(i), points)
     };
-    vec![
-        series("limit: memcpy, 1 core".into(), |l| {
-            (l.memcpy_one_gbs, l.bytes as f64 / l.memcpy_one_gbs / 1e3)
-        }),
-        series(format!("limit: memcpy, each of {} at once", report.world), |l| {
-            (l.memcpy_all_gbs, l.bytes as f64 / l.memcpy_all_gbs / 1e3)
-        }),
-        series("limit: loopback TCP".into(), |l| (l.tcp_gbs, l.tcp_us)),
-    ]
-}
-
-fn lines(report: &Report) -> Vec<Series> {
-    let name = names(&report.rows);
-    let mut out: Vec<Series> = Vec::new();
+    let name = names_of(&report.rows);
+    let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
     for row in &report.rows {
-        let (name, point) = (name(row), (row.bytes as f64, row.busbw_gbs, row.timing.median_us));
-        match out.iter_mut().find(|s| s.name == name) {
-            Some(s) => s.points.push(point),
-            None => out.push(Series { name, points: vec![point] }),
+        let (name, point) = (name(row), (row.bytes as f64, of(row)));
+        match lines.iter_mut().find(|line| line.0 == name) {
+            Some(line) => line.1.push(point),
+            None => lines.push((name, vec![point])),
         }
     }
-    out
+    let lines = lines.into_iter().enumerate();
+    let lines = lines.map(|(i, (name, points))| Series::new(name, Look::Marked(i), points));
+    names.iter().enumerate().map(limit).chain(lines).collect()
 }
 
 /// What tells the lines apart: the algorithm, and where they differ transport and type.
-fn names(rows: &[Row]) -> impl Fn(&Row) -> String {
+fn names_of(rows: &[Row]) -> impl Fn(&Row) -> String {
     let transports = rows.iter().any(|r| r.transport != rows[0].transport);
     let dtypes = rows.iter().any(|r| r.dtype != rows[0].dtype);
     move |row| {

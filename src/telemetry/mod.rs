@@ -3,6 +3,7 @@
 //! Events flow in one direction, from the trainer to here; nothing here calls back. `metrics.jsonl` ([`MetricsWriter`],
 //! [`Event`]) is the contract that scripts hold on to; everything else is for people and is made from the same events.
 
+pub(crate) mod chart;
 mod clock;
 mod conclude;
 mod events;

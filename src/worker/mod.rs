@@ -1,7 +1,9 @@
-//! One rank of a run, from its place among the others to its end: process group, data, model, optimizer, checkpoint,
+//! One rank of a run, from its place among the others to its end (`rank`): process group, data, model, optimizer, checkpoint,
 //! trainer, in this order.
 
+mod agree;
 mod checkpoints;
+mod connect;
 mod fault;
 mod fit;
 #[cfg(test)]
@@ -9,10 +11,14 @@ mod fit_tests;
 mod foresee;
 mod hook;
 mod kernels;
+mod last_words;
+mod meet;
 mod metrics;
 mod optimizer;
+mod outset;
 #[cfg(test)]
 mod own_models_tests;
+mod rank;
 mod recorder;
 mod resize;
 mod same_data;
@@ -32,6 +38,8 @@ mod testing;
 pub use fault::Fault;
 pub use foresee::foresee;
 pub use kernels::keep_kernels;
+pub(crate) use outset::{Outset, newest_step, provenance_of};
+pub(crate) use rank::{requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
 pub use state::load_pretrained;
 
@@ -127,7 +135,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
                 let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
-                let changes = [change, optimizer::change(plan, &loaded.state, updater.slots())];
+                let changes = [change, optimizer::kept(plan, &loaded.state, updater.slots())];
                 let job_toml = job.start.map_or("", |start| start.job_toml);
                 announce(plan, &loaded, &here, changes, job_toml);
                 parent = Some(Parent {
@@ -260,12 +268,12 @@ fn warn(warning: &str) {
     say!("warning: {warning}");
 }
 
-/// `changes`: how steps are made up now, and what is new of the optimizer. `job_toml` is the spec of this start.
+/// `changes`: how steps are made up now, and what a new optimizer keeps. `job_toml` is the spec of this start.
 fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 2], job_toml: &str) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
         let what =
-            spec_changes::since(&loaded.path, job_toml).map_or_else(String::new, |what| format!(": {what}"));
+            spec_changes::since(plan, loaded, job_toml).map_or_else(String::new, |what| format!(": {what}"));
         warn(&format!("the spec has changed since checkpoint {} was made{what}", loaded.path.display()));
     }
     let state = &loaded.state;

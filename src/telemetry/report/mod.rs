@@ -1,18 +1,18 @@
 //! `report.html`: one self-contained page about a run, made from `metrics.jsonl`, `run.json` and `job.toml`. It has no
 //! scripts and asks for nothing from elsewhere (its content-security policy forbids both), so it can be mailed.
 
-mod chart;
-
+use super::chart::{self, Axis, Chart, Look, Series};
 use super::events::{EndEvent, EpochEvent, Event, StepEvent};
 use super::numbers::{exponent, significant};
 use super::provenance::{self, Provenance};
 use super::read_events;
 use crate::error::{ExitCode, Result};
-use chart::{Chart, Series};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 const STYLE: &str = include_str!("report.css");
+/// On a line; more of them run into each other.
+const MAX_MARKERS: usize = 60;
 
 pub(super) fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("report.html")
@@ -55,8 +55,9 @@ pub fn render(name: &str, events: &[Event], run: Option<&Provenance>, spec: Opti
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{} · ddp-run</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>\n",
-        escape(name)
+         <title>{} · ddp-run</title><style>{}{STYLE}</style></head><body><main>{body}</main></body></html>\n",
+        escape(name),
+        chart::STYLE
     )
 }
 
@@ -134,12 +135,16 @@ fn charts(out: &mut String, steps: &[&StepEvent], epochs: &[&EpochEvent]) {
     let loss = per_step(|s| s.loss);
     let smooth = chart::smoothed(&loss);
     let series = if loss.len() > 30 {
-        vec![Series::faint("each step", loss), Series::line("smoothed", smooth)]
+        vec![Series::new("each step", Look::Faint, loss), Series::new("smoothed", Look::Line(1), smooth)]
     } else {
-        vec![Series::line("training", loss)]
+        vec![Series::new("training", Look::Line(0), loss)]
     };
-    Chart::new("Training loss", "step", series).render(out);
-    Chart::new("Learning rate", "step", vec![Series::line("lr", per_step(|s| s.lr))]).render(out);
+    let (step, epoch) =
+        (counted("step", |v| format!("step {v}")), counted("epoch", |v| format!("epoch {v}")));
+    let value = counted("", significant);
+    let mut draw = |title: &str, x, series| Chart::new(title, x, value, series).figure(out);
+    draw("Training loss", step, series);
+    draw("Learning rate", step, vec![Series::new("lr", Look::Line(0), per_step(|s| s.lr))]);
 
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in epochs.iter().flat_map(|e| e.train.iter().chain(e.val.iter().flat_map(|v| v.iter()))) {
@@ -147,19 +152,24 @@ fn charts(out: &mut String, steps: &[&StepEvent], epochs: &[&EpochEvent]) {
             names.push(name);
         }
     }
+    let look = if epochs.len() <= MAX_MARKERS { Look::Marked } else { Look::Line };
     for name in names {
         let points = |of: fn(&EpochEvent, &str) -> Option<f64>| {
             epochs.iter().filter_map(|e| Some((e.epoch as f64, of(e, name)?))).collect::<Vec<_>>()
         };
         let series = vec![
-            Series::dots("training", points(|e, name| e.train.get(name))),
-            Series::dots("validation", points(|e, name| e.val.as_ref()?.get(name))),
+            Series::new("training", look(0), points(|e, name| e.train.get(name))),
+            Series::new("validation", look(1), points(|e, name| e.val.as_ref()?.get(name))),
         ];
-        Chart::new(&title_of(name), "epoch", series).render(out);
+        draw(&title_of(name), epoch, series);
     }
     let speed = per_step(|s| s.samples_per_s);
-    Chart::new("Samples per second", "step", vec![Series::line("samples/s", speed)]).render(out);
+    draw("Samples per second", step, vec![Series::new("samples/s", Look::Line(0), speed)]);
     out.push_str("</section>");
+}
+
+fn counted(unit: &'static str, text: fn(f64) -> String) -> Axis {
+    Axis { log: false, unit, tick: chart::label, text }
 }
 
 fn title_of(metric: &str) -> String {

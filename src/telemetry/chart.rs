@@ -1,0 +1,296 @@
+//! Line charts as SVG: on the report's page, and in a file of their own. Colours and strokes are in [`STYLE`].
+
+mod scale;
+
+use super::report::escape;
+use scale::Scale;
+pub(crate) use scale::label;
+use std::fmt::Write;
+
+pub(crate) const STYLE: &str = include_str!("chart/chart.css");
+
+/// Of the page's charts, in SVG units; the page scales them.
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 260.0;
+/// Around the lines, for labels.
+const LEFT: f64 = 72.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 14.0;
+const BOTTOM: f64 = 36.0;
+
+/// In the style sheet.
+const COLOURS: usize = 8;
+
+/// More points than this on a line can't be told apart; they are averaged.
+const MAX_POINTS: usize = 600;
+
+type Point = (f64, f64);
+
+/// How a line is drawn.
+#[derive(Clone, Copy)]
+pub(crate) enum Look {
+    /// In the colour of this number.
+    Line(usize),
+    /// So, with a marker at each point, whose tooltip is its value.
+    Marked(usize),
+    /// In the background.
+    Faint,
+    /// Dashed in the way of this number: what the others are compared with.
+    Limit(usize),
+}
+
+/// One line.
+pub(crate) struct Series {
+    name: String,
+    points: Vec<Point>,
+    look: Look,
+}
+
+impl Series {
+    pub fn new(name: impl Into<String>, look: Look, points: Vec<Point>) -> Self {
+        Self { name: name.into(), points, look }
+    }
+
+    fn class(&self) -> String {
+        match self.look {
+            Look::Line(number) | Look::Marked(number) => format!("line s{}", number % COLOURS),
+            Look::Faint => "faint".to_owned(),
+            Look::Limit(number) => format!("limit l{number}"),
+        }
+    }
+
+    /// Its entry in the legend of a drawing, to the right of `(x, y)`.
+    pub fn key(&self, out: &mut String, x: f64, y: f64) {
+        let _ = write!(out, "<path class=\"{}\" d=\"{}\"/>", self.class(), path(&[(x, y), (x + 34.0, y)]));
+        if let Look::Marked(number) = self.look {
+            marker(out, number, (x + 17.0, y), &self.name);
+        }
+        let _ = writeln!(
+            out,
+            "<text class=\"key\" x=\"{}\" y=\"{}\">{}</text>",
+            x + 42.0,
+            y + 4.0,
+            escape(&self.name)
+        );
+    }
+}
+
+/// How values lie along an axis, and how they are written.
+#[derive(Clone, Copy)]
+pub(crate) struct Axis {
+    pub log: bool,
+    /// What the values count, at the end of the axis.
+    pub unit: &'static str,
+    /// A tick's text, on an axis that spans so much.
+    pub tick: fn(f64, f64) -> String,
+    /// A point's, in full.
+    pub text: fn(f64) -> String,
+}
+
+impl Axis {
+    fn shows(&self, value: f64) -> bool {
+        value.is_finite() && (!self.log || value > 0.0)
+    }
+}
+
+/// A titled chart of the points that its axes can show. One without any is not drawn.
+pub(crate) struct Chart<'a> {
+    title: &'a str,
+    x: Axis,
+    y: Axis,
+    series: Vec<Series>,
+}
+
+impl<'a> Chart<'a> {
+    pub fn new(title: &'a str, x: Axis, y: Axis, series: Vec<Series>) -> Self {
+        let shown = |mut s: Series| {
+            s.points.retain(|p| x.shows(p.0) && y.shows(p.1));
+            Series { points: thinned(s.points), ..s }
+        };
+        let series = series.into_iter().map(shown).filter(|s| !s.points.is_empty()).collect();
+        Self { title, x, y, series }
+    }
+
+    /// For a page.
+    pub fn figure(&self, out: &mut String) {
+        if self.series.is_empty() {
+            return;
+        }
+        let title = escape(self.title);
+        let _ = write!(out, "<figure><figcaption>{title}");
+        for s in self.series.iter().filter(|_| self.series.len() > 1) {
+            let _ = write!(out, "<span class=\"key {}\">{}</span>", s.class(), s.name);
+        }
+        let _ = write!(
+            out,
+            "</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{title}\">"
+        );
+        self.plot(out, WIDTH, HEIGHT);
+        out.push_str("</svg></figure>");
+    }
+
+    /// For a drawing: a card with its title, at `(left, top)`.
+    pub fn card(&self, out: &mut String, [left, top, width, height]: [f64; 4]) {
+        let _ = writeln!(
+            out,
+            "<g transform=\"translate({left} {top})\"><rect class=\"card\" width=\"{width}\" height=\"{height}\" rx=\"10\"/>\
+             <text class=\"head\" x=\"16\" y=\"26\">{}</text><g transform=\"translate(0 32)\">",
+            escape(self.title)
+        );
+        self.plot(out, width, height - 32.0);
+        out.push_str("</g></g>\n");
+    }
+
+    /// Axes and lines, in so much room.
+    fn plot(&self, out: &mut String, width: f64, height: f64) {
+        let all = || self.series.iter().flat_map(|s| &s.points);
+        if all().next().is_none() {
+            return;
+        }
+        let x = Scale::along(&self.x, all().map(|p| p.0), LEFT, width - RIGHT);
+        let y = Scale::upwards(&self.y, all().map(|p| p.1), height - BOTTOM, TOP);
+        self.axes(out, &x, &y, [width - RIGHT, height - BOTTOM]);
+        for s in &self.series {
+            let places: Vec<Point> = s.points.iter().map(|p| (x.at(p.0), y.at(p.1))).collect();
+            let _ = writeln!(out, "<path class=\"{}\" d=\"{}\"/>", s.class(), path(&places));
+            let number = match s.look {
+                Look::Marked(number) => number,
+                // It would not be seen.
+                Look::Line(number) if places.len() == 1 => number,
+                _ => continue,
+            };
+            for (point, place) in s.points.iter().zip(places) {
+                let (x, y) = ((self.x.text)(point.0), (self.y.text)(point.1));
+                marker(out, number, place, &format!("{}, {x}: {y}", s.name));
+            }
+        }
+    }
+
+    fn axes(&self, out: &mut String, x: &Scale, y: &Scale, [right, base]: [f64; 2]) {
+        for tick in y.levels(&self.y) {
+            let class = if tick.strong { "grid" } else { "fine" };
+            let _ = write!(
+                out,
+                "<line class=\"{class}\" x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{0:.1}\" y2=\"{0:.1}\"/>",
+                tick.at
+            );
+            if !tick.text.is_empty() {
+                let (x, y, text) = (LEFT - 8.0, tick.at + 4.0, tick.text);
+                let _ = write!(out, "<text x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{text}</text>");
+            }
+        }
+        let mut values: Vec<f64> = self.series.iter().flat_map(|s| &s.points).map(|p| p.0).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        for tick in x.steps(&self.x, &values) {
+            let _ = write!(
+                out,
+                "<line class=\"axis\" x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{base}\" y2=\"{1}\"/>\
+                 <text x=\"{0:.1}\" y=\"{2}\" text-anchor=\"middle\">{3}</text>",
+                tick.at,
+                base + 4.0,
+                base + 17.0,
+                tick.text
+            );
+        }
+        let _ = writeln!(
+            out,
+            "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{base}\" y2=\"{base}\"/>\
+             <text x=\"{right:.1}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+            base + 31.0,
+            self.x.unit
+        );
+    }
+}
+
+/// A path through the points.
+fn path(points: &[Point]) -> String {
+    points.iter().enumerate().fold(String::new(), |mut text, (i, (x, y))| {
+        let _ = write!(text, "{}{x:.1} {y:.1}", if i == 0 { "M" } else { "L" });
+        text
+    })
+}
+
+/// Circle, square, diamond, triangle; with the colour, 32 different ones.
+fn marker(out: &mut String, number: usize, (x, y): Point, tip: &str) {
+    let shapes = [
+        "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
+        "M-3.6 -3.6h7.2v7.2h-7.2z",
+        "M0 -5L5 0L0 5L-5 0z",
+        "M0 -4.8L4.6 3.4L-4.6 3.4z",
+    ];
+    let shape = shapes[(number + number / COLOURS) % shapes.len()];
+    let _ = writeln!(
+        out,
+        "<path class=\"m m{}\" transform=\"translate({x:.1} {y:.1})\" d=\"{shape}\"><title>{}</title></path>",
+        number % COLOURS,
+        escape(tip)
+    );
+}
+
+/// At most [`MAX_POINTS`] points: means of neighbours.
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    if points.len() <= MAX_POINTS {
+        return points;
+    }
+    let size = points.len().div_ceil(MAX_POINTS);
+    points
+        .chunks(size)
+        .map(|c| {
+            let n = c.len() as f64;
+            (c.iter().map(|p| p.0).sum::<f64>() / n, c.iter().map(|p| p.1).sum::<f64>() / n)
+        })
+        .collect()
+}
+
+/// A moving average centred on each point, about a fortieth of the points wide; at the ends as far as there are points
+/// on both sides. Points that are not finite are left out.
+pub(crate) fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let points: Vec<(f64, f64)> = points.iter().copied().filter(|p| p.1.is_finite()).collect();
+    let half = points.len() / 80;
+    let mut sums = vec![0.0];
+    for p in &points {
+        sums.push(sums[sums.len() - 1] + p.1);
+    }
+    let mean = |(i, p): (usize, &(f64, f64))| {
+        let half = half.min(i).min(points.len() - 1 - i);
+        (p.0, (sums[i + half + 1] - sums[i - half]) / (2 * half + 1) as f64)
+    };
+    points.iter().enumerate().map(mean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinning_keeps_the_mean_and_the_limit() {
+        let points: Vec<(f64, f64)> = (0..6000).map(|i| (f64::from(i), f64::from(i % 2))).collect();
+        let thin = thinned(points);
+        assert_eq!(thin.len(), 600);
+        assert!(thin.iter().all(|p| p.1 == 0.5));
+    }
+
+    #[test]
+    fn smoothing_keeps_a_straight_line_and_takes_out_noise() {
+        let line: Vec<(f64, f64)> = (0..800).map(|i| (f64::from(i), f64::from(i) * 0.5)).collect();
+        assert_eq!(smoothed(&line), line);
+        let noise: Vec<(f64, f64)> = (0..800).map(|i| (f64::from(i), f64::from(i % 2))).collect();
+        assert!(smoothed(&noise)[100..700].iter().all(|p| (p.1 - 0.5).abs() < 0.03));
+        assert!(smoothed(&[]).is_empty());
+    }
+
+    #[test]
+    fn flat_single_and_empty_lines_draw_without_nan() {
+        for points in [vec![(1.0, 0.0)], vec![(0.0, 5.0), (1.0, 5.0)], vec![(0.0, f64::NAN)], vec![]] {
+            for log in [false, true] {
+                let axis = Axis { log, unit: "step", tick: label, text: |v| v.to_string() };
+                let mut out = String::new();
+                let chart =
+                    Chart::new("t", axis, axis, vec![Series::new("a", Look::Line(0), points.clone())]);
+                chart.figure(&mut out);
+                chart.card(&mut out, [0.0, 0.0, 300.0, 200.0]);
+                assert!(!out.contains("NaN") && !out.contains("inf"), "{points:?}: {out}");
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! From values to places along an axis, and the round values that are marked on it.
+
+use super::Axis;
+use crate::telemetry::numbers::exponent;
+
+/// More labels on an axis of sizes run into each other.
+const MAX_LABELS: usize = 8;
+
+/// A range of values, and where it lies in the drawing.
+pub struct Scale {
+    low: f64,
+    high: f64,
+    log: bool,
+    from: f64,
+    to: f64,
+}
+
+/// A value that is marked on an axis.
+pub struct Tick {
+    pub at: f64,
+    pub text: String,
+    /// A power of ten, or any value of an even axis.
+    pub strong: bool,
+}
+
+impl Scale {
+    /// From the least to the largest value, with a little air on a logarithmic axis.
+    pub fn along(axis: &Axis, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+        let (low, high) = range(values);
+        let (low, high) = match axis.log {
+            false if low == high => (low - 0.5, high + 0.5),
+            false => (low, high),
+            true => {
+                let air = if low == high { 2.0 } else { (high / low).powf(0.03) };
+                (low / air, high * air)
+            }
+        };
+        Self { low, high, log: axis.log, from, to }
+    }
+
+    /// With some air: on a logarithmic axis between round values; else down to zero where zero is near, as for a learning rate.
+    pub fn upwards(axis: &Axis, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+        let (low, high) = range(values);
+        let (low, high) = if axis.log {
+            (round_below(low / 1.1), -round_below(-high * 1.1))
+        } else {
+            let span = if low == high { high.abs() + 0.5 } else { high - low };
+            let near_zero = low >= 0.0 && low < 0.35 * span + f64::MIN_POSITIVE;
+            (if near_zero { 0.0 } else { low - 0.06 * span }, high + 0.06 * span)
+        };
+        Self { low, high, log: axis.log, from, to }
+    }
+
+    pub fn at(&self, value: f64) -> f64 {
+        let of = |value: f64| if self.log { value.ln() } else { value };
+        self.from + (of(value) - of(self.low)) / (of(self.high) - of(self.low)) * (self.to - self.from)
+    }
+
+    fn tick(&self, axis: &Axis, value: f64, strong: bool) -> Tick {
+        Tick { at: self.at(value), text: (axis.tick)(value, self.high - self.low), strong }
+    }
+
+    /// Along: steps and epochs, which are whole numbers; on a logarithmic axis those of `values`, which ascend, whose labels stand clear
+    /// of each other, the largest among them.
+    pub fn steps(&self, axis: &Axis, values: &[f64]) -> Vec<Tick> {
+        if !self.log {
+            let whole = ticks(self.low, self.high, 6).into_iter().filter(|value| value.fract() == 0.0);
+            return whole.map(|value| self.tick(axis, value, true)).collect();
+        }
+        let apart = (self.to - self.from) / MAX_LABELS as f64;
+        let mut out: Vec<Tick> = Vec::new();
+        for value in values.iter().rev() {
+            if out.last().is_none_or(|last| last.at - self.at(*value) >= apart) {
+                out.push(self.tick(axis, *value, true));
+            }
+        }
+        out
+    }
+
+    /// Upwards: round values; those between decades have labels where there are few decades.
+    pub fn levels(&self, axis: &Axis) -> Vec<Tick> {
+        if !self.log {
+            let round = ticks(self.low, self.high, 5).into_iter();
+            return round.map(|value| self.tick(axis, value, true)).collect();
+        }
+        let few = (self.high / self.low).log10() < 2.5;
+        let tick = |(value, strong)| {
+            let tick = self.tick(axis, value, strong);
+            if strong || few { tick } else { Tick { text: String::new(), ..tick } }
+        };
+        decades(self.low, self.high).into_iter().map(tick).collect()
+    }
+}
+
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)))
+}
+
+/// About `count` round numbers between the two.
+fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
+    let rough = (high - low) / count as f64;
+    let power = 10f64.powf(rough.log10().floor());
+    let step =
+        [1.0, 2.0, 2.5, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= rough).unwrap_or(rough);
+    if !step.is_finite() || step <= 0.0 {
+        return vec![low];
+    }
+    let first = (low / step).ceil() as i64;
+    (first..).map(|i| i as f64 * step).take_while(|t| *t <= high + step * 1e-9).take(20).collect()
+}
+
+/// 1, 2 and 5 of every decade within; true for the decades themselves.
+fn decades(low: f64, high: f64) -> Vec<(f64, bool)> {
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    (first..=last)
+        .flat_map(|n| [1.0, 2.0, 5.0].map(|m| (m * 10f64.powi(n), m == 1.0)))
+        .filter(|(v, _)| *v >= low * 0.999_999 && *v <= high * 1.000_001)
+        .collect()
+}
+
+/// The largest of 1, 2, 5 x 10^n that is not above `value`; of a negative value, minus the smallest not below.
+fn round_below(value: f64) -> f64 {
+    let size = value.abs();
+    let decade = 10f64.powf(size.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * decade);
+    if value < 0.0 {
+        return -steps.into_iter().find(|s| *s >= size * 0.999_999).unwrap_or(size);
+    }
+    steps.into_iter().rev().find(|s| *s <= size * 1.000_001).unwrap_or(size)
+}
+
+/// A tick's text, as exact as ticks this far apart need.
+pub(crate) fn label(value: f64, span: f64) -> String {
+    let size = value.abs().max(span);
+    if value == 0.0 {
+        "0".to_owned()
+    } else if size >= 1e6 {
+        format!("{}M", trimmed(value / 1e6, 2))
+    } else if size >= 1e4 {
+        format!("{}k", trimmed(value / 1e3, 1))
+    } else if size < 1e-3 {
+        exponent(value)
+    } else {
+        trimmed(value, (2 - span.log10().floor() as i32).clamp(0, 6) as usize)
+    }
+}
+
+fn trimmed(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_within() {
+        assert_eq!(ticks(0.0, 1.0, 5), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
+        assert_eq!(ticks(0.0, 9.0, 6), [0.0, 2.0, 4.0, 6.0, 8.0]);
+        for (low, high) in [(0.0, 5e-4), (2.1, 2.2), (-3.0, 1e7), (0.0, 1e-300), (f64::NAN, 1.0)] {
+            assert!(ticks(low, high, 5).len() <= 20, "{low} {high}");
+        }
+        let values: Vec<f64> = decades(0.5, 20.0).into_iter().map(|t| t.0).collect();
+        assert_eq!(values, [0.5, 1.0, 2.0, 5.0, 10.0, 20.0]);
+        assert_eq!((round_below(0.7), round_below(30.0), round_below(1.0)), (0.5, 20.0, 1.0));
+        assert_eq!((round_below(-0.7), round_below(-30.0), round_below(-5.0)), (-1.0, -50.0, -5.0));
+    }
+
+    #[test]
+    fn labels_are_short() {
+        for (value, span, text) in [
+            (0.2, 1.0, "0.2"),
+            (15000.0, 2e4, "15k"),
+            (5e-4, 5e-4, "5e-4"),
+            (2.15, 0.1, "2.15"),
+            (0.0, 1.0, "0"),
+        ] {
+            assert_eq!(label(value, span), text);
+        }
+    }
+}
