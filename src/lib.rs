@@ -37,3 +37,5 @@ pub mod train;
 pub mod worker;
 
 pub use registry::Registry;
+/// For the configurations of users' components: `#[derive(JsonSchema)] #[schemars(crate = "ddp_run::schemars")]`.
+pub use schemars;

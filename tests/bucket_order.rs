@@ -15,6 +15,7 @@ use ddp_run::spec::JobTree;
 use ddp_run::telemetry::{ProgressMode, Provenance, provenance};
 use ddp_run::train::{Batching, Ended, Observer, Position, StepReport, Sums, Trainer, Updater};
 use ddp_run::worker::{self, Job, RecorderOptions, Resume};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,7 @@ mod ranks;
 
 use ranks::on_ranks;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CrossedConfig {}
 

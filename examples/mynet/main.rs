@@ -9,12 +9,15 @@ use burn::tensor::{Device, Int, Tensor, TensorData, activation::tanh};
 use ddp_run::Registry;
 use ddp_run::data::{BurnBatch, BurnData};
 use ddp_run::models::{Input, Net};
+use ddp_run::schemars::JsonSchema;
 use serde::Deserialize;
 
 /// The `[model]` table's own keys.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "ddp_run::schemars")]
 struct MyNetConfig {
+    /// Width of the hidden layer.
+    #[schemars(range(min = 1))]
     hidden: usize,
 }
 
@@ -31,9 +34,11 @@ impl Net for MyNet {
 }
 
 /// The `[dataset]` table's own keys.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "ddp_run::schemars")]
 struct SpiralsConfig {
+    /// Of both spirals together.
+    #[schemars(range(min = 2))]
     samples: usize,
 }
 
