@@ -13,7 +13,7 @@ use ddp_run::error::Result;
 use ddp_run::models::{ALL, Model};
 use ddp_run::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::spec::{Fields, JobTree};
-use ddp_run::train::{Batching, Observer, Position, StepReport, Sums, Trainer, Updater};
+use ddp_run::train::{Observer, Parts, Position, StepReport, Sums, Trainer, Updater};
 use ddp_run::{Registry, worker};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -178,9 +178,12 @@ fn run_rank(plan: &Plan, group: Arc<dyn ProcessGroup>, init: &Path, on: &Compute
     assert_eq!(worker::load_pretrained(&mut *model, init, true).unwrap(), "");
     let updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
     let mut losses = Losses::default();
-    let position = Position::new(Batching::new(plan, group.world_size()));
-    let mut trainer =
-        Trainer::new(plan, group, splits, model, updater, position, &|| false, &mut losses).unwrap();
+    let position = Position::new(plan.batching(group.world_size()));
+    let mut trainer = Trainer::new(
+        plan.settings(),
+        Parts { group, splits, model, updater, position, stop: &|| false, observer: &mut losses },
+    )
+    .unwrap();
     trainer.run().unwrap();
     let model = trainer.into_model();
     let mut weights = Vec::new();

@@ -5,7 +5,9 @@
 //! [`read_weights`] and [`match_weights`] bring in PyTorch's weights, [`export()`] and [`inspect()`] serve the
 //! commands of these names. Tensors are bytes on the host here: no device, no Burn type.
 
+mod config;
 mod digest;
+mod every;
 pub mod export;
 pub mod fault;
 pub mod format;
@@ -29,6 +31,8 @@ mod crash_tests;
 #[cfg(test)]
 mod testing;
 
+pub use config::{CheckpointConfig, OnPreempt, RankBy};
+pub use every::Every;
 pub use export::{ExportOptions, ExportReport, export};
 pub use format::State;
 pub use inspect::{Inspection, inspect};

@@ -6,14 +6,14 @@ use super::{closing, worker};
 use crate::checkpoint::CheckpointStore;
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, NodeEnv, Origin};
-use crate::comm::{mpi, nccl};
+use crate::comm::{Backend, mpi, nccl};
 use crate::device::{self, computes_in};
 use crate::error::{Error, ExitCode, Result};
 use crate::history::{self, FolderLock, checkpoints};
 use crate::launch::logs::LogFormat;
 use crate::launch::{JobHandoff, LocalLaunch, Nproc, StopFlag, cores::usable_cores, descriptors, logs};
 use crate::nodes::{NodeRange, Nodes, RdzvEndpoint};
-use crate::plan::{Backend, Plan, WorldRequest};
+use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::show;
 use crate::telemetry::{Before, ProgressMode, Provenance, RunId, provenance};
@@ -112,8 +112,8 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
         ..WorldRequest::default()
     };
     let plan = args.spec(&origin, nproc).plan(registry, request)?;
-    if plan.launch.nnodes == NodeRange::ONE {
-        origin.is_alone(plan.says("launch.nnodes"), plan.launch.rdzv_endpoint.as_ref())?;
+    if plan.nodes.nnodes == NodeRange::ONE {
+        origin.is_alone(plan.says("launch.nnodes"), plan.nodes.rdzv_endpoint.as_ref())?;
     }
     if let Origin::Worker(worker) = &origin {
         // Whatever asks a device for its name opens it.
@@ -196,12 +196,12 @@ fn supervise(
 ) -> Result<ExitCode> {
     let node_rank = node.map(|n| n.node_rank).or(args.node_rank);
     let launcher = node.map_or("ddp-run", |n| n.launcher.name());
-    let first = node_rank == Some(0) || plan.launch.nnodes == NodeRange::ONE;
+    let first = node_rank == Some(0) || plan.nodes.nnodes == NodeRange::ONE;
     // Nodes may share the folder.
     let lock = match first && !stop.requested() {
         true => {
             let run = clusters::run_id(&|name| std::env::var(name).ok())?;
-            let patience = plan.distributed.init_timeout;
+            let patience = *plan.distributed.init_timeout;
             let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
             job.provenance = Some(provenance_of(plan, &job, launcher, run));
             lock
@@ -219,19 +219,19 @@ fn supervise(
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.threads_per_worker = plan.launch.threads;
-    launch.policy.stop_deadline = Some(plan.checkpoint.grace);
+    launch.policy.stop_deadline = Some(*plan.checkpoint.grace);
     launch.stop = stop.clone();
     let nodes = Nodes {
-        range: plan.launch.nnodes,
+        range: plan.nodes.nnodes,
         node_rank,
-        endpoint: plan.launch.rdzv_endpoint.clone(),
-        bind: plan.launch.bind,
+        endpoint: plan.nodes.rdzv_endpoint.clone(),
+        bind: plan.nodes.bind,
         interface: plan.distributed.gloo().address()?,
-        key: if plan.launch.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
-        max_restarts: plan.launch.max_restarts,
-        join: plan.distributed.init_timeout,
-        rejoin: plan.launch.rejoin_timeout,
-        grace: plan.checkpoint.grace,
+        key: if plan.nodes.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
+        max_restarts: plan.nodes.max_restarts,
+        join: *plan.distributed.init_timeout,
+        rejoin: *plan.nodes.rejoin_timeout,
+        grace: *plan.checkpoint.grace,
         plan_hash: plan.hash.clone(),
         newest_checkpoint: newest_step,
         ..Nodes::default()

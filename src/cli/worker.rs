@@ -10,7 +10,7 @@ use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::nccl::{self, NcclConfig};
 use crate::comm::rendezvous::{RendezvousConfig, Secret};
-use crate::comm::{CommError, ProcessGroup, SoloGroup};
+use crate::comm::{Backend, CommError, ProcessGroup, SoloGroup};
 use crate::device::{self, ComputeDevice};
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::{FolderLock, Start};
@@ -18,7 +18,7 @@ use crate::launch::{
     Endpoint, Failure, FlightRecord, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, StopFlag,
     clear_notes, cores, logs,
 };
-use crate::plan::{Backend, Plan, WorldRequest};
+use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
 use crate::train::Ended;
@@ -66,7 +66,7 @@ pub fn run_external(
         // MPI's own business.
         Backend::Mpi => (Endpoint::Solo, Secret::generate()?),
         _ => {
-            let endpoint = environment.endpoint(plan.launch.rdzv_endpoint.as_ref())?;
+            let endpoint = environment.endpoint(plan.nodes.rdzv_endpoint.as_ref())?;
             let secret = environment.secret(&endpoint)?;
             (endpoint, secret)
         }
@@ -102,9 +102,9 @@ pub fn run_external(
     let (found, job) = (newest_step(&handoff.job), handoff.job.clone());
     // Where ranks share no folder, rank 0 knows what is saved.
     let saved = move || closing::saved(found, newest_step(&job), &job.resume);
-    watch(stop, Some(plan.checkpoint.grace), requeue.clone(), saved.clone())?;
+    watch(stop, Some(*plan.checkpoint.grace), requeue.clone(), saved.clone())?;
     let run = handoff.job.provenance.as_ref().and_then(|start| start.run.as_ref());
-    let (patience, given_up) = (plan.distributed.init_timeout, || stop.requested());
+    let (patience, given_up) = (*plan.distributed.init_timeout, || stop.requested());
     let lock = run.map(|run| || FolderLock::take(&handoff.job.out_dir, run, patience, &given_up));
     let done = caught(|| work(plan, None, &last_words, lock));
     let code = last_words.end(done)?;
@@ -119,7 +119,7 @@ pub fn run_external(
 
 /// The Slurm job that is to be requeued when the run is stopped on request; one process of a run asks for it, the `first`.
 pub(super) fn requeue_on_stop(plan: &Plan, first: bool) -> Option<SlurmJob> {
-    (plan.launch.requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
+    (plan.slurm.requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
 }
 
 /// Ends this process when a stop signal comes before training, or when it has not stopped `grace` after one.
@@ -276,7 +276,6 @@ fn work(
         recorder: RecorderOptions {
             progress: handoff.job.progress,
             restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),
-            device,
         },
     })
 }
@@ -296,7 +295,7 @@ fn connect(
     }
     let distributed = &plan.distributed;
     let config =
-        NcclConfig { device: index, init_timeout: distributed.init_timeout, timeout: distributed.timeout };
+        NcclConfig { device: index, init_timeout: *distributed.init_timeout, timeout: *distributed.timeout };
     nccl::connect(group, &config)
 }
 
@@ -318,8 +317,8 @@ fn meet(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result
             rank: place.rank,
             world_size: place.world_size,
             plan_hash: plan.hash.clone(),
-            init_timeout: plan.distributed.init_timeout,
-            timeout: plan.distributed.timeout,
+            init_timeout: *plan.distributed.init_timeout,
+            timeout: *plan.distributed.timeout,
         });
     }
     let Some(endpoint) = meeting(handoff, plan, listener)? else {
@@ -334,8 +333,8 @@ fn meet(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result
         // The rendezvous counts restarts.
         generation: handoff.generation.saturating_sub(1),
         plan_hash: plan.hash.clone(),
-        init_timeout: plan.distributed.init_timeout,
-        timeout: plan.distributed.timeout,
+        init_timeout: *plan.distributed.init_timeout,
+        timeout: *plan.distributed.timeout,
     };
     Ok(Arc::new(GlooGroup::connect(config, plan.distributed.gloo())?))
 }

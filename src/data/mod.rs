@@ -7,6 +7,7 @@
 
 mod avx_mathfun;
 mod burn_data;
+mod config;
 mod device_transform;
 mod fingerprint;
 mod images;
@@ -24,6 +25,7 @@ pub mod transforms;
 mod work;
 
 pub use burn_data::{BurnBatch, BurnData, BurnKind};
+pub use config::{LoaderConfig, PLACES};
 pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use fingerprint::{Content, Fingerprint};
 pub use images::{ImageSet, ImageSource};

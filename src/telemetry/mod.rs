@@ -5,6 +5,7 @@
 
 mod clock;
 mod conclude;
+mod config;
 mod events;
 mod numbers;
 mod progress;
@@ -17,6 +18,7 @@ mod writer;
 
 pub use clock::rfc3339;
 pub use conclude::Before;
+pub use config::{MetricsConfig, Top5};
 pub use events::{
     CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent,
 };

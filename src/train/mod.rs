@@ -1,10 +1,11 @@
-//! From a plan, data and a model to a trained model: the loop, the losses, the sums behind every metric, evaluation.
+//! From settings, data and a model to a trained model: the loop, the losses, the sums behind every metric, evaluation.
 //! Events go out through [`Observer`]; nothing calls back in.
 
 mod algebra;
 mod batching;
 mod buffers;
 mod clock;
+mod config;
 mod device_sums;
 mod evaluate;
 mod feed;
@@ -26,6 +27,7 @@ pub use algebra::BatchAlgebra;
 pub use batching::{Batching, OnResize};
 pub use buffers::BufferSync;
 pub use clock::Clock;
+pub use config::{LossChoice, Settings, TrainConfig};
 pub use device_sums::{BatchSums, DeviceSums};
 pub use evaluate::{EvalOptions, evaluate};
 pub use feed::{DeviceBatch, Feed};
@@ -35,5 +37,5 @@ pub use observer::Observer;
 pub use optimizer_state::OptimizerState;
 pub use position::{Measured, Position};
 pub use sums::Sums;
-pub use trainer::{Ended, StepReport, Trainer};
+pub use trainer::{Ended, Parts, StepReport, Trainer};
 pub use update::{Updated, Updater};

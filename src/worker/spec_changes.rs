@@ -1,6 +1,6 @@
 //! What is new in the spec of a run that goes on, key by key. The spec of a checkpoint is `job.toml` of its run's folder.
 
-use crate::plan::changes_results;
+use crate::plan::Plan;
 use crate::show;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,16 +9,16 @@ use std::path::Path;
 const NAMED: usize = 8;
 
 /// `optimizer.lr = 0.1, now 0.2; …`, of what results depend on; `None` where the earlier spec is not there, or says the same.
-pub fn since(checkpoint: &Path, job_toml: &str) -> Option<String> {
+pub fn since(plan: &Plan, checkpoint: &Path, job_toml: &str) -> Option<String> {
     let folder = checkpoint.parent()?.parent()?;
     let before = std::fs::read_to_string(folder.join("job.toml")).ok()?;
-    between(&before, job_toml)
+    between(plan, &before, job_toml)
 }
 
-fn between(before: &str, now: &str) -> Option<String> {
+fn between(plan: &Plan, before: &str, now: &str) -> Option<String> {
     let (before, now) = (values(before)?, values(now)?);
     let keys: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-    let new = |key: &&String| before.get(*key) != now.get(*key) && changes_results(key);
+    let new = |key: &&String| before.get(*key) != now.get(*key) && plan.changes_results(key);
     let in_words = |key: &String| {
         let text = |of: Option<&String>| of.map_or_else(|| "not given".to_owned(), |text| show::name(text));
         format!("{} = {}, now {}", show::name(key), text(before.get(key)), text(now.get(key)))
@@ -54,11 +54,13 @@ fn values(text: &str) -> Option<BTreeMap<String, String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::testing::{SPEC, plan};
 
     #[test]
     fn keys_that_results_depend_on_are_told_of_with_both_values() {
+        let between = |before, now| between(&plan(SPEC, &[], 1), before, now);
         let before = "name = \"a\"\nseed = 1\n[dataset]\nname = \"x\"\nshuffle = true\n[[scheduler]]\nname = \"step\"\n\
-                      [launch]\nthreads = 1\n";
+                      [launch]\nthreads = 1\n[checkpoint.map_location]\n\"cuda:0\" = \"cpu\"\n";
         let now = "name = \"b\"\nseed = 2\n[dataset]\nname = \"x\"\n[[scheduler]]\nname = \"linear\"\n\
                    [launch]\nthreads = 2\n";
         assert_eq!(
@@ -76,6 +78,7 @@ mod tests {
     #[test]
     fn the_spec_of_a_checkpoint_is_that_of_its_folder() {
         let run = tempfile::tempdir().unwrap();
+        let since = |checkpoint: &Path, now| since(&plan(SPEC, &[], 1), checkpoint, now);
         let checkpoint = run.path().join("checkpoints/step-00000010");
         assert_eq!(since(&checkpoint, "seed = 2\n"), None);
         std::fs::write(run.path().join("job.toml"), "seed = 1\n").unwrap();
