@@ -89,6 +89,8 @@ mod train;
 mod worker;
 
 pub use registry::Registry;
+/// For the configurations of users' components: `#[derive(JsonSchema)] #[schemars(crate = "ddp_run::schemars")]`.
+pub use schemars;
 
 /// What a crate with components of its own needs.
 pub mod prelude {
@@ -156,9 +158,7 @@ pub mod testing {
         pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
     }
     pub mod train {
-        pub use crate::train::{
-            Batching, Ended, Loss, Observer, Position, StepReport, Sums, Trainer, Updater,
-        };
+        pub use crate::train::{Ended, Loss, Observer, Parts, Position, StepReport, Sums, Trainer, Updater};
     }
     pub mod worker {
         pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};

@@ -5,6 +5,7 @@ use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind, DatasetSource, FnD
 use crate::ddp::{CommHook, HookSource};
 use crate::models::{FnModel, ModelKind, Net};
 use burn::tensor::Device;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,10 +34,11 @@ impl Registry {
     }
 
     /// Adds a model: `[model] name = "…"` and the keys of `C`, built by `build` from them, what is known of the data, and
-    /// the device.
+    /// the device. `C` derives `Deserialize` and [`JsonSchema`](crate::schemars): what is wrong with a key is told by its
+    /// type there, and by its range (`#[schemars(range(min = 1))]`).
     pub fn model<C, N, F>(self, name: &str, build: F) -> Self
     where
-        C: DeserializeOwned + Send + Sync + 'static,
+        C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
         N: Net,
         F: Fn(&C, &DataFacts, &Device) -> N + Send + Sync + 'static,
     {
@@ -46,7 +48,7 @@ impl Registry {
     /// Adds a data set: `[dataset] name = "…"` and the keys of `C`, from which `make` makes the source that reads it.
     pub fn dataset<C, S, F>(self, name: &str, make: F) -> Self
     where
-        C: DeserializeOwned + Send + Sync + 'static,
+        C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
         S: DatasetSource + 'static,
         F: Fn(C) -> S + Send + Sync + 'static,
     {
@@ -56,7 +58,7 @@ impl Registry {
     /// Adds a Burn `Dataset` with its `Batcher`, opened by `open` from the `[dataset]` table's own keys `C`.
     pub fn burn_dataset<C, F>(self, name: &str, open: F) -> Self
     where
-        C: DeserializeOwned + Send + Sync + 'static,
+        C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
         F: Fn(&C) -> crate::error::Result<BurnData> + Send + Sync + 'static,
     {
         self.add_dataset(name, BurnKind::new(open))

@@ -3,13 +3,13 @@
 
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, NodeEnv, Origin};
-use crate::comm::{mpi, nccl};
+use crate::comm::{Backend, mpi, nccl};
 use crate::device::{self, computes_in};
 use crate::error::{Error, ExitCode, Result};
 use crate::history::FolderLock;
 use crate::launch::{JobHandoff, LocalLaunch, StopFlag, cores::usable_cores, descriptors, logs};
 use crate::nodes::{NodeRange, Nodes, Outcome};
-use crate::plan::{Backend, Plan};
+use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::{Before, provenance};
 use crate::worker::{Fault, Outset, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external};
@@ -25,8 +25,8 @@ pub fn start(
     node_rank: Option<usize>,
     stop: &StopFlag,
 ) -> Result<ExitCode> {
-    if plan.launch.nnodes == NodeRange::ONE {
-        origin.is_alone(plan.says("launch.nnodes"), plan.launch.rdzv_endpoint.as_ref())?;
+    if plan.nodes.nnodes == NodeRange::ONE {
+        origin.is_alone(plan.says("launch.nnodes"), plan.nodes.rdzv_endpoint.as_ref())?;
     }
     ready(plan, &origin)?;
     job.out_dir = match out {
@@ -123,12 +123,12 @@ fn supervise(
     stop: &StopFlag,
 ) -> Result<ExitCode> {
     let launcher = node.map_or("ddp-run", |n| n.launcher.name());
-    let first = node_rank == Some(0) || plan.launch.nnodes == NodeRange::ONE;
+    let first = node_rank == Some(0) || plan.nodes.nnodes == NodeRange::ONE;
     // Nodes may share the folder.
     let _lock = match first && !stop.requested() {
         true => {
             let run = clusters::run_id(&|name| std::env::var(name).ok())?;
-            let patience = plan.distributed.init_timeout;
+            let patience = *plan.distributed.init_timeout;
             let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
             job.provenance = Some(provenance_of(plan, &job, launcher, run));
             lock
@@ -146,7 +146,7 @@ fn supervise(
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.threads_per_worker = plan.launch.threads;
-    launch.policy.stop_deadline = Some(plan.checkpoint.grace);
+    launch.policy.stop_deadline = Some(*plan.checkpoint.grace);
     launch.stop = stop.clone();
     let nodes = nodes_of(plan, node_rank)?;
     let (out_dir, before) = (launch.job.out_dir.clone(), Before::of(&launch.job.out_dir));
@@ -172,16 +172,16 @@ fn supervise(
 
 fn nodes_of(plan: &Plan, node_rank: Option<usize>) -> Result<Nodes> {
     Ok(Nodes {
-        range: plan.launch.nnodes,
+        range: plan.nodes.nnodes,
         node_rank,
-        endpoint: plan.launch.rdzv_endpoint.clone(),
-        bind: plan.launch.bind,
+        endpoint: plan.nodes.rdzv_endpoint.clone(),
+        bind: plan.nodes.bind,
         interface: plan.distributed.gloo().address()?,
-        key: if plan.launch.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
-        max_restarts: plan.launch.max_restarts,
-        join: plan.distributed.init_timeout,
-        rejoin: plan.launch.rejoin_timeout,
-        grace: plan.checkpoint.grace,
+        key: if plan.nodes.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
+        max_restarts: plan.nodes.max_restarts,
+        join: *plan.distributed.init_timeout,
+        rejoin: *plan.nodes.rejoin_timeout,
+        grace: *plan.checkpoint.grace,
         plan_hash: plan.hash.clone(),
         newest_checkpoint: newest_step,
         ..Nodes::default()

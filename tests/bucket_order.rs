@@ -13,8 +13,9 @@ use ddp_run::testing::models::{ALL, Input, Model, Net};
 use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::testing::spec::JobTree;
 use ddp_run::testing::telemetry::{ProgressMode, Provenance, provenance};
-use ddp_run::testing::train::{Batching, Ended, Observer, Position, StepReport, Sums, Trainer, Updater};
+use ddp_run::testing::train::{Ended, Observer, Parts, Position, StepReport, Sums, Trainer, Updater};
 use ddp_run::testing::worker::{self, Job, RecorderOptions, Resume};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,7 @@ mod ranks;
 
 use ranks::on_ranks;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CrossedConfig {}
 
@@ -100,11 +101,14 @@ fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<
         let splits = plan.dataset.source.open().unwrap();
         let model = plan.model.source.build(&plan.dataset.facts, plan.seed, &Compute::host()).unwrap();
         let updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), model.device());
-        let fresh = Position::new(Batching::new(&plan, world));
+        let fresh = Position::new(plan.batching(world));
         let position = Position { bucket_order: order.map(<[usize]>::to_vec), ..fresh };
         let mut orders = Orders::default();
-        let mut trainer =
-            Trainer::new(&plan, group, splits, model, updater, position, &|| false, &mut orders).unwrap();
+        let mut trainer = Trainer::new(
+            plan.settings(),
+            Parts { group, splits, model, updater, position, stop: &|| false, observer: &mut orders },
+        )
+        .unwrap();
         trainer.run().unwrap();
         let mut values = Vec::new();
         trainer.into_model().read(ALL, &mut |_, v| values.push(v.to_vec())).unwrap();
@@ -140,7 +144,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
         let polled = AtomicU64::new(0);
         let stop = || polled.fetch_add(1, Ordering::Relaxed) + 1 >= steps;
         let device = ComputeDevice::Cpu;
-        let recorder = RecorderOptions { progress: ProgressMode::None, restart: None, device };
+        let recorder = RecorderOptions { progress: ProgressMode::None, restart: None };
         let start = Start { out_dir: out, provenance: &provenance, job_toml: "" };
         worker::train(Job {
             failed: &|_| {},

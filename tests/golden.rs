@@ -14,7 +14,7 @@ use ddp_run::testing::device::Compute;
 use ddp_run::testing::models::{ALL, Model};
 use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::testing::spec::JobTree;
-use ddp_run::testing::train::{Batching, Observer, Position, StepReport, Sums, Trainer, Updater};
+use ddp_run::testing::train::{Observer, Parts, Position, StepReport, Sums, Trainer, Updater};
 use ddp_run::testing::worker;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl DatasetSource for Held {
 }
 
 /// A table without keys.
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, schemars::JsonSchema)]
 struct NoKeys {}
 
 /// How a run deals the reference's inputs `[steps, 2, B, …]` to ranks.
@@ -175,9 +175,12 @@ fn run_rank(plan: &Plan, group: Arc<dyn ProcessGroup>, init: &Path, on: &Compute
     assert_eq!(worker::load_pretrained(&mut *model, init, true).unwrap(), "");
     let updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
     let mut losses = Losses::default();
-    let position = Position::new(Batching::new(plan, group.world_size()));
-    let mut trainer =
-        Trainer::new(plan, group, splits, model, updater, position, &|| false, &mut losses).unwrap();
+    let position = Position::new(plan.batching(group.world_size()));
+    let mut trainer = Trainer::new(
+        plan.settings(),
+        Parts { group, splits, model, updater, position, stop: &|| false, observer: &mut losses },
+    )
+    .unwrap();
     trainer.run().unwrap();
     let model = trainer.into_model();
     let mut weights = Vec::new();

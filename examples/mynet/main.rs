@@ -7,15 +7,18 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::tanh};
 use ddp_run::prelude::*;
+use ddp_run::schemars::JsonSchema;
 use serde::Deserialize;
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
 /// The `[model]` table's own keys.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "ddp_run::schemars")]
 struct MyNetConfig {
+    /// Width of the hidden layer.
+    #[schemars(range(min = 1))]
     hidden: usize,
 }
 
@@ -32,9 +35,11 @@ impl Net for MyNet {
 }
 
 /// The `[dataset]` table's own keys.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "ddp_run::schemars")]
 struct SpiralsConfig {
+    /// Of both spirals together.
+    #[schemars(range(min = 2))]
     samples: usize,
 }
 

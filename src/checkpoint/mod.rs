@@ -5,7 +5,9 @@
 //! [`read_weights`] and [`match_weights`] bring in PyTorch's weights, [`export()`] and [`inspect()`] serve the
 //! commands of these names. Tensors are bytes on the host here: no device, no Burn type.
 
+mod config;
 mod digest;
+mod every;
 pub mod export;
 #[cfg(test)]
 mod fault;
@@ -30,6 +32,8 @@ mod crash_tests;
 #[cfg(test)]
 mod testing;
 
+pub use config::{CheckpointConfig, OnPreempt, RankBy};
+pub use every::Every;
 pub use export::{ExportOptions, export};
 pub use format::State;
 pub use inspect::{Inspection, inspect};

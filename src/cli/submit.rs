@@ -5,8 +5,9 @@ use crate::clusters::slurm::{Launcher, Sbatch, TimeLimit};
 use crate::device::DeviceSpec;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::Nproc;
-use crate::plan::{Plan, WorldRequest, parse_duration};
+use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
+use crate::spec::duration;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -93,7 +94,7 @@ fn option(text: &str) -> Result<String, String> {
 /// Slurm counts in whole seconds, and in 16 bits.
 fn whole_seconds(text: &str) -> Result<Duration, String> {
     let bare = || text.parse().ok().map(Duration::from_secs);
-    let found = bare().or_else(|| parse_duration(text)).map(|d| d.as_secs());
+    let found = bare().or_else(|| duration(text)).map(|d| d.as_secs());
     match found.filter(|s| (20..=65535).contains(s)) {
         Some(seconds) => Ok(Duration::from_secs(seconds)),
         None => Err("expected a time from 20 to 65535 seconds, such as `90s` or `5 min`".to_owned()),
@@ -165,7 +166,7 @@ impl SlurmArgs {
             return Err(Error::usage(message).hint("the ranks would be told to stop as soon as they start"));
         }
         let grace = self.signal_before - MARGIN;
-        if plan.checkpoint.grace > grace {
+        if *plan.checkpoint.grace > grace {
             // Later than that, Slurm would end the job before it has ended itself and asked to come back.
             spec.overrides.set.push(format!("checkpoint.grace={}", grace.as_secs()));
         }
@@ -181,7 +182,7 @@ impl SlurmArgs {
             time: self.time.clone(),
             partition: self.partition.clone(),
             account: self.account.clone(),
-            requeue: plan.launch.requeue,
+            requeue: plan.slurm.requeue,
             signal_before: self.signal_before,
             output: one_line(&out_dir.join("slurm-%j.out"))?,
             options: self.option.clone(),
@@ -205,17 +206,17 @@ impl SlurmArgs {
     fn count_nodes(&self, plan: &Plan) -> Result<usize> {
         match self.nodes {
             Some(n) => Ok(n as usize),
-            None if plan.launch.nnodes.is_elastic() => Err(Error::usage(format!(
+            None if plan.nodes.nnodes.is_elastic() => Err(Error::usage(format!(
                 "Slurm gives a job a fixed number of nodes, and `launch.nnodes` is \"{}\"",
-                plan.launch.nnodes
+                plan.nodes.nnodes
             ))
             .hint("`--nodes N` says how many")),
-            None => Ok(plan.launch.nnodes.max),
+            None => Ok(plan.nodes.nnodes.max),
         }
     }
 
     fn launcher(&self, plan: &Plan) -> Launcher {
-        let default = if plan.launch.max_restarts > 0 { Launcher::Supervisor } else { Launcher::Srun };
+        let default = if plan.nodes.max_restarts > 0 { Launcher::Supervisor } else { Launcher::Srun };
         self.launcher.unwrap_or(default)
     }
 

@@ -9,6 +9,7 @@ mod call;
 mod calls;
 mod check;
 mod conduct;
+mod config;
 mod control;
 mod device;
 #[cfg(any(test, fuzzing))]
@@ -31,6 +32,7 @@ mod watch;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
 pub use call::Call;
+pub use config::{Backend, DistributedConfig};
 pub use device::{DeviceCollectives, DeviceSlice};
 #[cfg(fuzzing)]
 pub use fuzz::decode_anything;

@@ -10,6 +10,7 @@ use crate::spec::Fields;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset as BurnDataset;
 use burn::tensor::{Device, TensorData};
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl BurnData {
     }
 }
 
-/// A kind from a function that opens the data; the `[dataset]` table's own keys are deserialised into `C`.
+/// A kind from a function that opens the data; the `[dataset]` table's own keys are read into `C`.
 pub struct BurnKind<C, F> {
     open: Arc<F>,
     config: std::marker::PhantomData<fn() -> C>,
@@ -74,7 +75,7 @@ impl<C, F> BurnKind<C, F> {
 
 impl<C, F> DatasetKind for BurnKind<C, F>
 where
-    C: DeserializeOwned + Send + Sync + 'static,
+    C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
     F: Fn(&C) -> Result<BurnData> + Send + Sync + 'static,
 {
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {

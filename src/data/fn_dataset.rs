@@ -3,6 +3,7 @@
 use super::{DataFacts, DatasetKind, DatasetSource, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ impl<C, F> FnDataset<C, F> {
 
 impl<C, S, F> DatasetKind for FnDataset<C, F>
 where
-    C: DeserializeOwned + Send + Sync + 'static,
+    C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
     S: DatasetSource + 'static,
     F: Fn(C) -> S + Send + Sync + 'static,
 {
@@ -58,8 +59,7 @@ mod tests {
     use crate::registry::Registry;
     use crate::spec::JobTree;
 
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
+    #[derive(serde::Deserialize, JsonSchema)]
     struct Keys {
         samples: usize,
     }

@@ -6,6 +6,7 @@
 //! of the training step, on threads of its own.
 
 mod burn_data;
+mod config;
 mod device_transform;
 mod fingerprint;
 mod fn_dataset;
@@ -24,6 +25,7 @@ pub mod transforms;
 mod work;
 
 pub use burn_data::{BurnBatch, BurnData, BurnKind};
+pub use config::{LoaderConfig, PLACES};
 pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use fingerprint::{Content, Fingerprint};
 pub use fn_dataset::FnDataset;

@@ -5,6 +5,7 @@
 mod buckets;
 mod collector;
 mod comm_thread;
+mod config;
 mod device_hook;
 mod error_feedback;
 mod hook;
@@ -19,6 +20,7 @@ mod tap;
 mod tests;
 
 pub use buckets::{BucketCaps, BucketLayout, Slot};
+pub use config::ReducerConfig;
 pub use hook::{CommHook, HookSource};
 pub use hook_state::HookState;
 pub use reducer::Reducer;

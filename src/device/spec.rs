@@ -1,12 +1,13 @@
 //! What a spec says about devices.
 
-use serde::Serialize;
+use crate::spec::{Syntax, syntax};
 use std::fmt;
 
 /// What a process computes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSpec {
     /// CUDA where there is some, else the CPU.
+    #[default]
     Auto,
     Cpu,
     /// This CUDA device; with `None`, each process takes the one of its local rank.
@@ -16,8 +17,6 @@ pub enum DeviceSpec {
 }
 
 impl DeviceSpec {
-    pub const EXPECTED: &str = "\"auto\", \"cpu\", \"cuda\", \"cuda:N\", \"wgpu\" or \"wgpu:N\"";
-
     /// `auto`, `cpu`, `cuda`, `cuda:N`, `wgpu` or `wgpu:N`.
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, index) = match text.split_once(':') {
@@ -62,11 +61,20 @@ impl fmt::Display for DeviceSpec {
     }
 }
 
-impl Serialize for DeviceSpec {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+impl Syntax for DeviceSpec {
+    const EXPECTED: &'static str = "\"auto\", \"cpu\", \"cuda\", \"cuda:N\", \"wgpu\" or \"wgpu:N\"";
+    const TYPES: &'static [&'static str] = &["string"];
+
+    fn read(value: &toml::Value) -> Option<Self> {
+        Self::parse(value.as_str()?)
+    }
+
+    fn write(&self) -> toml::Value {
+        toml::Value::String(self.to_string())
     }
 }
+
+syntax!(DeviceSpec);
 
 #[cfg(test)]
 mod tests {

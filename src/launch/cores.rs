@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
+use crate::spec::{Syntax, syntax};
 
 /// How many workers a node gets, as torchrun's `--nproc-per-node` says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +43,36 @@ impl FromStr for Nproc {
     }
 }
 
-/// As `[launch] nproc_per_node` takes it.
-impl fmt::Display for Nproc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Syntax for Nproc {
+    const EXPECTED: &'static str = "a number from 1 to 4096, \"devices\", \"auto\", \"gpu\" or \"cpu\"";
+    const TYPES: &'static [&'static str] = &["integer", "string"];
+
+    fn read(value: &toml::Value) -> Option<Self> {
+        match value {
+            toml::Value::Integer(i) => i.to_string().parse().ok(),
+            toml::Value::String(s) if !s.starts_with(|c: char| c.is_ascii_digit()) => s.parse().ok(),
+            _ => None,
+        }
+    }
+
+    fn write(&self) -> toml::Value {
         let word = match self {
-            Nproc::Count(n) => return n.fmt(f),
+            Nproc::Count(n) => return toml::Value::Integer(*n as i64),
             Nproc::Devices => "devices",
             Nproc::Auto => "auto",
             Nproc::Gpu => "gpu",
             Nproc::Cpu => "cpu",
         };
-        write!(f, "\"{word}\"")
+        word.into()
+    }
+}
+
+syntax!(Nproc);
+
+/// As `[launch] nproc_per_node` takes it.
+impl fmt::Display for Nproc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write().fmt(f)
     }
 }
 

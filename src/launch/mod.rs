@@ -7,6 +7,7 @@
 //! [`Handoff::receive`], [`StopFlag`], [`logs`], [`Failure`] and [`FlightRecord`]. No worker outlives its supervisor: the kernel kills
 //! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
 
+mod config;
 pub mod cores;
 pub mod descriptors;
 mod failure;
@@ -27,6 +28,7 @@ mod timers;
 mod verdict;
 mod worker;
 
+pub use config::LaunchConfig;
 pub use cores::Nproc;
 pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;

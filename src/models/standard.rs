@@ -71,7 +71,7 @@ where
 }
 
 /// A model kind from a plain function: what [`crate::registry::Registry::model`] makes of a user's closure. The whole
-/// `[model]` table, less `name` and the `pretrained` keys, is deserialised into `C`.
+/// `[model]` table, less `name` and the `pretrained` keys, is read into `C`.
 pub struct FnModel<C, F> {
     build: Arc<F>,
     config: std::marker::PhantomData<fn() -> C>,
@@ -85,7 +85,7 @@ impl<C, F> FnModel<C, F> {
 
 impl<C, N, F> ModelKind for FnModel<C, F>
 where
-    C: serde::de::DeserializeOwned + Send + Sync + 'static,
+    C: serde::de::DeserializeOwned + schemars::JsonSchema + Send + Sync + 'static,
     N: Net,
     F: Fn(&C, &DataFacts, &Device) -> N + Send + Sync + 'static,
 {

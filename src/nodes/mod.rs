@@ -7,6 +7,7 @@
 
 mod agent;
 mod awaited;
+mod config;
 mod coordinator;
 mod events;
 mod key;
@@ -16,6 +17,7 @@ mod policy;
 mod rdzv;
 mod reach;
 
+pub use config::NodesConfig;
 pub use key::KeySource;
 pub use rdzv::{NodeRange, RdzvEndpoint};
 pub(crate) use reach::{Reach, own_address, reach};

@@ -1,12 +1,12 @@
 //! What `--nnodes` and `--rdzv-endpoint` say: how many nodes a run has, and where they meet.
 
-use serde::Serialize;
+use crate::spec::{Syntax, syntax};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// How many nodes a run may have: `N`, or `MIN:MAX` as torchrun writes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeRange {
     /// At least 1.
     pub min: usize,
@@ -19,7 +19,6 @@ const MAX_NODES: usize = 1 << 16;
 
 impl NodeRange {
     pub const ONE: Self = Self { min: 1, max: 1 };
-    pub const EXPECTED: &'static str = "a number of nodes from 1 to 65536, or a range of them, \"MIN:MAX\"";
 
     pub const fn exactly(nodes: usize) -> Self {
         Self { min: nodes, max: nodes }
@@ -44,6 +43,28 @@ impl FromStr for NodeRange {
     }
 }
 
+impl Syntax for NodeRange {
+    const EXPECTED: &'static str = "a number of nodes from 1 to 65536, or a range of them, \"MIN:MAX\"";
+    const TYPES: &'static [&'static str] = &["integer", "string"];
+
+    fn read(value: &toml::Value) -> Option<Self> {
+        match value {
+            toml::Value::Integer(i) => i.to_string().parse().ok(),
+            toml::Value::String(s) if s.contains(':') => s.parse().ok(),
+            _ => None,
+        }
+    }
+
+    fn write(&self) -> toml::Value {
+        match self.is_elastic() {
+            true => toml::Value::String(self.to_string()),
+            false => toml::Value::Integer(self.max as i64),
+        }
+    }
+}
+
+syntax!(NodeRange);
+
 impl fmt::Display for NodeRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_elastic() {
@@ -55,8 +76,7 @@ impl fmt::Display for NodeRange {
 
 /// Where processes that were started apart meet, in the forms that PyTorch's `init_method` and torchrun's
 /// `--rdzv-endpoint` have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RdzvEndpoint {
     /// `HOST:PORT` or `tcp://HOST:PORT`: whoever is first (node rank 0, rank 0) listens there.
     Tcp { host: String, port: u16 },
@@ -68,9 +88,20 @@ pub enum RdzvEndpoint {
 /// torchrun's port.
 pub const DEFAULT_PORT: u16 = 29400;
 
-impl RdzvEndpoint {
-    pub const EXPECTED: &'static str = "HOST:PORT, tcp://HOST:PORT or file:///ABSOLUTE/PATH";
+impl Syntax for RdzvEndpoint {
+    const EXPECTED: &'static str = "HOST:PORT, tcp://HOST:PORT or file:///ABSOLUTE/PATH";
+    const TYPES: &'static [&'static str] = &["string"];
+
+    fn read(value: &toml::Value) -> Option<Self> {
+        value.as_str()?.parse().ok()
+    }
+
+    fn write(&self) -> toml::Value {
+        toml::Value::String(self.to_string())
+    }
 }
+
+syntax!(RdzvEndpoint);
 
 impl FromStr for RdzvEndpoint {
     type Err = String;
@@ -107,12 +138,6 @@ impl fmt::Display for RdzvEndpoint {
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
             Self::File(path) => write!(f, "file://{}", path.display()),
         }
-    }
-}
-
-impl From<RdzvEndpoint> for String {
-    fn from(endpoint: RdzvEndpoint) -> Self {
-        endpoint.to_string()
     }
 }
 

@@ -1,11 +1,13 @@
 //! Combinations that can't work, each reported at the value to change.
 
-use super::{Backend, BatchAlgebra, Every, OnPreempt, World};
-use crate::data::{FieldFacts, FieldKind};
+use super::{BatchAlgebra, World};
+use crate::checkpoint::{CheckpointConfig, Every, OnPreempt, RankBy};
+use crate::comm::Backend;
+use crate::data::{DataFacts, FieldFacts, FieldKind};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
 use crate::spec::Fields;
-use std::collections::BTreeMap;
+use crate::telemetry::{MetricsConfig, Top5};
 
 pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device: DeviceSpec, world: &World) {
     if backend != Backend::Nccl {
@@ -101,10 +103,36 @@ pub(super) fn requeue(root: &mut Fields<'_>, requeue: bool, save_every: Every, o
     }
 }
 
-pub(super) fn map_location(fields: &mut Fields<'_>, map: &BTreeMap<String, String>) {
+/// Whether checkpoints can be ranked as the spec says. Settles how many of the best are kept.
+pub(super) fn ranking(
+    fields: &mut Fields<'_>,
+    config: &mut CheckpointConfig,
+    facts: &DataFacts,
+    eval_every: u64,
+) {
+    // A data set that knows its size and has no validation split says `None`, or 0.
+    let none = facts.val == Some(0) || facts.val.is_none() && facts.train.is_some();
+    let unranked = match (config.best, none, eval_every) {
+        (RankBy::TrainLoss, ..) => None,
+        (_, true, _) => Some("the data set has no validation split (`dataset.val_split`)"),
+        (_, _, 0) => Some("`train.eval_every = 0` turns evaluation off"),
+        _ => None,
+    };
+    if let Some(why) = unranked.filter(|_| config.keep_best.is_some_and(|keep| keep > 0)) {
+        fields.problem("keep_best", format!("needs `{}`, which is never measured: {why}", config.best));
+    } else if let Some(why) = facts.target.as_ref().and_then(|target| unmeasured(config.best, target)) {
+        fields.problem("best", why);
+    }
+    if config.keep_best.is_none() {
+        config.keep_best = Some(usize::from(unranked.is_none()));
+        fields.note_resolved("keep_best", i64::from(unranked.is_none()));
+    }
+}
+
+pub(super) fn map_location(fields: &mut Fields<'_>, config: &CheckpointConfig) {
     let device = |name: &str| DeviceSpec::parse(name).is_some_and(|device| device != DeviceSpec::Auto);
     let message = |name: &str| format!("not a device: `{name}`; expected `cpu`, `cuda:N` or `wgpu:N`");
-    for (from, to) in map {
+    for (from, to) in config.map_location.iter().flatten() {
         if !device(from) {
             fields.problem_with_key_at(&["map_location", from], message(from));
         }
@@ -114,20 +142,39 @@ pub(super) fn map_location(fields: &mut Fields<'_>, map: &BTreeMap<String, Strin
     }
 }
 
+/// Whether the data set's targets have a top-5 accuracy. Settles `auto` as far as they are known.
+pub(super) fn top5(fields: &mut Fields<'_>, config: &mut MetricsConfig, target: Option<&FieldFacts>) {
+    let Some(target) = target else { return };
+    match target.kind {
+        FieldKind::Index(classes) => {
+            if config.top5 == Top5(Some(true)) && classes < 5 {
+                fields.problem("top5", format!("top-5 accuracy of {classes} classes is always 1"));
+            }
+            config.top5 = Top5(Some(config.top5.of(classes)));
+        }
+        FieldKind::Float => {
+            if config.top5 == Top5(Some(true)) {
+                fields.problem("top5", "top-5 accuracy needs class targets; the data set's are numbers");
+            }
+            config.top5 = Top5(Some(false));
+        }
+    }
+}
+
 /// Why `metric` is not measured of such targets.
-pub(super) fn unmeasured(metric: &str, target: &FieldFacts) -> Option<String> {
+pub(super) fn unmeasured(metric: RankBy, target: &FieldFacts) -> Option<String> {
     match (metric, target.kind) {
-        ("val.accuracy" | "val.top5" | "val.perplexity", FieldKind::Float) => {
+        (RankBy::ValAccuracy | RankBy::ValTop5 | RankBy::ValPerplexity, FieldKind::Float) => {
             Some(format!("`{metric}` needs class targets; the data set's are numbers"))
         }
-        ("val.mae" | "val.r2", FieldKind::Index(_)) => {
+        (RankBy::ValMae | RankBy::ValR2, FieldKind::Index(_)) => {
             Some(format!("`{metric}` needs numbers as targets; the data set's are classes"))
         }
-        ("val.top5", FieldKind::Index(classes)) if classes <= 5 => {
-            Some(format!("`val.top5` of {classes} classes is always 1: \"val.accuracy\" tells them apart"))
+        (RankBy::ValTop5, FieldKind::Index(classes)) if classes <= 5 => {
+            Some(format!("`{metric}` of {classes} classes is always 1: \"val.accuracy\" tells them apart"))
         }
-        ("val.perplexity", FieldKind::Index(_)) if target.shape.is_empty() => {
-            Some("`val.perplexity` is one of tokens; \"val.loss\" ranks classes in the same order".to_owned())
+        (RankBy::ValPerplexity, FieldKind::Index(_)) if target.shape.is_empty() => {
+            Some(format!("`{metric}` is one of tokens; \"val.loss\" ranks classes in the same order"))
         }
         _ => None,
     }

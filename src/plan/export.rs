@@ -18,6 +18,13 @@ impl Plan {
         format!("# Resolved by ddp-run; `ddp-run train` on this file runs the same job.\n{body}")
     }
 
+    /// Whether results may depend on a key, by its dotted path: it is not declared that they don't, and neither is the
+    /// table that it stands in.
+    pub fn changes_results(&self, key: &str) -> bool {
+        let tables = key.match_indices('.').map(|(at, _)| &key[..at]);
+        !tables.chain([key]).any(|path| self.without_effect.contains(path))
+    }
+
     /// Every value of a table by its key in it, as JSON.
     pub fn table(&self, name: &str) -> serde_json::Map<String, serde_json::Value> {
         let in_table = |v: &ResolvedValue| {
@@ -52,34 +59,10 @@ fn insert(table: &mut Table, path: &[&str], value: Value) {
     }
 }
 
-/// Keys that results do not depend on; a trailing dot stands for a whole table.
-const NO_EFFECT: [&str; 16] = [
-    "name",
-    "save_every",
-    "launch.",
-    "metrics.",
-    "checkpoint.",
-    "distributed.timeout",
-    "distributed.init_timeout",
-    "distributed.interface",
-    "distributed.sockets",
-    "dataset.root",
-    "dataset.path",
-    "dataset.cache",
-    "dataset.url",
-    "dataset.workers",
-    "dataset.prefetch",
-    "train.on_resize",
-];
-
-/// Whether results may depend on a key, by its dotted path.
-pub(crate) fn changes_results(key: &str) -> bool {
-    !NO_EFFECT.iter().any(|k| if k.ends_with('.') { key.starts_with(k) } else { key == *k })
-}
-
-/// SHA-256 over the other keys and their values, sorted by key.
-pub(super) fn hash(values: &[ResolvedValue]) -> String {
-    let mut counted: Vec<&ResolvedValue> = values.iter().filter(|v| changes_results(&v.key)).collect();
+/// SHA-256 over the values that results depend on, sorted by key.
+pub(super) fn hash(plan: &Plan) -> String {
+    let mut counted: Vec<&ResolvedValue> =
+        plan.values.iter().filter(|v| plan.changes_results(&v.key)).collect();
     counted.sort_by(|a, b| a.key.cmp(&b.key));
     let mut hasher = Sha256::new();
     for resolved in counted {

@@ -154,7 +154,7 @@ impl Plan {
                 "{} a step from each rank, in {buckets} bucket{}{}",
                 show_bytes(sizes.all_reduce_bytes_per_step),
                 if buckets == 1 { "" } else { "s" },
-                match &self.distributed.comm_hook {
+                match &self.comm_hook {
                     Some(hook) => format!(", before the hook `{}`", hook.name()),
                     None => String::new(),
                 }

@@ -1,6 +1,6 @@
 //! What the model takes: memory, disk, and traffic between processes.
 
-use super::{DistributedPlan, World};
+use super::World;
 use crate::ddp::{BucketCaps, BucketLayout};
 use crate::models::{Role, TensorFacts};
 use crate::optim::OptimizerPlan;
@@ -32,7 +32,7 @@ impl Sizes {
     pub(super) fn of(
         tensors: &[TensorFacts],
         optimizer: &OptimizerPlan,
-        distributed: &DistributedPlan,
+        caps: BucketCaps,
         world: &World,
     ) -> Self {
         let numel = |t: &TensorFacts| t.shape.iter().product::<usize>();
@@ -45,7 +45,6 @@ impl Sizes {
         let state: u64 =
             tensors.iter().filter(|t| is_trained(t)).map(|t| optimizer.state_len(&t.shape) as u64).sum();
         let gradients: Vec<Option<usize>> = tensors.iter().map(|t| is_trained(t).then(|| numel(t))).collect();
-        let caps = distributed.bucket_caps();
         let w = world.world_size as u64;
         let model_bytes = (parameters + buffers) * BYTES;
         Self {
@@ -59,13 +58,5 @@ impl Sizes {
             buckets: BucketLayout::new(&gradients, caps).buckets.len(),
             all_reduce_bytes_per_step: (2 * (w - 1) * trainable * BYTES) / w,
         }
-    }
-}
-
-impl DistributedPlan {
-    /// The bucket sizes in bytes.
-    pub fn bucket_caps(&self) -> BucketCaps {
-        let bytes = |mb: f64| (mb * 1024.0 * 1024.0) as usize;
-        BucketCaps { first: bytes(self.first_bucket_mb), rest: bytes(self.bucket_cap_mb) }
     }
 }

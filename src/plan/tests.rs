@@ -1,6 +1,7 @@
 //! The room as its users see it: specs with components of their own resolve, print, export and hash.
 
 use super::*;
+use crate::checkpoint::OnPreempt;
 use crate::comm::gloo::{AlgorithmChoice, GlooOptions, Transport};
 use crate::comm::testing::HANG;
 use crate::comm::{CommError, ProcessGroup};
@@ -9,7 +10,8 @@ use crate::ddp::CommHook;
 use crate::launch::Nproc;
 use crate::models::{ModelKind, ModelSource, Role, TensorFacts};
 use crate::spec::{Fields, Override};
-use crate::train::{BufferSync, Loss, OnResize};
+use crate::telemetry::Top5;
+use crate::train::{BufferSync, Loss, LossChoice, OnResize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,9 +134,11 @@ fn the_defaults_are_those_of_the_documentation() {
     assert_eq!((plan.backend, plan.device), (Backend::Auto, DeviceSpec::Auto));
     assert_eq!(plan.world, World { nnodes: 1, nproc_per_node: 1, world_size: 1 });
     assert_eq!(plan.loss, Loss::CrossEntropy { label_smoothing: 0.0 });
-    let loader = LoaderPlan { shuffle: true, drop_last: false, workers: 1, prefetch: 2 };
+    let loader = LoaderConfig { shuffle: true, drop_last: false, workers: 1, prefetch: 2 };
     assert_eq!(plan.loader, loader);
-    let train = TrainPlan {
+    let train = TrainConfig {
+        loss: LossChoice::Auto,
+        label_smoothing: None,
         accumulate: 1,
         clip_norm: None,
         max_steps: None,
@@ -145,12 +149,12 @@ fn the_defaults_are_those_of_the_documentation() {
     assert_eq!(plan.train, train);
     assert_eq!((plan.checkpoint.keep_last, plan.checkpoint.asynchronous), (3, true));
     assert_eq!(plan.checkpoint.on_preempt, OnPreempt::Save);
-    assert_eq!((plan.checkpoint.grace, plan.launch.requeue), (Duration::from_secs(600), false));
-    assert_eq!(plan.distributed.timeout, Duration::from_secs(1800));
-    assert_eq!(plan.distributed.init_timeout, Duration::from_secs(300));
+    assert_eq!((*plan.checkpoint.grace, plan.slurm.requeue), (Duration::from_secs(600), false));
+    assert_eq!(*plan.distributed.timeout, Duration::from_secs(1800));
+    assert_eq!(*plan.distributed.init_timeout, Duration::from_secs(300));
     assert_eq!(plan.distributed.gloo(), GlooOptions::default());
-    assert_eq!(plan.metrics, MetricsPlan { log_every: 10, top5: Some(true) });
-    assert_eq!(plan.launch.bind.to_string(), "127.0.0.1");
+    assert_eq!(plan.metrics, MetricsConfig { log_every: 10, top5: Top5(Some(true)) });
+    assert_eq!(plan.nodes.bind.to_string(), "127.0.0.1");
     assert_eq!(plan.schedule, Schedule::constant());
     assert!(plan.values.iter().any(|v| v.key == "optimizer.eps" && v.origin.to_string() == "default"));
 }
@@ -202,15 +206,15 @@ fn values_with_a_syntax_of_their_own() {
     ]);
     assert_eq!(plan.save_every, Every::Time(Duration::from_secs(600)));
     assert_eq!(plan.device, DeviceSpec::Cuda(Some(1)));
-    assert_eq!(plan.distributed.timeout, Duration::from_secs(90));
-    assert_eq!(plan.distributed.init_timeout, Duration::from_secs(120));
+    assert_eq!(*plan.distributed.timeout, Duration::from_secs(90));
+    assert_eq!(*plan.distributed.init_timeout, Duration::from_secs(120));
     assert_eq!(plan.launch.nproc_per_node, Nproc::Cpu);
-    assert!(plan.launch.requeue);
+    assert!(plan.slurm.requeue);
     assert_eq!(plan.checkpoint.on_preempt, OnPreempt::Exit);
-    assert_eq!(plan.checkpoint.grace, Duration::from_secs(90));
-    assert!(plan.launch.bind.is_ipv6());
-    assert_eq!(plan.metrics.top5, Some(false));
-    assert_eq!(plan.checkpoint.map_location["cuda:0"], "cuda:2");
+    assert_eq!(*plan.checkpoint.grace, Duration::from_secs(90));
+    assert!(plan.nodes.bind.is_ipv6());
+    assert_eq!(plan.metrics.top5, Top5(Some(false)));
+    assert_eq!(plan.checkpoint.map_location.unwrap()["cuda:0"], "cuda:2");
 }
 
 #[test]
@@ -231,10 +235,10 @@ fn the_engine_gets_what_the_spec_says_of_it() {
 
 #[test]
 fn a_communication_hook_is_one_of_the_registry() {
-    assert!(resolve(&[]).distributed.comm_hook.is_none());
-    assert!(resolve(&["distributed.comm_hook=none"]).distributed.comm_hook.is_none());
+    assert!(resolve(&[]).comm_hook.is_none());
+    assert!(resolve(&["distributed.comm_hook=none"]).comm_hook.is_none());
     let plan = resolve_for(JOB, &["distributed.comm_hook=mine"], WorldRequest::of(2)).unwrap();
-    assert_eq!(plan.distributed.comm_hook.as_ref().unwrap().name(), "mine");
+    assert_eq!(plan.comm_hook.as_ref().unwrap().name(), "mine");
     assert!(plan.text().contains("in 1 bucket, before the hook `mine`"));
     assert_eq!(refused(&["distributed.comm_hook=mine2"]), ["unknown value; did you mean \"mine\"?"]);
     assert_eq!(
@@ -368,8 +372,8 @@ fn impossible_combinations_are_refused() {
     one(&["name=.."], "a name is made of letters");
     one(&["name=\"\""], "a name can't be empty");
     assert_eq!(refused(&["checkpoint.keep_best=1", "checkpoint.best=train.loss"]), [""; 0]);
-    assert_eq!(resolve(&[]).checkpoint.keep_best, 0, "no validation split, so nothing to rank by");
-    assert_eq!(resolve(&["dataset.val=10"]).checkpoint.keep_best, 1);
+    assert_eq!(resolve(&[]).checkpoint.keep_best, Some(0), "no validation split, so nothing to rank by");
+    assert_eq!(resolve(&["dataset.val=10"]).checkpoint.keep_best, Some(1));
 }
 
 #[test]

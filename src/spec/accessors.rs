@@ -6,7 +6,7 @@ use super::fields::Fields;
 use super::range::words;
 use super::source::Origin;
 use super::suggest::closest;
-use super::tree::{Entry, Node, Value};
+use super::tree::{Node, Value};
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
 
@@ -149,23 +149,23 @@ impl Fields<'_> {
             return Some(*choice);
         }
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        self.wrong_choice(entry, &names);
+        self.wrong_choice(&entry.node, &names);
         None
     }
 
     /// Reports that `key`'s value is none of `names`, with the nearest.
     pub fn unknown_name(&mut self, key: &str, names: &[&str]) {
         if let Some(entry) = self.entry(key) {
-            self.wrong_choice(entry, names);
+            self.wrong_choice(&entry.node, names);
         }
     }
 
-    fn wrong_choice(&self, entry: &Entry, names: &[&str]) {
-        if matches!(entry.node.value, Value::Broken) {
+    pub(super) fn wrong_choice(&self, node: &Node, names: &[&str]) {
+        if matches!(node.value, Value::Broken) {
             return;
         }
-        let found = entry.node.value.describe();
-        let best = match &entry.node.value {
+        let found = node.value.describe();
+        let best = match &node.value {
             Value::String(typed) => closest(typed, names.iter().copied()),
             _ => None,
         };
@@ -173,7 +173,7 @@ impl Fields<'_> {
             Some(best) => format!("unknown value; did you mean \"{best}\"?"),
             None => format!("expected {}, found {found}", any_of(names)),
         };
-        self.push(Problem::new(entry.node.span, message));
+        self.push(Problem::new(node.span, message));
     }
 
     pub(super) fn or_default<T: Clone>(
@@ -251,7 +251,7 @@ fn start_of<T: Copy>(range: &impl RangeBounds<T>) -> Option<T> {
 }
 
 /// `"a", "b" or "c"`.
-fn any_of(names: &[&str]) -> String {
+pub(super) fn any_of(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
     match quoted.split_last() {
         None => "nothing".to_owned(),

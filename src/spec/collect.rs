@@ -34,20 +34,25 @@ const EXPLAINED: usize = 1000;
 /// The values that readers have seen, in the order in which they first did.
 #[derive(Default)]
 pub(super) struct Values {
-    list: Vec<ResolvedValue>,
+    list: Vec<Option<ResolvedValue>>,
     places: HashMap<String, usize>,
 }
 
 impl Values {
+    /// The place of a key, which it keeps.
+    pub fn reserve(&mut self, key: String) -> usize {
+        let next = self.list.len();
+        let place = *self.places.entry(key).or_insert(next);
+        if place == next {
+            self.list.push(None);
+        }
+        place
+    }
+
     /// A later value of a key takes the place of the earlier one.
     pub fn note(&mut self, value: ResolvedValue) {
-        match self.places.get(&value.key) {
-            Some(&place) => self.list[place] = value,
-            None => {
-                self.places.insert(value.key.clone(), self.list.len());
-                self.list.push(value);
-            }
-        }
+        let place = self.reserve(value.key.clone());
+        self.list[place] = Some(value);
     }
 }
 
@@ -61,6 +66,8 @@ pub(super) struct Collector {
     pub values: RefCell<Values>,
     /// Every (table, key) that a reader knows.
     pub known: RefCell<BTreeSet<(String, String)>>,
+    /// Keys that results don't depend on, by their dotted paths.
+    pub without_effect: RefCell<BTreeSet<String>>,
 }
 
 impl Collector {
@@ -81,7 +88,7 @@ impl Collector {
         );
         problems.extend(explained.iter().map(|u| Problem::new(u.span, unknown_message(u, &known))));
         problems.extend(rest.iter().map(|u| Problem::new(u.span, "unknown key")));
-        (self.values.into_inner().list, problems)
+        (self.values.into_inner().list.into_iter().flatten().collect(), problems)
     }
 
     /// Whether nothing is wrong so far.

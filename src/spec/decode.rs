@@ -1,4 +1,4 @@
-//! Reading a table into a user's own type through serde, with places for what is wrong.
+//! Reading a table into a type through serde, with places for what is wrong.
 
 use super::collect::{KnownKeys, Unknown};
 use super::diagnostics::{Kind, Problem};
@@ -13,6 +13,8 @@ use std::fmt;
 
 pub(super) struct Decoded<T> {
     pub value: Result<T, Problem>,
+    /// The entry whose value is wrong.
+    pub wrong: Option<usize>,
     pub unknown: Vec<Unknown>,
 }
 
@@ -20,11 +22,13 @@ pub(super) struct Decoded<T> {
 pub(super) fn entries<T: DeserializeOwned>(entries: &[&Entry], path: &str, header: Span) -> Decoded<T> {
     let unknown = RefCell::new(Vec::new());
     let map = MapDe { entries, next: 0, path, known: KnownKeys::default(), unknown: &unknown };
-    let value = T::deserialize(TableDe { map }).map_err(|e| Problem {
-        kind: if e.absence { Kind::Absence } else { Kind::Local },
-        ..Problem::new(e.span.unwrap_or(header), e.message)
+    let mut wrong = None;
+    let value = T::deserialize(TableDe { map }).map_err(|e| {
+        wrong = e.entry;
+        let kind = if e.absence { Kind::Absence } else { Kind::Local };
+        Problem { kind, ..Problem::new(e.span.unwrap_or(header), e.message) }
     });
-    Decoded { value, unknown: unknown.into_inner() }
+    Decoded { value, wrong, unknown: unknown.into_inner() }
 }
 
 /// serde's complaint; the innermost place it passes on its way out is the one that is kept.
@@ -32,12 +36,14 @@ pub(super) fn entries<T: DeserializeOwned>(entries: &[&Entry], path: &str, heade
 struct DecodeError {
     message: String,
     span: Option<Span>,
+    /// The entry of the table that it comes from.
+    entry: Option<usize>,
     absence: bool,
 }
 
 impl DecodeError {
     fn new(message: String) -> Self {
-        Self { message, span: None, absence: false }
+        Self { message, span: None, entry: None, absence: false }
     }
 
     fn at(mut self, span: Span) -> Self {
@@ -59,10 +65,10 @@ impl de::Error for DecodeError {
         Self::new(message.to_string())
     }
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new(format!("expected {expected}, found {found}"))
+        Self::new(format!("expected {expected}, found {}", describe(found)))
     }
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::new(format!("expected {expected}, found {found}"))
+        Self::invalid_type(found, expected)
     }
     fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
         Self::new(format!("expected {expected}, found {length} items"))
@@ -75,6 +81,19 @@ impl de::Error for DecodeError {
     }
     fn missing_field(field: &'static str) -> Self {
         Self { absence: true, ..Self::new(format!("missing key `{field}`")) }
+    }
+}
+
+/// As [`Value::describe`], where there is such a value.
+fn describe(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Str(s) => Value::String(s.to_owned()).describe(),
+        Unexpected::Signed(i) => Value::Integer(i).describe(),
+        Unexpected::Float(x) => Value::Float(x).describe(),
+        Unexpected::Bool(b) => Value::Boolean(b).describe(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "a table".to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -138,11 +157,12 @@ impl<'de> de::MapAccess<'de> for MapDe<'_> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
         let Some(entry) = self.entries.get(self.next) else { return Ok(None) };
         let key = de::value::StrDeserializer::<DecodeError>::new(&entry.key);
-        seed.deserialize(key).map(Some).map_err(|e| e.at(entry.key_span))
+        let at = self.next;
+        seed.deserialize(key).map(Some).map_err(|e| DecodeError { entry: Some(at), ..e.at(entry.key_span) })
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
-        let entry = self.entries[self.next];
+        let (entry, at) = (self.entries[self.next], self.next);
         self.next += 1;
         let path =
             if self.path.is_empty() { entry.key.clone() } else { format!("{}.{}", self.path, entry.key) };
@@ -156,7 +176,7 @@ impl<'de> de::MapAccess<'de> for MapDe<'_> {
         })
         .map_err(|e| {
             let span = if e.absence { entry.header } else { entry.node.span };
-            e.at(span)
+            DecodeError { entry: Some(at), ..e.at(span) }
         })
     }
 }

@@ -3,27 +3,26 @@
 
 use super::ResolvedValue;
 use super::collect::{Collector, KnownKeys, Unknown};
-use super::decode;
 use super::diagnostics::{Kind, Problem};
 use super::load::JobTree;
 use super::source::{Origin, Span};
 use super::tree::{Entry, Node, Table, Value};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 /// Reads one table. Each accessor marks its key as known; keys that are never asked for are reported when the reader
 /// is dropped. A wrong value is reported at its place and read as absent.
 pub struct Fields<'a> {
     job: &'a JobTree,
-    out: &'a Collector,
+    pub(super) out: &'a Collector,
     /// `None` for an optional table that is not there.
-    table: Option<&'a Table>,
+    pub(super) table: Option<&'a Table>,
     path: String,
     /// Where to point for what is missing.
-    header: Span,
+    pub(super) header: Span,
     /// A problem covers this table already.
-    muted: bool,
-    known: Vec<Cow<'static, str>>,
+    pub(super) muted: bool,
+    pub(super) known: Vec<Cow<'static, str>>,
     /// Whoever read the rest of the table has said what is unknown in it.
     rest_is_read: bool,
 }
@@ -192,42 +191,16 @@ impl<'a> Fields<'a> {
         self.rest_is_read = true;
     }
 
-    // ---- user components -----------------------------------------------------------------------------------------
+    // ---- what is known besides ------------------------------------------------------------------------------------
 
-    /// Every key not read yet, through serde. A wrong value is reported at its place, and so are keys that `T` does
-    /// not know. The values are noted as they are written; `T`'s own defaults are not known here.
-    pub fn parse<T: serde::de::DeserializeOwned>(&mut self) -> Option<T> {
-        static EMPTY: Table = Table { entries: Vec::new() };
-        let table = self.table.unwrap_or(&EMPTY);
-        let rest: Vec<&Entry> =
-            table.entries.iter().filter(|e| !self.known.iter().any(|k| *k == e.key)).collect();
-        let decoded = decode::entries::<T>(&rest, &self.path, self.header);
-        let own = |unknown: &Unknown| unknown.table == self.path;
-        let strange: HashSet<Span> = decoded.unknown.iter().filter(|u| own(u)).map(|u| u.span).collect();
-        for entry in &rest {
-            self.note(&entry.key, entry.node.span, entry.node.value.to_toml());
-        }
-        let read = rest.iter().filter(|e| !strange.contains(&e.key_span));
-        self.out.known.borrow_mut().extend(read.map(|e| (self.path.clone(), e.key.clone())));
-        // `T`'s keys and those that were read before it.
-        let mut known: Option<KnownKeys> = None;
-        for mut unknown in decoded.unknown {
-            if own(&unknown) {
-                let all = || unknown.known.iter().chain(&self.known).cloned().collect();
-                unknown.known = known.get_or_insert_with(all).clone();
-            }
-            self.out.unknown.borrow_mut().push(unknown);
-        }
-        self.rest_is_read = true;
-        match decoded.value {
-            Ok(value) => Some(value),
-            Err(problem) => {
-                if !(self.muted && problem.kind == Kind::Absence) {
-                    self.push(problem);
-                }
-                None
-            }
-        }
+    /// Says of keys of this table that results don't depend on them.
+    pub fn without_effect(&self, keys: &[&str]) {
+        self.out.without_effect.borrow_mut().extend(keys.iter().map(|key| self.join(key)));
+    }
+
+    /// Every key, by its dotted path, of which that has been said, in all tables that were read.
+    pub fn all_without_effect(&self) -> BTreeSet<String> {
+        self.out.without_effect.borrow().clone()
     }
 
     /// Notes what a value comes to, for the plan to show, where it is not what is written (`auto`).
@@ -247,10 +220,14 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn take(&mut self, key: &'static str) -> Option<&'a Entry> {
-        if !self.known.iter().any(|k| k == key) {
-            self.known.push(Cow::Borrowed(key));
-        }
+        self.know(Cow::Borrowed(key));
         self.entry(key)
+    }
+
+    pub(super) fn know(&mut self, key: Cow<'static, str>) {
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
     }
 
     pub(super) fn push(&self, problem: Problem) {
@@ -296,6 +273,11 @@ impl<'a> Fields<'a> {
 
     pub(super) fn note(&self, key: &str, span: Span, value: toml::Value) {
         self.record(key, value, self.job.origin(span));
+    }
+
+    /// Keeps a key's place in the order of values, if it ever gets one.
+    pub(super) fn reserve(&self, key: &str) {
+        self.out.values.borrow_mut().reserve(self.join(key));
     }
 
     pub(super) fn record(&self, key: &str, value: toml::Value, origin: Origin) {

@@ -1,12 +1,14 @@
 //! What was typed: job specs as positioned trees, and the reading of them.
 //!
 //! A [`JobTree`] is a spec after `extends`, `--set` and `--unset`: every key and value in it knows the text that it
-//! came from. Components read their tables of it through [`Fields`], which collects every problem with its place, so
-//! that [`Diagnostics`] shows them all at once. Nothing here knows what any key means, and nothing here touches a
+//! came from. Components read their tables of it through [`Fields`], most of them into a struct of their own that declares
+//! the keys ([`Fields::config`]). It collects every problem with its place, so that [`Diagnostics`] shows them all at once. Nothing here knows what any key means, and nothing here touches a
 //! device, a socket or a data set: the only files read are the spec and its bases.
 
 mod accessors;
+mod choice;
 mod collect;
+mod config;
 mod decode;
 mod diagnostics;
 mod fields;
@@ -15,18 +17,26 @@ mod load;
 mod merge;
 mod overrides;
 mod parse;
+mod period;
 mod range;
+mod schema;
 mod source;
 mod suggest;
+mod syntax;
 mod tree;
 
+pub(crate) use choice::choice;
 pub use collect::ResolvedValue;
 pub use diagnostics::Diagnostics;
 pub use fields::Fields;
 pub use load::JobTree;
 pub use overrides::Override;
+pub use period::Period;
+pub(crate) use period::{duration, number_and_unit};
 pub use source::Origin;
 pub use suggest::did_you_mean;
+pub use syntax::Syntax;
+pub(crate) use syntax::syntax;
 
 #[cfg(test)]
 mod tests;

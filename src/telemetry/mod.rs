@@ -6,6 +6,7 @@
 pub(crate) mod chart;
 mod clock;
 mod conclude;
+mod config;
 mod events;
 mod lines;
 mod numbers;
@@ -19,6 +20,7 @@ mod writer;
 
 pub use clock::rfc3339;
 pub use conclude::Before;
+pub use config::{MetricsConfig, Top5};
 pub use events::{
     CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent,
 };

@@ -2,17 +2,16 @@
 //! of processes, or with another batch size in its spec.
 
 use super::BatchAlgebra;
-use crate::plan::Plan;
+use crate::spec::choice;
 use serde::{Deserialize, Serialize};
 
-/// What a run does when it goes on with another number of processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnResize {
+choice! {
+    /// What a run does when it goes on with another number of processes.
+    OnResize:
     /// Accumulates more or fewer micro-batches, so that a step averages over as many samples as before.
-    KeepGlobalBatch,
+    KeepGlobalBatch = "keep-global-batch",
     /// Goes on with the spec's micro-batches per step: a step averages over more or fewer samples.
-    KeepLocalBatch,
+    KeepLocalBatch = "keep-local-batch",
 }
 
 /// The units that a [`Position`](super::Position) counts in. Equal on all ranks.
@@ -31,11 +30,6 @@ pub struct Batching {
 }
 
 impl Batching {
-    /// What the plan says, for a run that starts.
-    pub fn new(plan: &Plan, world: usize) -> Self {
-        Self::of(world, plan.batch_size, plan.train.accumulate)
-    }
-
     /// Steps of `accumulate` micro-batches on `world` processes, to be kept.
     pub fn of(world: usize, batch_size: usize, accumulate: usize) -> Self {
         let unit = world * batch_size;

@@ -3,17 +3,16 @@
 use crate::comm::{CommError, ProcessGroup, ReduceOp};
 use crate::error::Result;
 use crate::models::{Model, Role};
-use serde::Serialize;
+use crate::spec::choice;
 
-/// What happens to buffers (batch-norm statistics), which each rank gathers from its own samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BufferSync {
+choice! {
+    /// What happens to buffers (batch-norm statistics), which each rank gathers from its own samples.
+    BufferSync:
     /// Rank 0's are the model's, as in PyTorch's DDP: the others take them over before an evaluation. PyTorch copies them before
     /// every forward pass, which comes to the same, because training never reads them.
-    Broadcast,
+    Broadcast = "broadcast",
     /// The mean over ranks, after each step.
-    Mean,
+    Mean = "mean",
 }
 
 /// `"mean"`: buffers are averaged over the ranks after each step. `"broadcast"`: the others take over those of rank 0's that their

@@ -49,7 +49,7 @@ impl Trainer<'_> {
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);
         }
-        buffers::after_step(self.plan.train.buffers, &mut *self.model, &*self.group)?;
+        buffers::after_step(self.settings.train.buffers, &mut *self.model, &*self.group)?;
         let sums = sums.into_iter().map(BatchSums::fetch).collect::<Result<Vec<_>>>()?;
         let grad_norm = Readback::start(norm)?;
         let flags = self.land()?;
@@ -75,7 +75,7 @@ impl Trainer<'_> {
         if scale.scale != before {
             self.reducer.rescale((scale.scale / before) as f32);
         }
-        let (hook, world) = (self.plan.distributed.comm_hook.as_ref(), self.group.world_size());
+        let (hook, world) = (self.settings.comm_hook.as_ref(), self.group.world_size());
         counts.ok_or_else(|| not_finite::behind(not_finite::gradient(step, norm), hook, world))
     }
 
@@ -98,7 +98,7 @@ impl Trainer<'_> {
             return Err(not_finite::loss(step, sums.mean_loss()));
         }
         if !grad_norm.is_finite() && self.position.loss_scale.is_none() {
-            let (hook, world) = (self.plan.distributed.comm_hook.as_ref(), self.group.world_size());
+            let (hook, world) = (self.settings.comm_hook.as_ref(), self.group.world_size());
             return Err(not_finite::behind(not_finite::gradient(step, grad_norm), hook, world));
         }
         let seconds = self.settled.max(begun).elapsed().as_secs_f64();

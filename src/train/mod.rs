@@ -1,10 +1,11 @@
-//! From a plan, data and a model to a trained model: the loop, the losses, the sums behind every metric, evaluation.
+//! From settings, data and a model to a trained model: the loop, the losses, the sums behind every metric, evaluation.
 //! Events go out through [`Observer`]; nothing calls back in.
 
 mod algebra;
 mod batching;
 mod buffers;
 mod clock;
+mod config;
 mod device_sums;
 mod evaluate;
 mod feed;
@@ -26,11 +27,14 @@ pub use algebra::BatchAlgebra;
 pub use batching::{Batching, OnResize};
 pub use buffers::BufferSync;
 pub use clock::Clock;
+#[cfg(test)]
+pub use config::LossChoice;
+pub use config::{Settings, TrainConfig};
 pub use evaluate::{EvalOptions, evaluate};
 pub use loss::Loss;
 pub use loss_scale::LossScale;
 pub use observer::Observer;
 pub use position::Position;
 pub use sums::Sums;
-pub use trainer::{Ended, StepReport, Trainer};
+pub use trainer::{Ended, Parts, StepReport, Trainer};
 pub use update::Updater;

@@ -41,13 +41,13 @@ impl Trainer<'_> {
         }
         self.note(Phase::Update);
         let lr = self.lr(&self.position);
-        let (hook, world) = (self.plan.distributed.comm_hook.as_ref(), self.group.world_size());
+        let (hook, world) = (self.settings.comm_hook.as_ref(), self.group.world_size());
         let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, weight);
         let updated = updated.map_err(|error| not_finite::behind(error, hook, world))?;
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);
         }
-        buffers::after_step(self.plan.train.buffers, &mut *self.model, &*self.group)?;
+        buffers::after_step(self.settings.train.buffers, &mut *self.model, &*self.group)?;
         let seconds = begun.elapsed().as_secs_f64();
         let (grad_norm, data_wait) = (updated.grad_norm, waited.as_secs_f64());
         self.done(count as u64, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });

@@ -3,9 +3,9 @@
 
 use super::flags::Flags;
 use super::{Ended, Position, Trainer};
+use crate::checkpoint::{Every, OnPreempt};
 use crate::comm::Phase;
 use crate::error::Result;
-use crate::plan::{Every, OnPreempt};
 use std::time::Instant;
 
 /// What a run remembers of its saves.
@@ -35,7 +35,7 @@ impl Trainer<'_> {
     /// Does what the ranks wish between two steps, in an epoch that ends after `micro_batches`.
     pub(super) fn act_on(&mut self, flags: Flags, micro_batches: u64) -> Result<Ended> {
         if flags.stop {
-            if self.plan.checkpoint.on_preempt == OnPreempt::Save {
+            if self.settings.on_preempt == OnPreempt::Save {
                 self.save()?;
             }
             self.note(Phase::Finish);
@@ -52,14 +52,14 @@ impl Trainer<'_> {
     }
 
     pub(super) fn timed_save_due(&self) -> bool {
-        match self.plan.save_every {
+        match self.settings.save_every {
             Every::Time(interval) => self.group.rank() == 0 && self.saves.begun.elapsed() >= interval,
             _ => false,
         }
     }
 
     pub(super) fn saves_after(&self, step: u64) -> bool {
-        matches!(self.plan.save_every, Every::Steps(n) if step.is_multiple_of(n))
+        matches!(self.settings.save_every, Every::Steps(n) if step.is_multiple_of(n))
     }
 
     /// Hands a checkpoint to the observer of rank 0, with the state of all ranks' hooks; the others go on at once. Nothing happens

@@ -9,20 +9,34 @@ use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::passes::Passes;
 use super::saves::Saves;
-use super::{Clock, Observer, Position, Sums, Updater, buffers};
+use super::{Clock, Observer, Position, Settings, Sums, Updater, buffers};
+use crate::checkpoint::Every;
 use crate::comm::{Phase, Place, ProcessGroup};
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
 use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::device::{Precision, drawn, is_host};
 use crate::error::{Error, Result};
 use crate::models::Model;
-use crate::plan::{Every, Plan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What a trainer is put together from.
+pub struct Parts<'a> {
+    pub group: Arc<dyn ProcessGroup>,
+    pub splits: Splits,
+    /// With the state to start from (fresh or loaded), equal on all ranks; the updater's, too.
+    pub model: Box<dyn Model>,
+    pub updater: Updater,
+    /// Counts in the units of this run: its batching says what a micro-batch and a step are.
+    pub position: Position,
+    /// Polled once a step.
+    pub stop: &'a dyn Fn() -> bool,
+    pub observer: &'a mut dyn Observer,
+}
+
 /// Everything one rank needs to train.
 pub struct Trainer<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) settings: Settings,
     pub(super) group: Arc<dyn ProcessGroup>,
     splits: Splits,
     pub(super) model: Box<dyn Model>,
@@ -64,32 +78,23 @@ pub struct StepReport {
 }
 
 impl<'a> Trainer<'a> {
-    /// `model` and `updater` hold the state to start from (fresh or loaded), equal on all ranks, and `position` counts in the
-    /// units of this run; `stop` is polled once a step.
-    #[allow(clippy::too_many_arguments)]
-    pub fn new(
-        plan: &'a Plan,
-        group: Arc<dyn ProcessGroup>,
-        splits: Splits,
-        model: Box<dyn Model>,
-        updater: Updater,
-        mut position: Position,
-        stop: &'a dyn Fn() -> bool,
-        observer: &'a mut dyn Observer,
-    ) -> Result<Self> {
+    /// # Errors
+    /// The thread of communication can't be started.
+    pub fn new(settings: Settings, parts: Parts<'a>) -> Result<Self> {
+        let Parts { group, splits, model, updater, mut position, stop, observer } = parts;
         let sizes: Vec<Option<usize>> =
             model.entries().iter().map(|e| e.trainable().then(|| e.numel())).collect();
-        let caps = plan.distributed.bucket_caps();
+        let caps = settings.reducer.bucket_caps();
         let layout = match &position.bucket_order {
             Some(order) => BucketLayout::in_order(&sizes, order, caps),
             None => BucketLayout::new(&sizes, caps),
         };
         let names = model.entries().iter().map(|e| e.name.clone()).collect();
-        let hook = plan.distributed.comm_hook.as_ref();
+        let hook = settings.comm_hook.as_ref();
         let learn = position.bucket_order.is_none();
         let reducer = Reducer::new(layout, model.device(), learn, names, group.clone(), hook)
             .map_err(|e| Error::internal(format!("cannot start the communication thread: {e}")))?;
-        let scaled = plan.precision == Precision::F16;
+        let scaled = settings.precision == Precision::F16;
         position.loss_scale = scaled.then(|| position.loss_scale.unwrap_or_default());
         let saves = Saves::new(&position);
         Ok(Self {
@@ -97,7 +102,7 @@ impl<'a> Trainer<'a> {
             host: is_host(model.device()),
             in_flight: None,
             settled: Instant::now(),
-            plan,
+            settings,
             group,
             splits,
             model,
@@ -122,12 +127,12 @@ impl<'a> Trainer<'a> {
 
     /// Trains to the end of the plan, or until a stop is requested.
     pub fn run(&mut self) -> Result<Ended> {
-        while !self.position.is_over(self.plan.epochs, self.plan.train.max_steps) {
+        while !self.position.is_over(self.settings.epochs, self.settings.train.max_steps) {
             if self.epoch()? == Ended::Stopped {
                 return Ok(Ended::Stopped);
             }
         }
-        if self.plan.save_every != Every::Never {
+        if self.settings.save_every != Every::Never {
             self.save()?;
         }
         self.note(Phase::Finish);
@@ -156,13 +161,13 @@ impl<'a> Trainer<'a> {
 
     /// True once `train.max_steps` optimizer steps are done.
     pub(super) fn spent(&self) -> bool {
-        self.plan.train.max_steps.is_some_and(|max| self.ahead().step >= max)
+        self.settings.train.max_steps.is_some_and(|max| self.ahead().step >= max)
     }
 
     fn epoch(&mut self) -> Result<Ended> {
         let begun = Instant::now();
         let mut feed = self.feed()?;
-        let rest = self.position.rest_algebra(self.splits.train.len(), self.plan.loader.drop_last);
+        let rest = self.position.rest_algebra(self.splits.train.len(), self.settings.loader.drop_last);
         self.observer.epoch_begins(&self.position, &rest);
         let micro_batches = rest.micro_batches();
         while self.ahead().micro < micro_batches && !self.spent() {
@@ -189,9 +194,9 @@ impl<'a> Trainer<'a> {
             world: self.group.world_size(),
             rank: self.group.rank(),
             start: self.position.start as usize,
-            shuffle: self.plan.loader.shuffle,
-            drop_last: self.plan.loader.drop_last,
-            seed: self.plan.seed,
+            shuffle: self.settings.loader.shuffle,
+            drop_last: self.settings.loader.drop_last,
+            seed: self.settings.seed,
         };
         let rest = self.position.rest_algebra(sampler.len, sampler.drop_last);
         let order = sampler.epoch(self.position.epoch);
@@ -199,14 +204,14 @@ impl<'a> Trainer<'a> {
             self.splits.train.clone(),
             Prefix { order, len: rest.taken_per_rank(sampler.world) },
             LoaderOptions {
-                batch_size: self.plan.batch_size,
+                batch_size: self.position.batching.batch_size,
                 // What is left out is not in the order.
                 drop_last: false,
-                seed: self.plan.seed,
+                seed: self.settings.seed,
                 epoch: self.position.epoch,
                 start_batch: self.position.micro as usize,
-                workers: self.plan.loader.workers,
-                prefetch: self.plan.loader.prefetch,
+                workers: self.settings.loader.workers,
+                prefetch: self.settings.loader.prefetch,
             },
             self.model.device(),
             self.host,
@@ -251,17 +256,17 @@ impl<'a> Trainer<'a> {
         self.position.advance(micro_batches, &report.sums);
         self.data_wait += Duration::from_secs_f64(report.data_wait);
         self.observer.step(&self.position, report);
-        if self.position.step.is_multiple_of(self.plan.metrics.log_every.max(1)) {
+        if self.position.step.is_multiple_of(self.settings.log_every.max(1)) {
             self.position.window = Sums::default();
         }
     }
 
     /// Learning rate of the step that comes after `position`. The schedule ends where the run does.
     pub(super) fn lr(&self, position: &Position) -> f64 {
-        let (samples, drop_last) = (self.splits.train.len(), self.plan.loader.drop_last);
+        let (samples, drop_last) = (self.splits.train.len(), self.settings.loader.drop_last);
         let Clock { done, steps_per_epoch, total } =
-            position.clock(samples, drop_last, self.plan.epochs, self.plan.train.max_steps);
-        self.plan.schedule.lr(self.plan.optimizer.lr, done, steps_per_epoch, total)
+            position.clock(samples, drop_last, self.settings.epochs, self.settings.train.max_steps);
+        self.settings.schedule.lr(self.settings.lr, done, steps_per_epoch, total)
     }
 
     /// Forward and backward of one micro-batch, the `number`th of the run and the `micro`th of its step, whose gradient counts
@@ -278,11 +283,11 @@ impl<'a> Trainer<'a> {
         self.note(Phase::Forward);
         let DeviceBatch { input, target, host: batch } = batch;
         // Dropout draws from a stream named by (seed, rank, micro-batch), so a resumed run draws what it would have drawn.
-        drawn(self.model.device(), stream(self.plan.seed, self.group.rank() as u64, number), || ());
+        drawn(self.model.device(), stream(self.settings.seed, self.group.rank() as u64, number), || ());
         self.reducer.begin(micro, last);
         let taps = self.ladder.taps(self.reducer.sink());
         let output = self.model.forward(input, Arc::new(taps));
-        let loss = self.plan.loss.of(output.clone(), target.clone());
+        let loss = self.settings.loss.of(output.clone(), target.clone());
         let sums = BatchSums::new(loss.clone().inner(), output.inner(), &target, &batch, self.host)?;
         feed.recycle(batch);
         self.note(Phase::Backward);
@@ -297,9 +302,9 @@ impl<'a> Trainer<'a> {
 
     /// Evaluates where that is due, and closes the epoch. One that is not `whole` was cut short by `max_steps`.
     fn finish_epoch(&mut self, whole: bool, training: Duration) -> Result<()> {
-        let every = self.plan.train.eval_every;
+        let every = self.settings.train.eval_every;
         let epoch = self.position.epoch;
-        let last = epoch + 1 == self.plan.epochs || self.spent();
+        let last = epoch + 1 == self.settings.epochs || self.spent();
         let due = every > 0 && ((epoch + 1).is_multiple_of(every) || last);
         let mut val = None;
         if let Some(dataset) = self.splits.val.clone().filter(|d| due && !d.is_empty()) {
@@ -312,21 +317,22 @@ impl<'a> Trainer<'a> {
         // What was saved of this very step before its evaluation is saved again with it.
         let again = self.saves.last == Some((self.position.step, false));
         self.position.close(whole, val);
-        let due = matches!(self.plan.save_every, Every::Epochs(n) if self.position.epoch.is_multiple_of(n));
+        let due =
+            matches!(self.settings.save_every, Every::Epochs(n) if self.position.epoch.is_multiple_of(n));
         if std::mem::take(&mut self.saves.waiting) || again || (whole && due) { self.save() } else { Ok(()) }
     }
 
     /// Evaluates a split over all ranks.
     pub fn evaluate(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
         self.note(Phase::Evaluate);
-        buffers::before_evaluation(self.plan.train.buffers, &mut *self.model, &*self.group)?;
+        buffers::before_evaluation(self.settings.train.buffers, &mut *self.model, &*self.group)?;
         let options = EvalOptions {
-            batch_size: self.plan.batch_size,
-            workers: self.plan.loader.workers,
-            prefetch: self.plan.loader.prefetch,
-            seed: self.plan.seed,
+            batch_size: self.position.batching.batch_size,
+            workers: self.settings.loader.workers,
+            prefetch: self.settings.loader.prefetch,
+            seed: self.settings.seed,
         };
-        evaluate(&*self.model, self.plan.loss, dataset, options, &*self.group)
+        evaluate(&*self.model, self.settings.loss, dataset, options, &*self.group)
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::snapshot;
 use super::state::Made;
-use crate::checkpoint::{AsyncSaver, BestBy, CheckpointStore, Retention, Saved, Snapshot};
+use crate::checkpoint::{AsyncSaver, CheckpointConfig, CheckpointStore, Every, Saved, Snapshot};
 use crate::ddp::HookState;
 use crate::error::Result;
 use crate::history;
 use crate::models::Model;
-use crate::plan::{Every, Plan};
 use crate::telemetry::CheckpointEvent;
 use crate::train::{Position, Updater};
 use std::path::{Path, PathBuf};
@@ -17,8 +16,8 @@ use std::time::{Duration, Instant};
 pub(super) const SAVE_DEADLINE: Duration = Duration::from_secs(600);
 
 /// The saver, and what only the training thread knows of the save under way.
-pub struct Checkpoints<'a> {
-    plan: &'a Plan,
+pub struct Checkpoints {
+    save_every: Every,
     made: Made,
     out_dir: PathBuf,
     saver: AsyncSaver,
@@ -26,27 +25,19 @@ pub struct Checkpoints<'a> {
     under_way: Option<(u64, Duration)>,
 }
 
-impl<'a> Checkpoints<'a> {
-    /// `made` is what this rank computes on, and from.
-    pub fn open(plan: &'a Plan, out_dir: &Path, made: Made) -> Result<Self> {
-        let keep = &plan.checkpoint;
-        let best = (keep.keep_best > 0).then(|| BestBy {
-            metric: keep.best.clone(),
-            direction: keep.direction,
-            keep: keep.keep_best,
-        });
-        let retention = Retention { keep_last: (keep.keep_last > 0).then_some(keep.keep_last), best };
+impl Checkpoints {
+    pub fn open(config: &CheckpointConfig, save_every: Every, made: Made, out_dir: &Path) -> Result<Self> {
         let store = CheckpointStore::open(history::checkpoints(out_dir))?;
-        let saver = match keep.asynchronous {
-            true => AsyncSaver::new(store, retention, SAVE_DEADLINE)?,
-            false => AsyncSaver::synchronous(store, retention),
+        let saver = match config.asynchronous {
+            true => AsyncSaver::new(store, config.retention(), SAVE_DEADLINE)?,
+            false => AsyncSaver::synchronous(store, config.retention()),
         };
-        Ok(Self { plan, made, out_dir: out_dir.to_owned(), saver, under_way: None })
+        Ok(Self { save_every, made, out_dir: out_dir.to_owned(), saver, under_way: None })
     }
 
     /// Has memory ready for a copy of the run's state, so that the first save holds no step up longer than the others do.
     pub fn reserve(&mut self, model: &dyn Model, updater: &Updater) -> Result<()> {
-        match self.plan.save_every {
+        match self.save_every {
             Every::Never => Ok(()),
             _ => self.saver.reserve(snapshot::empty(model, updater)?),
         }
@@ -82,7 +73,7 @@ impl<'a> Checkpoints<'a> {
             None => snapshot::empty(model, updater)?,
         };
         snapshot::copy(&mut copy, position, model, updater)?;
-        copy.state = snapshot::state(self.plan, &self.made, position, hook.as_ref(), seconds)?;
+        copy.state = snapshot::state(&self.made, position, hook.as_ref(), seconds)?;
         let (entries, slots) = (model.entries().to_vec(), updater.slots());
         let finish = move |snapshot: &mut Snapshot| {
             before_write()?;

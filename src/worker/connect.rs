@@ -6,11 +6,11 @@ use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::nccl::{self, NcclConfig};
 use crate::comm::rendezvous::RendezvousConfig;
-use crate::comm::{ProcessGroup, SoloGroup};
+use crate::comm::{Backend, ProcessGroup, SoloGroup};
 use crate::device::ComputeDevice;
 use crate::error::Result;
 use crate::launch::Handoff;
-use crate::plan::{Backend, Plan};
+use crate::plan::Plan;
 use std::net::TcpListener;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) fn connect(
     }
     let distributed = &plan.distributed;
     let config =
-        NcclConfig { device: index, init_timeout: distributed.init_timeout, timeout: distributed.timeout };
+        NcclConfig { device: index, init_timeout: *distributed.init_timeout, timeout: *distributed.timeout };
     nccl::connect(group, &config)
 }
 
@@ -51,8 +51,8 @@ fn meet(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result
             rank: place.rank,
             world_size: place.world_size,
             plan_hash: plan.hash.clone(),
-            init_timeout: plan.distributed.init_timeout,
-            timeout: plan.distributed.timeout,
+            init_timeout: *plan.distributed.init_timeout,
+            timeout: *plan.distributed.timeout,
         });
     }
     let Some(endpoint) = meeting(handoff, plan, listener)? else {
@@ -67,8 +67,8 @@ fn meet(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result
         // The rendezvous counts restarts.
         generation: handoff.generation.saturating_sub(1),
         plan_hash: plan.hash.clone(),
-        init_timeout: plan.distributed.init_timeout,
-        timeout: plan.distributed.timeout,
+        init_timeout: *plan.distributed.init_timeout,
+        timeout: *plan.distributed.timeout,
     };
     Ok(Arc::new(GlooGroup::connect(config, plan.distributed.gloo())?))
 }

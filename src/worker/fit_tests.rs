@@ -13,7 +13,7 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
 
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Config {
     inputs: usize,
     outputs: usize,
@@ -63,7 +63,7 @@ fn trained(plan: Result<Plan>, out_dir: &Path) -> Result<Ended> {
         start: Some(Start { out_dir, provenance: &provenance(plan), job_toml: "" }),
         stop: &|| false,
         failed: &|_| (),
-        recorder: RecorderOptions { progress: ProgressMode::None, restart: None, device },
+        recorder: RecorderOptions { progress: ProgressMode::None, restart: None },
     })
 }
 

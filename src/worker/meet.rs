@@ -33,13 +33,13 @@ pub(super) fn meeting(
 
 fn reached(handoff: &Handoff, plan: &Plan) -> Result<Reach> {
     let interface = plan.distributed.gloo().address()?;
-    reach(plan.launch.bind, interface, handoff.place.nnodes)
+    reach(plan.nodes.bind, interface, handoff.place.nnodes)
 }
 
 /// What rank 0 binds when the others reach it as `host`.
 fn bound(handoff: &Handoff, plan: &Plan, host: &str, port: u16) -> Result<SocketAddr> {
     let interface = plan.distributed.gloo().address()?;
-    own_address(host, port, plan.launch.bind, interface, handoff.place.nnodes)?.ok_or_else(|| {
+    own_address(host, port, plan.nodes.bind, interface, handoff.place.nnodes)?.ok_or_else(|| {
         let what = format!("the address {host}:{port} to listen on is not known");
         Error::new(ExitCode::Rendezvous, what)
             .hint("MASTER_ADDR (or --rdzv-endpoint) must be a name or an address of rank 0's machine")

@@ -2,9 +2,8 @@
 
 use super::warn;
 use crate::error::Result;
-use crate::plan::Plan;
 use crate::telemetry::{MetricsFound, MetricsWriter};
-use crate::train::{Position, Sums};
+use crate::train::{Position, Settings, Sums};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -46,13 +45,13 @@ pub fn json(sums: &Sums, reported: Reported) -> Value {
 pub fn metrics_until(
     position: &Position,
     own: bool,
-    plan: &Plan,
+    settings: &Settings,
     out_dir: &Path,
 ) -> Result<(MetricsWriter, MetricsFound)> {
     let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
     // Where `max_steps` cut an epoch short and there are no more steps, its line stays.
-    let cut = position.step_in_epoch > 0 && position.is_over(plan.epochs, plan.train.max_steps);
+    let cut = position.step_in_epoch > 0 && position.is_over(settings.epochs, settings.train.max_steps);
     let found = metrics.truncate_after(position.step, position.epoch + u64::from(cut))?;
-    found.doubts(position.step, plan.metrics.log_every.max(1), own).iter().for_each(|what| warn(what));
+    found.doubts(position.step, settings.log_every.max(1), own).iter().for_each(|what| warn(what));
     Ok((metrics, found))
 }

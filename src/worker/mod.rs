@@ -52,8 +52,10 @@ use crate::history::{Accepted, Parent, Start, checkpoints};
 use crate::models::Model;
 use crate::plan::Plan;
 use crate::show;
-use crate::train::{Batching, Ended, Position, Sums, Trainer, Updater};
-use checkpoints::SAVE_DEADLINE;
+use crate::train::{Ended, Parts, Position, Sums, Trainer, Updater};
+use checkpoints::{Checkpoints, SAVE_DEADLINE};
+use recorder::{Files, reported};
+use state::Made;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -113,14 +115,14 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let (plan, group, give_up) = (job.plan, job.group.clone(), give_up(&job));
     group.note(Place { step: 0, phase: Phase::Data });
     let splits = open_data(plan, &*group)?;
-    let data = OpenData { facts: facts_of(&splits), fingerprint: Fingerprint::of(&splits) };
+    let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
     // One rank's disk may be much slower than another's.
     group.barrier(Wait::WhilePeersLive)?;
-    same_data::same_on_all_ranks(&data.fingerprint, &*group)?;
+    same_data::same_on_all_ranks(&fingerprint, &*group)?;
     group.note(Place { step: 0, phase: Phase::Setup });
-    plan.checkpoint.fits(&splits.train.target())?;
+    plan.ranks_by(&splits.train.target())?;
     let on = compute(job.device, plan.precision)?;
-    let mut model = plan.model.source.build(&data.facts, plan.seed, &on)?;
+    let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     fit::model(plan, &*splits.train, &*model)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
     let (mut position, mut parent, mut hooks) = (None, None, None);
@@ -129,7 +131,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
             Some(loaded) => {
                 let saved = state::saved(&loaded)?;
                 // First: other data may be what another model comes of.
-                let (before, now) = (saved.data.as_ref(), &data.fingerprint);
+                let (before, now) = (saved.data.as_ref(), &fingerprint);
                 let changed = same_data::since(before, now, &saved.position, plan.loader.drop_last)?;
                 changed.iter().for_each(|what| warn(what));
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
@@ -150,20 +152,22 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         }
     }
     let position = state::share(&mut *model, &mut updater, position, &*group)?
-        .unwrap_or_else(|| Position::new(Batching::new(plan, group.world_size())));
+        .unwrap_or_else(|| Position::new(plan.batching(group.world_size())));
     fit::batches(plan, &position, splits.train.len())?;
     group.note(Place { step: position.step, phase: Phase::Setup });
     // Every rank has come this far: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;
-    let mut recorder = Recorder::new(plan, group.rank());
+    let mut recorder = Recorder::new(plan.settings(), group.rank());
     if group.rank() == 0 && accepted(&job, parent.as_ref())? {
-        recorder.open(&*group, &data, job.out_dir, &position, parent, job.recorder)?;
+        let files = files(&job, &facts, fingerprint, parent)?;
+        recorder.open(&*group, &position, files, job.recorder)?;
     }
     // What is set aside may be copied for a while.
     group.barrier(Wait::WhilePeersLive)?;
     recorder.reserve(&*model, &updater)?;
-    let mut trainer =
-        Trainer::new(plan, group.clone(), splits, model, updater, position, job.stop, &mut recorder)?;
+    let (stop, observer) = (job.stop, &mut recorder);
+    let parts = Parts { group: group.clone(), splits, model, updater, position, stop, observer };
+    let mut trainer = Trainer::new(plan.settings(), parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
     let ended = trainer.run().inspect_err(give_up);
     drop(trainer);
@@ -229,12 +233,6 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     Ok(splits)
 }
 
-/// The data set, once it is open.
-pub struct OpenData {
-    facts: DataFacts,
-    fingerprint: Fingerprint,
-}
-
 /// What is known once the data is open.
 fn facts_of(splits: &Splits) -> DataFacts {
     let len = |set: &Option<Arc<dyn Dataset>>| set.as_ref().map(|s| s.len());
@@ -298,6 +296,19 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
 fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
     let start = job.start.ok_or_else(|| Error::internal("rank 0 does not know what started it"))?;
     Ok(start.accept(parent)? == Accepted::Begins)
+}
+
+/// What rank 0 records to.
+fn files(job: &Job<'_>, facts: &DataFacts, data: Fingerprint, parent: Option<Parent>) -> Result<Files> {
+    let (plan, out_dir) = (job.plan, job.out_dir);
+    let made = Made::of(plan, job.device, data);
+    Ok(Files {
+        out_dir: out_dir.to_owned(),
+        reported: reported(plan.loss, plan.metrics.top5, facts),
+        samples: facts.train.unwrap_or(0),
+        checkpoints: Checkpoints::open(&plan.checkpoint, plan.save_every, made, out_dir)?,
+        parent,
+    })
 }
 
 fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) -> Result<()> {
@@ -380,5 +391,5 @@ pub fn evaluate(
         seed: plan.seed,
     };
     let sums: Sums = crate::train::evaluate(&*model, plan.loss, &dataset, options, &*group)?;
-    Ok(metrics::json(&sums, recorder::reported(plan, &facts)))
+    Ok(metrics::json(&sums, reported(plan.loss, plan.metrics.top5, &facts)))
 }

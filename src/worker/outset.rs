@@ -3,10 +3,11 @@
 use super::connect::averages_by_nccl;
 use super::foresee;
 use crate::checkpoint::CheckpointStore;
+use crate::comm::Backend;
 use crate::device;
 use crate::history::{self, checkpoints};
 use crate::launch::JobHandoff;
-use crate::plan::{Backend, Plan};
+use crate::plan::Plan;
 use crate::telemetry::{Provenance, RunId, provenance};
 use std::path::Path;
 

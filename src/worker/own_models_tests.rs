@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const WIDTH: usize = 5;
 
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Config {}
 
@@ -152,7 +152,7 @@ fn run(plan: &Plan, out_dir: &Path, stop_at: usize) -> Ended {
                         start: Some(Start { out_dir, provenance: &provenance(plan), job_toml: "" }),
                         stop: &|| asked.fetch_add(1, Ordering::Relaxed) + 1 == stop_at,
                         failed: &|_| (),
-                        recorder: RecorderOptions { progress: ProgressMode::None, restart: None, device },
+                        recorder: RecorderOptions { progress: ProgressMode::None, restart: None },
                     })
                     .unwrap()
                 })

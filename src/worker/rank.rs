@@ -6,6 +6,7 @@ use super::outset::{Outset, provenance_of};
 use super::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, WorkerEnv};
+use crate::comm::Backend;
 use crate::comm::rendezvous::Secret;
 use crate::device;
 use crate::error::{Error, ExitCode, IoContext, Result};
@@ -13,7 +14,7 @@ use crate::history::{FolderLock, Start};
 use crate::launch::{
     Endpoint, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, StopFlag, clear_notes, cores, logs,
 };
-use crate::plan::{Backend, Plan, WorldRequest};
+use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::JobTree;
 use crate::train::Ended;
@@ -80,9 +81,9 @@ pub fn run_external(
     last_words.writes = !anothers;
     let requeue = requeue_on_stop(plan, first);
     let then = outset.clone();
-    watch(stop, Some(plan.checkpoint.grace), requeue.clone(), move || then.saved())?;
+    watch(stop, Some(*plan.checkpoint.grace), requeue.clone(), move || then.saved())?;
     let run = handoff.job.provenance.as_ref().and_then(|start| start.run.as_ref());
-    let (patience, given_up) = (plan.distributed.init_timeout, || stop.requested());
+    let (patience, given_up) = (*plan.distributed.init_timeout, || stop.requested());
     let lock = run.map(|run| || FolderLock::take(&handoff.job.out_dir, run, patience, &given_up));
     let done = caught(|| work(plan, None, &last_words, lock));
     let code = last_words.end(done)?;
@@ -102,7 +103,7 @@ fn handoff_of(environment: WorkerEnv, plan: &Plan, job: JobHandoff) -> Result<Ha
         // MPI's own business.
         Backend::Mpi => (Endpoint::Solo, Secret::generate()?),
         _ => {
-            let endpoint = environment.endpoint(plan.launch.rdzv_endpoint.as_ref())?;
+            let endpoint = environment.endpoint(plan.nodes.rdzv_endpoint.as_ref())?;
             let secret = environment.secret(&endpoint)?;
             (endpoint, secret)
         }
@@ -119,7 +120,7 @@ fn handoff_of(environment: WorkerEnv, plan: &Plan, job: JobHandoff) -> Result<Ha
 
 /// The Slurm job that is to be requeued when the run is stopped on request; one process of a run asks for it, the `first`.
 pub fn requeue_on_stop(plan: &Plan, first: bool) -> Option<SlurmJob> {
-    (plan.launch.requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
+    (plan.slurm.requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
 }
 
 /// Ends this process when a stop signal comes before training, or when it has not stopped `grace` after one.
@@ -203,7 +204,6 @@ fn work(
         recorder: RecorderOptions {
             progress: handoff.job.progress,
             restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),
-            device,
         },
     })
 }

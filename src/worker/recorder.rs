@@ -1,24 +1,20 @@
 //! Where a rank's events go. Every rank logs its epochs; rank 0 also writes metrics, TensorBoard files, checkpoints and the
 //! report, and shows progress.
 
-use super::OpenData;
 use super::checkpoints::Checkpoints;
 use super::metrics::{Reported, metrics_until, named};
-use super::state::Made;
 use crate::comm::ProcessGroup;
 use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
-use crate::device::ComputeDevice;
 use crate::error::{Error, ExitCode, Result};
 use crate::history::Parent;
 use crate::models::Model;
-use crate::plan::{BatchAlgebra, Plan};
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, Progress, ProgressMode,
-    RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals, epoch_summary, report,
+    RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Top5, Totals, epoch_summary, report,
     tutorial_line,
 };
-use crate::train::{Ended, Loss, Observer, Position, StepReport, Sums, Updater};
+use crate::train::{BatchAlgebra, Ended, Loss, Observer, Position, Settings, StepReport, Sums, Updater};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -31,25 +27,33 @@ pub struct RecorderOptions {
     pub progress: ProgressMode,
     /// The attempt that this is, and why it is made, if the workers were started again.
     pub restart: Option<(u64, String)>,
-    /// What this rank computes on.
-    pub device: ComputeDevice,
+}
+
+/// What rank 0's files are made from.
+pub struct Files {
+    pub out_dir: PathBuf,
+    pub reported: Reported,
+    /// Of an epoch.
+    pub samples: usize,
+    pub checkpoints: Checkpoints,
+    pub parent: Option<Parent>,
 }
 
 /// One rank's observer.
-pub struct Recorder<'a> {
-    plan: &'a Plan,
+pub struct Recorder {
+    settings: Settings,
     rank: usize,
-    first: Option<First<'a>>,
+    first: Option<First>,
 }
 
 /// What only rank 0 has.
-struct First<'a> {
+struct First {
     out_dir: PathBuf,
     reported: Reported,
     metrics: MetricsWriter,
     tensorboard: TensorBoardWriter,
     progress: Progress,
-    checkpoints: Checkpoints<'a>,
+    checkpoints: Checkpoints,
     started: Instant,
     /// Seconds, before this process.
     trained: f64,
@@ -72,40 +76,36 @@ struct Window {
 }
 
 /// Which metrics a job reports besides the loss.
-pub fn reported(plan: &Plan, facts: &DataFacts) -> Reported {
+pub fn reported(loss: Loss, top5: Top5, facts: &DataFacts) -> Reported {
     let classes = match facts.target.as_ref().map(|t| t.kind) {
         Some(FieldKind::Index(classes)) => classes,
         _ => 0,
     };
     let tokens = facts.target.as_ref().is_some_and(|t| !t.shape.is_empty());
-    let cross_entropy = matches!(plan.loss, Loss::CrossEntropy { .. });
-    Reported { top5: classes > 0 && plan.metrics.reports_top5(classes), perplexity: tokens && cross_entropy }
+    let cross_entropy = matches!(loss, Loss::CrossEntropy { .. });
+    Reported { top5: classes > 0 && top5.of(classes), perplexity: tokens && cross_entropy }
 }
 
-impl<'a> Recorder<'a> {
+impl Recorder {
     /// One that writes to its rank's log only.
-    pub fn new(plan: &'a Plan, rank: usize) -> Self {
-        Self { plan, rank, first: None }
+    pub fn new(settings: Settings, rank: usize) -> Self {
+        Self { settings, rank, first: None }
     }
 
     /// Opens the run's files, on rank 0. A resumed run's lines after `position` are taken back: they will be written anew.
     pub fn open(
         &mut self,
         group: &dyn ProcessGroup,
-        data: &OpenData,
-        out_dir: &Path,
         position: &Position,
-        parent: Option<Parent>,
+        files: Files,
         options: RecorderOptions,
     ) -> Result<()> {
-        let plan = self.plan;
-        let OpenData { facts, fingerprint } = data;
-        let made = Made { device: options.device, data: fingerprint.clone() };
-        let left = position.steps_left(plan.epochs, facts.train.unwrap_or(0), plan.loader.drop_last);
-        let max_steps = plan.train.max_steps;
-        let totals = Totals { epochs: plan.epochs, steps: position.step.saturating_add(left), max_steps };
-        let own = parent.as_ref().is_some_and(|parent| parent.is_within(out_dir));
-        let (mut metrics, found) = metrics_until(position, own, plan, out_dir)?;
+        let Files { out_dir, reported, samples, checkpoints, parent } = files;
+        let (epochs, max_steps) = (self.settings.epochs, self.settings.train.max_steps);
+        let left = position.steps_left(epochs, samples, self.settings.loader.drop_last);
+        let totals = Totals { epochs, steps: position.step.saturating_add(left), max_steps };
+        let own = parent.as_ref().is_some_and(|parent| parent.is_within(&out_dir));
+        let (mut metrics, found) = metrics_until(position, own, &self.settings, &out_dir)?;
         let mut progress = Progress::new(options.progress, totals);
         // What an earlier start has left is its end: it had saved nothing.
         let again = || (parent.is_none() && found.has_events()).then(|| (1, NOTHING_SAVED.to_owned()));
@@ -118,17 +118,17 @@ impl<'a> Recorder<'a> {
             metrics.write(&Event::Resume(ResumeEvent {
                 step: position.step,
                 epoch: position.epoch,
-                path: relative(&parent.checkpoint, out_dir),
+                path: relative(&parent.checkpoint, &out_dir),
                 world: group.world_size(),
                 global_batch: Some(position.batching.global_batch()),
                 accumulate: Some(position.batching.accumulate),
             }))?;
         }
         self.first = Some(First {
-            reported: reported(plan, facts),
+            reported,
             tensorboard: TensorBoardWriter::create(&out_dir.join("tensorboard"), position.step)?,
-            checkpoints: Checkpoints::open(plan, out_dir, made)?,
-            out_dir: out_dir.to_owned(),
+            checkpoints,
+            out_dir,
             metrics,
             progress,
             started: Instant::now(),
@@ -158,7 +158,7 @@ fn relative(path: &Path, out_dir: &Path) -> String {
     path.strip_prefix(out_dir).unwrap_or(path).display().to_string()
 }
 
-impl First<'_> {
+impl First {
     /// Notes the first failure; the loop hears of it at the next save.
     fn note<T>(&mut self, done: Result<T>) -> Option<T> {
         match done {
@@ -213,12 +213,12 @@ impl First<'_> {
     }
 }
 
-impl Observer for Recorder<'_> {
+impl Observer for Recorder {
     fn epoch_begins(&mut self, position: &Position, algebra: &BatchAlgebra) {
         let line = tutorial_line(EpochLine {
             rank: self.rank,
             epoch: position.epoch,
-            batch_size: self.plan.batch_size,
+            batch_size: position.batching.batch_size,
             steps: algebra.micro_batches(),
         });
         tracing::info!("{line}");
@@ -229,7 +229,7 @@ impl Observer for Recorder<'_> {
     }
 
     fn step(&mut self, position: &Position, report: &StepReport) {
-        let every = self.plan.metrics.log_every.max(1);
+        let every = self.settings.log_every.max(1);
         let Some(first) = &mut self.first else { return };
         first.last = (position.step, position.epoch);
         let polled = first.checkpoints.poll();

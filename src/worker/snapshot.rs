@@ -8,7 +8,6 @@ use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
 use crate::ddp::HookState;
 use crate::error::{Error, Result};
 use crate::models::{ALL, Layout, Model, Role, StateEntry};
-use crate::plan::Plan;
 use crate::train::{Position, Sums, Updater};
 
 /// The tensors of a run's checkpoints, before they have values.
@@ -92,27 +91,21 @@ fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
 }
 
 /// Where the run stands, for `state.json`. `seconds` is how long it has run.
-pub fn state(
-    plan: &Plan,
-    made: &Made,
-    position: &Position,
-    hook: Option<&HookState>,
-    seconds: f64,
-) -> Result<State> {
-    let extra = Extra::new(plan, made, position, hook.map(HookPlace::of));
+pub fn state(made: &Made, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
+    let extra = Extra::new(made, position, hook.map(HookPlace::of));
     let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
     Ok(State {
-        spec_hash: plan.hash.clone(),
-        name: plan.name.clone(),
+        spec_hash: made.spec_hash.clone(),
+        name: made.name.clone(),
         world: position.batching.world,
-        seed: plan.seed,
+        seed: made.seed,
         epochs_completed: position.epoch as usize,
         step_in_epoch: position.step_in_epoch as usize,
         global_step: position.step,
         samples_seen: position.samples,
         wall_seconds: seconds,
         metrics: metrics(position),
-        optimizer: serde_json::Value::Object(plan.table("optimizer")),
+        optimizer: serde_json::Value::Object(made.optimizer.clone()),
         extra: serde_json::to_value(extra).map_err(json)?,
         ..State::default()
     })
@@ -161,7 +154,7 @@ mod tests {
     use super::*;
     use crate::data::Fingerprint;
     use crate::device::{Compute, ComputeDevice};
-    use crate::plan::WorldRequest;
+    use crate::plan::{Plan, WorldRequest};
     use crate::registry::Registry;
     use crate::spec::JobTree;
     use crate::train::Batching;
@@ -195,7 +188,7 @@ mod tests {
                 updater.state_mut().edit(index, fill).unwrap();
             }
             let data = Fingerprint { train: 2048, val: None, content: "x".to_owned() };
-            let made = Made { device: ComputeDevice::Cpu, data };
+            let made = Made::of(&plan, ComputeDevice::Cpu, data);
             let mut position = Position::new(Batching::of(1, 4, 1));
             let mut snapshot = empty(&*model, &updater).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
@@ -203,7 +196,7 @@ mod tests {
                 position.step = step;
                 model.edit(ALL, &mut |_, values| values.iter_mut().for_each(|v| *v += 1.0)).unwrap();
                 copy(&mut snapshot, &position, &*model, &updater).unwrap();
-                snapshot.state = state(&plan, &made, &position, None, 1.0).unwrap();
+                snapshot.state = state(&made, &position, None, 1.0).unwrap();
                 finish(&mut snapshot, &entries, updater.slots(), None).unwrap();
                 let now: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
                 assert_eq!(now, places, "the buffers are new");

@@ -2,7 +2,7 @@
 //! the checkpoint says it itself.
 
 use crate::checkpoint::{Loaded, State};
-use crate::plan::{Plan, changes_results};
+use crate::plan::Plan;
 use crate::show;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,13 +22,13 @@ pub fn since(plan: &Plan, loaded: &Loaded, job_toml: &str) -> Option<String> {
             all.extend(own);
         }
     }
-    in_words(&before, &now)
+    in_words(plan, &before, &now)
 }
 
 /// So, of the optimizer alone.
 pub fn of_optimizer(plan: &Plan, state: &State) -> Option<String> {
     let [before, now] = of_optimizers(plan, state)?;
-    in_words(&before, &now)
+    in_words(plan, &before, &now)
 }
 
 fn of_specs(checkpoint: &Path, job_toml: &str) -> Option<[Values; 2]> {
@@ -43,9 +43,9 @@ fn of_optimizers(plan: &Plan, state: &State) -> Option<[Values; 2]> {
     Some([values(state.optimizer.as_object()?), values(&plan.table("optimizer"))])
 }
 
-fn in_words(before: &Values, now: &Values) -> Option<String> {
+fn in_words(plan: &Plan, before: &Values, now: &Values) -> Option<String> {
     let keys: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-    let new = |key: &&String| before.get(*key) != now.get(*key) && changes_results(key);
+    let new = |key: &&String| before.get(*key) != now.get(*key) && plan.changes_results(key);
     let in_words = |key: &String| {
         let text = |of: Option<&String>| of.map_or_else(|| "not given".to_owned(), |text| show::name(text));
         format!("{} = {}, now {}", show::name(key), text(before.get(key)), text(now.get(key)))
@@ -81,12 +81,14 @@ fn values(text: &str) -> Option<Values> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::worker::testing::{SPEC, plan};
 
     #[test]
     fn keys_that_results_depend_on_are_told_of_with_both_values() {
-        let between = |before, now| in_words(&values(before).unwrap(), &values(now).unwrap());
+        let plan = plan(SPEC, &[], 1);
+        let between = |before, now| in_words(&plan, &values(before).unwrap(), &values(now).unwrap());
         let before = "name = \"a\"\nseed = 1\n[dataset]\nname = \"x\"\nshuffle = true\n[[scheduler]]\nname = \"step\"\n\
-                      [launch]\nthreads = 1\n";
+                      [launch]\nthreads = 1\n[checkpoint.map_location]\n\"cuda:0\" = \"cpu\"\n";
         let now = "name = \"b\"\nseed = 2\n[dataset]\nname = \"x\"\n[[scheduler]]\nname = \"linear\"\n\
                    [launch]\nthreads = 2\n";
         assert_eq!(
@@ -107,6 +109,6 @@ mod tests {
         assert_eq!(of_specs(&checkpoint, "seed = 2\n"), None);
         std::fs::write(run.path().join("job.toml"), "seed = 1\n").unwrap();
         let [before, now] = of_specs(&checkpoint, "seed = 2\n").unwrap();
-        assert_eq!(in_words(&before, &now).as_deref(), Some("seed = 1, now 2"));
+        assert_eq!(in_words(&plan(SPEC, &[], 1), &before, &now).as_deref(), Some("seed = 1, now 2"));
     }
 }

@@ -41,19 +41,42 @@ pub struct Extra {
     data: Option<Fingerprint>,
 }
 
-/// What a rank's state is made on, and from.
+/// What the checkpoints of a run are made by, on and from.
 pub struct Made {
+    pub name: String,
+    pub spec_hash: String,
+    pub seed: u64,
+    /// As the spec has it.
+    pub batch_size: usize,
+    /// As the spec has it.
+    pub accumulate: usize,
+    pub optimizer: serde_json::Map<String, serde_json::Value>,
     pub device: ComputeDevice,
     pub data: Fingerprint,
 }
 
+impl Made {
+    pub fn of(plan: &Plan, device: ComputeDevice, data: Fingerprint) -> Self {
+        Self {
+            name: plan.name.clone(),
+            spec_hash: plan.hash.clone(),
+            seed: plan.seed,
+            batch_size: plan.batch_size,
+            accumulate: plan.train.accumulate,
+            optimizer: plan.table("optimizer"),
+            device,
+            data,
+        }
+    }
+}
+
 impl Extra {
-    pub fn new(plan: &Plan, made: &Made, position: &Position, comm_hook: Option<HookPlace>) -> Self {
+    pub fn new(made: &Made, position: &Position, comm_hook: Option<HookPlace>) -> Self {
         Self {
             position: position.clone(),
             device: made.device.to_string(),
-            batch_size: plan.batch_size,
-            accumulate: plan.train.accumulate,
+            batch_size: made.batch_size,
+            accumulate: made.accumulate,
             comm_hook,
             data: Some(made.data.clone()),
         }
@@ -139,9 +162,8 @@ pub fn restore_model(
     model: &mut dyn Model,
 ) -> Result<()> {
     put_model(model, &loaded.model).map_err(|e| unfit(loaded, e))?;
-    if let Some(target) =
-        plan.checkpoint.map_location.get(&saved.device).filter(|t| **t != device.to_string())
-    {
+    let sent_to = plan.checkpoint.map_location.as_ref().and_then(|map| map.get(&saved.device));
+    if let Some(target) = sent_to.filter(|target| **target != device.to_string()) {
         let from = &saved.device;
         return Err(Error::unavailable(format!(
             "checkpoint.map_location sends tensors of `{from}` to `{target}`, and rank 0 computes on `{device}`"

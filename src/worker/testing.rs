@@ -95,11 +95,7 @@ impl Run {
                 start: Some(Start { out_dir: self.out(), provenance: &provenance, job_toml: "" }),
                 stop: &stop,
                 failed: &|_| (),
-                recorder: RecorderOptions {
-                    progress: ProgressMode::None,
-                    restart: None,
-                    device: ComputeDevice::Cpu,
-                },
+                recorder: RecorderOptions { progress: ProgressMode::None, restart: None },
             })
         };
         if world == 1 {

@@ -2,54 +2,22 @@
 
 use crate::comm::rendezvous::lanes;
 use crate::comm::{CommError, CommErrorKind};
-use serde::{Deserialize, Serialize};
+use crate::spec::choice;
 use std::net::IpAddr;
 
-macro_rules! choice {
-    ($(#[$doc:meta])* $name:ident: $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)?) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        pub enum $name {
-            #[default]
-            $($(#[$variant_doc])* #[serde(rename = $text)] $variant),+
-        }
-
-        impl $name {
-            /// Each of them.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            /// As in specs.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $text),+ }
-            }
-
-            /// None unless `text` is one of the names.
-            pub fn parse(text: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|c| c.name() == text)
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-    };
-}
-
 choice! {
-    /// `[distributed] transport`: how two ranks exchange bytes.
+    /// How two ranks exchange bytes.
     Transport:
     /// Shared memory between ranks of one host, TCP between hosts.
     Auto = "auto",
     /// Shared memory; ranks on several hosts are an error.
     Shm = "shm",
-    /// TCP, within a host too.
+    /// TCP between all ranks.
     Tcp = "tcp",
 }
 
 choice! {
-    /// `[distributed] algorithm`: how an all-reduce is carried out. Other collectives take the nearest relative.
+    /// How an all-reduce is carried out. Other collectives take the nearest relative.
     AlgorithmChoice:
     /// By size and topology.
     Auto = "auto",

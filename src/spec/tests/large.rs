@@ -16,7 +16,7 @@ fn any_number_of_problems_is_counted_and_the_first_are_shown() {
 
 #[test]
 fn a_base_and_a_table_of_a_users_own_may_have_any_number_of_keys() {
-    #[derive(serde::Deserialize)]
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Own {
         _x: Option<u8>,
     }

@@ -45,7 +45,7 @@ fn rank() {
         #[cfg(feature = "cuda")]
         "listed" => {
             let precision: String = variable("DDP_RUN_NCCL_PRECISION").expect("set with the case");
-            let known = crate::device::Precision::CHOICES.into_iter().find(|(name, _)| *name == precision);
+            let known = crate::device::Precision::parse(&precision);
             crate::device::listed(0, known.expect("a precision").1)
         }
         _ => play(&case, rank, variable("DDP_RUN_NCCL_DEVICE").unwrap_or(0), &folder),

@@ -1,7 +1,6 @@
-//! Values of a spec that have a syntax of their own.
+//! How often a run saves.
 
-use super::units;
-use serde::Serialize;
+use crate::spec::{Period, Syntax, duration, number_and_unit, syntax};
 use std::fmt;
 use std::time::Duration;
 
@@ -15,11 +14,18 @@ pub enum Every {
     Never,
 }
 
-impl Every {
-    pub(super) const EXPECTED: &str =
-        "a number of epochs of at least 1, \"500 steps\", \"2 epochs\", \"10 min\", \"30 s\" or \"never\"";
+impl Default for Every {
+    fn default() -> Self {
+        Every::Epochs(1)
+    }
+}
 
-    pub(super) fn read(value: &toml::Value) -> Option<Self> {
+impl Syntax for Every {
+    const EXPECTED: &'static str =
+        "a number of epochs of at least 1, \"500 steps\", \"2 epochs\", \"10 min\", \"30 s\" or \"never\"";
+    const TYPES: &'static [&'static str] = &["integer", "string"];
+
+    fn read(value: &toml::Value) -> Option<Self> {
         let text = match value {
             toml::Value::Integer(n) => return u64::try_from(*n).ok().filter(|n| *n > 0).map(Every::Epochs),
             toml::Value::String(text) => text.trim(),
@@ -28,15 +34,26 @@ impl Every {
         if text == "never" {
             return Some(Every::Never);
         }
-        let (count, unit) = units::number_and_unit(text)?;
+        let (count, unit) = number_and_unit(text)?;
         let whole = || (count.fract() == 0.0 && (1.0..9e15).contains(&count)).then_some(count as u64);
         match unit {
             "epoch" | "epochs" => whole().map(Every::Epochs),
             "step" | "steps" => whole().map(Every::Steps),
-            _ => units::duration(text).filter(|d| !d.is_zero()).map(Every::Time),
+            _ => duration(text).filter(|d| !d.is_zero()).map(Every::Time),
+        }
+    }
+
+    fn write(&self) -> toml::Value {
+        match self {
+            Every::Epochs(n) => toml::Value::Integer(*n as i64),
+            Every::Steps(n) => toml::Value::String(format!("{n} steps")),
+            Every::Time(d) => toml::Value::String(Period(*d).to_string()),
+            Every::Never => toml::Value::String("never".to_owned()),
         }
     }
 }
+
+syntax!(Every);
 
 impl fmt::Display for Every {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,39 +62,8 @@ impl fmt::Display for Every {
             Every::Epochs(n) => write!(f, "every {n} epochs"),
             Every::Steps(1) => f.write_str("every step"),
             Every::Steps(n) => write!(f, "every {n} steps"),
-            Every::Time(d) => write!(f, "every {}", units::show_duration(*d)),
+            Every::Time(d) => write!(f, "every {}", Period(*d)),
             Every::Never => f.write_str("never"),
-        }
-    }
-}
-
-impl Serialize for Every {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// Which engine moves gradients between processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// NCCL on CUDA devices, else gloo.
-    Auto,
-    Gloo,
-    Nccl,
-    Mpi,
-}
-
-impl Backend {
-    pub(super) const CHOICES: [(&str, Backend); 4] =
-        [("auto", Backend::Auto), ("gloo", Backend::Gloo), ("nccl", Backend::Nccl), ("mpi", Backend::Mpi)];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Backend::Auto => "auto",
-            Backend::Gloo => "gloo",
-            Backend::Nccl => "nccl",
-            Backend::Mpi => "mpi",
         }
     }
 }
@@ -100,6 +86,10 @@ mod tests {
         assert_eq!(every("never"), Some(Every::Never));
         for wrong in ["", "steps", "0 steps", "1.5 epochs", "-1 min", "0 s", "5", "5 parsecs", "1e400 s"] {
             assert_eq!(every(wrong), None, "{wrong}");
+        }
+        for written in [Every::Epochs(3), Every::Steps(7), Every::Time(Duration::from_secs(90)), Every::Never]
+        {
+            assert_eq!(Every::read(&written.write()), Some(written));
         }
     }
 }

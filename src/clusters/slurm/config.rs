@@ -1,0 +1,13 @@
+//! What `[launch]` says of Slurm.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// `[launch]`: the job in Slurm's queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(extend("x-changes-results" = false))]
+pub struct SlurmConfig {
+    /// Ask Slurm to start the job again when it was stopped on request.
+    pub requeue: bool,
+}

@@ -1,0 +1,27 @@
+//! What `[dataset]` says of any data set; the other keys are its own.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
+
+/// How batches are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub struct LoaderConfig {
+    /// Draw the samples of each epoch in a new order.
+    #[default = true]
+    pub shuffle: bool,
+    /// Leave out the samples that would make an epoch uneven: no padding, no short last batch.
+    pub drop_last: bool,
+    /// Threads that assemble batches; 0 assembles each in the training thread.
+    #[default = 1]
+    #[schemars(range(max = 256), extend("x-changes-results" = false))]
+    pub workers: usize,
+    /// Batches that are assembled ahead.
+    #[default = 2]
+    #[schemars(range(min = 1, max = 1024), extend("x-changes-results" = false))]
+    pub prefetch: usize,
+}
+
+/// Keys by which data sets say where their data lies, a user's own as well: results don't depend on that.
+pub const PLACES: [&str; 4] = ["root", "path", "cache", "url"];

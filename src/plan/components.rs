@@ -1,0 +1,98 @@
+//! The components that a registry knows by name: each reads the rest of its table itself.
+
+use crate::data::{DataFacts, DatasetSource, LoaderConfig, PLACES};
+use crate::ddp::HookSource;
+use crate::models::ModelSource;
+use crate::registry::Registry;
+use crate::spec::Fields;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// `[dataset]`, less what concerns loading.
+#[derive(Clone, Debug)]
+pub struct DatasetPlan {
+    pub name: String,
+    pub source: Arc<dyn DatasetSource>,
+    pub facts: DataFacts,
+}
+
+/// `[model]`
+#[derive(Clone)]
+pub struct ModelPlan {
+    pub name: String,
+    pub source: Arc<dyn ModelSource>,
+    /// PyTorch weights to start from: `.safetensors` or `.pt`.
+    pub pretrained: Option<PathBuf>,
+    /// Whether every tensor of the model must be in them, with its shape.
+    pub pretrained_strict: bool,
+}
+
+impl fmt::Debug for ModelPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelPlan")
+            .field("name", &self.name)
+            .field("pretrained", &self.pretrained)
+            .field("pretrained_strict", &self.pretrained_strict)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn dataset(root: &mut Fields<'_>, registry: &Registry) -> (Option<DatasetPlan>, LoaderConfig) {
+    let mut fields = root.req_section("dataset");
+    let name = fields.req_str("name");
+    let loader = fields.config();
+    fields.without_effect(&PLACES);
+    let Some(kind) = registry.dataset_kind(&name) else {
+        unknown(&mut fields, &registry.dataset_names());
+        return (None, loader);
+    };
+    let source = kind.configure(&mut fields);
+    let facts = source.facts();
+    (Some(DatasetPlan { name, source, facts }), loader)
+}
+
+pub(super) fn model(root: &mut Fields<'_>, registry: &Registry, facts: &DataFacts) -> Option<ModelPlan> {
+    let mut fields = root.req_section("model");
+    let name = fields.req_str("name");
+    let (pretrained, pretrained_strict) = pretrained(&mut fields);
+    let Some(kind) = registry.model_kind(&name) else {
+        unknown(&mut fields, &registry.model_names());
+        return None;
+    };
+    let source = kind.configure(&mut fields, facts);
+    Some(ModelPlan { name, source, pretrained, pretrained_strict })
+}
+
+/// Which keys belong to a table depends on the name.
+fn unknown(fields: &mut Fields<'_>, names: &[&str]) {
+    if fields.is_str("name") {
+        fields.unknown_name("name", names);
+    }
+    fields.ignore_rest();
+}
+
+fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
+    let Some(path) = fields.opt_str("pretrained").map(PathBuf::from) else {
+        if fields.opt_bool("pretrained_strict").is_some() && !fields.has("pretrained") {
+            fields.problem_with_key("pretrained_strict", "has no effect without `pretrained`");
+        }
+        return (None, true);
+    };
+    let known = ["safetensors", "pt", "pth", "bin"];
+    if !path.extension().is_some_and(|e| known.iter().any(|k| e.eq_ignore_ascii_case(k))) {
+        fields.problem("pretrained", "expected a `.safetensors`, `.pt` or `.pth` file");
+    }
+    (Some(path), fields.bool("pretrained_strict", true))
+}
+
+/// The hook of a name; `none` is the plain all-reduce.
+pub(super) fn comm_hook(fields: &mut Fields<'_>, name: &str, registry: &Registry) -> Option<HookSource> {
+    const NONE: &str = "none";
+    let hook = registry.comm_hook_source(name).cloned();
+    if hook.is_none() && name != NONE {
+        let known: Vec<&str> = [NONE].into_iter().chain(registry.comm_hook_names()).collect();
+        fields.unknown_name("comm_hook", &known);
+    }
+    hook
+}

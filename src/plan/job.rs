@@ -1,0 +1,53 @@
+//! The keys above the first table.
+
+use crate::checkpoint::Every;
+use crate::comm::Backend;
+use crate::device::{DeviceSpec, Precision};
+use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
+
+/// What every job has.
+#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("required" = ["name", "batch_size"]))]
+pub(super) struct JobConfig {
+    /// The run's name, and its folder's.
+    #[schemars(extend("x-changes-results" = false))]
+    pub name: String,
+    /// What all random numbers come from.
+    pub seed: u64,
+    /// Times that the training samples are gone through.
+    #[default = 1]
+    #[schemars(range(min = 1))]
+    pub epochs: u64,
+    /// Samples per process and micro-batch.
+    #[default = 1]
+    #[schemars(range(min = 1, max = 1_073_741_824))]
+    pub batch_size: usize,
+    /// How often a checkpoint is saved.
+    #[schemars(extend("x-changes-results" = false))]
+    pub save_every: Every,
+    /// Which engine moves gradients between processes.
+    pub backend: Backend,
+    /// What each process computes on.
+    pub device: DeviceSpec,
+    /// What the forward and backward passes compute in.
+    pub precision: Precision,
+}
+
+impl JobConfig {
+    pub fn read(root: &mut Fields<'_>) -> Self {
+        let config: Self = root.config();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        let name = &config.name;
+        if root.is_str("name") && name.is_empty() {
+            root.problem("name", "a name can't be empty");
+        } else if !name.chars().all(plain) || name.starts_with(['.', '-']) {
+            let why = "a name is made of letters, digits, `.`, `_` and `-`, and starts with none of the last";
+            root.problem("name", why);
+        }
+        config
+    }
+}

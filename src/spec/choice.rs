@@ -1,0 +1,37 @@
+//! Values that are one of a few names.
+
+/// An enum whose values have names in specs; the first is the default. Docs of the values are those of the JSON Schema.
+macro_rules! choice {
+    ($(#[$meta:meta])* $name:ident: $($(#[$variant_meta:meta])* $variant:ident = $text:literal),+ $(,)?) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        pub enum $name {
+            #[default]
+            $($(#[$variant_meta])* #[serde(rename = $text)] $variant),+
+        }
+
+        impl $name {
+            /// Each of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// As in specs.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+
+            /// None unless `text` is one of the names.
+            pub fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|c| c.name() == text)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+pub(crate) use choice;

@@ -1,0 +1,141 @@
+//! Tables that are read into structs: all that is said of a key is in its declaration there. Its type and the range or
+//! the choices that it has tell what is wrong with a value, and where; its default is what holds where nothing is
+//! written; a description, and whether results depend on it, go with it.
+
+use super::accessors::number;
+use super::decode;
+use super::diagnostics::{Kind as Rests, Problem};
+use super::fields::Fields;
+use super::schema::{self, Kind};
+use super::source::Origin;
+use super::tree::{Entry, Node, Table, Value};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::ops::RangeBounds;
+
+static EMPTY: Table = Table { entries: Vec::new() };
+
+impl<'a> Fields<'a> {
+    /// Reads the keys of `T`, of which each has a default: what is wrong is reported and read as absent. A required key
+    /// (`#[schemars(extend("required" = [..]))]`) has one that stands in for it after a problem.
+    pub fn config<T: DeserializeOwned + JsonSchema + Default>(&mut self) -> T {
+        self.parse().unwrap_or_default()
+    }
+
+    /// Reads the keys of `T`; other keys of the table are left to others. `None` after a problem.
+    pub fn parse<T: DeserializeOwned + JsonSchema>(&mut self) -> Option<T> {
+        let schema = schema::of::<T>();
+        let mut entries = self.declared(&schema);
+        let open = schema::is_open(&schema);
+        if open {
+            entries.extend(self.rest());
+        }
+        let (decoded, wrong) = loop {
+            let decoded = decode::entries::<T>(&entries, self.path(), self.header);
+            // What its type alone can tell of a value: without it the others are read.
+            match (decoded.wrong, decoded.value) {
+                (Some(at), Err(problem)) if schema["properties"].get(&entries[at].key).is_some() => {
+                    let entry = entries.remove(at);
+                    match schema::expected(&schema["properties"][&entry.key]) {
+                        Some(expected) => self.wrong(&entry.node, format!("expected {expected}")),
+                        None => self.push(problem),
+                    }
+                }
+                (_, value) => break (value, decoded.unknown),
+            }
+        };
+        self.out.unknown.borrow_mut().extend(wrong);
+        // A required key that is not there has been reported, or its value has.
+        let told = |problem: &Problem| problem.kind == Rests::Absence && (self.muted || !open);
+        decoded
+            .map_err(|problem| {
+                if !told(&problem) {
+                    self.push(problem)
+                }
+            })
+            .ok()
+    }
+
+    /// The entries of the declared keys whose values may be what they are. Notes them, and the defaults of what is not
+    /// written.
+    fn declared(&mut self, schema: &Json) -> Vec<&'a Entry> {
+        let mut entries = Vec::new();
+        for (key, of_key) in schema::properties(schema) {
+            self.know(Cow::Owned(key.to_owned()));
+            self.reserve(key);
+            if !schema::changes_results(schema) || !schema::changes_results(of_key) {
+                self.without_effect(&[key]);
+            }
+            match self.entry(key) {
+                Some(entry) if self.conforms(&entry.node, of_key) => {
+                    let value = match (schema::kind(of_key), &entry.node.value) {
+                        (Kind::Number(_), Value::Integer(i)) => toml::Value::Float(*i as f64),
+                        (_, value) => value.to_toml(),
+                    };
+                    self.note(key, entry.node.span, value);
+                    entries.push(entry);
+                }
+                Some(_) => {}
+                None if schema::is_required(schema, key) => self.missing(key, ()),
+                None => {
+                    if let Some(default) = schema::default(of_key) {
+                        self.record(key, default, Origin::Default);
+                    }
+                }
+            }
+        }
+        entries
+    }
+
+    /// The entries that nobody has read so far, for a type that takes any key.
+    fn rest(&mut self) -> Vec<&'a Entry> {
+        let table = self.table.unwrap_or(&EMPTY);
+        let rest = table.entries.iter().filter(|e| !self.known.iter().any(|k| *k == e.key));
+        let rest: Vec<&Entry> = rest.collect();
+        for entry in &rest {
+            self.note(&entry.key, entry.node.span, entry.node.value.to_toml());
+        }
+        self.ignore_rest();
+        rest
+    }
+
+    /// Reports what in a value is not as its schema says.
+    fn conforms(&self, node: &Node, schema: &Json) -> bool {
+        let kind = schema::kind(schema);
+        let fits = match (&kind, &node.value) {
+            (_, Value::Broken) => false,
+            (Kind::Own, _) | (Kind::Boolean, Value::Boolean(_)) | (Kind::String, Value::String(_)) => true,
+            (Kind::Integer(range), Value::Integer(i)) => range.contains(i),
+            (Kind::Number(range), value) => number(value, range).is_some(),
+            (Kind::Choice(names), Value::String(name)) if names.contains(&name.as_str()) => true,
+            (Kind::Choice(names), _) => {
+                self.wrong_choice(node, names);
+                return false;
+            }
+            (Kind::List(items, count), Value::Array(nodes)) => {
+                let each = nodes.iter().filter(|node| !self.conforms(node, items)).count() == 0;
+                if let Some(count) = count.filter(|count| each && *count != nodes.len()) {
+                    let things = schema::kind(items).plural();
+                    let message = format!("expected {count} {things}, found {}", nodes.len());
+                    self.push(Problem::new(node.span, message));
+                    return false;
+                }
+                return each;
+            }
+            (Kind::Map(values), Value::Table(table)) => {
+                return table.entries.iter().filter(|e| !self.conforms(&e.node, values)).count() == 0;
+            }
+            (Kind::Table(keys), Value::Table(table)) => {
+                let known = table.entries.iter().filter_map(|e| Some((e, keys.get(&e.key)?)));
+                return known.filter(|(e, schema)| !self.conforms(&e.node, schema)).count() == 0;
+            }
+            _ => false,
+        };
+        if !fits {
+            self.wrong(node, format!("expected {}", kind.words()));
+        }
+        fits
+    }
+}

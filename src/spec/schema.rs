@@ -1,0 +1,178 @@
+//! What a type's JSON Schema says of its keys: which there are, what their values may be, what holds where they are not
+//! written. So a struct with `#[derive(Deserialize, JsonSchema)]` is all that a table needs for a declaration.
+
+use super::accessors::any_of;
+use super::range::words;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value as Json};
+use std::ops::Bound;
+
+/// What is accepted, after "expected", where the type's own `Deserialize` alone can tell.
+pub(super) const EXPECTED: &str = "x-expected";
+/// `false` for a key, or a whole table, that results don't depend on.
+const CHANGES_RESULTS: &str = "x-changes-results";
+
+/// The schema of `T`, without references.
+pub(super) fn of<T: JsonSchema>() -> Json {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>().to_value()
+}
+
+/// Its keys, in the order of the declaration.
+pub(super) fn properties(schema: &Json) -> impl Iterator<Item = (&str, &Json)> {
+    let map = schema.get("properties").and_then(Json::as_object);
+    map.into_iter().flatten().map(|(key, schema)| (key.as_str(), schema))
+}
+
+/// Whether other keys than its properties may be there.
+pub(super) fn is_open(schema: &Json) -> bool {
+    let others = schema.get("additionalProperties").is_some_and(|others| *others != Json::Bool(false));
+    others || !matches!(only_type(schema), Some("object" | "null"))
+}
+
+pub(super) fn is_required(schema: &Json, key: &str) -> bool {
+    let required = schema.get("required").and_then(Json::as_array);
+    required.is_some_and(|keys| keys.iter().any(|k| k == key))
+}
+
+pub(super) fn changes_results(schema: &Json) -> bool {
+    schema.get(CHANGES_RESULTS) != Some(&Json::Bool(false))
+}
+
+pub(super) fn expected(schema: &Json) -> Option<&str> {
+    schema.get(EXPECTED)?.as_str()
+}
+
+/// What holds for a key that is not written, where that is a value.
+pub(super) fn default(schema: &Json) -> Option<toml::Value> {
+    to_toml(schema.get("default")?)
+}
+
+fn to_toml(value: &Json) -> Option<toml::Value> {
+    Some(match value {
+        Json::Null => return None,
+        Json::Bool(b) => toml::Value::Boolean(*b),
+        Json::Number(n) => match n.as_i64() {
+            Some(i) => toml::Value::Integer(i),
+            None => toml::Value::Float(n.as_f64()?),
+        },
+        Json::String(s) => toml::Value::String(s.clone()),
+        Json::Array(items) => toml::Value::Array(items.iter().map(to_toml).collect::<Option<_>>()?),
+        Json::Object(map) => {
+            let entry = |(key, value): (&String, &Json)| Some((key.clone(), to_toml(value)?));
+            toml::Value::Table(map.iter().map(entry).collect::<Option<_>>()?)
+        }
+    })
+}
+
+pub(super) type Range<T> = (Bound<T>, Bound<T>);
+
+/// What a value may be.
+pub(super) enum Kind<'a> {
+    Boolean,
+    Integer(Range<i64>),
+    Number(Range<f64>),
+    String,
+    Choice(Vec<&'a str>),
+    /// So many, where that is fixed.
+    List(&'a Json, Option<usize>),
+    /// A table whose keys may be any.
+    Map(&'a Json),
+    Table(&'a Map<String, Json>),
+    /// What only the type's own `Deserialize` can tell.
+    Own,
+}
+
+pub(super) fn kind(schema: &Json) -> Kind<'_> {
+    if schema.get(EXPECTED).is_some() {
+        return Kind::Own;
+    }
+    if let Some(any) = schema.get("anyOf").and_then(Json::as_array) {
+        let mut values = any.iter().filter(|schema| schema["type"] != "null");
+        return match (values.next(), values.next()) {
+            (Some(optional), None) => kind(optional),
+            _ => Kind::Own,
+        };
+    }
+    if let Some(names) = names(schema) {
+        return Kind::Choice(names);
+    }
+    match only_type(schema) {
+        Some("boolean") => Kind::Boolean,
+        Some("integer") => Kind::Integer(range(schema, |n| n.as_i64().or_else(|| Some(n.as_f64()? as i64)))),
+        Some("number") => Kind::Number(range(schema, Json::as_f64)),
+        Some("string") => Kind::String,
+        Some("array") if schema["items"].is_object() => {
+            let (least, most) = (schema["minItems"].as_u64(), schema["maxItems"].as_u64());
+            Kind::List(&schema["items"], least.filter(|_| least == most).map(|n| n as usize))
+        }
+        Some("object") => match (&schema["properties"], &schema["additionalProperties"]) {
+            (Json::Object(keys), _) => Kind::Table(keys),
+            (_, values @ Json::Object(_)) => Kind::Map(values),
+            _ => Kind::Own,
+        },
+        _ => Kind::Own,
+    }
+}
+
+/// The one type that is accepted besides `null`.
+fn only_type(schema: &Json) -> Option<&str> {
+    match schema.get("type")? {
+        Json::String(one) => Some(one),
+        Json::Array(types) => {
+            let mut types = types.iter().filter_map(Json::as_str).filter(|t| *t != "null");
+            types.next().filter(|_| types.next().is_none())
+        }
+        _ => None,
+    }
+}
+
+/// The names of a choice; `None` where it takes more than a name.
+fn names(schema: &Json) -> Option<Vec<&str>> {
+    if let Some(names) = schema.get("enum").and_then(Json::as_array) {
+        return names.iter().filter(|name| !name.is_null()).map(Json::as_str).collect();
+    }
+    if let Some(name) = schema.get("const") {
+        return Some(vec![name.as_str()?]);
+    }
+    let any = schema.get("oneOf")?.as_array()?;
+    let each: Option<Vec<_>> = any.iter().filter(|schema| schema["type"] != "null").map(names).collect();
+    Some(each?.concat())
+}
+
+fn range<T>(schema: &Json, read: impl Fn(&Json) -> Option<T>) -> Range<T> {
+    let bound = |included: &str, excluded: &str| {
+        let at = |key: &str| schema.get(key).and_then(&read);
+        let open = || at(excluded).map(Bound::Excluded);
+        at(included).map(Bound::Included).or_else(open).unwrap_or(Bound::Unbounded)
+    };
+    (bound("minimum", "exclusiveMinimum"), bound("maximum", "exclusiveMaximum"))
+}
+
+impl Kind<'_> {
+    /// After "expected".
+    pub fn words(&self) -> String {
+        match self {
+            Kind::Boolean => "true or false".to_owned(),
+            Kind::Integer(range) => format!("an integer{}", words(range, None, Some(i64::MAX))),
+            Kind::Number(range) => format!("a number{}", words(range, None, None)),
+            Kind::String => "a string".to_owned(),
+            Kind::Choice(names) => any_of(names),
+            Kind::List(items, _) => format!("a list of {}", kind(items).plural()),
+            Kind::Map(values) => format!("a table whose values are each {}", kind(values).words()),
+            Kind::Table(_) => "a table".to_owned(),
+            Kind::Own => "a value".to_owned(),
+        }
+    }
+
+    pub fn plural(&self) -> &'static str {
+        match self {
+            Kind::Integer(_) => "integers",
+            Kind::Number(_) => "numbers",
+            Kind::String => "strings",
+            Kind::Table(_) | Kind::Map(_) => "tables",
+            _ => "values",
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `[train]`: how a run learns.
+
+use super::{BufferSync, Loss, OnResize};
+use crate::checkpoint::{Every, OnPreempt};
+use crate::data::{FieldFacts, FieldKind, LoaderConfig};
+use crate::ddp::{HookSource, ReducerConfig};
+use crate::device::Precision;
+use crate::optim::Schedule;
+use crate::spec::{Fields, choice};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
+
+/// `[train]`
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub struct TrainConfig {
+    /// What is minimised.
+    pub loss: LossChoice,
+    /// Share of each target that is spread over all classes; of cross-entropy alone.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    pub label_smoothing: Option<f64>,
+    /// Micro-batches per optimizer step.
+    #[default = 1]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub accumulate: usize,
+    /// Largest global L2 norm of the gradients.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub clip_norm: Option<f64>,
+    /// End after so many optimizer steps, even in mid-epoch.
+    #[schemars(range(min = 1))]
+    pub max_steps: Option<u64>,
+    /// Epochs between evaluations; 0 for never.
+    #[default = 1]
+    pub eval_every: u64,
+    /// What happens to buffers.
+    pub buffers: BufferSync,
+    /// What a run does when it goes on with another number of processes.
+    #[schemars(extend("x-changes-results" = false))]
+    pub on_resize: OnResize,
+}
+
+choice! {
+    /// What is minimised.
+    LossChoice:
+    /// Cross-entropy of classes, the mean squared error of numbers.
+    Auto = "auto",
+    /// `torch.nn.functional.cross_entropy`.
+    CrossEntropy = "cross-entropy",
+    /// `torch.nn.functional.mse_loss`.
+    Mse = "mse",
+}
+
+impl TrainConfig {
+    /// Reads `[train]`, and chooses the loss for the data set's targets, as far as they are known. `None` after a problem.
+    pub fn read(fields: &mut Fields<'_>, target: Option<&FieldFacts>) -> (Option<Loss>, Self) {
+        let config: Self = fields.config();
+        let loss = config.choose_loss(target.map(|t| t.kind));
+        match &loss {
+            Err(why) => fields.problem("loss", why),
+            Ok(Loss::Mse) if config.label_smoothing.is_some() => {
+                let why = "label smoothing belongs to cross-entropy; the loss here is mse";
+                fields.problem_with_key("label_smoothing", why);
+            }
+            Ok(Loss::CrossEntropy { label_smoothing }) if !fields.has("label_smoothing") => {
+                fields.note_resolved("label_smoothing", *label_smoothing);
+            }
+            Ok(_) => {}
+        }
+        (loss.ok(), config)
+    }
+
+    fn choose_loss(&self, target: Option<FieldKind>) -> Result<Loss, String> {
+        match (self.loss, target) {
+            (LossChoice::CrossEntropy, Some(FieldKind::Float)) => {
+                Err("cross-entropy needs class targets; the data set's are numbers: \"mse\" fits them"
+                    .to_owned())
+            }
+            (LossChoice::Mse, Some(FieldKind::Index(classes))) => Err(format!(
+                "mse needs numbers as targets; the data set has {classes} classes: \"cross-entropy\" fits them"
+            )),
+            (LossChoice::Auto, Some(FieldKind::Float)) | (LossChoice::Mse, _) => Ok(Loss::Mse),
+            // Targets that only the data can tell of are classes, whose number it has; `Loss::fits` checks that then.
+            (LossChoice::Auto, _) | (LossChoice::CrossEntropy, _) => {
+                Ok(Loss::CrossEntropy { label_smoothing: self.label_smoothing.unwrap_or(0.0) })
+            }
+        }
+    }
+}
+
+/// All that the loop goes by.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub seed: u64,
+    pub epochs: u64,
+    pub precision: Precision,
+    pub loader: LoaderConfig,
+    pub loss: Loss,
+    pub train: TrainConfig,
+    /// Base learning rate, which the schedule scales.
+    pub lr: f64,
+    pub schedule: Schedule,
+    pub reducer: ReducerConfig,
+    pub comm_hook: Option<HookSource>,
+    pub save_every: Every,
+    pub on_preempt: OnPreempt,
+    /// Optimizer steps between step events.
+    pub log_every: u64,
+}
