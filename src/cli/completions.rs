@@ -31,8 +31,10 @@ fn script(shell: Shell) -> String {
     clap_complete::generate(shell, &mut shown(name), name, &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     let script = match shell {
-        // The last word of a registration is the program.
-        Shell::Bash => script.replace(" ddp_run\n", " ddp-run\n"),
+        // The last word of a registration is the program. Flags are for who has typed a dash; else a file is wanted.
+        Shell::Bash => script
+            .replace(" ddp_run\n", " ddp-run\n")
+            .replace("compgen -W \"${opts}\" --", "compgen -W \"${opts}\" -X \"${cur:+ }${cur:--*}\" --"),
         _ => script,
     };
     with_default_subcommand(shell, &script)
@@ -105,9 +107,12 @@ mod tests {
     }
 
     /// What is typed, and words that are offered after it.
-    const OFFERED: [(&[&str], &[&str]); 13] = [
+    const OFFERED: [(&[&str], &[&str]); 15] = [
         (&["tr"], &["train"]),
         (&["check", "--s"], &["--set"]),
+        // Files, which the shell itself offers.
+        (&["train", ""], &[]),
+        (&["train", "a.toml", ""], &[]),
         (&["eval", "a.toml", "--split", ""], &["test", "train", "val"]),
         (&["train", "--resume", "auto", "--nproc"], &["--nproc-per-node"]),
         (&["inspect", "--format", "j"], &["json"]),
