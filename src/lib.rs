@@ -8,11 +8,14 @@
 //! use burn::nn::{Linear, LinearConfig};
 //! use burn::tensor::{Device, Tensor, activation::tanh};
 //! use ddp_run::prelude::*;
+//! use ddp_run::schemars::JsonSchema;
 //! use serde::Deserialize;
 //!
 //! /// The keys of `[model]` besides `name`.
-//! #[derive(Deserialize)]
+//! #[derive(Deserialize, JsonSchema)]
+//! #[schemars(crate = "ddp_run::schemars")]
 //! struct MyNetConfig {
+//!     /// Width of the hidden layer.
 //!     hidden: usize,
 //! }
 //!
@@ -42,7 +45,7 @@
 //! }
 //! ```
 //!
-//! Everything public is in [`prelude`]. ARCHITECTURE.md describes the rest.
+//! Everything public is in [`prelude`], and [`schemars`] as this crate has it. ARCHITECTURE.md describes the rest.
 
 #![warn(missing_docs)]
 #![deny(unsafe_code)]

@@ -62,5 +62,5 @@ fn the_manifest_of_the_documents_names_the_versions_of_ours() {
     for name in theirs.keys().filter(|name| *name != "ddp-run") {
         assert_eq!(version(&theirs, name), version(&ours, name), "{name}");
     }
-    assert_eq!(theirs.len(), 4);
+    assert_eq!(theirs.len(), 3);
 }
