@@ -35,3 +35,19 @@ impl Inbox {
         lines
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_given_out_whole_and_before_the_end() {
+        let mut inbox = Inbox::default();
+        assert_eq!(
+            (inbox.lines(&b"one\ntwo\nth"[..]), inbox.is_closed()),
+            (vec!["one".into(), "two".into()], true)
+        );
+        let mut endless = Inbox::default();
+        assert!(endless.lines(std::io::repeat(b'x')).is_empty() && endless.is_closed());
+    }
+}

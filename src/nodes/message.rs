@@ -179,7 +179,8 @@ mod tests {
         write_by(a.stream(), b"{\"order\":", Instant::now() + HANG).expect("sent");
         assert_eq!(b.receive(), Ok(vec![recall, Order::Dismissed]));
         write_by(a.stream(), b"\"dismissed\"}\n", Instant::now() + HANG).expect("sent");
-        drop(a);
+        // Not dropped: a process that another test starts may hold a copy of it until its `exec`.
+        a.stream().shutdown(Shutdown::Write).expect("connected");
         assert_eq!(b.receive(), Ok(vec![Order::Dismissed]));
         assert_eq!(b.receive::<Order>(), Err(Closed));
     }
