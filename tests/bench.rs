@@ -129,9 +129,16 @@ fn a_folder_that_cannot_be_made_is_said_before_anything_is_measured() {
 #[test]
 fn a_worker_typed_by_hand_is_told_so() {
     let _alone = alone();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
-    let output = common::output_of(command.arg("bench-worker").stdin(Stdio::null()));
-    assert_eq!(output.status.code(), Some(2));
+    for worker in ["worker", "bench-worker"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
+        let output = common::output_of(command.arg(worker).stdin(Stdio::null()));
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            stderr(&output).contains(&format!("`ddp-run {worker}` is started by")),
+            "{}",
+            stderr(&output)
+        );
+    }
 }
 
 /// Ids of the processes whose parent is `parent`, in order of their start.

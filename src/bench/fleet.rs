@@ -1,218 +1,180 @@
 //! The processes of a measurement, as their parent sees them: it starts them, hears rank 0's rows, and when one fails
-//! or dies it ends the others and says whose doing it was. Dropping the fleet kills what is left of it.
+//! or dies the others end and it says whose doing it was.
 
 use super::measure::Timing;
+use super::news::{News, NewsReader};
 use super::plan::{Case, Plan};
-use super::task::{Meeting, News, Task};
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, IoContext, Result};
-use crate::launch::{Output, Process, WorkerStatus};
-use std::io::{self, BufRead, BufReader, PipeReader};
+use crate::launch::{
+    Controller, Endpoint, Handoff, Output, Place, Policy, Process, ProcessSet, Recall, Signals, Verdict,
+    WorkerStatus,
+};
+use std::io::{self, PipeReader};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// After the first failure, for the others to say what they saw and to end.
+/// For the others to end, after the first failure.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What comes from a worker's standard output.
-enum Heard {
-    News(News),
-    /// Nobody writes like this but a stranger or a bug.
-    Noise(String),
-    /// Closed.
-    End,
+/// Starts `program bench-worker`, once a rank, and hears the rows of `cases` until all ranks are done. The workers die with the calling
+/// thread: let it be the main one.
+pub fn rows(
+    plan: &Plan,
+    program: &Path,
+    cases: &[Case],
+    on_row: &mut dyn FnMut(&Case, &Timing) -> Result<()>,
+) -> Result<()> {
+    let cannot = |e: io::Error| Error::internal(format!("cannot listen on loopback: {e}"));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot)?;
+    let port = listener.local_addr().map_err(cannot)?.port();
+    let (mut listener, secret) = (Some(listener), Secret::generate()?);
+    let pipes: Vec<_> =
+        (0..plan.world).map(|_| io::pipe()).collect::<io::Result<_>>().doing("make a pipe to", program)?;
+    let (outputs, inputs): (Vec<_>, Vec<_>) = pipes.into_iter().unzip();
+    let mut inputs = inputs.into_iter();
+    // Called once a rank, in their order.
+    let mut start = |rank: usize| {
+        let (world_size, listener) = (plan.world, listener.take());
+        let place = Place {
+            rank,
+            local_rank: rank,
+            world_size,
+            local_world_size: world_size,
+            node_rank: 0,
+            nnodes: 1,
+        };
+        let endpoint = match &listener {
+            Some(listener) => Endpoint::inherited(listener)?,
+            None => Endpoint::Connect { host: Ipv4Addr::LOCALHOST.to_string(), port },
+        };
+        let mut handoff = Handoff::of(place, endpoint, secret.clone(), plan.clone());
+        handoff.run_id = format!("bench-{}", std::process::id());
+        let mut command = Command::new(program);
+        command.arg("bench-worker");
+        let output = inputs.next().map_or(Output::Inherit, Output::Pipe);
+        Process::start(command, handoff.to_line()?, output, listener).doing("start", program)
+    };
+    // The workers' own deadlines come first; this one is for a worker that keeps none.
+    let mut hearing = Hearing::new(outputs, cases, plan.timeout() * 3 + plan.budget() * 2, on_row)?;
+    let set = ProcessSet::new(plan.world, 0, Policy { grace: GRACE, ..Policy::default() });
+    let over = set.run(&mut start, &mut Signals::of_ends()?, &mut hearing)?;
+    hearing.hear();
+    let ends: Vec<_> = over.state.ends().into_iter().map(|end| end.map(|end| &end.status)).collect();
+    hearing.outcome(over.verdict, &ends)
 }
 
-pub struct Fleet {
-    processes: Vec<Process>,
-    heard: Receiver<(usize, Heard)>,
-    /// Which ranks have measured everything.
-    done: Vec<bool>,
-    grace: Duration,
+/// What the workers have said.
+struct Hearing<'a> {
+    news: Vec<NewsReader>,
+    cases: &'a [Case],
+    measured: usize,
+    on_row: &'a mut dyn FnMut(&Case, &Timing) -> Result<()>,
+    /// Each rank's last words: it has measured everything, or why it failed.
+    last_words: Vec<Option<Result<()>>>,
+    /// When there was news last.
+    at: Instant,
+    patience: Duration,
+    /// Why the measurement is to end, if it is not for the end of a worker.
+    broken: Option<Error>,
 }
 
-/// The end of a worker that should not have ended.
-#[derive(Clone, Debug, PartialEq)]
-enum Trouble {
-    /// It said why.
-    Said(ExitCode, String),
-    Died(String),
-    Silent(Duration),
-}
-
-impl Fleet {
-    /// Starts `program bench-worker`, once a rank. The workers die with the calling thread: let it be the main one.
-    pub fn start(plan: &Plan, program: &Path) -> Result<Self> {
-        let cannot = |e: io::Error| Error::internal(format!("cannot listen on loopback: {e}"));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(cannot)?;
-        let address = listener.local_addr().map_err(cannot)?.to_string();
-        let secret = Secret::generate()?;
-        let (sender, heard) = channel();
-        let mut fleet = Self { processes: Vec::new(), heard, done: vec![false; plan.world], grace: GRACE };
-        for rank in 0..plan.world {
-            let first = rank == 0;
-            let meeting = if first {
-                Meeting::Listener(listener.as_raw_fd())
-            } else {
-                Meeting::Address(address.clone())
-            };
-            let run_id = format!("bench-{}", std::process::id());
-            let task = Task { rank, plan: plan.clone(), meeting, secret: secret.clone(), run_id };
-            let (output, input) = io::pipe().doing("make a pipe to", program)?;
-            let mut command = Command::new(program);
-            command.arg("bench-worker").stdout(input);
-            command.env_remove("DDP_RUN_SECRET").env_remove("DDP_RUN_SECRET_FILE");
-            let pass = first.then(|| listener.as_raw_fd());
-            let process = Process::start(command, task.to_line()?, Output::Inherit, pass);
-            fleet.processes.push(process.doing("start", program)?);
-            listen(rank, output, sender.clone())?;
-        }
-        Ok(fleet)
+impl<'a> Hearing<'a> {
+    fn new(
+        outputs: Vec<PipeReader>,
+        cases: &'a [Case],
+        patience: Duration,
+        on_row: &'a mut dyn FnMut(&Case, &Timing) -> Result<()>,
+    ) -> Result<Self> {
+        let cannot = |e| Error::internal(format!("cannot listen to the workers: {e}"));
+        let last_words = outputs.iter().map(|_| None).collect();
+        let news = outputs.into_iter().map(NewsReader::new).collect::<io::Result<_>>().map_err(cannot)?;
+        Ok(Self { news, cases, measured: 0, on_row, last_words, at: Instant::now(), patience, broken: None })
     }
 
-    /// Hears the rows of `cases` until all ranks are done.
-    pub fn rows(
-        mut self,
-        plan: &Plan,
-        cases: &[Case],
-        mut on_row: impl FnMut(&Case, &Timing) -> Result<()>,
-    ) -> Result<()> {
-        // The workers' own deadlines come first; this one is for a worker that keeps none.
-        let patience = plan.timeout() * 3 + plan.budget() * 2;
-        let mut measured = 0;
-        while self.done.contains(&false) {
-            let (rank, trouble) = match self.heard.recv_timeout(patience) {
-                Ok((0, Heard::News(News::Row(timing)))) if measured < cases.len() => {
-                    on_row(&cases[measured], &timing)?;
-                    measured += 1;
-                    continue;
+    fn hear(&mut self) {
+        for rank in 0..self.news.len() {
+            for line in self.news[rank].lines() {
+                self.at = Instant::now();
+                if self.broken.is_none() {
+                    self.broken = self.heard(rank, line).err();
                 }
-                Ok((rank, heard)) => (rank, self.trouble(rank, heard)),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    (0, Some(Trouble::Silent(patience)))
-                }
-            };
-            if let Some(trouble) = trouble {
-                return Err(self.blame(rank, trouble, cases.get(measured)));
             }
         }
-        if measured < cases.len() {
-            return Err(Error::internal(format!("{measured} of {} rows were measured", cases.len())));
+    }
+
+    fn heard(&mut self, rank: usize, line: Result<News, String>) -> Result<()> {
+        match line {
+            Ok(News::Row(timing)) if rank == 0 && self.measured < self.cases.len() => {
+                (self.on_row)(&self.cases[self.measured], &timing)?;
+                self.measured += 1;
+            }
+            Ok(News::Done) => self.last_words[rank] = Some(Ok(())),
+            Ok(News::Failed { code, message }) => {
+                self.last_words[rank] = Some(Err(Error::new(code, message)))
+            }
+            Ok(news) => return Err(self.blame(rank, &format!("told {news:?} out of turn"))),
+            Err(text) => return Err(self.blame(rank, &format!("wrote to its standard output: {text}"))),
         }
         Ok(())
     }
 
-    /// What is wrong with `rank`, if what it said means that something is.
-    fn trouble(&mut self, rank: usize, heard: Heard) -> Option<Trouble> {
-        match heard {
-            Heard::News(News::Failed { code, message }) => Some(Trouble::Said(code, message)),
-            Heard::News(News::Done) => {
-                self.done[rank] = true;
-                None
-            }
-            Heard::News(news) => Some(Trouble::Died(format!("told {news:?} out of turn"))),
-            Heard::Noise(text) => Some(Trouble::Died(format!("wrote to its standard output: {text}"))),
-            Heard::End => match reap(&mut self.processes[rank], self.grace) {
-                Some(WorkerStatus::Exited(0)) if self.done[rank] => None,
-                Some(WorkerStatus::Exited(code)) => {
-                    Some(Trouble::Died(format!("ended with exit code {code}")))
-                }
-                Some(WorkerStatus::Signaled { signal, .. }) => {
-                    let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
-                    Some(Trouble::Died(format!("was killed by signal {signal} ({name})")))
-                }
-                Some(WorkerStatus::NotStarted(why)) => Some(Trouble::Died(why)),
-                None => Some(Trouble::Died("closed its standard output and lives on".into())),
-            },
-        }
+    fn blame(&self, rank: usize, how: &str) -> Error {
+        Error::new(ExitCode::WorkerFailed, format!("rank {rank} {how}{}", self.during()))
     }
 
-    /// The one error that all the ends come to.
-    fn blame(&mut self, rank: usize, first: Trouble, case: Option<&Case>) -> Error {
-        let mut all = vec![(rank, first)];
-        let deadline = Instant::now() + self.grace;
-        let mut open: usize = self.processes.len();
-        while open > 0
-            && let Ok((rank, heard)) =
-                self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-        {
-            open -= usize::from(matches!(heard, Heard::End));
-            if let Heard::News(News::Row(_)) = heard {
-                continue;
-            }
-            if let Some(trouble) = self.trouble(rank, heard) {
-                all.push((rank, trouble));
-            }
-        }
-        verdict(all, case)
+    fn during(&self) -> String {
+        let case = self.cases.get(self.measured);
+        case.map_or_else(|| " after the last row".into(), |c| format!(" while measuring {c}"))
     }
-}
 
-/// A worker that lost its peers only echoes another's end; one that said why it failed also ends with an exit code.
-fn verdict(all: Vec<(usize, Trouble)>, case: Option<&Case>) -> Error {
-    let spoke: Vec<usize> =
-        all.iter().filter(|(_, t)| matches!(t, Trouble::Said(..))).map(|(r, _)| *r).collect();
-    let weight = |(rank, trouble): &(usize, Trouble)| match trouble {
-        Trouble::Died(_) if !spoke.contains(rank) => 0,
-        Trouble::Said(ExitCode::Collective | ExitCode::Rendezvous, _) => 2,
-        Trouble::Said(..) => 1,
-        Trouble::Silent(_) => 3,
-        Trouble::Died(_) => 4,
-    };
-    let during = case.map_or_else(|| " after the last row".into(), |c| format!(" while measuring {c}"));
-    match all.iter().min_by_key(|t| weight(t)) {
-        Some((_, Trouble::Said(code, message))) => Error::new(*code, message.clone()),
-        Some((rank, Trouble::Died(how))) => {
-            Error::new(ExitCode::WorkerFailed, format!("rank {rank} {how}{during}"))
+    /// The one error that all the ends come to, if they come to one.
+    fn outcome(mut self, verdict: Verdict, ends: &[Option<&WorkerStatus>]) -> Result<()> {
+        if let Some(broken) = self.broken.take() {
+            return Err(broken);
         }
-        Some((_, Trouble::Silent(after))) => {
-            Error::new(ExitCode::Collective, format!("no news for {} s{during}", after.as_secs()))
-        }
-        None => Error::internal("the measurement failed for no reason"),
-    }
-}
-
-/// Its end; none if it goes on after it has closed its output.
-fn reap(process: &mut Process, grace: Duration) -> Option<WorkerStatus> {
-    let deadline = Instant::now() + grace;
-    while Instant::now() < deadline {
-        match process.try_reap() {
-            Ok(None) => std::thread::park_timeout(Duration::from_millis(1)),
-            Ok(status) => return status,
-            Err(e) => return Some(WorkerStatus::NotStarted(format!("can't be waited for: {e}"))),
-        }
-    }
-    None
-}
-
-/// Passes a worker's lines on until its output closes.
-fn listen(rank: usize, output: PipeReader, heard: Sender<(usize, Heard)>) -> Result<()> {
-    let read = move || {
-        for line in BufReader::new(output).lines().map_while(std::io::Result::ok) {
-            let heard_line = match serde_json::from_str(&line) {
-                Ok(news) => Heard::News(news),
-                Err(_) => Heard::Noise(line),
+        let undone = self.last_words.iter().position(|words| !matches!(words, Some(Ok(()))));
+        let Some(rank) = verdict.culprit.or(undone) else {
+            return match self.cases.len() {
+                all if self.measured == all => Ok(()),
+                all => Err(Error::internal(format!("{} of {all} rows were measured", self.measured))),
             };
-            // The fleet is gone: its parent has what it wanted, or an error.
-            if heard.send((rank, heard_line)).is_err() {
-                return;
+        };
+        Err(match (self.last_words[rank].take(), ends[rank]) {
+            (Some(Err(own)), _) => own,
+            (_, Some(WorkerStatus::NotStarted(why))) => Error::checkpoint(why.clone()),
+            (_, Some(WorkerStatus::Exited(code))) => {
+                self.blame(rank, &format!("ended with exit code {code}"))
             }
-        }
-        let _ = heard.send((rank, Heard::End));
-    };
-    let thread = std::thread::Builder::new().name(format!("hear-{rank}")).spawn(read);
-    thread.map(drop).map_err(|e| Error::internal(format!("cannot start a thread: {e}")))
+            (_, Some(WorkerStatus::Signaled { signal, .. })) => {
+                let name = signal_hook::low_level::signal_name(*signal).unwrap_or("unknown");
+                self.blame(rank, &format!("was killed by signal {signal} ({name})"))
+            }
+            (_, None) => self.blame(rank, "could not be killed"),
+        })
+    }
 }
 
-/// This program's own file, which is what the workers run.
-pub fn program() -> Result<PathBuf> {
-    std::env::current_exe().map_err(|e| {
-        Error::internal(format!("cannot find this program's own file to start workers from: {e}"))
-    })
+impl Controller for Hearing<'_> {
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.news.iter().filter_map(NewsReader::fd).collect()
+    }
+
+    fn patience(&self) -> Option<Instant> {
+        self.broken.is_none().then(|| self.at + self.patience)
+    }
+
+    fn recalls(&mut self) -> Vec<Recall> {
+        self.hear();
+        if self.at.elapsed() >= self.patience && self.broken.is_none() {
+            let silent = format!("no news for {} s{}", self.patience.as_secs(), self.during());
+            self.broken = Some(Error::new(ExitCode::Collective, silent));
+        }
+        self.broken.iter().map(|_| Recall { save: false }).collect()
+    }
 }
 
 #[cfg(test)]
@@ -220,50 +182,67 @@ mod tests {
     use super::*;
     use crate::bench::plan::tests::plan;
     use crate::comm::testing::HANG;
+    use std::io::Write;
 
-    fn said(code: ExitCode, text: &str) -> Trouble {
-        Trouble::Said(code, text.into())
+    /// What comes of this verdict after two ranks have said these lines, and whether they were recalled.
+    fn outcome(
+        lines: [&str; 2],
+        patience: Duration,
+        verdict: Verdict,
+        ends: &[Option<&WorkerStatus>],
+    ) -> (Error, bool) {
+        let cases = plan().all_cases();
+        let (outputs, inputs): (Vec<_>, Vec<_>) =
+            [io::pipe().unwrap(), io::pipe().unwrap()].into_iter().unzip();
+        inputs.iter().zip(lines).for_each(|(mut input, lines)| input.write_all(lines.as_bytes()).unwrap());
+        let mut on_row = |_: &Case, _: &Timing| Ok(());
+        let mut hearing = Hearing::new(outputs, &cases, patience, &mut on_row).unwrap();
+        let recalled = !hearing.recalls().is_empty();
+        (hearing.outcome(verdict, ends).unwrap_err(), recalled)
     }
 
     #[test]
-    fn the_cause_is_blamed_and_not_its_echoes() {
-        let case = plan().all_cases()[0];
-        let echo = (0, said(ExitCode::Collective, "rank 1 is gone"));
-        let death = (1, Trouble::Died("was killed by signal 9 (SIGKILL)".into()));
-        let error = verdict(vec![echo.clone(), death], Some(&case));
-        assert_eq!(error.code, ExitCode::WorkerFailed);
-        assert_eq!(
-            error.message,
-            "rank 1 was killed by signal 9 (SIGKILL) while measuring 4 B of f32, algorithm auto, transport tcp"
-        );
-        // One that has said why it fails ends with a code, which is not news.
-        let wrong = (1, said(ExitCode::Internal, "wrong result on rank 1"));
-        let ends = vec![
-            echo.clone(),
-            (0, Trouble::Died("ended with exit code 91".into())),
-            wrong,
-            (1, Trouble::Died("ended with exit code 70".into())),
-        ];
-        let error = verdict(ends, Some(&case));
-        assert_eq!((error.code, &*error.message), (ExitCode::Internal, "wrong result on rank 1"));
-        let error = verdict(vec![echo, (0, Trouble::Died("ended with exit code 91".into()))], None);
+    fn a_rank_is_quoted_or_its_end_told() {
+        let blamed = |rank, code| Verdict { code, culprit: Some(rank) };
+        let killed = WorkerStatus::Signaled { signal: 9, core_dumped: false };
+        let code = ExitCode::WorkerFailed;
+        let lost = "{\"news\":\"failed\",\"code\":\"Collective\",\"message\":\"rank 1 is gone\"}\n";
+        let (error, recalled) = outcome([lost, ""], HANG, blamed(1, code), &[Some(&killed), Some(&killed)]);
+        let expected = "rank 1 was killed by signal 9 (SIGKILL) while measuring 4 B of f32, algorithm auto, transport tcp";
+        assert_eq!((error.code, &*error.message, recalled), (code, expected, false));
+        let (error, _) = outcome([lost, ""], HANG, blamed(0, ExitCode::Collective), &[Some(&killed), None]);
         assert_eq!((error.code, &*error.message), (ExitCode::Collective, "rank 1 is gone"));
-        let error = verdict(vec![(0, Trouble::Silent(Duration::from_secs(31)))], None);
-        assert_eq!(error.message, "no news for 31 s after the last row");
+        // Ended well, and without having measured.
+        let (well, done) = (WorkerStatus::Exited(0), Verdict { code: ExitCode::Done, culprit: None });
+        let (error, _) = outcome(["{\"news\":\"done\"}\n", ""], HANG, done, &[Some(&well), Some(&well)]);
+        assert!(error.message.starts_with("rank 1 ended with exit code 0 while measuring 4 B"), "{error}");
+        let all_done = ["{\"news\":\"done\"}\n"; 2];
+        let (error, _) = outcome(all_done, HANG, done, &[Some(&well), Some(&well)]);
+        assert_eq!((error.code, &*error.message), (ExitCode::Internal, "0 of 4 rows were measured"));
+    }
+
+    #[test]
+    fn noise_and_silence_end_the_measurement() {
+        let stopped = Verdict { code: ExitCode::Stopped, culprit: None };
+        let (error, recalled) = outcome(["", "hello\n"], HANG, stopped, &[None, None]);
+        assert!(error.message.starts_with("rank 1 wrote to its standard output: hello while"), "{error}");
+        assert_eq!((error.code, recalled), (ExitCode::WorkerFailed, true));
+        let (error, recalled) = outcome(["", ""], Duration::ZERO, stopped, &[None, None]);
+        assert!(error.message.starts_with("no news for 0 s while measuring 4 B"), "{error}");
+        assert_eq!((error.code, recalled), (ExitCode::Collective, true));
     }
 
     #[test]
     fn a_program_that_is_no_worker_is_an_error_and_no_hang() {
-        for (program, part) in
-            [("/bin/true", "exit code 0"), ("/bin/false", "exit code 1"), ("/bin/echo", "bench-worker")]
-        {
-            let mut fleet = Fleet::start(&plan(), Path::new(program)).unwrap();
-            // All of them end, so nobody waits for as long.
-            fleet.grace = HANG;
+        for (program, part) in [
+            ("/bin/true", "exit code 0"),
+            ("/bin/false", "exit code 1"),
+            ("/bin/echo", "bench-worker"),
+            ("/nonexistent", "cannot start /nonexistent"),
+        ] {
             let cases = plan().all_cases();
-            let error = fleet.rows(&plan(), &cases, |_, _| Ok(())).unwrap_err();
+            let error = rows(&plan(), Path::new(program), &cases, &mut |_, _| Ok(())).unwrap_err();
             assert!(error.message.contains(part), "{program}: {error}");
         }
-        assert!(Fleet::start(&plan(), Path::new("/nonexistent")).is_err());
     }
 }

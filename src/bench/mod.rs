@@ -1,19 +1,19 @@
 //! `ddp-run bench allreduce`: the collectives' own measurement, in the way of nccl-tests.
 //!
 //! The parent measures what the machine can do (`limits`), starts the ranks as processes of its own binary
-//! (`fleet`, `task`), each of which measures row after row (`worker`, `measure`) on buffers whose reduction is
-//! known exactly (`pattern`), and prints and draws what rank 0 tells (`table`, `report`, `svg`).
+//! (`fleet`), each of which measures row after row (`worker`, `measure`) on buffers whose reduction is
+//! known exactly (`pattern`), and prints and draws what rank 0 tells (`news`, `table`, `report`, `svg`).
 
 mod fleet;
 mod limits;
 mod machine;
 mod measure;
+mod news;
 mod pattern;
 mod plan;
 mod report;
 mod svg;
 mod table;
-mod task;
 mod units;
 mod worker;
 
@@ -21,7 +21,7 @@ pub use plan::{Plan, parse_names, parse_sizes};
 pub use worker::run as work;
 
 use crate::error::{Error, Result};
-use fleet::Fleet;
+use crate::launch::own_program;
 use machine::Machine;
 use report::{Report, Row};
 use std::io::Write;
@@ -54,7 +54,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     sizes.dedup();
     let limits = limits::measure(plan.world, &sizes, plan.budget())?;
     let mut rows: Vec<Row> = Vec::new();
-    Fleet::start(plan, &fleet::program()?)?.rows(plan, &cases, |case, timing| {
+    fleet::rows(plan, &own_program()?, &cases, &mut |case, timing| {
         let row = Row::new(case, *timing, plan.world);
         // Lines that go together stand together.
         if rows.last().is_some_and(|last| !last.continues_as(&row)) {

@@ -2,18 +2,22 @@
 //! and element types in it.
 
 use super::measure::measure;
-use super::task::{Meeting, News, Task};
+use super::news::News;
+use super::plan::Plan;
 use crate::comm::SliceMut;
 use crate::comm::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
-use crate::comm::rendezvous::{Endpoint, RendezvousConfig};
+use crate::comm::rendezvous::{Endpoint as Meeting, RendezvousConfig};
 use crate::error::{Error, ExitCode, Result};
-use crate::launch;
-use std::net::TcpListener;
+use crate::launch::{Endpoint, Handoff, Received, StopFlag};
 use std::time::Duration;
 
 /// `ddp-run bench-worker`. A failure goes to the parent, which prints it, so it is not printed here.
-pub fn run() -> Result<ExitCode> {
-    let task = Task::receive()?;
+pub fn run(stop: &StopFlag) -> Result<ExitCode> {
+    let by_hand = || {
+        Error::usage("`ddp-run bench-worker` is started by `ddp-run bench`, not by hand")
+            .hint("`ddp-run bench allreduce` measures")
+    };
+    let task = Handoff::take(stop, by_hand, |_| ())?;
     match measure_all(&task) {
         Ok(()) => News::Done.tell().map(|()| ExitCode::Done),
         Err(e) => {
@@ -23,20 +27,13 @@ pub fn run() -> Result<ExitCode> {
     }
 }
 
-fn measure_all(task: &Task) -> Result<()> {
-    let plan = &task.plan;
-    let listener = match task.meeting {
-        Meeting::Listener(fd) => Some(
-            launch::adopt_listener(fd)
-                .map_err(|e| Error::internal(format!("the rendezvous socket was not inherited: {e}")))?,
-        ),
-        Meeting::Address(_) => None,
-    };
+fn measure_all(task: &Received<Plan>) -> Result<()> {
+    let plan = &task.handoff.job;
     // One for all rows, so that none pays for its pages.
     let mut words = vec![0u64; plan.largest().div_ceil(8)];
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
     for (generation, (transport, algorithm)) in plan.groups().enumerate() {
-        let group = connect(task, listener.as_ref(), generation as u64, transport, algorithm)?;
+        let group = connect(task, generation as u64, transport, algorithm)?;
         for case in plan.cases(transport, algorithm) {
             let buf = SliceMut::from_bytes(case.dtype, &mut bytes[..case.bytes()])
                 .ok_or_else(|| Error::internal(format!("the buffer does not fit {case}")))?;
@@ -50,31 +47,31 @@ fn measure_all(task: &Task) -> Result<()> {
 
 /// The listener outlives the group, so that early ranks of the next one wait at it; the generation tells them apart.
 fn connect(
-    task: &Task,
-    listener: Option<&TcpListener>,
+    task: &Received<Plan>,
     generation: u64,
     transport: Transport,
     algorithm: AlgorithmChoice,
 ) -> Result<GlooGroup> {
-    let endpoint = match (&task.meeting, listener) {
-        (Meeting::Address(address), _) => Endpoint::Connect(address.clone()),
-        (Meeting::Listener(_), Some(listener)) => Endpoint::Listener(
+    let Handoff { place, endpoint, secret, run_id, job: plan, .. } = &task.handoff;
+    let endpoint = match (endpoint, &task.listener) {
+        (_, Some(listener)) => Meeting::Listener(
             listener
                 .try_clone()
                 .map_err(|e| Error::internal(format!("cannot share the rendezvous socket: {e}")))?,
         ),
-        (Meeting::Listener(_), None) => return Err(Error::internal("rank 0 has no rendezvous socket")),
+        (Endpoint::Connect { host, port }, None) => Meeting::Connect(format!("{host}:{port}")),
+        _ => return Err(Error::internal("rank 0 has no rendezvous socket")),
     };
     let config = RendezvousConfig {
-        rank: task.rank,
-        world_size: task.plan.world,
+        rank: place.rank,
+        world_size: place.world_size,
         endpoint,
-        secret: task.secret.clone(),
-        run_id: task.run_id.clone(),
+        secret: secret.clone(),
+        run_id: run_id.clone(),
         generation,
         plan_hash: String::new(),
-        init_timeout: task.plan.timeout().min(Duration::from_secs(30)),
-        timeout: task.plan.timeout(),
+        init_timeout: plan.timeout().min(Duration::from_secs(30)),
+        timeout: plan.timeout(),
     };
     let options = GlooOptions { transport, algorithm, ..GlooOptions::default() };
     GlooGroup::connect(config, options).map_err(|e| {

@@ -3,7 +3,7 @@
 use crate::bench::{self, Plan, parse_names, parse_sizes};
 use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::comm::{DType, ReduceOp};
-use crate::error::{ExitCode, Result};
+use crate::error::Result;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -92,9 +92,4 @@ pub fn run(args: &Args) -> Result<()> {
         timeout: args.timeout,
     };
     bench::run(&plan, args.out.as_deref(), &mut std::io::stdout().lock())
-}
-
-/// `ddp-run bench-worker`: one rank of a measurement.
-pub fn work() -> Result<ExitCode> {
-    bench::work()
 }

@@ -126,7 +126,7 @@ pub fn run(
         Command::Bench(args) => bench::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
         Command::Worker => worker::run(registry, stop),
-        Command::BenchWorker => bench::work(),
+        Command::BenchWorker => crate::bench::work(stop),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a generation of workers is told from above: its part of the run, and when it is to end.
 
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,11 +23,16 @@ pub struct Part {
 
 /// Who decides over a generation besides its workers: it hears of stop signals, and may recall the workers.
 pub trait Controller {
-    /// Readable when there may be a recall; `None` once the controller is gone.
-    fn fd(&self) -> Option<BorrowedFd<'_>>;
+    /// Readable when there may be a recall; none once the controller is gone.
+    fn fds(&self) -> Vec<BorrowedFd<'_>>;
+
+    /// Until when nothing needs to be readable: there is a recall by then.
+    fn patience(&self) -> Option<Instant> {
+        None
+    }
 
     /// A stop signal reached this supervisor; `at_once` with the second one.
-    fn stop_requested(&mut self, at_once: bool);
+    fn stop_requested(&mut self, _at_once: bool) {}
 
     /// The recalls since the last call, without waiting. One that is gone recalls at once, a single time.
     fn recalls(&mut self) -> Vec<Recall>;

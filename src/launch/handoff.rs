@@ -6,8 +6,10 @@
 
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::logs::LogFormat;
@@ -72,8 +74,9 @@ pub struct JobHandoff {
     pub progress: ProgressMode,
 }
 
+/// `J` is what the workers are to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Handoff {
+pub struct Handoff<J = JobHandoff> {
     version: String,
     pub place: Place,
     /// Threads that this worker may keep busy.
@@ -89,20 +92,44 @@ pub struct Handoff {
     pub reason: Option<String>,
     /// Where `rank-N.log` and `failure-rank-N.json` go.
     pub log_dir: PathBuf,
-    pub job: JobHandoff,
+    pub job: J,
 }
 
 /// What a worker has after [`Handoff::receive`].
 #[derive(Debug)]
-pub struct Received {
-    pub handoff: Handoff,
+pub struct Received<J = JobHandoff> {
+    pub handoff: Handoff<J>,
     /// Rank 0's rendezvous listener, when it was inherited.
     pub listener: Option<TcpListener>,
 }
 
+impl Endpoint {
+    /// Rank 0's: the process that it is handed to inherits `listener`.
+    pub(crate) fn inherited(listener: &TcpListener) -> Result<Self> {
+        let addr = listener.local_addr().map_err(|e| Error::internal(e.to_string()))?;
+        Ok(Endpoint::Inherited { fd: listener.as_raw_fd(), addr })
+    }
+}
+
 impl Handoff {
-    /// A handoff of the first generation and attempt.
+    /// A handoff of the first generation and attempt; logs go to `out_dir/logs`.
     pub fn new(place: Place, endpoint: Endpoint, secret: Secret, job: JobHandoff) -> Self {
+        Self { log_dir: job.out_dir.join("logs"), ..Self::of(place, endpoint, secret, job) }
+    }
+
+    /// [`Handoff::take`], in `ddp-run worker`.
+    pub fn receive(stop: &StopFlag) -> Result<Received> {
+        let by_hand = || {
+            Error::usage("`ddp-run worker` is started by the supervisor, not by hand")
+                .hint("`ddp-run SPEC.toml` starts a run")
+        };
+        Self::take(stop, by_hand, |rank| say!("rank {rank}: the supervisor is gone; ending at once"))
+    }
+}
+
+impl<J: Serialize + DeserializeOwned> Handoff<J> {
+    /// A handoff of the first generation and attempt, without a folder for logs.
+    pub fn of(place: Place, endpoint: Endpoint, secret: Secret, job: J) -> Self {
         Self {
             version: VERSION.to_string(),
             place,
@@ -113,7 +140,7 @@ impl Handoff {
             generation: 1,
             attempt: 1,
             reason: None,
-            log_dir: job.out_dir.join("logs"),
+            log_dir: PathBuf::new(),
             job,
         }
     }
@@ -151,16 +178,18 @@ impl Handoff {
     }
 
     /// The worker's first deed: reads the handoff from standard input, takes over the listener, and starts the thread
-    /// that ends this process when the supervisor is gone, and tells `stop` that the run is being taken down. Call it once,
-    /// from `ddp-run worker` only.
+    /// that ends this process when the supervisor is gone (after `orphaned`), and tells `stop` that the run is being taken down. Call it once,
+    /// in a process that a supervisor has started.
     ///
-    /// Errors: standard input is no handoff (someone typed `ddp-run worker`), or was written by another version.
-    pub fn receive(stop: &StopFlag) -> Result<Received> {
+    /// Errors: standard input is no handoff (someone typed the command: `by_hand`), or was written by another version.
+    pub fn take(
+        stop: &StopFlag,
+        by_hand: impl FnOnce() -> Error,
+        orphaned: fn(usize),
+    ) -> Result<Received<J>> {
         let stdin = io::stdin();
-        if stdin.is_terminal() {
-            return Err(by_hand());
-        }
-        let line = read_line(&mut stdin.lock())?;
+        let line = if stdin.is_terminal() { None } else { read_line(&mut stdin.lock())? };
+        let line = line.ok_or_else(by_hand)?;
         let handoff = Self::from_line(&line)?;
         let listener = match &handoff.endpoint {
             Endpoint::Inherited { fd, .. } => Some(os::adopt_listener(*fd).map_err(|e| {
@@ -177,7 +206,8 @@ impl Handoff {
                     stop.take_down();
                     wait_for_end(&mut io::stdin().lock());
                 }
-                end_orphan(rank);
+                orphaned(rank);
+                end_orphan();
             })
             .map_err(|e| {
                 Error::internal(format!("cannot start the thread that watches the supervisor: {e}"))
@@ -186,21 +216,16 @@ impl Handoff {
     }
 }
 
-fn by_hand() -> Error {
-    Error::usage("`ddp-run worker` is started by the supervisor, not by hand")
-        .hint("`ddp-run SPEC.toml` starts a run")
-}
-
-/// One line of at most [`MAX_BYTES`].
-fn read_line(input: &mut impl BufRead) -> Result<Vec<u8>> {
+/// One line of at most [`MAX_BYTES`]; `None` where there is nothing at all.
+fn read_line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     input
         .take(MAX_BYTES as u64)
         .read_until(b'\n', &mut line)
         .map_err(|e| Error::internal(format!("cannot read the supervisor's handoff: {e}")))?;
     match line.pop() {
-        Some(b'\n') => Ok(line),
-        None => Err(by_hand()),
+        Some(b'\n') => Ok(Some(line)),
+        None => Ok(None),
         Some(_) => Err(Error::internal("the supervisor's handoff is cut off or too long")),
     }
 }
@@ -218,8 +243,7 @@ fn wait_for_end(input: &mut impl Read) {
 
 /// Without destructors and exit handlers: they may wait for threads that wait for peers. On Linux the kernel's
 /// parent-death signal usually comes first.
-fn end_orphan(rank: usize) -> ! {
-    say!("rank {rank}: the supervisor is gone; ending at once");
+fn end_orphan() -> ! {
     crate::say::flush();
     signal_hook::low_level::exit(ExitCode::WorkerFailed as i32)
 }
@@ -247,7 +271,8 @@ mod tests {
         let line = sent.to_line().expect("encode");
         assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
         let mut input = &line[..];
-        let got = Handoff::from_line(&read_line(&mut input).expect("read")).expect("decode");
+        let got =
+            <Handoff>::from_line(&read_line(&mut input).expect("read").expect("a line")).expect("decode");
         assert_eq!(got, sent);
     }
 
@@ -266,12 +291,12 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_handoff() {
-        assert_eq!(read_line(&mut &b""[..]).expect_err("empty").code, ExitCode::Usage);
+        assert!(read_line(&mut &b""[..]).expect("read").is_none());
         assert!(read_line(&mut &b"{\"version\""[..]).expect_err("cut").message.contains("cut off"));
         let long = vec![b'x'; MAX_BYTES + 10];
         assert!(read_line(&mut &long[..]).expect_err("long").message.contains("too long"));
-        assert!(Handoff::from_line(b"[]").is_err());
-        let other = Handoff::from_line(b"{\"version\":\"0.0.0-other\",\"new\":1}").expect_err("version");
+        assert!(<Handoff>::from_line(b"[]").is_err());
+        let other = <Handoff>::from_line(b"{\"version\":\"0.0.0-other\",\"new\":1}").expect_err("version");
         assert!(other.message.contains("0.0.0-other"), "{other}");
         let mut big = handoff();
         big.job.job_toml = "x".repeat(MAX_BYTES);

@@ -40,12 +40,9 @@ pub struct LocalLaunch {
 impl LocalLaunch {
     /// A launch of this binary's `worker` subcommand with the usual settings; logs go to `out_dir/logs`.
     pub fn new(nproc: usize, job: JobHandoff) -> Result<Self> {
-        let program = std::env::current_exe().map_err(|e| {
-            Error::internal(format!("cannot find this program's own file to start workers from: {e}"))
-        })?;
         Ok(Self {
             nproc,
-            program,
+            program: own_program()?,
             args: vec!["worker".into()],
             log_dir: job.out_dir.join("logs"),
             job,
@@ -55,4 +52,11 @@ impl LocalLaunch {
             stop: StopFlag::new(),
         })
     }
+}
+
+/// This program's own file, which is what workers run.
+pub fn own_program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(|e| {
+        Error::internal(format!("cannot find this program's own file to start workers from: {e}"))
+    })
 }

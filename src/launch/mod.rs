@@ -2,7 +2,7 @@
 //!
 //! The supervisor (`supervisor`) starts one worker process a rank from its own binary, hands each its
 //! [`Handoff`] over a pipe, forwards stop signals, and names the culprit when one dies. What it decides is in
-//! [`state`], a state machine without I/O; the supervisor carries the decisions out. Whether another generation follows is decided
+//! [`state`], a state machine without I/O; a `ProcessSet` carries the decisions out. Whether another generation follows is decided
 //! above, by the supervisor's `Controller`. The worker side is
 //! [`Handoff::receive`], [`StopFlag`], [`logs`], [`Failure`] and [`FlightRecord`]. No worker outlives its supervisor: the kernel kills
 //! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
@@ -16,6 +16,7 @@ mod handoff;
 mod local;
 pub mod logs;
 mod os;
+mod process_set;
 mod report;
 mod signals;
 pub mod state;
@@ -30,8 +31,9 @@ pub use failure::{Failure, clear as clear_notes};
 pub use flight::FlightRecord;
 pub(crate) use generation::{Controller, Part, Recall};
 pub use handoff::{Endpoint, Handoff, JobHandoff, Place, Received};
+pub(crate) use local::own_program;
 pub use local::{FirstRankOutput, LocalLaunch};
-pub(crate) use os::adopt_listener;
+pub(crate) use process_set::ProcessSet;
 pub(crate) use report::{Cause, Failed};
 pub(crate) use signals::{Signal, Signals, wait_for};
 pub use state::Policy;

@@ -1,5 +1,6 @@
 //! The supervisor's signals as readable events, and its one way to wait.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -28,16 +29,25 @@ pub enum Signal {
 impl Signals {
     /// From here on the stop signals are these events. One that `before` has heard is the first of them.
     pub fn new(before: &StopFlag) -> Result<Self> {
-        let cannot = |e| Error::internal(format!("cannot watch for signals: {e}"));
         let pause = Some(SIGTSTP).filter(|signal| !os::is_ignored(*signal));
         let all = heard().chain(pause).chain([SIGCHLD]).collect::<Vec<_>>();
-        let (read, write) = UnixStream::pair().map_err(cannot)?;
-        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, &all).map_err(cannot)?;
-        os::unblock(&all).map_err(cannot)?;
+        let signals = Self::of(&all).map_err(cannot)?;
         before.settle();
         if let Some(early) = before.signal() {
             signal_hook::low_level::raise(early).map_err(cannot)?;
         }
+        Ok(signals)
+    }
+
+    /// Only that workers end: this process has nothing to save, and what a stop signal does to it, it does to them.
+    pub fn of_ends() -> Result<Self> {
+        Self::of(&[SIGCHLD]).map_err(cannot)
+    }
+
+    fn of(all: &[i32]) -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, all)?;
+        os::unblock(all)?;
         Ok(Self(delivery))
     }
 
@@ -69,6 +79,10 @@ impl Signals {
     pub fn pause(&self) {
         let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
     }
+}
+
+fn cannot(e: io::Error) -> Error {
+    Error::internal(format!("cannot watch for signals: {e}"))
 }
 
 /// `poll(2)` until `until`; an interruption is as good as an event.

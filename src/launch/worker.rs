@@ -1,8 +1,9 @@
 //! One worker process as its supervisor holds it: the control pipe, signals, and its end.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::io::{self, PipeWriter, Write};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
@@ -29,22 +30,28 @@ pub struct Process {
 pub enum Output {
     Inherit,
     Log(File),
+    /// Standard output alone.
+    Pipe(PipeWriter),
 }
 
 impl Process {
-    /// Starts `command`, whose first input will be `handoff`, with the descriptor `pass` and no other. The worker dies
-    /// with the calling thread, so that has to be one that lives as long as the run: the main thread.
+    /// Starts `command`, whose first input will be `handoff`, with `listener` and no other descriptor; it is closed here once the worker
+    /// has its copy. The worker dies with the calling thread, so that has to be one that lives as long as the run: the main thread.
     pub fn start(
         mut command: Command,
         handoff: Vec<u8>,
         output: Output,
-        pass: Option<RawFd>,
+        listener: Option<TcpListener>,
     ) -> io::Result<Self> {
         command.stdin(Stdio::piped());
-        if let Output::Log(file) = output {
-            command.stdout(file.try_clone()?).stderr(file);
+        // They are for externally launched workers; nothing in these needs them.
+        command.env_remove("DDP_RUN_SECRET").env_remove("DDP_RUN_SECRET_FILE");
+        match output {
+            Output::Inherit => {}
+            Output::Log(file) => drop(command.stdout(file.try_clone()?).stderr(file)),
+            Output::Pipe(pipe) => drop(command.stdout(pipe)),
         }
-        os::bind_to_supervisor(&mut command, pass);
+        os::bind_to_supervisor(&mut command, listener.as_ref().map(AsRawFd::as_raw_fd));
         let mut child = command.spawn()?;
         let control = child.stdin.take();
         let mut process = Self { child, control, unsent: handoff, reaped: false };

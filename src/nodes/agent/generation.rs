@@ -91,8 +91,8 @@ impl<'a> Orders<'a> {
 }
 
 impl Controller for Orders<'_> {
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        (!self.cut_off).then(|| self.link.fd())
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        (!self.cut_off).then(|| self.link.fd()).into_iter().collect()
     }
 
     fn stop_requested(&mut self, at_once: bool) {
@@ -132,9 +132,9 @@ mod tests {
         node_0.send(&recall(false)).expect("sent");
         let mut orders = Orders::new(&mut link, [recall(true), Order::Wait, Order::Dismissed].into());
         assert_eq!(orders.recalls(), [Recall { save: true }, Recall { save: false }]);
-        assert_eq!((orders.recalls(), orders.fd().is_some()), (vec![], true));
+        assert_eq!((orders.recalls(), orders.fds().len()), (vec![], 1));
         drop(node_0);
-        assert_eq!((orders.recalls(), orders.fd().is_some()), (vec![Recall { save: false }], false));
+        assert_eq!((orders.recalls(), orders.fds().len()), (vec![Recall { save: false }], 0));
         assert_eq!(orders.recalls(), []);
         assert_eq!(orders.kept, [Order::Dismissed]);
     }

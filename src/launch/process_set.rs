@@ -1,0 +1,192 @@
+//! The workers of one generation on this node, as processes: carries out what [`state`](super::state) decides.
+//!
+//! It waits in one `poll` for signals (SIGCHLD among them), for its controller, for room in control pipes, and
+//! for the next timer. A worker leads its own process group, so Ctrl-C reaches it through the supervisor only; Ctrl-Z
+//! pauses the workers with the supervisor.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::failure::Evidence;
+use super::generation::{Controller, Recall};
+use super::signals::{Signal, Signals, wait_for};
+use super::state::{Action, Event, Policy, State, Timer};
+use super::timers::Timers;
+use super::verdict::Verdict;
+use super::worker::Process;
+use crate::error::{Error, Result};
+
+/// What the workers are, by their local ranks.
+pub trait Workers {
+    fn start(&mut self, local: usize) -> Result<Process>;
+
+    /// What is known of a worker that has ended, besides its status.
+    fn ended(&mut self, _local: usize, _pid: u32) -> Evidence {
+        Evidence::of(None)
+    }
+}
+
+impl<F: FnMut(usize) -> Result<Process>> Workers for F {
+    fn start(&mut self, local: usize) -> Result<Process> {
+        self(local)
+    }
+}
+
+/// Processes that are started one after the other and come to their end together. Those that are left when it is dropped are killed.
+pub struct ProcessSet {
+    /// The rank of the first one, for messages.
+    first_rank: usize,
+    policy: Policy,
+    processes: Vec<Option<Process>>,
+    pids: Vec<Option<u32>>,
+    timers: Timers<Timer>,
+    /// The signal that asked for a stop, and when.
+    asked: Option<(i32, Instant)>,
+}
+
+/// How the workers ended.
+pub struct Over {
+    pub verdict: Verdict,
+    /// With each worker's end.
+    pub state: State,
+    pub pids: Vec<Option<u32>>,
+    /// The signal that asked for the stop, and when.
+    pub asked: Option<(i32, Instant)>,
+}
+
+impl ProcessSet {
+    /// `count` is at least 1.
+    pub fn new(count: usize, first_rank: usize, policy: Policy) -> Self {
+        Self {
+            first_rank,
+            policy,
+            processes: (0..count).map(|_| None).collect(),
+            pids: vec![None; count],
+            timers: Timers::default(),
+            asked: None,
+        }
+    }
+
+    /// Starts the workers and runs them to their end: all of them are gone when this returns. They die with the calling thread.
+    pub fn run(
+        mut self,
+        workers: &mut dyn Workers,
+        signals: &mut Signals,
+        controller: &mut dyn Controller,
+    ) -> Result<Over> {
+        let mut state = State::new(self.processes.len(), self.policy);
+        let mut events = VecDeque::from([Event::Start]);
+        hear(controller, &mut events);
+        loop {
+            while let Some(event) = events.pop_front() {
+                let (next, actions) = state.step(event);
+                state = next;
+                for action in actions {
+                    match action {
+                        Action::Spawn(local) => events.push_back(self.start(local, workers)),
+                        Action::Terminate(local) => self.on_worker(local, Process::terminate),
+                        Action::TakeDown(local) => self.on_worker(local, Process::take_down),
+                        Action::Kill(local) => self.on_worker(local, Process::kill),
+                        Action::SetTimer(timer, after) => self.timers.set(timer, after),
+                        Action::Finish(verdict) => {
+                            self.processes.iter_mut().filter_map(Option::take).for_each(Process::abandon);
+                            return Ok(Over { verdict, state, pids: self.pids, asked: self.asked });
+                        }
+                    }
+                }
+            }
+            self.wait(workers, signals, controller, &mut events)?;
+        }
+    }
+
+    fn start(&mut self, local: usize, workers: &mut dyn Workers) -> Event {
+        match workers.start(local) {
+            Ok(process) => {
+                tracing::debug!(rank = self.first_rank + local, pid = process.id(), "worker started");
+                self.pids[local] = Some(process.id());
+                self.processes[local] = Some(process);
+                Event::WorkerStarted(local)
+            }
+            Err(e) => Event::WorkerSpawnFailed { rank: local, error: e.message },
+        }
+    }
+
+    fn on_worker(&mut self, local: usize, deed: fn(&mut Process)) {
+        if let Some(process) = &mut self.processes[local] {
+            deed(process);
+        }
+    }
+
+    /// Blocks until something happens, and puts it into `events`: stop requests first, because they explain exits, and
+    /// exits before timers, because they may make them void.
+    fn wait(
+        &mut self,
+        workers: &mut dyn Workers,
+        signals: &mut Signals,
+        controller: &mut dyn Controller,
+        events: &mut VecDeque<Event>,
+    ) -> Result<()> {
+        self.poll(signals, controller)?;
+        for signal in signals.pending() {
+            match signal {
+                Signal::Pause => self.pause(signals),
+                Signal::Stop(stop) => {
+                    self.stop_requested(stop, controller);
+                    events.push_back(Event::StopRequested);
+                }
+            }
+        }
+        hear(controller, events);
+        for (local, slot) in self.processes.iter_mut().enumerate() {
+            let Some(process) = slot else { continue };
+            let rank = self.first_rank + local;
+            process.send();
+            let ended = process.try_reap();
+            if let Some(status) =
+                ended.map_err(|e| Error::internal(format!("cannot wait for rank {rank}: {e}")))?
+            {
+                tracing::debug!(rank, ?status, "worker ended");
+                let evidence = workers.ended(local, process.id());
+                *slot = None;
+                events.push_back(Event::WorkerExited { rank: local, status, evidence });
+            }
+        }
+        events.extend(self.timers.fired().map(Event::TimerFired));
+        Ok(())
+    }
+
+    fn poll(&self, signals: &Signals, controller: &dyn Controller) -> Result<()> {
+        let mut fds = vec![PollFd::from_borrowed_fd(signals.fd(), PollFlags::IN)];
+        fds.extend(controller.fds().into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let unsent = self.processes.iter().flatten().filter_map(Process::to_send);
+        fds.extend(unsent.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
+        wait_for(&mut fds, self.timers.next().into_iter().chain(controller.patience()).min())
+    }
+
+    fn stop_requested(&mut self, signal: i32, controller: &mut dyn Controller) {
+        let name = signal_hook::low_level::signal_name(signal).unwrap_or("a stop signal");
+        let now = Instant::now();
+        match self.asked {
+            None => {
+                tracing::warn!("{name}: the workers save and stop; once more ends them at once");
+                self.asked = Some((signal, now));
+                controller.stop_requested(false);
+            }
+            Some((_, at)) if now.duration_since(at) > self.policy.debounce => controller.stop_requested(true),
+            Some(_) => {}
+        }
+    }
+
+    /// Ctrl-Z: the workers are in other process groups, so the terminal stops only us. Returns when we are continued.
+    fn pause(&self, signals: &Signals) {
+        self.processes.iter().flatten().for_each(Process::pause);
+        signals.pause();
+        self.processes.iter().flatten().for_each(Process::resume);
+    }
+}
+
+fn hear(controller: &mut dyn Controller, events: &mut VecDeque<Event>) {
+    events.extend(controller.recalls().into_iter().map(|Recall { save }| Event::Recalled { save }));
+}
