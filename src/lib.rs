@@ -1,6 +1,6 @@
 //! ddp-run: distributed data-parallel training on Burn, from a TOML job spec.
 //!
-//! One way through: [`spec`] (what was typed) -> [`plan`] (everything resolved and checked) -> [`launch`] (processes; of several
+//! One way through: [`spec`] (what was typed) -> [`plan`] (everything resolved and checked) -> `start` -> [`launch`] (processes; of several
 //! nodes: [`nodes`]; under a cluster's launcher: [`clusters`]) ->
 //! [`worker`] (one rank: process group, data, model, optimizer, checkpoint) -> [`train`] (the loop). The other rooms serve
 //! these: [`comm`] collectives, [`ddp`] gradient buckets, [`data`], [`models`], [`optim`], [`checkpoint`], [`history`],
@@ -13,6 +13,7 @@ mod caught;
 mod exit_code;
 mod files;
 mod show;
+mod start;
 
 pub mod bench;
 pub mod checkpoint;

@@ -6,6 +6,7 @@ use crate::device::of_rank;
 use crate::error::{Error, Result};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
+use crate::start::available;
 use crate::worker::{Split, evaluate, keep_kernels};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let plan = args.spec.plan(registry, WorldRequest::of(1))?;
     let device = of_rank(plan.device, 0);
     keep_kernels(device, plan.precision, "eval");
-    super::train::available(&plan)?;
+    available(&plan)?;
     let run = Path::new("runs").join(&plan.name);
     let split = match args.split {
         SplitName::Train => Split::Train,

@@ -1,22 +1,18 @@
 //! The command line: one file a subcommand. `ddp-run SPEC.toml` is `ddp-run train SPEC.toml`.
 
-mod agree;
 mod bench;
 mod check;
-mod closing;
 mod completions;
 mod env;
 mod eval;
 mod export;
 mod init;
 mod inspect;
-mod meet;
 mod plan;
 mod report;
 mod spec_args;
 mod submit;
 mod train;
-mod worker;
 
 use crate::error::{Error, ExitCode};
 use crate::launch::{self, StopFlag};
@@ -125,7 +121,7 @@ pub fn run(
         Command::Submit(args) => submit::run(&args, registry).map(done),
         Command::Bench(args) => bench::run(&args).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
-        Command::Worker => worker::run(registry, stop),
+        Command::Worker => crate::worker::run(registry, stop),
         Command::BenchWorker => crate::bench::work(stop),
     }
 }

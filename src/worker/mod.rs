@@ -1,7 +1,9 @@
-//! One rank of a run, from its place among the others to its end: process group, data, model, optimizer, checkpoint,
+//! One rank of a run, from its place among the others to its end (`rank`): process group, data, model, optimizer, checkpoint,
 //! trainer, in this order.
 
+mod agree;
 mod checkpoints;
+mod connect;
 mod fault;
 mod fit;
 #[cfg(test)]
@@ -9,10 +11,14 @@ mod fit_tests;
 mod foresee;
 mod hook;
 mod kernels;
+mod last_words;
+mod meet;
 mod metrics;
 mod optimizer;
+mod outset;
 #[cfg(test)]
 mod own_models_tests;
+mod rank;
 mod recorder;
 mod resize;
 mod same_data;
@@ -33,6 +39,8 @@ pub use fault::Fault;
 pub use foresee::foresee;
 pub use kernels::keep_kernels;
 pub use metrics::Reported;
+pub(crate) use outset::{Outset, newest_step, provenance_of};
+pub(crate) use rank::{requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
 pub use state::load_pretrained;
 

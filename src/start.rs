@@ -1,0 +1,201 @@
+//! One start of a run by this process: once all that it needs is there, the process is this node's supervisor, or, under a launcher
+//! that starts every rank (torchrun, srun, mpirun), one of the ranks.
+
+use crate::clusters::slurm::SlurmJob;
+use crate::clusters::{self, NodeEnv, Origin};
+use crate::comm::{mpi, nccl};
+use crate::device::{self, computes_in};
+use crate::error::{Error, ExitCode, Result};
+use crate::history::FolderLock;
+use crate::launch::{JobHandoff, LocalLaunch, StopFlag, cores::usable_cores, descriptors, logs};
+use crate::nodes::{NodeRange, Nodes, Outcome};
+use crate::plan::{Backend, Plan};
+use crate::show;
+use crate::telemetry::{Before, provenance};
+use crate::worker::{Fault, Outset, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external};
+use std::path::{Path, PathBuf};
+
+/// Carries out `plan` as what this process is. `job` is all that is known of it but its folder, which is `out`, or the run's own.
+/// `node_rank` is what was asked for.
+pub fn start(
+    plan: &Plan,
+    mut job: JobHandoff,
+    out: Option<PathBuf>,
+    origin: Origin,
+    node_rank: Option<usize>,
+    stop: &StopFlag,
+) -> Result<ExitCode> {
+    if plan.launch.nnodes == NodeRange::ONE {
+        origin.is_alone(plan.says("launch.nnodes"), plan.launch.rdzv_endpoint.as_ref())?;
+    }
+    ready(plan, &origin)?;
+    job.out_dir = match out {
+        Some(folder) => folder,
+        None => own_folder(&plan.name)?,
+    };
+    let node = match origin {
+        Origin::Worker(worker) => return run_external(worker, plan, job, stop),
+        Origin::Node(node) => Some(node),
+        Origin::Own => None,
+    };
+    logs::init_terminal(job.log_format)?;
+    if plan.backend == Backend::Mpi {
+        return Err(Error::usage(
+            "backend `mpi`: the processes of an MPI job are started by MPI's own launcher",
+        )
+        .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
+    }
+    let node_rank = node.as_ref().map(|n| n.node_rank).or(node_rank);
+    supervise(plan, job, node.as_ref(), node_rank, stop)
+}
+
+/// Whether this machine and this build have what the plan needs.
+fn ready(plan: &Plan, origin: &Origin) -> Result<()> {
+    if let Origin::Worker(worker) = origin {
+        // Whatever asks a device for its name opens it.
+        let device = device::of_rank(plan.device, worker.place.local_rank);
+        keep_kernels(device, plan.precision, &worker.place.local_rank.to_string());
+    }
+    if plan.backend != Backend::Mpi {
+        let local = match origin {
+            Origin::Worker(worker) => worker.place.local_world_size,
+            Origin::Own | Origin::Node(_) => plan.world.nproc_per_node,
+        };
+        descriptors::suffice_for(plan.distributed.gloo().connections(plan.world.world_size, local))?;
+    }
+    available(plan)?;
+    let local = match origin {
+        // A launcher may show each rank a device of its own only.
+        Origin::Worker(_) if device::count(plan.device) == 1 => 1,
+        Origin::Worker(worker) => worker.place.local_world_size,
+        Origin::Own | Origin::Node(_) => {
+            // The plan takes one process for `gpu` where there is none.
+            plan.launch.nproc_per_node.resolve(usable_cores(), || device::count(plan.device))?;
+            plan.world.nproc_per_node
+        }
+    };
+    plan.devices_suffice(local, device::count(plan.device))?;
+    computes_in(plan.precision, device::of_rank(plan.device, 0))?;
+    // The workers read it again; here it is refused before anything starts.
+    Fault::from_env(&|name| std::env::var(name).ok(), plan.world.world_size).map(drop)
+}
+
+/// What this build can run.
+pub(crate) fn available(plan: &Plan) -> Result<()> {
+    device::available(plan.device)?;
+    match plan.backend {
+        Backend::Auto | Backend::Gloo => Ok(()),
+        Backend::Mpi => match mpi::status() {
+            Ok(_) => Ok(()),
+            Err(why) => Err(Error::unavailable(format!("backend `mpi`: {why}"))
+                .hint("`backend = \"gloo\"` needs nothing more, under mpirun as well")),
+        },
+        Backend::Nccl => {
+            let there = nccl::status().and_then(|_| device::cuda_devices());
+            let unavailable = |why| Error::unavailable(format!("backend `nccl`: {why}"));
+            there.map(drop).map_err(|why| unavailable(why).hint("`backend = \"gloo\"` serves every device"))
+        }
+    }
+}
+
+/// `runs/<name>`.
+///
+/// # Errors
+/// It holds a run of another name (78): what was set aside of `x` is in `runs/x.1`, and a spec may be called `x.1`.
+fn own_folder(name: &str) -> Result<PathBuf> {
+    let folder = Path::new("runs").join(name);
+    let there = provenance::read(&folder.join("run.json")).ok().map(|file| file.latest.name);
+    match there.filter(|there| there != name) {
+        None => Ok(folder),
+        Some(other) => {
+            Err(Error::spec(format!("{} holds a run of `{}`", folder.display(), show::name(&other)))
+                .hint(format!("choose another `name` than `{name}`, or where to write with `--out DIR`")))
+        }
+    }
+}
+
+/// The run folder's lock, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.
+fn supervise(
+    plan: &Plan,
+    mut job: JobHandoff,
+    node: Option<&NodeEnv>,
+    node_rank: Option<usize>,
+    stop: &StopFlag,
+) -> Result<ExitCode> {
+    let launcher = node.map_or("ddp-run", |n| n.launcher.name());
+    let first = node_rank == Some(0) || plan.launch.nnodes == NodeRange::ONE;
+    // Nodes may share the folder.
+    let _lock = match first && !stop.requested() {
+        true => {
+            let run = clusters::run_id(&|name| std::env::var(name).ok())?;
+            let patience = plan.distributed.init_timeout;
+            let lock = FolderLock::take(&job.out_dir, &run, patience, &|| stop.requested())?;
+            job.provenance = Some(provenance_of(plan, &job, launcher, run));
+            lock
+        }
+        false => None,
+    };
+    if stop.requested() {
+        say!("stopped on request before anything began");
+        requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
+        return Ok(ExitCode::Stopped);
+    }
+    let outset = Outset::of(&job);
+    if first {
+        crate::say::put(outset.foreseen(plan).text().into_bytes());
+    }
+    let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
+    launch.threads_per_worker = plan.launch.threads;
+    launch.policy.stop_deadline = Some(plan.checkpoint.grace);
+    launch.stop = stop.clone();
+    let nodes = nodes_of(plan, node_rank)?;
+    let (out_dir, before) = (launch.job.out_dir.clone(), Before::of(&launch.job.out_dir));
+    let ended = nodes.run(launch);
+    if first {
+        conclude(&before, &out_dir, &ended);
+    }
+    let may_go_on = [ExitCode::WorkerFailed, ExitCode::Collective, ExitCode::Rendezvous];
+    let outcome = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.code) {
+        true => e.hint(outset.saved()),
+        false => e,
+    })?;
+    if outcome.code == ExitCode::Stopped {
+        match first {
+            true => say!("stopped on request; {}", outset.saved()),
+            // What is saved, node 0 knows.
+            false => say!("stopped on request"),
+        }
+        requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
+    }
+    Ok(outcome.code)
+}
+
+fn nodes_of(plan: &Plan, node_rank: Option<usize>) -> Result<Nodes> {
+    Ok(Nodes {
+        range: plan.launch.nnodes,
+        node_rank,
+        endpoint: plan.launch.rdzv_endpoint.clone(),
+        bind: plan.launch.bind,
+        interface: plan.distributed.gloo().address()?,
+        key: if plan.launch.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
+        max_restarts: plan.launch.max_restarts,
+        join: plan.distributed.init_timeout,
+        rejoin: plan.launch.rejoin_timeout,
+        grace: plan.checkpoint.grace,
+        plan_hash: plan.hash.clone(),
+        newest_checkpoint: newest_step,
+        ..Nodes::default()
+    })
+}
+
+/// Writes the run's end to its metrics, where no rank has.
+fn conclude(before: &Before, out_dir: &Path, ended: &Result<Outcome>) {
+    let (code, reason) = match ended {
+        Ok(outcome) if outcome.code == ExitCode::Stopped => (outcome.code, "stopped"),
+        Ok(outcome) => (outcome.code, "done"),
+        Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
+    };
+    if let Err(e) = before.conclude(out_dir, code as u8, reason) {
+        tracing::warn!("the run's end is not in its metrics: {}", e.message);
+    }
+}

@@ -1,0 +1,106 @@
+//! How a start finds the run's folder, and what is said of it: before the first step, and at a stop, then only what is so.
+
+use super::connect::averages_by_nccl;
+use super::foresee;
+use crate::checkpoint::CheckpointStore;
+use crate::device;
+use crate::history::{self, checkpoints};
+use crate::launch::JobHandoff;
+use crate::plan::{Backend, Plan};
+use crate::telemetry::{Provenance, RunId, provenance};
+use std::path::Path;
+
+/// The newest checkpoint before a start.
+#[derive(Clone)]
+pub struct Outset {
+    job: JobHandoff,
+    found: Option<u64>,
+}
+
+impl Outset {
+    pub fn of(job: &JobHandoff) -> Self {
+        Self { job: job.clone(), found: newest_step(job) }
+    }
+
+    /// The plan as this start will carry it out.
+    pub fn foreseen(&self, plan: &Plan) -> Plan {
+        let resume = if self.found.is_some() { "auto" } else { &self.job.resume };
+        foresee(plan, resume, &self.job.out_dir)
+    }
+
+    /// What is saved of the run by now, and which command goes on from it.
+    pub fn saved(&self) -> String {
+        in_words(self.found, newest_step(&self.job), &self.job.resume)
+    }
+}
+
+/// The step that workers started again would go on from. By name only: whether it can be read is seen by rank 0, which falls back
+/// to an older one.
+pub fn newest_step(job: &JobHandoff) -> Option<u64> {
+    let run = job.provenance.as_ref().and_then(|start| start.run.as_ref());
+    // Before the run has begun, checkpoints that are there are not what it was told to go on from. Who does not write to the folder
+    // can't tell.
+    let goes_on = job.resume == "auto" || run.is_none_or(|run| history::begun(&job.out_dir, run));
+    let newest =
+        || CheckpointStore::read_only(checkpoints(&job.out_dir)).list().ok()?.last().map(|entry| entry.step);
+    goes_on.then(newest).flatten()
+}
+
+/// This start, for `run.json`.
+pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) -> Provenance {
+    let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
+    let start = Provenance::gather(provenance::Start {
+        name: &plan.name,
+        spec_hash: &plan.hash,
+        source_dir: source_dir.unwrap_or(Path::new(".")),
+        world: plan.world.world_size,
+        devices: (0..plan.world.nproc_per_node)
+            .map(|local_rank| device::of_rank(plan.device, local_rank).to_string())
+            .collect(),
+        launcher,
+        backend: match plan.backend {
+            Backend::Mpi => "mpi",
+            _ if averages_by_nccl(plan, device::of_rank(plan.device, 0)) => "nccl",
+            _ if plan.world.world_size == 1 => "solo",
+            _ => "gloo",
+        },
+    });
+    Provenance { run: Some(run), ..start }
+}
+
+/// What is saved of the run, where `found` was the newest checkpoint's step before it and `newest` is now, and which command goes on
+/// from it; `resume` is this one's.
+fn in_words(found: Option<u64>, newest: Option<u64>, resume: &str) -> String {
+    let again = match resume {
+        "auto" => "the same command",
+        // It would start over, or go on from elsewhere, once more.
+        _ => "the same command with `--resume auto`",
+    };
+    match newest {
+        None => "nothing is saved: the same command begins as this one did".to_owned(),
+        Some(step) if found == newest => format!("nothing more is saved: {again} goes on from step {step}"),
+        Some(step) => format!("step {step} is saved: {again} goes on from it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_reads_it_gets_what_it_says() {
+        assert_eq!(in_words(None, Some(317), "auto"), "step 317 is saved: the same command goes on from it");
+        assert_eq!(
+            in_words(Some(9), Some(9), "auto"),
+            "nothing more is saved: the same command goes on from step 9"
+        );
+        let over = in_words(None, Some(4), "never");
+        assert_eq!(over, "step 4 is saved: the same command with `--resume auto` goes on from it");
+        for resume in ["auto", "never", "runs/other"] {
+            assert_eq!(
+                in_words(None, None, resume),
+                "nothing is saved: the same command begins as this one did"
+            );
+        }
+    }
+}

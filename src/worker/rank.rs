@@ -1,0 +1,209 @@
+//! A worker process: started by the supervisor (`ddp-run worker`, hidden), or by torchrun and its like.
+
+use super::connect::connect;
+use super::last_words::LastWords;
+use super::outset::{Outset, provenance_of};
+use super::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
+use crate::clusters::slurm::SlurmJob;
+use crate::clusters::{self, WorkerEnv};
+use crate::comm::rendezvous::Secret;
+use crate::device;
+use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::history::{FolderLock, Start};
+use crate::launch::{
+    Endpoint, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, StopFlag, clear_notes, cores, logs,
+};
+use crate::plan::{Backend, Plan, WorldRequest};
+use crate::registry::Registry;
+use crate::spec::JobTree;
+use crate::train::Ended;
+use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// `ddp-run worker`: everything comes down the supervisor's pipe.
+pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
+    stop.on_second(OnSecondSignal::Ignore);
+    let received = Handoff::receive(stop)?;
+    let handoff = received.handoff;
+    logs::init_worker(&handoff)?;
+    logs::record_panics(&handoff);
+    // How long a stop may take is the supervisor's to watch.
+    watch(stop, None, None, String::new)?;
+    let last_words = LastWords::new(&handoff, stop);
+    let done = caught(|| {
+        let plan = resolved(&handoff, registry)?;
+        work(&plan, received.listener, &last_words, NO_LOCK)
+    });
+    // The supervisor's report shows the failure note; printing here as well would say it twice.
+    last_words.end(done).or_else(|e| Ok(e.code))
+}
+
+/// A panic is a bug, with the exit code for bugs; the hook has already written it to the log.
+fn caught(work: impl FnOnce() -> Result<Ended>) -> Result<Ended> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(Error::internal(format!("panicked: {}", crate::caught::message(&*panic))))
+    })
+}
+
+/// Under a launcher: this process is rank RANK of WORLD_SIZE.
+pub fn run_external(
+    environment: WorkerEnv,
+    plan: &Plan,
+    job: JobHandoff,
+    stop: &StopFlag,
+) -> Result<ExitCode> {
+    let launcher = environment.to_string();
+    let mut handoff = handoff_of(environment, plan, job)?;
+    let first = handoff.place.rank == 0;
+    let run = clusters::run_id(&|name| std::env::var(name).ok())?;
+    let anothers = FolderLock::is_anothers(&handoff.job.out_dir, &run);
+    if first {
+        handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));
+    }
+    let outset = Outset::of(&handoff.job);
+    if first {
+        say!("launched by {launcher}\n\n{}", outset.foreseen(plan).text());
+    }
+    // Rank 0 refuses it once the others can hear of that.
+    if anothers {
+        logs::init_without(handoff.job.log_format)?;
+    } else {
+        std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
+        drop(logs::open_with_header(&handoff)?);
+        clear_notes(&handoff.log_dir, handoff.place.rank);
+        logs::init_worker(&handoff)?;
+        logs::record_panics(&handoff);
+    }
+    tracing::info!("launched by {launcher}");
+    let mut last_words = LastWords::new(&handoff, stop);
+    last_words.writes = !anothers;
+    let requeue = requeue_on_stop(plan, first);
+    let then = outset.clone();
+    watch(stop, Some(plan.checkpoint.grace), requeue.clone(), move || then.saved())?;
+    let run = handoff.job.provenance.as_ref().and_then(|start| start.run.as_ref());
+    let (patience, given_up) = (plan.distributed.init_timeout, || stop.requested());
+    let lock = run.map(|run| || FolderLock::take(&handoff.job.out_dir, run, patience, &given_up));
+    let done = caught(|| work(plan, None, &last_words, lock));
+    let code = last_words.end(done)?;
+    if code == ExitCode::Stopped {
+        // Where ranks share no folder, rank 0 knows what is saved.
+        if first {
+            say!("stopped on request; {}", outset.saved());
+        }
+        requeue.iter().for_each(SlurmJob::requeue_and_say_so);
+    }
+    Ok(code)
+}
+
+/// What a supervisor would have handed to this rank.
+fn handoff_of(environment: WorkerEnv, plan: &Plan, job: JobHandoff) -> Result<Handoff> {
+    let (endpoint, secret) = match plan.backend {
+        // MPI's own business.
+        Backend::Mpi => (Endpoint::Solo, Secret::generate()?),
+        _ => {
+            let endpoint = environment.endpoint(plan.launch.rdzv_endpoint.as_ref())?;
+            let secret = environment.secret(&endpoint)?;
+            (endpoint, secret)
+        }
+    };
+    let mut handoff = Handoff::new(environment.place, endpoint, secret, job);
+    let share = || cores::threads_per_worker(cores::usable_cores(), environment.place.local_world_size);
+    handoff.threads = environment.threads.unwrap_or_else(share);
+    handoff.run_id = environment.run_id;
+    handoff.attempt = environment.attempt;
+    // Whoever is left of the attempt before is told from this one's ranks by it.
+    handoff.generation = u64::from(environment.attempt);
+    Ok(handoff)
+}
+
+/// The Slurm job that is to be requeued when the run is stopped on request; one process of a run asks for it, the `first`.
+pub fn requeue_on_stop(plan: &Plan, first: bool) -> Option<SlurmJob> {
+    (plan.launch.requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
+}
+
+/// Ends this process when a stop signal comes before training, or when it has not stopped `grace` after one.
+/// `saved` says what is saved by then.
+fn watch(
+    stop: &StopFlag,
+    grace: Option<Duration>,
+    requeue: Option<SlurmJob>,
+    saved: impl Fn() -> String + Send + 'static,
+) -> Result<()> {
+    stop.watch(grace, move |why| {
+        match why {
+            OwnEnd::BeforeTraining => tracing::info!("stopped on request before training began"),
+            OwnEnd::Overdue => {
+                let grace = grace.unwrap_or_default().as_secs_f64();
+                let message = format!("not stopped {grace} s after the signal (`checkpoint.grace`)");
+                tracing::error!("{message}");
+                say!("{message}; {}", saved());
+            }
+        }
+        requeue.iter().for_each(SlurmJob::requeue_and_say_so);
+        crate::say::flush();
+    })
+}
+
+fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
+    let tree = JobTree::parse(&handoff.job.spec_name, &handoff.job.job_toml, &[])?;
+    Ok(Plan::resolve(&tree, registry, WorldRequest::of(handoff.place.world_size))?)
+}
+
+/// The supervisor has it.
+const NO_LOCK: Option<fn() -> Result<Option<FolderLock>>> = None;
+
+/// Tells `last_words` the group that the ranks form, and what goes wrong as soon as it is known. `lock` takes the run's
+/// folder, once there are others to hear of it when it can't; `None` from it: a stop was asked for first.
+fn work(
+    plan: &Plan,
+    listener: Option<TcpListener>,
+    last_words: &LastWords<'_>,
+    lock: Option<impl FnOnce() -> Result<Option<FolderLock>>>,
+) -> Result<Ended> {
+    let (handoff, stop) = (last_words.handoff, last_words.stop);
+    let threads = plan.launch.threads.unwrap_or(handoff.threads);
+    // A pool that exists already (a program around ddp-run made one) is left as it is.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
+    let Place { rank, world_size, .. } = handoff.place;
+    // That it can come true was seen before anything started; this generation may be smaller.
+    let fault = Fault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
+    let fault = fault.filter(|f| f.is_due_in(handoff.generation));
+    fault.iter().for_each(|f| f.at_connect(rank));
+    let device = device::of_rank(plan.device, handoff.place.local_rank);
+    let kept = keep_kernels(device, plan.precision, &handoff.place.local_rank.to_string());
+    kept.iter().for_each(|kept| tracing::info!("{kept}"));
+    let group = connect(handoff, plan, device, listener)?;
+    let group = match fault {
+        Some(fault) => fault.arm(group),
+        None => group,
+    };
+    stop.met();
+    let _ = last_words.group.set(group.clone());
+    tracing::info!(
+        "rank {rank} of {world_size} is ready on {device}: backend {}, {threads} threads",
+        group.backend()
+    );
+    let JobHandoff { out_dir, provenance, job_toml, .. } = &handoff.job;
+    let provenance = provenance.as_ref().filter(|_| rank == 0);
+    let lock = lock.map(|take| take()).transpose()?;
+    if let Some(None) = lock {
+        group.abort("rank 0 was asked to stop before training began");
+        return Ok(Ended::Stopped);
+    }
+    train(Job {
+        plan,
+        group,
+        device,
+        out_dir,
+        resume: Resume::parse(&handoff.job.resume),
+        start: provenance.map(|provenance| Start { out_dir, provenance, job_toml }),
+        stop: &|| stop.requested_at_step(),
+        failed: &|error| last_words.write(error),
+        recorder: RecorderOptions {
+            progress: handoff.job.progress,
+            restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),
+            device,
+        },
+    })
+}
