@@ -136,7 +136,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
                 let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
-                let changes = [change, optimizer::change(plan, &loaded.state, updater.slots())];
+                let changes = [change, optimizer::kept(plan, &loaded.state, updater.slots())];
                 let job_toml = job.start.map_or("", |start| start.job_toml);
                 announce(plan, &loaded, &here, changes, job_toml);
                 parent = Some(Parent {
@@ -269,12 +269,12 @@ fn warn(warning: &str) {
     say!("warning: {warning}");
 }
 
-/// `changes`: how steps are made up now, and what is new of the optimizer. `job_toml` is the spec of this start.
+/// `changes`: how steps are made up now, and what a new optimizer keeps. `job_toml` is the spec of this start.
 fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 2], job_toml: &str) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
         let what =
-            spec_changes::since(&loaded.path, job_toml).map_or_else(String::new, |what| format!(": {what}"));
+            spec_changes::since(plan, loaded, job_toml).map_or_else(String::new, |what| format!(": {what}"));
         warn(&format!("the spec has changed since checkpoint {} was made{what}", loaded.path.display()));
     }
     let state = &loaded.state;

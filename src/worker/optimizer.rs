@@ -1,10 +1,10 @@
 //! A checkpoint's optimizer and the spec's. Its arrays belong to the algorithm: another one that keeps others would go on as if it had
-//! made all the steps so far, so it is refused. Any other change is followed, and said key by key.
+//! made all the steps so far, so it is refused. Any other change is followed, and said with those of the rest of the spec.
 
+use super::spec_changes;
 use crate::checkpoint::{Loaded, State};
 use crate::error::{Error, Result};
 use crate::plan::Plan;
-use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 /// # Errors
@@ -20,10 +20,8 @@ pub fn fits(plan: &Plan, loaded: &Loaded, slots: &[&str]) -> Result<()> {
         true => "nothing".to_owned(),
         false => slots.into_iter().collect::<Vec<_>>().join(", "),
     };
-    let changes = match changes(&loaded.state, plan) {
-        changes if changes.is_empty() => String::new(),
-        changes => format!(": {}", changes.join(", ")),
-    };
+    let changes = spec_changes::of_optimizer(plan, &loaded.state);
+    let changes = changes.map_or_else(String::new, |changes| format!(": {changes}"));
     let (found, wanted, path) = (list(found), list(wanted), loaded.path.display());
     Err(Error::checkpoint(format!(
         "its optimizer kept {found} of each parameter, the spec's keeps {wanted}{changes}"
@@ -34,26 +32,11 @@ pub fn fits(plan: &Plan, loaded: &Loaded, slots: &[&str]) -> Result<()> {
     )))
 }
 
-/// What is different in the optimizer since a checkpoint, and what is not; `None` where nothing is.
-pub fn change(plan: &Plan, state: &State, slots: &[&str]) -> Option<String> {
-    let changes = changes(state, plan);
-    let kept = match slots.is_empty() {
-        true => String::new(),
-        false => format!("{}, ", slots.join(", ")),
-    };
-    let told = format!("the optimizer has changed: {}; kept: {kept}the number of steps", changes.join(", "));
-    (!changes.is_empty()).then_some(told)
-}
-
-/// `lr = 0.01 (was 0.1)`, key by key. Nothing is known of checkpoints that don't say.
-fn changes(state: &State, plan: &Plan) -> Vec<String> {
-    let Value::Object(before) = &state.optimizer else { return Vec::new() };
-    let now = plan.table("optimizer");
-    let shown =
-        |keys: &Map<String, Value>, key: &str| keys.get(key).map_or("not set".to_owned(), Value::to_string);
-    let all: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-    let changed = all.into_iter().filter(|key| before.get(*key) != now.get(*key));
-    changed.map(|key| format!("{key} = {} (was {})", shown(&now, key), shown(before, key))).collect()
+/// What an optimizer that has changed since a checkpoint keeps of it; `None` where nothing has changed.
+pub fn kept(plan: &Plan, state: &State, slots: &[&str]) -> Option<String> {
+    spec_changes::of_optimizer(plan, state)?;
+    let kept = [slots, &["the number of steps"]].concat().join(", ");
+    Some(format!("the optimizer has changed; kept: {kept}"))
 }
 
 #[cfg(test)]
@@ -75,10 +58,10 @@ mod tests {
     #[test]
     fn an_optimizer_with_other_state_is_refused_in_either_direction() {
         for (before, after, kept, keeps, key) in [
-            (ADAMW, SGD, "exp_avg, exp_avg_sq", "nothing", "name = \"sgd\" (was \"adamw\")"),
-            (SGD, ADAMW, "nothing", "exp_avg, exp_avg_sq", "name = \"adamw\" (was \"sgd\")"),
-            (MOMENTUM, SGD, "momentum_buffer", "nothing", "momentum = 0.0 (was 0.9)"),
-            (SGD, MOMENTUM, "nothing", "momentum_buffer", "momentum = 0.9 (was 0.0)"),
+            (ADAMW, SGD, "exp_avg, exp_avg_sq", "nothing", "optimizer.name = \"adamw\", now \"sgd\""),
+            (SGD, ADAMW, "nothing", "exp_avg, exp_avg_sq", "optimizer.name = \"sgd\", now \"adamw\""),
+            (MOMENTUM, SGD, "momentum_buffer", "nothing", "optimizer.momentum = 0.9, now 0.0"),
+            (SGD, MOMENTUM, "nothing", "momentum_buffer", "optimizer.momentum = 0.0, now 0.9"),
         ] {
             let run = after_an_epoch_of(before);
             let bits = run.bits();
@@ -94,18 +77,24 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_keeps_the_state_is_followed_and_said_key_by_key() {
+    fn a_change_that_keeps_the_state_is_followed_and_said_once() {
         let run = after_an_epoch_of(ADAMW);
-        let state = crate::checkpoint::read_state(&run.newest()).unwrap();
+        let loaded = crate::checkpoint::load_any(&run.newest()).unwrap();
         let slots = ["exp_avg", "exp_avg_sq"];
-        assert_eq!(change(&plan(SPEC, ADAMW, 1), &state, &slots), None);
-        let sets = ["optimizer.name=adamw", "optimizer.lr=0.01", "optimizer.weight_decay=0.5"];
-        let told = change(&plan(SPEC, &sets, 1), &state, &slots).unwrap();
-        assert_eq!(
-            told,
-            "the optimizer has changed: lr = 0.01 (was 0.05), weight_decay = 0.5 (was 0.01); \
-             kept: exp_avg, exp_avg_sq, the number of steps"
-        );
-        run.train(1, &sets).unwrap();
+        let same = plan(SPEC, ADAMW, 1);
+        assert_eq!(kept(&same, &loaded.state, &slots), None);
+        let sets = ["seed=7", "optimizer.name=adamw", "optimizer.lr=0.01", "optimizer.weight_decay=0.5"];
+        let now = plan(SPEC, &sets, 1);
+        let told = kept(&now, &loaded.state, &slots).unwrap();
+        assert_eq!(told, "the optimizer has changed; kept: exp_avg, exp_avg_sq, the number of steps");
+        let optimizer = "optimizer.lr = 0.05, now 0.01; optimizer.weight_decay = 0.01, now 0.5";
+        // Also where the earlier spec is not there any more.
+        std::fs::remove_file(run.out().join("job.toml")).unwrap();
+        let told = spec_changes::since(&now, &loaded, &now.to_toml());
+        assert_eq!(told.as_deref(), Some(optimizer));
+        std::fs::write(run.out().join("job.toml"), same.to_toml()).unwrap();
+        let told = spec_changes::since(&now, &loaded, &now.to_toml()).unwrap();
+        assert_eq!(told, format!("{optimizer}; seed = 3, now 7"));
+        run.train(1, &sets[1..]).unwrap();
     }
 }

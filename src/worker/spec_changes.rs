@@ -1,23 +1,50 @@
-//! What is new in the spec of a run that goes on, key by key. The spec of a checkpoint is `job.toml` of its run's folder.
+//! What is new in the spec of a run that goes on, key by key. The spec of a checkpoint is `job.toml` of its run's folder; of its optimizer
+//! the checkpoint says it itself.
 
-use crate::plan::changes_results;
+use crate::checkpoint::{Loaded, State};
+use crate::plan::{Plan, changes_results};
 use crate::show;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Keys that are told of.
 const NAMED: usize = 8;
 
-/// `optimizer.lr = 0.1, now 0.2; …`, of what results depend on; `None` where the earlier spec is not there, or says the same.
-pub fn since(checkpoint: &Path, job_toml: &str) -> Option<String> {
-    let folder = checkpoint.parent()?.parent()?;
-    let before = std::fs::read_to_string(folder.join("job.toml")).ok()?;
-    between(&before, job_toml)
+/// Values by their dotted keys.
+type Values = BTreeMap<String, String>;
+
+/// `optimizer.lr = 0.1, now 0.2; …`, of what results depend on; `None` where nothing is new, or nothing is known of what was before.
+pub fn since(plan: &Plan, loaded: &Loaded, job_toml: &str) -> Option<String> {
+    let [mut before, mut now] = of_specs(&loaded.path, job_toml).unwrap_or_default();
+    if let Some(optimizers) = of_optimizers(plan, &loaded.state) {
+        for (all, own) in [&mut before, &mut now].into_iter().zip(optimizers) {
+            all.retain(|key, _| !key.starts_with("optimizer."));
+            all.extend(own);
+        }
+    }
+    in_words(&before, &now)
 }
 
-fn between(before: &str, now: &str) -> Option<String> {
-    let (before, now) = (values(before)?, values(now)?);
-    let keys: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+/// So, of the optimizer alone.
+pub fn of_optimizer(plan: &Plan, state: &State) -> Option<String> {
+    let [before, now] = of_optimizers(plan, state)?;
+    in_words(&before, &now)
+}
+
+fn of_specs(checkpoint: &Path, job_toml: &str) -> Option<[Values; 2]> {
+    let before = std::fs::read_to_string(checkpoint.parent()?.parent()?.join("job.toml")).ok()?;
+    Some([values(&before)?, values(job_toml)?])
+}
+
+fn of_optimizers(plan: &Plan, state: &State) -> Option<[Values; 2]> {
+    let values = |table: &serde_json::Map<String, serde_json::Value>| {
+        table.iter().map(|(key, value)| (format!("optimizer.{key}"), value.to_string())).collect()
+    };
+    Some([values(state.optimizer.as_object()?), values(&plan.table("optimizer"))])
+}
+
+fn in_words(before: &Values, now: &Values) -> Option<String> {
+    let keys: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     let new = |key: &&String| before.get(*key) != now.get(*key) && changes_results(key);
     let in_words = |key: &String| {
         let text = |of: Option<&String>| of.map_or_else(|| "not given".to_owned(), |text| show::name(text));
@@ -33,8 +60,8 @@ fn between(before: &str, now: &str) -> Option<String> {
 }
 
 /// Each value of a spec by its dotted key.
-fn values(text: &str) -> Option<BTreeMap<String, String>> {
-    fn visit(path: &str, value: &toml::Value, out: &mut BTreeMap<String, String>) {
+fn values(text: &str) -> Option<Values> {
+    fn visit(path: &str, value: &toml::Value, out: &mut Values) {
         let inner = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
         match value {
             toml::Value::Table(table) => table.iter().for_each(|(key, v)| visit(&inner(key), v, out)),
@@ -57,6 +84,7 @@ mod tests {
 
     #[test]
     fn keys_that_results_depend_on_are_told_of_with_both_values() {
+        let between = |before, now| in_words(&values(before).unwrap(), &values(now).unwrap());
         let before = "name = \"a\"\nseed = 1\n[dataset]\nname = \"x\"\nshuffle = true\n[[scheduler]]\nname = \"step\"\n\
                       [launch]\nthreads = 1\n";
         let now = "name = \"b\"\nseed = 2\n[dataset]\nname = \"x\"\n[[scheduler]]\nname = \"linear\"\n\
@@ -67,8 +95,7 @@ mod tests {
                 "dataset.shuffle = true, now not given; scheduler.0.name = \"step\", now \"linear\"; seed = 1, now 2"
             )
         );
-        assert_eq!(between(before, before), None);
-        assert_eq!(between(before, "no spec"), None);
+        assert_eq!((between(before, before), values("no spec")), (None, None));
         let many: String = (0..20).map(|i| format!("k{i:02} = 1\n")).collect();
         assert!(between("", &many).unwrap().ends_with("; and 12 more"));
     }
@@ -77,8 +104,9 @@ mod tests {
     fn the_spec_of_a_checkpoint_is_that_of_its_folder() {
         let run = tempfile::tempdir().unwrap();
         let checkpoint = run.path().join("checkpoints/step-00000010");
-        assert_eq!(since(&checkpoint, "seed = 2\n"), None);
+        assert_eq!(of_specs(&checkpoint, "seed = 2\n"), None);
         std::fs::write(run.path().join("job.toml"), "seed = 1\n").unwrap();
-        assert_eq!(since(&checkpoint, "seed = 2\n").as_deref(), Some("seed = 1, now 2"));
+        let [before, now] = of_specs(&checkpoint, "seed = 2\n").unwrap();
+        assert_eq!(in_words(&before, &now).as_deref(), Some("seed = 1, now 2"));
     }
 }
