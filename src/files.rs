@@ -9,30 +9,24 @@ use std::path::{Path, PathBuf};
 /// A name in the folder of what is being made, for a file or a folder; what has it when this is dropped is removed.
 pub(crate) struct Scratch(PathBuf);
 
-fn hidden_beside(place: &Path) -> io::Result<PathBuf> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    Ok(place.with_file_name(format!(".{name}.part-{}", HEXLOWER.encode(&random))))
-}
-
-/// A file that is removed when this is dropped, unless it has got its place.
-struct Unplaced(Option<PathBuf>);
-
-impl Drop for Unplaced {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|path| drop(fs::remove_file(path)));
-    }
-}
-
 impl Scratch {
     /// Beside `place`, and nobody else's: hosts that share a file system may have the same process numbers.
     pub(crate) fn beside(place: &Path) -> io::Result<Self> {
-        hidden_beside(place).map(Self)
+        let mut random = [0; 8];
+        getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
+        let name = place.file_name().unwrap_or_default().to_string_lossy();
+        Ok(Self(place.with_file_name(format!(".{name}.part-{}", HEXLOWER.encode(&random)))))
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// What has the name gets its place; the name may be another's from then on.
+    fn put(&mut self, place: &Path) -> io::Result<()> {
+        fs::rename(&self.0, place)?;
+        self.0.clear();
+        Ok(())
     }
 }
 
@@ -45,20 +39,22 @@ impl Drop for Scratch {
 /// A file on its way to its place. One that does not get there leaves what was there before, and nothing else.
 pub(crate) struct Draft {
     file: BufWriter<File>,
-    unplaced: Unplaced,
+    written: Scratch,
     place: PathBuf,
 }
 
 impl Draft {
     /// Several processes may have drafts of one place.
     pub(crate) fn new(place: &Path) -> io::Result<Self> {
-        Self::under(hidden_beside(place)?, place)
+        let written = Scratch::beside(place)?;
+        let file = BufWriter::with_capacity(256 << 10, File::create(written.path())?);
+        Ok(Self { file, written, place: place.to_owned() })
     }
 
     /// Under a name that only this process uses, so that what is left of one that was killed is overwritten.
     pub(crate) fn under(name: PathBuf, place: &Path) -> io::Result<Self> {
         let file = BufWriter::with_capacity(256 << 10, File::create(&name)?);
-        Ok(Self { file, unplaced: Unplaced(Some(name)), place: place.to_owned() })
+        Ok(Self { file, written: Scratch(name), place: place.to_owned() })
     }
 
     /// What was written is on the disk.
@@ -70,10 +66,7 @@ impl Draft {
     /// Gives it its name. Who reads it now sees all of it; what is there after a power cut is known only after [`Draft::put_synced`].
     pub(crate) fn put(mut self) -> io::Result<()> {
         self.file.flush()?;
-        self.unplaced.0.iter().try_for_each(|written| fs::rename(written, &self.place))?;
-        // Its name may be another draft's already.
-        self.unplaced.0 = None;
-        Ok(())
+        self.written.put(&self.place)
     }
 
     /// Afterwards the place holds the new file, also after a power cut; before, it holds the old one.
