@@ -112,14 +112,14 @@ struct Folders {
 impl FolderSource {
     fn find(&self, say: &mut dyn FnMut(&str)) -> Result<Folders> {
         let train = self.root.join("train");
-        if !train.is_dir() {
-            return Ok(Folders { train: self.look_for_training(&self.root, say)?, val: None, test: None });
-        }
+        let parted = train.is_dir();
         let mut other = |name: &str| {
             let folder = self.root.join(name);
-            folder.is_dir().then(|| self.look(&folder, say)).transpose()
+            (parted && folder.is_dir()).then(|| self.look(&folder, say)).transpose()
         };
-        Ok(Folders { val: other("val")?, test: other("test")?, train: self.look_for_training(&train, say)? })
+        let (val, test) = (other("val")?, other("test")?);
+        let train = self.look_for_training(if parted { &train } else { &self.root }, say)?;
+        Ok(Folders { train, val, test })
     }
 
     /// The images of a folder that are to be used; what is left out is said.
