@@ -2,7 +2,6 @@
 //! `--resume PATH` must not take for a new run.
 
 use super::vars::Vars;
-use crate::comm::rendezvous::Secret;
 use crate::error::Result;
 use crate::telemetry::RunId;
 
@@ -20,7 +19,7 @@ pub fn run_id(get: &dyn Fn(&str) -> Option<String>) -> Result<RunId> {
     let vars = Vars(get);
     let start = match vars.text("DDP_RUN_ID").or_else(|| of_torchrun(&vars)) {
         Some(name) => name,
-        None => Secret::generate()?.to_hex()[..12].to_owned(),
+        None => RunId::draw()?,
     };
     let of_slurm =
         vars.first_number::<u32>(&["SLURM_JOB_ID", "SLURM_JOBID"])?.map(|job| format!("slurm-{job}"));

@@ -11,6 +11,7 @@ use crate::comm::rendezvous::file::Published;
 use crate::comm::rendezvous::{Secret, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{End, LocalLaunch, Signal, Signals};
+use crate::telemetry::RunId;
 use std::collections::VecDeque;
 use std::net::TcpListener;
 use std::ops::ControlFlow;
@@ -109,7 +110,7 @@ impl Agent {
         let (own, theirs) = Link::pair().map_err(no_link)?;
         let limits = Limits { max_restarts, join, rejoin, grace, report, ..Limits::new(range) };
         let run_id = match self.nodes.run_id.as_str() {
-            "" => Secret::generate()?.to_hex()[..12].to_owned(),
+            "" => RunId::draw()?,
             given => given.to_owned(),
         };
         let coordinator = Coordinator::start(limits, silence, run_id, theirs, listener, self.key.clone())?;

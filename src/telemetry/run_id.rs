@@ -1,11 +1,13 @@
 //! Which run a start belongs to: a launcher starts the same command again after a failure, and a user starts it anew.
 
+use crate::comm::rendezvous::Secret;
+use crate::error::Result;
 use serde::{Deserialize, Serialize};
 
 /// The run of one start, as `run.json` and `.lock` name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunId {
-    /// The launcher's name for its job, such as `slurm-12.0`, which attempts share; else that of the start.
+    /// The launcher's name for its job, such as `slurm-12`, which attempts share; else that of the start.
     pub job: String,
     /// Of the job, from 1.
     pub attempt: u32,
@@ -14,6 +16,11 @@ pub struct RunId {
 }
 
 impl RunId {
+    /// A name that no other start draws.
+    pub fn draw() -> Result<String> {
+        Ok(Secret::generate()?.to_hex()[..12].to_owned())
+    }
+
     /// Whether this start is the run of `before`, started again, and no new one. A job's next attempt is; a second start in
     /// the same attempt was typed.
     pub fn goes_on(&self, before: &RunId) -> bool {
@@ -31,11 +38,11 @@ mod tests {
 
     #[test]
     fn a_run_is_told_by_its_name_or_by_a_later_attempt_of_its_job() {
-        let before = id("slurm-12.0", 1, "a");
-        assert!(id("slurm-12.0", 2, "b").goes_on(&before), "requeued");
-        assert!(!id("slurm-12.0", 1, "b").goes_on(&before), "typed a second time in the same job");
-        assert!(!id("slurm-13.0", 2, "b").goes_on(&before), "another job");
-        assert!(id("slurm-12.0", 1, "a").goes_on(&before), "started again by torchrun within the job");
+        let before = id("slurm-12", 1, "a");
+        assert!(id("slurm-12", 2, "b").goes_on(&before), "requeued");
+        assert!(!id("slurm-12", 1, "b").goes_on(&before), "typed a second time in the same job");
+        assert!(!id("slurm-13", 2, "b").goes_on(&before), "another job");
+        assert!(id("slurm-12", 1, "a").goes_on(&before), "started again by torchrun within the job");
         assert!(!id("b", 2, "b").goes_on(&id("a", 1, "a")));
     }
 }
