@@ -4,17 +4,14 @@
 use super::events::{Failure, NodeEnd};
 use crate::comm::rendezvous::write_by;
 use crate::error::{Error, ExitCode, Result};
-use crate::launch::Part;
+use crate::launch::{Inbox, MAX_LINE, Part};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// No message is longer: a failure brings the end of a log.
-const MAX_LINE: usize = 256 << 10;
 /// For the operating system to take a message; a node that does not read for so long is lost.
 const SEND: Duration = Duration::from_secs(5);
 
@@ -87,7 +84,7 @@ pub struct Start {
 #[derive(Debug)]
 pub struct Link {
     stream: TcpStream,
-    inbox: Vec<u8>,
+    inbox: Inbox,
 }
 
 /// The other end is gone, or speaks another language.
@@ -107,7 +104,7 @@ impl Link {
         sockopt::set_tcp_keepcnt(&stream, 5)?;
         #[cfg(target_os = "linux")]
         sockopt::set_tcp_user_timeout(&stream, 15_000)?;
-        Ok(Self { stream, inbox: Vec::new() })
+        Ok(Self { stream, inbox: Inbox::default() })
     }
 
     /// Both ends, within this process.
@@ -116,7 +113,7 @@ impl Link {
         let end = |socket: UnixStream| -> std::io::Result<Self> {
             socket.set_nonblocking(true)?;
             // A stream socket is all that is needed of either kind.
-            Ok(Self { stream: TcpStream::from(OwnedFd::from(socket)), inbox: Vec::new() })
+            Ok(Self { stream: TcpStream::from(OwnedFd::from(socket)), inbox: Inbox::default() })
         };
         Ok((end(a)?, end(b)?))
     }
@@ -138,32 +135,11 @@ impl Link {
     /// The messages that have come, without waiting. What came before the end of the connection is not lost: the end is
     /// reported by the next call.
     pub fn receive<T: DeserializeOwned>(&mut self) -> std::result::Result<Vec<T>, Closed> {
-        let mut closed = false;
-        let mut chunk = [0; 4096];
-        while self.inbox.len() <= MAX_LINE {
-            match (&self.stream).read(&mut chunk) {
-                Ok(0) => {
-                    closed = true;
-                    break;
-                }
-                Ok(n) => self.inbox.extend_from_slice(&chunk[..n]),
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => {
-                    closed = true;
-                    break;
-                }
-            }
+        let lines = self.inbox.lines(&self.stream);
+        if lines.is_empty() && self.inbox.is_closed() {
+            return Err(Closed);
         }
-        let mut messages = Vec::new();
-        while let Some(end) = self.inbox.iter().position(|b| *b == b'\n') {
-            let line: Vec<u8> = self.inbox.drain(..=end).collect();
-            messages.push(serde_json::from_slice(&line).map_err(|_| Closed)?);
-        }
-        match messages.is_empty() && (closed || self.inbox.len() > MAX_LINE) {
-            true => Err(Closed),
-            false => Ok(messages),
-        }
+        lines.iter().map(|line| serde_json::from_slice(line).map_err(|_| Closed)).collect()
     }
 
     /// Says that nothing more follows, and waits until the other end has read all and closed, or for `patience`: closing
@@ -203,7 +179,8 @@ mod tests {
         write_by(a.stream(), b"{\"order\":", Instant::now() + HANG).expect("sent");
         assert_eq!(b.receive(), Ok(vec![recall, Order::Dismissed]));
         write_by(a.stream(), b"\"dismissed\"}\n", Instant::now() + HANG).expect("sent");
-        drop(a);
+        // Not dropped: a process that another test starts may hold a copy of it until its `exec`.
+        a.stream().shutdown(Shutdown::Write).expect("connected");
         assert_eq!(b.receive(), Ok(vec![Order::Dismissed]));
         assert_eq!(b.receive::<Order>(), Err(Closed));
     }

@@ -1,0 +1,53 @@
+//! Lines that come over a pipe or a connection, read without waiting.
+
+use std::io::{ErrorKind, Read};
+
+/// No line is longer: a failure brings the end of a log.
+pub const MAX_LINE: usize = 256 << 10;
+
+/// What has come of a line that is not whole yet.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    begun: Vec<u8>,
+    closed: bool,
+}
+
+impl Inbox {
+    /// Nothing more will come: the other end is closed, or sends a line without end.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The whole lines that have come by now; reading `from` does not wait.
+    pub fn lines(&mut self, mut from: impl Read) -> Vec<Vec<u8>> {
+        let mut chunk = [0; 4096];
+        while !self.closed && self.begun.len() <= MAX_LINE {
+            match from.read(&mut chunk) {
+                Ok(n) if n > 0 => self.begun.extend_from_slice(&chunk[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                _ => self.closed = true,
+            }
+        }
+        let mut lines: Vec<Vec<u8>> = self.begun.split(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
+        self.begun = lines.pop().unwrap_or_default();
+        self.closed |= self.begun.len() > MAX_LINE;
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_given_out_whole_and_before_the_end() {
+        let mut inbox = Inbox::default();
+        assert_eq!(
+            (inbox.lines(&b"one\ntwo\nth"[..]), inbox.is_closed()),
+            (vec!["one".into(), "two".into()], true)
+        );
+        let mut endless = Inbox::default();
+        assert!(endless.lines(std::io::repeat(b'x')).is_empty() && endless.is_closed());
+    }
+}
