@@ -4,6 +4,7 @@
 use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind, DatasetSource, FnDataset};
 use crate::ddp::{CommHook, HookSource};
 use crate::models::{FnModel, ModelKind, Net};
+use crate::optim::{OptimizerConfig, OptimizerKind, OptimizerPlan, standard_kinds};
 use burn::tensor::Device;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -16,6 +17,7 @@ pub struct Registry {
     models: BTreeMap<String, Arc<dyn ModelKind>>,
     datasets: BTreeMap<String, Arc<dyn DatasetKind>>,
     comm_hooks: BTreeMap<String, HookSource>,
+    optimizers: Vec<(String, OptimizerKind)>,
 }
 
 impl Registry {
@@ -30,7 +32,9 @@ impl Registry {
         registry.models.extend(crate::models::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
         registry.datasets.extend(crate::data::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
         registry.comm_hooks.extend(HookSource::standard().map(|h| (h.name().to_owned(), h)));
-        registry
+        standard_kinds()
+            .into_iter()
+            .fold(registry, |registry, (name, kind)| registry.add_optimizer(name, kind))
     }
 
     /// Adds a model: `[model] name = "…"` and the keys of `C`, built by `build` from them, what is known of the data, and
@@ -75,6 +79,11 @@ impl Registry {
         self
     }
 
+    /// Adds an optimizer, `[optimizer] name = "…"` and the keys that `T` declares.
+    pub fn optimizer<T: OptimizerConfig>(self, name: &str) -> Self {
+        self.add_optimizer(name, OptimizerPlan::read::<T>)
+    }
+
     /// The model kind of a name in specs.
     pub(crate) fn model_kind(&self, name: &str) -> Option<Arc<dyn ModelKind>> {
         self.models.get(name).cloned()
@@ -88,6 +97,11 @@ impl Registry {
     /// The communication hook of a name in specs.
     pub(crate) fn comm_hook_source(&self, name: &str) -> Option<&HookSource> {
         self.comm_hooks.get(name)
+    }
+
+    /// Names of optimizers, and how each reads its table.
+    pub(crate) fn optimizer_kinds(&self) -> impl Iterator<Item = (&str, OptimizerKind)> {
+        self.optimizers.iter().map(|(name, kind)| (name.as_str(), *kind))
     }
 
     pub(crate) fn comm_hook_names(&self) -> impl Iterator<Item = &str> {
@@ -111,6 +125,13 @@ impl Registry {
     /// Adds a data-set kind under `name`; a later one replaces an earlier one.
     pub(crate) fn add_dataset(mut self, name: &str, kind: impl DatasetKind + 'static) -> Self {
         self.datasets.insert(name.to_owned(), Arc::new(kind));
+        self
+    }
+
+    /// Adds an optimizer by how its table is read; a later one replaces an earlier one.
+    pub(crate) fn add_optimizer(mut self, name: &str, kind: OptimizerKind) -> Self {
+        self.optimizers.retain(|(known, _)| known != name);
+        self.optimizers.push((name.to_owned(), kind));
         self
     }
 }

@@ -99,7 +99,10 @@ mod tests {
     #[test]
     fn wrong_keys_of_ones_own_source_are_problems_at_their_places() {
         let problems = resolve("samples = \"many\"").unwrap_err();
-        assert!(problems.contains("line 7, column 11") && problems.contains("expected an integer"), "{problems}");
+        assert!(
+            problems.contains("line 7, column 11") && problems.contains("expected an integer"),
+            "{problems}"
+        );
         let problems = resolve("samples = 1\nsample = 2").unwrap_err();
         assert!(problems.contains("did you mean `samples`?"), "{problems}");
     }

@@ -1,15 +1,38 @@
 //! `adadelta`: `torch.optim.Adadelta`.
 
-use super::{Optimizer, WeightDecay, device, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, device, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "adadelta"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct Adadelta {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1.0]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the moving averages of squares.
+    #[default = 0.9]
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub rho: f64,
+    /// Keeps divisors from zero.
+    #[default = 1e-6]
+    #[schemars(range(min = 0.0))]
     pub eps: f64,
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Added to the gradient, as a share of the parameter.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for Adadelta {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 impl Optimizer for Adadelta {
@@ -27,7 +50,7 @@ impl Optimizer for Adadelta {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let (lr, decay) = (lr as f32, self.decay.of(shape) as f32);
+        let (lr, decay) = (lr as f32, self.decay.of(self.weight_decay, shape) as f32);
         let (keep, take, eps) = (self.rho as f32, (1.0 - self.rho) as f32, self.eps as f32);
         simd::for_each(param, grad, slots::<2>(state), |p, g, [square, acc]| {
             let g = g * scale + decay * p;
@@ -48,7 +71,7 @@ impl Optimizer for Adadelta {
         grad: Tensor<1>,
         state: &mut [Tensor<1>],
     ) -> Tensor<1> {
-        let (lr, decay) = (lr as f32, self.decay.of(shape) as f32);
+        let (lr, decay) = (lr as f32, self.decay.of(self.weight_decay, shape) as f32);
         let (keep, take, eps) = (self.rho as f32, (1.0 - self.rho) as f32, self.eps as f32);
         device::for_all(param, grad, scale, state, |p, g, [square, acc]| {
             let g = device::decayed(g, &p, decay);

@@ -1,22 +1,47 @@
 //! `adafactor`: `torch.optim.Adafactor`: the second moment of a matrix is kept as one row and one column of means.
 //! Tensors with more than two dimensions are stacks of matrices over their last two.
 
-use super::{Optimizer, WeightDecay, clip, device, lerp, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, clip, device, lerp, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "adafactor"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct Adafactor {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1e-2]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Exponent of the step by which the moving averages come to their full length.
+    #[default(-0.8)]
+    #[schemars(range(max = 0.0))]
     pub beta2_decay: f64,
     /// PyTorch's `eps[0]`, by default f32's epsilon.
+    #[default(f64::from(f32::EPSILON))]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub eps1: f64,
     /// PyTorch's `eps[1]`: the least root mean square that a parameter is taken to have.
+    #[default = 1e-3]
+    #[schemars(range(min = 0.0))]
     pub eps2: f64,
     /// Bound on the update's root mean square.
+    #[default = 1.0]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub d: f64,
-    /// Decoupled.
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Taken off the parameter, as a share of it and times the learning rate.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for Adafactor {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 impl Adafactor {
@@ -82,7 +107,7 @@ impl Optimizer for Adafactor {
         let count = (param.len().max(1) as f64).sqrt();
         let alpha = self.eps2.max(clip::global_norm([&*param]) / count) * rho;
         let floor = self.floor();
-        let shrink = (1.0 - lr * self.decay.of(shape)) as f32;
+        let shrink = (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32;
         let [row, col, variance] = slots::<3>(state);
 
         let mut update = vec![0.0f32; param.len()];
@@ -119,7 +144,7 @@ impl Optimizer for Adafactor {
     ) -> Tensor<1> {
         let (take, rho) = self.take_and_rho(step, lr);
         let count = (shape.iter().product::<usize>().max(1) as f64).sqrt();
-        let shrink = (1.0 - lr * self.decay.of(shape)) as f32;
+        let shrink = (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32;
         let alpha = (device::norm(param.clone()) / count).clamp_min(self.eps2) * rho;
         let apply = |p: Tensor<1>, update: Tensor<1>| {
             let denom = (device::norm(update.clone()) / (count * self.d)).clamp_min(1.0);

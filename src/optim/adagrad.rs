@@ -1,16 +1,40 @@
 //! `adagrad`: `torch.optim.Adagrad`.
 
-use super::{Optimizer, WeightDecay, device, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, device, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "adagrad"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct Adagrad {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1e-2]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// By which the learning rate falls with the steps.
+    #[schemars(range(min = 0.0))]
     pub lr_decay: f64,
+    /// What the sum of squares starts from.
+    #[schemars(range(min = 0.0))]
     pub initial_accumulator_value: f64,
+    /// Keeps divisors from zero.
+    #[default = 1e-10]
+    #[schemars(range(min = 0.0))]
     pub eps: f64,
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Added to the gradient, as a share of the parameter.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for Adagrad {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 impl Adagrad {
@@ -37,7 +61,7 @@ impl Optimizer for Adagrad {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let (decay, eps) = (self.decay.of(shape) as f32, self.eps as f32);
+        let (decay, eps) = (self.decay.of(self.weight_decay, shape) as f32, self.eps as f32);
         let (size, initial) = self.size_and_initial(step, lr);
         simd::for_each(param, grad, slots::<1>(state), |p, g, [sum]| {
             let g = g * scale + decay * p;
@@ -56,7 +80,7 @@ impl Optimizer for Adagrad {
         grad: Tensor<1>,
         state: &mut [Tensor<1>],
     ) -> Tensor<1> {
-        let (decay, eps) = (self.decay.of(shape) as f32, self.eps as f32);
+        let (decay, eps) = (self.decay.of(self.weight_decay, shape) as f32, self.eps as f32);
         let (size, initial) = self.size_and_initial(step, lr);
         device::for_all(param, grad, scale, state, |p, g, [sum]| {
             let g = device::decayed(g, &p, decay);

@@ -1,20 +1,72 @@
 //! `adam` and `adamw`: `torch.optim.Adam` and `AdamW`, with AMSGrad. They differ in where the weight decay goes:
 //! into the gradient (Adam), or straight off the parameter (AdamW).
 
-use super::{Optimizer, WeightDecay, bias_correction, device, lerp, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, device, lerp, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
+use std::fmt;
+use std::marker::PhantomData;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Adam {
+/// Where the weight decay goes.
+pub trait Decay: fmt::Debug + Clone + Default + PartialEq + JsonSchema + Send + Sync + 'static {
+    /// It does not pass through the moments.
+    const DECOUPLED: bool;
+    /// PyTorch's default.
+    const WEIGHT_DECAY: f64;
+}
+
+/// Into the gradient: Adam.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
+pub struct Coupled;
+
+/// Straight off the parameter: AdamW.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
+pub struct Decoupled;
+
+impl Decay for Coupled {
+    const DECOUPLED: bool = false;
+    const WEIGHT_DECAY: f64 = 0.0;
+}
+
+impl Decay for Decoupled {
+    const DECOUPLED: bool = true;
+    const WEIGHT_DECAY: f64 = 1e-2;
+}
+
+/// `[optimizer] name = "adam"` and `"adamw"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub struct Adam<D: Decay> {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1e-3]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the moving averages of the gradient and of its square.
+    #[default([0.9, 0.999])]
+    #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
+    /// Keeps divisors from zero.
+    #[default = 1e-8]
+    #[schemars(range(min = 0.0))]
     pub eps: f64,
+    /// Divide by the largest average of squares so far.
     pub amsgrad: bool,
-    /// AdamW: the decay does not pass through the moments. Implied by the name, so not printed.
+    /// Added to the gradient (`adam`), or taken straight off the parameter (`adamw`), as a share of it.
+    #[default(D::WEIGHT_DECAY)]
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
     #[serde(skip)]
-    pub decoupled: bool,
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    pub(super) kind: PhantomData<D>,
+}
+
+impl<D: Decay> OptimizerConfig for Adam<D> {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 /// What one step multiplies by.
@@ -29,11 +81,10 @@ struct Factors {
     eps: f32,
 }
 
-impl Adam {
+impl<D: Decay> Adam<D> {
     fn factors(&self, step: u64, lr: f64, shape: &[usize]) -> Factors {
-        let decay = self.decay.of(shape);
-        let (shrink, l2) =
-            if self.decoupled { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
+        let decay = self.decay.of(self.weight_decay, shape);
+        let (shrink, l2) = if D::DECOUPLED { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
         Factors {
             shrink,
             l2,
@@ -47,7 +98,7 @@ impl Adam {
     }
 }
 
-impl Optimizer for Adam {
+impl<D: Decay> Optimizer for Adam<D> {
     fn slots(&self) -> &'static [&'static str] {
         if self.amsgrad { &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"] } else { &["exp_avg", "exp_avg_sq"] }
     }

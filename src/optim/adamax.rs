@@ -1,15 +1,38 @@
 //! `adamax`: `torch.optim.Adamax`.
 
-use super::{Optimizer, WeightDecay, bias_correction, device, lerp, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, device, lerp, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "adamax"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct Adamax {
+    /// Base learning rate, which the schedule scales.
+    #[default = 2e-3]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the moving average of the gradient, and of its largest value.
+    #[default([0.9, 0.999])]
+    #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
+    /// Keeps divisors from zero.
+    #[default = 1e-8]
+    #[schemars(range(min = 0.0))]
     pub eps: f64,
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Added to the gradient, as a share of the parameter.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for Adamax {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 impl Optimizer for Adamax {
@@ -27,7 +50,7 @@ impl Optimizer for Adamax {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let decay = self.decay.of(shape) as f32;
+        let decay = self.decay.of(self.weight_decay, shape) as f32;
         let (take1, keep2) = ((1.0 - self.betas[0]) as f32, self.betas[1] as f32);
         let size = (lr / bias_correction(self.betas[0], step)) as f32;
         let eps = self.eps as f32;
@@ -50,7 +73,7 @@ impl Optimizer for Adamax {
         grad: Tensor<1>,
         state: &mut [Tensor<1>],
     ) -> Tensor<1> {
-        let decay = self.decay.of(shape) as f32;
+        let decay = self.decay.of(self.weight_decay, shape) as f32;
         let (take1, keep2) = ((1.0 - self.betas[0]) as f32, self.betas[1] as f32);
         let size = (lr / bias_correction(self.betas[0], step)) as f32;
         let eps = self.eps as f32;

@@ -1,17 +1,41 @@
 //! `adan`: Xie et al. 2022 (arXiv 2208.06677), as burn-optim 0.22.1 has it: its `beta`s are one minus the paper's,
 //! its weight decay is proximal unless `no_prox`. PyTorch has none.
 
-use super::{Optimizer, WeightDecay, bias_correction, device, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, device, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "adan"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct Adan {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1e-3]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the moving averages of the gradient, of its change and of the square of both.
+    #[default([0.98, 0.92, 0.99])]
+    #[schemars(schema_with = "betas::<3>")]
     pub betas: [f64; 3],
+    /// Keeps divisors from zero.
+    #[default = 1e-8]
+    #[schemars(range(min = 0.0))]
     pub eps: f64,
+    /// Take the decay off before the update instead of dividing by it afterwards.
     pub no_prox: bool,
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// As a share of the parameter, times the learning rate.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for Adan {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 /// What one step multiplies and divides by.
@@ -30,7 +54,7 @@ struct Factors {
 
 impl Adan {
     fn factors(&self, step: u64, lr: f64, shape: &[usize]) -> Factors {
-        let decay = lr * self.decay.of(shape);
+        let decay = lr * self.decay.of(self.weight_decay, shape);
         let (before, after) =
             if self.no_prox { ((1.0 - decay) as f32, 1.0) } else { (1.0, (1.0 + decay) as f32) };
         Factors {

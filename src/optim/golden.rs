@@ -2,12 +2,10 @@
 //! `cos(i)`, gradients of `testing::gradient`, both rounded to f32 first), scalar f64 code from the papers' formulas
 //! for the others.
 
-use super::OptimizerPlan;
-use super::testing::{gradient, read, start, twenty_steps};
+use super::testing::{gradient, plan, start, twenty_steps};
 
 fn check(spec: &str, shape: &[usize], expected: &[f64]) {
-    let (plan, problems) = read(spec, OptimizerPlan::configure);
-    assert_eq!(problems, "", "{spec}");
+    let plan = plan(spec);
     let got = twenty_steps(&*plan.build(), plan.lr, shape);
     for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
         let off = (f64::from(*got) - expected).abs();
@@ -97,7 +95,7 @@ fn lion_follows_its_paper() {
 
 #[test]
 fn lion_leaves_a_parameter_without_gradient_where_it_is() {
-    let (plan, _) = read("name = \"lion\"", OptimizerPlan::configure);
+    let plan = plan("name = \"lion\"");
     let (mut p, mut m) = ([1.0f32, -2.0], [0.0f32; 2]);
     plan.build().update(1, 0.1, 1.0, &[2], &mut p, &[0.0, -0.0], &mut [&mut m]);
     assert_eq!(p, [1.0, -2.0]);
@@ -165,8 +163,7 @@ fn lars_scales_matrices_by_the_trust_ratio_and_leaves_vectors_alone() {
 #[test]
 fn decay_on_matrices_spares_vectors() {
     let spec = "name = \"adamw\"\nlr = 0.1\nweight_decay = 0.5\ndecay = \"matrices\"";
-    let (plan, problems) = read(spec, OptimizerPlan::configure);
-    assert_eq!(problems, "");
+    let plan = plan(spec);
     let optimizer = plan.build();
     let after = |shape: &[usize]| {
         let (mut p, mut m, mut v) = ([1.0f32; 4], [0.0f32; 4], [0.0f32; 4]);
@@ -179,14 +176,14 @@ fn decay_on_matrices_spares_vectors() {
 
 #[test]
 fn state_of_adafactor_and_muon_is_only_as_large_as_needed() {
-    let (adafactor, _) = read("name = \"adafactor\"", OptimizerPlan::configure);
+    let adafactor = plan("name = \"adafactor\"");
     assert_eq!(adafactor.state_len(&[64, 32]), 96);
     assert_eq!(adafactor.state_len(&[64]), 64);
     assert_eq!(adafactor.slot_shape(0, &[8, 4, 3, 5]), [8, 4, 3, 1]);
     assert_eq!(adafactor.slot_shape(1, &[8, 4, 3, 5]), [8, 4, 1, 5]);
-    let (muon, _) = read("name = \"muon\"", OptimizerPlan::configure);
+    let muon = plan("name = \"muon\"");
     assert_eq!(muon.state_len(&[64, 32]), 2048);
     assert_eq!(muon.state_len(&[64]), 128);
-    let (sgd, _) = read("name = \"sgd\"", OptimizerPlan::configure);
+    let sgd = plan("name = \"sgd\"");
     assert_eq!(sgd.state_len(&[64]), 0);
 }

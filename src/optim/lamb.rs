@@ -1,17 +1,42 @@
 //! `lamb`: You et al. 2019 (arXiv 1904.00962), as burn-optim 0.22.1 has it: an Adam update, with decay added, scaled
 //! per tensor by the ratio of the parameter's norm to the update's. PyTorch has none.
 
-use super::{Optimizer, WeightDecay, bias_correction, clip, device, lerp, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, clip, device, lerp, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "lamb"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct Lamb {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1e-3]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the moving averages of the gradient and of its square.
+    #[default([0.9, 0.999])]
+    #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
+    /// Keeps divisors from zero.
+    #[default = 1e-6]
+    #[schemars(range(min = 0.0))]
     pub eps: f64,
+    /// Scale updates by the ratio of norms.
+    #[default = true]
     pub trust_ratio: bool,
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Added to the update, as a share of the parameter.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for Lamb {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 /// What one step multiplies and divides by.
@@ -29,7 +54,7 @@ impl Lamb {
     fn factors(&self, step: u64, shape: &[usize]) -> Factors {
         let [bc1, bc2] = self.betas.map(|b| bias_correction(b, step) as f32);
         Factors {
-            decay: self.decay.of(shape) as f32,
+            decay: self.decay.of(self.weight_decay, shape) as f32,
             take1: (1.0 - self.betas[0]) as f32,
             keep2: self.betas[1] as f32,
             take2: (1.0 - self.betas[1]) as f32,

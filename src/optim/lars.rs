@@ -2,17 +2,43 @@
 //! ResNet reference: tensors with fewer than two dimensions (biases, norms) take plain momentum SGD. Neither PyTorch
 //! nor burn-optim has it.
 
-use super::{Optimizer, WeightDecay, clip, device, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, clip, device, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "lars"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct Lars {
+    /// Base learning rate, which the schedule scales.
+    #[default = 0.1]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the moving sum of updates.
+    #[default = 0.9]
+    #[schemars(range(min = 0.0))]
     pub momentum: f64,
+    /// Share of the ratio of norms that a tensor's learning rate gets.
+    #[default = 1e-3]
+    #[schemars(range(min = 0.0))]
     pub trust_coefficient: f64,
+    /// Keeps divisors from zero.
+    #[default = 1e-8]
+    #[schemars(range(min = 0.0))]
     pub eps: f64,
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Added to the gradient, as a share of the parameter.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for Lars {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 impl Lars {
@@ -41,7 +67,7 @@ impl Optimizer for Lars {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let decay = self.decay.of(shape);
+        let decay = self.decay.of(self.weight_decay, shape);
         let local = (lr * self.ratio(shape, decay, param, grad, scale)) as f32;
         let (decay, momentum) = (decay as f32, self.momentum as f32);
         simd::for_each(param, grad, slots::<1>(state), |p, g, [m]| {
@@ -60,7 +86,7 @@ impl Optimizer for Lars {
         grad: Tensor<1>,
         state: &mut [Tensor<1>],
     ) -> Tensor<1> {
-        let decay = self.decay.of(shape);
+        let decay = self.decay.of(self.weight_decay, shape);
         device::for_all(param, grad, scale, state, |p, g, [m]| {
             let direction = device::decayed(g.clone(), &p, decay as f32);
             let step = if shape.len() < 2 {

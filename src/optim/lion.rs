@@ -1,15 +1,34 @@
 //! `lion`: Chen et al. 2023 (arXiv 2302.06675), as burn-optim 0.22.1 and the authors' code have it. PyTorch has none.
 
-use super::{Optimizer, WeightDecay, device, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, betas, device, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "lion"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct Lion {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1e-4]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the direction, and of the moving average that is kept.
+    #[default([0.9, 0.99])]
+    #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
-    /// Decoupled, as in AdamW.
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Taken off the parameter, as a share of it and times the learning rate.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for Lion {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 impl Optimizer for Lion {
@@ -27,7 +46,7 @@ impl Optimizer for Lion {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let shrink = (1.0 - lr * self.decay.of(shape)) as f32;
+        let shrink = (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32;
         let lr = lr as f32;
         let (keep1, take1) = (self.betas[0] as f32, (1.0 - self.betas[0]) as f32);
         let (keep2, take2) = (self.betas[1] as f32, (1.0 - self.betas[1]) as f32);
@@ -56,7 +75,7 @@ impl Optimizer for Lion {
         grad: Tensor<1>,
         state: &mut [Tensor<1>],
     ) -> Tensor<1> {
-        let shrink = (1.0 - lr * self.decay.of(shape)) as f32;
+        let shrink = (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32;
         let (keep1, take1) = (self.betas[0] as f32, (1.0 - self.betas[0]) as f32);
         let (keep2, take2) = (self.betas[1] as f32, (1.0 - self.betas[1]) as f32);
         device::for_all(param, grad, scale, state, |p, g, [m]| {

@@ -1,6 +1,6 @@
 //! Optimizers, learning-rate schedules and gradient clipping, over host `f32` slices or tensors on a device.
 //!
-//! An [`OptimizerPlan`] is what `[optimizer]` resolves to; [`OptimizerPlan::build`] makes the [`Optimizer`], which
+//! An [`OptimizerPlan`] is what `[optimizer]` resolves to: an [`Optimizer`] that declares the keys of its table, and
 //! updates one parameter tensor: host slices in one fused pass, or as Burn tensor operations where they lie
 //! ([`Optimizer::update_on_device`]). A [`Schedule`] is what `[scheduler]` resolves to: a pure function from the number
 //! of optimizer steps done to the learning rate, so that a resumed run needs no scheduler state.
@@ -16,7 +16,6 @@ mod adam;
 mod adamax;
 mod adan;
 pub mod clip;
-mod configure;
 mod device;
 #[cfg(test)]
 mod golden;
@@ -38,15 +37,17 @@ mod testing;
 
 pub use clip::{clip_coefficient, global_norm};
 pub use device::{clip_on_device, norm_on_device};
-pub use plan::OptimizerPlan;
+pub use plan::{OptimizerConfig, OptimizerKind, OptimizerPlan};
 pub use schedule::Schedule;
 
+use crate::spec::choice;
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::{Schema, SchemaGenerator, json_schema};
+use std::fmt;
 
 /// Updates one parameter tensor at a time. All tensor state lives with the caller, who saves and restores it under
 /// the names that [`slots`](Optimizer::slots) gives; new state is all zeros.
-pub trait Optimizer: Send {
+pub trait Optimizer: Send + Sync + fmt::Debug {
     /// Names of the state tensors of each parameter (PyTorch's names where it has the optimizer).
     fn slots(&self) -> &'static [&'static str];
 
@@ -98,33 +99,50 @@ pub trait Optimizer: Send {
     ) -> Tensor<1>;
 }
 
-/// Weight decay and the parameters that it applies to.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct WeightDecay {
-    #[serde(rename = "weight_decay")]
-    pub value: f64,
-    #[serde(rename = "decay")]
-    pub on: DecayOn,
-}
-
-/// Which parameters weight decay applies to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DecayOn {
+choice! {
+    /// Which parameters weight decay applies to.
+    DecayOn:
     /// All of them, as in PyTorch.
-    All,
+    All = "all",
     /// Those with two or more dimensions: no biases, no norms (nanoGPT's rule).
-    Matrices,
+    Matrices = "matrices",
 }
 
-impl WeightDecay {
+impl DecayOn {
     /// The decay of a parameter of this shape.
-    fn of(&self, shape: &[usize]) -> f64 {
-        match self.on {
+    fn of(self, weight_decay: f64, shape: &[usize]) -> f64 {
+        match self {
             DecayOn::Matrices if shape.len() < 2 => 0.0,
-            _ => self.value,
+            _ => weight_decay,
         }
     }
+}
+
+/// Every optimizer that ships with ddp-run, under its name in specs; the order is that of messages.
+pub fn standard_kinds() -> [(&'static str, OptimizerKind); 15] {
+    [
+        ("sgd", OptimizerPlan::read::<sgd::Sgd>),
+        ("adam", OptimizerPlan::read::<adam::Adam<adam::Coupled>>),
+        ("adamw", OptimizerPlan::read::<adam::Adam<adam::Decoupled>>),
+        ("rmsprop", OptimizerPlan::read::<rmsprop::RmsProp>),
+        ("adagrad", OptimizerPlan::read::<adagrad::Adagrad>),
+        ("adadelta", OptimizerPlan::read::<adadelta::Adadelta>),
+        ("adamax", OptimizerPlan::read::<adamax::Adamax>),
+        ("nadam", OptimizerPlan::read::<nadam::NAdam>),
+        ("radam", OptimizerPlan::read::<radam::RAdam>),
+        ("adafactor", OptimizerPlan::read::<adafactor::Adafactor>),
+        ("lion", OptimizerPlan::read::<lion::Lion>),
+        ("adan", OptimizerPlan::read::<adan::Adan>),
+        ("lamb", OptimizerPlan::read::<lamb::Lamb>),
+        ("lars", OptimizerPlan::read::<lars::Lars>),
+        ("muon", OptimizerPlan::read::<muon::Muon>),
+    ]
+}
+
+/// What `betas` may be.
+fn betas<const N: usize>(_: &mut SchemaGenerator) -> Schema {
+    let one = serde_json::json!({ "type": "number", "minimum": 0.0, "exclusiveMaximum": 1.0 });
+    json_schema!({ "type": "array", "items": one, "minItems": N, "maxItems": N })
 }
 
 /// The state slices as an array, or a panic that names the fault: the caller passed another optimizer's state.

@@ -4,35 +4,61 @@
 
 #![allow(unsafe_code)]
 
-use super::adam::Adam;
-use super::{Optimizer, WeightDecay, clip, device, lerp, simd, slots};
+use super::adam::{Adam, Decoupled};
+use super::{DecayOn, Optimizer, OptimizerConfig, clip, device, lerp, simd, slots};
+use crate::spec::choice;
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "muon"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct Muon {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1e-3]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the moving average of gradients.
+    #[default = 0.95]
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub momentum: f64,
+    /// Nesterov's form of momentum.
+    #[default = true]
     pub nesterov: bool,
+    /// Of the Newton-Schulz iteration.
+    #[default = 5]
+    #[schemars(range(min = 1, max = 100))]
     pub ns_steps: usize,
+    /// PyTorch's `adjust_lr_fn`.
     pub adjust_lr: AdjustLr,
-    /// Decoupled.
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Taken off the parameter, as a share of it and times the learning rate.
+    #[default = 0.1]
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
 }
 
-/// PyTorch's `adjust_lr_fn`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AdjustLr {
-    /// `sqrt(max(1, rows / cols))`.
-    Original,
+impl OptimizerConfig for Muon {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+}
+
+choice! {
+    /// PyTorch's `adjust_lr_fn`.
+    AdjustLr:
     /// `0.2 sqrt(max(rows, cols))`: updates as large as AdamW's, so that one learning rate serves both.
-    MatchRmsAdamw,
+    MatchRmsAdamw = "match-rms-adamw",
+    /// `sqrt(max(1, rows / cols))`.
+    Original = "original",
 }
 
 impl Muon {
-    fn adamw(&self) -> Adam {
-        Adam { betas: [0.9, 0.999], eps: 1e-8, amsgrad: false, decoupled: true, decay: self.decay }
+    fn adamw(&self) -> Adam<Decoupled> {
+        Adam { weight_decay: self.weight_decay, decay: self.decay, ..Adam::default() }
     }
 
     /// What parameter and orthogonalised update are multiplied by.
@@ -44,7 +70,7 @@ impl Muon {
                 AdjustLr::Original => (a / b).max(1.0).sqrt(),
                 AdjustLr::MatchRmsAdamw => 0.2 * a.max(b).sqrt(),
             };
-        ((1.0 - lr * self.decay.of(shape)) as f32, adjusted as f32)
+        ((1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32, adjusted as f32)
     }
 }
 

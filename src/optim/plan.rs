@@ -1,104 +1,83 @@
 //! The optimizer as a spec resolves to it: a value that can be printed, compared and built.
 
-use super::adadelta::Adadelta;
-use super::adafactor::Adafactor;
-use super::adagrad::Adagrad;
-use super::adam::Adam;
-use super::adamax::Adamax;
-use super::adan::Adan;
-use super::lamb::Lamb;
-use super::lars::Lars;
-use super::lion::Lion;
-use super::muon::Muon;
-use super::nadam::NAdam;
-use super::radam::RAdam;
-use super::rmsprop::RmsProp;
-use super::sgd::Sgd;
-use super::{DecayOn, Optimizer};
+use super::Optimizer;
+use crate::spec::Fields;
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use std::sync::Arc;
 
-/// What `[optimizer]` resolves to. Read by [`OptimizerPlan::configure`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OptimizerPlan {
-    #[serde(flatten)]
-    pub kind: OptimizerKind,
+/// An optimizer that declares the keys of its `[optimizer]` table: its fields are their values.
+pub trait OptimizerConfig: Optimizer + Serialize + DeserializeOwned + JsonSchema + Default + 'static {
     /// Base learning rate, which the schedule scales.
+    fn lr(&self) -> f64;
+
+    /// Reports keys that don't go together.
+    fn check(&self, _fields: &mut Fields<'_>) {}
+}
+
+/// Reads the `[optimizer]` table of one name: [`OptimizerPlan::read`].
+pub type OptimizerKind = fn(&str, &mut Fields<'_>) -> OptimizerPlan;
+
+/// What `[optimizer]` resolves to.
+#[derive(Clone, Debug, Serialize)]
+pub struct OptimizerPlan {
+    /// As in specs.
+    pub name: String,
+    #[serde(flatten)]
+    config: Map<String, Value>,
+    #[serde(skip)]
     pub lr: f64,
+    #[serde(skip)]
+    optimizer: Arc<dyn Optimizer>,
 }
 
-/// The optimizers by name, each with its parameters.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "name", rename_all = "lowercase")]
-pub enum OptimizerKind {
-    Sgd(Sgd),
-    Adam(Adam),
-    AdamW(Adam),
-    RmsProp(RmsProp),
-    Adagrad(Adagrad),
-    Adadelta(Adadelta),
-    Adamax(Adamax),
-    NAdam(NAdam),
-    RAdam(RAdam),
-    Adafactor(Adafactor),
-    Lion(Lion),
-    Adan(Adan),
-    Lamb(Lamb),
-    Lars(Lars),
-    Muon(Muon),
-}
-
-/// Applies `$do` to the optimizer inside, whichever it is.
-macro_rules! inside {
-    ($kind:expr, $optimizer:ident => $do:expr) => {
-        match $kind {
-            OptimizerKind::Sgd($optimizer) => $do,
-            OptimizerKind::Adam($optimizer) | OptimizerKind::AdamW($optimizer) => $do,
-            OptimizerKind::RmsProp($optimizer) => $do,
-            OptimizerKind::Adagrad($optimizer) => $do,
-            OptimizerKind::Adadelta($optimizer) => $do,
-            OptimizerKind::Adamax($optimizer) => $do,
-            OptimizerKind::NAdam($optimizer) => $do,
-            OptimizerKind::RAdam($optimizer) => $do,
-            OptimizerKind::Adafactor($optimizer) => $do,
-            OptimizerKind::Lion($optimizer) => $do,
-            OptimizerKind::Adan($optimizer) => $do,
-            OptimizerKind::Lamb($optimizer) => $do,
-            OptimizerKind::Lars($optimizer) => $do,
-            OptimizerKind::Muon($optimizer) => $do,
-        }
-    };
+impl PartialEq for OptimizerPlan {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.config) == (&other.name, &other.config)
+    }
 }
 
 impl OptimizerPlan {
-    /// The optimizer's name in specs.
-    pub fn name(&self) -> &'static str {
-        match self.kind {
-            OptimizerKind::Sgd(_) => "sgd",
-            OptimizerKind::Adam(_) => "adam",
-            OptimizerKind::AdamW(_) => "adamw",
-            OptimizerKind::RmsProp(_) => "rmsprop",
-            OptimizerKind::Adagrad(_) => "adagrad",
-            OptimizerKind::Adadelta(_) => "adadelta",
-            OptimizerKind::Adamax(_) => "adamax",
-            OptimizerKind::NAdam(_) => "nadam",
-            OptimizerKind::RAdam(_) => "radam",
-            OptimizerKind::Adafactor(_) => "adafactor",
-            OptimizerKind::Lion(_) => "lion",
-            OptimizerKind::Adan(_) => "adan",
-            OptimizerKind::Lamb(_) => "lamb",
-            OptimizerKind::Lars(_) => "lars",
-            OptimizerKind::Muon(_) => "muon",
+    /// Reads `[optimizer]` with the optimizers that there are, by name. Problems go into `fields`; `None` after one with
+    /// the name.
+    pub fn configure<'k>(
+        fields: &mut Fields<'_>,
+        kinds: impl Iterator<Item = (&'k str, OptimizerKind)>,
+    ) -> Option<Self> {
+        let name = fields.req_str("name");
+        let kinds: Vec<(&str, OptimizerKind)> = kinds.collect();
+        if let Some((_, read)) = kinds.iter().find(|(kind, _)| *kind == name) {
+            return Some(read(&name, fields));
         }
+        if fields.is_str("name") {
+            fields.unknown_name("name", &kinds.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        }
+        // Which keys belong here depends on the name.
+        fields.ignore_rest();
+        None
+    }
+
+    /// Reads the keys that `T` declares. What comes of it after a problem must not be run.
+    pub fn read<T: OptimizerConfig>(name: &str, fields: &mut Fields<'_>) -> Self {
+        let optimizer: T = fields.config();
+        optimizer.check(fields);
+        let config = match serde_json::to_value(&optimizer) {
+            Ok(Value::Object(config)) => config,
+            _ => Map::new(),
+        };
+        Self { name: name.to_owned(), config, lr: optimizer.lr(), optimizer: Arc::new(optimizer) }
     }
 
     /// Names of the state tensors of each parameter, in the order that [`Optimizer::update`] takes them.
     pub fn state_slots(&self) -> &'static [&'static str] {
-        inside!(&self.kind, optimizer => optimizer.slots())
+        self.optimizer.slots()
     }
 
     /// Shape of state tensor `state_slots()[slot]` for a parameter of this shape; `[0]` where it has none.
     pub fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
-        inside!(&self.kind, optimizer => optimizer.slot_shape(slot, shape))
+        self.optimizer.slot_shape(slot, shape)
     }
 
     /// State elements (f32) of a parameter of this shape, all slots together.
@@ -106,13 +85,51 @@ impl OptimizerPlan {
         (0..self.state_slots().len()).map(|slot| self.slot_shape(slot, shape).iter().product::<usize>()).sum()
     }
 
-    /// Which parameters weight decay applies to.
-    pub fn decay_on(&self) -> DecayOn {
-        inside!(&self.kind, optimizer => optimizer.decay.on)
+    /// The running optimizer. It holds no state; see [`Optimizer`].
+    pub fn build(&self) -> Arc<dyn Optimizer> {
+        self.optimizer.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::optim::standard_kinds;
+    use crate::optim::testing::{optimizer, read};
+
+    #[test]
+    fn every_name_has_pytorchs_defaults_and_builds() {
+        for (name, _) in standard_kinds() {
+            let (plan, problems) = read(&format!("name = \"{name}\""), optimizer);
+            let plan = plan.expect("a known name");
+            assert_eq!(problems, "", "{name}");
+            assert_eq!(plan.name, name);
+            let json = serde_json::to_value(&plan).unwrap();
+            assert_eq!(json["name"], name, "the plan prints the name that specs use");
+            assert_eq!(json["lr"], plan.lr);
+            assert_eq!(plan.state_slots(), plan.build().slots());
+        }
+        let (adamw, _) = read("name = \"adamw\"\nlr = 5e-4\nweight_decay = 1e-4", optimizer);
+        let json = serde_json::to_string(&adamw).unwrap();
+        let expected = r#"{"name":"adamw","lr":0.0005,"betas":[0.9,0.999],"eps":1e-8,"amsgrad":false,"weight_decay":0.0001,"decay":"all"}"#;
+        assert_eq!(json, expected);
+        let (adam, _) = read("name = \"adam\"", optimizer);
+        assert_eq!(serde_json::to_value(&adam).unwrap()["weight_decay"], 0.0);
     }
 
-    /// The running optimizer. It holds no state; see [`Optimizer`].
-    pub fn build(&self) -> Box<dyn Optimizer> {
-        inside!(&self.kind, optimizer => Box::new(optimizer.clone()))
+    #[test]
+    fn mistakes_are_all_reported_with_what_was_expected() {
+        let text = "name = \"sgd\"\nlr = -1\nnesterov = true\nmomentun = 0.9\ndecay = \"matrix\"";
+        let (_, problems) = read(text, optimizer);
+        for part in ["at least 0", "Nesterov", "did you mean `momentum`", "did you mean \"matrices\""] {
+            assert!(problems.contains(part), "{part} is missing in:\n{problems}");
+        }
+        let (_, problems) = read("name = \"adamw2\"\nbetas = [0.9]", optimizer);
+        assert!(problems.contains("did you mean \"adamw\"?"), "{problems}");
+        let (_, problems) = read("lr = 0.1\nbetas = [0.9]", optimizer);
+        assert!(problems.contains("missing key `name`"), "{problems}");
+        let (_, problems) = read("name = \"adam\"\nbetas = [0.9]", optimizer);
+        assert!(problems.contains("expected 2 numbers, found 1"), "{problems}");
+        let (_, problems) = read("name = \"adan\"\nbetas = [0.9, 1, 0.5]", optimizer);
+        assert!(problems.contains("expected a number of at least 0 and below 1, found 1"), "{problems}");
     }
 }

@@ -1,16 +1,40 @@
 //! `radam`: `torch.optim.RAdam`, with PyTorch's `decoupled_weight_decay`.
 
-use super::{Optimizer, WeightDecay, bias_correction, device, lerp, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, device, lerp, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "radam"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct RAdam {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1e-3]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the moving averages of the gradient and of its square.
+    #[default([0.9, 0.999])]
+    #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
+    /// Keeps divisors from zero.
+    #[default = 1e-8]
+    #[schemars(range(min = 0.0))]
     pub eps: f64,
+    /// Take the decay straight off the parameter, as AdamW does.
     pub decoupled_weight_decay: bool,
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Added to the gradient, as a share of the parameter.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for RAdam {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 /// What one step multiplies by.
@@ -39,7 +63,7 @@ impl RAdam {
     }
 
     fn factors(&self, step: u64, lr: f64, shape: &[usize]) -> Factors {
-        let decay = self.decay.of(shape);
+        let decay = self.decay.of(self.weight_decay, shape);
         let (shrink, l2) =
             if self.decoupled_weight_decay { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
         let rectification = self.rectification(step);

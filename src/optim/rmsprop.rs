@@ -1,17 +1,43 @@
 //! `rmsprop`: `torch.optim.RMSprop` (momentum, centred).
 
-use super::{Optimizer, WeightDecay, device, lerp, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, device, lerp, simd, slots};
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "rmsprop"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct RmsProp {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1e-2]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the moving average of squares.
+    #[default = 0.99]
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub alpha: f64,
+    /// Keeps divisors from zero.
+    #[default = 1e-8]
+    #[schemars(range(min = 0.0))]
     pub eps: f64,
+    /// Of the moving sum of updates; 0 for none.
+    #[schemars(range(min = 0.0))]
     pub momentum: f64,
+    /// Divide by the variance instead of the mean square.
     pub centered: bool,
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Added to the gradient, as a share of the parameter.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for RmsProp {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
 }
 
 impl Optimizer for RmsProp {
@@ -34,7 +60,7 @@ impl Optimizer for RmsProp {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let (lr, decay, eps) = (lr as f32, self.decay.of(shape) as f32, self.eps as f32);
+        let (lr, decay, eps) = (lr as f32, self.decay.of(self.weight_decay, shape) as f32, self.eps as f32);
         let (keep, take, momentum) = (self.alpha as f32, (1.0 - self.alpha) as f32, self.momentum as f32);
         let square = move |p: f32, g: f32, square: f32| {
             let g = g * scale + decay * p;
@@ -74,7 +100,7 @@ impl Optimizer for RmsProp {
         grad: Tensor<1>,
         state: &mut [Tensor<1>],
     ) -> Tensor<1> {
-        let (lr, decay, eps) = (lr as f32, self.decay.of(shape) as f32, self.eps as f32);
+        let (lr, decay, eps) = (lr as f32, self.decay.of(self.weight_decay, shape) as f32, self.eps as f32);
         let (keep, take, momentum) = (self.alpha as f32, (1.0 - self.alpha) as f32, self.momentum as f32);
         let square = |p: &Tensor<1>, g, square| {
             let g = device::decayed(g, p, decay);

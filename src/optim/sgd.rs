@@ -1,16 +1,45 @@
 //! `sgd`: `torch.optim.SGD` (momentum, dampening, Nesterov).
 
-use super::{Optimizer, WeightDecay, device, simd, slots};
+use super::{DecayOn, Optimizer, OptimizerConfig, device, simd, slots};
+use crate::spec::Fields;
 use burn::tensor::Tensor;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// `[optimizer] name = "sgd"`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct Sgd {
+    /// Base learning rate, which the schedule scales.
+    #[default = 1e-3]
+    #[schemars(range(min = 0.0))]
+    pub lr: f64,
+    /// Of the moving sum of gradients; 0 for none.
+    #[schemars(range(min = 0.0))]
     pub momentum: f64,
+    /// Share of the gradient that does not join the sum.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub dampening: f64,
+    /// Nesterov's form of momentum.
     pub nesterov: bool,
-    #[serde(flatten)]
-    pub decay: WeightDecay,
+    /// Added to the gradient, as a share of the parameter.
+    #[schemars(range(min = 0.0))]
+    pub weight_decay: f64,
+    /// Which parameters it applies to.
+    pub decay: DecayOn,
+}
+
+impl OptimizerConfig for Sgd {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn check(&self, fields: &mut Fields<'_>) {
+        if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
+            fields.problem("nesterov", "Nesterov momentum needs `momentum` above 0 and no `dampening`");
+        }
+    }
 }
 
 impl Sgd {
@@ -36,7 +65,7 @@ impl Optimizer for Sgd {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        let (lr, decay) = (lr as f32, self.decay.of(shape) as f32);
+        let (lr, decay) = (lr as f32, self.decay.of(self.weight_decay, shape) as f32);
         let momentum = self.momentum as f32;
         if self.momentum == 0.0 {
             return simd::for_each(param, grad, slots::<0>(state), |p, g, []| {
@@ -69,7 +98,7 @@ impl Optimizer for Sgd {
         grad: Tensor<1>,
         state: &mut [Tensor<1>],
     ) -> Tensor<1> {
-        let (lr, decay) = (lr as f32, self.decay.of(shape) as f32);
+        let (lr, decay) = (lr as f32, self.decay.of(self.weight_decay, shape) as f32);
         if self.momentum == 0.0 {
             return device::for_all(param, grad, scale, state, |p, g, []| {
                 let g = device::decayed(g, &p, decay);

@@ -1,6 +1,6 @@
 //! What the tests of this room share.
 
-use super::Optimizer;
+use super::{Optimizer, OptimizerPlan, standard_kinds};
 use crate::spec::{Fields, JobTree};
 
 /// Reads `text` as one table. Gives what was read and every problem, rendered; no problems is the empty string.
@@ -10,6 +10,18 @@ pub fn read<T>(text: &str, configure: fn(&mut Fields<'_>) -> T) -> (T, String) {
     let problems = tree.read(|fields| made = Some(configure(fields)));
     let problems = problems.err().map(|e| e.to_string()).unwrap_or_default();
     (made.expect("configure was called"), problems)
+}
+
+/// Reads an `[optimizer]` table.
+pub fn optimizer(fields: &mut Fields<'_>) -> Option<OptimizerPlan> {
+    OptimizerPlan::configure(fields, standard_kinds().into_iter())
+}
+
+/// The optimizer of a table without problems.
+pub fn plan(spec: &str) -> OptimizerPlan {
+    let (plan, problems) = read(spec, optimizer);
+    assert_eq!(problems, "", "{spec}");
+    plan.expect("a known name")
 }
 
 /// The gradient of element `i` at step `t`, in f32 as everywhere: the same formula as in the PyTorch script.

@@ -27,7 +27,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let facts = dataset.as_ref().map_or(NO_FACTS, |d| d.facts.clone());
     let model = components::model(root, registry, &facts);
     let (loss, train) = TrainConfig::read(&mut root.section("train"), facts.target.as_ref());
-    let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"));
+    let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"), registry.optimizer_kinds());
     let schedule = Schedule::configure(root);
     let checkpoint = checkpoint(root, &facts, &train);
     let metrics = metrics(root, &facts);
@@ -43,7 +43,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     checks::precision_and_device(root, precision, device);
     checks::requeue(root, slurm.requeue, save_every, checkpoint.on_preempt);
     checks::batches(root, &batch, &world, batch_size, train.accumulate, loader.drop_last);
-    let (dataset, model) = (dataset?, model?);
+    let (dataset, model, optimizer) = (dataset?, model?, optimizer?);
     // After a problem the model may be one that can't be built.
     let tensors = if root.is_sound() { model.source.tensors() } else { None };
     let sizes = tensors.map(|t| Sizes::of(&t, &optimizer, reducer.bucket_caps(), &world));

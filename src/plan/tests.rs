@@ -9,9 +9,14 @@ use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, 
 use crate::ddp::CommHook;
 use crate::launch::Nproc;
 use crate::models::{ModelKind, ModelSource, Role, TensorFacts};
+use crate::optim::{Optimizer, OptimizerConfig, standard_kinds};
 use crate::spec::{Fields, Override};
 use crate::telemetry::Top5;
 use crate::train::{BufferSync, Loss, LossChoice, OnResize};
+use burn::tensor::Tensor;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +100,42 @@ impl CommHook for StubHook {
     }
 }
 
+/// An optimizer of a user's own, which changes nothing.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct Still {
+    #[default = 0.5]
+    lr: f64,
+    #[default = 2]
+    #[schemars(range(min = 1))]
+    often: usize,
+}
+
+impl OptimizerConfig for Still {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+}
+
+impl Optimizer for Still {
+    fn slots(&self) -> &'static [&'static str] {
+        &[]
+    }
+    fn update(&self, _: u64, _: f64, _: f32, _: &[usize], _: &mut [f32], _: &[f32], _: &mut [&mut [f32]]) {}
+    fn update_on_device(
+        &self,
+        _: u64,
+        _: f64,
+        _: Tensor<1>,
+        _: &[usize],
+        param: Tensor<1>,
+        _: Tensor<1>,
+        _: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        param
+    }
+}
+
 const JOB: &str = r#"
 name = "job"
 batch_size = 8
@@ -110,7 +151,9 @@ fn resolve_for(text: &str, sets: &[&str], world: WorldRequest) -> Result<Plan, D
     let registry = Registry::empty()
         .add_model("stub", StubModel)
         .add_dataset("stub", StubKind)
+        .optimizer::<Still>("still")
         .comm_hook("mine", || StubHook);
+    let registry = standard_kinds().into_iter().fold(registry, |r, (name, kind)| r.add_optimizer(name, kind));
     let edits: Vec<Override> = sets.iter().map(|s| Override::Set((*s).to_owned())).collect();
     Plan::resolve(&JobTree::parse("job.toml", text, &edits)?, &registry, world)
 }
@@ -248,6 +291,18 @@ fn a_communication_hook_is_one_of_the_registry() {
     for (name, hook) in [("bf16", "bf16"), ("f16", "f16")] {
         assert_eq!(Registry::standard().comm_hook_source(name).unwrap().name(), hook);
     }
+}
+
+#[test]
+fn an_optimizer_may_be_a_users_own() {
+    let plan = resolve(&["optimizer={name=\"still\",often=3}"]);
+    assert_eq!((plan.optimizer.name.as_str(), plan.optimizer.lr), ("still", 0.5));
+    assert_eq!(plan.json()["optimizer"], serde_json::json!({ "name": "still", "lr": 0.5, "often": 3 }));
+    assert_eq!(
+        refused(&["optimizer={name=\"still\",often=0,ofen=1}"]),
+        ["expected an integer of at least 1, found 0", "unknown key; did you mean `often`?"]
+    );
+    assert_eq!(refused(&["optimizer.name=stil"]), ["unknown value; did you mean \"still\"?"]);
 }
 
 #[test]

@@ -53,26 +53,6 @@ impl Fields<'_> {
         )
     }
 
-    /// A value that has a syntax of its own; `expected` says which, after "expected".
-    pub fn opt_as<T>(
-        &mut self,
-        key: &'static str,
-        expected: &str,
-        read: impl Fn(&toml::Value) -> Option<T>,
-    ) -> Option<T> {
-        self.scalar(
-            key,
-            || format!("expected {expected}"),
-            |value| match value {
-                Value::Broken => None,
-                value => {
-                    let value = value.to_toml();
-                    read(&value).map(|made| (made, value))
-                }
-            },
-        )
-    }
-
     // ---- with a default ------------------------------------------------------------------------------------------
 
     pub fn bool(&mut self, key: &'static str, default: bool) -> bool {
@@ -119,10 +99,6 @@ impl Fields<'_> {
 
     pub fn req_str(&mut self, key: &'static str) -> String {
         self.opt_str(key).unwrap_or_else(|| self.missing(key, String::new()))
-    }
-
-    pub fn req_strs(&mut self, key: &'static str) -> Vec<String> {
-        self.opt_strs(key).unwrap_or_else(|| self.missing(key, Vec::new()))
     }
 
     // ---- choices -------------------------------------------------------------------------------------------------

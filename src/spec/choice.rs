@@ -11,6 +11,7 @@ macro_rules! choice {
             $($(#[$variant_meta])* #[serde(rename = $text)] $variant),+
         }
 
+        #[allow(dead_code, reason = "not every choice is listed, or read outside of specs")]
         impl $name {
             /// Each of them.
             pub const ALL: &[Self] = &[$(Self::$variant),+];

@@ -25,11 +25,6 @@ impl Fields<'_> {
         self.list(key, "strings", || "a string".to_owned(), string)
     }
 
-    /// A table of strings, whatever its keys.
-    pub fn opt_map_str(&mut self, key: &'static str) -> Option<BTreeMap<String, String>> {
-        self.map(key, "a string", string)
-    }
-
     /// A table of lists of strings, whatever its keys.
     pub fn opt_map_strs(&mut self, key: &'static str) -> Option<BTreeMap<String, Vec<String>>> {
         self.map(key, "a list of strings", |value| match value {

@@ -9,10 +9,11 @@ use crate::error::Result;
 use crate::models::{ALL, Model, StateEntry};
 use crate::optim::{Optimizer, OptimizerPlan, clip_coefficient, clip_on_device, global_norm, norm_on_device};
 use burn::tensor::{Device, Tensor};
+use std::sync::Arc;
 
 /// An optimizer and its state.
 pub struct Updater {
-    optimizer: Box<dyn Optimizer>,
+    optimizer: Arc<dyn Optimizer>,
     clip_norm: Option<f64>,
     state: OptimizerState,
 }

@@ -81,7 +81,7 @@ impl Report {
             names: vec![
                 ("models", owned(registry.model_names())),
                 ("datasets", owned(registry.dataset_names())),
-                ("optimizers", owned(crate::optim::OptimizerPlan::names())),
+                ("optimizers", owned(registry.optimizer_kinds().map(|(name, _)| name).collect())),
                 ("schedulers", owned(crate::optim::Schedule::names())),
                 ("comm_hooks", owned(registry.comm_hook_names().collect())),
             ],

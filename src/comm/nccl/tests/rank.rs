@@ -46,7 +46,7 @@ fn rank() {
         "listed" => {
             let precision: String = variable("DDP_RUN_NCCL_PRECISION").expect("set with the case");
             let known = crate::device::Precision::parse(&precision);
-            crate::device::listed(0, known.expect("a precision").1)
+            crate::device::listed(0, known.expect("a precision"))
         }
         _ => play(&case, rank, variable("DDP_RUN_NCCL_DEVICE").unwrap_or(0), &folder),
     };
