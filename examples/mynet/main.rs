@@ -1,4 +1,4 @@
-//! ddp-run with a model, a data set and a communication hook of one's own; docs/extending.md explains it. Run it as ddp-run itself:
+//! ddp-run with a model, a data set, an optimizer and a communication hook of one's own; docs/extending.md explains it. Run it as ddp-run itself:
 //! `cargo run --release --example mynet -- examples/mynet/mynet.toml`
 
 use burn::data::dataloader::batcher::Batcher;
@@ -8,7 +8,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::tanh};
 use ddp_run::prelude::*;
 use ddp_run::schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -105,6 +105,63 @@ impl CommHook for Limited {
     }
 }
 
+/// signSGD (Bernstein et al., 2018): steps of one size. Its fields are the keys of `[optimizer]`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(crate = "ddp_run::schemars")]
+#[serde(default)]
+struct SignSgd {
+    /// Base learning rate, which the schedule scales.
+    #[schemars(range(min = 0.0))]
+    lr: f64,
+}
+
+impl Default for SignSgd {
+    fn default() -> Self {
+        Self { lr: 1e-3 }
+    }
+}
+
+impl OptimizerConfig for SignSgd {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+}
+
+impl Optimizer for SignSgd {
+    fn slots(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn update(
+        &self,
+        _step: u64,
+        lr: f64,
+        scale: f32,
+        _shape: &[usize],
+        param: &mut [f32],
+        grad: &[f32],
+        _state: &mut [&mut [f32]],
+    ) {
+        for (p, g) in param.iter_mut().zip(grad) {
+            let g = g * scale;
+            *p -= lr as f32 * if g == 0.0 { 0.0 } else { g.signum() };
+        }
+    }
+
+    fn update_on_device(
+        &self,
+        _step: u64,
+        lr: f64,
+        scale: Tensor<1>,
+        _shape: &[usize],
+        param: Tensor<1>,
+        grad: Tensor<1>,
+        _state: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        param - (grad * scale).sign() * lr
+    }
+}
+
 fn main() {
     Registry::standard()
         .model("mynet", |c: &MyNetConfig, _, device: &Device| MyNet {
@@ -116,5 +173,6 @@ fn main() {
                 .val(spirals(c.samples / 4, 500), PointBatcher)
         })
         .comm_hook("limited", || Limited { norm: 1.0 })
+        .optimizer::<SignSgd>("sign-sgd")
         .run()
 }

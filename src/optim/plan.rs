@@ -14,6 +14,7 @@ pub trait OptimizerConfig: Optimizer + Serialize + DeserializeOwned + JsonSchema
     fn lr(&self) -> f64;
 
     /// Reports keys that don't go together.
+    #[doc(hidden)]
     fn check(&self, _fields: &mut Fields<'_>) {}
 }
 
