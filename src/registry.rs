@@ -4,6 +4,7 @@
 use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind};
 use crate::ddp::{CommHook, HookSource};
 use crate::models::{FnModel, ModelKind, Net};
+use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
 use crate::optim::{OptimizerConfig, OptimizerKind, OptimizerPlan, standard_kinds};
 use burn::tensor::Device;
 use schemars::JsonSchema;
@@ -18,6 +19,7 @@ pub struct Registry {
     datasets: BTreeMap<String, Arc<dyn DatasetKind>>,
     comm_hooks: BTreeMap<String, HookSource>,
     optimizers: Vec<(String, OptimizerKind)>,
+    schedules: Vec<(String, ScheduleKind)>,
 }
 
 impl Registry {
@@ -32,9 +34,9 @@ impl Registry {
         registry.models.extend(crate::models::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
         registry.datasets.extend(crate::data::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
         registry.comm_hooks.extend(HookSource::standard().map(|h| (h.name().to_owned(), h)));
-        standard_kinds()
-            .into_iter()
-            .fold(registry, |registry, (name, kind)| registry.add_optimizer(name, kind))
+        let registry =
+            standard_kinds().into_iter().fold(registry, |r, (name, kind)| r.add_optimizer(name, kind));
+        schedule::standard_kinds().into_iter().fold(registry, |r, (name, kind)| r.add_schedule(name, kind))
     }
 
     /// Adds a model: `[model] name = "…"` and the keys of `C`, built by `build` from them, what is known of the data, and
@@ -74,6 +76,11 @@ impl Registry {
         self.add_optimizer(name, OptimizerPlan::read::<T>)
     }
 
+    /// Adds a learning-rate schedule, `[scheduler] name = "…"` and the keys that `T` declares.
+    pub fn schedule<T: ScheduleConfig>(self, name: &str) -> Self {
+        self.add_schedule(name, Segment::read::<T>)
+    }
+
     /// The model kind of a name in specs.
     pub fn model_kind(&self, name: &str) -> Option<Arc<dyn ModelKind>> {
         self.models.get(name).cloned()
@@ -92,6 +99,11 @@ impl Registry {
     /// Names of optimizers, and how each reads its table.
     pub fn optimizer_kinds(&self) -> impl Iterator<Item = (&str, OptimizerKind)> {
         self.optimizers.iter().map(|(name, kind)| (name.as_str(), *kind))
+    }
+
+    /// Names of schedules, and how each reads its table.
+    pub fn schedule_kinds(&self) -> impl Iterator<Item = (&str, ScheduleKind)> {
+        self.schedules.iter().map(|(name, kind)| (name.as_str(), *kind))
     }
 
     pub fn comm_hook_names(&self) -> impl Iterator<Item = &str> {
@@ -122,6 +134,13 @@ impl Registry {
     pub fn add_optimizer(mut self, name: &str, kind: OptimizerKind) -> Self {
         self.optimizers.retain(|(known, _)| known != name);
         self.optimizers.push((name.to_owned(), kind));
+        self
+    }
+
+    /// Adds a schedule by how its table is read; a later one replaces an earlier one.
+    pub fn add_schedule(mut self, name: &str, kind: ScheduleKind) -> Self {
+        self.schedules.retain(|(known, _)| known != name);
+        self.schedules.push((name.to_owned(), kind));
         self
     }
 }

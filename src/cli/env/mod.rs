@@ -82,7 +82,7 @@ impl Report {
                 ("models", owned(registry.model_names())),
                 ("datasets", owned(registry.dataset_names())),
                 ("optimizers", owned(registry.optimizer_kinds().map(|(name, _)| name).collect())),
-                ("schedulers", owned(crate::optim::Schedule::names())),
+                ("schedulers", owned(registry.schedule_kinds().map(|(name, _)| name).collect())),
                 ("comm_hooks", owned(registry.comm_hook_names().collect())),
             ],
         }
