@@ -1,5 +1,5 @@
 //! The components that a spec can name. [`Registry::standard`] holds those that ship with ddp-run; a user's own crate
-//! adds models and data sets to it and calls [`Registry::run`], which is the whole program with those names known.
+//! adds its own to it and calls [`Registry::run`], which is the whole program with those names known.
 
 use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind};
 use crate::ddp::{CommHook, HookSource};
@@ -81,14 +81,14 @@ impl Registry {
         self.add_schedule(name, Segment::read::<T>)
     }
 
-    /// The model kind of a name in specs.
-    pub fn model_kind(&self, name: &str) -> Option<Arc<dyn ModelKind>> {
-        self.models.get(name).cloned()
+    /// Models by their names in specs.
+    pub fn model_kinds(&self) -> impl Iterator<Item = (&str, &Arc<dyn ModelKind>)> {
+        self.models.iter().map(|(name, kind)| (name.as_str(), kind))
     }
 
-    /// The data-set kind of a name in specs.
-    pub fn dataset_kind(&self, name: &str) -> Option<Arc<dyn DatasetKind>> {
-        self.datasets.get(name).cloned()
+    /// Data sets by their names in specs.
+    pub fn dataset_kinds(&self) -> impl Iterator<Item = (&str, &Arc<dyn DatasetKind>)> {
+        self.datasets.iter().map(|(name, kind)| (name.as_str(), kind))
     }
 
     /// The communication hook of a name in specs.
@@ -108,14 +108,6 @@ impl Registry {
 
     pub fn comm_hook_names(&self) -> impl Iterator<Item = &str> {
         self.comm_hooks.keys().map(String::as_str)
-    }
-
-    pub fn model_names(&self) -> Vec<&str> {
-        self.models.keys().map(String::as_str).collect()
-    }
-
-    pub fn dataset_names(&self) -> Vec<&str> {
-        self.datasets.keys().map(String::as_str).collect()
     }
 
     /// Adds a model kind under `name`; a later one replaces an earlier one.

@@ -74,25 +74,15 @@ impl Schedule {
                 );
                 fields.problem("name", message);
             }
-            segments.extend(read_segments(fields, &kinds));
+            if let Some((name, read)) = fields.kind(kinds.iter().copied()) {
+                segments.extend(read(name, fields));
+            }
             if segments.last().is_some_and(|s| s.length.is_none()) {
                 open_ended = Some(index);
             }
         });
         Schedule::chain(segments).unwrap_or_else(Schedule::constant)
     }
-}
-
-fn read_segments(fields: &mut Fields<'_>, kinds: &[(&str, ScheduleKind)]) -> Vec<Segment> {
-    let name = fields.req_str("name");
-    if let Some((_, read)) = kinds.iter().find(|(kind, _)| *kind == name) {
-        return read(&name, fields);
-    }
-    if fields.is_str("name") {
-        fields.unknown_name("name", &kinds.iter().map(|(name, _)| *name).collect::<Vec<_>>());
-    }
-    fields.ignore_rest();
-    Vec::new()
 }
 
 impl Segment {
