@@ -107,6 +107,7 @@ pub mod prelude {
     pub use crate::ddp::CommHook;
     pub use crate::error::{Error, ExitCode, Result};
     pub use crate::models::{Input, Net};
+    pub use crate::optim::schedule::{Curve, ScheduleConfig, Unit};
     pub use crate::optim::{Optimizer, OptimizerConfig};
     pub use crate::registry::Registry;
     /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.

@@ -1,9 +1,10 @@
 //! The components that a spec can name. [`Registry::standard`] holds those that ship with ddp-run; a user's own crate
-//! adds models and data sets to it and calls [`Registry::run`], which is the whole program with those names known.
+//! adds its own to it and calls [`Registry::run`], which is the whole program with those names known.
 
 use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind, DatasetSource, FnDataset};
 use crate::ddp::{CommHook, HookSource};
 use crate::models::{FnModel, ModelKind, Net};
+use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
 use crate::optim::{OptimizerConfig, OptimizerKind, OptimizerPlan, standard_kinds};
 use burn::tensor::Device;
 use schemars::JsonSchema;
@@ -18,6 +19,7 @@ pub struct Registry {
     datasets: BTreeMap<String, Arc<dyn DatasetKind>>,
     comm_hooks: BTreeMap<String, HookSource>,
     optimizers: Vec<(String, OptimizerKind)>,
+    schedules: Vec<(String, ScheduleKind)>,
 }
 
 impl Registry {
@@ -32,9 +34,9 @@ impl Registry {
         registry.models.extend(crate::models::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
         registry.datasets.extend(crate::data::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
         registry.comm_hooks.extend(HookSource::standard().map(|h| (h.name().to_owned(), h)));
-        standard_kinds()
-            .into_iter()
-            .fold(registry, |registry, (name, kind)| registry.add_optimizer(name, kind))
+        let registry =
+            standard_kinds().into_iter().fold(registry, |r, (name, kind)| r.add_optimizer(name, kind));
+        schedule::standard_kinds().into_iter().fold(registry, |r, (name, kind)| r.add_schedule(name, kind))
     }
 
     /// Adds a model: `[model] name = "…"` and the keys of `C`, built by `build` from them, what is known of the data, and
@@ -84,14 +86,19 @@ impl Registry {
         self.add_optimizer(name, OptimizerPlan::read::<T>)
     }
 
-    /// The model kind of a name in specs.
-    pub(crate) fn model_kind(&self, name: &str) -> Option<Arc<dyn ModelKind>> {
-        self.models.get(name).cloned()
+    /// Adds a learning-rate schedule, `[scheduler] name = "…"` and the keys that `T` declares.
+    pub fn schedule<T: ScheduleConfig>(self, name: &str) -> Self {
+        self.add_schedule(name, Segment::read::<T>)
     }
 
-    /// The data-set kind of a name in specs.
-    pub(crate) fn dataset_kind(&self, name: &str) -> Option<Arc<dyn DatasetKind>> {
-        self.datasets.get(name).cloned()
+    /// Models by their names in specs.
+    pub(crate) fn model_kinds(&self) -> impl Iterator<Item = (&str, &Arc<dyn ModelKind>)> {
+        self.models.iter().map(|(name, kind)| (name.as_str(), kind))
+    }
+
+    /// Data sets by their names in specs.
+    pub(crate) fn dataset_kinds(&self) -> impl Iterator<Item = (&str, &Arc<dyn DatasetKind>)> {
+        self.datasets.iter().map(|(name, kind)| (name.as_str(), kind))
     }
 
     /// The communication hook of a name in specs.
@@ -104,16 +111,13 @@ impl Registry {
         self.optimizers.iter().map(|(name, kind)| (name.as_str(), *kind))
     }
 
+    /// Names of schedules, and how each reads its table.
+    pub(crate) fn schedule_kinds(&self) -> impl Iterator<Item = (&str, ScheduleKind)> {
+        self.schedules.iter().map(|(name, kind)| (name.as_str(), *kind))
+    }
+
     pub(crate) fn comm_hook_names(&self) -> impl Iterator<Item = &str> {
         self.comm_hooks.keys().map(String::as_str)
-    }
-
-    pub(crate) fn model_names(&self) -> Vec<&str> {
-        self.models.keys().map(String::as_str).collect()
-    }
-
-    pub(crate) fn dataset_names(&self) -> Vec<&str> {
-        self.datasets.keys().map(String::as_str).collect()
     }
 
     /// Adds a model kind under `name`; a later one replaces an earlier one.
@@ -132,6 +136,13 @@ impl Registry {
     pub(crate) fn add_optimizer(mut self, name: &str, kind: OptimizerKind) -> Self {
         self.optimizers.retain(|(known, _)| known != name);
         self.optimizers.push((name.to_owned(), kind));
+        self
+    }
+
+    /// Adds a schedule by how its table is read; a later one replaces an earlier one.
+    pub(crate) fn add_schedule(mut self, name: &str, kind: ScheduleKind) -> Self {
+        self.schedules.retain(|(known, _)| known != name);
+        self.schedules.push((name.to_owned(), kind));
         self
     }
 }

@@ -47,17 +47,8 @@ impl OptimizerPlan {
         fields: &mut Fields<'_>,
         kinds: impl Iterator<Item = (&'k str, OptimizerKind)>,
     ) -> Option<Self> {
-        let name = fields.req_str("name");
-        let kinds: Vec<(&str, OptimizerKind)> = kinds.collect();
-        if let Some((_, read)) = kinds.iter().find(|(kind, _)| *kind == name) {
-            return Some(read(&name, fields));
-        }
-        if fields.is_str("name") {
-            fields.unknown_name("name", &kinds.iter().map(|(name, _)| *name).collect::<Vec<_>>());
-        }
-        // Which keys belong here depends on the name.
-        fields.ignore_rest();
-        None
+        let (name, read) = fields.kind(kinds)?;
+        Some(read(name, fields))
     }
 
     /// Reads the keys that `T` declares. What comes of it after a problem must not be run.

@@ -40,36 +40,23 @@ impl fmt::Debug for ModelPlan {
 
 pub(super) fn dataset(root: &mut Fields<'_>, registry: &Registry) -> (Option<DatasetPlan>, LoaderConfig) {
     let mut fields = root.req_section("dataset");
-    let name = fields.req_str("name");
+    let kind = fields.kind(registry.dataset_kinds());
     let loader = fields.config();
     fields.without_effect(&PLACES);
-    let Some(kind) = registry.dataset_kind(&name) else {
-        unknown(&mut fields, &registry.dataset_names());
-        return (None, loader);
-    };
-    let source = kind.configure(&mut fields);
-    let facts = source.facts();
-    (Some(DatasetPlan { name, source, facts }), loader)
+    let plan = kind.map(|(name, kind)| {
+        let source = kind.configure(&mut fields);
+        DatasetPlan { name: name.to_owned(), facts: source.facts(), source }
+    });
+    (plan, loader)
 }
 
 pub(super) fn model(root: &mut Fields<'_>, registry: &Registry, facts: &DataFacts) -> Option<ModelPlan> {
     let mut fields = root.req_section("model");
-    let name = fields.req_str("name");
+    let kind = fields.kind(registry.model_kinds());
     let (pretrained, pretrained_strict) = pretrained(&mut fields);
-    let Some(kind) = registry.model_kind(&name) else {
-        unknown(&mut fields, &registry.model_names());
-        return None;
-    };
+    let (name, kind) = kind?;
     let source = kind.configure(&mut fields, facts);
-    Some(ModelPlan { name, source, pretrained, pretrained_strict })
-}
-
-/// Which keys belong to a table depends on the name.
-fn unknown(fields: &mut Fields<'_>, names: &[&str]) {
-    if fields.is_str("name") {
-        fields.unknown_name("name", names);
-    }
-    fields.ignore_rest();
+    Some(ModelPlan { name: name.to_owned(), source, pretrained, pretrained_strict })
 }
 
 fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {

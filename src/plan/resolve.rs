@@ -28,7 +28,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let model = components::model(root, registry, &facts);
     let (loss, train) = TrainConfig::read(&mut root.section("train"), facts.target.as_ref());
     let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"), registry.optimizer_kinds());
-    let schedule = Schedule::configure(root);
+    let schedule = Schedule::configure(root, registry.schedule_kinds());
     let checkpoint = checkpoint(root, &facts, &train);
     let metrics = metrics(root, &facts);
     let (launch, nodes, slurm) = launch(root);

@@ -9,7 +9,7 @@ use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, 
 use crate::ddp::CommHook;
 use crate::launch::Nproc;
 use crate::models::{ModelKind, ModelSource, Role, TensorFacts};
-use crate::optim::{Optimizer, OptimizerConfig, standard_kinds};
+use crate::optim::{Optimizer, OptimizerConfig, schedule, standard_kinds};
 use crate::spec::{Fields, Override};
 use crate::telemetry::Top5;
 use crate::train::{BufferSync, Loss, LossChoice, OnResize};
@@ -154,6 +154,8 @@ fn resolve_for(text: &str, sets: &[&str], world: WorldRequest) -> Result<Plan, D
         .optimizer::<Still>("still")
         .comm_hook("mine", || StubHook);
     let registry = standard_kinds().into_iter().fold(registry, |r, (name, kind)| r.add_optimizer(name, kind));
+    let schedules = schedule::standard_kinds().into_iter();
+    let registry = schedules.fold(registry, |r, (name, kind)| r.add_schedule(name, kind));
     let edits: Vec<Override> = sets.iter().map(|s| Override::Set((*s).to_owned())).collect();
     Plan::resolve(&JobTree::parse("job.toml", text, &edits)?, &registry, world)
 }

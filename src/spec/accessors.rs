@@ -87,16 +87,6 @@ impl Fields<'_> {
         self.opt_usize(key, range).unwrap_or_else(|| self.missing(key, placeholder))
     }
 
-    pub fn req_u64(&mut self, key: &'static str, range: impl RangeBounds<u64>) -> u64 {
-        let placeholder = start_of(&range).unwrap_or(1);
-        self.opt_u64(key, range).unwrap_or_else(|| self.missing(key, placeholder))
-    }
-
-    pub fn req_f64(&mut self, key: &'static str, range: impl RangeBounds<f64>) -> f64 {
-        let placeholder = start_of(&range).unwrap_or(1.0);
-        self.opt_f64(key, range).unwrap_or_else(|| self.missing(key, placeholder))
-    }
-
     pub fn req_str(&mut self, key: &'static str) -> String {
         self.opt_str(key).unwrap_or_else(|| self.missing(key, String::new()))
     }
@@ -126,6 +116,25 @@ impl Fields<'_> {
         }
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         self.wrong_choice(&entry.node, &names);
+        None
+    }
+
+    /// Reads `name`, which tells what else belongs to the table: the one of `kinds` that has it. After a problem the rest is
+    /// left unchecked.
+    pub fn kind<'k, K>(&mut self, kinds: impl Iterator<Item = (&'k str, K)>) -> Option<(&'k str, K)> {
+        let mut kinds: Vec<(&str, K)> = kinds.collect();
+        let Some(entry) = self.take("name") else {
+            self.missing("name", ());
+            self.ignore_rest();
+            return None;
+        };
+        let is_typed = |(name, _): &(&str, K)| matches!(&entry.node.value, Value::String(s) if s == name);
+        if let Some(at) = kinds.iter().position(is_typed) {
+            self.note("name", entry.node.span, entry.node.value.to_toml());
+            return Some(kinds.swap_remove(at));
+        }
+        self.wrong_choice(&entry.node, &kinds.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        self.ignore_rest();
         None
     }
 

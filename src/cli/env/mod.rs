@@ -79,10 +79,10 @@ impl Report {
             backends: backends::backends().into(),
             programs: programs::programs(),
             names: vec![
-                ("models", owned(registry.model_names())),
-                ("datasets", owned(registry.dataset_names())),
+                ("models", owned(registry.model_kinds().map(|(name, _)| name).collect())),
+                ("datasets", owned(registry.dataset_kinds().map(|(name, _)| name).collect())),
                 ("optimizers", owned(registry.optimizer_kinds().map(|(name, _)| name).collect())),
-                ("schedulers", owned(crate::optim::Schedule::names())),
+                ("schedulers", owned(registry.schedule_kinds().map(|(name, _)| name).collect())),
                 ("comm_hooks", owned(registry.comm_hook_names().collect())),
             ],
         }

@@ -1,98 +1,321 @@
-//! The closed form of each kind of schedule.
+//! The kinds of schedules: each declares the keys of its table and has its closed form. Formulas and defaults are PyTorch's.
 
-use serde::Serialize;
+use super::{Curve, ScheduleConfig, Unit};
+use crate::spec::{Fields, choice};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
 use std::f64::consts::PI;
 
-/// How one-cycle moves between its rates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Anneal {
-    Cos,
-    Linear,
+/// torchvision's reference scripts use it; PyTorch's own default for `LinearLR`, a third, is no warm-up.
+pub(super) const WARMUP_START: f64 = 0.01;
+
+choice! {
+    /// How one-cycle moves between its rates.
+    Anneal:
+    /// Along half a cosine.
+    Cos = "cos",
+    /// In a straight line.
+    Linear = "linear",
 }
 
-/// A kind and its parameters. Times are in the segment's unit; `None` for a time stands for the whole segment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "name", rename_all = "kebab-case")]
-pub enum Kind {
-    /// The base rate.
-    Constant,
-    /// `StepLR`: times `gamma` every `step_size`.
-    Step { step_size: u64, gamma: f64 },
-    /// `MultiStepLR`: times `gamma` at each milestone.
-    #[serde(rename = "multistep")]
-    MultiStep { milestones: Vec<u64>, gamma: f64 },
-    /// `ExponentialLR`: `gamma^t`.
-    Exponential { gamma: f64 },
-    /// `CosineAnnealingLR`: half a cosine from the base rate to `eta_min` over `t_max`, and back up if it goes on.
-    Cosine { t_max: Option<u64>, eta_min: f64 },
-    /// `CosineAnnealingWarmRestarts`: cosines of `t_0`, then each `t_mult` times as long as the one before.
-    CosineRestarts { t_0: u64, t_mult: u64, eta_min: f64 },
-    /// `LinearLR`: the factor goes from `start_factor` to `end_factor` over `total`, and stays.
-    Linear { start_factor: f64, end_factor: f64, total: Option<u64> },
-    /// A linear warm-up: `LinearLR` with `end_factor` 1 over the whole segment.
-    Warmup { start_factor: f64 },
-    /// `PolynomialLR`: `(1 - t / total)^power`.
-    Polynomial { power: f64, total: Option<u64> },
-    /// `OneCycleLR` with two phases; momentum is left alone. `max_lr` is the base rate unless given.
-    OneCycle {
-        max_lr: Option<f64>,
-        pct_start: f64,
-        anneal: Anneal,
-        div_factor: f64,
-        final_div_factor: f64,
-        total: Option<u64>,
-    },
-    /// "Attention is all you need", 5.3: `base x d_model^-0.5 x min(n^-0.5, n x warmup^-1.5)` with `n = t + 1`.
-    Noam { d_model: u64, warmup: u64 },
-    /// A linear warm-up to the base rate, then `base x sqrt(warmup / n)`, with `n = t + 1` (fairseq).
-    InverseSqrt { warmup: u64 },
+/// The base rate.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub(super) struct Constant {}
+
+impl Curve for Constant {
+    fn lr(&self, base: f64, _: u64, _: u64) -> f64 {
+        base
+    }
 }
 
-impl Kind {
-    /// The rate at time `t` of a segment that spans `span`.
-    pub(super) fn lr(&self, base: f64, t: u64, span: u64) -> f64 {
-        let whole = |total: Option<u64>| total.unwrap_or(span).max(1);
-        let time = t as f64;
-        match *self {
-            Kind::Constant => base,
-            Kind::Step { step_size, gamma } => base * gamma.powf((t / step_size.max(1)) as f64),
-            Kind::MultiStep { ref milestones, gamma } => {
-                base * gamma.powf(milestones.iter().filter(|m| **m <= t).count() as f64)
-            }
-            Kind::Exponential { gamma } => base * gamma.powf(time),
-            Kind::Cosine { t_max, eta_min } => cosine(base, eta_min, time / whole(t_max) as f64),
-            Kind::CosineRestarts { t_0, t_mult, eta_min } => {
-                let (t, length) = within_cycle(t, t_0.max(1), t_mult.max(1));
-                cosine(base, eta_min, t as f64 / length as f64)
-            }
-            Kind::Linear { start_factor, end_factor, total } => {
-                let total = whole(total);
-                base * (start_factor + (end_factor - start_factor) * t.min(total) as f64 / total as f64)
-            }
-            Kind::Warmup { start_factor } => {
-                base * (start_factor + (1.0 - start_factor) * (time / span.max(1) as f64).min(1.0))
-            }
-            Kind::Polynomial { power, total } => {
-                let total = whole(total);
-                base * (1.0 - t.min(total) as f64 / total as f64).powf(power)
-            }
-            Kind::OneCycle { max_lr, pct_start, anneal, div_factor, final_div_factor, total } => {
-                let max = max_lr.unwrap_or(base);
-                let initial = max / div_factor;
-                let rates = [initial, max, initial / final_div_factor];
-                one_cycle(rates, pct_start, anneal, t, whole(total))
-            }
-            Kind::Noam { d_model, warmup } => {
-                let (n, warmup) = (time + 1.0, warmup.max(1) as f64);
-                base / (d_model.max(1) as f64).sqrt() * (1.0 / n.sqrt()).min(n * warmup.powf(-1.5))
-            }
-            Kind::InverseSqrt { warmup } => {
-                let (n, warmup) = (time + 1.0, warmup.max(1) as f64);
-                base * (n / warmup).min((warmup / n).sqrt())
-            }
+impl ScheduleConfig for Constant {}
+
+/// `StepLR`: times `gamma` every `step_size`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("required" = ["step_size"]))]
+pub(super) struct Step {
+    /// Time between changes.
+    #[default = 1]
+    #[schemars(range(min = 1))]
+    pub step_size: u64,
+    /// What the rate is multiplied by.
+    #[default = 0.1]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub gamma: f64,
+}
+
+impl Curve for Step {
+    fn lr(&self, base: f64, t: u64, _: u64) -> f64 {
+        base * self.gamma.powf((t / self.step_size.max(1)) as f64)
+    }
+}
+
+impl ScheduleConfig for Step {}
+
+/// `MultiStepLR`: times `gamma` at each milestone.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("required" = ["milestones"]))]
+pub(super) struct MultiStep {
+    /// Times of the changes.
+    pub milestones: Vec<u64>,
+    /// What the rate is multiplied by.
+    #[default = 0.1]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub gamma: f64,
+}
+
+impl Curve for MultiStep {
+    fn lr(&self, base: f64, t: u64, _: u64) -> f64 {
+        base * self.gamma.powf(self.milestones.iter().filter(|m| **m <= t).count() as f64)
+    }
+}
+
+impl ScheduleConfig for MultiStep {}
+
+/// `ExponentialLR`: `gamma^t`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("required" = ["gamma"]))]
+pub(super) struct Exponential {
+    /// What the rate is multiplied by.
+    #[default = 1.0]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub gamma: f64,
+}
+
+impl Curve for Exponential {
+    fn lr(&self, base: f64, t: u64, _: u64) -> f64 {
+        base * self.gamma.powf(t as f64)
+    }
+}
+
+impl ScheduleConfig for Exponential {}
+
+/// `CosineAnnealingLR`: half a cosine from the base rate to `eta_min` over `t_max`, and back up if it goes on.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub(super) struct Cosine {
+    /// Its length; by default the whole segment.
+    #[schemars(range(min = 1))]
+    pub t_max: Option<u64>,
+    /// The least rate.
+    #[schemars(range(min = 0.0))]
+    pub eta_min: f64,
+}
+
+impl Curve for Cosine {
+    fn lr(&self, base: f64, t: u64, span: u64) -> f64 {
+        cosine(base, self.eta_min, t as f64 / whole(self.t_max, span) as f64)
+    }
+}
+
+impl ScheduleConfig for Cosine {}
+
+/// `CosineAnnealingWarmRestarts`: cosines of `t_0`, then each `t_mult` times as long as the one before.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("required" = ["t_0"]))]
+pub(super) struct CosineRestarts {
+    /// Length of the first cosine.
+    #[default = 1]
+    #[schemars(range(min = 1))]
+    pub t_0: u64,
+    /// What each is longer by.
+    #[default = 1]
+    #[schemars(range(min = 1))]
+    pub t_mult: u64,
+    /// The least rate.
+    #[schemars(range(min = 0.0))]
+    pub eta_min: f64,
+}
+
+impl Curve for CosineRestarts {
+    fn lr(&self, base: f64, t: u64, _: u64) -> f64 {
+        let (t, length) = within_cycle(t, self.t_0.max(1), self.t_mult.max(1));
+        cosine(base, self.eta_min, t as f64 / length as f64)
+    }
+}
+
+impl ScheduleConfig for CosineRestarts {}
+
+/// `LinearLR`: the factor goes from `start_factor` to `end_factor` over `total_iters`, and stays.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub(super) struct Linear {
+    /// The first factor.
+    #[default(1.0 / 3.0)]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub start_factor: f64,
+    /// The last factor.
+    #[default = 1.0]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub end_factor: f64,
+    /// Its length; by default 5, in a chain the whole segment.
+    #[schemars(range(min = 1))]
+    pub total_iters: Option<u64>,
+}
+
+impl Curve for Linear {
+    fn lr(&self, base: f64, t: u64, span: u64) -> f64 {
+        let total = whole(self.total_iters, span);
+        let done = t.min(total) as f64 / total as f64;
+        base * (self.start_factor + (self.end_factor - self.start_factor) * done)
+    }
+}
+
+impl ScheduleConfig for Linear {
+    fn settle(&mut self, fields: &mut Fields<'_>) {
+        if self.total_iters.is_none() && !fields.has("epochs") && !fields.has("steps") {
+            self.total_iters = Some(5);
+            fields.note_resolved("total_iters", 5);
         }
     }
+}
+
+/// `PolynomialLR`: `(1 - t / total_iters)^power`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub(super) struct Polynomial {
+    /// The exponent.
+    #[default = 1.0]
+    #[schemars(range(min = 0.0))]
+    pub power: f64,
+    /// Its length; by default the whole segment.
+    #[schemars(range(min = 1))]
+    pub total_iters: Option<u64>,
+}
+
+impl Curve for Polynomial {
+    fn lr(&self, base: f64, t: u64, span: u64) -> f64 {
+        let total = whole(self.total_iters, span);
+        base * (1.0 - t.min(total) as f64 / total as f64).powf(self.power)
+    }
+}
+
+impl ScheduleConfig for Polynomial {}
+
+/// A linear warm-up: `LinearLR` with `end_factor` 1 over the whole segment.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub(super) struct Warmup {
+    /// The first factor.
+    #[default(WARMUP_START)]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub start_factor: f64,
+}
+
+impl Curve for Warmup {
+    fn lr(&self, base: f64, t: u64, span: u64) -> f64 {
+        base * (self.start_factor + (1.0 - self.start_factor) * (t as f64 / span.max(1) as f64).min(1.0))
+    }
+}
+
+impl ScheduleConfig for Warmup {
+    const UNIT: Unit = Unit::Step;
+    const WARMS_UP: bool = false;
+
+    fn settle(&mut self, fields: &mut Fields<'_>) {
+        if !fields.has("epochs") && !fields.has("steps") {
+            fields.problem("name", "a warm-up needs its length: `steps` or `epochs`");
+        }
+    }
+}
+
+/// `OneCycleLR` with two phases; momentum is left alone.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub(super) struct OneCycle {
+    /// The largest rate; by default the base rate.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub max_lr: Option<f64>,
+    /// Share of the cycle on the way up.
+    #[default = 0.3]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub pct_start: f64,
+    /// How it moves between its rates.
+    pub anneal: Anneal,
+    /// The largest rate by the first one.
+    #[default = 25.0]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub div_factor: f64,
+    /// The first rate by the last one.
+    #[default = 1e4]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub final_div_factor: f64,
+    /// Its length; by default the whole segment.
+    #[schemars(range(min = 1))]
+    pub total_steps: Option<u64>,
+}
+
+impl Curve for OneCycle {
+    fn lr(&self, base: f64, t: u64, span: u64) -> f64 {
+        let max = self.max_lr.unwrap_or(base);
+        let initial = max / self.div_factor;
+        let rates = [initial, max, initial / self.final_div_factor];
+        one_cycle(rates, self.pct_start, self.anneal, t, whole(self.total_steps, span))
+    }
+}
+
+impl ScheduleConfig for OneCycle {
+    const UNIT: Unit = Unit::Step;
+}
+
+/// "Attention is all you need", 5.3: `base x d_model^-0.5 x min(n^-0.5, n x warmup_steps^-1.5)` with `n = t + 1`.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("required" = ["d_model"]))]
+pub(super) struct Noam {
+    /// The model's width.
+    #[default = 1]
+    #[schemars(range(min = 1))]
+    pub d_model: u64,
+    /// Length of the way up.
+    #[default = 4000]
+    #[schemars(range(min = 1))]
+    pub warmup_steps: u64,
+}
+
+impl Curve for Noam {
+    fn lr(&self, base: f64, t: u64, _: u64) -> f64 {
+        let (n, warmup) = (t as f64 + 1.0, self.warmup_steps.max(1) as f64);
+        base / (self.d_model.max(1) as f64).sqrt() * (1.0 / n.sqrt()).min(n * warmup.powf(-1.5))
+    }
+}
+
+impl ScheduleConfig for Noam {
+    const UNIT: Unit = Unit::Step;
+    const WARMS_UP: bool = false;
+}
+
+/// A linear warm-up to the base rate, then `base x sqrt(warmup_steps / n)`, with `n = t + 1` (fairseq).
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub(super) struct InverseSqrt {
+    /// Length of the way up.
+    #[default = 4000]
+    #[schemars(range(min = 1))]
+    pub warmup_steps: u64,
+}
+
+impl Curve for InverseSqrt {
+    fn lr(&self, base: f64, t: u64, _: u64) -> f64 {
+        let (n, warmup) = (t as f64 + 1.0, self.warmup_steps.max(1) as f64);
+        base * (n / warmup).min((warmup / n).sqrt())
+    }
+}
+
+impl ScheduleConfig for InverseSqrt {
+    const UNIT: Unit = Unit::Step;
+    const WARMS_UP: bool = false;
+}
+
+/// A time that stands for the whole segment where it is not given.
+fn whole(time: Option<u64>, span: u64) -> u64 {
+    time.unwrap_or(span).max(1)
 }
 
 /// From `base` at 0 to `end` at 1 along half a cosine; periodic.

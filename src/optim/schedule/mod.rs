@@ -8,16 +8,27 @@
 mod configure;
 mod kinds;
 
-pub use kinds::{Anneal, Kind};
+pub use configure::{ScheduleConfig, ScheduleKind};
 
+use crate::spec::choice;
 use serde::Serialize;
+use serde_json::{Map, Value};
+use std::fmt;
+use std::sync::Arc;
 
-/// What a segment counts its time in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Unit {
-    Epoch,
-    Step,
+/// A kind of schedule with its parameters, in closed form.
+pub trait Curve: fmt::Debug + Send + Sync {
+    /// The rate at time `t` of a segment that spans `span`, both in the segment's unit. `base` is the base rate.
+    fn lr(&self, base: f64, t: u64, span: u64) -> f64;
+}
+
+choice! {
+    /// What a segment counts its time in.
+    Unit:
+    /// Passes over the training samples.
+    Epoch = "epoch",
+    /// Optimizer steps.
+    Step = "step",
 }
 
 /// A stretch of training.
@@ -38,14 +49,52 @@ impl Length {
 }
 
 /// One kind of schedule for a stretch of the run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Segment {
+    name: String,
     #[serde(flatten)]
-    pub kind: Kind,
-    pub unit: Unit,
+    config: Map<String, Value>,
+    unit: Unit,
     /// `None` for the last one: the rest of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub length: Option<Length>,
+    length: Option<Length>,
+    #[serde(skip)]
+    curve: Arc<dyn Curve>,
+}
+
+impl Segment {
+    fn new<T: ScheduleConfig>(name: &str, curve: T, unit: Unit, length: Option<Length>) -> Self {
+        let config = match serde_json::to_value(&curve) {
+            Ok(Value::Object(config)) => config,
+            _ => Map::new(),
+        };
+        Self { name: name.to_owned(), config, unit, length, curve: Arc::new(curve) }
+    }
+}
+
+impl PartialEq for Segment {
+    fn eq(&self, other: &Self) -> bool {
+        let all = |of: &Self| (of.name.clone(), of.config.clone(), of.unit, of.length);
+        all(self) == all(other)
+    }
+}
+
+/// Every kind of schedule that ships with ddp-run, under its name in specs; the order is that of messages.
+pub fn standard_kinds() -> [(&'static str, ScheduleKind); 12] {
+    [
+        ("constant", Segment::read::<kinds::Constant>),
+        ("step", Segment::read::<kinds::Step>),
+        ("multistep", Segment::read::<kinds::MultiStep>),
+        ("exponential", Segment::read::<kinds::Exponential>),
+        ("cosine", Segment::read::<kinds::Cosine>),
+        ("cosine-restarts", Segment::read::<kinds::CosineRestarts>),
+        ("linear", Segment::read::<kinds::Linear>),
+        ("polynomial", Segment::read::<kinds::Polynomial>),
+        ("warmup", Segment::read::<kinds::Warmup>),
+        ("one-cycle", Segment::read::<kinds::OneCycle>),
+        ("noam", Segment::read::<kinds::Noam>),
+        ("inverse-sqrt", Segment::read::<kinds::InverseSqrt>),
+    ]
 }
 
 /// What `[scheduler]` or `[[scheduler]]` resolves to. Read by [`Schedule::configure`].
@@ -59,7 +108,7 @@ pub struct Schedule {
 impl Schedule {
     /// The base learning rate throughout.
     pub fn constant() -> Self {
-        Self { segments: vec![Segment { kind: Kind::Constant, unit: Unit::Epoch, length: None }] }
+        Self { segments: vec![Segment::new("constant", kinds::Constant {}, Unit::Epoch, None)] }
     }
 
     /// A chain. `None` when it is empty, or when a segment other than the last has no length.
@@ -91,7 +140,7 @@ impl Schedule {
                         end.div_ceil(per_epoch) - start / per_epoch
                     }),
                 };
-                return segment.kind.lr(base_lr, t, span);
+                return segment.curve.lr(base_lr, t, span);
             }
             start = end;
         }

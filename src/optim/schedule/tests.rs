@@ -3,8 +3,12 @@
 use super::*;
 use crate::optim::testing::read;
 
+fn configure(root: &mut crate::spec::Fields<'_>) -> Schedule {
+    Schedule::configure(root, standard_kinds().into_iter())
+}
+
 fn schedule(text: &str) -> Schedule {
-    let (schedule, problems) = read(text, Schedule::configure);
+    let (schedule, problems) = read(text, configure);
     assert_eq!(problems, "", "{text}");
     schedule
 }
@@ -125,7 +129,7 @@ fn absent_is_constant_and_mistakes_are_reported() {
         ("[scheduler]\nname = \"cosine\"\ntmax = 3", "did you mean `t_max`"),
         ("[[scheduler]]\nname = \"cosine\"\n[[scheduler]]\nname = \"constant\"", "unreachable"),
     ] {
-        let (_, problems) = read(text, Schedule::configure);
+        let (_, problems) = read(text, configure);
         assert!(problems.contains(part), "{text}\n{part} is missing in:\n{problems}");
     }
 }
