@@ -1,7 +1,7 @@
 //! The kinds of schedules: each declares the keys of its table and has its closed form. Formulas and defaults are PyTorch's.
 
 use super::{Curve, ScheduleConfig, Unit};
-use crate::spec::{Fields, choice};
+use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -9,15 +9,6 @@ use std::f64::consts::PI;
 
 /// torchvision's reference scripts use it; PyTorch's own default for `LinearLR`, a third, is no warm-up.
 pub(super) const WARMUP_START: f64 = 0.01;
-
-choice! {
-    /// How one-cycle moves between its rates.
-    Anneal:
-    /// Along half a cosine.
-    Cos = "cos",
-    /// In a straight line.
-    Linear = "linear",
-}
 
 /// The base rate.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
@@ -225,45 +216,6 @@ impl ScheduleConfig for Warmup {
     }
 }
 
-/// `OneCycleLR` with two phases; momentum is left alone.
-#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
-#[serde(default)]
-pub(super) struct OneCycle {
-    /// The largest rate; by default the base rate.
-    #[schemars(extend("exclusiveMinimum" = 0.0))]
-    pub max_lr: Option<f64>,
-    /// Share of the cycle on the way up.
-    #[default = 0.3]
-    #[schemars(range(min = 0.0, max = 1.0))]
-    pub pct_start: f64,
-    /// How it moves between its rates.
-    pub anneal: Anneal,
-    /// The largest rate by the first one.
-    #[default = 25.0]
-    #[schemars(extend("exclusiveMinimum" = 0.0))]
-    pub div_factor: f64,
-    /// The first rate by the last one.
-    #[default = 1e4]
-    #[schemars(extend("exclusiveMinimum" = 0.0))]
-    pub final_div_factor: f64,
-    /// Its length; by default the whole segment.
-    #[schemars(range(min = 1))]
-    pub total_steps: Option<u64>,
-}
-
-impl Curve for OneCycle {
-    fn lr(&self, base: f64, t: u64, span: u64) -> f64 {
-        let max = self.max_lr.unwrap_or(base);
-        let initial = max / self.div_factor;
-        let rates = [initial, max, initial / self.final_div_factor];
-        one_cycle(rates, self.pct_start, self.anneal, t, whole(self.total_steps, span))
-    }
-}
-
-impl ScheduleConfig for OneCycle {
-    const UNIT: Unit = Unit::Step;
-}
-
 /// "Attention is all you need", 5.3: `base x d_model^-0.5 x min(n^-0.5, n x warmup_steps^-1.5)` with `n = t + 1`.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
@@ -314,12 +266,12 @@ impl ScheduleConfig for InverseSqrt {
 }
 
 /// A time that stands for the whole segment where it is not given.
-fn whole(time: Option<u64>, span: u64) -> u64 {
+pub(super) fn whole(time: Option<u64>, span: u64) -> u64 {
     time.unwrap_or(span).max(1)
 }
 
 /// From `base` at 0 to `end` at 1 along half a cosine; periodic.
-fn cosine(base: f64, end: f64, at: f64) -> f64 {
+pub(super) fn cosine(base: f64, end: f64, at: f64) -> f64 {
     end + (base - end) * (1.0 + (PI * at).cos()) / 2.0
 }
 
@@ -335,18 +287,4 @@ fn within_cycle(t: u64, first: u64, mult: u64) -> (u64, u64) {
         length = length.saturating_mul(mult);
     }
     (t, length)
-}
-
-/// Up from the first rate to the second by step `pct_start x total - 1`, down to the third by step `total - 1`.
-fn one_cycle([initial, max, min]: [f64; 3], pct_start: f64, anneal: Anneal, t: u64, total: u64) -> f64 {
-    let (peak, end) = (pct_start * total as f64 - 1.0, total as f64 - 1.0);
-    let t = (t as f64).min(end);
-    let (from, to, at) =
-        if t <= peak { (initial, max, t / peak) } else { (max, min, (t - peak) / (end - peak)) };
-    // A phase without length (a cycle of one step, or its peak at step 0) is where it ends.
-    let at = if at.is_finite() { at } else { 1.0 };
-    match anneal {
-        Anneal::Cos => cosine(from, to, at),
-        Anneal::Linear => from + (to - from) * at,
-    }
 }

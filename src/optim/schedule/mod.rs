@@ -7,6 +7,7 @@
 
 mod configure;
 mod kinds;
+mod one_cycle;
 
 pub use configure::{ScheduleConfig, ScheduleKind};
 
@@ -91,7 +92,7 @@ pub fn standard_kinds() -> [(&'static str, ScheduleKind); 12] {
         ("linear", Segment::read::<kinds::Linear>),
         ("polynomial", Segment::read::<kinds::Polynomial>),
         ("warmup", Segment::read::<kinds::Warmup>),
-        ("one-cycle", Segment::read::<kinds::OneCycle>),
+        ("one-cycle", Segment::read::<one_cycle::OneCycle>),
         ("noam", Segment::read::<kinds::Noam>),
         ("inverse-sqrt", Segment::read::<kinds::InverseSqrt>),
     ]

@@ -1,0 +1,70 @@
+//! `one-cycle`: PyTorch's `OneCycleLR`.
+
+use super::kinds::{cosine, whole};
+use super::{Curve, ScheduleConfig, Unit};
+use crate::spec::choice;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
+
+choice! {
+    /// How one-cycle moves between its rates.
+    Anneal:
+    /// Along half a cosine.
+    Cos = "cos",
+    /// In a straight line.
+    Linear = "linear",
+}
+
+/// `OneCycleLR` with two phases; momentum is left alone.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub(super) struct OneCycle {
+    /// The largest rate; by default the base rate.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub max_lr: Option<f64>,
+    /// Share of the cycle on the way up.
+    #[default = 0.3]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub pct_start: f64,
+    /// How it moves between its rates.
+    pub anneal: Anneal,
+    /// The largest rate by the first one.
+    #[default = 25.0]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub div_factor: f64,
+    /// The first rate by the last one.
+    #[default = 1e4]
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub final_div_factor: f64,
+    /// Its length; by default the whole segment.
+    #[schemars(range(min = 1))]
+    pub total_steps: Option<u64>,
+}
+
+impl Curve for OneCycle {
+    fn lr(&self, base: f64, t: u64, span: u64) -> f64 {
+        let max = self.max_lr.unwrap_or(base);
+        let initial = max / self.div_factor;
+        let rates = [initial, max, initial / self.final_div_factor];
+        one_cycle(rates, self.pct_start, self.anneal, t, whole(self.total_steps, span))
+    }
+}
+
+impl ScheduleConfig for OneCycle {
+    const UNIT: Unit = Unit::Step;
+}
+
+/// Up from the first rate to the second by step `pct_start x total - 1`, down to the third by step `total - 1`.
+fn one_cycle([initial, max, min]: [f64; 3], pct_start: f64, anneal: Anneal, t: u64, total: u64) -> f64 {
+    let (peak, end) = (pct_start * total as f64 - 1.0, total as f64 - 1.0);
+    let t = (t as f64).min(end);
+    let (from, to, at) =
+        if t <= peak { (initial, max, t / peak) } else { (max, min, (t - peak) / (end - peak)) };
+    // A phase without length (a cycle of one step, or its peak at step 0) is where it ends.
+    let at = if at.is_finite() { at } else { 1.0 };
+    match anneal {
+        Anneal::Cos => cosine(from, to, at),
+        Anneal::Linear => from + (to - from) * at,
+    }
+}
