@@ -173,6 +173,12 @@ fn refused(sets: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn a_date_is_no_endpoint() {
+    let message = "expected HOST:PORT, tcp://HOST:PORT or file:///ABSOLUTE/PATH, found the date 1979-05-27";
+    assert_eq!(refused(&["launch.rdzv_endpoint=1979-05-27"]), [message]);
+}
+
+#[test]
 fn the_defaults_are_those_of_the_documentation() {
     let plan = resolve(&[]);
     assert_eq!((plan.seed, plan.epochs, plan.save_every), (0, 1, Every::Epochs(1)));
