@@ -5,7 +5,7 @@ use crate::data::testing::{sha256_of_indices, torch_ref};
 fn small_vectors_of_torch() {
     assert_eq!(randperm(3, 0), [2, 0, 1]);
     assert_eq!(randperm(10, 0), [4, 1, 7, 5, 3, 9, 0, 8, 6, 2]);
-    let parts = random_split(10, &[4, 3, 3], 0).unwrap();
+    let parts = random_split(10, &lengths_of(10, &[0.34, 0.33, 0.33]), 0).unwrap();
     assert_eq!(parts, [vec![4, 1, 7, 5], vec![3, 9, 0], vec![8, 6, 2]]);
     assert!(random_split(10, &[4, 4], 0).is_none());
 }
@@ -42,16 +42,24 @@ fn randperm_equals_torch() {
     }
 }
 
+/// What torch's `random_split` makes of fractions: rounded down, then one more to each part in turn while samples are left over.
+fn lengths_of(n: usize, fractions: &[f64]) -> Vec<usize> {
+    let mut lengths: Vec<usize> = fractions.iter().map(|f| (n as f64 * f) as usize).collect();
+    let (left, parts) = (n - lengths.iter().sum::<usize>(), lengths.len());
+    (0..left).for_each(|i| lengths[i % parts] += 1);
+    lengths
+}
+
 #[test]
 fn random_split_equals_torch() {
     let Some(reference) = torch_ref("random_split.json") else { return };
     for case in reference["cases"].as_array().unwrap() {
         let (seed, n) = (case["seed"].as_u64().unwrap(), case["n"].as_u64().unwrap() as usize);
-        // Fractions are made lengths of elsewhere.
-        let given = case["lengths"].as_array().unwrap();
-        let Some(lengths) = given.iter().map(|l| l.as_u64().map(|l| l as usize)).collect::<Option<Vec<_>>>()
-        else {
-            continue;
+        let given: Vec<f64> =
+            case["lengths"].as_array().unwrap().iter().map(|l| l.as_f64().unwrap()).collect();
+        let lengths = match given.iter().sum::<f64>() > 1.5 {
+            true => given.iter().map(|l| *l as usize).collect(),
+            false => lengths_of(n, &given),
         };
         let parts = random_split(n, &lengths, seed).unwrap();
         if let Some(expected) = case["parts"].as_array() {
