@@ -7,6 +7,7 @@ use super::range::words;
 use super::source::Origin;
 use super::suggest::closest;
 use super::tree::{Node, Value};
+use serde::Serialize;
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
 
@@ -57,27 +58,27 @@ impl Fields<'_> {
 
     pub fn bool(&mut self, key: &'static str, default: bool) -> bool {
         let read = self.opt_bool(key);
-        self.or_default(key, read, default, toml::Value::Boolean)
+        self.or_default(key, read, default)
     }
 
     pub fn u64(&mut self, key: &'static str, range: impl RangeBounds<u64>, default: u64) -> u64 {
         let read = self.opt_u64(key, range);
-        self.or_default(key, read, default, |i| toml::Value::Integer(i as i64))
+        self.or_default(key, read, default)
     }
 
     pub fn usize(&mut self, key: &'static str, range: impl RangeBounds<usize>, default: usize) -> usize {
         let read = self.opt_usize(key, range);
-        self.or_default(key, read, default, |i| toml::Value::Integer(i as i64))
+        self.or_default(key, read, default)
     }
 
     pub fn f64(&mut self, key: &'static str, range: impl RangeBounds<f64>, default: f64) -> f64 {
         let read = self.opt_f64(key, range);
-        self.or_default(key, read, default, toml::Value::Float)
+        self.or_default(key, read, default)
     }
 
     pub fn str(&mut self, key: &'static str, default: &str) -> String {
         let read = self.opt_str(key);
-        self.or_default(key, read, default.to_owned(), toml::Value::String)
+        self.or_default(key, read, default.to_owned())
     }
 
     // ---- required ------------------------------------------------------------------------------------------------
@@ -103,7 +104,10 @@ impl Fields<'_> {
         debug_assert!(choices.iter().any(|(name, _)| *name == default), "{default} is not a choice of {key}");
         let read = self.opt_choice(key, choices);
         let fallback = choices.iter().find(|(name, _)| *name == default).unwrap_or(&choices[0]).1;
-        self.or_default(key, read, fallback, |_| toml::Value::String(default.to_owned()))
+        if read.is_none() && !self.has(key) {
+            self.note_resolved(key, default);
+        }
+        read.unwrap_or(fallback)
     }
 
     pub fn opt_choice<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Option<T> {
@@ -161,22 +165,16 @@ impl Fields<'_> {
         self.push(Problem::new(node.span, message));
     }
 
-    pub(super) fn or_default<T: Clone>(
-        &self,
-        key: &str,
-        read: Option<T>,
-        default: T,
-        value: impl Fn(T) -> toml::Value,
-    ) -> T {
-        match read {
-            Some(read) => read,
-            None => {
-                if !self.has(key) {
-                    self.record(key, value(default.clone()), Origin::Default);
-                }
-                default
+    /// What a key comes to whose default is declared by nobody: it depends on others.
+    pub fn or_default<T: Serialize>(&self, key: &str, read: Option<T>, default: T) -> T {
+        read.unwrap_or_else(|| {
+            if !self.has(key)
+                && let Ok(value) = toml::Value::try_from(&default)
+            {
+                self.record(key, value, Origin::Default);
             }
-        }
+            default
+        })
     }
 
     pub(super) fn wrong(&self, node: &Node, expected: impl Display) {

@@ -40,16 +40,12 @@ impl Fields<'_> {
         default: &[usize],
     ) -> Vec<usize> {
         let read = self.opt_usizes(key, range);
-        self.or_default(key, read, default.to_vec(), |items| {
-            toml::Value::Array(items.into_iter().map(|i| toml::Value::Integer(i as i64)).collect())
-        })
+        self.or_default(key, read, default.to_vec())
     }
 
     pub fn f64s(&mut self, key: &'static str, range: impl RangeBounds<f64>, default: &[f64]) -> Vec<f64> {
         let read = self.opt_f64s(key, range);
-        self.or_default(key, read, default.to_vec(), |items| {
-            toml::Value::Array(items.into_iter().map(toml::Value::Float).collect())
-        })
+        self.or_default(key, read, default.to_vec())
     }
 
     fn list<T>(
