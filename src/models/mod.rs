@@ -20,7 +20,7 @@ mod state;
 mod tests;
 mod walk;
 
-pub use gpt::{Gpt, GptConfig};
+pub use gpt::{Gpt, GptConfig, Preset};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
 pub use model::{ALL, Model, NetModel};
