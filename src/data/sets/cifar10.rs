@@ -36,7 +36,7 @@ impl DatasetKind for Cifar10 {
                 url: fields.opt_str("url"),
                 verify: fields.bool("verify", true),
             },
-            split: SplitOptions::read(fields, 0.0),
+            split: fields.config(),
             transform: TransformOptions::read(fields, SHAPE[0], USUAL),
         })
     }

@@ -80,7 +80,7 @@ impl DatasetKind for Csv {
                 Task::Regression => fields.bool("standardise_target", true),
                 Task::Classification => false,
             },
-            split: SplitOptions::read(fields, 0.1),
+            split: SplitOptions::with_default(fields, 0.1),
         };
         if source.features.as_ref().is_some_and(|f| f.contains(&source.target)) {
             fields.problem("features", format!("names the target `{}`", source.target));

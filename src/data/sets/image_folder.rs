@@ -56,7 +56,7 @@ impl DatasetKind for ImageFolder {
             channels,
             bad_images: fields.choice("bad_images", &bad_images, "error"),
             cache: Cache::read(fields),
-            split: SplitOptions::read(fields, 0.0),
+            split: fields.config(),
             transform: TransformOptions::read(fields, channels, USUAL),
         })
     }

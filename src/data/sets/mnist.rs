@@ -89,7 +89,7 @@ impl DatasetKind for Mnist {
             cache: Cache::read(fields),
             url: fields.opt_str("url"),
             verify: fields.bool("verify", true),
-            split: SplitOptions::read(fields, 0.0),
+            split: fields.config(),
             transform: TransformOptions::read(fields, 1, self.usual),
         })
     }

@@ -32,7 +32,7 @@ impl DatasetKind for Random {
             outputs: fields.usize("outputs", 1..=1 << 20, 1),
             noise: fields.f64("noise", 0.0.., 0.01),
             seed: fields.u64("seed", .., 0),
-            split: SplitOptions::read(fields, 0.0),
+            split: fields.config(),
         })
     }
 }

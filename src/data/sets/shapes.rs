@@ -71,7 +71,7 @@ impl DatasetSource for ShapesSource {
         let source = |first: usize, len: usize| -> Arc<dyn ImageSource> {
             Arc::new(Drawer { spec: self.clone(), first: first as u64, len })
         };
-        let mut splits = parts.splits(source(0, self.train), None, &SplitOptions::NONE);
+        let mut splits = parts.splits(source(0, self.train), None, &SplitOptions::default());
         // Validation images have indices of their own, far from any training set's.
         splits.val = Some(parts.set(&source(1 << 40, self.val), Part::all(self.val), false));
         Ok(splits)
