@@ -9,31 +9,44 @@ use crate::data::{
 };
 use crate::error::Result;
 use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
 use std::sync::Arc;
 
 /// The kind.
 pub struct Random;
 
-#[derive(Clone, Copy, Debug)]
+/// `[dataset] name = "random"`
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 struct RandomSource {
+    /// Samples before the split.
+    #[default = 2048]
+    #[schemars(range(min = 1))]
     samples: usize,
+    /// Numbers per sample.
+    #[default = 20]
+    #[schemars(range(min = 1, max = 1_048_576))]
     features: usize,
+    /// Numbers of the target.
+    #[default = 1]
+    #[schemars(range(min = 1, max = 1_048_576))]
     outputs: usize,
+    /// Standard deviation of the noise on the target.
+    #[default = 0.01]
+    #[schemars(range(min = 0.0))]
     noise: f64,
+    /// Seed of the data.
     seed: u64,
+    #[serde(skip)]
     split: SplitOptions,
 }
 
 impl DatasetKind for Random {
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        Arc::new(RandomSource {
-            samples: fields.usize("samples", 1.., 2048),
-            features: fields.usize("features", 1..=1 << 20, 20),
-            outputs: fields.usize("outputs", 1..=1 << 20, 1),
-            noise: fields.f64("noise", 0.0.., 0.01),
-            seed: fields.u64("seed", .., 0),
-            split: fields.config(),
-        })
+        let own: RandomSource = fields.config();
+        Arc::new(RandomSource { split: fields.config(), ..own })
     }
 }
 
