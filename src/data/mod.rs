@@ -10,6 +10,7 @@ mod config;
 mod device_transform;
 mod fingerprint;
 mod fn_dataset;
+mod image_config;
 mod images;
 mod loader;
 pub mod mt19937;

@@ -3,10 +3,11 @@
 
 use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
 use crate::data::fingerprint::{of_parts, sampled};
+use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageParts, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
 use crate::data::store::{Cache, Mapped};
-use crate::data::transforms::{ChannelStats, TransformOptions};
+use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;

@@ -3,10 +3,11 @@
 
 use super::image_decode::{Unread, decode};
 use super::image_files::{Found, find_images, unreadable};
+use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageParts, ImageSource};
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::{Cache, absolute};
-use crate::data::transforms::{ChannelStats, TransformOptions};
+use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, IoContext, Result};
 use crate::show;

@@ -2,13 +2,14 @@
 //! test set is validation where nothing is split off.
 
 use crate::data::fingerprint::{of_parts, sampled};
+use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageParts, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
 use crate::data::store::{
     Cache, Digest, FileSpec, Mapped, absolute, download, gunzip, identity, in_scratch, is_writable,
     read_into_place, verify,
 };
-use crate::data::transforms::{ChannelStats, TransformOptions};
+use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;

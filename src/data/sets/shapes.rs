@@ -1,10 +1,11 @@
 //! `shapes`: drawn images of one of eight figures, at random places, sizes, angles and brightness, under noise. Needs no file
 //! and no network; each image is a pure function of (seed, index), drawn when it is asked for.
 
+use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageParts, ImageSource, class_facts};
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::split::{Part, SplitOptions};
-use crate::data::transforms::{ChannelStats, TransformOptions};
+use crate::data::transforms::TransformOptions;
 use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, SampleKey, Splits};
 use crate::error::Result;
 use crate::spec::Fields;
