@@ -9,6 +9,9 @@ use crate::data::transforms::TransformOptions;
 use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, SampleKey, Splits};
 use crate::error::Result;
 use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
 use std::sync::Arc;
 
 /// The kind.
@@ -17,15 +20,36 @@ pub struct Shapes;
 /// The classes, in the order of their labels.
 pub const FIGURES: [&str; 8] = ["circle", "square", "triangle", "cross", "ring", "bar", "dots", "frame"];
 
-#[derive(Clone, Debug)]
+/// `[dataset] name = "shapes"`
+#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 struct ShapesSource {
+    /// Training images.
+    #[default = 4000]
+    #[schemars(range(min = 1))]
     train: usize,
+    /// Validation images.
+    #[default = 1000]
     val: usize,
+    /// Width and height.
+    #[default = 24]
+    #[schemars(range(min = 16, max = 512))]
     size: usize,
+    /// 1 for grey, 3 for colour.
+    #[default = 1]
+    #[schemars(range(min = 1, max = 3))]
     channels: usize,
+    /// Figures to tell apart.
+    #[default(FIGURES.len())]
+    #[schemars(range(min = 2, max = FIGURES.len()))]
     classes: usize,
+    /// Standard deviation of the noise on the pixels, which are 0 to 1.
+    #[default = 0.05]
+    #[schemars(range(min = 0.0, max = 1.0))]
     noise: f64,
+    /// Seed of the data.
     seed: u64,
+    #[serde(skip)]
     transform: TransformOptions,
 }
 
@@ -33,20 +57,11 @@ const USUAL: ChannelStats = ChannelStats { mean: [0.3; 3], std: [0.23; 3] };
 
 impl DatasetKind for Shapes {
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        let channels = fields.usize("channels", 1..=3, 1);
-        if channels == 2 {
+        let own: ShapesSource = fields.config();
+        if own.channels == 2 {
             fields.problem("channels", "expected 1 (grey) or 3 (colour)");
         }
-        Arc::new(ShapesSource {
-            train: fields.usize("train", 1.., 4000),
-            val: fields.usize("val", 0.., 1000),
-            size: fields.usize("size", 16..=512, 24),
-            channels,
-            classes: fields.usize("classes", 2..=FIGURES.len(), FIGURES.len()),
-            noise: fields.f64("noise", 0.0..=1.0, 0.05),
-            seed: fields.u64("seed", .., 0),
-            transform: TransformOptions::read(fields, channels, USUAL),
-        })
+        Arc::new(ShapesSource { transform: TransformOptions::read(fields, own.channels, USUAL), ..own })
     }
 }
 
