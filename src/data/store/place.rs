@@ -4,15 +4,30 @@ use crate::error::{Error, IoContext, Result};
 use crate::files::{Scratch, folder};
 use crate::spec::Fields;
 use data_encoding::HEXLOWER;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where unpacked and verified data is kept when the data folder is read-only.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(from = "PathBuf")]
 pub struct Cache {
     folder: Option<PathBuf>,
+}
+
+impl From<PathBuf> for Cache {
+    fn from(folder: PathBuf) -> Self {
+        Self::at(folder)
+    }
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self::of_user()
+    }
 }
 
 impl Cache {
