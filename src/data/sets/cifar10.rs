@@ -6,7 +6,7 @@ use crate::data::fingerprint::{of_parts, sampled};
 use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageParts, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
-use crate::data::store::{Cache, Mapped};
+use crate::data::store::Mapped;
 use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
@@ -31,12 +31,7 @@ struct Cifar10Source {
 impl DatasetKind for Cifar10 {
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
         Arc::new(Cifar10Source {
-            files: Files {
-                root: fields.str("root", "data").into(),
-                cache: Cache::read(fields),
-                url: fields.opt_str("url"),
-                verify: fields.bool("verify", true),
-            },
+            files: Files(fields.config()),
             split: fields.config(),
             transform: TransformOptions::read(fields, SHAPE[0], USUAL),
         })
@@ -46,7 +41,7 @@ impl DatasetKind for Cifar10 {
 impl DatasetSource for Cifar10Source {
     fn facts(&self) -> DataFacts {
         // Files that are not verified can be of any length.
-        let sizes = self.files.verify.then(|| self.split.sizes(50_000, Some(10_000)));
+        let sizes = self.files.0.verify.then(|| self.split.sizes(50_000, Some(10_000)));
         DataFacts {
             input: Some(FieldFacts { shape: SHAPE.to_vec(), kind: FieldKind::Float }),
             target: Some(class_facts(CLASSES)),

@@ -10,6 +10,7 @@ mod image_decode;
 mod image_files;
 mod image_folder;
 mod mnist;
+mod official;
 mod random;
 mod shapes;
 mod text;
