@@ -2,6 +2,7 @@
 //! samples together itself, so sharding, seeking and resumption work as for every other data set; a batcher that
 //! compares the samples of a batch (pads to the longest, say) does not fit.
 
+use super::config::own;
 use super::{
     DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
 };
@@ -79,7 +80,7 @@ where
     F: Fn(&C) -> Result<BurnData> + Send + Sync + 'static,
 {
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        Arc::new(BurnSource { config: fields.parse::<C>(), open: self.open.clone() })
+        Arc::new(BurnSource { config: own::<C>(fields), open: self.open.clone() })
     }
 }
 

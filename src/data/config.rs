@@ -1,7 +1,9 @@
 //! What `[dataset]` says of any data set; the other keys are its own.
 
+use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use smart_default::SmartDefault;
 
 /// How batches are made.
@@ -23,5 +25,8 @@ pub struct LoaderConfig {
     pub prefetch: usize,
 }
 
-/// Keys by which data sets say where their data lies, a user's own as well: results don't depend on that.
-pub const PLACES: [&str; 4] = ["root", "path", "cache", "url"];
+/// Reads the keys of a user's own data set. By these names they say where the data lies: results don't depend on that.
+pub(super) fn own<C: DeserializeOwned + JsonSchema>(fields: &mut Fields<'_>) -> Option<C> {
+    fields.without_effect(&["root", "path", "cache", "url"]);
+    fields.parse()
+}

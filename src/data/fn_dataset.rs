@@ -1,5 +1,6 @@
 //! Data sets that a user's crate brings: a function from the keys of `[dataset]` to a source.
 
+use super::config::own;
 use super::{DataFacts, DatasetKind, DatasetSource, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
@@ -27,7 +28,7 @@ where
     F: Fn(C) -> S + Send + Sync + 'static,
 {
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        match fields.parse::<C>() {
+        match own::<C>(fields) {
             Some(config) => Arc::new((self.make)(config)),
             None => Arc::new(Invalid),
         }
@@ -62,6 +63,8 @@ mod tests {
     #[derive(serde::Deserialize, JsonSchema)]
     struct Keys {
         samples: usize,
+        #[allow(dead_code, reason = "there is nothing to open")]
+        root: Option<String>,
     }
 
     #[derive(Debug)]
@@ -94,6 +97,9 @@ mod tests {
         let plan = resolve("samples = 24\nshuffle = false").unwrap();
         assert_eq!((plan.dataset.facts.train, plan.batch.steps_per_epoch), (Some(24), Some(6)));
         assert!(!plan.loader.shuffle);
+        let hash = |keys| resolve(keys).unwrap().hash;
+        assert_eq!(hash("samples = 24\nroot = \"a\""), hash("samples = 24\nroot = \"b\""));
+        assert_ne!(hash("samples = 24"), hash("samples = 25"));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub mod transforms;
 mod work;
 
 pub use burn_data::{BurnBatch, BurnData, BurnKind};
-pub use config::{LoaderConfig, PLACES};
+pub use config::LoaderConfig;
 pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use fingerprint::{Content, Fingerprint};
 pub use fn_dataset::FnDataset;

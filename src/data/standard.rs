@@ -21,6 +21,9 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn DatasetKind>)> {
 mod tests {
     use super::*;
     use crate::data::testing::configure;
+    use crate::plan::{Plan, WorldRequest};
+    use crate::registry::Registry;
+    use crate::spec::JobTree;
 
     /// Every kind takes its defaults (and a place where it needs one), and no kind lets an unknown key pass.
     #[test]
@@ -36,6 +39,29 @@ mod tests {
             assert!(source.facts().train.is_none_or(|n| n > 0), "{name}");
             let error = configure(&*kind, &format!("{needs}max_trian = 1\nfrobnicate = 1")).err().unwrap();
             assert!(error.contains("frobnicate") && error.contains("2 problems"), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn results_do_not_depend_on_where_the_data_lies() {
+        for (name, places, more) in [
+            ("cifar10", &["root", "cache", "url"][..], ""),
+            ("mnist", &["root", "cache", "url"], ""),
+            ("csv", &["path", "cache", "url"], "target = 'y'"),
+            ("text", &["path", "cache", "url"], ""),
+            ("image-folder", &["root", "cache"], ""),
+        ] {
+            let model = if name == "text" { "gpt" } else { "linear" };
+            let hash = |place: &str| {
+                let keys: String = places.iter().map(|key| format!("{key} = '{place}'\n")).collect();
+                let spec = format!(
+                    "name = 'x'\nbatch_size = 4\n[model]\nname = '{model}'\n\
+                     [dataset]\nname = '{name}'\n{keys}{more}\n[optimizer]\nname = 'sgd'\n"
+                );
+                let tree = JobTree::parse("job.toml", &spec, &[]).unwrap();
+                Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap().hash
+            };
+            assert_eq!(hash("a"), hash("b"), "{name}");
         }
     }
 

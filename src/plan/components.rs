@@ -1,6 +1,6 @@
 //! The components that a registry knows by name: each reads the rest of its table itself.
 
-use crate::data::{DataFacts, DatasetSource, LoaderConfig, PLACES};
+use crate::data::{DataFacts, DatasetSource, LoaderConfig};
 use crate::ddp::HookSource;
 use crate::models::ModelSource;
 use crate::registry::Registry;
@@ -52,7 +52,6 @@ pub(super) fn dataset(root: &mut Fields<'_>, registry: &Registry) -> (Option<Dat
     let mut fields = root.req_section("dataset");
     let kind = fields.kind(registry.dataset_kinds());
     let loader = fields.config();
-    fields.without_effect(&PLACES);
     let plan = kind.map(|(name, kind)| {
         let source = kind.configure(&mut fields);
         DatasetPlan { name: name.to_owned(), facts: source.facts(), source }

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, IoContext, Result};
 use crate::files::{Scratch, folder};
-use crate::spec::Fields;
 use data_encoding::HEXLOWER;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -45,11 +44,6 @@ impl Cache {
         let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
         Self { folder: base.map(|base| base.join("ddp-run")) }
-    }
-
-    /// The `cache` key of a `[dataset]` table.
-    pub fn read(fields: &mut Fields<'_>) -> Self {
-        fields.opt_str("cache").map_or_else(Self::of_user, Self::at)
     }
 
     /// A path in the cache; an error where there is none.
