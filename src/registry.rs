@@ -1,7 +1,7 @@
 //! The components that a spec can name. [`Registry::standard`] holds those that ship with ddp-run; a user's own crate
 //! adds its own to it and calls [`Registry::run`], which is the whole program with those names known.
 
-use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind, DatasetSource, FnDataset};
+use crate::data::{BurnData, BurnSource, DataFacts, DatasetKind, DatasetSource, FnDataset};
 use crate::ddp::{CommHook, HookSource};
 use crate::models::{FnModel, ModelKind, Net};
 use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
@@ -67,7 +67,8 @@ impl Registry {
         C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
         F: Fn(&C) -> crate::error::Result<BurnData> + Send + Sync + 'static,
     {
-        self.add_dataset(name, BurnKind::new(open))
+        let open = Arc::new(open);
+        self.dataset(name, move |config: C| BurnSource { config, open: open.clone() })
     }
 
     /// Adds a communication hook, `[distributed] comm_hook = "…"`; each rank makes its own with `make`. A later one replaces an

@@ -1,9 +1,7 @@
 //! What `[dataset]` says of any data set; the other keys are its own.
 
-use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use smart_default::SmartDefault;
 
 /// How batches are made.
@@ -23,10 +21,4 @@ pub struct LoaderConfig {
     #[default = 2]
     #[schemars(range(min = 1, max = 1024), extend("x-changes-results" = false))]
     pub prefetch: usize,
-}
-
-/// Reads the keys of a user's own data set. By these names they say where the data lies: results don't depend on that.
-pub(super) fn own<C: DeserializeOwned + JsonSchema>(fields: &mut Fields<'_>) -> Option<C> {
-    fields.without_effect(&["root", "path", "cache", "url"]);
-    fields.parse()
 }

@@ -1,6 +1,5 @@
 //! Data sets that a user's crate brings: a function from the keys of `[dataset]` to a source.
 
-use super::config::own;
 use super::{DataFacts, DatasetKind, DatasetSource, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
@@ -28,7 +27,9 @@ where
     F: Fn(C) -> S + Send + Sync + 'static,
 {
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        match own::<C>(fields) {
+        // By these names they say where the data lies: results don't depend on that.
+        fields.without_effect(&["root", "path", "cache", "url"]);
+        match fields.parse::<C>() {
             Some(config) => Arc::new((self.make)(config)),
             None => Arc::new(Invalid),
         }

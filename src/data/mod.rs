@@ -25,7 +25,7 @@ mod testing;
 pub mod transforms;
 mod work;
 
-pub use burn_data::{BurnBatch, BurnData, BurnKind};
+pub use burn_data::{BurnBatch, BurnData, BurnSource};
 pub use config::LoaderConfig;
 pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use fingerprint::{Content, Fingerprint};
