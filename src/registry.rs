@@ -3,7 +3,7 @@
 
 use crate::data::{BurnData, BurnSource, DataFacts, DatasetKind, DatasetSource, FnDataset};
 use crate::ddp::{CommHook, HookSource};
-use crate::models::{FnModel, ModelKind, Net};
+use crate::models::{self, ModelKind, Net};
 use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
 use crate::optim::{OptimizerConfig, OptimizerKind, OptimizerPlan, standard_kinds};
 use burn::tensor::Device;
@@ -48,7 +48,7 @@ impl Registry {
         N: Net,
         F: Fn(&C, &DataFacts, &Device) -> N + Send + Sync + 'static,
     {
-        self.add_model(name, FnModel::new(build))
+        self.add_model(name, models::from_fn(build))
     }
 
     /// Adds a data set: `[dataset] name = "…"` and the keys of `C`, from which `make` makes the source that reads it.

@@ -26,7 +26,7 @@ pub use kind::{ModelKind, ModelSource, TensorFacts};
 pub use model::{ALL, Model, NetModel};
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
-pub use standard::{FnModel, standard_kinds};
+pub use standard::{from_fn, standard_kinds};
 pub use state::{Layout, Role, StateEntry};
 
 use burn::module::Module;

@@ -13,19 +13,23 @@ use crate::spec::Fields;
 use burn::tensor::Device;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use smart_default::SmartDefault;
 use std::sync::Arc;
 
 /// Every model that ships with ddp-run, under its name in specs.
 pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
+    let resnet_of = |depth| -> Arc<dyn ModelKind> {
+        Arc::new(move |fields: &mut Fields<'_>, facts: &DataFacts| resnet(depth, fields, facts))
+    };
     vec![
-        ("linear", Arc::new(LinearKind)),
-        ("mlp", Arc::new(MlpKind)),
-        ("cnn", Arc::new(CnnKind)),
-        ("resnet18", Arc::new(ResNetKind(Depth::RESNET18))),
-        ("resnet34", Arc::new(ResNetKind(Depth::RESNET34))),
-        ("resnet50", Arc::new(ResNetKind(Depth::RESNET50))),
-        ("gpt", Arc::new(GptKind)),
+        ("linear", Arc::new(linear)),
+        ("mlp", Arc::new(mlp)),
+        ("cnn", Arc::new(cnn)),
+        ("resnet18", resnet_of(Depth::RESNET18)),
+        ("resnet34", resnet_of(Depth::RESNET34)),
+        ("resnet50", resnet_of(Depth::RESNET50)),
+        ("gpt", Arc::new(gpt)),
     ]
 }
 
@@ -75,26 +79,15 @@ where
 
 /// A model kind from a plain function: what [`crate::registry::Registry::model`] makes of a user's closure. The whole
 /// `[model]` table, less `name` and the `pretrained` keys, is read into `C`.
-pub struct FnModel<C, F> {
-    build: Arc<F>,
-    config: std::marker::PhantomData<fn() -> C>,
-}
-
-impl<C, F> FnModel<C, F> {
-    pub fn new(build: F) -> Self {
-        Self { build: Arc::new(build), config: std::marker::PhantomData }
-    }
-}
-
-impl<C, N, F> ModelKind for FnModel<C, F>
+pub fn from_fn<C, N, F>(build: F) -> impl ModelKind
 where
-    C: serde::de::DeserializeOwned + schemars::JsonSchema + Send + Sync + 'static,
+    C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
     N: Net,
     F: Fn(&C, &DataFacts, &Device) -> N + Send + Sync + 'static,
 {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        let config: Option<C> = fields.parse();
-        let build = self.build.clone();
+    let build = Arc::new(build);
+    move |fields: &mut Fields<'_>, facts: &DataFacts| {
+        let (config, build): (Option<C>, _) = (fields.parse(), build.clone());
         source(facts, move |facts: &DataFacts, device: &Device| match &config {
             Some(config) => Ok(build(config, facts, device)),
             None => Err(Error::spec("the [model] table is invalid")),
@@ -114,18 +107,14 @@ struct LinearTable {
     out_features: Option<usize>,
 }
 
-struct LinearKind;
-
-impl ModelKind for LinearKind {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fits(fields, facts, features(facts));
-        let table: LinearTable = fields.config();
-        let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
-        let out = Size::new(fields, facts, ("out_features", table.out_features), outputs, unless_numbers);
-        source(facts, move |facts: &DataFacts, device: &Device| {
-            Ok(LinearNet::new(inputs.of(facts)?, out.of(facts)?, device))
-        })
-    }
+fn linear(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    fits(fields, facts, features(facts));
+    let table: LinearTable = fields.config();
+    let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
+    let out = Size::new(fields, facts, ("out_features", table.out_features), outputs, unless_numbers);
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        Ok(LinearNet::new(inputs.of(facts)?, out.of(facts)?, device))
+    })
 }
 
 /// `[model] name = "mlp"`
@@ -147,21 +136,17 @@ struct MlpTable {
     dropout: f64,
 }
 
-struct MlpKind;
-
-impl ModelKind for MlpKind {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fits(fields, facts, features(facts));
-        let table: MlpTable = fields.config();
-        let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
-        let out = Size::new(fields, facts, ("num_classes", table.num_classes), outputs, unless_numbers);
-        source(facts, move |facts: &DataFacts, device: &Device| {
-            let mut sizes = vec![inputs.of(facts)?];
-            sizes.extend(&table.hidden);
-            sizes.push(out.of(facts)?);
-            Ok(Mlp::new(&sizes, table.dropout, device))
-        })
-    }
+fn mlp(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    fits(fields, facts, features(facts));
+    let table: MlpTable = fields.config();
+    let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
+    let out = Size::new(fields, facts, ("num_classes", table.num_classes), outputs, unless_numbers);
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        let mut sizes = vec![inputs.of(facts)?];
+        sizes.extend(&table.hidden);
+        sizes.push(out.of(facts)?);
+        Ok(Mlp::new(&sizes, table.dropout, device))
+    })
 }
 
 /// `[model] name = "cnn"`
@@ -184,25 +169,21 @@ struct CnnTable {
     dropout: f64,
 }
 
-struct CnnKind;
-
-impl ModelKind for CnnKind {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fits(fields, facts, image(facts));
-        let CnnTable { num_classes, channels, hidden, dropout } = fields.config();
-        let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, unless_numbers);
-        if let Ok([_, height, width]) = image(facts)
-            && (height.min(width) >> channels.len()) == 0
-        {
-            let depth = channels.len();
-            fields.problem("channels", format!("{depth} poolings leave nothing of a {height}x{width} image"));
-        }
-        source(facts, move |facts: &DataFacts, device: &Device| {
-            let (input, outputs) = (image(facts)?, out.of(facts)?);
-            let config = CnnConfig { input, channels: channels.clone(), hidden, outputs, dropout };
-            Ok(Cnn::new(&config, device))
-        })
+fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    fits(fields, facts, image(facts));
+    let CnnTable { num_classes, channels, hidden, dropout } = fields.config();
+    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, unless_numbers);
+    if let Ok([_, height, width]) = image(facts)
+        && (height.min(width) >> channels.len()) == 0
+    {
+        let depth = channels.len();
+        fields.problem("channels", format!("{depth} poolings leave nothing of a {height}x{width} image"));
     }
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        let (input, outputs) = (image(facts)?, out.of(facts)?);
+        let config = CnnConfig { input, channels: channels.clone(), hidden, outputs, dropout };
+        Ok(Cnn::new(&config, device))
+    })
 }
 
 /// `[model] name = "resnet18"` and the deeper ones
@@ -216,20 +197,15 @@ struct ResNetTable {
     stem: Stem,
 }
 
-struct ResNetKind(Depth);
-
-impl ModelKind for ResNetKind {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fits(fields, facts, image(facts));
-        let ResNetTable { num_classes, stem } = fields.config();
-        let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, unless_numbers);
-        let depth = self.0;
-        source(facts, move |facts: &DataFacts, device: &Device| {
-            let [channels, _, _] = image(facts)?;
-            let classes = out.of(facts)?;
-            Ok(ResNet::new(depth, stem, channels, classes, device))
-        })
-    }
+fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    fits(fields, facts, image(facts));
+    let ResNetTable { num_classes, stem } = fields.config();
+    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, unless_numbers);
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        let [channels, _, _] = image(facts)?;
+        let classes = out.of(facts)?;
+        Ok(ResNet::new(depth, stem, channels, classes, device))
+    })
 }
 
 /// `[model] name = "gpt"`
@@ -259,26 +235,22 @@ struct GptTable {
     vocab_size: Option<usize>,
 }
 
-struct GptKind;
-
-impl ModelKind for GptKind {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fits(fields, facts, tokens(facts));
-        let table: GptTable = fields.config();
-        let ((layers, heads, width), dropout) = (table.preset.sizes(), table.dropout);
-        let n_layer = fields.or_default("n_layer", table.n_layer, layers);
-        let n_head = fields.or_default("n_head", table.n_head, heads);
-        let n_embd = fields.or_default("n_embd", table.n_embd, width);
-        let (block, vocab) = (("block_size", table.block_size), ("vocab_size", table.vocab_size));
-        let block = Size::new(fields, facts, block, |facts| Ok(tokens(facts)?.0), at_least);
-        let vocab = Size::new(fields, facts, vocab, |facts| Ok(tokens(facts)?.1), at_least);
-        if !n_embd.is_multiple_of(n_head) {
-            fields.problem("n_embd", format!("must be a multiple of n_head = {n_head}, found {n_embd}"));
-        }
-        source(facts, move |facts: &DataFacts, device: &Device| {
-            let (block_size, vocab_size) = (block.of(facts)?, vocab.of(facts)?);
-            let config = GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, dropout };
-            Ok(Gpt::new(config, device))
-        })
+fn gpt(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    fits(fields, facts, tokens(facts));
+    let table: GptTable = fields.config();
+    let ((layers, heads, width), dropout) = (table.preset.sizes(), table.dropout);
+    let n_layer = fields.or_default("n_layer", table.n_layer, layers);
+    let n_head = fields.or_default("n_head", table.n_head, heads);
+    let n_embd = fields.or_default("n_embd", table.n_embd, width);
+    let (block, vocab) = (("block_size", table.block_size), ("vocab_size", table.vocab_size));
+    let block = Size::new(fields, facts, block, |facts| Ok(tokens(facts)?.0), at_least);
+    let vocab = Size::new(fields, facts, vocab, |facts| Ok(tokens(facts)?.1), at_least);
+    if !n_embd.is_multiple_of(n_head) {
+        fields.problem("n_embd", format!("must be a multiple of n_head = {n_head}, found {n_embd}"));
     }
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        let (block_size, vocab_size) = (block.of(facts)?, vocab.of(facts)?);
+        let config = GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, dropout };
+        Ok(Gpt::new(config, device))
+    })
 }
