@@ -1,7 +1,7 @@
 //! The components that a spec can name. [`Registry::standard`] holds those that ship with ddp-run; a user's own crate
 //! adds its own to it and calls [`Registry::run`], which is the whole program with those names known.
 
-use crate::data::{BurnData, BurnSource, DataFacts, DatasetKind, DatasetSource, FnDataset};
+use crate::data::{self, BurnData, BurnSource, DataFacts, DatasetKind, DatasetSource};
 use crate::ddp::{CommHook, HookSource};
 use crate::models::{self, ModelKind, Net};
 use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
@@ -58,7 +58,7 @@ impl Registry {
         S: DatasetSource + 'static,
         F: Fn(C) -> S + Send + Sync + 'static,
     {
-        self.add_dataset(name, FnDataset::new(make))
+        self.add_dataset(name, data::from_fn(make))
     }
 
     /// Adds a Burn `Dataset` with its `Batcher`, opened by `open` from the `[dataset]` table's own keys `C`.

@@ -8,14 +8,11 @@ use crate::data::images::{ImageParts, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
 use crate::data::store::Mapped;
 use crate::data::transforms::TransformOptions;
-use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::{Content, DataFacts, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use std::path::Path;
 use std::sync::Arc;
-
-/// The kind.
-pub struct Cifar10;
 
 const USUAL: ChannelStats = ChannelStats { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
 const SHAPE: [usize; 3] = [3, 32, 32];
@@ -28,14 +25,13 @@ struct Cifar10Source {
     transform: TransformOptions,
 }
 
-impl DatasetKind for Cifar10 {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        Arc::new(Cifar10Source {
-            files: Files(fields.config()),
-            split: fields.config(),
-            transform: TransformOptions::read(fields, SHAPE[0], USUAL),
-        })
-    }
+/// Reads its table.
+pub fn cifar10(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    Arc::new(Cifar10Source {
+        files: Files(fields.config()),
+        split: fields.config(),
+        transform: TransformOptions::read(fields, SHAPE[0], USUAL),
+    })
 }
 
 impl DatasetSource for Cifar10Source {

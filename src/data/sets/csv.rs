@@ -8,7 +8,7 @@ use crate::data::fingerprint::of_parts;
 use crate::data::images::class_facts;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::NamedFile;
-use crate::data::{Content, DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::{Content, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
 use crate::spec::{Fields, choice};
 use schemars::JsonSchema;
@@ -17,9 +17,6 @@ use smart_default::SmartDefault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-
-/// The kind.
-pub struct Csv;
 
 choice! {
     /// What is done about a blank cell.
@@ -86,27 +83,26 @@ struct NumberTarget {
     standardise_target: bool,
 }
 
-impl DatasetKind for Csv {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        let file = NamedFile::read(fields);
-        let source: CsvSource = fields.config();
-        if source.delimiter.len() != 1 {
-            fields.problem("delimiter", "expected one ASCII character");
-        }
-        if source.features.as_ref().is_some_and(|f| f.contains(&source.target)) {
-            fields.problem("features", format!("names the target `{}`", source.target));
-        }
-        for (column, names) in &source.categories {
-            let mut seen = BTreeSet::new();
-            if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
-                fields.problem_at(&["categories", column], format!("`{twice}` stands here twice"));
-            }
-        }
-        let numbers = source.task == Task::Regression;
-        let standardise_target = numbers && fields.config::<NumberTarget>().standardise_target;
-        let split = SplitOptions::with_default(fields, 0.1);
-        Arc::new(CsvSource { file, standardise_target, split, ..source })
+/// Reads its table.
+pub fn csv(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    let file = NamedFile::read(fields);
+    let source: CsvSource = fields.config();
+    if source.delimiter.len() != 1 {
+        fields.problem("delimiter", "expected one ASCII character");
     }
+    if source.features.as_ref().is_some_and(|f| f.contains(&source.target)) {
+        fields.problem("features", format!("names the target `{}`", source.target));
+    }
+    for (column, names) in &source.categories {
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
+            fields.problem_at(&["categories", column], format!("`{twice}` stands here twice"));
+        }
+    }
+    let numbers = source.task == Task::Regression;
+    let standardise_target = numbers && fields.config::<NumberTarget>().standardise_target;
+    let split = SplitOptions::with_default(fields, 0.1);
+    Arc::new(CsvSource { file, standardise_target, split, ..source })
 }
 
 impl DatasetSource for CsvSource {

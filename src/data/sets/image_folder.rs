@@ -8,7 +8,7 @@ use crate::data::images::{ImageParts, ImageSource};
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::{Cache, absolute};
 use crate::data::transforms::TransformOptions;
-use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::{Content, DataFacts, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, IoContext, Result};
 use crate::show;
 use crate::spec::{Fields, choice};
@@ -19,9 +19,6 @@ use smart_default::SmartDefault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The kind.
-pub struct ImageFolder;
 
 /// ImageNet's.
 const USUAL: ChannelStats = ChannelStats { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
@@ -62,20 +59,19 @@ struct FolderSource {
     transform: TransformOptions,
 }
 
-impl DatasetKind for ImageFolder {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        let own: FolderSource = fields.config();
-        if own.channels == 2 {
-            fields.problem("channels", "expected 1 (grey) or 3 (colour)");
-        }
-        Arc::new(FolderSource {
-            // What is said of a file shows where it is.
-            root: absolute(&own.root),
-            split: fields.config(),
-            transform: TransformOptions::read(fields, own.channels, USUAL),
-            ..own
-        })
+/// Reads its table.
+pub fn image_folder(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    let own: FolderSource = fields.config();
+    if own.channels == 2 {
+        fields.problem("channels", "expected 1 (grey) or 3 (colour)");
     }
+    Arc::new(FolderSource {
+        // What is said of a file shows where it is.
+        root: absolute(&own.root),
+        split: fields.config(),
+        transform: TransformOptions::read(fields, own.channels, USUAL),
+        ..own
+    })
 }
 
 impl DatasetSource for FolderSource {

@@ -15,10 +15,10 @@ mod random;
 mod shapes;
 mod text;
 
-pub use cifar10::Cifar10;
-pub use csv::Csv;
-pub use image_folder::ImageFolder;
+pub use cifar10::cifar10;
+pub use csv::csv;
+pub use image_folder::image_folder;
 pub use mnist::Mnist;
-pub use random::Random;
-pub use shapes::Shapes;
-pub use text::Text;
+pub use random::random;
+pub use shapes::shapes;
+pub use text::text;

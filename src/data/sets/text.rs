@@ -5,8 +5,7 @@ use crate::data::fingerprint::of_parts;
 use crate::data::images::wrong_buffers;
 use crate::data::store::NamedFile;
 use crate::data::{
-    Content, DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey,
-    Splits,
+    Content, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
 };
 use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
@@ -17,9 +16,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-
-/// The kind.
-pub struct Text;
 
 /// `[dataset] name = "text"`
 #[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
@@ -43,11 +39,10 @@ struct TextSource {
     max_val: Option<usize>,
 }
 
-impl DatasetKind for Text {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        let file = NamedFile::read(fields);
-        Arc::new(TextSource { file, ..fields.config() })
-    }
+/// Reads its table.
+pub fn text(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    let file = NamedFile::read(fields);
+    Arc::new(TextSource { file, ..fields.config() })
 }
 
 impl DatasetSource for TextSource {
@@ -177,11 +172,11 @@ mod tests {
     use super::*;
     use crate::data::testing::{configure, sample, shared};
 
-    fn open(text: &[u8], more: &str) -> Result<Splits> {
+    fn open(content: &[u8], more: &str) -> Result<Splits> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.txt");
-        std::fs::write(&path, text).unwrap();
-        configure(&Text, &format!("path = '{}'\n{more}", path.display())).unwrap().open()
+        std::fs::write(&path, content).unwrap();
+        configure(&text, &format!("path = '{}'\n{more}", path.display())).unwrap().open()
     }
 
     #[test]
@@ -223,7 +218,7 @@ mod tests {
             "path = '{}'\nsha256 = '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'",
             path.display()
         );
-        let source = configure(&Text, &table).unwrap();
+        let source = configure(&text, &table).unwrap();
         source.prepare(&mut |_| ()).unwrap();
         let splits = source.open().unwrap();
         assert_eq!(splits.train.input(), FieldFacts { shape: vec![64], kind: FieldKind::Index(65) });
