@@ -1,9 +1,9 @@
 //! The components that a spec can name. [`Registry::standard`] holds those that ship with ddp-run; a user's own crate
 //! adds its own to it and calls [`Registry::run`], which is the whole program with those names known.
 
-use crate::data::{BurnData, BurnKind, DataFacts, DatasetKind, DatasetSource, FnDataset};
+use crate::data::{self, BurnData, BurnSource, DataFacts, DatasetKind, DatasetSource};
 use crate::ddp::{CommHook, HookSource};
-use crate::models::{FnModel, ModelKind, Net};
+use crate::models::{self, ModelKind, Net};
 use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
 use crate::optim::{OptimizerConfig, OptimizerKind, OptimizerPlan, standard_kinds};
 use burn::tensor::Device;
@@ -48,7 +48,7 @@ impl Registry {
         N: Net,
         F: Fn(&C, &DataFacts, &Device) -> N + Send + Sync + 'static,
     {
-        self.add_model(name, FnModel::new(build))
+        self.add_model(name, models::from_fn(build))
     }
 
     /// Adds a data set: `[dataset] name = "…"` and the keys of `C`, from which `make` makes the source that reads it.
@@ -58,7 +58,7 @@ impl Registry {
         S: DatasetSource + 'static,
         F: Fn(C) -> S + Send + Sync + 'static,
     {
-        self.add_dataset(name, FnDataset::new(make))
+        self.add_dataset(name, data::from_fn(make))
     }
 
     /// Adds a Burn `Dataset` with its `Batcher`, opened by `open` from the `[dataset]` table's own keys `C`.
@@ -67,7 +67,8 @@ impl Registry {
         C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
         F: Fn(&C) -> crate::error::Result<BurnData> + Send + Sync + 'static,
     {
-        self.add_dataset(name, BurnKind::new(open))
+        let open = Arc::new(open);
+        self.dataset(name, move |config: C| BurnSource { config, open: open.clone() })
     }
 
     /// Adds a communication hook, `[distributed] comm_hook = "…"`; each rank makes its own with `make`. A later one replaces an

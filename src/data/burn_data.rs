@@ -2,16 +2,11 @@
 //! samples together itself, so sharding, seeking and resumption work as for every other data set; a batcher that
 //! compares the samples of a batch (pads to the longest, say) does not fit.
 
-use super::{
-    DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
-};
+use super::{DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
 use crate::error::{Error, Result};
-use crate::spec::Fields;
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset as BurnDataset;
 use burn::tensor::{Device, TensorData};
-use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::Arc;
 
@@ -61,31 +56,10 @@ impl BurnData {
     }
 }
 
-/// A kind from a function that opens the data; the `[dataset]` table's own keys are read into `C`.
-pub struct BurnKind<C, F> {
-    open: Arc<F>,
-    config: std::marker::PhantomData<fn() -> C>,
-}
-
-impl<C, F> BurnKind<C, F> {
-    pub fn new(open: F) -> Self {
-        Self { open: Arc::new(open), config: std::marker::PhantomData }
-    }
-}
-
-impl<C, F> DatasetKind for BurnKind<C, F>
-where
-    C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
-    F: Fn(&C) -> Result<BurnData> + Send + Sync + 'static,
-{
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        Arc::new(BurnSource { config: fields.parse::<C>(), open: self.open.clone() })
-    }
-}
-
-struct BurnSource<C, F> {
-    config: Option<C>,
-    open: Arc<F>,
+/// What `open` opens, from the `[dataset]` table's own keys.
+pub struct BurnSource<C, F> {
+    pub config: C,
+    pub open: Arc<F>,
 }
 
 impl<C, F> fmt::Debug for BurnSource<C, F> {
@@ -108,8 +82,7 @@ where
     }
 
     fn open(&self) -> Result<Splits> {
-        let config = self.config.as_ref().ok_or_else(|| Error::spec("the [dataset] table is invalid"))?;
-        let data = (self.open)(config)?;
+        let data = (self.open)(&self.config)?;
         Ok(Splits { train: data.train, val: data.val, test: None })
     }
 }

@@ -22,6 +22,3 @@ pub struct LoaderConfig {
     #[schemars(range(min = 1, max = 1024), extend("x-changes-results" = false))]
     pub prefetch: usize,
 }
-
-/// Keys by which data sets say where their data lies, a user's own as well: results don't depend on that.
-pub const PLACES: [&str; 4] = ["root", "path", "cache", "url"];

@@ -5,30 +5,20 @@ use crate::error::{Error, Result};
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// A kind from a function that makes the source; the `[dataset]` table's own keys are deserialised into `C`.
-pub struct FnDataset<C, F> {
-    make: F,
-    config: PhantomData<fn() -> C>,
-}
-
-impl<C, F> FnDataset<C, F> {
-    pub fn new(make: F) -> Self {
-        Self { make, config: PhantomData }
-    }
-}
-
-impl<C, S, F> DatasetKind for FnDataset<C, F>
+pub fn from_fn<C, S, F>(make: F) -> impl DatasetKind
 where
     C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
     S: DatasetSource + 'static,
     F: Fn(C) -> S + Send + Sync + 'static,
 {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    move |fields: &mut Fields<'_>| -> Arc<dyn DatasetSource> {
+        // By these names they say where the data lies: results don't depend on that.
+        fields.without_effect(&["root", "path", "cache", "url"]);
         match fields.parse::<C>() {
-            Some(config) => Arc::new((self.make)(config)),
+            Some(config) => Arc::new(make(config)),
             None => Arc::new(Invalid),
         }
     }
@@ -62,6 +52,8 @@ mod tests {
     #[derive(serde::Deserialize, JsonSchema)]
     struct Keys {
         samples: usize,
+        #[allow(dead_code, reason = "there is nothing to open")]
+        root: Option<String>,
     }
 
     #[derive(Debug)]
@@ -94,6 +86,9 @@ mod tests {
         let plan = resolve("samples = 24\nshuffle = false").unwrap();
         assert_eq!((plan.dataset.facts.train, plan.batch.steps_per_epoch), (Some(24), Some(6)));
         assert!(!plan.loader.shuffle);
+        let hash = |keys| resolve(keys).unwrap().hash;
+        assert_eq!(hash("samples = 24\nroot = \"a\""), hash("samples = 24\nroot = \"b\""));
+        assert_ne!(hash("samples = 24"), hash("samples = 25"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod config;
 mod device_transform;
 mod fingerprint;
 mod fn_dataset;
+mod image_config;
 mod images;
 mod loader;
 pub mod mt19937;
@@ -24,11 +25,11 @@ mod testing;
 pub mod transforms;
 mod work;
 
-pub use burn_data::{BurnBatch, BurnData, BurnKind};
-pub use config::{LoaderConfig, PLACES};
+pub use burn_data::{BurnBatch, BurnData, BurnSource};
+pub use config::LoaderConfig;
 pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use fingerprint::{Content, Fingerprint};
-pub use fn_dataset::FnDataset;
+pub use fn_dataset::from_fn;
 pub use images::ImageSource;
 pub use loader::{Loader, LoaderOptions};
 pub use sampler::{DistributedSampler, EvalShard, Order, Prefix};
@@ -44,6 +45,15 @@ use transforms::{Draws, ImageTransform};
 pub trait DatasetKind: Send + Sync {
     /// Problems go into `fields`, all of them; the value returned after a problem is never run.
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource>;
+}
+
+impl<F> DatasetKind for F
+where
+    F: Fn(&mut Fields<'_>) -> Arc<dyn DatasetSource> + Send + Sync,
+{
+    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+        self(fields)
+    }
 }
 
 /// A data set as the spec describes it. Nothing is opened before `prepare`.

@@ -3,30 +3,38 @@
 
 use super::mt19937::random_split;
 use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
 use std::sync::Arc;
 
-/// `val_split`, `split_seed`, `max_train` and `max_val` of a `[dataset]` table.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// How a data set is split.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 pub struct SplitOptions {
-    /// Part of the training samples that validation gets, in [0, 1).
+    /// Part of the training samples that validation gets.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub val_split: f64,
     /// `Generator().manual_seed(split_seed)`.
+    #[default = 42]
     pub split_seed: u64,
-    /// At most so many samples of each, the first of the split.
+    /// At most so many samples for training, the first of the split.
+    #[schemars(range(min = 1))]
     pub max_train: Option<usize>,
+    /// At most so many samples for validation, the first of the split.
+    #[schemars(range(min = 1))]
     pub max_val: Option<usize>,
 }
 
 impl SplitOptions {
-    pub const NONE: Self = Self { val_split: 0.0, split_seed: 42, max_train: None, max_val: None };
-
-    pub fn read(fields: &mut Fields<'_>, val_split: f64) -> Self {
-        Self {
-            val_split: fields.f64("val_split", 0.0..1.0, val_split),
-            split_seed: fields.u64("split_seed", .., Self::NONE.split_seed),
-            max_train: fields.opt_usize("max_train", 1..),
-            max_val: fields.opt_usize("max_val", 1..),
+    /// Of a data set that has its own default for `val_split`.
+    pub fn with_default(fields: &mut Fields<'_>, val_split: f64) -> Self {
+        let split: Self = fields.config();
+        if fields.has("val_split") {
+            return split;
         }
+        fields.note_resolved("val_split", val_split);
+        Self { val_split, ..split }
     }
 
     /// Samples of validation among `n`: `int(n * val_split)`.
@@ -95,16 +103,16 @@ mod tests {
 
     #[test]
     fn sizes_say_what_split_does() {
-        let options = SplitOptions { val_split: 0.1, max_val: Some(30), ..SplitOptions::NONE };
+        let options = SplitOptions { val_split: 0.1, max_val: Some(30), ..SplitOptions::default() };
         let (train, val) = options.split(50_000);
         assert_eq!((train.len(), val.len()), (45_000, 30));
         assert_eq!(options.sizes(50_000, Some(10_000)), (45_000, Some(30)));
         // torch's first indices for [45000, 5000], seed 42
         assert_eq!([train.get(0), train.get(1), train.get(2)], [37542, 44491, 216]);
         assert_eq!([val.get(0), val.get(1), val.get(2)], [17408, 40845, 3378]);
-        assert_eq!(SplitOptions::NONE.sizes(50_000, Some(10_000)), (50_000, Some(10_000)));
-        assert_eq!(SplitOptions::NONE.sizes(50_000, None), (50_000, None));
-        let (train, val) = SplitOptions { max_train: Some(3), ..SplitOptions::NONE }.split(7);
+        assert_eq!(SplitOptions::default().sizes(50_000, Some(10_000)), (50_000, Some(10_000)));
+        assert_eq!(SplitOptions::default().sizes(50_000, None), (50_000, None));
+        let (train, val) = SplitOptions { max_train: Some(3), ..SplitOptions::default() }.split(7);
         assert_eq!((train.len(), train.get(2), val.len()), (3, 2, 0));
     }
 }

@@ -1,19 +1,19 @@
 //! The names under which the registry knows the data sets that ship with ddp-run.
 
 use super::DatasetKind;
-use super::sets::{Cifar10, Csv, ImageFolder, Mnist, Random, Shapes, Text};
+use super::sets::{Mnist, cifar10, csv, image_folder, random, shapes, text};
 use std::sync::Arc;
 
 pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn DatasetKind>)> {
     vec![
-        ("random", Arc::new(Random)),
-        ("shapes", Arc::new(Shapes)),
-        ("cifar10", Arc::new(Cifar10)),
+        ("random", Arc::new(random)),
+        ("shapes", Arc::new(shapes)),
+        ("cifar10", Arc::new(cifar10)),
         ("mnist", Arc::new(Mnist::DIGITS)),
         ("fashion-mnist", Arc::new(Mnist::FASHION)),
-        ("csv", Arc::new(Csv)),
-        ("text", Arc::new(Text)),
-        ("image-folder", Arc::new(ImageFolder)),
+        ("csv", Arc::new(csv)),
+        ("text", Arc::new(text)),
+        ("image-folder", Arc::new(image_folder)),
     ]
 }
 
@@ -21,6 +21,9 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn DatasetKind>)> {
 mod tests {
     use super::*;
     use crate::data::testing::configure;
+    use crate::plan::{Plan, WorldRequest};
+    use crate::registry::Registry;
+    use crate::spec::JobTree;
 
     /// Every kind takes its defaults (and a place where it needs one), and no kind lets an unknown key pass.
     #[test]
@@ -36,6 +39,26 @@ mod tests {
             assert!(source.facts().train.is_none_or(|n| n > 0), "{name}");
             let error = configure(&*kind, &format!("{needs}max_trian = 1\nfrobnicate = 1")).err().unwrap();
             assert!(error.contains("frobnicate") && error.contains("2 problems"), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn results_do_not_depend_on_where_the_data_lies() {
+        for (name, places, more) in [
+            ("cifar10", &["root", "cache", "url"][..], ""),
+            ("csv", &["path", "cache", "url"], "target = 'y'"),
+            ("image-folder", &["root", "cache"], ""),
+        ] {
+            let hash = |place: &str| {
+                let keys: String = places.iter().map(|key| format!("{key} = '{place}'\n")).collect();
+                let spec = format!(
+                    "name = 'x'\nbatch_size = 4\n[model]\nname = 'linear'\n\
+                     [dataset]\nname = '{name}'\n{keys}{more}\n[optimizer]\nname = 'sgd'\n"
+                );
+                let tree = JobTree::parse("job.toml", &spec, &[]).unwrap();
+                Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap().hash
+            };
+            assert_eq!(hash("a"), hash("b"), "{name}");
         }
     }
 

@@ -3,20 +3,12 @@
 
 use super::SampleKey;
 use super::rng::{CounterRng, Stream};
-use crate::spec::Fields;
 
 /// Channels, height, width.
 pub type ImageShape = [usize; 3];
 
-/// A data set's usual mean and standard deviation per channel, of pixels in [0, 1].
-#[derive(Clone, Copy, Debug)]
-pub struct ChannelStats {
-    pub mean: [f64; 3],
-    pub std: [f64; 3],
-}
-
-/// `normalize`, `mean`, `std`, `augment`, `crop_padding` and `cutout` of a `[dataset]` table.
-#[derive(Clone, Debug, PartialEq)]
+/// How stored pixels become a network's input.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TransformOptions {
     /// Mean and standard deviation per channel; `None` leaves pixels in [0, 1].
     pub normalize: Option<(Vec<f64>, Vec<f64>)>,
@@ -26,33 +18,15 @@ pub struct TransformOptions {
 /// The random transforms of the training split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Augment {
-    /// Pad with so many black pixels on each side, then cut out a window of the image's size at a random place.
+    /// Black pixels on each side, around which the window is taken.
     pub crop: Option<usize>,
     /// Mirror left to right, every other time.
     pub flip: bool,
-    /// Set a square of this side, centred at a random pixel, to zero after normalisation (DeVries and Taylor 2017).
+    /// Side of the square.
     pub cutout: Option<usize>,
 }
 
 impl TransformOptions {
-    /// `channels` is the number of channels that the samples have.
-    pub fn read(fields: &mut Fields<'_>, channels: usize, usual: ChannelStats) -> Self {
-        let normalize = fields.bool("normalize", true);
-        let mut stat = |key: &'static str, usual: [f64; 3], smallest: f64| {
-            let listed = fields.f64s(key, smallest..=1.0, &usual[..channels]);
-            if listed.len() != channels {
-                fields.problem(
-                    key,
-                    format!("expected {channels} numbers, one per channel, found {}", listed.len()),
-                );
-            }
-            listed
-        };
-        let mean = stat("mean", usual.mean, 0.0);
-        let std = stat("std", usual.std, 1e-6);
-        Self { normalize: normalize.then_some((mean, std)), augment: Augment::read(fields) }
-    }
-
     /// The transform of a split: validation is normalised only.
     pub fn build(&self, shape: ImageShape, training: bool) -> ImageTransform {
         let (mean, std) =
@@ -61,37 +35,6 @@ impl TransformOptions {
         let affine =
             mean.iter().zip(&std).map(|(m, s)| ((1.0 / (255.0 * s)) as f32, (-m / s) as f32)).collect();
         ImageTransform { shape, affine, augment }
-    }
-}
-
-impl Augment {
-    fn read(fields: &mut Fields<'_>) -> Self {
-        if !fields.has("augment") {
-            fields.note_resolved("augment", toml::Value::Array(Vec::new()));
-        }
-        let names = fields.opt_strs("augment").unwrap_or_default();
-        let known = ["crop", "flip", "cutout"];
-        for (i, name) in names.iter().enumerate() {
-            let at = i.to_string();
-            if !known.contains(&name.as_str()) {
-                let near = crate::spec::did_you_mean(name, known);
-                fields.problem_at(&["augment", &at], format!("unknown augmentation{near}"));
-            } else if names[..i].contains(name) {
-                fields.problem_at(&["augment", &at], "named twice");
-            }
-        }
-        let has = |name: &str| names.iter().any(|n| n == name);
-        let mut size = |key: &'static str, name: &str, default: usize| {
-            if !has(name) {
-                if fields.has(key) {
-                    fields.problem(key, format!("has no effect without \"{name}\" in `augment`"));
-                    fields.opt_usize(key, ..);
-                }
-                return None;
-            }
-            Some(fields.usize(key, 1..=1024, default))
-        };
-        Self { crop: size("crop_padding", "crop", 4), cutout: size("cutout", "cutout", 8), flip: has("flip") }
     }
 }
 

@@ -4,10 +4,36 @@
 use super::cast::{in_dtype, in_f32};
 use super::layers::{Affine, Embed, Norm};
 use super::{Input, Net};
+use crate::spec::choice;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::{Bool, Device, Int, Tensor};
+
+choice! {
+    /// Named sizes: nanoGPT's, and GPT-2's published ones.
+    Preset:
+    Nano = "nano",
+    Micro = "micro",
+    Mini = "mini",
+    Shakespeare = "shakespeare",
+    Gpt2 = "gpt2",
+    Gpt2Medium = "gpt2-medium",
+}
+
+impl Preset {
+    /// Layers, heads, width.
+    pub fn sizes(self) -> (usize, usize, usize) {
+        match self {
+            Self::Nano => (3, 3, 48),
+            Self::Micro => (4, 4, 128),
+            Self::Mini => (6, 6, 192),
+            Self::Shakespeare => (6, 6, 384),
+            Self::Gpt2 => (12, 12, 768),
+            Self::Gpt2Medium => (24, 16, 1024),
+        }
+    }
+}
 
 /// The sizes of a GPT.
 #[derive(Clone, Copy, Debug, PartialEq)]

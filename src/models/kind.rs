@@ -13,6 +13,15 @@ pub trait ModelKind: Send + Sync {
     fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource>;
 }
 
+impl<F> ModelKind for F
+where
+    F: Fn(&mut Fields<'_>, &DataFacts) -> Arc<dyn ModelSource> + Send + Sync,
+{
+    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+        self(fields, facts)
+    }
+}
+
 /// One tensor of a model's state, by its PyTorch name.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TensorFacts {

@@ -20,13 +20,13 @@ mod state;
 mod tests;
 mod walk;
 
-pub use gpt::{Gpt, GptConfig};
+pub use gpt::{Gpt, GptConfig, Preset};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
 pub use model::{ALL, Model, NetModel};
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
-pub use standard::{FnModel, standard_kinds};
+pub use standard::{from_fn, standard_kinds};
 pub use state::{Layout, Role, StateEntry};
 
 use burn::module::Module;

@@ -3,17 +3,18 @@
 use super::layers::{Affine, BatchNorm2d, Conv};
 use super::ops::{add_relu, max_pool2d};
 use super::{Input, Net};
+use crate::spec::choice;
 use burn::module::Module;
 use burn::tensor::module::adaptive_avg_pool2d;
 use burn::tensor::{Device, Tensor};
 
-/// How the network begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stem {
+choice! {
+    /// How the network begins.
+    Stem:
     /// 7x7 convolution of stride 2, then 3x3 max pooling: torchvision's.
-    ImageNet,
+    ImageNet = "imagenet",
     /// 3x3 convolution of stride 1, no pooling: for images of about 32 pixels.
-    Cifar,
+    Cifar = "cifar",
 }
 
 /// Blocks in each of the four stages, and whether they are bottlenecks.

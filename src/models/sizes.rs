@@ -46,15 +46,15 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// Reads the spec's, and reports it where it is known not to fit.
-    pub fn read(
+    /// Reports what the spec gives where it is known not to fit.
+    pub fn new(
         fields: &mut Fields<'_>,
         facts: &DataFacts,
-        key: &'static str,
+        (key, given): (&'static str, Option<usize>),
         known: fn(&DataFacts) -> Result<usize>,
         at_least: fn(&DataFacts) -> bool,
     ) -> Self {
-        let size = Self { key, known, at_least, given: fields.opt_usize(key, 1..=1 << 24) };
+        let size = Self { key, known, at_least, given };
         if let Some(problem) = size.misfit(facts) {
             fields.problem(key, problem);
         }

@@ -3,7 +3,7 @@
 use super::sizes::{Size, at_least, exactly, features, fits, image, outputs, tokens, unless_numbers};
 use super::{
     Cnn, CnnConfig, Depth, Gpt, GptConfig, LinearNet, Mlp, Model, ModelKind, ModelSource, Net, NetModel,
-    ResNet, Stem, TensorFacts,
+    Preset, ResNet, Stem, TensorFacts,
 };
 use crate::caught::caught;
 use crate::data::DataFacts;
@@ -11,18 +11,25 @@ use crate::device::Compute;
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use burn::tensor::Device;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use smart_default::SmartDefault;
 use std::sync::Arc;
 
 /// Every model that ships with ddp-run, under its name in specs.
 pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
+    let resnet_of = |depth| -> Arc<dyn ModelKind> {
+        Arc::new(move |fields: &mut Fields<'_>, facts: &DataFacts| resnet(depth, fields, facts))
+    };
     vec![
-        ("linear", Arc::new(LinearKind)),
-        ("mlp", Arc::new(MlpKind)),
-        ("cnn", Arc::new(CnnKind)),
-        ("resnet18", Arc::new(ResNetKind(Depth::RESNET18))),
-        ("resnet34", Arc::new(ResNetKind(Depth::RESNET34))),
-        ("resnet50", Arc::new(ResNetKind(Depth::RESNET50))),
-        ("gpt", Arc::new(GptKind)),
+        ("linear", Arc::new(linear)),
+        ("mlp", Arc::new(mlp)),
+        ("cnn", Arc::new(cnn)),
+        ("resnet18", resnet_of(Depth::RESNET18)),
+        ("resnet34", resnet_of(Depth::RESNET34)),
+        ("resnet50", resnet_of(Depth::RESNET50)),
+        ("gpt", Arc::new(gpt)),
     ]
 }
 
@@ -72,26 +79,15 @@ where
 
 /// A model kind from a plain function: what [`crate::registry::Registry::model`] makes of a user's closure. The whole
 /// `[model]` table, less `name` and the `pretrained` keys, is read into `C`.
-pub struct FnModel<C, F> {
-    build: Arc<F>,
-    config: std::marker::PhantomData<fn() -> C>,
-}
-
-impl<C, F> FnModel<C, F> {
-    pub fn new(build: F) -> Self {
-        Self { build: Arc::new(build), config: std::marker::PhantomData }
-    }
-}
-
-impl<C, N, F> ModelKind for FnModel<C, F>
+pub fn from_fn<C, N, F>(build: F) -> impl ModelKind
 where
-    C: serde::de::DeserializeOwned + schemars::JsonSchema + Send + Sync + 'static,
+    C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
     N: Net,
     F: Fn(&C, &DataFacts, &Device) -> N + Send + Sync + 'static,
 {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        let config: Option<C> = fields.parse();
-        let build = self.build.clone();
+    let build = Arc::new(build);
+    move |fields: &mut Fields<'_>, facts: &DataFacts| {
+        let (config, build): (Option<C>, _) = (fields.parse(), build.clone());
         source(facts, move |facts: &DataFacts, device: &Device| match &config {
             Some(config) => Ok(build(config, facts, device)),
             None => Err(Error::spec("the [model] table is invalid")),
@@ -99,105 +95,162 @@ where
     }
 }
 
-struct LinearKind;
-
-impl ModelKind for LinearKind {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fits(fields, facts, features(facts));
-        let inputs = Size::read(fields, facts, "in_features", features, exactly);
-        let out = Size::read(fields, facts, "out_features", outputs, unless_numbers);
-        source(facts, move |facts: &DataFacts, device: &Device| {
-            Ok(LinearNet::new(inputs.of(facts)?, out.of(facts)?, device))
-        })
-    }
+/// `[model] name = "linear"`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct LinearTable {
+    /// Values per sample; by default the data's.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    in_features: Option<usize>,
+    /// Outputs: classes, or numbers of the target; by default the data's.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    out_features: Option<usize>,
 }
 
-struct MlpKind;
-
-impl ModelKind for MlpKind {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fits(fields, facts, features(facts));
-        let inputs = Size::read(fields, facts, "in_features", features, exactly);
-        let out = Size::read(fields, facts, "num_classes", outputs, unless_numbers);
-        let hidden = fields.usizes("hidden", 1..=1 << 20, &[512, 512]);
-        let dropout = fields.f64("dropout", 0.0..1.0, 0.0);
-        source(facts, move |facts: &DataFacts, device: &Device| {
-            let mut sizes = vec![inputs.of(facts)?];
-            sizes.extend(&hidden);
-            sizes.push(out.of(facts)?);
-            Ok(Mlp::new(&sizes, dropout, device))
-        })
-    }
+fn linear(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    fits(fields, facts, features(facts));
+    let table: LinearTable = fields.config();
+    let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
+    let out = Size::new(fields, facts, ("out_features", table.out_features), outputs, unless_numbers);
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        Ok(LinearNet::new(inputs.of(facts)?, out.of(facts)?, device))
+    })
 }
 
-struct CnnKind;
-
-impl ModelKind for CnnKind {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fits(fields, facts, image(facts));
-        let out = Size::read(fields, facts, "num_classes", outputs, unless_numbers);
-        let channels = fields.usizes("channels", 1..=8192, &[32, 64]);
-        let hidden = fields.usize("hidden", 1..=1 << 20, 128);
-        let dropout = fields.f64("dropout", 0.0..1.0, 0.0);
-        if let Ok([_, height, width]) = image(facts)
-            && (height.min(width) >> channels.len()) == 0
-        {
-            let depth = channels.len();
-            fields.problem("channels", format!("{depth} poolings leave nothing of a {height}x{width} image"));
-        }
-        source(facts, move |facts: &DataFacts, device: &Device| {
-            let (input, outputs) = (image(facts)?, out.of(facts)?);
-            let config = CnnConfig { input, channels: channels.clone(), hidden, outputs, dropout };
-            Ok(Cnn::new(&config, device))
-        })
-    }
+/// `[model] name = "mlp"`
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct MlpTable {
+    /// Values per sample; by default the data's.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    in_features: Option<usize>,
+    /// Outputs: classes, or numbers of the target; by default the data's.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    num_classes: Option<usize>,
+    /// Widths of the hidden layers.
+    #[default(vec![512, 512])]
+    #[schemars(inner(range(min = 1, max = 1_048_576)))]
+    hidden: Vec<usize>,
+    /// Dropout probability after each hidden layer.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    dropout: f64,
 }
 
-struct ResNetKind(Depth);
-
-impl ModelKind for ResNetKind {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fits(fields, facts, image(facts));
-        let out = Size::read(fields, facts, "num_classes", outputs, unless_numbers);
-        let stem = fields.choice("stem", &[("imagenet", Stem::ImageNet), ("cifar", Stem::Cifar)], "imagenet");
-        let depth = self.0;
-        source(facts, move |facts: &DataFacts, device: &Device| {
-            let [channels, _, _] = image(facts)?;
-            let classes = out.of(facts)?;
-            Ok(ResNet::new(depth, stem, channels, classes, device))
-        })
-    }
+fn mlp(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    fits(fields, facts, features(facts));
+    let table: MlpTable = fields.config();
+    let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
+    let out = Size::new(fields, facts, ("num_classes", table.num_classes), outputs, unless_numbers);
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        let mut sizes = vec![inputs.of(facts)?];
+        sizes.extend(&table.hidden);
+        sizes.push(out.of(facts)?);
+        Ok(Mlp::new(&sizes, table.dropout, device))
+    })
 }
 
-/// Layers, heads, width of the named sizes (nanoGPT's, and GPT-2's published ones).
-const PRESETS: &[(&str, (usize, usize, usize))] = &[
-    ("nano", (3, 3, 48)),
-    ("micro", (4, 4, 128)),
-    ("mini", (6, 6, 192)),
-    ("shakespeare", (6, 6, 384)),
-    ("gpt2", (12, 12, 768)),
-    ("gpt2-medium", (24, 16, 1024)),
-];
+/// `[model] name = "cnn"`
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct CnnTable {
+    /// Outputs: classes, or numbers of the target; by default the data's.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    num_classes: Option<usize>,
+    /// Channels of each block: a 3x3 convolution, ReLU and 2x2 max pooling.
+    #[default(vec![32, 64])]
+    #[schemars(inner(range(min = 1, max = 8192)))]
+    channels: Vec<usize>,
+    /// Width of the hidden layer behind the blocks.
+    #[default = 128]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    hidden: usize,
+    /// Dropout probability before the last layer.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    dropout: f64,
+}
 
-struct GptKind;
-
-impl ModelKind for GptKind {
-    fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fits(fields, facts, tokens(facts));
-        let (layers, heads, width) = fields.choice("preset", PRESETS, "micro");
-        let n_layer = fields.usize("n_layer", 1..=512, layers);
-        let n_head = fields.usize("n_head", 1..=512, heads);
-        let n_embd = fields.usize("n_embd", 1..=65536, width);
-        let dropout = fields.f64("dropout", 0.0..1.0, 0.0);
-        let block = Size::read(fields, facts, "block_size", |facts| Ok(tokens(facts)?.0), at_least);
-        let vocab = Size::read(fields, facts, "vocab_size", |facts| Ok(tokens(facts)?.1), at_least);
-        if !n_embd.is_multiple_of(n_head) {
-            fields.problem("n_embd", format!("must be a multiple of n_head = {n_head}, found {n_embd}"));
-        }
-        source(facts, move |facts: &DataFacts, device: &Device| {
-            let (block_size, vocab_size) = (block.of(facts)?, vocab.of(facts)?);
-            let config = GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, dropout };
-            Ok(Gpt::new(config, device))
-        })
+fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    fits(fields, facts, image(facts));
+    let CnnTable { num_classes, channels, hidden, dropout } = fields.config();
+    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, unless_numbers);
+    if let Ok([_, height, width]) = image(facts)
+        && (height.min(width) >> channels.len()) == 0
+    {
+        let depth = channels.len();
+        fields.problem("channels", format!("{depth} poolings leave nothing of a {height}x{width} image"));
     }
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        let (input, outputs) = (image(facts)?, out.of(facts)?);
+        let config = CnnConfig { input, channels: channels.clone(), hidden, outputs, dropout };
+        Ok(Cnn::new(&config, device))
+    })
+}
+
+/// `[model] name = "resnet18"` and the deeper ones
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct ResNetTable {
+    /// Outputs: classes, or numbers of the target; by default the data's.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    num_classes: Option<usize>,
+    /// How the network begins.
+    stem: Stem,
+}
+
+fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    fits(fields, facts, image(facts));
+    let ResNetTable { num_classes, stem } = fields.config();
+    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, unless_numbers);
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        let [channels, _, _] = image(facts)?;
+        let classes = out.of(facts)?;
+        Ok(ResNet::new(depth, stem, channels, classes, device))
+    })
+}
+
+/// `[model] name = "gpt"`
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct GptTable {
+    /// What the next three are by default.
+    #[default(Preset::Micro)]
+    preset: Preset,
+    /// Transformer blocks.
+    #[schemars(range(min = 1, max = 512))]
+    n_layer: Option<usize>,
+    /// Attention heads.
+    #[schemars(range(min = 1, max = 512))]
+    n_head: Option<usize>,
+    /// Width of the embedding, a multiple of `n_head`.
+    #[schemars(range(min = 1, max = 65_536))]
+    n_embd: Option<usize>,
+    /// Dropout probability.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    dropout: f64,
+    /// Positions; by default the data's.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    block_size: Option<usize>,
+    /// Tokens; by default the data's.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    vocab_size: Option<usize>,
+}
+
+fn gpt(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    fits(fields, facts, tokens(facts));
+    let table: GptTable = fields.config();
+    let ((layers, heads, width), dropout) = (table.preset.sizes(), table.dropout);
+    let n_layer = fields.or_default("n_layer", table.n_layer, layers);
+    let n_head = fields.or_default("n_head", table.n_head, heads);
+    let n_embd = fields.or_default("n_embd", table.n_embd, width);
+    let (block, vocab) = (("block_size", table.block_size), ("vocab_size", table.vocab_size));
+    let block = Size::new(fields, facts, block, |facts| Ok(tokens(facts)?.0), at_least);
+    let vocab = Size::new(fields, facts, vocab, |facts| Ok(tokens(facts)?.1), at_least);
+    if !n_embd.is_multiple_of(n_head) {
+        fields.problem("n_embd", format!("must be a multiple of n_head = {n_head}, found {n_embd}"));
+    }
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        let (block_size, vocab_size) = (block.of(facts)?, vocab.of(facts)?);
+        let config = GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, dropout };
+        Ok(Gpt::new(config, device))
+    })
 }

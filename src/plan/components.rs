@@ -1,10 +1,12 @@
 //! The components that a registry knows by name: each reads the rest of its table itself.
 
-use crate::data::{DataFacts, DatasetSource, LoaderConfig, PLACES};
+use crate::data::{DataFacts, DatasetSource, LoaderConfig};
 use crate::ddp::HookSource;
 use crate::models::ModelSource;
 use crate::registry::Registry;
 use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,10 +24,18 @@ pub struct DatasetPlan {
 pub struct ModelPlan {
     pub name: String,
     pub source: Arc<dyn ModelSource>,
-    /// PyTorch weights to start from: `.safetensors` or `.pt`.
     pub pretrained: Option<PathBuf>,
-    /// Whether every tensor of the model must be in them, with its shape.
     pub pretrained_strict: bool,
+}
+
+/// What `[model]` says of any model; the other keys are its own.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct Pretrained {
+    /// PyTorch weights to start from: `.safetensors` or `.pt`.
+    pretrained: Option<PathBuf>,
+    /// Whether every tensor of the model must be in them, with its shape. By default so.
+    pretrained_strict: Option<bool>,
 }
 
 impl fmt::Debug for ModelPlan {
@@ -42,7 +52,6 @@ pub(super) fn dataset(root: &mut Fields<'_>, registry: &Registry) -> (Option<Dat
     let mut fields = root.req_section("dataset");
     let kind = fields.kind(registry.dataset_kinds());
     let loader = fields.config();
-    fields.without_effect(&PLACES);
     let plan = kind.map(|(name, kind)| {
         let source = kind.configure(&mut fields);
         DatasetPlan { name: name.to_owned(), facts: source.facts(), source }
@@ -60,8 +69,9 @@ pub(super) fn model(root: &mut Fields<'_>, registry: &Registry, facts: &DataFact
 }
 
 fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
-    let Some(path) = fields.opt_str("pretrained").map(PathBuf::from) else {
-        if fields.opt_bool("pretrained_strict").is_some() && !fields.has("pretrained") {
+    let Pretrained { pretrained: path, pretrained_strict: strict } = fields.config();
+    let Some(path) = path else {
+        if strict.is_some() && !fields.has("pretrained") {
             fields.problem_with_key("pretrained_strict", "has no effect without `pretrained`");
         }
         return (None, true);
@@ -70,7 +80,7 @@ fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
     if !path.extension().is_some_and(|e| known.iter().any(|k| e.eq_ignore_ascii_case(k))) {
         fields.problem("pretrained", "expected a `.safetensors`, `.pt` or `.pth` file");
     }
-    (Some(path), fields.bool("pretrained_strict", true))
+    (Some(path), fields.or_default("pretrained_strict", strict, true))
 }
 
 /// The hook of a name; `none` is the plain all-reduce.

@@ -26,21 +26,31 @@ struct Stub(DataFacts);
 
 struct StubKind;
 
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct StubKeys {
+    #[default = 1000]
+    samples: usize,
+    #[default = 10]
+    classes: usize,
+    #[default = true]
+    known: bool,
+    val: Option<usize>,
+    #[default = "data"]
+    #[schemars(extend("x-changes-results" = false))]
+    #[allow(dead_code, reason = "nothing is opened")]
+    root: String,
+}
+
 impl DatasetKind for StubKind {
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        let samples = fields.usize("samples", 0.., 1000);
-        let classes = fields.usize("classes", 0.., 10);
-        let known = fields.bool("known", true);
+        let StubKeys { samples, classes, known, val, .. } = fields.config();
         let kind = if classes == 0 { FieldKind::Float } else { FieldKind::Index(classes) };
-        fields.str("root", "data");
-        for place in ["path", "cache", "url"] {
-            fields.opt_str(place);
-        }
         Arc::new(Stub(DataFacts {
             input: Some(FieldFacts { shape: vec![4], kind: FieldKind::Float }),
             target: known.then_some(FieldFacts { shape: vec![], kind }),
             train: known.then_some(samples),
-            val: fields.opt_usize("val", 0..),
+            val,
             test: None,
         }))
     }
@@ -59,12 +69,17 @@ impl DatasetSource for Stub {
 }
 
 /// Weights of 4 x 10 and 10 values, and a buffer of 3.
-struct StubModel;
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct StubModel {
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    #[allow(dead_code, reason = "nothing is built")]
+    dropout: f64,
+}
 
 impl ModelKind for StubModel {
     fn configure(&self, fields: &mut Fields<'_>, _facts: &DataFacts) -> Arc<dyn ModelSource> {
-        fields.f64("dropout", 0.0..1.0, 0.0);
-        Arc::new(StubModel)
+        Arc::new(fields.config::<StubModel>())
     }
 }
 
@@ -149,7 +164,7 @@ name = "adamw"
 
 fn resolve_for(text: &str, sets: &[&str], world: WorldRequest) -> Result<Plan, Diagnostics> {
     let registry = Registry::empty()
-        .add_model("stub", StubModel)
+        .add_model("stub", StubModel::default())
         .add_dataset("stub", StubKind)
         .optimizer::<Still>("still")
         .comm_hook("mine", || StubHook);
@@ -357,9 +372,6 @@ fn the_hash_changes_exactly_when_results_would() {
         "distributed.interface=eth0",
         "distributed.sockets=2",
         "dataset.root=elsewhere",
-        "dataset.path=elsewhere",
-        "dataset.cache=elsewhere",
-        "dataset.url=elsewhere",
         "dataset.workers=4",
         "train.on_resize=keep-local-batch",
         "seed=0",

@@ -2,7 +2,6 @@
 //! the choices that it has tell what is wrong with a value, and where; its default is what holds where nothing is
 //! written; a description, and whether results depend on it, go with it.
 
-use super::accessors::number;
 use super::decode;
 use super::diagnostics::{Kind as Rests, Problem};
 use super::fields::Fields;
@@ -10,6 +9,7 @@ use super::schema::{self, Kind};
 use super::source::Origin;
 use super::tree::{Entry, Node, Table, Value};
 use schemars::JsonSchema;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use std::borrow::Cow;
@@ -39,7 +39,7 @@ impl<'a> Fields<'a> {
                 (Some(at), Err(problem)) if schema["properties"].get(&entries[at].key).is_some() => {
                     let entry = entries.remove(at);
                     match schema::expected(&schema["properties"][&entry.key]) {
-                        Some(expected) => self.wrong(&entry.node, format!("expected {expected}")),
+                        Some(expected) => self.wrong(&entry.node, expected),
                         None => self.push(problem),
                     }
                 }
@@ -78,7 +78,7 @@ impl<'a> Fields<'a> {
                     entries.push(entry);
                 }
                 Some(_) => {}
-                None if schema::is_required(schema, key) => self.missing(key, ()),
+                None if schema::is_required(schema, key) => self.missing(key),
                 None => {
                     if let Some(default) = schema::default(of_key) {
                         self.record(key, default, Origin::Default);
@@ -99,6 +99,18 @@ impl<'a> Fields<'a> {
         }
         self.ignore_rest();
         rest
+    }
+
+    /// What a key comes to whose default is declared by nobody: it depends on others.
+    pub fn or_default<T: Serialize>(&self, key: &str, read: Option<T>, default: T) -> T {
+        read.unwrap_or_else(|| {
+            if !self.has(key)
+                && let Ok(value) = toml::Value::try_from(&default)
+            {
+                self.record(key, value, Origin::Default);
+            }
+            default
+        })
     }
 
     /// Reports what in a value is not as its schema says.
@@ -137,8 +149,27 @@ impl<'a> Fields<'a> {
         };
         if !fits {
             let expected = schema::expected(schema).map_or_else(|| kind.words(), str::to_owned);
-            self.wrong(node, format!("expected {expected}"));
+            self.wrong(node, &expected);
         }
         fits
     }
+
+    fn wrong(&self, node: &Node, expected: &str) {
+        if !matches!(node.value, Value::Broken) {
+            self.push(Problem::new(
+                node.span,
+                format!("expected {expected}, found {}", node.value.describe()),
+            ));
+        }
+    }
+}
+
+/// Integers are numbers too; infinities and NaN are none.
+fn number(value: &Value, range: &impl RangeBounds<f64>) -> Option<f64> {
+    let x = match value {
+        Value::Integer(i) => *i as f64,
+        Value::Float(x) => *x,
+        _ => return None,
+    };
+    (x.is_finite() && range.contains(&x)).then_some(x)
 }

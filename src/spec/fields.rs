@@ -1,5 +1,5 @@
-//! Reading one table of a job, with every problem kept and every value noted. The accessors of values are in
-//! `accessors`; here are the tables, the problems and the book-keeping.
+//! Reading one table of a job, with every problem kept and every value noted. Values are read in `config`;
+//! here are the tables, the problems and the book-keeping.
 
 use super::ResolvedValue;
 use super::collect::{Collector, KnownKeys, Unknown};
@@ -10,7 +10,7 @@ use super::tree::{Entry, Node, Table, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Reads one table. Each accessor marks its key as known; keys that are never asked for are reported when the reader
+/// Reads one table. What reads a key marks it as known; keys that are never asked for are reported when the reader
 /// is dropped. A wrong value is reported at its place and read as absent.
 pub struct Fields<'a> {
     job: &'a JobTree,
@@ -45,11 +45,6 @@ impl<'a> Fields<'a> {
     /// Dotted path of this table: `dataset`, `scheduler.0`; empty for the root.
     pub fn path(&self) -> &str {
         &self.path
-    }
-
-    /// Whether the table is written at all; an optional one may not be.
-    pub fn is_present(&self) -> bool {
-        self.table.is_some()
     }
 
     /// Whether the key is written. Does not mark it as known.
@@ -253,7 +248,7 @@ impl<'a> Fields<'a> {
         span
     }
 
-    pub(super) fn missing<T>(&mut self, key: &str, placeholder: T) -> T {
+    pub(super) fn missing(&self, key: &str) {
         if !self.has(key) {
             let message = match self.table {
                 Some(_) => format!("missing key `{key}`"),
@@ -261,7 +256,6 @@ impl<'a> Fields<'a> {
             };
             self.missing_message(key, message);
         }
-        placeholder
     }
 
     fn missing_message(&self, key: &str, message: String) {

@@ -1,20 +1,20 @@
 //! What was typed: job specs as positioned trees, and the reading of them.
 //!
 //! A [`JobTree`] is a spec after `extends`, `--set` and `--unset`: every key and value in it knows the text that it
-//! came from. Components read their tables of it through [`Fields`], most of them into a struct of their own that declares
-//! the keys ([`Fields::config`]). It collects every problem with its place, so that [`Diagnostics`] shows them all at once. Nothing here knows what any key means, and nothing here touches a
-//! device, a socket or a data set: the only files read are the spec and its bases.
+//! came from. Components read their tables of it through [`Fields`], into structs of their own that declare
+//! the keys ([`Fields::config`]). It collects every problem with its place, so that [`Diagnostics`] shows them all at
+//! once. Nothing here knows what any key means, and nothing here touches a device, a socket or a data set: the only files
+//! read are the spec and its bases.
 
-mod accessors;
 mod choice;
 mod collect;
 mod config;
 mod decode;
 mod diagnostics;
 mod fields;
-mod lists;
 mod load;
 mod merge;
+mod names;
 mod overrides;
 mod parse;
 mod period;

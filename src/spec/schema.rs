@@ -1,7 +1,7 @@
 //! What a type's JSON Schema says of its keys: which there are, what their values may be, what holds where they are not
 //! written. So a struct with `#[derive(Deserialize, JsonSchema)]` is all that a table needs for a declaration.
 
-use super::accessors::any_of;
+use super::names::any_of;
 use super::range::words;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -155,8 +155,8 @@ impl Kind<'_> {
     pub fn words(&self) -> String {
         match self {
             Kind::Boolean => "true or false".to_owned(),
-            Kind::Integer(range) => format!("an integer{}", words(range, None, Some(i64::MAX))),
-            Kind::Number(range) => format!("a number{}", words(range, None, None)),
+            Kind::Integer(range) => format!("an integer{}", words(range)),
+            Kind::Number(range) => format!("a number{}", words(range)),
             Kind::String => "a string".to_owned(),
             Kind::Choice(names) => any_of(names),
             Kind::List(items, _) => format!("a list of {}", kind(items).plural()),

@@ -3,18 +3,16 @@
 
 use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
 use crate::data::fingerprint::{of_parts, sampled};
+use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageParts, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
-use crate::data::store::{Cache, Mapped};
-use crate::data::transforms::{ChannelStats, TransformOptions};
-use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::store::Mapped;
+use crate::data::transforms::TransformOptions;
+use crate::data::{Content, DataFacts, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use std::path::Path;
 use std::sync::Arc;
-
-/// The kind.
-pub struct Cifar10;
 
 const USUAL: ChannelStats = ChannelStats { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
 const SHAPE: [usize; 3] = [3, 32, 32];
@@ -27,25 +25,19 @@ struct Cifar10Source {
     transform: TransformOptions,
 }
 
-impl DatasetKind for Cifar10 {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        Arc::new(Cifar10Source {
-            files: Files {
-                root: fields.str("root", "data").into(),
-                cache: Cache::read(fields),
-                url: fields.opt_str("url"),
-                verify: fields.bool("verify", true),
-            },
-            split: SplitOptions::read(fields, 0.0),
-            transform: TransformOptions::read(fields, SHAPE[0], USUAL),
-        })
-    }
+/// Reads its table.
+pub fn cifar10(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    Arc::new(Cifar10Source {
+        files: Files(fields.config()),
+        split: fields.config(),
+        transform: TransformOptions::read(fields, SHAPE[0], USUAL),
+    })
 }
 
 impl DatasetSource for Cifar10Source {
     fn facts(&self) -> DataFacts {
         // Files that are not verified can be of any length.
-        let sizes = self.files.verify.then(|| self.split.sizes(50_000, Some(10_000)));
+        let sizes = self.files.0.verify.then(|| self.split.sizes(50_000, Some(10_000)));
         DataFacts {
             input: Some(FieldFacts { shape: SHAPE.to_vec(), kind: FieldKind::Float }),
             target: Some(class_facts(CLASSES)),

@@ -1,6 +1,7 @@
 //! Where CIFAR-10's files are, and how they get there: the official binary layout is what is read; an archive of it, or the
 //! Python release, is turned into it once.
 
+use super::official::OfficialFiles;
 use crate::data::store::{
     Cache, Digest, FileSpec, Member, absolute, download, identity, in_scratch, is_writable, read_batch,
     read_into_place, untar, verify,
@@ -41,15 +42,9 @@ const PYTHON_FOLDER: &str = "cifar-10-batches-py";
 const CONVERTED: &str = "cifar-10-batches-bin-from-py";
 const SITE: &str = "https://www.cs.toronto.edu/~kriz";
 
-/// Where to look, and how strictly.
+/// Those of this set.
 #[derive(Clone, Debug)]
-pub(super) struct Files {
-    pub root: PathBuf,
-    pub cache: Cache,
-    pub url: Option<String>,
-    /// Only the official files will do.
-    pub verify: bool,
-}
+pub(super) struct Files(pub OfficialFiles);
 
 /// What the binary files can be made from.
 enum Origin {
@@ -100,10 +95,11 @@ impl Files {
     }
 
     fn folders(&self) -> Vec<PathBuf> {
-        let mut folders = vec![self.root.join(BINARY_FOLDER), self.root.clone(), self.root.join(CONVERTED)];
-        let cached = self.verify.then(|| [BINARY_FOLDER, CONVERTED].map(|name| self.cache.join(name)));
+        let mut folders =
+            vec![self.0.root.join(BINARY_FOLDER), self.0.root.clone(), self.0.root.join(CONVERTED)];
+        let cached = self.0.verify.then(|| [BINARY_FOLDER, CONVERTED].map(|name| self.0.cache.join(name)));
         folders.extend(cached.into_iter().flatten().flatten());
-        if !self.verify
+        if !self.0.verify
             && let Some(origin) = self.origin()
         {
             folders.extend(self.cached(&origin));
@@ -117,10 +113,10 @@ impl Files {
     }
 
     fn origin(&self) -> Option<Origin> {
-        let download = |name| self.cache.join(name).ok();
+        let download = |name| self.0.cache.join(name).ok();
         let archive =
-            |name| [Some(self.root.join(name)), download(name)].into_iter().flatten().find(|p| p.is_file());
-        let python = self.root.join(PYTHON_FOLDER);
+            |name| [Some(self.0.root.join(name)), download(name)].into_iter().flatten().find(|p| p.is_file());
+        let python = self.0.root.join(PYTHON_FOLDER);
         None.or_else(|| archive(BINARY).map(Origin::BinaryArchive))
             .or_else(|| python.is_dir().then_some(Origin::PythonFolder(python)))
             .or_else(|| archive(PYTHON).map(Origin::PythonArchive))
@@ -128,24 +124,28 @@ impl Files {
 
     /// Where the binary files go: beside the archive, or to the cache where nothing may be written there.
     fn target(&self, origin: &Origin) -> Result<PathBuf> {
-        if is_writable(&self.root) { Ok(self.root.join(origin.unpacks_to())) } else { self.cached(origin) }
+        if is_writable(&self.0.root) {
+            Ok(self.0.root.join(origin.unpacks_to()))
+        } else {
+            self.cached(origin)
+        }
     }
 
     /// Official contents are the same whatever archive they came from; others are told apart by their archive.
     fn cached(&self, origin: &Origin) -> Result<PathBuf> {
         let name = origin.unpacks_to();
-        if self.verify {
-            return self.cache.join(name);
+        if self.0.verify {
+            return self.0.cache.join(name);
         }
-        self.cache.join(&format!("{name}-{}", identity(origin.path())?))
+        self.0.cache.join(&format!("{name}-{}", identity(origin.path())?))
     }
 
     fn fetch(&self, say: &mut dyn FnMut(&str)) -> Result<Origin> {
-        let url = self.url.as_ref().ok_or_else(|| self.missing())?;
-        let _ = fs::create_dir_all(&self.root);
-        let place = |name: &str| match is_writable(&self.root) {
-            true => Ok(self.root.join(name)),
-            false => self.cache.join(name),
+        let url = self.0.url.as_ref().ok_or_else(|| self.missing())?;
+        let _ = fs::create_dir_all(&self.0.root);
+        let place = |name: &str| match is_writable(&self.0.root) {
+            true => Ok(self.0.root.join(name)),
+            false => self.0.cache.join(name),
         };
         let spec = FileSpec { size: None, digest: None, from: url.clone() };
         let (name, origin): (_, fn(PathBuf) -> Origin) = match url.contains("python") {
@@ -162,11 +162,11 @@ impl Files {
 
     /// Every file must be there, whole, and the official one.
     fn check(&self, folder: &Path) -> Result<()> {
-        let official = self.verify && !folder.ends_with(CONVERTED);
+        let official = self.0.verify && !folder.ends_with(CONVERTED);
         for (name, sha256, ..) in FILES {
             let path = folder.join(name);
             let spec = FileSpec {
-                size: self.verify.then_some(FILE_BYTES),
+                size: self.0.verify.then_some(FILE_BYTES),
                 digest: official.then(|| Digest::Sha256(sha256.to_owned())),
                 from: format!("{SITE}/{BINARY}"),
             };
@@ -184,7 +184,7 @@ impl Files {
                 return Err(Error::data(format!("{message}\n  expected {spec}"))
                     .hint(format!("get it again from {}", spec.from)));
             }
-            verify(&path, &spec, &self.cache)?;
+            verify(&path, &spec, &self.0.cache)?;
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Files {
         for (binary, _, python, md5) in FILES {
             let path = source.join(python);
             let from = format!("{SITE}/{PYTHON}");
-            let digest = self.verify.then(|| Digest::Md5(md5.to_owned()));
+            let digest = self.0.verify.then(|| Digest::Md5(md5.to_owned()));
             let spec = FileSpec { size: None, digest, from };
             if !path.is_file() {
                 return Err(Error::data(format!("{} is missing\n  expected {spec}", path.display()))
@@ -217,7 +217,7 @@ impl Files {
     }
 
     fn missing(&self) -> Error {
-        let root = absolute(&self.root);
+        let root = absolute(&self.0.root);
         let root = root.display();
         Error::data(format!(
             "CIFAR-10 is not in {root}\n  looked for {BINARY_FOLDER}/, {BINARY}, {PYTHON_FOLDER}/ and {PYTHON}\n  \

@@ -49,7 +49,7 @@ impl Place {
         let (root, cache) = (self.root(), self.cache());
         let table =
             format!("root = '{}'\ncache = '{}'\nnormalize = false\n{more}", root.display(), cache.display());
-        configure(&Cifar10, &table).unwrap()
+        configure(&cifar10, &table).unwrap()
     }
     fn loose(&self) -> Arc<dyn DatasetSource> {
         self.source("verify = false")
@@ -200,7 +200,7 @@ fn the_real_archive() {
     // A cache that outlives the test makes its next run quick.
     let cache = lasting_cache();
     let table = format!("root = '{}'\ncache = '{}'\nval_split = 0.1", root.display(), cache.display());
-    let source = configure(&Cifar10, &table).unwrap();
+    let source = configure(&cifar10, &table).unwrap();
     prepare(&*source).unwrap();
     assert!(prepare(&*source).unwrap().is_empty());
     let (splits, facts) = (source.open().unwrap(), source.facts());
@@ -208,7 +208,7 @@ fn the_real_archive() {
     assert_eq!((facts.train, facts.val, facts.test), (Some(45_000), Some(5_000), Some(10_000)));
     assert_eq!((splits.train.len(), val.len(), splits.test.as_ref().unwrap().len()), (45_000, 5_000, 10_000));
     // The Python release starts with these labels.
-    let plain = configure(&Cifar10, &table.replace("0.1", "0.0")).unwrap().open().unwrap();
+    let plain = configure(&cifar10, &table.replace("0.1", "0.0")).unwrap().open().unwrap();
     let labels = |set: &dyn crate::data::Dataset| (0..10).map(|i| sample(set, i, 0).1[0]).collect::<Vec<_>>();
     assert_eq!(labels(&*plain.train), [6., 9., 9., 4., 1., 1., 2., 7., 8., 3.]);
     assert_eq!(labels(&*splits.test.unwrap()), [3., 8., 8., 0., 6., 6., 1., 6., 3., 1.]);

@@ -8,91 +8,101 @@ use crate::data::fingerprint::of_parts;
 use crate::data::images::class_facts;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::NamedFile;
-use crate::data::{Content, DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::{Content, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
-use crate::spec::Fields;
+use crate::spec::{Fields, choice};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The kind.
-pub struct Csv;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Blanks {
-    Error,
-    Drop,
-    Mean,
-    Zero,
+choice! {
+    /// What is done about a blank cell.
+    Blanks:
+    /// It is reported.
+    Error = "error",
+    /// Its row is left out.
+    Drop = "drop",
+    /// It has the training rows' mean.
+    Mean = "mean",
+    /// It has zero.
+    Zero = "zero",
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Task {
-    Regression,
-    Classification,
+choice! {
+    /// What the target is.
+    Task:
+    /// A number.
+    Regression = "regression",
+    /// A class.
+    Classification = "classification",
 }
 
-#[derive(Debug)]
+/// `[dataset] name = "csv"`
+#[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("required" = ["target"]))]
 struct CsvSource {
+    #[serde(skip)]
     file: NamedFile,
-    delimiter: u8,
+    /// What separates columns, one ASCII character.
+    #[default = ","]
+    delimiter: String,
+    /// The column that is predicted.
     target: String,
+    /// The columns that it is predicted from; by default all others.
     features: Option<Vec<String>>,
+    /// The texts of a column, in their order; by default those of the file.
+    // No value of the plan where it is not written.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     categories: BTreeMap<String, Vec<String>>,
+    /// What is done about a blank cell.
     blanks: Blanks,
+    /// Texts that are blank.
+    #[default(["", "NA", "N/A", "NaN", "nan", "null"].map(str::to_owned).to_vec())]
     blank_marks: Vec<String>,
+    /// What the target is.
     task: Task,
+    /// Scale each column of numbers to mean 0 and deviation 1 over the training rows.
+    #[default = true]
     standardise: bool,
+    #[serde(skip)]
     standardise_target: bool,
+    #[serde(skip)]
     split: SplitOptions,
 }
 
-impl DatasetKind for Csv {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        let delimiter = fields.str("delimiter", ",");
-        if delimiter.len() != 1 {
-            fields.problem("delimiter", "expected one ASCII character");
-        }
-        let marks = ["", "NA", "N/A", "NaN", "nan", "null"].map(str::to_owned).to_vec();
-        let blank_marks = fields.opt_strs("blank_marks").unwrap_or_else(|| {
-            fields.note_resolved("blank_marks", marks.clone());
-            marks
-        });
-        let blanks = [
-            ("error", Blanks::Error),
-            ("drop", Blanks::Drop),
-            ("mean", Blanks::Mean),
-            ("zero", Blanks::Zero),
-        ];
-        let tasks = [("regression", Task::Regression), ("classification", Task::Classification)];
-        let task = fields.choice("task", &tasks, "regression");
-        let source = CsvSource {
-            file: NamedFile::read(fields),
-            delimiter: delimiter.bytes().next().unwrap_or(b','),
-            target: fields.req_str("target"),
-            features: fields.opt_strs("features"),
-            categories: fields.opt_map_strs("categories").unwrap_or_default(),
-            blanks: fields.choice("blanks", &blanks, "error"),
-            blank_marks,
-            task,
-            standardise: fields.bool("standardise", true),
-            standardise_target: match task {
-                Task::Regression => fields.bool("standardise_target", true),
-                Task::Classification => false,
-            },
-            split: SplitOptions::read(fields, 0.1),
-        };
-        if source.features.as_ref().is_some_and(|f| f.contains(&source.target)) {
-            fields.problem("features", format!("names the target `{}`", source.target));
-        }
-        for (column, names) in &source.categories {
-            let mut seen = BTreeSet::new();
-            if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
-                fields.problem_at(&["categories", column], format!("`{twice}` stands here twice"));
-            }
-        }
-        Arc::new(source)
+/// What may be said of a target that is a number.
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct NumberTarget {
+    /// Scale the target in the same way.
+    #[default = true]
+    standardise_target: bool,
+}
+
+/// Reads its table.
+pub fn csv(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    let file = NamedFile::read(fields);
+    let source: CsvSource = fields.config();
+    if source.delimiter.len() != 1 {
+        fields.problem("delimiter", "expected one ASCII character");
     }
+    if source.features.as_ref().is_some_and(|f| f.contains(&source.target)) {
+        fields.problem("features", format!("names the target `{}`", source.target));
+    }
+    for (column, names) in &source.categories {
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
+            fields.problem_at(&["categories", column], format!("`{twice}` stands here twice"));
+        }
+    }
+    let numbers = source.task == Task::Regression;
+    let standardise_target = numbers && fields.config::<NumberTarget>().standardise_target;
+    let split = SplitOptions::with_default(fields, 0.1);
+    Arc::new(CsvSource { file, standardise_target, split, ..source })
 }
 
 impl DatasetSource for CsvSource {
@@ -115,7 +125,8 @@ impl DatasetSource for CsvSource {
 
 impl CsvSource {
     fn read(&self, path: &Path) -> Result<Splits> {
-        let mut table = RawTable::read(path, self.delimiter, self.blank_marks.clone())?;
+        let delimiter = self.delimiter.bytes().next().unwrap_or(b',');
+        let mut table = RawTable::read(path, delimiter, self.blank_marks.clone())?;
         let target = table.column(&self.target, "target")?;
         let columns = self.columns(&table, target)?;
         let rows = table.rows.len();

@@ -22,7 +22,7 @@ fn write(text: &str) -> (tempfile::TempDir, String) {
 
 fn open(text: &str, more: &str) -> Result<Splits> {
     let (_folder, table) = write(text);
-    let source = configure(&Csv, &(table + more)).unwrap();
+    let source = configure(&csv, &(table + more)).unwrap();
     source.prepare(&mut |_| ()).unwrap();
     source.open()
 }
@@ -78,7 +78,7 @@ fn classification_by_text_labels() {
     let text = "a,kind\n1,wolf\n2,cat\n3,wolf\n4,ant\n";
     let (_folder, table) = write(text);
     let source =
-        configure(&Csv, &(table.replace("price", "kind") + "task = 'classification'\nval_split = 0.0"))
+        configure(&csv, &(table.replace("price", "kind") + "task = 'classification'\nval_split = 0.0"))
             .unwrap();
     let splits = source.open().unwrap();
     assert_eq!(splits.train.target(), class_facts(3));
@@ -86,7 +86,7 @@ fn classification_by_text_labels() {
     let (_folder, table) = write(text);
     let ordered =
         "task = 'classification'\nval_split = 0.0\ncategories = { kind = ['wolf', 'cat', 'ant', 'bee'] }";
-    let source = configure(&Csv, &(table.replace("price", "kind") + ordered)).unwrap();
+    let source = configure(&csv, &(table.replace("price", "kind") + ordered)).unwrap();
     assert_eq!(source.facts().target, Some(class_facts(4)));
     assert_eq!(
         rows(&*source.open().unwrap().train).iter().map(|r| r.1[0]).collect::<Vec<_>>(),
@@ -122,9 +122,9 @@ fn wrong_tables_are_explained() {
         let error = open(text, more).err().unwrap_or_else(|| panic!("{why}")).to_string();
         assert!(error.contains(why), "{error}");
     }
-    let error = configure(&Csv, "features = ['y']\ntarget = 'y'\ntask = 'ranking'").err().unwrap();
+    let error = configure(&csv, "features = ['y']\ntarget = 'y'\ntask = 'ranking'").err().unwrap();
     assert!(error.contains("missing key `path`") && error.contains("names the target"), "{error}");
-    let source = configure(&Csv, "path = '/nowhere/t.csv'\ntarget = 'y'").unwrap();
+    let source = configure(&csv, "path = '/nowhere/t.csv'\ntarget = 'y'").unwrap();
     let error = source.prepare(&mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("/nowhere/t.csv is missing") && error.contains("`[dataset] url`"), "{error}");
 }
@@ -239,7 +239,7 @@ fn a_download_that_is_no_such_table_is_not_kept() {
         let url =
             serve_once(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
         let table = format!("path = '{}'\ntarget = 'price'\nblanks = 'drop'\nurl = '{url}'", path.display());
-        configure(&Csv, &table).unwrap()
+        configure(&csv, &table).unwrap()
     };
     let error = source("<html>\nnot found\n").prepare(&mut |_| ()).unwrap_err();
     assert!(error.message.contains("t.csv has no column `price`"), "{error}");
@@ -253,13 +253,13 @@ fn the_real_tables() {
     let Some(root) = shared("data") else { return };
     let table = |name: &str| format!("path = '{}'\n", root.join(name).display());
     let housing = table("california_housing.csv") + "target = 'median_house_value'\nblanks = 'mean'";
-    let splits = configure(&Csv, &housing).unwrap().open().unwrap();
+    let splits = configure(&csv, &housing).unwrap().open().unwrap();
     // eight numbers, and five places by the ocean
     assert_eq!(splits.train.input().shape, [13]);
     assert_eq!((splits.train.len(), splits.val.as_ref().unwrap().len()), (18_576, 2_064));
     assert!((0..500).all(|i| sample(&*splits.train, i, 0).0.iter().all(|x| x.is_finite())));
     let penguins = table("penguins.csv") + "target = 'species'\ntask = 'classification'\nblanks = 'drop'";
-    let splits = configure(&Csv, &penguins).unwrap().open().unwrap();
+    let splits = configure(&csv, &penguins).unwrap().open().unwrap();
     assert_eq!(splits.train.target(), class_facts(3));
     assert_eq!(splits.train.len() + splits.val.unwrap().len(), 333);
 }

@@ -3,68 +3,80 @@
 
 use super::image_decode::{Unread, decode};
 use super::image_files::{Found, find_images, unreadable};
+use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageParts, ImageSource};
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::{Cache, absolute};
-use crate::data::transforms::{ChannelStats, TransformOptions};
-use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::transforms::TransformOptions;
+use crate::data::{Content, DataFacts, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, IoContext, Result};
 use crate::show;
-use crate::spec::Fields;
+use crate::spec::{Fields, choice};
 use image::imageops::FilterType;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The kind.
-pub struct ImageFolder;
-
 /// ImageNet's.
 const USUAL: ChannelStats = ChannelStats { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 
-/// What becomes of images that can't be read.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum BadImages {
+choice! {
+    /// What becomes of images that can't be read.
+    BadImages:
     /// The run ends when it comes to one.
-    Error,
+    Error = "error",
     /// They are looked for before the run starts, and left out.
-    Skip,
+    Skip = "skip",
 }
 
-#[derive(Clone, Debug)]
+/// `[dataset] name = "image-folder"`
+#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("required" = ["root"]))]
 struct FolderSource {
+    /// The folder.
+    #[schemars(extend("x-changes-results" = false))]
     root: PathBuf,
-    size: usize,
+    /// Width and height that images are scaled to.
+    #[default = 224]
+    #[schemars(range(min = 8, max = 1024))]
+    image_size: usize,
+    /// 1 for grey, 3 for colour.
+    #[default = 3]
+    #[schemars(range(min = 1, max = 3))]
     channels: usize,
+    /// What becomes of images that can't be read.
     bad_images: BadImages,
+    /// Where it is noted which can't be read.
+    #[schemars(extend("x-changes-results" = false))]
     cache: Cache,
+    #[serde(skip)]
     split: SplitOptions,
+    #[serde(skip)]
     transform: TransformOptions,
 }
 
-impl DatasetKind for ImageFolder {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        let channels = fields.usize("channels", 1..=3, 3);
-        if channels == 2 {
-            fields.problem("channels", "expected 1 (grey) or 3 (colour)");
-        }
-        let bad_images = [("error", BadImages::Error), ("skip", BadImages::Skip)];
-        Arc::new(FolderSource {
-            // What is said of a file shows where it is.
-            root: absolute(Path::new(&fields.req_str("root"))),
-            size: fields.usize("image_size", 8..=1024, 224),
-            channels,
-            bad_images: fields.choice("bad_images", &bad_images, "error"),
-            cache: Cache::read(fields),
-            split: SplitOptions::read(fields, 0.0),
-            transform: TransformOptions::read(fields, channels, USUAL),
-        })
+/// Reads its table.
+pub fn image_folder(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    let own: FolderSource = fields.config();
+    if own.channels == 2 {
+        fields.problem("channels", "expected 1 (grey) or 3 (colour)");
     }
+    Arc::new(FolderSource {
+        // What is said of a file shows where it is.
+        root: absolute(&own.root),
+        split: fields.config(),
+        transform: TransformOptions::read(fields, own.channels, USUAL),
+        ..own
+    })
 }
 
 impl DatasetSource for FolderSource {
     fn facts(&self) -> DataFacts {
-        let shape = vec![self.channels, self.size, self.size];
+        let shape = vec![self.channels, self.image_size, self.image_size];
         let input = Some(FieldFacts { shape, kind: FieldKind::Float });
         DataFacts { input, target: None, train: None, val: None, test: None }
     }
@@ -93,7 +105,7 @@ impl DatasetSource for FolderSource {
             [val, test].map(|found| found.map(|found| self.relabelled(found, &labels)).transpose());
         let (val, test) = (val?, test?);
         let parts = ImageParts {
-            shape: [self.channels, self.size, self.size],
+            shape: [self.channels, self.image_size, self.image_size],
             classes: train.classes.len(),
             transform: self.transform.clone(),
         };
@@ -186,7 +198,7 @@ impl FolderSource {
         Arc::new(Images {
             content: found.content(),
             images: found.images.clone(),
-            size: self.size as u32,
+            size: self.image_size as u32,
             channels: self.channels,
         })
     }

@@ -11,7 +11,7 @@ fn save(path: PathBuf, width: u32, height: u32, a: [u8; 3], b: [u8; 3]) {
 
 fn open(root: &Path, more: &str) -> Result<Splits> {
     let table = format!("root = '{}'\nnormalize = false\nimage_size = 8\n{more}", root.display());
-    let source = configure(&ImageFolder, &table).unwrap();
+    let source = configure(&image_folder, &table).unwrap();
     source.prepare(&mut |_| ())?;
     source.open()
 }
@@ -58,7 +58,7 @@ fn sample_error(set: &dyn Dataset, sample: u64) -> Error {
 fn said(root: &Path, more: &str) -> Vec<String> {
     let table = format!("root = '{}'\nnormalize = false\nimage_size = 8\n{more}", root.display());
     let mut lines = Vec::new();
-    configure(&ImageFolder, &table).unwrap().prepare(&mut |line| lines.push(line.to_owned())).unwrap();
+    configure(&image_folder, &table).unwrap().prepare(&mut |line| lines.push(line.to_owned())).unwrap();
     lines
 }
 

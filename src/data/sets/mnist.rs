@@ -1,14 +1,16 @@
 //! `mnist` and `fashion-mnist`: 70,000 grey images of 28 x 28 in ten classes, as four IDX files, gzipped or not. The official
 //! test set is validation where nothing is split off.
 
+use super::official::OfficialFiles;
 use crate::data::fingerprint::{of_parts, sampled};
+use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageParts, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
 use crate::data::store::{
     Cache, Digest, FileSpec, Mapped, absolute, download, gunzip, identity, in_scratch, is_writable,
     read_into_place, verify,
 };
-use crate::data::transforms::{ChannelStats, TransformOptions};
+use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
@@ -73,10 +75,7 @@ const CLASSES: usize = 10;
 #[derive(Clone, Debug)]
 struct MnistSource {
     set: Mnist,
-    root: PathBuf,
-    cache: Cache,
-    url: Option<String>,
-    verify: bool,
+    files: OfficialFiles,
     split: SplitOptions,
     transform: TransformOptions,
 }
@@ -85,11 +84,8 @@ impl DatasetKind for Mnist {
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
         Arc::new(MnistSource {
             set: *self,
-            root: fields.str("root", "data").into(),
-            cache: Cache::read(fields),
-            url: fields.opt_str("url"),
-            verify: fields.bool("verify", true),
-            split: SplitOptions::read(fields, 0.0),
+            files: fields.config(),
+            split: fields.config(),
             transform: TransformOptions::read(fields, 1, self.usual),
         })
     }
@@ -98,7 +94,7 @@ impl DatasetKind for Mnist {
 impl DatasetSource for MnistSource {
     fn facts(&self) -> DataFacts {
         // Files that are not verified can be of any length.
-        let sizes = self.verify.then(|| self.split.sizes(60_000, Some(10_000)));
+        let sizes = self.files.verify.then(|| self.split.sizes(60_000, Some(10_000)));
         DataFacts {
             input: Some(FieldFacts { shape: vec![1, SIDE, SIDE], kind: FieldKind::Float }),
             target: Some(class_facts(CLASSES)),
@@ -126,7 +122,7 @@ impl DatasetSource for MnistSource {
 impl MnistSource {
     fn folders(&self) -> Vec<PathBuf> {
         let [own, torchvision] = self.set.folders;
-        vec![self.root.join(own), self.root.join(torchvision), self.root.clone()]
+        vec![self.files.root.join(own), self.files.root.join(torchvision), self.files.root.clone()]
     }
 
     /// File `i` under any of the names that are in use (`-idx3` or `.idx3`), in `root`.
@@ -138,7 +134,7 @@ impl MnistSource {
     }
 
     fn gzipped(&self, i: usize) -> Option<PathBuf> {
-        let downloaded = || self.cache.join(&self.cached_name(i, "gz")).ok().filter(|p| p.is_file());
+        let downloaded = || self.files.cache.join(&self.cached_name(i, "gz")).ok().filter(|p| p.is_file());
         self.find(i, ".gz").or_else(downloaded)
     }
 
@@ -149,8 +145,8 @@ impl MnistSource {
     /// Where the cache has, or would have, what the gzipped file unpacks to.
     fn cached(&self, i: usize, gz: Option<&Path>) -> Result<PathBuf> {
         match gz {
-            Some(gz) if !self.verify => self.cache.join(&self.cached_name(i, &identity(gz)?)),
-            _ => self.cache.join(&self.cached_name(i, &self.set.md5[i][..12])),
+            Some(gz) if !self.files.verify => self.files.cache.join(&self.cached_name(i, &identity(gz)?)),
+            _ => self.files.cache.join(&self.cached_name(i, &self.set.md5[i][..12])),
         }
     }
 
@@ -161,20 +157,20 @@ impl MnistSource {
     }
 
     fn spec(&self, i: usize) -> FileSpec {
-        let digest = self.verify.then(|| Digest::Md5(self.set.md5[i].to_owned()));
+        let digest = self.files.verify.then(|| Digest::Md5(self.set.md5[i].to_owned()));
         FileSpec { size: None, digest, from: format!("{}/{}.gz", self.set.site, STEMS[i]) }
     }
 
     fn prepare_file(&self, i: usize, say: &mut dyn FnMut(&str)) -> Result<()> {
-        let raw = FileSpec { size: self.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
+        let raw = FileSpec { size: self.files.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
         if let Some(path) = self.unpacked(i) {
-            return verify(&path, &raw, &self.cache);
+            return verify(&path, &raw, &self.files.cache);
         }
         let gz = match self.gzipped(i) {
             Some(gz) => gz,
             None => self.fetch(i, say)?,
         };
-        verify(&gz, &self.spec(i), &self.cache)?;
+        verify(&gz, &self.spec(i), &self.files.cache)?;
         let beside = gz.with_extension("");
         let target = match gz.parent().is_some_and(is_writable) {
             true => beside,
@@ -187,20 +183,20 @@ impl MnistSource {
     /// File `i`, from the gzipped one at `gz` to `path`.
     fn unpack(&self, i: usize, gz: &Path, path: &Path) -> Result<()> {
         gunzip(gz, path, 1 << 30)?;
-        let raw = FileSpec { size: self.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
+        let raw = FileSpec { size: self.files.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
         verify(path, &raw, &Cache::none())?;
         let bytes = Mapped::open(path, None)?;
         if is_images(i) { header::<3>(path, &bytes).map(drop) } else { header::<1>(path, &bytes).map(drop) }
     }
 
     fn fetch(&self, i: usize, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
-        let url = self.url.as_ref().ok_or_else(|| self.missing(i))?;
+        let url = self.files.url.as_ref().ok_or_else(|| self.missing(i))?;
         let url = format!("{}/{}.gz", url.trim_end_matches('/'), STEMS[i]);
-        let folder = self.root.join(self.set.folders[0]);
+        let folder = self.files.root.join(self.set.folders[0]);
         let _ = std::fs::create_dir_all(&folder);
         let path = match is_writable(&folder) {
             true => folder.join(format!("{}.gz", STEMS[i])),
-            false => self.cache.join(&self.cached_name(i, "gz"))?,
+            false => self.files.cache.join(&self.cached_name(i, "gz"))?,
         };
         let check = |gz: &Path| in_scratch(&path, |raw| self.unpack(i, gz, raw));
         download(&url, &path, &self.spec(i), check, say)?;

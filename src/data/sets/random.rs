@@ -4,37 +4,44 @@
 use crate::data::images::wrong_buffers;
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::split::{Part, SplitOptions};
-use crate::data::{
-    DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
-};
+use crate::data::{DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
 use crate::error::Result;
 use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
 use std::sync::Arc;
 
-/// The kind.
-pub struct Random;
-
-#[derive(Clone, Copy, Debug)]
+/// `[dataset] name = "random"`
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 struct RandomSource {
+    /// Samples before the split.
+    #[default = 2048]
+    #[schemars(range(min = 1))]
     samples: usize,
+    /// Numbers per sample.
+    #[default = 20]
+    #[schemars(range(min = 1, max = 1_048_576))]
     features: usize,
+    /// Numbers of the target.
+    #[default = 1]
+    #[schemars(range(min = 1, max = 1_048_576))]
     outputs: usize,
+    /// Standard deviation of the noise on the target.
+    #[default = 0.01]
+    #[schemars(range(min = 0.0))]
     noise: f64,
+    /// Seed of the data.
     seed: u64,
+    #[serde(skip)]
     split: SplitOptions,
 }
 
-impl DatasetKind for Random {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        Arc::new(RandomSource {
-            samples: fields.usize("samples", 1.., 2048),
-            features: fields.usize("features", 1..=1 << 20, 20),
-            outputs: fields.usize("outputs", 1..=1 << 20, 1),
-            noise: fields.f64("noise", 0.0.., 0.01),
-            seed: fields.u64("seed", .., 0),
-            split: SplitOptions::read(fields, 0.0),
-        })
-    }
+/// Reads its table.
+pub fn random(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    let own: RandomSource = fields.config();
+    Arc::new(RandomSource { split: fields.config(), ..own })
 }
 
 impl DatasetSource for RandomSource {
@@ -105,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_tutorials_set() {
-        let source = configure(&Random, "").unwrap();
+        let source = configure(&random, "").unwrap();
         let facts = source.facts();
         assert_eq!((facts.input.unwrap().shape, facts.target.unwrap().shape), (vec![20], vec![1]));
         assert_eq!((facts.train, facts.val), (Some(2048), None));
@@ -119,11 +126,11 @@ mod tests {
         // Stored, not drawn anew: the same in every epoch, and for whoever opens it.
         assert_eq!(
             sample(&*splits.train, 5, 0),
-            sample(&*configure(&Random, "").unwrap().open().unwrap().train, 5, 9)
+            sample(&*configure(&random, "").unwrap().open().unwrap().train, 5, 9)
         );
         assert_ne!(
             sample(&*splits.train, 5, 0),
-            sample(&*configure(&Random, "seed = 1").unwrap().open().unwrap().train, 5, 0)
+            sample(&*configure(&random, "seed = 1").unwrap().open().unwrap().train, 5, 0)
         );
     }
 
@@ -131,7 +138,7 @@ mod tests {
     #[test]
     fn the_target_can_be_learnt() {
         let splits =
-            configure(&Random, "features = 3\nnoise = 0.0\nval_split = 0.25").unwrap().open().unwrap();
+            configure(&random, "features = 3\nnoise = 0.0\nval_split = 0.25").unwrap().open().unwrap();
         let mut weights = [0.0f64; 4];
         let predict = |w: &[f64; 4], x: &[f64]| x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>() + w[3];
         for _ in 0..60 {

@@ -1,52 +1,64 @@
 //! `shapes`: drawn images of one of eight figures, at random places, sizes, angles and brightness, under noise. Needs no file
 //! and no network; each image is a pure function of (seed, index), drawn when it is asked for.
 
+use crate::data::image_config::ChannelStats;
 use crate::data::images::{ImageParts, ImageSource, class_facts};
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::split::{Part, SplitOptions};
-use crate::data::transforms::{ChannelStats, TransformOptions};
-use crate::data::{DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, SampleKey, Splits};
+use crate::data::transforms::TransformOptions;
+use crate::data::{DataFacts, DatasetSource, FieldFacts, FieldKind, SampleKey, Splits};
 use crate::error::Result;
 use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
 use std::sync::Arc;
-
-/// The kind.
-pub struct Shapes;
 
 /// The classes, in the order of their labels.
 pub const FIGURES: [&str; 8] = ["circle", "square", "triangle", "cross", "ring", "bar", "dots", "frame"];
 
-#[derive(Clone, Debug)]
+/// `[dataset] name = "shapes"`
+#[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 struct ShapesSource {
+    /// Training images.
+    #[default = 4000]
+    #[schemars(range(min = 1))]
     train: usize,
+    /// Validation images.
+    #[default = 1000]
     val: usize,
+    /// Width and height.
+    #[default = 24]
+    #[schemars(range(min = 16, max = 512))]
     size: usize,
+    /// 1 for grey, 3 for colour.
+    #[default = 1]
+    #[schemars(range(min = 1, max = 3))]
     channels: usize,
+    /// Figures to tell apart.
+    #[default(FIGURES.len())]
+    #[schemars(range(min = 2, max = FIGURES.len()))]
     classes: usize,
+    /// Standard deviation of the noise on the pixels, which are 0 to 1.
+    #[default = 0.05]
+    #[schemars(range(min = 0.0, max = 1.0))]
     noise: f64,
+    /// Seed of the data.
     seed: u64,
+    #[serde(skip)]
     transform: TransformOptions,
 }
 
 const USUAL: ChannelStats = ChannelStats { mean: [0.3; 3], std: [0.23; 3] };
 
-impl DatasetKind for Shapes {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        let channels = fields.usize("channels", 1..=3, 1);
-        if channels == 2 {
-            fields.problem("channels", "expected 1 (grey) or 3 (colour)");
-        }
-        Arc::new(ShapesSource {
-            train: fields.usize("train", 1.., 4000),
-            val: fields.usize("val", 0.., 1000),
-            size: fields.usize("size", 16..=512, 24),
-            channels,
-            classes: fields.usize("classes", 2..=FIGURES.len(), FIGURES.len()),
-            noise: fields.f64("noise", 0.0..=1.0, 0.05),
-            seed: fields.u64("seed", .., 0),
-            transform: TransformOptions::read(fields, channels, USUAL),
-        })
+/// Reads its table.
+pub fn shapes(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    let own: ShapesSource = fields.config();
+    if own.channels == 2 {
+        fields.problem("channels", "expected 1 (grey) or 3 (colour)");
     }
+    Arc::new(ShapesSource { transform: TransformOptions::read(fields, own.channels, USUAL), ..own })
 }
 
 impl DatasetSource for ShapesSource {
@@ -71,7 +83,7 @@ impl DatasetSource for ShapesSource {
         let source = |first: usize, len: usize| -> Arc<dyn ImageSource> {
             Arc::new(Drawer { spec: self.clone(), first: first as u64, len })
         };
-        let mut splits = parts.splits(source(0, self.train), None, &SplitOptions::NONE);
+        let mut splits = parts.splits(source(0, self.train), None, &SplitOptions::default());
         // Validation images have indices of their own, far from any training set's.
         splits.val = Some(parts.set(&source(1 << 40, self.val), Part::all(self.val), false));
         Ok(splits)
@@ -153,19 +165,19 @@ mod tests {
 
     #[test]
     fn sizes_and_facts() {
-        let source = configure(&Shapes, "train = 100\nval = 33\nsize = 32\nchannels = 3").unwrap();
+        let source = configure(&shapes, "train = 100\nval = 33\nsize = 32\nchannels = 3").unwrap();
         let (facts, splits) = (source.facts(), source.open().unwrap());
         assert_eq!(facts.input, Some(splits.train.input()));
         assert_eq!(facts.target, Some(splits.train.target()));
         assert_eq!((facts.train, facts.val), (Some(splits.train.len()), splits.val.map(|v| v.len())));
         assert_eq!(splits.train.input().shape, [3, 32, 32]);
-        let error = configure(&Shapes, "channels = 2\nclasses = 9").err().unwrap();
+        let error = configure(&shapes, "channels = 2\nclasses = 9").err().unwrap();
         assert!(error.contains("expected 1 (grey) or 3 (colour)") && error.contains("2 problems"), "{error}");
     }
 
     #[test]
     fn images_depend_on_seed_and_index_alone() {
-        let open = |table| configure(&Shapes, table).unwrap().open().unwrap();
+        let open = |table| configure(&shapes, table).unwrap().open().unwrap();
         let (a, b, other) = (open("train = 80"), open("train = 5000"), open("seed = 1"));
         for i in [0, 7, 79] {
             assert_eq!(sample(&*a.train, i, 0), sample(&*b.train, i, 3));
@@ -176,7 +188,7 @@ mod tests {
 
     #[test]
     fn images_are_varied_balanced_and_normalised() {
-        let train = configure(&Shapes, "train = 800").unwrap().open().unwrap().train;
+        let train = configure(&shapes, "train = 800").unwrap().open().unwrap().train;
         let (mut counts, mut sum, mut square, mut n) = ([0; 8], 0.0, 0.0, 0.0);
         let mut distinct = std::collections::HashSet::new();
         for i in 0..800 {

@@ -5,38 +5,44 @@ use crate::data::fingerprint::of_parts;
 use crate::data::images::wrong_buffers;
 use crate::data::store::NamedFile;
 use crate::data::{
-    Content, DataFacts, Dataset, DatasetKind, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey,
-    Splits,
+    Content, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
 };
 use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The kind.
-pub struct Text;
-
-#[derive(Debug)]
+/// `[dataset] name = "text"`
+#[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
 struct TextSource {
+    #[serde(skip)]
     file: NamedFile,
-    block: usize,
+    /// Characters per sample.
+    #[default = 64]
+    #[schemars(range(min = 1, max = 1_048_576))]
+    block_size: usize,
+    /// Part of the text, from its end, that validation gets.
+    #[default = 0.1]
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     val_split: f64,
+    /// At most so many samples for training, the first of the text.
+    #[schemars(range(min = 1))]
     max_train: Option<usize>,
+    /// At most so many samples for validation, the first of its part.
+    #[schemars(range(min = 1))]
     max_val: Option<usize>,
 }
 
-impl DatasetKind for Text {
-    fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
-        Arc::new(TextSource {
-            file: NamedFile::read(fields),
-            block: fields.usize("block_size", 1..=1 << 20, 64),
-            val_split: fields.f64("val_split", 0.0..1.0, 0.1),
-            max_train: fields.opt_usize("max_train", 1..),
-            max_val: fields.opt_usize("max_val", 1..),
-        })
-    }
+/// Reads its table.
+pub fn text(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
+    let file = NamedFile::read(fields);
+    Arc::new(TextSource { file, ..fields.config() })
 }
 
 impl DatasetSource for TextSource {
@@ -72,9 +78,9 @@ impl TextSource {
         let val = (tokens.len() as f64 * self.val_split) as usize;
         let cut = tokens.len() - val;
         let windows = |range: Range<usize>, stride, max| {
-            let windows = Windows::new(&tokens, range, self.block, stride, vocabulary.len(), max);
+            let windows = Windows::new(&tokens, range, self.block_size, stride, vocabulary.len(), max);
             windows.map(|windows| Windows { content, ..windows }).ok_or_else(|| {
-                let (n, block) = (tokens.len(), self.block);
+                let (n, block) = (tokens.len(), self.block_size);
                 Error::data(format!(
                     "{} has {n} characters: too few for `block_size = {block}`",
                     path.display()
@@ -84,7 +90,9 @@ impl TextSource {
         };
         let train = windows(0..cut, 1, self.max_train)?;
         let val = match self.val_split > 0.0 {
-            true => Some(Arc::new(windows(cut..tokens.len(), self.block, self.max_val)?) as Arc<dyn Dataset>),
+            true => {
+                Some(Arc::new(windows(cut..tokens.len(), self.block_size, self.max_val)?) as Arc<dyn Dataset>)
+            }
             false => None,
         };
         Ok(Splits { train: Arc::new(train), val, test: None })
@@ -164,11 +172,11 @@ mod tests {
     use super::*;
     use crate::data::testing::{configure, sample, shared};
 
-    fn open(text: &[u8], more: &str) -> Result<Splits> {
+    fn open(content: &[u8], more: &str) -> Result<Splits> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.txt");
-        std::fs::write(&path, text).unwrap();
-        configure(&Text, &format!("path = '{}'\n{more}", path.display())).unwrap().open()
+        std::fs::write(&path, content).unwrap();
+        configure(&text, &format!("path = '{}'\n{more}", path.display())).unwrap().open()
     }
 
     #[test]
@@ -210,7 +218,7 @@ mod tests {
             "path = '{}'\nsha256 = '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'",
             path.display()
         );
-        let source = configure(&Text, &table).unwrap();
+        let source = configure(&text, &table).unwrap();
         source.prepare(&mut |_| ()).unwrap();
         let splits = source.open().unwrap();
         assert_eq!(splits.train.input(), FieldFacts { shape: vec![64], kind: FieldKind::Index(65) });

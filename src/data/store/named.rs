@@ -1,32 +1,40 @@
-//! A single file that the spec names by its path: `path`, `url` and `sha256` of a `[dataset]` table.
+//! A single file that the spec names by its path.
 
 use super::digest::{Digest, FileSpec, verify};
 use super::fetch::download;
 use super::place::{Cache, absolute};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-#[derive(Clone, Debug)]
+/// What `[dataset]` says of the one file of a data set.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(extend("required" = ["path"]))]
 pub struct NamedFile {
+    /// Its path.
+    #[schemars(extend("x-changes-results" = false))]
     pub path: PathBuf,
+    /// Where to download it from if it is missing.
+    #[schemars(extend("x-changes-results" = false))]
     url: Option<String>,
+    /// Digest that it must have.
     sha256: Option<String>,
+    /// Where digests that were checked are noted.
+    #[schemars(extend("x-changes-results" = false))]
     cache: Cache,
 }
 
 impl NamedFile {
     pub fn read(fields: &mut Fields<'_>) -> Self {
-        let sha256 = fields.opt_str("sha256").map(|s| s.to_lowercase());
+        let file: Self = fields.config();
+        let sha256 = file.sha256.map(|s| s.to_lowercase());
         if sha256.as_ref().is_some_and(|s| s.len() != 64 || !s.bytes().all(|b| b.is_ascii_hexdigit())) {
             fields.problem("sha256", "expected 64 hexadecimal digits");
         }
-        Self {
-            path: fields.req_str("path").into(),
-            url: fields.opt_str("url"),
-            sha256,
-            cache: Cache::read(fields),
-        }
+        Self { sha256, ..file }
     }
 
     /// Fetches the file where it is not there and `url` says from where; checks it where `sha256` says how. What was fetched must also

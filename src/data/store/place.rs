@@ -2,17 +2,31 @@
 
 use crate::error::{Error, IoContext, Result};
 use crate::files::{Scratch, folder};
-use crate::spec::Fields;
 use data_encoding::HEXLOWER;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where unpacked and verified data is kept when the data folder is read-only.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(from = "PathBuf")]
 pub struct Cache {
     folder: Option<PathBuf>,
+}
+
+impl From<PathBuf> for Cache {
+    fn from(folder: PathBuf) -> Self {
+        Self::at(folder)
+    }
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self::of_user()
+    }
 }
 
 impl Cache {
@@ -30,11 +44,6 @@ impl Cache {
         let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
         Self { folder: base.map(|base| base.join("ddp-run")) }
-    }
-
-    /// The `cache` key of a `[dataset]` table.
-    pub fn read(fields: &mut Fields<'_>) -> Self {
-        fields.opt_str("cache").map_or_else(Self::of_user, Self::at)
     }
 
     /// A path in the cache; an error where there is none.

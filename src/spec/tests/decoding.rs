@@ -155,7 +155,7 @@ fn mine<T: serde::de::DeserializeOwned + JsonSchema>(text: &str) -> (Option<T>, 
     let mut made = None;
     let result = tree(text, &[]).read(|root| {
         let mut model = root.req_section("model");
-        model.req_str("name");
+        model.kind([("m", ())].into_iter());
         made = model.parse();
     });
     let problems = result.err().map(|d| d.problems().iter().map(|p| place_and_message(&d, p)).collect());

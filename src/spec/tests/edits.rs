@@ -40,7 +40,8 @@ fn overrides_are_checked_like_the_file() {
 #[test]
 fn override_values_are_toml_and_words_are_strings() {
     let text = |value: &str| {
-        tree("", &[set(&format!("t.y={value}"))]).read(|r| r.section("t").str("y", "")).unwrap().0
+        let tree = tree("", &[set(&format!("t.y={value}"))]);
+        tree.read(|r| r.section("t").config::<T>().y).unwrap().0
     };
     assert_eq!(text("500 steps"), "500 steps");
     assert_eq!(text("\"a=b\""), "a=b");

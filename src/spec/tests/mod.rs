@@ -3,6 +3,9 @@
 use super::diagnostics::Problem;
 use super::*;
 use proptest::prelude::*;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
 
 mod decoding;
 mod edits;
@@ -21,14 +24,38 @@ fn unset(text: &str) -> Override {
     Override::Unset(text.to_owned())
 }
 
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct Root {
+    #[default = 5]
+    #[schemars(range(min = 1, max = 9))]
+    a: u64,
+}
+
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct T {
+    #[default = 0.5]
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    x: f64,
+    #[default = "why"]
+    y: String,
+}
+
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("required" = ["z"]))]
+struct Item {
+    #[schemars(range(min = 1))]
+    z: usize,
+}
+
 /// Reads a little job of root `a`, table `t` with `x`, `y`, and list `l` of tables with `z`.
 fn read_little(root: &mut Fields<'_>) -> (u64, f64, String, Vec<usize>) {
-    let a = root.u64("a", 1..=9, 5);
-    let mut t = root.section("t");
-    let (x, y) = (t.f64("x", 0.0..1.0, 0.5), t.str("y", "why"));
-    drop(t);
+    let Root { a } = root.config();
+    let T { x, y } = root.section("t").config();
     let mut z = Vec::new();
-    root.tables("l", &mut |item, _| z.push(item.req_usize("z", 1..)));
+    root.tables("l", &mut |item, _| z.push(item.config::<Item>().z));
     (a, x, y, z)
 }
 
@@ -249,8 +276,14 @@ proptest! {
 
 #[test]
 fn a_misspelled_required_key_is_one_problem() {
+    #[derive(Deserialize, JsonSchema, SmartDefault)]
+    #[serde(default)]
+    #[schemars(extend("required" = ["batch_size"]))]
+    struct Job {
+        batch_size: usize,
+    }
     let read = |root: &mut Fields<'_>| {
-        (root.req_usize("batch_size", 1..), root.req_section("model").req_str("name"))
+        (root.config::<Job>().batch_size, root.req_section("model").kind([("x", ())].into_iter()).is_some())
     };
     let d = tree("batchsize = 3\n[modle]\nname = 'x'\n", &[]).read(read).expect_err("misspelled");
     let found: Vec<&str> = d.problems().iter().map(|p| p.message.as_str()).collect();

@@ -1,0 +1,100 @@
+//! What `[dataset]` says of any data set of images.
+
+use super::transforms::{Augment, TransformOptions};
+use crate::spec::{Fields, did_you_mean};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use smart_default::SmartDefault;
+
+/// A data set's usual mean and standard deviation per channel, of pixels in [0, 1].
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelStats {
+    pub mean: [f64; 3],
+    pub std: [f64; 3],
+}
+
+/// Of their pixels.
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct Pixels {
+    /// Subtract `mean` and divide by `std`; otherwise pixels stay in [0, 1].
+    #[default = true]
+    normalize: bool,
+    /// Mean of the pixels, per channel; by default the data set's usual one.
+    #[schemars(inner(range(min = 0.0, max = 1.0)))]
+    mean: Option<Vec<f64>>,
+    /// Standard deviation of the pixels, per channel; by default the data set's usual one.
+    #[schemars(inner(range(min = 1e-6, max = 1.0)))]
+    std: Option<Vec<f64>>,
+    /// Random transforms of training images: `crop`, `flip`, `cutout`.
+    augment: Vec<String>,
+}
+
+/// Of the augmentation `crop`.
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct Crop {
+    /// Pad with so many black pixels on each side, then cut out a window of the image's size at a random place.
+    #[default = 4]
+    #[schemars(range(min = 1, max = 1024))]
+    crop_padding: usize,
+}
+
+/// Of the augmentation `cutout`.
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct Cutout {
+    /// Set a square of this side, centred at a random pixel, to zero after normalisation (DeVries and Taylor 2017).
+    #[default = 8]
+    #[schemars(range(min = 1, max = 1024))]
+    cutout: usize,
+}
+
+impl TransformOptions {
+    /// `channels` is the number of channels that the samples have.
+    pub fn read(fields: &mut Fields<'_>, channels: usize, usual: ChannelStats) -> Self {
+        let Pixels { normalize, mean, std, augment } = fields.config();
+        let mut stat = |key: &str, listed: Option<Vec<f64>>, usual: [f64; 3]| {
+            let listed = fields.or_default(key, listed, usual[..channels].to_vec());
+            if listed.len() != channels {
+                fields.problem(
+                    key,
+                    format!("expected {channels} numbers, one per channel, found {}", listed.len()),
+                );
+            }
+            listed
+        };
+        let (mean, std) = (stat("mean", mean, usual.mean), stat("std", std, usual.std));
+        Self { normalize: normalize.then_some((mean, std)), augment: Augment::read(fields, &augment) }
+    }
+}
+
+impl Augment {
+    fn read(fields: &mut Fields<'_>, names: &[String]) -> Self {
+        let known = ["crop", "flip", "cutout"];
+        for (i, name) in names.iter().enumerate() {
+            let at = i.to_string();
+            if !known.contains(&name.as_str()) {
+                let near = did_you_mean(name, known);
+                fields.problem_at(&["augment", &at], format!("unknown augmentation{near}"));
+            } else if names[..i].contains(name) {
+                fields.problem_at(&["augment", &at], "named twice");
+            }
+        }
+        let has = |name: &str| names.iter().any(|n| n == name);
+        // Keys of what is not named are read too, but only where they are written: they are misplaced, not unknown.
+        let mut reads = |key: &str, name: &str| {
+            let misplaced = !has(name) && fields.has(key);
+            if misplaced {
+                fields.problem(key, format!("has no effect without \"{name}\" in `augment`"));
+            }
+            misplaced || has(name)
+        };
+        let (crop, cutout) = (reads("crop_padding", "crop"), reads("cutout", "cutout"));
+        Self {
+            crop: crop.then(|| fields.config::<Crop>().crop_padding),
+            cutout: cutout.then(|| fields.config::<Cutout>().cutout),
+            flip: has("flip"),
+        }
+    }
+}

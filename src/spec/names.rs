@@ -1,0 +1,60 @@
+//! Keys whose values are one of a few names.
+
+use super::diagnostics::Problem;
+use super::fields::Fields;
+use super::suggest::closest;
+use super::tree::{Node, Value};
+
+impl Fields<'_> {
+    /// Reads `name`, which tells what else belongs to the table: the one of `kinds` that has it. After a problem the rest is
+    /// left unchecked.
+    pub fn kind<'k, K>(&mut self, kinds: impl Iterator<Item = (&'k str, K)>) -> Option<(&'k str, K)> {
+        let mut kinds: Vec<(&str, K)> = kinds.collect();
+        let Some(entry) = self.take("name") else {
+            self.missing("name");
+            self.ignore_rest();
+            return None;
+        };
+        let is_typed = |(name, _): &(&str, K)| matches!(&entry.node.value, Value::String(s) if s == name);
+        if let Some(at) = kinds.iter().position(is_typed) {
+            self.note("name", entry.node.span, entry.node.value.to_toml());
+            return Some(kinds.swap_remove(at));
+        }
+        self.wrong_choice(&entry.node, &kinds.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+        self.ignore_rest();
+        None
+    }
+
+    /// Reports that `key`'s value is none of `names`, with the nearest.
+    pub fn unknown_name(&mut self, key: &str, names: &[&str]) {
+        if let Some(entry) = self.entry(key) {
+            self.wrong_choice(&entry.node, names);
+        }
+    }
+
+    pub(super) fn wrong_choice(&self, node: &Node, names: &[&str]) {
+        if matches!(node.value, Value::Broken) {
+            return;
+        }
+        let found = node.value.describe();
+        let best = match &node.value {
+            Value::String(typed) => closest(typed, names.iter().copied()),
+            _ => None,
+        };
+        let message = match best {
+            Some(best) => format!("unknown value; did you mean \"{best}\"?"),
+            None => format!("expected {}, found {found}", any_of(names)),
+        };
+        self.push(Problem::new(node.span, message));
+    }
+}
+
+/// `"a", "b" or "c"`.
+pub(super) fn any_of(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|n| format!("\"{n}\"")).collect();
+    match quoted.split_last() {
+        None => "nothing".to_owned(),
+        Some((only, [])) => only.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+    }
+}
