@@ -132,12 +132,12 @@ impl Engine {
         error.clone()
     }
 
-    /// Fails because of this rank's device.
+    /// Ends the group because this rank's device has failed.
     pub(super) fn broken(&self, why: &str) -> CommError {
         self.fail(give_up(&*self.control, why))
     }
 
-    /// Fails because of NCCL, for which a peer may be the cause.
+    /// Ends the group because NCCL has failed; a peer may be the cause.
     pub(super) fn lost(&self, why: &str) -> CommError {
         self.fail(blame(&*self.control, why))
     }
@@ -160,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// Checks NCCL for failures of its own, unless it is being called.
+    /// Checks NCCL for asynchronous errors, unless a call into NCCL is running.
     pub(super) fn listen(&self) -> Result<(), CommError> {
         let Some(mut communicator) = try_lock(&self.communicator) else { return Ok(()) };
         let state = communicator.as_mut().map(Communicator::state);
