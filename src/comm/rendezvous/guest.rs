@@ -39,7 +39,7 @@ pub(super) fn run(
         let (host, listener, listen) = join(config, options, &me, target, deadline)?;
         let side = GuestSide { config, options, me, target, deadline, host, listen };
         let heard = match side.read() {
-            // It may have been a rank 0 that was being ended: no rank of this generation has met it yet.
+            // It may have been a rank 0 that was being ended: no ranks of this generation have met yet.
             Err(Trouble::Closed | Trouble::Io(_)) if config.generation > 0 => {
                 Heard::Leftover(format!("rank 0 at {target} left during the rendezvous"))
             }

@@ -1,5 +1,5 @@
 //! One rank's view of its host's segment: notices of calls, chunks in flight, pipes, and the bells that wake sleeping
-//! ranks. Ranks are local ranks.
+//! ranks. Ranks are local ranks here.
 //!
 //! The protocol that makes access to the bytes safe: a rank writes only its own notices, slots and pipe ends. It writes
 //! its notice of round r only after it has seen every rank's notice of round r - 1, so no rank still reads the notice

@@ -149,7 +149,7 @@ fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
             assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(3)), "{error}");
             assert!(error.message.contains("rank 3 gave no sign of life"), "{error}");
             assert!(error.message.contains("step 7, phase "), "{error}");
-            // The last call of the silent rank is in the host's memory.
+            // What the silent rank did last is in the host's memory.
             let seen = "rank 3 was last seen before the call that rank ";
             let told =
                 error.message.contains(seen) && error.message.contains("is in, step 7, phase backward");
