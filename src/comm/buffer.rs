@@ -1,5 +1,5 @@
-//! Typed views of the memory that a collective reads and writes. This module owns the element types, their codes on
-//! the wire and the guarantee that a view's bytes are whole, aligned elements; it never copies.
+//! Typed views of the memory that a collective reads and writes: the element types, their wire codes, and the guarantee
+//! that a view's bytes are whole, aligned elements. Nothing is copied.
 
 use half::{bf16, f16};
 
@@ -18,11 +18,11 @@ pub enum DType {
 }
 
 impl DType {
-    /// Each of them.
+    /// All element types.
     pub const ALL: [DType; 7] =
         [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8];
 
-    /// Bytes of one element; its alignment is the same.
+    /// Size of one element in bytes, which is also its alignment.
     pub const fn size(self) -> usize {
         match self {
             DType::F64 | DType::I64 => 8,
@@ -45,12 +45,12 @@ impl DType {
         }
     }
 
-    /// Whether it is a floating-point type.
+    /// Whether this is a floating-point type.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
     }
 
-    /// The type's code on the wire; a code is never given to another type.
+    /// The type's wire code. Codes are never reused.
     pub const fn code(self) -> u8 {
         match self {
             DType::F32 => 1,
@@ -63,7 +63,7 @@ impl DType {
         }
     }
 
-    /// The type of a code, if it has one.
+    /// The type with this wire code, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|d| d.code() == code)
     }
@@ -79,9 +79,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that collectives carry: plain bits, any of which are a value.
+/// A Rust type that collectives carry: plain data for which every bit pattern is valid.
 pub trait Element: bytemuck::Pod + Send + Sync + sealed::Sealed {
-    /// The same as a value.
+    /// The element type as a value.
     const DTYPE: DType;
 }
 
@@ -95,82 +95,82 @@ macro_rules! element {
 }
 element!(f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i32 => I32, i64 => I64, u8 => U8);
 
-/// Elements to be read. Made from `&[T]`: `(&v[..]).into()`.
+/// Read-only elements. Converts from `&[T]`: `(&v[..]).into()`.
 #[derive(Clone, Copy, Debug)]
 pub struct SliceRef<'a> {
     dtype: DType,
     bytes: &'a [u8],
 }
 
-/// Elements to be read and written. Made from `&mut [T]`: `(&mut v[..]).into()`.
+/// Mutable elements. Converts from `&mut [T]`: `(&mut v[..]).into()`.
 #[derive(Debug)]
 pub struct SliceMut<'a> {
     dtype: DType,
     bytes: &'a mut [u8],
 }
 
-/// Whether `bytes` are whole and aligned elements of `dtype`.
+/// Whether `bytes` consists of whole, aligned elements of `dtype`.
 fn fits(dtype: DType, bytes: &[u8]) -> bool {
     bytes.len().is_multiple_of(dtype.size()) && bytes.as_ptr().addr().is_multiple_of(dtype.size())
 }
 
 impl<'a> SliceRef<'a> {
-    /// None unless `bytes` are whole, aligned elements of `dtype`.
+    /// Returns `None` unless `bytes` consists of whole, aligned elements of `dtype`.
     pub fn from_bytes(dtype: DType, bytes: &'a [u8]) -> Option<Self> {
         fits(dtype, bytes).then_some(Self { dtype, bytes })
     }
-    /// Of its elements.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
-    /// Its memory.
+    /// The underlying bytes.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
-    /// Elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.size()
     }
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 }
 
 impl<'a> SliceMut<'a> {
-    /// None unless `bytes` are whole, aligned elements of `dtype`.
+    /// Returns `None` unless `bytes` consists of whole, aligned elements of `dtype`.
     pub fn from_bytes(dtype: DType, bytes: &'a mut [u8]) -> Option<Self> {
         fits(dtype, bytes).then_some(Self { dtype, bytes })
     }
-    /// Of its elements.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
-    /// Its memory.
+    /// The underlying bytes.
     pub fn bytes(&self) -> &[u8] {
         self.bytes
     }
-    /// Its memory, to be written.
+    /// The underlying bytes, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.bytes
     }
-    /// Its memory, for as long as it was lent.
+    /// The underlying bytes, with the lifetime of the borrow.
     pub fn into_bytes(self) -> &'a mut [u8] {
         self.bytes
     }
-    /// Elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.dtype.size()
     }
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
-    /// The same elements for a shorter while, so that a view can be used for several calls.
+    /// The same elements with a shorter lifetime, so that one view serves several calls.
     pub fn reborrow(&mut self) -> SliceMut<'_> {
         SliceMut { dtype: self.dtype, bytes: self.bytes }
     }
-    /// The same elements, to be read.
+    /// The same elements, read-only.
     pub fn as_ref(&self) -> SliceRef<'_> {
         SliceRef { dtype: self.dtype, bytes: self.bytes }
     }

@@ -1,11 +1,11 @@
-//! One collective as a value: what is asked of a group, what of it can be wrong, and what the other ranks are told of it.
+//! One collective as a value: its arguments, their validation, and the header that announces it to the other ranks.
 
 use super::check;
 use super::header::{Header, Operation};
 use super::{CommError, DType, ReduceOp, SliceMut, SliceRef, Wait};
 use std::time::Duration;
 
-/// A call on a [`ProcessGroup`](super::ProcessGroup), whose methods say what each one does.
+/// A call on a [`ProcessGroup`](super::ProcessGroup), whose methods document each variant.
 #[derive(Debug)]
 pub enum Call<'a> {
     AllReduce { buf: SliceMut<'a>, op: ReduceOp },
@@ -19,7 +19,7 @@ pub enum Call<'a> {
 }
 
 impl Call<'_> {
-    /// Of all calls.
+    /// Names of all calls.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Operation::ALL.into_iter().map(Operation::name)
     }
@@ -41,7 +41,7 @@ impl Call<'_> {
         }
     }
 
-    /// Of rank `me` of `world`, before it touches a peer. The error is `Misuse`.
+    /// Checks the arguments, for rank `me` of `world`, before any communication. The error is `Misuse`.
     pub(super) fn check(&self, me: usize, world: usize) -> Result<(), CommError> {
         let name = self.name();
         match self {
@@ -65,7 +65,7 @@ impl Call<'_> {
         }
     }
 
-    /// What it announces; what does not follow from the call is that of `base`.
+    /// The header that announces the call; fields that do not follow from the call are taken from `base`.
     pub(super) fn header(&self, base: Header) -> Header {
         let header = Header { operation: self.operation(), ..base };
         let of = |dtype: DType, count: usize| Header { dtype, count: count as u64, ..header };
@@ -89,7 +89,7 @@ impl Call<'_> {
         }
     }
 
-    /// How long it may wait for its peers in a group with this deadline; `None` for as long as they live.
+    /// How long the call may wait for its peers in a group with this timeout; `None`: as long as they are alive.
     pub(super) fn patience(&self, timeout: Duration) -> Option<Duration> {
         match self {
             Call::Barrier(Wait::WhilePeersLive) => None,
@@ -98,7 +98,7 @@ impl Call<'_> {
         }
     }
 
-    /// Carries it out where there are no peers.
+    /// Runs the call in a group of one rank.
     pub(super) fn alone(self) {
         if let Call::AllGather { input, output } | Call::ReduceScatter { input, output, .. } = self {
             output.into_bytes().copy_from_slice(input.bytes());

@@ -1,5 +1,4 @@
-//! The record that an engine keeps of a rank's calls, and of its place in the work, for the reports of failures. Other
-//! threads read it while a call runs.
+//! An engine's record of a rank's calls, and of its step and phase, for failure reports. Other threads read it while a call runs.
 
 use super::header::Header;
 use super::{CallRecord, Place};
@@ -7,10 +6,10 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Calls that are remembered.
+/// Number of calls kept.
 const HISTORY: usize = 64;
 
-/// A thread that panicked with the lock left nothing half-done that matters to engines.
+/// Ignores poisoning: a thread that panics while it holds the lock leaves nothing half-done that matters to engines.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -21,7 +20,7 @@ struct Call {
     header: Header,
     place: Place,
     started: SystemTime,
-    /// None while it runs, and for the call that failed.
+    /// None while the call runs, and for the call that failed.
     took: Option<Duration>,
     clock: Instant,
 }
@@ -74,7 +73,7 @@ impl Calls {
         }
     }
 
-    /// The call of that number is done, and perhaps not the last one: those on a device are done in their time.
+    /// Marks call `sequence` as done. It need not be the last one: calls on a device finish asynchronously.
     #[cfg(feature = "nccl")]
     pub(super) fn ended(&self, sequence: u64) {
         let mut calls = lock(&self.calls);
@@ -83,7 +82,7 @@ impl Calls {
         }
     }
 
-    /// Calls that were no user's.
+    /// Drops all records: calls of the setup are not a user's.
     pub(super) fn forget(&self) {
         lock(&self.calls).clear();
     }
@@ -92,7 +91,7 @@ impl Calls {
         lock(&self.calls).back().filter(|c| c.took.is_none()).map(|c| c.header)
     }
 
-    /// `; rank 2 was in all_reduce #12 (sum of 1024 f32), step 3, phase sync`; empty between two calls.
+    /// `; rank 2 was in all_reduce #12 (sum of 1024 f32), step 3, phase sync`; empty between calls.
     pub(super) fn doing(&self, rank: usize) -> String {
         match self.running() {
             Some(call) => format!("; rank {rank} was in {call}, {}", self.place()),
@@ -100,7 +99,7 @@ impl Calls {
         }
     }
 
-    /// This rank's group call of that number, if it is remembered.
+    /// This rank's group call with this sequence number, if it is still recorded.
     pub(super) fn group_call(&self, sequence: u64) -> Option<Header> {
         let calls = lock(&self.calls);
         let mut group_calls = calls.iter().rev().map(|c| c.header).filter(|h| !h.operation.is_pairwise());

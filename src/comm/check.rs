@@ -1,5 +1,5 @@
-//! The argument checks that every engine makes before it touches a peer. They return `Misuse`, with what was
-//! called and what would have been right.
+//! Argument checks that every engine makes before any communication. The error is `Misuse`; it says what was called and
+//! what would be valid.
 
 use super::{CommError, CommErrorKind, DType, ReduceOp};
 
@@ -7,7 +7,7 @@ fn misuse(message: String) -> CommError {
     CommError::new(CommErrorKind::Misuse, None, message)
 }
 
-/// `Mean` is for floats.
+/// `Mean` requires a float type.
 pub(crate) fn reduction(call: &str, dtype: DType, op: ReduceOp) -> Result<(), CommError> {
     if op == ReduceOp::Mean && !dtype.is_float() {
         return Err(misuse(format!(
@@ -34,7 +34,7 @@ pub(crate) fn peer(call: &str, peer: usize, me: usize, world: usize) -> Result<(
     Ok(())
 }
 
-/// The `whole` side of a gather or scatter holds `world` blocks of the `block` side (type, elements).
+/// The `whole` side of a gather or scatter holds `world` times the elements of the `block` side (type, elements).
 pub(crate) fn blocks(
     call: &str,
     block: (DType, usize),

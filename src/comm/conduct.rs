@@ -1,4 +1,5 @@
-//! How a call goes in an engine whose calling threads do the work, whatever it moves bytes by: arguments, number, record, end.
+//! How a call runs in an engine whose calling threads do the work: arguments, sequence number, record, end. Independent
+//! of the transport.
 
 use super::call::Call;
 use super::calls::Calls;
@@ -7,27 +8,28 @@ use super::{CommError, CommErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a rank's other threads may touch during a call.
+/// What a rank's other threads may use during a call.
 pub(super) trait Shared {
     fn rank(&self) -> usize;
     fn calls(&self) -> &Calls;
-    /// Ends the group, unless it has ended before.
+    /// Ends the group, unless it has already ended.
     fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str);
 }
 
 pub(super) trait Engine {
     type Shared: Shared;
     fn shared(&self) -> &Arc<Self::Shared>;
-    /// Ranks.
+    /// The world size.
     fn world(&self) -> usize;
     fn numbers(&mut self) -> &mut Numbers;
-    /// Starts a call: forgets the last one's state, records it and hears what has come in the meantime. An error once the group is over.
+    /// Starts a call: resets the state of the last one, records the call, and handles the messages that have arrived
+    /// since. An error if the group has ended.
     fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError>;
-    /// Ends the group on all ranks, unless it has ended before; returns the error that counts.
+    /// Ends the group on all ranks, unless it has already ended; returns the first failure.
     fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError;
 }
 
-/// The calls that a rank has made: of the whole group, and by peer the messages sent to it and received from it.
+/// Sequence numbers: of group calls, and for each peer of the messages sent to it and received from it.
 #[derive(Debug)]
 pub(super) struct Numbers {
     group: u64,
@@ -39,7 +41,7 @@ impl Numbers {
         Self { group: 0, pairwise: vec![[0; 2]; world] }
     }
 
-    /// The number of the call that begins, the next one of its kind.
+    /// The sequence number of the call that begins: the next one of its kind.
     pub(super) fn next(&mut self, header: &Header) -> u64 {
         let peer = header.root as usize;
         let count = match header.operation {
@@ -52,7 +54,7 @@ impl Numbers {
     }
 }
 
-/// A call that panics leaves its peers in the midst of it: they would wait, so the group must end.
+/// Ends the group if a call panics: its peers would wait for this rank.
 struct PanicGuard<S: Shared>(Arc<S>);
 
 impl<S: Shared> Drop for PanicGuard<S> {
@@ -64,8 +66,8 @@ impl<S: Shared> Drop for PanicGuard<S> {
     }
 }
 
-/// Runs one call, which `header` announces, by `run` where there are peers. One with wrong arguments ends the group for all, for the
-/// others would wait for it in vain; so does whatever `run` fails with.
+/// Runs one call, announced by `header`; with peers, `run` carries it out. Wrong arguments end the group on all ranks,
+/// because the others would wait for this one; so does any error of `run`.
 pub(super) fn conduct<'a, E: Engine>(
     engine: &mut E,
     call: Call<'a>,

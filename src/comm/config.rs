@@ -1,4 +1,4 @@
-//! What a spec says of the group: which engine it has, how it travels, how long it waits.
+//! Configuration of the process group: engine, transport, timeouts.
 
 use super::gloo::{AlgorithmChoice, GlooOptions, Transport};
 use crate::spec::{Fields, Period, choice};
@@ -56,7 +56,7 @@ impl DistributedConfig {
         config
     }
 
-    /// The engine's part.
+    /// The part that configures the gloo engine.
     pub fn gloo(&self) -> GlooOptions {
         GlooOptions {
             transport: self.transport,

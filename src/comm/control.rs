@@ -1,11 +1,11 @@
-//! News between ranks that must not queue behind data: a failure, a farewell, a question after life. The frames
-//! and their reader; decoding borrows, allocates nothing and cannot panic.
+//! Control messages between ranks, which must not queue behind data: failures, goodbyes, probes. The frames and their
+//! reader; decoding borrows, does not allocate and cannot panic.
 
 use super::header::{HEADER, Header};
 use super::rendezvous::cut;
 use super::{CommErrorKind, Phase, Place};
 
-/// The longest text of an `Abort`; longer ones are cut.
+/// Maximum length of the text of an `Abort`; longer texts are cut.
 const MAX_TEXT: usize = 1024;
 /// Length (u16) and tag.
 const PREFIX: usize = 3;
@@ -13,19 +13,19 @@ pub(super) const MAX_FRAME: usize = PREFIX + 5 + MAX_TEXT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Control<'a> {
-    /// The group is over: why, by whose doing, in words that fit every rank.
+    /// The group has ended: the kind of failure, the culprit, and the cause in words that fit every rank.
     Abort { kind: CommErrorKind, culprit: Option<usize>, cause: &'a str },
-    /// This rank needs nothing more; its connections close now.
+    /// The sender needs nothing more and closes its connections.
     Goodbye,
-    /// Are you in a call?
+    /// Asks whether the receiver is in a call.
     Probe,
-    /// Yes, in this one, at this place of the work.
+    /// Answers `Probe`: the current call, and the step and phase.
     Echo(Header, Place),
-    /// There is something new in the host's memory, for a rank that cannot sleep on that alone.
+    /// The host's shared memory has something new, for a rank that cannot sleep on that memory alone.
     Bell,
-    /// How many calls have you made on your device?
+    /// Asks how many calls the receiver has made on its device.
     Where,
-    /// So many, and this is where I am.
+    /// Answers `Where`: the number of calls, and the step and phase.
     Here(u64, Place),
 }
 
@@ -108,7 +108,7 @@ fn decode(tag: u8, body: &[u8]) -> Option<Control<'_>> {
     }
 }
 
-/// Gathers the bytes of frames; holds one frame at most.
+/// Assembles frames from a stream of bytes; holds one frame at most.
 pub(super) struct FrameReader {
     buffer: [u8; MAX_FRAME],
     filled: usize,
@@ -126,19 +126,19 @@ impl FrameReader {
         }
     }
 
-    /// Where the next bytes go: never more than the frame at hand still needs. None: its length is over the limit.
+    /// Buffer for the next bytes: never more than the current frame still needs. None if its length exceeds the limit.
     pub(super) fn space(&mut self) -> Option<&mut [u8]> {
         let need = self.need();
         self.buffer.get_mut(self.filled..need)
     }
 
-    /// Takes `n` bytes that were put into `space`; true when a frame is complete.
+    /// Accepts `n` bytes written to `space`; true when a frame is complete.
     pub(super) fn advance(&mut self, n: usize) -> bool {
         self.filled += n;
         self.filled >= PREFIX && self.filled == self.need()
     }
 
-    /// The complete frame, whose place is free afterwards; None when it is malformed.
+    /// Decodes the complete frame and frees its space; None if it is malformed.
     pub(super) fn take(&mut self) -> Option<Control<'_>> {
         let end = std::mem::take(&mut self.filled);
         decode(self.buffer[2], &self.buffer[PREFIX..end])
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Feeds bytes as a socket would, in pieces of `piece`; returns what came out, in words.
+    /// Feeds bytes in pieces of `piece`, as a socket would; returns the decoded frames as text.
     fn feed(mut bytes: &[u8], piece: usize) -> Result<Vec<String>, ()> {
         let (mut reader, mut seen) = (FrameReader::new(), Vec::new());
         while !bytes.is_empty() {

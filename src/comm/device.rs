@@ -1,11 +1,11 @@
-//! Collectives on the memory of a device, for engines that have them, and the slice of that memory that a caller lends.
+//! Collectives on device memory, for engines that have them, and the slice of device memory that a caller passes in.
 
 #![allow(unsafe_code)]
 
 use super::{CommError, DType, ReduceOp};
 use std::any::Any;
 
-/// Elements in the memory of the group's device, and the guard that keeps them there.
+/// Elements in the memory of the group's device, with a guard that keeps the memory alive.
 pub struct DeviceSlice {
     address: u64,
     len: usize,
@@ -15,12 +15,12 @@ pub struct DeviceSlice {
 
 impl DeviceSlice {
     /// # Safety
-    /// * `address` is that of `len` elements of `dtype`, aligned for them, in memory that this process has allocated in
-    ///   the primary context of the group's device.
-    /// * Until `keep` is dropped, that memory is neither freed nor given to anything else.
-    /// * Whatever reads or writes the elements before the collective has been *launched* (handed to the driver, not only
-    ///   queued in this process) when the slice is passed on; whatever does so after it is launched after
-    ///   [`DeviceCollectives::fence`].
+    /// * `address` is the address of `len` elements of `dtype`, aligned for the type, in memory that this process has
+    ///   allocated in the primary context of the group's device.
+    /// * Until `keep` is dropped, that memory is neither freed nor reused.
+    /// * Work that reads or writes the elements before the collective has been *launched* (handed to the driver, not
+    ///   only queued in this process) when the slice is passed on. Work that does so after the collective is launched
+    ///   after [`DeviceCollectives::fence`].
     pub unsafe fn new(address: u64, len: usize, dtype: DType, keep: Box<dyn Any + Send>) -> Self {
         Self { address, len, dtype, keep }
     }
@@ -29,7 +29,7 @@ impl DeviceSlice {
         self.address
     }
 
-    /// Elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -42,7 +42,7 @@ impl DeviceSlice {
         self.dtype
     }
 
-    /// The guard alone, when the address has been handed on.
+    /// Returns only the guard, once the address has been passed on.
     pub fn into_guard(self) -> Box<dyn Any + Send> {
         self.keep
     }
@@ -54,21 +54,21 @@ impl std::fmt::Debug for DeviceSlice {
     }
 }
 
-/// Collectives on device memory, enqueued in stream order: they return before they are done. All ranks make the same
-/// calls (length, type and operation) in the same order.
+/// Collectives on device memory. They are enqueued in stream order and return before they are done. All ranks make the
+/// same calls (length, type and operation) in the same order.
 ///
-/// A failure ends the group on all ranks, as that of any collective. The device's work then goes on with whatever is in
-/// the buffers, so that a thread that waits for the device returns; what it has read counts only if [`check`] is `Ok`
-/// after it.
+/// A failure ends the group on all ranks, as for any collective. The device then continues with whatever the buffers
+/// hold, so that a thread that waits for the device returns. Results read from the device are valid only if [`check`]
+/// returns `Ok` after the read.
 ///
 /// [`check`]: DeviceCollectives::check
 pub trait DeviceCollectives: Send + Sync {
-    /// Reduces `buffer` over all ranks in place, after all work that has been launched on the device so far. The result
-    /// is ordered before whatever is launched on the device after [`fence`](DeviceCollectives::fence). The guard of
-    /// `buffer` is dropped once the device is done with it, on another thread.
+    /// Reduces `buffer` over all ranks in place, after all work launched on the device so far. The result is ordered
+    /// before work that is launched after [`fence`](DeviceCollectives::fence). The guard of `buffer` is dropped on
+    /// another thread, once the device is done with the memory.
     fn all_reduce(&self, buffer: DeviceSlice, op: ReduceOp) -> Result<(), CommError>;
-    /// Makes all work that is launched on the device from now on wait for the collectives so far.
+    /// Makes all work launched on the device from now on wait for the collectives enqueued so far.
     fn fence(&self) -> Result<(), CommError>;
-    /// The group's failure, if there is one: to be asked after results have been read from the device.
+    /// The group's failure, if there is one. Call it after results have been read from the device.
     fn check(&self) -> Result<(), CommError>;
 }

@@ -1,23 +1,23 @@
-//! Which GPU a rank computes on, and ranks that were given one between them.
+//! Which GPU a rank computes on, and detection of ranks that were given the same GPU.
 
 use super::rendezvous::name_ranks;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Of a GPU, or of the part of one that a process sees as one.
+/// UUID of a GPU, or of the part of a GPU that a process sees as a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GpuUuid(pub [u8; 16]);
 
 impl fmt::Display for GpuUuid {
-    /// As `nvidia-smi -L` writes it.
+    /// As printed by `nvidia-smi -L`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex = HEXLOWER.encode(&self.0);
         write!(f, "GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 }
 
-/// Ranks with one GPU between them, in order.
+/// Ranks that have the same GPU, in ascending order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OneGpu {
     ranks: Vec<usize>,
@@ -30,8 +30,8 @@ impl fmt::Display for OneGpu {
     }
 }
 
-/// The first rank whose GPU later ones have as well, and these; of two of which `may_share` holds, neither is meant. `gpus` are by
-/// rank; who does not know its own shares none.
+/// The first rank whose GPU later ranks have too, with those ranks. A pair for which `may_share` holds does not count.
+/// `gpus` is indexed by rank; a rank that does not know its GPU shares none.
 pub(crate) fn on_one_gpu(
     gpus: &[Option<GpuUuid>],
     may_share: impl Fn(usize, usize) -> bool,
@@ -63,7 +63,7 @@ mod tests {
         let one = "GPU-01010101-0101-0101-0101-010101010101";
         let all = format!("ranks 1, 3 and 4 have the same GPU, {one}");
         assert_eq!(found(&[3, 1, 2, 1, 1, 2], never), Some(all));
-        // Of two kinds, whose members may share with those of the other.
+        // Two kinds of ranks; a rank may share with those of the other kind.
         let kinds = |a: usize, b: usize| a % 2 != b % 2;
         assert_eq!(found(&[1, 1], kinds), None);
         assert_eq!(found(&[1, 1, 1], kinds), Some(format!("ranks 0 and 2 have the same GPU, {one}")));

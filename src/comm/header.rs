@@ -1,10 +1,11 @@
-//! What a rank calls, in words and on the wire. What an engine sends for a call begins with its [`Header`]; a receiver
-//! compares it with its own call before it takes a byte of payload, so ranks that disagree find out at once. Decoding checks every field, allocates nothing and cannot panic.
+//! The header of a call, as text and on the wire. The data that an engine sends for a call begins with its [`Header`];
+//! a receiver compares it with its own call before it reads any payload, so ranks that disagree find out at once.
+//! Decoding checks every field, does not allocate and cannot panic.
 
 use crate::comm::{DType, ReduceOp};
 use std::fmt;
 
-/// Bytes of an encoded header.
+/// Size of an encoded header in bytes.
 pub(super) const HEADER: usize = 56;
 const MAGIC: [u8; 4] = *b"DDPg";
 
@@ -45,18 +46,18 @@ impl Operation {
         }
     }
 
-    /// Between two ranks only; these are counted for each pair, the others for the group.
+    /// Whether the operation is between two ranks. These are numbered for each pair, the others for the group.
     pub(super) const fn is_pairwise(self) -> bool {
         matches!(self, Operation::Send | Operation::Recv)
     }
 }
 
-/// Who moves which bytes when; part of the header because ranks must choose the same.
+/// The algorithm of a call; part of the header because all ranks must choose the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     /// One message, or none.
     Direct,
-    /// Pipelined around the ring of ranks, or along it from or to the root.
+    /// Pipelined around the ring of ranks, or along a chain from or to the root.
     Ring,
     /// Recursive doubling, binomial tree, dissemination: a logarithmic number of whole messages.
     Doubling,
@@ -65,11 +66,11 @@ pub(super) enum Algorithm {
     Tree,
     /// One rank gathers, reduces and sends back.
     ParameterServer,
-    /// In the memory of the one host that all ranks are on.
+    /// In shared memory, with all ranks on one host.
     Memory,
-    /// In the memory of each host, and between hosts.
+    /// In shared memory within each host, over links between hosts.
     Hierarchical,
-    /// What the library (MPI, NCCL) chooses.
+    /// Chosen by the library (MPI, NCCL).
     Library,
 }
 
@@ -101,22 +102,22 @@ impl Algorithm {
     }
 }
 
-/// One call of one rank.
+/// One call of a rank, as announced to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub operation: Operation,
     pub dtype: DType,
     pub reduce_op: ReduceOp,
     pub algorithm: Algorithm,
-    /// The root, or the other rank of a send or recv.
+    /// The root, or the peer of a send or recv.
     pub root: u32,
     pub tag: u32,
-    /// The run id's digest.
+    /// Digest of the run id.
     pub run: u64,
     pub generation: u64,
-    /// The group's calls count from 1.
+    /// The sequence number; group calls count from 1.
     pub sequence: u64,
-    /// Elements in the buffer; of one rank's block for gathers and scatters.
+    /// Elements in the buffer; for gathers and scatters, in one rank's block.
     pub count: u64,
 }
 
@@ -147,7 +148,7 @@ impl Header {
     pub(super) fn decode(bytes: &[u8; HEADER]) -> Result<Self, Malformed> {
         let word = |at: usize| bytes[at..].first_chunk().map(|b| u32::from_le_bytes(*b)).ok_or(Malformed);
         let long = |at: usize| bytes[at..].first_chunk().map(|b| u64::from_le_bytes(*b)).ok_or(Malformed);
-        // The last eight bytes are reserved, zero for now.
+        // The last eight bytes are reserved and zero.
         if !bytes.starts_with(&MAGIC) || long(48)? != 0 {
             return Err(Malformed);
         }
@@ -165,14 +166,14 @@ impl Header {
         })
     }
 
-    /// Whether a peer (of rank `peer`) that sends `theirs` takes part in this rank's call.
+    /// Whether `theirs`, sent by rank `peer`, matches this rank's call.
     pub(super) fn agrees_with(&self, theirs: &Header, me: usize, peer: usize) -> bool {
         match self.operation {
             Operation::Recv => {
                 let expected = Header { operation: Operation::Send, root: me as u32, ..*self };
                 self.root as usize == peer && expected == *theirs
             }
-            // Nobody answers a send.
+            // A send has no answer.
             Operation::Send => false,
             _ => self == theirs,
         }

@@ -1,8 +1,8 @@
 //! Collectives between the processes of a run.
 //!
-//! [`ProcessGroup`] is the one interface that the rest of the program sees. An engine (gloo over TCP here; others
-//! join it) owns its connections, its deadlines and its algorithms; a caller hands over typed slices and gets the
-//! reduced bits, the same on every rank, or an error that names a rank.
+//! [`ProcessGroup`] is the only interface that the rest of the program sees. An engine (gloo, MPI, NCCL) owns its
+//! connections, deadlines and algorithms; a caller passes typed slices and gets the reduced values, bit-equal on every
+//! rank, or an error that names a rank.
 
 mod buffer;
 mod call;
@@ -43,12 +43,12 @@ pub use watch::Watch;
 
 use std::time::Duration;
 
-/// How elements of the same position are combined. `Mean` divides the sum by the world size (floats only).
+/// How elements at the same position are combined. `Mean` divides the sum by the world size (floats only).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ReduceOp {
     /// In rank order.
     Sum,
-    /// The sum over the world size.
+    /// The sum divided by the world size.
     Mean,
     /// NaN wins.
     Max,
@@ -57,7 +57,7 @@ pub enum ReduceOp {
 }
 
 impl ReduceOp {
-    /// Each of them.
+    /// All operations.
     pub const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min];
 
     /// `sum`, `mean`, `max`, `min`.
@@ -74,46 +74,46 @@ impl ReduceOp {
 /// How long a collective may wait for its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The group's own deadline (`[distributed] timeout`).
+    /// The group's timeout (`[distributed] timeout`).
     Deadline,
-    /// As long as every peer's connection lives: for work whose length is not bounded, such as rank 0 preparing data.
+    /// As long as every peer's connection is alive: for work of unbounded length, such as rank 0 preparing data.
     WhilePeersLive,
-    /// This long.
+    /// At most this long.
     AtMost(Duration),
 }
 
 /// A process group: `world_size` processes that call the same collectives in the same order.
 ///
-/// Every method blocks until its result is there or an error is certain. After an error the group is unusable: each
-/// later call returns the same error at once. Results are bit-equal on all ranks and from run to run for a given
-/// world size and algorithm. Methods take `&self` and may be called from several threads; calls are executed one
-/// at a time in the order in which they take the group's lock, so callers keep that order equal on all ranks.
+/// Every method blocks until its result is available or the call has failed. After an error the group is unusable: each
+/// later call returns the same error at once. Results are bit-equal on all ranks, and from run to run for a given world
+/// size and algorithm. Methods take `&self` and may be called from several threads; calls run one at a time, in the
+/// order in which they take the group's lock. Callers must keep that order equal on all ranks.
 pub trait ProcessGroup: Send + Sync {
-    /// This process's number, from 0.
+    /// This process's rank, from 0.
     fn rank(&self) -> usize;
     /// The number of processes.
     fn world_size(&self) -> usize;
     /// The engine's name in specs and logs: `gloo`, `nccl`, `mpi`, `solo`.
     fn backend(&self) -> &'static str;
-    /// Carries out one call: what the methods below are made of.
+    /// Runs one call; the methods below are built on it.
     fn call(&self, call: Call<'_>) -> Result<(), CommError>;
     /// `buf` holds this rank's contribution and receives the reduction over all ranks.
     fn all_reduce(&self, buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
         self.call(Call::AllReduce { buf, op })
     }
-    /// As `all_reduce`, but only `root`'s `buf` receives the result; the others' contents are unspecified after.
+    /// Like `all_reduce`, but only `root`'s `buf` receives the result; the contents of the others are unspecified afterwards.
     fn reduce(&self, buf: SliceMut<'_>, op: ReduceOp, root: usize) -> Result<(), CommError> {
         self.call(Call::Reduce { buf, op, root })
     }
-    /// Every rank's `buf` becomes that of `root`.
+    /// Copies `root`'s `buf` to every rank's `buf`.
     fn broadcast(&self, buf: SliceMut<'_>, root: usize) -> Result<(), CommError> {
         self.call(Call::Broadcast { buf, root })
     }
-    /// `output` has `world_size * input.len()` elements: rank r's input lands at block r.
+    /// `output` has `world_size * input.len()` elements; rank r's input becomes block r.
     fn all_gather(&self, input: SliceRef<'_>, output: SliceMut<'_>) -> Result<(), CommError> {
         self.call(Call::AllGather { input, output })
     }
-    /// `input` has `world_size * output.len()` elements: rank r receives the reduction of everyone's block r.
+    /// `input` has `world_size * output.len()` elements; rank r receives the reduction of block r over all ranks.
     fn reduce_scatter(
         &self,
         input: SliceRef<'_>,
@@ -126,48 +126,48 @@ pub trait ProcessGroup: Send + Sync {
     fn barrier(&self, wait: Wait) -> Result<(), CommError> {
         self.call(Call::Barrier(wait))
     }
-    /// Returns when the bytes are on their way, which is not to say that they have arrived.
+    /// Returns when the bytes have been passed on for sending, not when they have arrived.
     fn send(&self, buf: SliceRef<'_>, to: usize, tag: u32) -> Result<(), CommError> {
         self.call(Call::Send { buf, to, tag })
     }
-    /// Fills `buf` with what rank `from` sends under `tag`; lengths are equal.
+    /// Fills `buf` with what rank `from` sends with `tag`; both lengths must be equal.
     fn recv(&self, buf: SliceMut<'_>, from: usize, tag: u32) -> Result<(), CommError> {
         self.call(Call::Recv { buf, from, tag })
     }
-    /// Gives up for a reason of this rank's own (`why`), so that every peer's pending or next collective fails at
-    /// once with a message that names this rank. Idempotent.
+    /// Ends the group for a reason local to this rank (`why`): every peer's pending or next collective fails at once
+    /// with a message that names this rank. Idempotent.
     fn abort(&self, why: &str);
-    /// Says where in its work this rank is, for the reports of failures. Costs a few nanoseconds.
+    /// Records this rank's step and phase, for failure reports. Costs a few nanoseconds.
     fn note(&self, _place: Place) {}
-    /// The place last noted; for an engine that keeps only its calls, that of the last call.
+    /// The place last recorded; for an engine that records only its calls, that of the last call.
     fn place(&self) -> Place {
         self.history().last().map(|call| call.place).unwrap_or_default()
     }
-    /// The last calls (64 at most), oldest first; empty for engines that keep none.
+    /// The last calls (64 at most), oldest first; empty for engines that keep no record.
     fn history(&self) -> Vec<CallRecord> {
         Vec::new()
     }
-    /// Collectives on device memory, of engines that have them.
+    /// Collectives on device memory, if the engine has them.
     fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
         None
     }
-    /// Of engines that others can have for control.
+    /// Failure detection for an engine that uses this group for control, if the group offers it.
     fn watch(&self) -> Option<&dyn Watch> {
         None
     }
 }
 
-/// What kind of end a collective met.
+/// How a collective failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CommErrorKind {
     /// A peer's connection closed or broke.
     PeerLost,
-    /// A peer was silent until the deadline.
+    /// A peer did not respond before the deadline.
     Timeout,
-    /// Ranks disagree on what is being called (operation, type, count, sequence).
+    /// Ranks disagree on the call (operation, type, count, sequence number).
     Mismatch,
-    /// The call itself is wrong (rank out of range, lengths that don't fit, `Mean` of integers).
+    /// The call itself is invalid (rank out of range, lengths that don't fit, `Mean` of integers).
     Misuse,
     /// The processes did not find each other, or one could not prove the run's secret.
     Rendezvous,
@@ -175,19 +175,19 @@ pub enum CommErrorKind {
     Aborted,
 }
 
-/// Why a collective failed, and whose doing it was.
+/// Why a collective failed, and which rank caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommError {
-    /// What happened.
+    /// The kind of failure.
     pub kind: CommErrorKind,
-    /// The peer that caused it, where that is known.
+    /// The peer that caused it, if known.
     pub peer: Option<usize>,
     /// A sentence that names the rank, the call and the peer.
     pub message: String,
 }
 
 impl CommError {
-    /// Of these parts.
+    /// Creates an error from its parts.
     pub fn new(kind: CommErrorKind, peer: Option<usize>, message: impl Into<String>) -> Self {
         Self { kind, peer, message: message.into() }
     }

@@ -1,20 +1,20 @@
-//! The question after life that a call asks when its time is up, in engines whose ranks answer from within their calls: before anyone is
-//! blamed, every peer may give a sign of life.
+//! The probe that a call sends at its deadline, in engines whose ranks answer from within their calls: every peer is
+//! asked for a sign of life before one is blamed.
 
 use super::Place;
 use super::header::Header;
 use std::time::{Duration, Instant};
 
-/// How long peers have for their answers.
+/// Bounds on the time that peers have to answer.
 const SHORTEST: Duration = Duration::from_millis(50);
 pub(super) const LONGEST: Duration = Duration::from_millis(500);
-/// Where answers are counted: who owes one and does not give it by then hangs.
+/// The same where answers are counted: a rank that has not answered by then hangs.
 const COUNTED: Duration = Duration::from_secs(60);
-/// Ranks that a report tells of one by one.
+/// Maximum number of ranks that a report lists one by one.
 pub(super) const TOLD: usize = 8;
 
-/// How long peers have for their answers after a call that could take `patience`. Tests count answers: `enough` of them end the wait,
-/// however long they take.
+/// How long peers have to answer after a call that could take `patience`. Tests count answers: `enough` of them end the
+/// wait, however long they take.
 pub(super) fn grace(patience: Duration, enough: Option<usize>) -> Duration {
     enough.map_or((patience / 2).clamp(SHORTEST, LONGEST), |_| COUNTED)
 }
@@ -27,12 +27,12 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Of `world` ranks, asked at `now`.
+    /// For `world` ranks, probed at `now`.
     pub(super) fn new(world: usize, now: Instant, patience: Duration, enough: Option<usize>) -> Self {
         Self { asked: now, until: now + grace(patience, enough), enough, answers: vec![None; world] }
     }
 
-    /// When the verdict falls: at the end of the time for answers, or as soon as there are enough.
+    /// When the verdict is due: at the end of the time for answers, or as soon as there are enough.
     pub(super) fn until(&self) -> Instant {
         let heard = self.answers.iter().flatten().count();
         if self.enough.is_some_and(|enough| heard >= enough) { self.asked } else { self.until }
@@ -44,7 +44,7 @@ impl Probe {
         }
     }
 
-    /// The call that `peer` is in, and where in its work.
+    /// The call that `peer` is in, and its step and phase.
     pub(super) fn answer(&self, peer: usize) -> Option<&(Header, Place)> {
         self.answers.get(peer)?.as_ref()
     }
@@ -70,7 +70,7 @@ mod tests {
         let mut counted = Probe::new(3, now, patience, Some(2));
         for probe in [&mut timed, &mut counted] {
             probe.heard(1, sample(), Place::default());
-            // Once more, and of nobody: neither counts.
+            // A second answer, and one of a rank that does not exist: neither counts.
             probe.heard(1, sample(), Place::default());
             probe.heard(3, sample(), Place::default());
             assert_eq!(probe.until() - now, grace(patience, probe.enough));

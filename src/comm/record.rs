@@ -1,10 +1,10 @@
-//! What a rank says of itself when a collective fails: where in its work it was, and its last calls.
+//! What a rank reports about itself when a collective fails: its step and phase, and its last calls.
 
 use super::DType;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 
-/// What a rank is doing, as far as others can be told.
+/// What a rank is doing, as reported to other ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -15,9 +15,9 @@ pub enum Phase {
     Data,
     Forward,
     Backward,
-    /// Waiting for the gradients' all-reduce.
+    /// Waiting for the all-reduce of the gradients.
     Sync,
-    /// The optimizer.
+    /// The optimizer's update.
     Update,
     Evaluate,
     Save,
@@ -53,7 +53,7 @@ impl Phase {
     }
 }
 
-/// A rank's optimizer step (steps done so far, of the whole run) and phase.
+/// A rank's step (optimizer steps done so far, over the whole run) and phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Place {
     pub step: u64,
@@ -66,24 +66,24 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// A call that this rank has made. Displays as `all_reduce #12 (sum of 1024 f32)`.
+/// A call made by this rank. Displays as `all_reduce #12 (sum of 1024 f32)`.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallRecord {
-    /// In words, as `Display` gives it.
+    /// As text, in the format of `Display`.
     pub call: String,
     /// `all_reduce`, `broadcast`, …
     pub operation: &'static str,
-    /// Group calls count from 1; send and recv for each pair and direction of their own.
+    /// Sequence number, from 1: of group calls, or for send and recv of each pair and direction.
     pub sequence: u64,
     pub dtype: DType,
-    /// Elements of the buffer (of one rank's block for gathers and scatters).
+    /// Elements in the buffer; for gathers and scatters, in one rank's block.
     pub count: u64,
-    /// How the call was carried out: `shared-memory`, `ring`, …
+    /// The algorithm: `shared-memory`, `ring`, …
     pub algorithm: &'static str,
     pub place: Place,
     #[serde(serialize_with = "unix_seconds")]
     pub started: SystemTime,
-    /// Seconds in JSON. None while it runs, and for the call that failed.
+    /// Seconds in JSON. None while the call runs, and for the call that failed.
     #[serde(rename = "took_seconds", serialize_with = "seconds")]
     pub took: Option<Duration>,
 }

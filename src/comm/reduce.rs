@@ -1,18 +1,17 @@
-//! The element-wise arithmetic of reductions: `acc = acc op x` over byte buffers of one dtype. Plain loops over
-//! exact chunks, so that LLVM vectorises them; operand order is fixed, so that the same inputs give the same bits
-//! on every rank.
+//! The element-wise arithmetic of reductions: `acc = acc op x` over byte buffers of one dtype. Plain loops over exact
+//! chunks, which LLVM vectorises; the operand order is fixed, so that equal inputs give equal bits on every rank.
 //!
 //! Semantics are PyTorch's: integers wrap, NaN wins in max and min, a mean is the sum divided (not multiplied by a
-//! reciprocal, so world sizes that are powers of two stay exact). f16 and bf16 are combined in f32 and rounded once
-//! per combination (of all ranks' operands in memory, of two at a time between links); the division of a mean happens
-//! before that rounding.
+//! reciprocal, so world sizes that are powers of two stay exact). f16 and bf16 are combined in f32 and rounded once per
+//! combination (of all ranks' operands in shared memory, of two at a time over links); a mean is divided before that
+//! rounding.
 
 use super::{DType, ReduceOp};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// Combines `x` into `acc` (equal lengths, whole aligned elements of `dtype`). `divisor` is given with the last
-/// contribution of a `Mean`; a `Mean` without one only sums.
+/// Combines `x` into `acc` (equal lengths, whole aligned elements of `dtype`). `divisor` is passed with the last
+/// contribution of a `Mean`; without it, a `Mean` only sums.
 pub(crate) fn combine(dtype: DType, op: ReduceOp, acc: &mut [u8], x: &[u8], divisor: Option<usize>) {
     debug_assert_eq!(acc.len(), x.len());
     let divisor = divisor.filter(|_| op == ReduceOp::Mean);
@@ -27,8 +26,8 @@ pub(crate) fn combine(dtype: DType, op: ReduceOp, acc: &mut [u8], x: &[u8], divi
     }
 }
 
-/// `out` becomes the combination of `count` operands (two at least) in their order. Half types are summed up in f32
-/// and rounded once. `divisor` is that of a `Mean`.
+/// Combines `count` operands (at least two) in order into `out`. Half types are summed in f32 and rounded once.
+/// `divisor` applies to a `Mean`.
 pub(crate) fn combine_all<'x>(
     dtype: DType,
     op: ReduceOp,
@@ -71,8 +70,8 @@ fn half_all<'x, T: bytemuck::Pod>(
     }
 }
 
-/// `out` becomes `a op b`: as copying `a` and combining `b` into it, which it is but for the sums and means of f32 that
-/// gradients are made of, where it saves a pass.
+/// `out = a op b`. The same as copying `a` and combining `b` into it; saves that pass for the sums and means of f32
+/// that gradients use.
 fn combine_into(dtype: DType, op: ReduceOp, out: &mut [u8], (a, b): (&[u8], &[u8]), divisor: Option<usize>) {
     if dtype == DType::F32 && matches!(op, ReduceOp::Sum | ReduceOp::Mean) {
         let divisor = divisor.filter(|_| op == ReduceOp::Mean).map(|d| d as f32);
@@ -103,7 +102,7 @@ trait Float: Copy + PartialOrd + std::ops::Add<Output = Self> + std::ops::Div<Ou
 impl Float for f32 {}
 impl Float for f64 {}
 
-/// `a != a` is the test for NaN that keeps the loop a compare and a blend.
+/// `a != a` tests for NaN and keeps the loop a compare and a blend.
 #[allow(clippy::eq_op)]
 fn max<T: Float>(a: T, b: T) -> T {
     if a > b || a != a { a } else { b }
@@ -125,15 +124,15 @@ fn float<T: Float>(op: ReduceOp, acc: &mut [T], x: &[T], divisor: Option<T>) {
 
 fn integer<T: Copy + Ord>(op: ReduceOp, acc: &mut [T], x: &[T], add: fn(T, T) -> T) {
     match op {
-        // Groups refuse a mean of integers before it comes here.
+        // Groups reject a mean of integers earlier.
         ReduceOp::Sum | ReduceOp::Mean => zip(acc, x, add),
         ReduceOp::Max => zip(acc, x, |a, b| a.max(b)),
         ReduceOp::Min => zip(acc, x, |a, b| a.min(b)),
     }
 }
 
-/// Elements that are widened to f32 on the stack at a time: half's slice conversions use the CPU's instructions,
-/// where converting one by one would test for them at every element.
+/// Elements widened to f32 on the stack at a time: half's slice conversions use the CPU's instructions; conversions of
+/// single elements would test for them at every element.
 const WIDE: usize = 128;
 
 fn half<T: Copy>(op: ReduceOp, acc: &mut [T], x: &[T], divisor: Option<usize>)
@@ -189,7 +188,7 @@ mod tests {
         // The sum alone would overflow f16; the mean does not.
         let big = f16::from_f32(60000.0);
         assert_eq!(run(ReduceOp::Mean, &[big], &[big], Some(2)), [big]);
-        // A divisor means nothing to the other operations.
+        // The other operations ignore a divisor.
         assert_eq!(run(ReduceOp::Sum, &[1.0f32], &[2.0], Some(2)), [3.0]);
     }
 

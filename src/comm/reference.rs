@@ -1,10 +1,10 @@
-//! What every engine's operations must give, by a plain reference, and the calls that check it.
+//! Reference results for the operations of every engine, and the calls that check them.
 
 use super::{DType, Element, ProcessGroup, ReduceOp, Wait};
 use half::{bf16, f16};
 
-/// Elements as small whole numbers, for which every sum is exact in every type, so that the order of reduction
-/// can't hide a mistake.
+/// Elements with small integer values, for which every sum is exact in every type, so that the order of reduction
+/// cannot hide an error.
 pub(crate) trait Number: Element + PartialEq + std::fmt::Debug {
     fn from_small(v: i32) -> Self;
     fn to_f64(self) -> f64;
@@ -27,15 +27,15 @@ macro_rules! half_number {
 }
 half_number!(f16, bf16);
 
-/// Rank's contribution at an index: 0 to 15, so that 8 ranks stay within u8 and bf16's exact integers.
+/// A rank's contribution at an index: 0 to 15, so that sums of 8 ranks are exact in u8 and bf16.
 fn value<T: Number>(rank: usize, index: usize) -> T {
     T::from_small(((index * 7 + rank * 5 + index / 13) % 16) as i32)
 }
 
-/// After so many indices values come again.
+/// Values repeat after this many indices.
 const PERIOD: usize = 13 * 16;
 
-/// `n` elements from an index on, of which one period is computed.
+/// `n` elements from index `from` on; only one period is computed.
 fn periodic<T: Number>(from: usize, n: usize, at: impl Fn(usize) -> T) -> Vec<T> {
     let period: Vec<T> = (from..from + n.min(PERIOD)).map(at).collect();
     let mut all = Vec::with_capacity(n);
@@ -66,7 +66,7 @@ fn operations<T: Element>() -> impl Iterator<Item = ReduceOp> {
     ReduceOp::ALL.into_iter().filter(|op| *op != ReduceOp::Mean || T::DTYPE.is_float())
 }
 
-/// Everything that a group can do with `n` elements of one type.
+/// Checks every operation of a group with `n` elements of one type.
 pub(crate) fn check_all<T: Number>(g: &dyn ProcessGroup, n: usize) {
     let (me, w) = (g.rank(), g.world_size());
     let root = n % w;
@@ -93,7 +93,7 @@ pub(crate) fn check_all<T: Number>(g: &dyn ProcessGroup, n: usize) {
     let want: Vec<T> = (0..w).flat_map(|r| input::<T>(r, 0, n)).collect();
     assert!(all == want, "all_gather {case}");
     if w > 1 {
-        // Around the ring; rank 0 sends first, so that even unbuffered messages could not lock up.
+        // Around the ring; rank 0 sends first, so even unbuffered messages cannot deadlock.
         let (next, previous, tag) = ((me + 1) % w, (me + w - 1) % w, n as u32);
         let (out, mut v) = (input::<T>(me, 0, n), vec![T::from_small(9); n]);
         if me == 0 {

@@ -1,6 +1,6 @@
-//! The process group of a run with one process: every collective is the identity, nothing is ever waited for. It
-//! keeps the other groups' rules (wrong calls are refused, an aborted group stays unusable), so that code that
-//! works alone works on many ranks.
+//! The process group of a run with one process: every collective is the identity and never waits. It keeps the rules of
+//! the other groups (invalid calls are rejected, an aborted group stays unusable), so that code that works with one
+//! rank works with many.
 
 use super::{Call, CommError, CommErrorKind, Place, ProcessGroup};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -13,7 +13,7 @@ pub struct SoloGroup {
 }
 
 impl SoloGroup {
-    /// A group of this process alone.
+    /// A group of only this process.
     pub fn new() -> Self {
         Self::default()
     }
@@ -29,7 +29,7 @@ impl ProcessGroup for SoloGroup {
     fn backend(&self) -> &'static str {
         "solo"
     }
-    /// Unless an earlier one failed: its error is the group's from then on.
+    /// After the first failure, every call returns its error.
     fn call(&self, call: Call<'_>) -> Result<(), CommError> {
         if self.failed.get().is_none() {
             match call.check(0, 1) {

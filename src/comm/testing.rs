@@ -1,4 +1,4 @@
-//! Groups whose ranks are threads of this process, and ports of one's own, for the tests of every room that talks to others.
+//! Groups whose ranks are threads of this process, and ports reserved for one test, for the tests of every room that communicates.
 
 use super::gloo::{GlooGroup, GlooOptions};
 use super::rendezvous::{Endpoint, RendezvousConfig, Secret};
@@ -6,17 +6,17 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-// The tests with the real binary have the same.
+// The tests of the real binary use the same file.
 #[allow(dead_code, reason = "each of them uses a part of it")]
 #[path = "../../tests/common/port.rs"]
 mod port;
 
 pub(crate) use port::Port;
 
-/// What takes longer hangs, however busy the machine is. Tests say nothing about speed.
+/// What takes longer hangs, however busy the machine is. Tests assert nothing about speed.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
-/// A group of `world` ranks, by rank, with options by rank.
+/// A group of `world` ranks, by rank; options are by rank, too.
 pub(crate) fn form(
     world: usize,
     timeout: Duration,

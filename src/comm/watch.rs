@@ -1,16 +1,16 @@
-//! What a group can do for an engine that moves its data past it, and has it for control: hear of failures while no call
-//! runs, and find out who is late.
+//! What a group offers an engine that moves its data outside the group and uses it for control: detection of failures
+//! while no call runs, and of late ranks.
 
 use super::CommError;
 use std::time::Duration;
 
 pub trait Watch: Send + Sync {
-    /// Hears what the peers have to say, without waiting. A peer that is gone or has given up ends the group: the error
-    /// is that of every later call. To be called many times a second, for peers ask, too.
+    /// Reads messages from the peers without blocking. A peer that is gone or has aborted ends the group; the error is
+    /// that of every later call. Call it many times a second, because it also answers the peers' questions.
     fn hear(&self) -> Result<(), CommError>;
-    /// This rank has made `calls` of the engine's calls so far, for those who ask.
+    /// Sets the number of the engine's calls that this rank has made so far, for peers that ask.
     fn made(&self, calls: u64);
-    /// The engine's call `number` (`call`, in words) was not done within `patience`: asks every peer how far it is, and
+    /// The engine's call `number` (`call`, as text) was not done within `patience`: asks every peer how far it is, and
     /// ends the group on all ranks with the verdict.
     fn overdue(&self, call: &str, number: u64, patience: Duration) -> CommError;
 }

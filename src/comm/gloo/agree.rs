@@ -1,4 +1,4 @@
-//! Whether a peer's header belongs to this rank's call, and the words for it when it does not.
+//! Whether a peer's header matches this rank's call, and the message if it does not.
 
 use super::engine::Engine;
 use super::header::Header;
@@ -6,7 +6,7 @@ use super::link::Got;
 use crate::comm::{CommError, CommErrorKind};
 
 impl Engine {
-    /// Judges the header that `peer` has sent on a connection that the call needs.
+    /// Checks the header that `peer` has sent on a connection that the call needs.
     pub(super) fn accept(&mut self, peer: usize) -> Result<(), CommError> {
         let (header, me) = (self.header, self.me);
         let link = self.link(peer)?;
@@ -26,7 +26,7 @@ impl Engine {
             let cause = format!("rank {peer} sends messages of another run or generation");
             return self.fail(CommErrorKind::Mismatch, Some(peer), &cause);
         }
-        // A rank that needed nothing of this peer may be past the call on which they disagree.
+        // A rank that needed nothing from this peer may already be past the call on which they disagree.
         let earlier = Some(theirs.sequence).filter(|s| !theirs.operation.is_pairwise() && *s < own.sequence);
         let earlier = earlier.and_then(|s| self.shared.calls.group_call(s)).filter(|call| call != theirs);
         let own = earlier.as_ref().unwrap_or(own);
@@ -44,14 +44,14 @@ impl Engine {
         self.fail(CommErrorKind::Mismatch, Some(peer), &cause)
     }
 
-    /// A connection that the call does not need now has something: the header of the peer's call.
+    /// A connection that the call does not need at the moment has data: the header of the peer's call.
     pub(super) fn overhear(&mut self, peer: usize) -> Result<(), CommError> {
         let link = self.link(peer)?;
         match link.recv(&mut []) {
             Ok(Got::Bytes(_)) => {}
             Ok(Got::WouldBlock) => return Ok(()),
             Ok(Got::Garbage) => return Err(self.garbage(peer)),
-            // Its control connection will say what that means.
+            // Its control connection says what that means.
             Ok(Got::Closed) | Err(_) => {
                 link.data_closed = true;
                 return Ok(());
@@ -60,13 +60,13 @@ impl Engine {
         self.judge(peer)
     }
 
-    /// Judges the header that `peer` has sent on a connection that the call may not need.
+    /// Checks the header that `peer` has sent on a connection that the call may not need.
     pub(super) fn judge(&mut self, peer: usize) -> Result<(), CommError> {
         let (own, me) = (self.header, self.me);
         let Some(theirs) = self.link(peer)?.parked().copied() else { return Ok(()) };
         let other_run = (theirs.run, theirs.generation) != (own.run, own.generation);
         let both_group = !theirs.operation.is_pairwise() && !own.operation.is_pairwise();
-        // A later call than ours is the peer being ahead; ours follows.
+        // A later call than this rank's: the peer is ahead, and this rank follows.
         let disagrees = theirs.sequence <= own.sequence && !own.agrees_with(&theirs, me, peer);
         if other_run || both_group && disagrees {
             return Err(self.mismatch(peer, &theirs));

@@ -1,5 +1,5 @@
-//! The collectives between the ranks of a host as work on chunks. Each rank combines one part of every chunk, so that
-//! all work at once and nobody's buffer is read twice from main memory.
+//! Collectives between the ranks of a host, in chunks. Each rank reduces one part of every chunk, so that all ranks
+//! work at once and no buffer is read twice from main memory.
 
 use super::large;
 use super::local::Work;
@@ -8,24 +8,24 @@ use super::stream::Kind;
 use crate::comm::reduce::combine_all;
 use std::ops::Range;
 
-/// Bytes that go through the steps of a reduction together: they stay in the first-level cache.
+/// Bytes that go through all steps of a reduction together; they stay in the first-level cache.
 const BLOCK: usize = 16 << 10;
-/// Parts of chunks start at multiples of this.
+/// Parts of chunks start at multiples of this many bytes.
 const LINE: usize = 64;
 
-/// The `index`-th of nearly equal parts of `len` bytes, which start at cache lines.
+/// The `index`-th of `parts` nearly equal parts of `len` bytes, each starting at a cache line.
 fn part(len: usize, parts: usize, index: usize) -> Range<usize> {
     let lines = large::part(len.div_ceil(LINE), LINE, parts, index);
     lines.start.min(len)..lines.end.min(len)
 }
 
-/// The bytes of `block` that its `index`-th chunk of `size` takes.
+/// The byte range of the `index`-th chunk of `size` bytes in `block`.
 fn piece(block: &Range<usize>, index: usize, size: usize) -> Range<usize> {
     let at = |chunks: usize| block.start + (chunks * size).min(block.len());
     at(index)..at(index + 1)
 }
 
-/// `own` and the others' bytes at `at` of the chunk's slots, reduced in rank order into `out`.
+/// Reduces `own` and the other ranks' bytes at `at` of the chunk's slots into `out`, in rank order.
 fn reduce(
     arena: &Arena,
     chunk: u64,
@@ -38,7 +38,7 @@ fn reduce(
     combine_all(kind.dtype, kind.op, out, (operand, arena.ranks()), divisor);
 }
 
-/// Every rank's buffer becomes the reduction of all; only `root`'s if there is one.
+/// Every rank's buffer receives the reduction over all; with a `root`, only the root's.
 pub(super) struct AllReduce<'b> {
     pub buf: &'b mut [u8],
     pub kind: Kind,
@@ -86,8 +86,8 @@ impl Work for AllReduce<'_> {
     }
 }
 
-/// Every rank's block of the buffer, in place, becomes the reduction of all ranks' contents of it; the rest is left.
-/// Blocks are by rank of the host.
+/// Each rank's own block of its buffer receives, in place, the reduction of that block over all ranks; the rest is not
+/// written. Blocks are by local rank.
 pub(super) struct ReduceScatter<'b> {
     pub buf: &'b mut [u8],
     pub blocks: &'b [Range<usize>],
@@ -96,7 +96,7 @@ pub(super) struct ReduceScatter<'b> {
 }
 
 impl ReduceScatter<'_> {
-    /// Each block's share of a slot.
+    /// Bytes of a slot that each block gets.
     fn share(&self) -> usize {
         CHUNK / self.blocks.len() / LINE * LINE
     }
@@ -132,7 +132,7 @@ impl Work for ReduceScatter<'_> {
     fn finish(&mut self, _: &Arena, _: usize, _: u64) {}
 }
 
-/// Every rank's block of the buffer reaches all; `blocks` by rank of the host. A broadcast has one that is not empty.
+/// Copies every rank's block of the buffer to all ranks; `blocks` is by local rank. A broadcast has one non-empty block.
 pub(super) struct AllGather<'b> {
     pub buf: &'b mut [u8],
     pub blocks: &'b [Range<usize>],

@@ -1,5 +1,4 @@
-//! Algorithms that a spec can ask for by name: halving-doubling, trees over whole buffers, and the parameter server
-//! that the others are compared with.
+//! Algorithms that a spec can select by name: halving-doubling, trees over whole buffers, and the parameter server, as a baseline.
 
 use super::engine::Engine;
 use super::large::{divisor, part};
@@ -8,8 +7,9 @@ use crate::comm::CommError;
 use std::slice::from_ref;
 
 impl Engine {
-    /// Recursive halving leaves each of the first 2^k ranks with its part of the reduction, recursive doubling gathers
-    /// the parts (Rabenseifner 2004). Ranks beyond hand their buffer to a partner before, and get the result after.
+    /// Recursive halving leaves each of the first 2^k ranks with its part of the reduction; recursive doubling gathers
+    /// the parts (Rabenseifner 2004). Each further rank first hands its buffer to a partner, and gets the result at the
+    /// end.
     pub(super) fn all_reduce_halving_doubling(
         &mut self,
         buf: &mut [u8],
@@ -26,7 +26,7 @@ impl Engine {
             self.stream(buf, kind, None, Some(Rx { peer, parts: &parts }))?;
         }
         let size = kind.dtype.size();
-        // The bytes of parts `from..to` of `core`.
+        // The byte range of parts `from..to` of `core`.
         let span = |from: usize, to: usize| {
             part(n / size, size, core, from).start..part(n / size, size, core, to - 1).end
         };
@@ -59,13 +59,13 @@ impl Engine {
         }
     }
 
-    /// Up the tree to rank 0, and down again.
+    /// Reduces up the tree to rank 0, then broadcasts down.
     pub(super) fn all_reduce_tree(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
         self.reduce_tree(buf, kind, 0)?;
         self.broadcast_tree(buf, kind, 0)
     }
 
-    /// Rank 0 takes all buffers in rank order, then sends the result to each.
+    /// Rank 0 receives all buffers in rank order, then sends the result to each rank.
     pub(super) fn all_reduce_star(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
         self.reduce_star(buf, kind, 0)?;
         self.broadcast_star(buf, kind, 0)

@@ -1,5 +1,5 @@
-//! One call at a time: its deadline, and its header on every link that it uses. Algorithms are written on top of
-//! `try_send`, `try_recv` and the waits of `wait`.
+//! The state of one call at a time: its deadline, and its header on every link that it uses. Algorithms are built on
+//! `try_send`, `try_recv` and the waits in `wait`.
 
 use super::header::Header;
 use super::link::{Got, Link};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long a broken data connection waits for the control connection to say why.
+/// How long a call with a broken data connection waits for the control connection to say why.
 const VERDICT: Duration = Duration::from_millis(500);
 
 pub(super) struct Engine {
@@ -21,23 +21,23 @@ pub(super) struct Engine {
     pub world: usize,
     pub links: Vec<Option<Link>>,
     pub shared: Arc<Shared>,
-    /// The current call, or the last.
+    /// The current call, or the last one.
     pub header: Header,
     pub deadline: Option<Instant>,
     /// How long the current call may wait, for messages.
     pub patience: Duration,
     pub probe: Option<Probe>,
-    /// Tests: so many answers end the wait for them, however long they take. By default only time does.
+    /// Tests: this many answers end the wait for them, however long they take. By default, only time does.
     pub answers: Option<usize>,
-    /// Between two calls: what is heard now is nobody's answer.
+    /// Set between calls: a probe that arrives then is answered in the next call.
     pub idle: bool,
     pub numbers: Numbers,
-    /// Calls announced, and chunks moved, in the memory of this host so far: equal on all of its ranks.
+    /// Calls announced and chunks moved so far in the memory of this host: equal on all of its ranks.
     pub round: u64,
     pub chunk: u64,
     /// Whether this host has a processor for each of its ranks.
     pub roomy: bool,
-    /// How often the connections were looked at.
+    /// Number of polls of the connections.
     #[cfg(test)]
     pub polls: usize,
     /// Memory of algorithms, kept between calls: whole messages, and the blocks of a stream (aligned for any type).
@@ -72,11 +72,11 @@ impl conduct::Engine for Engine {
         self.links.iter_mut().flatten().for_each(Link::begin);
         self.shared.calls.started(header);
         self.answer_late();
-        // In memory, other news than of failures is heard soon enough by whoever has to wait.
+        // In shared memory, a rank that has to wait reads any news but failures soon enough.
         if !self.all_in_memory() || self.shared.arena().is_some_and(|arena| arena.has_failures()) {
             self.poll_once(None, None, Some(Instant::now()), false)?;
         }
-        // Headers of ranks that were ahead wait here for their call; it may be this one, and need nothing of them.
+        // Headers of ranks that were ahead are parked until their call; that may be this one, even if it needs nothing from them.
         self.peers().try_for_each(|peer| self.judge(peer))
     }
 
@@ -126,12 +126,12 @@ impl Engine {
         (0..self.world).filter(move |p| *p != me)
     }
 
-    /// Whether every other rank is of this host and shares its memory.
+    /// Whether all ranks are on this host and share its memory.
     pub(super) fn all_in_memory(&self) -> bool {
         self.shared.arena().is_some_and(|arena| arena.ranks() == self.world)
     }
 
-    /// From now on the ranks of this host exchange bytes through its memory.
+    /// Switches the links between the ranks of this host to shared memory.
     pub(super) fn move_into(&mut self, arena: Arena) {
         for local in arena.others() {
             if let Some(link) = &mut self.links[arena.members[local]] {
@@ -150,8 +150,8 @@ impl Engine {
         self.shared.fail(kind, culprit, cause)
     }
 
-    /// Sends the header, if it is not out, and what there is room for of `payload`; never waits. Returns the
-    /// payload bytes sent, None if there was no room.
+    /// Sends the header, if it has not been sent, and as much of `payload` as there is room for; does not block.
+    /// Returns the number of payload bytes sent, None if there was no room.
     pub(super) fn try_send(&mut self, peer: usize, payload: &[u8]) -> Result<Option<usize>, CommError> {
         let header = self.header;
         match self.link(peer)?.send(&header, payload) {
@@ -160,11 +160,11 @@ impl Engine {
         }
     }
 
-    /// Reads the peer's header, if it is not accepted yet, and what has come of the payload; never waits. None if
-    /// nothing had come.
+    /// Reads the peer's header, if it is not accepted yet, and the payload that has arrived; does not block. None if
+    /// nothing has arrived.
     pub(super) fn try_recv(&mut self, peer: usize, payload: &mut [u8]) -> Result<Option<usize>, CommError> {
         let link = self.link(peer)?;
-        // A parked header is judged before anything behind it is touched.
+        // A parked header is checked before anything behind it is read.
         if !link.matched && link.parked().is_some() {
             self.accept(peer)?;
             return self.try_recv(peer, payload);
@@ -183,8 +183,8 @@ impl Engine {
         }
     }
 
-    /// The data connection to `peer` is gone. Its control connection knows whether it died, failed because of
-    /// somebody else, or went in peace; that tells whom to blame.
+    /// The data connection to `peer` is gone. Its control connection says whether the peer died, failed because of
+    /// another rank, or left in order, and so which rank to blame.
     fn lost(&mut self, peer: usize, what: &str) -> CommError {
         let until = Instant::now() + VERDICT;
         while let Ok(link) = self.link(peer) {
@@ -202,7 +202,7 @@ impl Engine {
         self.fail(CommErrorKind::PeerLost, Some(peer), &cause)
     }
 
-    /// A rank that said goodbye is needed after all.
+    /// A rank that has said goodbye is still needed.
     pub(super) fn missed(&self, peer: usize) -> CommError {
         let cause = format!("rank {peer} has left the group, but rank {} still needs it", self.me);
         self.fail(CommErrorKind::PeerLost, Some(peer), &cause)

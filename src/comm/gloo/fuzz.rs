@@ -1,9 +1,9 @@
-//! For the fuzzer: headers and control frames from arbitrary bytes.
+//! Decodes headers and control frames from arbitrary bytes, for the fuzzer.
 
 use super::control::FrameReader;
 use super::header::{HEADER, Header};
 
-/// A header, or a stream of control frames in pieces whose size the first byte chooses.
+/// Decodes a header, or a stream of control frames in pieces whose size is set by the first byte.
 pub(crate) fn decode_anything(bytes: &[u8]) {
     if let Some(head) = bytes.first_chunk::<HEADER>()
         && let Ok(header) = Header::decode(head)
@@ -14,7 +14,7 @@ pub(crate) fn decode_anything(bytes: &[u8]) {
     let Some((piece, mut bytes)) = bytes.split_first() else { return };
     let mut reader = FrameReader::new();
     while !bytes.is_empty() {
-        // No space: a length over the limit, at which the connection ends.
+        // No space: the length exceeds the limit, which ends the connection.
         let Some(space) = reader.space() else { return };
         let n = space.len().min(usize::from(*piece) + 1).min(bytes.len());
         space[..n].copy_from_slice(&bytes[..n]);

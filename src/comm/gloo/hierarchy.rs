@@ -1,5 +1,6 @@
-//! An all-reduce over hosts with several ranks: inside each host by its memory, between hosts by connections. Where all
-//! hosts have as many ranks, each rank takes a part of the buffer across; else the first of each host takes it all.
+//! All-reduce over hosts with several ranks: in shared memory within each host, over connections between hosts. If all
+//! hosts have the same number of ranks, each rank exchanges one part of the buffer between hosts; otherwise the first
+//! rank of each host exchanges all of it.
 
 use super::chunks;
 use super::engine::Engine;

@@ -1,10 +1,10 @@
-//! The bytes of one direction of a link, over several TCP connections: stripes of them go to each connection in
-//! turn, so that several flows share the way between two hosts. Both ends count stripes from the start of a message.
+//! The bytes of one direction of a link, over several TCP connections: stripes go to the connections in turn, so that
+//! several flows share the path between two hosts. Both ends count stripes from the start of a message.
 
 use std::io::{self, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 
-/// Consecutive bytes on one connection.
+/// Size of a stripe: consecutive bytes on one connection.
 const STRIPE: usize = 128 << 10;
 
 pub(super) struct Lanes {
@@ -31,27 +31,27 @@ impl Lanes {
         &self.streams
     }
 
-    /// A message to send begins.
+    /// Starts a message to send.
     pub(super) fn begin_sending(&mut self) {
         self.sent = 0;
     }
 
-    /// A message to receive begins.
+    /// Starts a message to receive.
     pub(super) fn begin_receiving(&mut self) {
         self.received = 0;
     }
 
-    /// The connection that the next byte leaves by.
+    /// The connection that the next byte is sent on.
     pub(super) fn outgoing(&self) -> &TcpStream {
         &self.streams[place(self.sent, self.streams.len()).0]
     }
 
-    /// The connection that the next byte comes by.
+    /// The connection that the next byte arrives on.
     pub(super) fn incoming(&self) -> &TcpStream {
         &self.streams[place(self.received, self.streams.len()).0]
     }
 
-    /// Writes what there is room for; None if there is none.
+    /// Writes as much as there is room for; None if there is no room.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let (lane, room) = place(self.sent, self.streams.len());
         let bytes = &bytes[..bytes.len().min(room)];
@@ -60,7 +60,7 @@ impl Lanes {
         Ok(written)
     }
 
-    /// Reads what has come; None if nothing has, 0 at the end of the connection.
+    /// Reads what has arrived; None if nothing has, 0 at the end of the stream.
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
         let (lane, room) = place(self.received, self.streams.len());
         let count = bytes.len().min(room);
@@ -69,7 +69,7 @@ impl Lanes {
         Ok(read)
     }
 
-    /// As `read`, into `head` and then `tail`; a message begins with `head`, so this is within its first stripe.
+    /// Like `read`, into `head` and then `tail`. A message begins with `head`, so this is within its first stripe.
     pub(super) fn read_two(&mut self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
         let (lane, room) = place(self.received, self.streams.len());
         let count = tail.len().min(room - head.len());

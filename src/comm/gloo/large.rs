@@ -1,6 +1,6 @@
-//! Algorithms for large buffers, all of them pipelines along the ring of ranks: every rank sends to the next and
-//! receives from the one before. Bandwidth-optimal; the order of each element's reduction depends on nothing but
-//! the world size and its place, so results are the same bits everywhere and in every run.
+//! Algorithms for large buffers, all pipelined along the ring of ranks: every rank sends to the next and receives from
+//! the previous one. Bandwidth-optimal. The order in which an element is reduced depends only on the world size and its
+//! position, so results are bit-equal on all ranks and in every run.
 
 use super::engine::Engine;
 use super::stream::{Action, Kind, Rx, Tx};
@@ -15,12 +15,12 @@ pub(super) fn part(elements: usize, size: usize, parts: usize, index: usize) -> 
     start * size..(start + base + usize::from(index < extra)) * size
 }
 
-/// What the last contribution of a reduction brings along.
+/// The divisor that is passed with the last contribution of a reduction.
 pub(super) fn divisor(op: ReduceOp, world: usize) -> Option<usize> {
     (op == ReduceOp::Mean).then_some(world)
 }
 
-/// The part that a rank deals with in `step` of a walk around `ranks` that starts at `first` and goes down.
+/// The part that a rank handles in `step` of a walk around `ranks` that starts at `first` and goes down.
 fn walk(ranks: usize, first: usize, step: usize) -> usize {
     (first + 2 * ranks - step) % ranks
 }
@@ -34,13 +34,13 @@ impl Engine {
         (self.me + self.world - 1) % self.world
     }
 
-    /// Reduce-scatter, then all-gather, as one stream: what is received in a step is what the next one sends.
+    /// Reduce-scatter, then all-gather, as one stream: each step sends what the step before received.
     pub(super) fn all_reduce_ring(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
         let all: Vec<usize> = (0..self.world).collect();
         self.all_reduce_around(&all, buf, kind)
     }
 
-    /// The same around some ranks, of which this is one; a mean is of the whole world.
+    /// The same around a subset of the ranks that contains this one; a mean is over the whole world.
     pub(super) fn all_reduce_around(
         &mut self,
         ranks: &[usize],
@@ -61,7 +61,7 @@ impl Engine {
         self.ring((ranks[(me + 1) % w], ranks[(me + w - 1) % w]), buf, kind, &send, &recv)
     }
 
-    /// `work` holds all ranks' blocks; this rank's is reduced when it returns, the others hold partial results.
+    /// `work` holds the blocks of all ranks. On return, this rank's block is reduced and the others hold partial results.
     pub(super) fn reduce_scatter_ring(&mut self, work: &mut [u8], kind: Kind) -> Result<(), CommError> {
         let w = self.world;
         let block = work.len() / w;
@@ -73,7 +73,7 @@ impl Engine {
         self.ring((self.next(), self.previous()), work, kind, &send, &recv)
     }
 
-    /// `buf` holds all ranks' blocks, of which this rank's is there.
+    /// `buf` holds the blocks of all ranks, of which this rank's is filled on entry.
     pub(super) fn all_gather_ring(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
         let w = self.world;
         let block = buf.len() / w;
@@ -97,8 +97,8 @@ impl Engine {
         self.stream(buf, kind, Some(tx), Some(rx))
     }
 
-    /// Down the chain root, root + 1, …: each forwards what it gets while it gets it. A rank returns only after the
-    /// next one has entered the call, so that a disagreement is never missed.
+    /// Down the chain root, root + 1, …: each rank forwards data while it receives it. A rank returns only after the
+    /// next one has entered the call, so that a mismatch is always detected.
     pub(super) fn broadcast_chain(
         &mut self,
         buf: &mut [u8],
@@ -117,7 +117,7 @@ impl Engine {
         if is_last { Ok(()) } else { self.expect(kind, next) }
     }
 
-    /// Along the chain …, root - 2, root - 1, root, starting at root + 1: each adds its own and passes the sum on.
+    /// Along the chain root + 1, …, root - 1, root: each rank adds its contribution and passes the result on.
     pub(super) fn reduce_chain(&mut self, buf: &mut [u8], kind: Kind, root: usize) -> Result<(), CommError> {
         let (next, previous, n) = (self.next(), self.previous(), buf.len());
         let (is_root, is_first) = (self.me == root, previous == root);

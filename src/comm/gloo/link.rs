@@ -1,5 +1,5 @@
-//! The link to one peer: bytes in, bytes out, never blocking. It owns the half-read header and the facts about the
-//! peer that outlive a call; what they mean is the engine's business.
+//! The link to one peer: non-blocking reads and writes. It owns the partly read header and the peer's state that
+//! outlives a call; the engine interprets them.
 
 use super::control::FrameReader;
 use super::header::{HEADER, Header, Malformed};
@@ -7,34 +7,34 @@ use super::wire::Wire;
 use crate::comm::Place;
 use std::io;
 
-/// Payload that travels in the same system call as its header.
+/// Maximum payload that is sent in the same system call as its header.
 const INLINE: usize = 8192;
 
 pub(super) struct Link {
     pub wire: Wire,
     pub control_in: FrameReader,
-    /// Nothing more comes on a data (the control) connection.
+    /// Nothing more arrives on a data connection, or on the control connection.
     pub data_closed: bool,
     pub control_closed: bool,
     /// The peer has said goodbye.
     pub departed: bool,
-    /// It asked for a sign of life between two calls: it gets one in the next.
+    /// The peer has sent a probe between two calls; it is answered in the next call.
     pub asked: bool,
-    /// How many calls it has made on its device, and where it is: its answer to the last question.
+    /// The number of calls that the peer has made on its device, and its place: its answer to the last question.
     pub here: Option<(u64, Place)>,
-    /// Of the current call: bytes of the own header that are out; whether the peer's header has been accepted;
-    /// whether payload of the peer is being read.
+    /// State of the current call: bytes of this rank's header sent; whether the peer's header has been accepted;
+    /// whether payload is being read from the peer.
     header_out: usize,
     pub matched: bool,
     pub reading: bool,
     head: [u8; HEADER],
     head_filled: usize,
-    /// A whole header that no call has accepted yet.
+    /// A complete header that no call has accepted yet.
     parked: Option<Header>,
 }
 
 pub(super) enum Got {
-    /// Payload bytes (perhaps 0, if only a header, or a part of one, has come).
+    /// Number of payload bytes (0 if only a header, or a part of one, has arrived).
     Bytes(usize),
     WouldBlock,
     Closed,
@@ -64,7 +64,7 @@ impl Link {
         self.header_out = 0;
         self.matched = false;
         self.reading = false;
-        // The next header begins a message, and is waited for where messages begin.
+        // The next header begins a message, so it arrives on the connection where messages begin.
         if self.head_filled == 0 && self.parked.is_none() {
             self.wire.begin_receiving();
         }
@@ -74,7 +74,7 @@ impl Link {
         self.parked.as_ref()
     }
 
-    /// The parked header belongs to the current call.
+    /// Accepts the parked header for the current call.
     pub(super) fn accept(&mut self) {
         self.parked = None;
         self.matched = true;
@@ -84,8 +84,8 @@ impl Link {
         self.header_out == HEADER
     }
 
-    /// Sends the call's header, if it is not out yet, and as much of `payload` as there is room for. Returns the
-    /// payload bytes sent; None if there was no room at all.
+    /// Sends the call's header, if it has not been sent, and as much of `payload` as there is room for. Returns the
+    /// number of payload bytes sent, None if there was no room at all.
     pub(super) fn send(&mut self, header: &Header, payload: &[u8]) -> io::Result<Option<usize>> {
         if self.header_is_out() {
             return self.wire.write(payload);
@@ -106,8 +106,8 @@ impl Link {
         }))
     }
 
-    /// Reads the next header, if none is parked or accepted, and with the same system call the payload behind it
-    /// into `payload`, which may hold no more than what the peer sends in this call.
+    /// Reads the next header, if none is parked or accepted, and in the same system call the payload behind it into
+    /// `payload`, which may not be longer than what the peer sends in this call.
     pub(super) fn recv(&mut self, payload: &mut [u8]) -> io::Result<Got> {
         if self.matched || self.parked.is_some() {
             if payload.is_empty() {

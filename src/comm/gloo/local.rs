@@ -1,7 +1,8 @@
-//! Collectives between the ranks of a host, in its memory. Every call begins with a round of notices, by which all see
-//! that all call the same; small payloads come with the notice, larger ones go through the ranks' slots in chunks.
+//! Collectives between the ranks of a host, in shared memory. Every call begins with a round of notices, which check
+//! that all ranks make the same call. Small payloads are part of the notice; larger ones go through the ranks' slots in
+//! chunks.
 //!
-//! Every element is reduced in the order of ranks within the host, wherever it lies in the buffer.
+//! Every element is reduced in the order of local ranks, whatever its position in the buffer.
 
 use super::chunks::{AllGather, AllReduce, ReduceScatter};
 use super::engine::Engine;
@@ -15,15 +16,15 @@ use crate::comm::{CommError, CommErrorKind};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a rank does with each chunk of a call. `index` counts in the call, `chunk` names the slots.
+/// What a rank does with each chunk of a call. `index` counts within the call; `chunk` identifies the slots.
 pub(super) trait Work {
-    /// Chunks of the call, the same on all ranks.
+    /// Number of chunks of the call, equal on all ranks.
     fn chunks(&self) -> usize;
-    /// Writes into this rank's slot what the others need of it.
+    /// Writes what the other ranks need into this rank's slot.
     fn stage(&mut self, arena: &Arena, index: usize, chunk: u64);
-    /// All have staged: reads their slots, and may write its own again.
+    /// All ranks have staged: reads their slots, and may write to its own again.
     fn work(&mut self, arena: &Arena, index: usize, chunk: u64);
-    /// All have worked: reads their slots for the last time.
+    /// All ranks have worked: reads their slots for the last time.
     fn finish(&mut self, arena: &Arena, index: usize, chunk: u64);
 }
 
@@ -35,7 +36,7 @@ impl Engine {
         })
     }
 
-    /// Announces this rank's call with `payload`, and waits until all of the host have announced the same.
+    /// Announces this rank's call with `payload`, and waits until all ranks of the host have announced the same call.
     fn meet(&mut self, arena: &Arc<Arena>, payload: &[u8]) -> Result<(), CommError> {
         self.round += 1;
         let round = self.round;
@@ -49,7 +50,7 @@ impl Engine {
         self.judge_notices(arena)
     }
 
-    /// Compares what others of this host have announced for the current round with this rank's call.
+    /// Compares what other ranks of this host have announced for the current round with this rank's call.
     pub(super) fn judge_notices(&mut self, arena: &Arc<Arena>) -> Result<(), CommError> {
         let round = self.round;
         if round == 0 || !arena.has_posted(round, arena.me) {
@@ -71,7 +72,7 @@ impl Engine {
         self.meet(&arena, &[])
     }
 
-    /// Everybody gets everybody's payload and reduces it by himself.
+    /// Every rank gets all payloads and reduces them itself.
     pub(super) fn flat_all_reduce(
         &mut self,
         buf: &mut [u8],
@@ -87,7 +88,7 @@ impl Engine {
         Ok(())
     }
 
-    /// `root` is a rank of the host, counted within it.
+    /// `root` is a local rank.
     pub(super) fn flat_broadcast(&mut self, buf: &mut [u8], root: usize) -> Result<(), CommError> {
         let arena = self.arena()?;
         let payload: &[u8] = if arena.me == root { buf } else { &[] };
@@ -99,7 +100,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Announces the call, then takes all chunks through their three steps, whichever is possible first.
+    /// Announces the call, then takes all chunks through the three steps, each as soon as it is possible.
     pub(super) fn through_slots(&mut self, work: &mut dyn Work) -> Result<(), CommError> {
         let arena = self.arena()?;
         self.meet(&arena, &[])?;
@@ -109,7 +110,7 @@ impl Engine {
         let (mut staged, mut worked, mut freed) = (first, first, first);
         let index = |chunk: u64| (chunk - first) as usize;
         while freed < end {
-            // What the next steps wait for: nothing, if this rank itself has not come so far.
+            // Conditions for the next steps; each is false if this rank itself has not got that far.
             let can_finish = |a: &Arena| freed < worked && a.all(Progress::Worked) > freed;
             let can_work = |a: &Arena| worked < staged && a.all(Progress::Staged) > worked;
             let can_stage = |a: &Arena| staged < end && a.all(Progress::Freed) + SLOTS as u64 > staged;
@@ -143,8 +144,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Of the whole world, which is in this memory, as are the calls below. With a `root`, that one's buffer alone
-    /// need hold the result.
+    /// Reduces over the whole world, which shares this memory; the same holds for the calls below. With a `root`, only
+    /// the root's buffer needs to receive the result.
     pub(super) fn reduce_in_memory(
         &mut self,
         buf: &mut [u8],
@@ -168,7 +169,7 @@ impl Engine {
         self.through_slots(&mut AllGather { buf, blocks: &blocks })
     }
 
-    /// `buf` holds this rank's block already.
+    /// On entry, `buf` holds this rank's block.
     pub(super) fn all_gather_in_memory(
         &mut self,
         buf: &mut [u8],
@@ -177,7 +178,7 @@ impl Engine {
         self.through_slots(&mut AllGather { buf, blocks })
     }
 
-    /// `buf` holds all blocks; this rank's is reduced when it returns.
+    /// `buf` holds the blocks of all ranks; on return, this rank's is reduced.
     pub(super) fn reduce_scatter_in_memory(
         &mut self,
         buf: &mut [u8],
@@ -188,7 +189,7 @@ impl Engine {
         self.through_slots(&mut ReduceScatter { buf, blocks, kind, divisor })
     }
 
-    /// A notice that differs from this rank's own.
+    /// Handles a notice that differs from this rank's own.
     pub(super) fn judge_notice(
         &mut self,
         peer: usize,

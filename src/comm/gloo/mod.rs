@@ -1,13 +1,15 @@
-//! The `gloo` engine: collectives between CPU processes, through memory inside a host and over TCP between hosts. No
-//! thread of its own: a blocked call makes the progress. Every wait has a deadline, every failure reaches all ranks at
-//! once and names the same culprit everywhere. One case is beyond this: where a connection breaks between two ranks that
-//! both live on, each sees the other gone, and the rest hear who spoke first ("seen by rank …").
+//! The `gloo` engine: collectives between CPU processes, through shared memory within a host and over TCP between
+//! hosts. It has no threads: a blocked call makes the progress. Every wait has a deadline, and every failure reaches
+//! all ranks at once and names the same culprit on all of them. There is one exception: if a connection breaks between
+//! two ranks that both stay alive, each reports the other as lost, and the remaining ranks report what they hear first
+//! ("seen by rank …").
 //!
-//! From the outside in: [`GlooGroup`] takes the lock; `topology` chooses an algorithm, `operations` calls it; `local` and
-//! `chunks` work in a host's memory (`shm`), `hierarchy`, `large`, `small` and `compare` between ranks by links;
-//! `stream` moves their bytes; `engine` keeps the call, `wait` waits and hears the news, `agree` judges what peers
-//! call, `probe` finds out who is late; `watch` does both beside calls, for an engine that has this group for control; `link`, `wire`, `lanes` and, of every engine,
-//! `header` and `control` are what travels; `shared` is what other threads may touch during a call.
+//! From the outside in: [`GlooGroup`] takes the lock; `topology` chooses an algorithm, `operations` calls it; `local`
+//! and `chunks` work in a host's memory (`shm`), `hierarchy`, `large`, `small` and `compare` over links between ranks;
+//! `stream` moves their bytes; `engine` holds the call, `wait` waits and reads control messages, `agree` checks the
+//! peers' headers, `probe` finds late ranks; `watch` does both outside of calls, for an engine that uses this group for
+//! control; `link`, `wire`, `lanes` and, shared by all engines, `header` and `control` are the transport; `shared` is
+//! what other threads may use during a call.
 
 mod agree;
 mod chunks;
@@ -53,21 +55,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use topology::Topology;
 
-/// A process group of CPU processes. Drop it to leave in peace: the others lose it only if they still need it.
+/// A process group of CPU processes. Dropping it leaves the group in order: the other ranks fail only if they still need this one.
 pub struct GlooGroup {
     rank: usize,
     world: usize,
     timeout: Duration,
     topology: Topology,
     choice: AlgorithmChoice,
-    /// What headers of this group have in common.
+    /// Header fields that all calls of this group have in common.
     base: Header,
     shared: Arc<Shared>,
     engine: Mutex<Engine>,
 }
 
 impl GlooGroup {
-    /// Meets the other ranks and connects to each; blocks for `init_timeout` at most.
+    /// Connects to all other ranks; blocks for at most `init_timeout`.
     pub fn connect(mut config: RendezvousConfig, options: GlooOptions) -> Result<Self, CommError> {
         let (engine, topology) = setup::set_up(&mut config, &options)?;
         Ok(Self {
@@ -82,18 +84,19 @@ impl GlooGroup {
         })
     }
 
-    /// From now on so many answers of peers end the wait for signs of life, and no clock does: whoever lives is heard, however busy the machine.
+    /// From now on this many answers of peers end the wait for signs of life, and no timeout does: every live peer is
+    /// heard, however busy the machine is.
     #[cfg(test)]
     pub(crate) fn count_answers(&self, answers: usize) {
         lock(&self.engine).answers = Some(answers);
     }
 
-    /// The last call that was made, running or done; None before the first.
+    /// The last call made, running or done; None before the first.
     pub fn status(&self) -> Option<CallRecord> {
         self.shared.calls.last()
     }
 
-    /// What a call announces: the algorithm follows from the operation and from the size of the buffer.
+    /// The header of a call; the algorithm follows from the operation and the size of the buffer.
     fn header(&self, call: &Call<'_>) -> Header {
         let header = call.header(self.base);
         let bytes = header.count as usize * header.dtype.size();
@@ -152,7 +155,7 @@ impl Drop for GlooGroup {
         }
         for control in self.shared.control.iter().flatten() {
             let _ = control.stream.shutdown(Shutdown::Write);
-            // Closing a socket with unread bytes resets the connection, which could overtake the farewell.
+            // Closing a socket with unread bytes resets the connection, and the reset could overtake the goodbye.
             while control.read(&mut [0; 1024]).is_ok_and(|n| n > 0) {}
         }
     }

@@ -1,4 +1,4 @@
-//! Each operation by the algorithm that its header names.
+//! Runs each operation with the algorithm that its header names.
 
 use super::engine::Engine;
 use super::header::{Algorithm, Header};
@@ -8,7 +8,7 @@ use crate::comm::{Call, CommError};
 use std::ops::Range;
 
 impl Engine {
-    /// Carries out the call that has begun.
+    /// Runs the call that has begun.
     pub(super) fn run(&mut self, call: Call<'_>, topology: &Topology) -> Result<(), CommError> {
         let Header { algorithm, dtype, reduce_op: op, .. } = self.header;
         let kind = Kind { dtype, op };
@@ -73,7 +73,7 @@ impl Engine {
         result
     }
 
-    /// A block of `block` bytes for each rank.
+    /// The byte ranges of one block of `block` bytes per rank.
     fn blocks(&self, block: usize) -> Vec<Range<usize>> {
         (0..self.world).map(|rank| rank * block..(rank + 1) * block).collect()
     }

@@ -1,4 +1,4 @@
-//! What a spec may choose about the engine: how bytes travel, and who sends what to whom.
+//! Options of the engine in a spec: transport and algorithm.
 
 use crate::comm::rendezvous::lanes;
 use crate::comm::{CommError, CommErrorKind};
@@ -44,27 +44,27 @@ pub struct GlooOptions {
     pub interface: Option<String>,
     /// TCP connections for data between two ranks, 1 to 16; by default 1 within a host and 4 between hosts.
     pub sockets: Option<usize>,
-    /// Names this rank's host: ranks with equal names share memory. By default the system is asked.
+    /// Name of this rank's host: ranks with equal names share memory. By default, the system determines it.
     pub host: Option<String>,
 }
 
 impl GlooOptions {
-    /// Connections that one of `world` ranks, `local` of which are on its host, has open at most: with each other one that by which they
-    /// meet, the one for control, and those for data.
+    /// Maximum number of connections that one of `world` ranks has open if `local` of them are on its host. With each
+    /// peer: one for the rendezvous, one for control, and those for data.
     pub fn connections(&self, world: usize, local: usize) -> usize {
         let elsewhere = world.saturating_sub(local);
         let here = world.saturating_sub(1 + elsewhere);
         here * (2 + lanes(self.sockets, true)) + elsewhere * (2 + lanes(self.sockets, false))
     }
 
-    /// The address of the interface.
+    /// The address of `interface`, if one is set.
     pub(crate) fn address(&self) -> Result<Option<IpAddr>, CommError> {
         let Some(name) = &self.interface else { return Ok(None) };
         let failed = |m: String| CommError::new(CommErrorKind::Rendezvous, None, m);
         let all =
             if_addrs::get_if_addrs().map_err(|e| failed(format!("cannot list network interfaces: {e}")))?;
         let of_that_name = all.iter().filter(|i| i.name == *name).map(if_addrs::Interface::ip);
-        // IPv4 first: link-local IPv6 addresses need a scope that others don't know.
+        // IPv4 first: link-local IPv6 addresses need a scope that other hosts don't know.
         match of_that_name.min_by_key(|ip| !ip.is_ipv4()) {
             Some(ip) => Ok(Some(ip)),
             None => {

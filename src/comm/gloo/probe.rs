@@ -1,6 +1,6 @@
-//! What a call does when its time is up: before anyone is blamed, every peer is asked for a sign of life. A rank
-//! that waits for others itself answers from within its call; one that is stopped, or busy elsewhere, does not, and
-//! that is the one to name, even where this rank was waiting for somebody in between.
+//! What a call does at its deadline: before a rank is blamed, every peer is asked for a sign of life. A rank that is
+//! itself waiting answers from within its call; a rank that is stopped, or busy elsewhere, does not, and is the one to
+//! name, even if this rank was waiting for another one in between.
 
 use super::control::Control;
 use super::engine::Engine;
@@ -11,7 +11,7 @@ use crate::comm::{CommError, CommErrorKind, Place};
 use std::time::Instant;
 
 impl Engine {
-    /// The deadline has passed, or the time for answers after it.
+    /// Called when the deadline, or the time for answers after it, has passed.
     pub(super) fn overdue(&mut self, waiting_for: Vec<usize>) -> Result<(), CommError> {
         match &self.probe {
             Some(_) => Err(self.verdict(&waiting_for)),
@@ -32,7 +32,7 @@ impl Engine {
         let silent: Vec<usize> =
             self.peers().filter(|p| self.answer(*p).is_none() && !self.has_departed(*p)).collect();
         let after = format!("after {:?} (timeout)", self.patience);
-        // One that this call needs, before one that is only busy elsewhere.
+        // A rank that this call needs, before one that is only busy elsewhere.
         let needed = silent.iter().find(|p| waiting_for.contains(p));
         if let Some(first) = needed.or(silent.first()) {
             let cause = format!(
@@ -43,7 +43,7 @@ impl Engine {
             );
             return self.fail(CommErrorKind::Timeout, Some(*first), &cause);
         }
-        // All alive and all waiting: say where each is, the ones that are elsewhere being the likely culprits.
+        // All ranks are alive and waiting: report where each one is. Those in another call are the likely culprits.
         let elsewhere = |p: &usize| self.answer(*p).is_some_and(|(h, _)| *h != self.header);
         let culprit = self.peers().find(elsewhere).or(waiting_for.first().copied());
         let cause = format!(
@@ -56,14 +56,14 @@ impl Engine {
         self.fail(CommErrorKind::Timeout, culprit, &cause)
     }
 
-    /// Where each rank is, those in `first` before the others.
+    /// Where each rank is, ranks in `first` before the others.
     fn report(&self, first: &[usize]) -> String {
         let rest = self.peers().filter(|p| !first.contains(p));
         let lines = first.iter().copied().chain(rest).filter_map(|p| self.whereabouts(p));
         lines.take(TOLD).map(|line| format!("; {line}")).collect()
     }
 
-    /// What a rank has answered; of one of this host that says nothing, what it has left in memory.
+    /// What a rank has answered; for a silent rank of this host, what it has left in shared memory.
     fn whereabouts(&self, peer: usize) -> Option<String> {
         if let Some((header, place)) = self.answer(peer) {
             return Some(format!("rank {peer} is in {header}, {place}"));
@@ -77,7 +77,7 @@ impl Engine {
         Some(format!("rank {peer} was last seen {last}, {}", arena.place(local)))
     }
 
-    /// Reads what `peer` has to say on its control connection.
+    /// Reads what `peer` has sent on its control connection.
     pub(super) fn hear(&mut self, peer: usize) -> Result<(), CommError> {
         let shared = self.shared.clone();
         let Some(control) = &shared.control[peer] else { return Ok(()) };

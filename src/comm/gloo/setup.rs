@@ -1,4 +1,4 @@
-//! From a rendezvous to a group that works: connections, then the memory of each host, on which all ranks must agree.
+//! From the rendezvous to a working group: connections, then the memory of each host, on which all ranks must agree.
 
 use super::engine::Engine;
 use super::header::{Algorithm, Header, Operation};
@@ -21,7 +21,7 @@ fn failed(message: impl Into<String>) -> CommError {
     CommError::new(CommErrorKind::Rendezvous, None, message)
 }
 
-/// Meets the other ranks by `init_timeout`; the engine is ready for its first call.
+/// Connects to the other ranks within `init_timeout`; the engine is then ready for its first call.
 pub(super) fn set_up(
     config: &mut RendezvousConfig,
     options: &GlooOptions,
@@ -33,7 +33,7 @@ pub(super) fn set_up(
         attempt: rendezvous::ATTEMPT,
     };
     let deadline = rendezvous::deadline_of(config);
-    // Ranks with unequal numbers would wait for each other's connections in vain.
+    // Ranks with different numbers would wait for each other's connections in vain.
     if let Some(sockets) = options.sockets {
         config.plan_hash.push_str(&format!(", {sockets} sockets"));
     }
@@ -82,8 +82,7 @@ pub(super) fn set_up(
     Ok((engine, topology))
 }
 
-/// Sets up the memory of every host; without it on one of them there is none on any, for all ranks must go by the same
-/// algorithms.
+/// Sets up the memory of every host. If one host has none, no host uses it, because all ranks must choose the same algorithms.
 fn share_memory(
     engine: &mut Engine,
     topology: Topology,
@@ -119,7 +118,7 @@ fn share_memory(
     Ok(Topology::scattered(engine.world))
 }
 
-/// The least of all ranks' values, before the first call of the group proper.
+/// The minimum of all ranks' values, before the first call of the group itself.
 fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(), CommError> {
     let header = Header {
         operation: Operation::AllReduce,
@@ -134,13 +133,12 @@ fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(),
     engine.shared.calls.forget();
     match agreed {
         Err(e) if e.kind == CommErrorKind::Timeout => Err(CommError { kind: CommErrorKind::Rendezvous, ..e }),
-        // All had met: the group stands, and its first call fails with this.
+        // All ranks have met: the group exists, and its first call fails with this error.
         Err(_) | Ok(()) => Ok(()),
     }
 }
 
-/// A host that vanishes sends nothing, not even the end of a connection: without this, a barrier without deadline
-/// would wait for it forever.
+/// A host that vanishes does not even close its connections: without this, a barrier without a deadline would wait for it forever.
 fn keep_alive(control: &TcpStream) -> rustix::io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(control, true)?;

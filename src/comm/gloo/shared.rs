@@ -1,5 +1,6 @@
-//! What the threads of a rank share: the control connections, the first failure, and the record of calls. A call
-//! holds the engine's lock while it waits; aborting or asking for the status must not, so these stand beside it.
+//! What the threads of a rank share: the control connections, the first failure, and the record of calls. A call holds
+//! the engine's lock while it waits; `abort` and status queries must not wait for that lock, so these are kept outside
+//! of it.
 
 use super::control::Control;
 use super::shm::Arena;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub(super) struct ControlSocket {
     pub stream: TcpStream,
-    /// Frames of two threads must not mingle.
+    /// Keeps frames of two threads from being interleaved.
     writing: Mutex<()>,
 }
 
@@ -23,7 +24,7 @@ impl ControlSocket {
         Self { stream, writing: Mutex::new(()) }
     }
 
-    /// Frames are small and rare: one that finds no room goes to a peer that reads nothing anyway, and is dropped.
+    /// Frames are small and rare. One that finds no room is dropped: its peer reads nothing anyway.
     pub(super) fn send(&self, frame: &[u8]) {
         let _guard = lock(&self.writing);
         loop {
@@ -31,7 +32,7 @@ impl ControlSocket {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Ok(n) if n == frame.len() => return,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // Half a frame would make nonsense of the next.
+                // After a partial frame, the next one could not be decoded.
                 Ok(_) | Err(_) => return drop(self.stream.shutdown(Shutdown::Write)),
             }
         }
@@ -47,13 +48,13 @@ pub(super) struct Shared {
     /// By rank; this rank's own entry is None.
     pub control: Vec<Option<ControlSocket>>,
     failed: OnceLock<CommError>,
-    /// The host's memory, once it is set up.
+    /// The host's shared memory, once it is set up.
     arena: OnceLock<Arc<Arena>>,
-    /// What this rank has called, and where it is.
+    /// This rank's calls and its place.
     pub calls: Calls,
-    /// Calls that an engine with this group for control has made.
+    /// Calls made by an engine that uses this group for control.
     pub device_calls: AtomicU64,
-    /// Whether the last call may wait for as long as its peers live.
+    /// Whether the last call may wait as long as its peers are alive.
     pub open_ended: AtomicBool,
     /// A byte written to the first end wakes the call that polls the second.
     wake: (UnixStream, UnixStream),
@@ -92,7 +93,7 @@ impl Shared {
     }
 
     pub(super) fn set_arena(&self, arena: Arena) {
-        // Set up once, before the first call.
+        // Set once, before the first call.
         let _ = self.arena.set(Arc::new(arena));
     }
 
@@ -100,7 +101,7 @@ impl Shared {
         self.arena.get()
     }
 
-    /// Wakes a rank of this host (counted within it) that may be waiting for what has just been put into memory.
+    /// Wakes a local rank that may be waiting for what has just been written to shared memory.
     pub(super) fn ring(&self, local: usize) {
         let Some(arena) = self.arena() else { return };
         if arena.ring(local)
@@ -110,7 +111,7 @@ impl Shared {
         }
     }
 
-    /// Wakes all others of this host.
+    /// Wakes all other ranks of this host.
     pub(super) fn ring_others(&self) {
         if let Some(arena) = self.arena() {
             arena.others().for_each(|local| self.ring(local));
@@ -122,8 +123,8 @@ impl Shared {
         &self.wake.1
     }
 
-    /// Ends the group on all ranks, unless it has ended before; returns the error that counts. `cause` is worded
-    /// for every rank; what this rank was doing is added here.
+    /// Ends the group on all ranks, unless it has already ended; returns the first failure. `cause` is worded for every
+    /// rank; what this rank was doing is added here.
     pub(super) fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
         let mut first = false;
         let error = self.failed.get_or_init(|| {
@@ -142,7 +143,7 @@ impl Shared {
         error.clone()
     }
 
-    /// What is left of a process that was killed says nothing: from now on this rank fails without a word.
+    /// Simulates a killed process: from now on this rank fails without telling its peers.
     #[cfg(test)]
     pub(super) fn silence(&self) {
         let error = CommError::new(CommErrorKind::Aborted, Some(self.rank), "killed by the test");

@@ -1,6 +1,6 @@
-//! Algorithms for small buffers, where the number of messages on the longest path is what counts: recursive
-//! doubling, binomial trees, dissemination. Whole messages, each reduced in rank order, so that both partners of an
-//! exchange compute the same bits from the same operands.
+//! Algorithms for small buffers, whose cost is the number of messages on the longest path: recursive doubling, binomial
+//! trees, dissemination. Messages are whole buffers, reduced in rank order, so that both partners of an exchange
+//! compute the same bits from the same operands.
 
 use super::engine::Engine;
 use super::large::divisor;
@@ -8,7 +8,7 @@ use super::stream::{Action, Kind, Rx, Tx};
 use crate::comm::CommError;
 use crate::comm::reduce::combine;
 
-/// Buffers start at multiples of this within the working memory.
+/// Buffers in the working memory start at multiples of this many bytes.
 const ALIGN: usize = 64;
 
 impl Engine {
@@ -17,8 +17,9 @@ impl Engine {
         self.all_reduce_doubling_among(&all, buf, kind)
     }
 
-    /// In round k, each rank exchanges its result with the one whose place among `ranks` differs in bit k. Those beyond
-    /// the largest power of two hand theirs to a partner before, and get the result after. A mean is of the whole world.
+    /// In round k, each rank exchanges its result with the one whose index in `ranks` differs in bit k. Those beyond
+    /// the largest power of two first hand their buffer to a partner, and get the result at the end. A mean is over the
+    /// whole world.
     pub(super) fn all_reduce_doubling_among(
         &mut self,
         ranks: &[usize],
@@ -56,7 +57,7 @@ impl Engine {
             let (own, other) = work.split_at_mut(half);
             combine(kind.dtype, kind.op, &mut own[..n], &other[..n], None);
         }
-        // Which half holds this rank's result; the partner's comes into the other.
+        // Which half holds this rank's result; the other half receives the partner's.
         let mut own = 0;
         let mut bit = 1;
         while bit < core {
@@ -69,7 +70,7 @@ impl Engine {
             let (low, high) = work.split_at_mut(half);
             let (low, high) = (&mut low[..n], &mut high[..n]);
             let (mine, theirs) = if own == 0 { (low, high) } else { (high, low) };
-            // The lower rank's operand comes first, by the same code on both sides.
+            // The lower rank's operand comes first, with the same code on both sides.
             if me & bit == 0 {
                 combine(kind.dtype, kind.op, mine, theirs, last);
             } else {
@@ -85,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// The working memory with room for at least `bytes`; to be put back into `self.work`.
+    /// Takes the working memory, with room for at least `bytes`. The caller puts it back into `self.work`.
     pub(super) fn take_work(&mut self, bytes: usize) -> Vec<u64> {
         let mut work = std::mem::take(&mut self.work);
         if work.len() < bytes.div_ceil(8) {
@@ -94,7 +95,7 @@ impl Engine {
         work
     }
 
-    /// Of the binomial tree under `root`: the parent (none for the root) and the children, the nearest first.
+    /// The parent (None for the root) and the children, nearest first, in the binomial tree under `root`.
     fn tree(&self, root: usize) -> (Option<usize>, Vec<usize>) {
         let w = self.world;
         let position = (self.me + w - root) % w;
@@ -105,7 +106,7 @@ impl Engine {
         (parent, children.filter(|c| *c < w).map(rank).collect())
     }
 
-    /// A rank returns only after its children have entered the call, so that a disagreement is never missed.
+    /// A rank returns only after its children have entered the call, so that a mismatch is always detected.
     pub(super) fn broadcast_tree(
         &mut self,
         buf: &mut [u8],
@@ -117,14 +118,14 @@ impl Engine {
             self.announce(parent)?;
             self.recv_all(buf, kind, parent)?;
         }
-        // The far child has the larger family.
+        // The farthest child has the largest subtree.
         for child in children.iter().rev() {
             self.send_all(buf, *child)?;
         }
         children.into_iter().try_for_each(|child| self.expect(kind, child))
     }
 
-    /// The tree of `broadcast_tree`, upwards.
+    /// The tree of `broadcast_tree`, from the leaves up.
     pub(super) fn reduce_tree(&mut self, buf: &mut [u8], kind: Kind, root: usize) -> Result<(), CommError> {
         let (parent, children) = self.tree(root);
         for child in &children {
@@ -141,7 +142,7 @@ impl Engine {
         self.expect(kind, parent)
     }
 
-    /// In round k, each rank tells the one 2^k further that it and all that it has heard of are there.
+    /// In round k, each rank tells the one 2^k ahead that it, and every rank that it has heard of, has arrived.
     pub(super) fn barrier_dissemination(&mut self, kind: Kind) -> Result<(), CommError> {
         let (me, w) = (self.me, self.world);
         let mut distance = 1;

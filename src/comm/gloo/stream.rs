@@ -1,27 +1,27 @@
-//! Bytes flowing through a rank: the one loop under every algorithm. It sends and receives at once, so that two
-//! ranks with full buffers can't block each other; it reduces each block while the next is on its way; and it
-//! forwards bytes as soon as they are done, so that a ring or a chain works as a pipeline.
+//! The loop under every algorithm over links. It sends and receives at once, so that two ranks with full buffers cannot
+//! block each other; it reduces each block while the next one is in flight; and it forwards bytes as soon as they are
+//! done, so that a ring or a chain works as a pipeline.
 
 use super::engine::Engine;
 use crate::comm::reduce::combine;
 use crate::comm::{CommError, DType, ReduceOp};
 use std::ops::Range;
 
-/// At most this much is handed to the kernel at once, so that sending and receiving take turns.
+/// Maximum number of bytes passed to the kernel at once, so that sending and receiving alternate.
 const SEND: usize = 512 << 10;
-/// Received bytes wait for their reduction in a block of this size: it should stay in the second-level cache.
+/// Received bytes wait for their reduction in a block of this size, which should stay in the second-level cache.
 const STAGE: usize = 256 << 10;
 
 /// What happens to received bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
     Store,
-    /// Into what is in the buffer, as the second operand; with the divisor of a mean if it is the last one.
+    /// Combine with the contents of the buffer, as the second operand; the last operand of a mean brings its divisor.
     Combine(Option<usize>),
 }
 
-/// Parts of the buffer to send, in this order; the first `lead` bytes at once, each later one when as many bytes
-/// have been received and dealt with.
+/// Parts of the buffer to send, in this order: the first `lead` bytes at once, each later byte when as many bytes have
+/// been received and processed.
 pub(super) struct Tx<'s> {
     pub peer: usize,
     pub parts: &'s [Range<usize>],
@@ -34,7 +34,7 @@ pub(super) struct Rx<'s> {
     pub parts: &'s [(Range<usize>, Action)],
 }
 
-/// What the elements are and how they combine.
+/// The element type, and how elements are combined.
 #[derive(Clone, Copy)]
 pub(super) struct Kind {
     pub dtype: DType,
@@ -42,8 +42,8 @@ pub(super) struct Kind {
 }
 
 impl Engine {
-    /// Moves everything that `tx` and `rx` name. Both headers are exchanged even when there are no bytes; returns
-    /// when the last byte is with the kernel and the last one received is dealt with.
+    /// Moves everything in `tx` and `rx`. Headers are exchanged even when there are no bytes. Returns when the kernel
+    /// has the last byte to send, and the last byte received is processed.
     pub(super) fn stream(
         &mut self,
         buf: &mut [u8],
@@ -130,14 +130,14 @@ enum Flow {
     Over,
     Moved,
     Blocked,
-    /// Nothing may be sent before more has been received.
+    /// Nothing may be sent until more has been received.
     Held,
 }
 
 struct Outflow<'s> {
     tx: Tx<'s>,
     part: usize,
-    /// Within the part.
+    /// Offset within the part.
     at: usize,
     sent: usize,
 }
@@ -180,11 +180,11 @@ struct Inflow<'s> {
     rx: Rx<'s>,
     kind: Kind,
     part: usize,
-    /// Within the part: received and dealt with.
+    /// Offset within the part: received and processed.
     at: usize,
-    /// In the stage, not yet dealt with.
+    /// In the stage, not processed yet.
     staged: usize,
-    /// Of all parts.
+    /// Processed bytes of all parts.
     done: usize,
 }
 
@@ -224,7 +224,7 @@ impl<'s> Inflow<'s> {
         }
     }
 
-    /// Deals with the whole elements in the stage; a piece of one stays there.
+    /// Combines the whole elements in the stage; a partial element stays there.
     fn combine(&mut self, acc: &mut [u8], stage: &mut [u8], divisor: Option<usize>) {
         let whole = self.staged - self.staged % self.kind.dtype.size();
         if whole == 0 {

@@ -1,18 +1,18 @@
-//! Which ranks share a host's memory, and which algorithm a call goes by.
+//! Which ranks share a host's memory, and which algorithm a call uses.
 
 use super::header::{Algorithm, Operation};
 use super::options::AlgorithmChoice;
 use crate::comm::rendezvous::HostId;
 use sha2::{Digest, Sha256};
 
-/// Buffers of up to this many bytes go by the algorithms for small ones where ranks are joined by connections: the
-/// round trips of a ring cost more than its bandwidth brings (measured with `ddp-run bench allreduce`).
+/// Over connections, buffers of up to this many bytes use the algorithms for small buffers: the round trips of a ring
+/// cost more than its bandwidth gains (measured with `ddp-run bench allreduce`).
 pub(super) const SMALL: usize = 64 << 10;
 
 /// Equal on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Topology {
-    /// The ranks that share memory, ascending, by their first rank; those that share none are alone.
+    /// The ranks that share memory, ascending; hosts are ordered by their first rank. A rank that shares no memory is alone.
     pub hosts: Vec<Vec<usize>>,
     pub world: usize,
 }
@@ -43,7 +43,7 @@ impl Topology {
         self.hosts.len() < self.world
     }
 
-    /// The ranks that stand at the same place of their hosts as `rank`, if all hosts are alike.
+    /// The ranks with the same local rank as `rank`, if all hosts have the same number of ranks.
     pub(super) fn column(&self, rank: usize) -> Option<Vec<usize>> {
         let place = self.host_of(rank).iter().position(|r| *r == rank)?;
         let alike = self.hosts.iter().all(|h| h.len() == self.hosts[0].len());
@@ -55,7 +55,7 @@ impl Topology {
         self.hosts.iter().filter_map(|h| h.first().copied()).collect()
     }
 
-    /// How a call of `operation` on buffers of `bytes` is carried out.
+    /// The algorithm of a call of `operation` on buffers of `bytes`.
     pub(super) fn choose(&self, choice: AlgorithmChoice, operation: Operation, bytes: usize) -> Algorithm {
         let one_memory = self.hosts.len() == 1;
         let by_size = if bytes <= SMALL { Algorithm::Doubling } else { Algorithm::Ring };
@@ -79,15 +79,15 @@ impl Topology {
     }
 }
 
-/// Two processes with the same one can reach each other's abstract Unix sockets, so they can share memory: the same
-/// start of the same kernel, and the same network namespace. `name` stands in for both.
+/// Two processes with equal ids can reach each other's abstract Unix sockets, so they can share memory: the same boot
+/// of the same kernel, and the same network namespace. `name` replaces both.
 pub(super) fn host_id(name: Option<&str>) -> HostId {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     let network = std::fs::read_link("/proc/self/ns/net").ok();
     let own = match (name, boot, network) {
         (Some(name), ..) => format!("name {name}"),
         (None, Some(boot), Some(network)) => format!("{boot} {}", network.display()),
-        // Where the system does not say, nobody is of this host.
+        // If the system does not tell, no other process is on this host.
         _ => format!("process {} {:?}", std::process::id(), std::time::SystemTime::now()),
     };
     let digest = Sha256::digest(own.as_bytes());

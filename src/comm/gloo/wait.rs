@@ -1,8 +1,8 @@
-//! How a call waits. While it does it listens to every peer, not only to those that it needs: a header of another call,
-//! a failure reported by anyone, a connection that closes, each ends the call at once.
+//! How a call waits. While it waits it listens to every peer, not only to those that it needs: a header of another
+//! call, a failure reported by any rank, or a closed connection ends the call at once.
 //!
-//! Connections are waited for in `poll`. What peers put into the host's memory is spun on for a moment, then slept
-//! on; since news comes by connections only, a sleeper looks up every few milliseconds.
+//! Connections are waited for in `poll`. A wait for data in shared memory first spins, then sleeps; since control
+//! messages arrive only on connections, a sleeping rank checks for them every few milliseconds.
 
 use super::engine::Engine;
 use super::header::HEADER;
@@ -13,23 +13,23 @@ use rustix::event::{PollFd, PollFlags};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Two ranks that call at the same moment meet within this; longer waits are left to the kernel.
+/// Two ranks that call at the same moment meet within this time; longer waits are left to the kernel.
 const SPIN: Duration = Duration::from_micros(5);
-/// The same where every rank of the host has a processor: ranks that exchange blocks need not wake each other.
+/// The same if the host has a processor for every rank: ranks that exchange blocks need not wake each other.
 const ROOMY_SPIN: Duration = Duration::from_micros(40);
-/// The same where the other is a few cache misses away. A wake-up takes some 50 us where an idle processor has gone to
-/// rest; who sleeps sooner than that makes the other wait, too, and so on.
+/// The same in shared memory, where the other rank is a few cache misses away. Waking up takes some 50 us if an idle
+/// processor has gone to sleep; a rank that sleeps sooner than that makes the other wait, too, and so on.
 pub(super) const MEETING: Duration = Duration::from_micros(100);
-/// The same in the midst of a transfer, where the others are known to be at work.
+/// The same during a transfer, when the others are known to be working.
 pub(super) const TRANSFER: Duration = Duration::from_micros(500);
-/// After this, and again after as long, it is worth a look whether the other can run at all.
+/// How often a spinning rank checks whether the other rank can run at all.
 const LOOK: Duration = Duration::from_micros(5);
-/// How often a rank gives way before it sleeps, where there are more ranks than processors.
+/// How often a rank yields before it sleeps, if there are more ranks than processors.
 const YIELDS: usize = 10;
-/// How long a sleeper may be deaf.
+/// How long a sleeping rank may miss control messages.
 const NAP: Duration = Duration::from_millis(10);
 
-/// How long a rank that waits for a connection may overlook its host's memory.
+/// How long a rank that waits for a connection may leave its host's memory unchecked.
 const GLANCE: Duration = Duration::from_millis(100);
 
 fn at_most(until: Option<Instant>, pause: Duration) -> Instant {
@@ -45,7 +45,7 @@ enum Source {
     Data(usize),
 }
 
-/// Looks for `ready` for a while without sleeping.
+/// Checks `ready` repeatedly for a while, without sleeping.
 fn busily(arena: &Arena, spin: Duration, ready: impl Fn(&Arena) -> bool) -> bool {
     if arena.is_crowded() {
         return (0..YIELDS).any(|_| {
@@ -67,7 +67,7 @@ fn busily(arena: &Arena, spin: Duration, ready: impl Fn(&Arena) -> bool) -> bool
             return false;
         }
         if elapsed > look {
-            // Whoever waits for this processor runs, if only to say that it is here.
+            // A rank that waits for this processor gets to run, if only to publish that it is here.
             std::thread::yield_now();
             arena.step_aside();
             look += LOOK;
@@ -76,7 +76,7 @@ fn busily(arena: &Arena, spin: Duration, ready: impl Fn(&Arena) -> bool) -> bool
 }
 
 impl Engine {
-    /// Sleeps until the link to `send_to` has room, or the one to `recv_from` has bytes; perhaps a little less.
+    /// Sleeps until the link to `send_to` has room or the one to `recv_from` has bytes; may return early.
     pub(super) fn wait(&mut self, send_to: Option<usize>, recv_from: Option<usize>) -> Result<(), CommError> {
         let Some(arena) = self.shared.arena().cloned() else { return self.wait_in_poll(send_to, recv_from) };
         let pipe = |p: Option<usize>| p.filter(|p| self.is_in_memory(*p));
@@ -96,15 +96,15 @@ impl Engine {
         }
     }
 
-    /// A few microseconds of attempts before the kernel is asked to wake us.
+    /// Whether to try again: true for a few microseconds, before the kernel is asked to wake this thread.
     pub(super) fn spin(&self, since: &mut Option<Instant>) -> bool {
         let start = since.get_or_insert_with(Instant::now);
         std::hint::spin_loop();
         start.elapsed() < if self.roomy { ROOMY_SPIN } else { SPIN }
     }
 
-    /// Until `ready`, which peers of this host bring about by what they write to its memory. `late` names the ranks
-    /// (of the world) that are waited for; the pipe from `reads` is left to whom it concerns.
+    /// Waits until `ready`, which peers of this host cause by writing to its memory. `late` names the (global) ranks
+    /// that are waited for; the pipe from `reads` is left to its reader.
     pub(super) fn wait_in_memory(
         &mut self,
         reads: Option<usize>,
@@ -126,7 +126,7 @@ impl Engine {
             self.look_into_memory(&arena, reads)?;
             let waiting_for = late(&arena);
             let ahead = self.header_ahead(&arena, &waiting_for);
-            // What a peer wrote before it said goodbye, or went on to its next call, counts.
+            // What a peer wrote before its goodbye, or before its next call, counts.
             if ready(&arena) {
                 return Ok(());
             }
@@ -155,7 +155,7 @@ impl Engine {
         Some((peer, arena.header(next, local)))
     }
 
-    /// Headers of other calls that peers have put into memory.
+    /// Checks headers of other calls that peers have written to shared memory.
     fn look_into_memory(&mut self, arena: &Arc<Arena>, reads: Option<usize>) -> Result<(), CommError> {
         self.judge_notices(arena)?;
         for local in arena.others() {
@@ -173,7 +173,7 @@ impl Engine {
     fn wait_in_poll(&mut self, send_to: Option<usize>, recv_from: Option<usize>) -> Result<(), CommError> {
         let arena = self.shared.arena().cloned();
         loop {
-            // Those of this host do not knock for what is not awaited, but it may be another call.
+            // Ranks of this host don't wake this one for data that it does not wait for, but that may be another call.
             let mut nap = self.until();
             if let Some(arena) = &arena {
                 self.look_into_memory(arena, recv_from)?;
@@ -186,7 +186,7 @@ impl Engine {
         }
     }
 
-    /// When the call, or the time for answers after it, is over.
+    /// The deadline of the call, or that of the answers after it.
     fn until(&self) -> Option<Instant> {
         self.probe.as_ref().map(|p| p.until()).or(self.deadline)
     }
@@ -198,8 +198,8 @@ impl Engine {
         }
     }
 
-    /// One of the two is a connection, the other the pipe of `peer`, which knocks at the control connection when that
-    /// is `ready`.
+    /// Waits if one of the two is a connection and the other is the pipe of `peer`, which wakes this rank through the
+    /// control connection when the pipe is `ready`.
     fn wait_for_both(
         &mut self,
         arena: &Arc<Arena>,
@@ -211,7 +211,7 @@ impl Engine {
         if self.has_departed(peer) && !ready() {
             return Err(self.missed(peer));
         }
-        // A knock is lost with a rank that dies or stops before it knocks.
+        // The wake-up is lost if the peer dies or stops before it sends it.
         let nap = at_most(self.until(), GLANCE);
         let polled = arena.while_polling(ready, || self.poll_once(send_to, recv_from, Some(nap), true));
         polled.transpose()?;
@@ -219,7 +219,7 @@ impl Engine {
         self.check_deadline(send_to.into_iter().chain(recv_from).collect())
     }
 
-    /// One `poll(2)`, and everything that it brings. True when a wanted data connection is ready.
+    /// One `poll(2)` and all its events. True when an awaited data connection is ready.
     pub(super) fn poll_once(
         &mut self,
         send_to: Option<usize>,
@@ -237,8 +237,8 @@ impl Engine {
                 sources.push(Source::Control(peer));
                 fds.push(PollFd::new(&control.stream, PollFlags::IN));
             }
-            // A connection that nothing is wanted of would still report its end, again and again.
-            // So would one whose header has been accepted, with that of the peer's next call.
+            // A connection from which nothing is expected would report its end again and again. So would one whose
+            // header has been accepted, with the header of the peer's next call.
             let idle = !link.reading && !link.matched && !link.data_closed && link.parked().is_none();
             let incoming = link.wire.incoming().filter(|_| data && (recv_from == Some(peer) || idle));
             if let Some(stream) = incoming {
@@ -264,8 +264,8 @@ impl Engine {
         self.handle(&events, send_to, recv_from)
     }
 
-    /// Control first: it knows best why a data connection has ended. Only what the awaited rank wrote before it went comes before
-    /// that it went.
+    /// Handles control connections first: they know best why a data connection has ended. Only what the awaited rank
+    /// wrote before it ended comes before its end.
     fn handle(
         &mut self,
         events: &[(Source, PollFlags)],
@@ -306,7 +306,7 @@ mod tests {
     use crate::comm::{ProcessGroup, testing};
     use std::net::Shutdown;
 
-    /// As when a process ends right after its part of the last barrier, and one poll brings both.
+    /// As when a process ends right after its part of the last barrier, and one poll reports both.
     #[test]
     fn what_the_awaited_rank_wrote_counts_though_it_is_gone() {
         let options = |_| GlooOptions { transport: Transport::Tcp, ..GlooOptions::default() };
@@ -317,7 +317,7 @@ mod tests {
         let mut engine = groups[0].engine.lock().expect("nobody panicked");
         let both = [(Source::Control(1), PollFlags::IN), (Source::Data(1), PollFlags::IN)];
         assert!(engine.handle(&both, None, Some(1)).expect("the data first"));
-        // Nothing of it is awaited, or nothing has come: its end is what counts.
+        // Nothing is awaited from it, or nothing has arrived: its end is what counts.
         let error = engine.handle(&both[..1], None, Some(1)).expect_err("it is gone");
         assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
     }

@@ -1,5 +1,5 @@
-//! This group as the control of an engine that moves its data past it: news between calls, and who is late in a call that
-//! is not this group's.
+//! This group as the control group of an engine that moves its data outside of it: messages between calls, and who is
+//! late in a call that is not this group's.
 
 use super::GlooGroup;
 use super::control::Control;
@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Between two looks whether a call has given the engine free.
+/// Pause between two checks whether a call has released the engine.
 const NAP: Duration = Duration::from_millis(5);
 
 impl GlooGroup {
-    /// The engine, unless a call has it.
+    /// The engine, unless a call holds it.
     fn try_engine(&self) -> Option<MutexGuard<'_, Engine>> {
         match self.engine.try_lock() {
             Ok(engine) => Some(engine),
@@ -27,7 +27,7 @@ impl GlooGroup {
 
 impl Watch for GlooGroup {
     fn hear(&self) -> Result<(), CommError> {
-        // A call that has the engine hears everything itself.
+        // A call that holds the engine reads all messages itself.
         if self.shared.failure().is_none()
             && let Some(mut engine) = self.try_engine()
         {
@@ -45,9 +45,10 @@ impl Watch for GlooGroup {
 
     fn overdue(&self, call: &str, number: u64, patience: Duration) -> CommError {
         let late = format!("{call} was not done after {patience:?} (timeout)");
-        // A call in which another thread waits knows better whom it lacks. It comes to its verdict within its deadline
-        // and the time for answers, and is given as long again on a busy machine: who gives up at that very moment
-        // would as often as not speak first. Only one that waits for as long as its peers live has no verdict to give.
+        // A call in which another thread waits knows better which rank is missing. It reaches its verdict within its
+        // deadline and the time for answers, and gets the same time again on a busy machine: giving up at that very
+        // moment would often come before its verdict. Only a call that waits as long as its peers are alive has no
+        // verdict to give.
         let begun = Instant::now();
         let share = || if self.shared.open_ended.load(Ordering::Relaxed) { 1 } else { 2 };
         while begun.elapsed() < share() * (patience + LONGEST) && self.shared.failure().is_none() {
@@ -68,7 +69,7 @@ fn whereabouts(peer: usize, (calls, place): (u64, Place)) -> String {
 }
 
 impl Engine {
-    /// Answers those who asked for a sign of life before this call began.
+    /// Answers peers that have asked for a sign of life before this call began.
     pub(super) fn answer_late(&mut self) {
         if !self.links.iter().flatten().any(|link| link.asked) {
             return;
@@ -90,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Asks all peers how far they are, waits for their answers, and judges.
+    /// Asks all peers how far they are, waits for their answers, and returns the verdict.
     fn find_who_is_late(&mut self, late: &str, number: u64, patience: Duration) -> CommError {
         let until = Instant::now() + grace(patience, self.answers);
         self.links.iter_mut().flatten().for_each(|link| link.here = None);

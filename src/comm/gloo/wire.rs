@@ -1,4 +1,4 @@
-//! What carries the bytes between two ranks: TCP connections, or a pipe in the memory of their host.
+//! What carries the bytes between two ranks: TCP connections, or a pipe in their host's shared memory.
 
 use super::lanes::Lanes;
 use super::shared::Shared;
@@ -11,7 +11,7 @@ pub(super) enum Wire {
     Memory(Pipe),
 }
 
-/// Both directions of the memory between this rank and another of its host, which is `peer` there.
+/// Both directions of shared memory between this rank and another of its host, whose local rank is `peer`.
 pub(super) struct Pipe {
     shared: Arc<Shared>,
     peer: usize,
@@ -30,7 +30,7 @@ impl Wire {
         matches!(self, Wire::Memory(_))
     }
 
-    /// All connections; none of a pipe.
+    /// All connections; none for a pipe.
     pub(super) fn streams(&self) -> &[TcpStream] {
         match self {
             Wire::Tcp(lanes) => lanes.streams(),
@@ -38,7 +38,7 @@ impl Wire {
         }
     }
 
-    /// What to poll for room.
+    /// The connection to poll for room.
     pub(super) fn outgoing(&self) -> Option<&TcpStream> {
         match self {
             Wire::Tcp(lanes) => Some(lanes.outgoing()),
@@ -46,7 +46,7 @@ impl Wire {
         }
     }
 
-    /// What to poll for bytes.
+    /// The connection to poll for bytes.
     pub(super) fn incoming(&self) -> Option<&TcpStream> {
         match self {
             Wire::Tcp(lanes) => Some(lanes.incoming()),
@@ -54,21 +54,21 @@ impl Wire {
         }
     }
 
-    /// A message to send begins.
+    /// Starts a message to send.
     pub(super) fn begin_sending(&mut self) {
         if let Wire::Tcp(lanes) = self {
             lanes.begin_sending();
         }
     }
 
-    /// A message to receive begins.
+    /// Starts a message to receive.
     pub(super) fn begin_receiving(&mut self) {
         if let Wire::Tcp(lanes) = self {
             lanes.begin_receiving();
         }
     }
 
-    /// Writes what there is room for; None if there is none.
+    /// Writes as much as there is room for; None if there is no room.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         match self {
             Wire::Tcp(lanes) => lanes.write(bytes),
@@ -76,7 +76,7 @@ impl Wire {
         }
     }
 
-    /// Reads what has come; None if nothing has, 0 at the end of a connection.
+    /// Reads what has arrived; None if nothing has, 0 at the end of a connection.
     pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
         match self {
             Wire::Tcp(lanes) => lanes.read(bytes),
@@ -84,7 +84,7 @@ impl Wire {
         }
     }
 
-    /// As `read`, into `head` and then `tail`.
+    /// Like `read`, into `head` and then `tail`.
     pub(super) fn read_two(&mut self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
         match self {
             Wire::Tcp(lanes) => lanes.read_two(head, tail),

@@ -1,4 +1,4 @@
-//! One call at a time: its deadline, the notice that opens it, and the wait for what it has started.
+//! The state of one call at a time: its deadline, the notice that opens it, and the wait for its operations.
 
 use super::keeper::Keeper;
 use super::library::{self, Library, MpiError, Pending, Words};
@@ -12,24 +12,24 @@ use crate::comm::{CommError, CommErrorKind};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What every rank tells every other at the start of a group call: its header and, if it is small, its whole buffer.
+/// Bytes that every rank sends to every other at the start of a group call: its header and, if it is small, its whole buffer.
 pub(super) const NOTICE: usize = 256;
-/// Where the buffer begins in it, aligned for every element type.
+/// Offset of the buffer in the notice, aligned for every element type.
 const PAYLOAD_AT: usize = 64;
 pub(super) const PAYLOAD: usize = NOTICE - PAYLOAD_AT;
-/// Looks at an operation for each look at the news.
+/// Tests of an operation between two checks for news.
 const LOOKS: u32 = 8;
-/// Blocks of memory that are kept for the next call.
+/// Maximum number of memory blocks that are kept for later calls.
 const KEPT: usize = 8;
 
-/// What the threads of a rank share: a call holds the engine while it waits, and these must not wait for it.
+/// What the threads of a rank share: a call holds the engine while it waits, and these must not wait for the call.
 pub(super) struct Shared {
     pub rank: usize,
     failed: OnceLock<Failed>,
     pub calls: Calls,
 }
 
-/// The group's end, for this rank, and for the others in words that fit them all.
+/// The end of the group: the error on this rank, and the cause in words that fit all ranks.
 pub(super) struct Failed {
     pub error: CommError,
     pub cause: String,
@@ -44,8 +44,8 @@ impl Shared {
         self.failed.get()
     }
 
-    /// Ends the group on this rank, unless it has ended before; returns the error that counts. The engine tells the
-    /// others when it next has its turn.
+    /// Ends the group on this rank, unless it has already ended; returns the first failure. The engine tells the other
+    /// ranks when it runs next.
     pub(super) fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
         let failed = self.failed.get_or_init(|| {
             let message = format!("{cause}{}", self.calls.doing(self.rank));
@@ -62,7 +62,7 @@ pub(super) struct Engine {
     pub keeper: Keeper,
     pub shared: Arc<Shared>,
     pub news: News,
-    /// The current call, or the last.
+    /// The current call, or the last one.
     pub header: Header,
     deadline: Option<Instant>,
     /// How long the current call may wait, for messages.
@@ -80,7 +80,7 @@ impl conduct::Shared for Shared {
     fn calls(&self) -> &Calls {
         &self.calls
     }
-    /// The others hear of it when this rank aborts or drops the group.
+    /// The other ranks learn of it when this rank aborts or drops the group.
     fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) {
         self.fail(kind, culprit, cause);
     }
@@ -148,27 +148,27 @@ impl Engine {
         error
     }
 
-    /// MPI itself reports a failure. It knows a rank at best by the text.
+    /// MPI itself has reported a failure. At best, its text names the rank.
     pub(super) fn broken(&mut self, e: &MpiError) -> CommError {
         self.fail(CommErrorKind::PeerLost, None, &format!("MPI failed on rank {}: {e}", self.me))
     }
 
-    /// When the call, or the time for answers after it, is over.
+    /// The deadline of the call, or that of the answers after it.
     fn until(&self) -> Option<Instant> {
         self.probe.as_ref().map(|p| p.until()).or(self.deadline)
     }
 
-    /// Memory of `bytes` bytes at least; its contents are left over from other calls.
+    /// At least `bytes` bytes of memory, with contents left over from other calls.
     pub(super) fn memory(&mut self, bytes: usize) -> Words {
         let need = bytes.div_ceil(8);
-        // A block far larger than what is asked for is left to a call that needs it.
+        // A block far larger than requested is left for a call that needs it.
         match self.pool.iter().position(|w| w.len() >= need && w.len() / 4 <= need) {
             Some(found) => self.pool.swap_remove(found),
             None => vec![0; need].into_boxed_slice(),
         }
     }
 
-    /// Keeps the largest blocks, which cost the most to get anew.
+    /// Keeps the largest blocks, which are the most expensive to allocate.
     pub(super) fn give_back(&mut self, memory: [Words; 2]) {
         self.pool.extend(memory.into_iter().filter(|words| !words.is_empty()));
         while self.pool.len() > KEPT {
@@ -177,8 +177,8 @@ impl Engine {
         }
     }
 
-    /// Waits for an operation while it listens to the news. `meets`: the others may not have called yet (as opposed to
-    /// being at work on the same call), or only `peer`, where that is known.
+    /// Waits for an operation, and handles news meanwhile. `meets`: the other ranks, or only `peer` where that is
+    /// known, may not have called yet (as opposed to working on the same call).
     pub(super) fn drive(
         &mut self,
         started: library::Result<Pending>,
@@ -206,7 +206,7 @@ impl Engine {
         Ok(pending.take())
     }
 
-    /// Meets all ranks and compares what they call. Returns every rank's notice, with its payload.
+    /// Waits for all ranks and compares their calls. Returns every rank's notice, with its payload.
     pub(super) fn exchange(&mut self, payload: &[u8]) -> Result<Board, CommError> {
         let mut memory = [self.memory(NOTICE), self.memory(NOTICE * self.world)];
         let notice: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[0]);
@@ -219,14 +219,14 @@ impl Engine {
         Ok(board)
     }
 
-    /// As `exchange`, for calls whose buffers follow.
+    /// Like `exchange`, for calls whose buffers follow.
     pub(super) fn agree_on_call(&mut self) -> Result<(), CommError> {
         let board = self.exchange(&[])?;
         self.give_back(board.memory);
         Ok(())
     }
 
-    /// Every rank has every header, so all come to the same judgement: the odd one out is named.
+    /// Every rank has every header, so all reach the same verdict: the rank that differs is named.
     fn agree(&mut self, headers: &[Option<Header>]) -> Result<(), CommError> {
         if headers.iter().all(|h| *h == Some(self.header)) {
             return Ok(());
@@ -236,7 +236,7 @@ impl Engine {
             return Err(self.fail(CommErrorKind::Mismatch, Some(rank), &cause));
         }
         let followers = |rank: usize| headers.iter().filter(|h| **h == headers[rank]).count();
-        // Of equally many, the lowest rank is right.
+        // Of equally large groups, the one with the lowest rank is taken to be right.
         let right = (0..headers.len()).rev().max_by_key(|rank| followers(*rank)).unwrap_or(0);
         let odd = headers.iter().position(|h| *h != headers[right]).unwrap_or(right);
         let words = |rank: usize| headers[rank].map(|h| h.to_string()).unwrap_or_default();

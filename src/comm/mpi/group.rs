@@ -1,4 +1,4 @@
-//! [`MpiGroup`]: the lock, and each operation's steps.
+//! [`MpiGroup`]: the lock, and the steps of each operation.
 
 use super::MpiConfig;
 use super::engine::{Engine, PAYLOAD, Shared};
@@ -11,19 +11,20 @@ use crate::comm::{
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A process group of the ranks of an MPI job. Drop it to leave in peace: that waits for the others to leave, too, and
-/// then ends MPI. After a failure the drop leaves MPI as it is, and the process should end with an exit code that says so.
+/// A process group of the ranks of an MPI job. Dropping it leaves the group in order: it waits until the other ranks
+/// leave, too, and then ends MPI. After a failure, dropping it leaves MPI as it is, and the process should end with an
+/// exit code that says so.
 pub struct MpiGroup {
     rank: usize,
     world: usize,
     timeout: Duration,
     shared: Arc<Shared>,
-    /// None once the group is being dropped.
+    /// None while the group is being dropped.
     engine: Mutex<Option<Engine>>,
 }
 
 impl MpiGroup {
-    /// Starts MPI, which a process can do once, and meets the other ranks; blocks for `init_timeout` at most.
+    /// Starts MPI, which a process can do only once, and waits for the other ranks; blocks for at most `init_timeout`.
     pub fn connect(config: &MpiConfig) -> Result<Self, CommError> {
         let engine = meet::meet(config)?;
         Ok(Self {
@@ -49,7 +50,7 @@ impl MpiGroup {
 }
 
 impl Engine {
-    /// Carries out the call that has begun.
+    /// Runs the call that has begun.
     fn run(&mut self, call: Call<'_>) -> Result<(), CommError> {
         match call {
             Call::Send { buf, to, .. } => return self.send_message(buf.bytes(), to),
@@ -74,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Every rank's whole buffer comes with its notice: each combines them in rank order.
+    /// Every notice contains the rank's whole buffer: each rank combines them in rank order.
     fn reduce_in_notice(&mut self, mut buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
         let board = self.exchange(buf.bytes())?;
         let (dtype, bytes, world) = (buf.dtype(), buf.bytes().len(), self.world);
@@ -107,7 +108,7 @@ impl ProcessGroup for MpiGroup {
     fn abort(&self, why: &str) {
         let cause = format!("rank {} gave up: {why}", self.rank);
         self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &cause);
-        // A call that runs looks up within milliseconds, and gives the engine free.
+        // A running call checks for failures within milliseconds, and then releases the engine.
         if let Some(engine) = lock(&self.engine).as_mut() {
             engine.tell_failure();
         }

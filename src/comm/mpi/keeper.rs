@@ -1,5 +1,5 @@
-//! The thread that starts MPI and ends it: MPI wants both from one thread, and both may block for ever, which only a
-//! thread of their own can.
+//! The thread that starts MPI and ends it: MPI requires the same thread for both, and both may block forever, so it is
+//! a dedicated one.
 
 use super::library::{Library, MpiError};
 use mpi::Threading;
@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The orderly end is quick once all ranks have agreed on it.
+/// Time limit of the orderly end, which is quick once all ranks have agreed on it.
 const END: Duration = Duration::from_secs(10);
 
 pub(super) struct Keeper {
@@ -17,13 +17,13 @@ pub(super) struct Keeper {
 
 /// Why MPI could not be started.
 pub(super) enum Unstarted {
-    /// No sign of it within the time.
+    /// No response within the time.
     Silent,
     Refused(String),
 }
 
 impl Keeper {
-    /// Starts MPI, for `patience` at most. The thread that does it lives until the process or the group ends.
+    /// Starts MPI, in at most `patience`. The thread that does so lives until the process or the group ends.
     pub(super) fn start(patience: Duration) -> Result<(Self, Library), Unstarted> {
         let ((order, orders), (end, ended)) = (channel(), channel());
         let (say, started) = channel();
@@ -40,7 +40,7 @@ impl Keeper {
                 }
             };
             let _ = say.send(opened);
-            // Without an order the group failed or was never formed: MPI_Finalize would wait for ranks that are gone.
+            // Without the order, the group has failed or was never formed: MPI_Finalize would wait for ranks that are gone.
             match orders.recv() {
                 Ok(()) => drop(universe),
                 Err(_) => std::mem::forget(universe),
@@ -59,7 +59,7 @@ impl Keeper {
         }
     }
 
-    /// MPI_Finalize, after which nothing can call MPI. False if it did not come back.
+    /// Calls MPI_Finalize, after which nothing can call MPI. False if it did not return.
     pub(super) fn finalize(self, _: Library) -> bool {
         self.order.send(()).is_ok() && self.ended.recv_timeout(END).is_ok()
     }

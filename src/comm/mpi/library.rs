@@ -1,9 +1,9 @@
-//! The MPI library behind an interface that is safe to use: all of this engine's unsafe code.
+//! A safe interface to the MPI library: all unsafe code of this engine.
 //!
 //! MPI's contract is kept in three ways. Every call needs `&mut Library`, of which a process has one, so calls never
-//! overlap (MPI_THREAD_SERIALIZED). Memory that MPI reads or writes is handed over to a [`Pending`] and comes back when
-//! MPI says that it is done with it; if it never does, the memory is leaked, since MPI may still write there. Counts are
-//! checked against that memory before the call.
+//! overlap (MPI_THREAD_SERIALIZED). Memory that MPI reads or writes is handed over to a [`Pending`] and returned when
+//! MPI reports that it is done with it; if that never happens, the memory is leaked, because MPI may still write to it.
+//! Counts are checked against that memory before the call.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use std::fmt;
 /// Memory for MPI, aligned for every element type.
 pub(super) type Words = Box<[u64]>;
 
-/// An error code of MPI's, in its own words.
+/// An MPI error, as MPI's own text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MpiError(pub String);
 
@@ -27,14 +27,14 @@ impl fmt::Display for MpiError {
 
 pub(super) type Result<T> = std::result::Result<T, MpiError>;
 
-/// The communicators: MPI matches messages within one, so news never meets data.
+/// The communicators. MPI matches messages within one, so news is never matched with data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
     Data,
     News,
 }
 
-/// What a reduction is over: an element type that MPI has (not a half type), and an operation that MPI has (no mean).
+/// The type and operation of a reduction: an element type that MPI has (not a half type), and an operation that MPI has (no mean).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reduction {
     pub dtype: DType,
@@ -52,24 +52,24 @@ pub(super) struct Library {
 }
 
 // SAFETY: MPI was started with MPI_THREAD_SERIALIZED, so any thread may call it as long as calls do not overlap; they
-// don't, for each takes `&mut Library`. Handles mean the same in every thread.
+// don't, because each takes `&mut Library`. Handles are valid in every thread.
 unsafe impl Send for Library {}
 
-/// An operation under way. Dropped before it is done, it leaks its memory.
+/// An operation in flight. Dropped before it is done, it leaks its memory.
 pub(super) struct Pending {
     request: ffi::MPI_Request,
-    /// What MPI reads, and what it writes: boxes, but as raw pointers while MPI holds them.
+    /// What MPI reads, and what it writes: boxes, kept as raw pointers while MPI holds them.
     memory: Option<[*mut [u64]; 2]>,
     done: bool,
 }
 
-// SAFETY: the pointers are the only ones to their boxes, and all that touches the request needs `&mut Library`.
+// SAFETY: the pointers are the only ones to their boxes, and every access to the request needs `&mut Library`.
 unsafe impl Send for Pending {}
 
-/// What MPI calls itself; needs no start.
+/// MPI's own name and version; MPI need not be started.
 pub(super) fn version() -> std::result::Result<String, String> {
     let text = mpi::environment::library_version().map_err(|e| format!("MPI's version is no text: {e}"))?;
-    // MPICH's goes on with all of its build options, Open MPI's ends with a NUL.
+    // MPICH's text continues with all build options, Open MPI's ends with a NUL.
     let line = text.lines().next().unwrap_or_default().trim_end_matches('\0');
     Ok(line.split_whitespace().collect::<Vec<_>>().join(" ").replace("MPICH Version:", "MPICH"))
 }
@@ -80,7 +80,7 @@ fn check(code: c_int) -> Result<()> {
     }
     let mut text = vec![0u8; ffi::MPI_MAX_ERROR_STRING as usize + 1];
     let mut length = 0;
-    // SAFETY: the buffer has the size that MPI_Error_string may fill.
+    // SAFETY: the buffer has the maximum size that MPI_Error_string may write.
     let found = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast(), &mut length) };
     text.truncate(usize::try_from(length).unwrap_or(0));
     match String::from_utf8(text) {
@@ -89,7 +89,7 @@ fn check(code: c_int) -> Result<()> {
     }
 }
 
-/// Bytes and elements at hand are far below 2^31 (see `transfer::STAGE`); more would be a bug.
+/// Counts of bytes and elements here are far below 2^31 (see `transfer::STAGE`); more would be a bug.
 fn int(n: usize) -> c_int {
     c_int::try_from(n).expect("a chunk has fewer than 2^31 elements")
 }
@@ -110,10 +110,10 @@ fn datatype(dtype: DType, op: ReduceOp) -> ffi::MPI_Datatype {
     }
 }
 
-/// `inout = input op inout`, in which a NaN wins; MPI's own max and min leave that open.
+/// `inout = input op inout`, where NaN wins; MPI's own max and min leave that open.
 ///
 /// # Safety
-/// As MPI calls it: both point to `*len` elements of `T`.
+/// As called by MPI: both point to `*len` elements of `T`.
 unsafe extern "C" fn extremum<T: Element, const MAX: bool>(
     input: *mut c_void,
     inout: *mut c_void,
@@ -141,7 +141,7 @@ unsafe extern "C" fn extremum<T: Element, const MAX: bool>(
 }
 
 impl Library {
-    /// Sets up what the engine needs, collectively. Call it once, on the thread that has just started MPI.
+    /// Sets up what the engine needs; collective. Call it once, on the thread that has just started MPI.
     pub(super) fn open() -> Result<Self> {
         let functions: [ffi::MPI_User_function; 4] = [
             Some(extremum::<f32, true>),
@@ -149,7 +149,7 @@ impl Library {
             Some(extremum::<f64, true>),
             Some(extremum::<f64, false>),
         ];
-        // SAFETY: MPI is started and this thread is the only one that calls it; every pointer is to a live local.
+        // SAFETY: MPI is started and only this thread calls it; every pointer is to a live local.
         unsafe {
             let world = ffi::RSMPI_COMM_WORLD;
             check(ffi::MPI_Comm_set_errhandler(world, ffi::RSMPI_ERRORS_RETURN))?;
@@ -163,7 +163,7 @@ impl Library {
             }
             let mut float_ops = [ffi::RSMPI_MAX; 4];
             for (op, function) in float_ops.iter_mut().zip(functions) {
-                // Declared as not commutative, they combine in rank order: max(0.0, -0.0) depends on it.
+                // Declared as not commutative, so that they combine in rank order: max(0.0, -0.0) depends on it.
                 check(ffi::MPI_Op_create(function, 0, op))?;
             }
             let [data, news] = comms;
@@ -193,8 +193,7 @@ impl Library {
         }
     }
 
-    /// Hands `memory` (what MPI reads `reads` bytes of, and what it writes `writes` bytes of) to the operation that
-    /// `call` starts.
+    /// Hands `memory` (`reads` bytes that MPI reads, and `writes` bytes that it writes) to the operation that `call` starts.
     fn start(
         &mut self,
         memory: [Words; 2],
@@ -206,12 +205,12 @@ impl Library {
         let memory = memory.map(Box::into_raw);
         // SAFETY: a constant of the C shim, never written.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
-        // A call that fails may have kept the pointers: the memory is leaked then.
+        // A call that fails may have kept the pointers, so the memory is leaked.
         check(call(memory[0].cast_const().cast(), memory[1].cast(), &mut request))?;
         Ok(Pending { request, memory: Some(memory), done: false })
     }
 
-    /// `memory[1]` becomes the reduction of every rank's `memory[0]`.
+    /// `memory[1]` receives the reduction of every rank's `memory[0]`.
     pub(super) fn all_reduce(
         &mut self,
         memory: [Words; 2],
@@ -220,13 +219,13 @@ impl Library {
     ) -> Result<Pending> {
         let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
         let bytes = count * over.dtype.size();
-        // SAFETY: both buffers hold `count` elements (checked in `start`) and are MPI's until the request is done.
+        // SAFETY: both buffers hold `count` elements (checked in `start`) and belong to MPI until the request is done.
         self.start(memory, bytes, bytes, |from, to, request| unsafe {
             ffi::MPI_Iallreduce(from, to, int(count), dtype, op, comm, request)
         })
     }
 
-    /// As `all_reduce`, on `root` only.
+    /// Like `all_reduce`, on `root` only.
     pub(super) fn reduce(
         &mut self,
         memory: [Words; 2],
@@ -242,7 +241,7 @@ impl Library {
         })
     }
 
-    /// `memory[0]` holds a block of `count` elements for each rank; `memory[1]` receives the reduction of this rank's.
+    /// `memory[0]` holds a block of `count` elements for each rank; `memory[1]` receives the reduction of this rank's block.
     pub(super) fn reduce_scatter(
         &mut self,
         memory: [Words; 2],
@@ -251,7 +250,7 @@ impl Library {
     ) -> Result<Pending> {
         let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
         let bytes = count * over.dtype.size();
-        // SAFETY: as in `all_reduce`; what is read has a block for each rank.
+        // SAFETY: as in `all_reduce`; the memory to read has a block for each rank.
         self.start(memory, bytes * self.world, bytes, |from, to, request| unsafe {
             ffi::MPI_Ireduce_scatter_block(from, to, int(count), dtype, op, comm, request)
         })
@@ -260,17 +259,17 @@ impl Library {
     /// `memory[1]` receives `bytes` bytes of every rank's `memory[0]`, by rank.
     pub(super) fn all_gather(&mut self, memory: [Words; 2], bytes: usize) -> Result<Pending> {
         let comm = self.data;
-        // SAFETY: what is written has a block for each rank (checked in `start`).
+        // SAFETY: the memory to write has a block for each rank (checked in `start`).
         self.start(memory, bytes, bytes * self.world, |from, to, request| unsafe {
             let byte = ffi::RSMPI_UINT8_T;
             ffi::MPI_Iallgather(from, int(bytes), byte, to, int(bytes), byte, comm, request)
         })
     }
 
-    /// The first `bytes` bytes of `memory` become those of `root`.
+    /// Copies the first `bytes` bytes of `root`'s `memory` to every rank's.
     pub(super) fn broadcast(&mut self, memory: Words, bytes: usize, root: usize) -> Result<Pending> {
         let comm = self.data;
-        // SAFETY: the buffer holds `bytes` bytes (checked in `start`) and is MPI's until the request is done.
+        // SAFETY: the buffer holds `bytes` bytes (checked in `start`) and belongs to MPI until the request is done.
         self.start([Box::default(), memory], 0, bytes, |_, buffer, request| unsafe {
             ffi::MPI_Ibcast(buffer, int(bytes), ffi::RSMPI_UINT8_T, int(root), comm, request)
         })
@@ -290,7 +289,7 @@ impl Library {
         })
     }
 
-    /// A message of `bytes` bytes at most, `from` one rank or from any.
+    /// Receives a message of at most `bytes` bytes, `from` one rank or from any.
     pub(super) fn recv(
         &mut self,
         channel: Channel,
@@ -306,18 +305,18 @@ impl Library {
         })
     }
 
-    /// Whether `pending` is done. Every test also moves everything else that is under way.
+    /// Whether `pending` is done. Every test also advances all other operations in flight.
     pub(super) fn test(&mut self, pending: &mut Pending) -> Result<bool> {
         if !pending.done {
             let mut flag = 0;
-            // SAFETY: the request is one that MPI gave, and not done before.
+            // SAFETY: the request came from MPI and was not done before.
             check(unsafe { ffi::MPI_Test(&mut pending.request, &mut flag, ffi::RSMPI_STATUS_IGNORE) })?;
             pending.done = flag != 0;
         }
         Ok(pending.done)
     }
 
-    /// Gives up a `recv`. (Sends and collectives cannot be.)
+    /// Cancels a `recv`. (Sends and collectives cannot be cancelled.)
     pub(super) fn cancel(&mut self, mut pending: Pending) -> Result<()> {
         if !self.test(&mut pending)? {
             // SAFETY: the request is live; MPI completes a cancelled receive at once, without the peer.
@@ -332,7 +331,7 @@ impl Library {
 }
 
 impl Pending {
-    /// The memory of an operation that is done: what MPI read, and what it wrote.
+    /// The memory of a completed operation: what MPI read, and what it wrote.
     pub(super) fn take(mut self) -> [Words; 2] {
         assert!(self.done, "MPI still owns this memory");
         let memory = self.memory.take().expect("taken once");
@@ -357,7 +356,7 @@ mod tests {
     fn combined<T: Element, const MAX: bool>(input: &[T], inout: &[T]) -> Vec<T> {
         let (mut input, mut inout) = (input.to_vec(), inout.to_vec());
         let mut len = int(input.len());
-        // SAFETY: both are `len` elements long; the data type is not looked at.
+        // SAFETY: both are `len` elements long; the data type is not used.
         unsafe {
             let (a, b) = (input.as_mut_ptr().cast(), inout.as_mut_ptr().cast());
             extremum::<T, MAX>(a, b, &mut len, std::ptr::null_mut());

@@ -1,5 +1,5 @@
-//! The start of a group: MPI is started, says the same of this process as its environment does, and the ranks compare
-//! what they are about to do.
+//! The start of a group: MPI is started and must agree with the environment about this process, and the ranks compare
+//! what they are about to run.
 
 use super::MpiConfig;
 use super::engine::Engine;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 /// A length and its text.
 const FIELD: usize = 1 + 128;
-/// The plan's hash and the version of ddp-run, by each rank.
+/// Each rank's plan hash and ddp-run version.
 const IDENTITY: usize = 2 * FIELD;
 
 fn failed(message: impl Into<String>) -> CommError {
     CommError::new(CommErrorKind::Rendezvous, None, message)
 }
 
-/// What headers of a group have in common.
+/// Header fields that all calls of a group have in common.
 pub(super) fn base() -> Header {
     Header {
         operation: Operation::Barrier,
@@ -35,7 +35,7 @@ pub(super) fn base() -> Header {
     }
 }
 
-/// An engine whose ranks have met.
+/// Starts MPI and returns an engine whose ranks have met.
 pub(super) fn meet(config: &MpiConfig) -> Result<Engine, CommError> {
     let begun = Instant::now();
     let (keeper, library) = Keeper::start(config.init_timeout).map_err(|e| match e {
@@ -58,7 +58,7 @@ pub(super) fn meet(config: &MpiConfig) -> Result<Engine, CommError> {
     Ok(engine)
 }
 
-/// The classic is a program of one MPI under the `mpirun` of another: each process is then alone.
+/// The usual cause is a program built with one MPI under the `mpirun` of another: each process is then alone.
 fn disagreement(engine: &Engine, config: &MpiConfig) -> String {
     let library = library::version().unwrap_or_default();
     let hint = match engine.world {
@@ -104,7 +104,7 @@ fn read(field: &[u8]) -> String {
     String::from_utf8_lossy(field.get(1..=length).unwrap_or_default()).into_owned()
 }
 
-/// The first rank that differs from rank 0, and how; the same on every rank.
+/// The first rank that differs from rank 0, and how; equal on every rank.
 fn conflict(all: &[u8]) -> Option<(usize, String)> {
     let identity = |bytes: &[u8]| -> [String; 2] { [read(&bytes[..FIELD]), read(&bytes[FIELD..])] };
     let mut ranks = all.chunks(IDENTITY).map(identity).enumerate();

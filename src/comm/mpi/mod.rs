@@ -1,12 +1,12 @@
-//! The `mpi` engine: the process group on the cluster's own MPI, for fabrics that it knows and TCP does not. Needs the
-//! cargo feature `mpi`; without it this module only says so.
+//! The `mpi` engine: the process group on the cluster's own MPI, for fabrics that MPI supports and TCP does not.
+//! Requires the cargo feature `mpi`; without it, this module only reports that it is missing.
 //!
-//! MPI blocks where it pleases and ends the process where it fails. Here every operation is a non-blocking one that the
-//! calling thread drives with `MPI_Test`, so that a call can hear of failures and give up at its deadline. From the
-//! outside in: `MpiGroup` checks arguments and takes the lock; `meet` starts MPI and compares the ranks' plans; `engine`
-//! opens each call with a *notice* in which every rank says what it calls; `transfer` moves buffers in chunks through
-//! memory that MPI may keep if a call fails; `news` is what ranks tell each other beside the calls; `keeper` is the
-//! thread that MPI was started on; `library` holds all of the unsafe code.
+//! MPI may block anywhere, and ends the process when it fails. Here every operation is non-blocking, and the calling
+//! thread drives it with `MPI_Test`, so that a call can detect failures and give up at its deadline. From the outside
+//! in: `MpiGroup` checks arguments and takes the lock; `meet` starts MPI and compares the ranks' plans; `engine` opens
+//! each call with a *notice* in which every rank announces its call; `transfer` moves buffers in chunks through memory
+//! that MPI may keep if a call fails; `news` is the control messages beside the calls; `keeper` is the thread that
+//! starts MPI; `library` contains all unsafe code.
 
 #[cfg(feature = "mpi")]
 mod engine;
@@ -35,18 +35,18 @@ use crate::error::Result;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What this process was told of the run; MPI itself and the other ranks must say the same.
+/// What this process was told about the run; MPI and the other ranks must agree with it.
 #[derive(Clone, Debug)]
 pub struct MpiConfig {
-    /// This process's number.
+    /// This process's rank.
     pub rank: usize,
-    /// The number of processes.
+    /// The world size.
     pub world_size: usize,
-    /// Digest of what the ranks are about to do, at most 128 bytes; different ones fail the start.
+    /// Digest of what the ranks are about to run, at most 128 bytes; different digests fail the start.
     pub plan_hash: String,
-    /// From the call until all ranks have met.
+    /// Time limit from the call until all ranks have met.
     pub init_timeout: Duration,
-    /// Of each collective later on.
+    /// Timeout of each later collective.
     pub timeout: Duration,
 }
 
@@ -62,13 +62,13 @@ pub fn status() -> Result<String, String> {
     Err("this build has no MPI support: build with `--features mpi`".to_owned())
 }
 
-/// Starts MPI, which a process can do once, and meets the other ranks.
+/// Starts MPI, which a process can do only once, and waits for the other ranks.
 #[cfg(feature = "mpi")]
 pub fn connect(config: &MpiConfig) -> Result<Arc<dyn ProcessGroup>> {
     Ok(Arc::new(MpiGroup::connect(config)?))
 }
 
-/// Starts MPI: not in this build (exit 69).
+/// Always fails: this build has no MPI (exit 69).
 #[cfg(not(feature = "mpi"))]
 pub fn connect(_: &MpiConfig) -> Result<Arc<dyn ProcessGroup>> {
     Err(crate::error::Error::unavailable(status().unwrap_err()))

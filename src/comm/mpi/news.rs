@@ -1,6 +1,6 @@
-//! What ranks tell each other beside the calls: failures, farewells, signs of life. News is heard by whoever is in a
-//! call; a rank that is not hears it at the start of its next one. Also the two ends of a group: the orderly one, which
-//! all ranks agree on, and the one after a failure, which leaves each rank the time to write down what happened.
+//! News: control messages between ranks beside the calls (failures, goodbyes, signs of life). A rank in a call reads
+//! news; any other reads it at the start of its next call. Also the two ways a group ends: in order, which all ranks
+//! agree on, and after a failure, which leaves each rank time to record what happened.
 
 use super::engine::Engine;
 use super::library::{Channel, Pending};
@@ -12,28 +12,28 @@ use crate::comm::rendezvous::name_ranks;
 use crate::comm::{CommError, CommErrorKind, Place};
 use std::time::{Duration, Instant};
 
-/// The sender's rank, in front of a frame.
+/// Bytes of the sender's rank, in front of a frame.
 const SENDER: usize = 4;
 
 pub(super) struct News {
-    /// The receive for the next message of any rank.
+    /// The receive for the next message from any rank.
     ear: Option<Pending>,
     outgoing: Vec<Pending>,
     departed: Vec<Option<Instant>>,
     told: bool,
 }
 
-/// How long ranks give each other. No event ends these waits where it is for a rank that may be gone.
+/// How long ranks wait for each other. No event can end such a wait if it is for a rank that may be gone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Graces {
-    /// How long an operation may go on after a peer's farewell, whose part in it was done before.
+    /// How long an operation may continue after the goodbye of a peer, which had done its part before.
     pub farewell: Duration,
     /// How long a rank that failed stays for the others: when the first process ends, `mpirun` kills the rest.
     pub linger: Duration,
-    /// How long others leave the rank that gave up, or that missed one that had left, to end first: its exit code becomes
-    /// mpirun's.
+    /// How long the other ranks wait for the rank that gave up, or that needed one that had left, to end first: its
+    /// exit code becomes mpirun's.
     pub precedence: Duration,
-    /// Tests: so many answers end the wait for them, however long they take. By default only time does.
+    /// Tests: this many answers end the wait for them, however long they take. By default, only time does.
     pub answers: Option<usize>,
 }
 
@@ -54,7 +54,7 @@ impl News {
     }
 }
 
-/// The sender and its frame, or None.
+/// The sender and its frame; None if malformed.
 fn open(message: &[u8]) -> Option<(usize, FrameReader)> {
     let (sender, mut rest) = message.split_first_chunk::<SENDER>()?;
     let mut reader = FrameReader::new();
@@ -75,7 +75,7 @@ impl Engine {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut memory);
         bytes[..SENDER].copy_from_slice(&(self.me as u32).to_le_bytes());
         bytes[SENDER..][..frame.len()].copy_from_slice(frame);
-        // What cannot be sent goes to a rank that is gone.
+        // A message that cannot be sent is for a rank that is gone.
         if let Ok(pending) = self.library.send(Channel::News, memory, SENDER + frame.len(), to) {
             self.news.outgoing.push(pending);
         }
@@ -86,7 +86,7 @@ impl Engine {
         self.peers().for_each(|peer| self.tell(peer, &frame));
     }
 
-    /// Says once why the group is over.
+    /// Tells the other ranks, once, why the group has ended.
     pub(super) fn tell_failure(&mut self) {
         let shared = self.shared.clone();
         if let Some(failed) = shared.failed()
@@ -97,13 +97,13 @@ impl Engine {
         }
     }
 
-    /// An error once the group is over, by whomever; the others know of it then.
+    /// An error once the group has ended, whichever rank ended it; the other ranks have been told by then.
     pub(super) fn check(&mut self) -> Result<(), CommError> {
         self.tell_failure();
         self.shared.failed().map_or(Ok(()), |failed| Err(failed.error.clone()))
     }
 
-    /// Hears what has come. An error once the group is over, by whomever.
+    /// Handles the messages that have arrived. An error once the group has ended, whichever rank ended it.
     pub(super) fn listen(&mut self) -> Result<(), CommError> {
         self.check()?;
         while let Some(message) = self.hear().map_err(|e| self.broken(&e))? {
@@ -112,7 +112,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The next message, if one has come.
+    /// The next message, if one has arrived.
     fn hear(&mut self) -> super::library::Result<Option<Vec<u8>>> {
         let Self { library, news, .. } = self;
         let mut failed = Ok(());
@@ -148,7 +148,7 @@ impl Engine {
         };
         match reader.take() {
             Some(Control::Abort { kind, culprit, cause }) => {
-                // Whoever failed tells all.
+                // The rank that failed tells all the others itself.
                 self.news.told = true;
                 let culprit = culprit.filter(|c| *c != self.me || kind != CommErrorKind::PeerLost);
                 Err(self.fail(kind, culprit, cause))
@@ -176,7 +176,7 @@ impl Engine {
         }
     }
 
-    /// A rank that said goodbye is needed after all: by a group call, or as the `peer` of this one.
+    /// Fails if a rank that has said goodbye is still needed: by a group call, or as the `peer` of this one.
     pub(super) fn check_departed(&mut self, peer: Option<usize>) -> Result<(), CommError> {
         let farewell = self.graces.farewell;
         let long_ago = |d: &Option<Instant>| d.is_some_and(|d| d.elapsed() > farewell);
@@ -187,7 +187,7 @@ impl Engine {
         Err(self.fail(CommErrorKind::PeerLost, Some(gone), &cause))
     }
 
-    /// The deadline has passed, or the time for answers after it.
+    /// Called when the deadline, or the time for answers after it, has passed.
     pub(super) fn overdue(&mut self, peer: Option<usize>) -> Result<(), CommError> {
         if self.probe.is_some() {
             return Err(self.verdict(peer));
@@ -201,7 +201,7 @@ impl Engine {
         self.probe.as_ref()?.answer(peer)
     }
 
-    /// Who is late: a rank that gives no sign of life, else one that is in another call.
+    /// Which rank is late: one that gives no sign of life, else one that is in another call.
     fn verdict(&mut self, peer: Option<usize>) -> CommError {
         let silent: Vec<usize> =
             self.peers().filter(|p| self.answer(*p).is_none() && self.news.departed[*p].is_none()).collect();
@@ -228,8 +228,8 @@ impl Engine {
         self.fail(CommErrorKind::Timeout, culprit, &cause)
     }
 
-    /// Leaves in peace: waits, for as long as it takes, until no rank needs anything more. True if MPI may be ended, false
-    /// if the group has failed.
+    /// Leaves the group in order: waits, without a limit, until no rank needs anything more. True if MPI may be ended,
+    /// false if the group has failed.
     pub(super) fn leave(&mut self) -> bool {
         self.tell_all(Control::Goodbye);
         let pause = Pause::new();
@@ -245,8 +245,8 @@ impl Engine {
         }
     }
 
-    /// After a failure: what was said must get out, and the others must have written down theirs before this process
-    /// ends, for that ends them. `left`: this rank was done before.
+    /// After a failure: this rank's messages must be delivered, and the other ranks must have recorded what happened,
+    /// before this process ends, because its end kills them. `left`: this rank was done before.
     pub(super) fn linger(&mut self, left: bool) {
         let shared = self.shared.clone();
         let Some(failed) = shared.failed() else { return };

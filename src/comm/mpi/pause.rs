@@ -1,15 +1,15 @@
-//! How a thread waits for MPI, which moves nothing unless it is called. A short wait is spun; a longer one leaves the
-//! processor to whoever wants it, such as the same rank's training thread; a long one sleeps between two looks.
+//! How a thread waits for MPI, which makes progress only when it is called. A short wait spins; a longer one yields the
+//! processor, for example to the same rank's training thread; a long one sleeps between two tests.
 
 use std::time::{Duration, Instant};
 
-/// Ranks that call at the same moment meet within this.
+/// Ranks that call at the same moment meet within this time.
 const SPIN: Duration = Duration::from_micros(20);
-/// The same in the midst of a transfer, where the others are at work and bytes move only when this thread calls: who gives
-/// way too soon loses a time slice for each chunk.
+/// The same during a transfer, when the others are working and bytes move only when this thread calls MPI: a thread
+/// that yields too soon loses a time slice per chunk.
 const TRANSFER: Duration = Duration::from_micros(500);
-/// After this a thread sleeps between two looks: each a sixteenth of what it has waited already, so that no wait grows by
-/// much more than that.
+/// After this a thread sleeps between two tests, each time for a sixteenth of the time it has waited already, so that
+/// no wait gets longer by much more than that.
 const YIELD: Duration = Duration::from_micros(500);
 const SHARE: u32 = 16;
 const LONGEST: Duration = Duration::from_millis(5);
@@ -23,12 +23,12 @@ impl Pause {
         Self { start: Instant::now() }
     }
 
-    /// Whether this wait is one that sleeps.
+    /// Whether this wait is long enough to sleep.
     pub(super) fn is_long(&self) -> bool {
         self.start.elapsed() >= YIELD
     }
 
-    /// Between two looks.
+    /// Pauses between two tests.
     pub(super) fn rest(&self) {
         let waited = self.start.elapsed();
         if waited < SPIN {
@@ -40,7 +40,7 @@ impl Pause {
         }
     }
 
-    /// Between two looks in the midst of a transfer.
+    /// Pauses between two tests during a transfer.
     pub(super) fn breathe(&self) {
         match self.start.elapsed() {
             waited if waited < TRANSFER => std::hint::spin_loop(),

@@ -1,8 +1,8 @@
-//! Buffers through MPI, in chunks: a caller's memory is copied to and from memory that MPI may keep, because a call that
-//! ends at its deadline leaves an operation behind that can't be cancelled. The copies cost little: a chunk is reduced
-//! while it is in the cache, and the next one is copied while the last is on its way.
+//! Moves buffers through MPI in chunks. A caller's memory is copied to and from memory that MPI may keep, because a
+//! call that ends at its deadline leaves an operation behind that can't be cancelled. The copies cost little: a chunk
+//! is reduced while it is in the cache, and the next one is copied while the last is in flight.
 //!
-//! MPI has no half types: they travel as f32 where they are reduced, and are rounded once.
+//! MPI has no half types: for reductions they are converted to f32 and rounded once.
 
 use super::engine::Engine;
 use super::library::{Channel, Pending, Reduction, Result as MpiResult, Words};
@@ -13,12 +13,12 @@ use half::{bf16, f16};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes of a chunk (of all ranks' blocks together, for gathers and scatters).
+/// Bytes of a chunk (for gathers and scatters, of all ranks' blocks together).
 const STAGE: usize = 1 << 20;
-/// Chunks on their way at a time.
+/// Chunks in flight at a time.
 const DEPTH: usize = 2;
 
-/// A reduction of `dtype` by `op`: MPI's part of it, and what is done before and after.
+/// A reduction of `dtype` by `op`: MPI's part of it, and the conversions before and after.
 #[derive(Clone, Copy)]
 struct Work {
     dtype: DType,
@@ -36,7 +36,7 @@ impl Work {
         Self { dtype, over: Reduction { dtype: carrier, op }, divisor }
     }
 
-    /// Bytes for `count` elements on their way.
+    /// Bytes of `count` elements in flight.
     fn bytes(self, count: usize) -> usize {
         count * self.over.dtype.size()
     }
@@ -54,8 +54,8 @@ impl Work {
         }
     }
 
-    /// Divides what MPI has summed in `from`, and rounds it to its own type. Which NaN a sum of several is depends on
-    /// the order of operands, in which two ranks may differ: every NaN becomes the same one.
+    /// Divides what MPI has summed in `from` and rounds it to the element type. Which NaN a sum of several NaNs gives
+    /// depends on the order of operands, which may differ between ranks: every NaN is replaced by the same one.
     fn store(self, from: &mut [u8], to: &mut [u8]) {
         let n = self.divisor.unwrap_or(1);
         match self.over.dtype {
@@ -86,14 +86,14 @@ fn bytes(words: &mut Words, n: usize) -> &mut [u8] {
     &mut bytemuck::cast_slice_mut(words)[..n]
 }
 
-/// `range` of elements of `size` bytes, in block `block` of `count` elements.
+/// The bytes of elements `range`, of `size` bytes each, in block `block` of `count` elements.
 fn part(range: &Range<usize>, size: usize, block: usize, count: usize) -> Range<usize> {
     (block * count + range.start) * size..(block * count + range.end) * size
 }
 
 impl Engine {
-    /// `total` elements in chunks of `per`: `begin` starts one's operation, `end` takes its result. `buffers` are the
-    /// caller's, handed to both.
+    /// Processes `total` elements in chunks of `per`: `begin` starts the operation of a chunk, `end` takes its result.
+    /// Both get the caller's `buffers`.
     fn in_chunks<B>(
         &mut self,
         buffers: &mut B,
@@ -117,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// To all ranks, or to `root` alone.
+    /// Reduces to all ranks, or only to `root`.
     pub(super) fn reduce_chunks(
         &mut self,
         mut buf: &mut [u8],
@@ -217,7 +217,7 @@ impl Engine {
         )
     }
 
-    /// The header first, so that the receiver knows what comes before it takes it.
+    /// Sends the header first, so that the receiver can check it before it takes the payload.
     pub(super) fn send_message(&mut self, buf: &[u8], to: usize) -> Result<(), CommError> {
         let header = self.header.encode();
         for piece in std::iter::once(&header[..]).chain(buf.chunks(STAGE)) {

@@ -1,5 +1,5 @@
-//! The few pieces of CUDA's driver that this engine uses: the device's primary context, streams and events of it. With
-//! `library`, the only unsafe code of this engine.
+//! The parts of the CUDA driver that this engine uses: the device's primary context, and its streams and events.
+//! Together with `library`, the only unsafe code of this engine.
 
 #![allow(unsafe_code)]
 
@@ -8,10 +8,10 @@ use cudarc::driver::{result, sys};
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
-/// `cuCtxRecordEvent` and `cuCtxWaitEvent`, of drivers for CUDA 12.5 and later.
+/// `cuCtxRecordEvent` and `cuCtxWaitEvent`, in drivers for CUDA 12.5 and later.
 type ContextEvent = unsafe extern "C" fn(sys::CUcontext, sys::CUevent) -> sys::CUresult;
 
-/// In the driver's words.
+/// Formats an error of `call` with the driver's own text.
 fn said(call: &str) -> impl Fn(result::DriverError) -> String {
     move |e| {
         let text =
@@ -20,12 +20,12 @@ fn said(call: &str) -> impl Fn(result::DriverError) -> String {
     }
 }
 
-/// Loads the driver, once; what is wrong with it, if it cannot be used. Comes before all else here, for `cudarc` panics
-/// where there is no library.
+/// Loads the driver, once; the error says why it cannot be used. Call it before anything else here, because `cudarc`
+/// panics where there is no library.
 pub(super) fn present() -> Result<(), String> {
     static LOADED: OnceLock<Result<(), String>> = OnceLock::new();
     let load = || {
-        // SAFETY: opens and closes libcuda, which runs only its own code at that.
+        // SAFETY: opens and closes libcuda, which runs only its own code when it is loaded.
         if !unsafe { sys::is_culib_present() } {
             return Err(
                 "CUDA's driver is not there: no libcuda.so.1; install NVIDIA's driver, or add its folder to \
@@ -38,13 +38,13 @@ pub(super) fn present() -> Result<(), String> {
     LOADED.get_or_init(load).clone()
 }
 
-/// How many devices this process sees.
+/// The number of devices that this process sees.
 pub(super) fn count() -> Result<c_int, String> {
     present()?;
     result::device::get_count().map_err(said("cuDeviceGetCount"))
 }
 
-/// The device number `ordinal`, by CUDA's count.
+/// Device number `ordinal`, in CUDA's numbering.
 fn device(ordinal: usize) -> Result<sys::CUdevice, String> {
     let count = count()?;
     let number = c_int::try_from(ordinal).ok().filter(|n| *n < count);
@@ -52,18 +52,18 @@ fn device(ordinal: usize) -> Result<sys::CUdevice, String> {
     result::device::get(number).map_err(said("cuDeviceGet"))
 }
 
-/// Of the GPU number `ordinal`, or of the part of it that this process sees as one. Needs no context, which takes long to
-/// make.
+/// UUID of GPU number `ordinal`, or of the part of it that this process sees as a device. Needs no context, which takes
+/// long to create.
 pub(super) fn uuid(ordinal: usize) -> Result<GpuUuid, String> {
     let device = device(ordinal)?;
     let mut uuid = sys::CUuuid_st { bytes: [0; 16] };
-    // SAFETY: the place is valid, the device the driver's.
+    // SAFETY: the pointer is valid, and the device is the driver's.
     let result = unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, device) };
     result.result().map_err(said("cuDeviceGetUuid"))?;
     Ok(GpuUuid(uuid.bytes.map(|b| b as u8)))
 }
 
-/// A reference to the primary context: that of the CUDA runtime, NCCL and CubeCL.
+/// A reference to the primary context, which the CUDA runtime, NCCL and CubeCL use.
 struct Primary {
     device: sys::CUdevice,
     raw: sys::CUcontext,
@@ -76,7 +76,7 @@ unsafe impl Sync for Primary {}
 
 impl Drop for Primary {
     fn drop(&mut self) {
-        // SAFETY: one release for the one retain. Streams and events hold the reference for as long as they live.
+        // SAFETY: one release for the one retain. Streams and events hold the reference as long as they live.
         let _ = unsafe { result::primary_ctx::release(self.device) };
     }
 }
@@ -90,15 +90,15 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Of the device number `ordinal`, by CUDA's count. The calling thread is in it from now on.
+    /// Opens the context of device number `ordinal`, in CUDA's numbering, and makes it current on the calling thread.
     pub(super) fn open(ordinal: usize) -> Result<Self, String> {
         let device = device(ordinal)?;
-        // SAFETY: the device was just given by the driver.
+        // SAFETY: the driver has just returned the device.
         let raw = unsafe { result::primary_ctx::retain(device) }.map_err(said("cuDevicePrimaryCtxRetain"))?;
         let primary = Arc::new(Primary { device, raw });
         let symbol = |name: &[u8]| {
-            // SAFETY: the driver is loaded (`present`), and both names are functions of this type where they exist. They
-            // are not taken from `cudarc`, which has them only if the build was for CUDA 12.5 or later.
+            // SAFETY: the driver is loaded (`present`), and where they exist, both names are functions of this type.
+            // They are not taken from `cudarc`, which has them only if it was built for CUDA 12.5 or later.
             unsafe { sys::culib().get::<ContextEvent>(name) }.ok().map(|s| *s)
         };
         let context = Self {
@@ -110,16 +110,16 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes it the calling thread's context.
+    /// Makes it the calling thread's current context.
     pub(super) fn enter(&self) -> Result<(), String> {
         // SAFETY: the context is retained.
         unsafe { result::ctx::set_current(self.primary.raw) }.map_err(said("cuCtxSetCurrent"))
     }
 
-    /// The CUDA version that the driver is for: `12080` is 12.8.
+    /// The CUDA version that the driver supports: `12080` is 12.8.
     pub(super) fn driver(&self) -> Result<c_int, String> {
         let mut version = 0;
-        // SAFETY: the place is valid.
+        // SAFETY: the pointer is valid.
         unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(said("cuDriverGetVersion"))?;
         Ok(version)
     }
@@ -130,7 +130,7 @@ impl Context {
         result::ctx::synchronize().map_err(said("cuCtxSynchronize"))
     }
 
-    /// A stream that waits for no other by itself.
+    /// A stream that does not wait implicitly for any other.
     pub(super) fn stream(&self) -> Result<Stream, String> {
         self.enter()?;
         let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
@@ -145,7 +145,7 @@ impl Context {
         Ok(Event { raw, _context: self.primary.clone() })
     }
 
-    /// Sets `event` to the end of all work that has been launched in the context so far.
+    /// Records `event` at the end of all work launched in the context so far.
     pub(super) fn record(&self, event: &Event) -> Result<(), String> {
         let record =
             self.record_event.ok_or("the driver is from before CUDA 12.5 and has no cuCtxRecordEvent")?;
@@ -153,7 +153,7 @@ impl Context {
         unsafe { record(self.primary.raw, event.raw) }.result().map_err(said("cuCtxRecordEvent"))
     }
 
-    /// Makes all work that is launched in the context from now on wait for `event`.
+    /// Makes all work launched in the context from now on wait for `event`.
     pub(super) fn wait(&self, event: &Event) -> Result<(), String> {
         let wait = self.wait_event.ok_or("the driver is from before CUDA 12.5 and has no cuCtxWaitEvent")?;
         // SAFETY: both are alive.
@@ -176,14 +176,14 @@ impl Stream {
         self.raw
     }
 
-    /// Work that is launched on the stream from now on waits for `event`.
+    /// Makes work launched on the stream from now on wait for `event`.
     pub(super) fn wait(&self, event: &Event) -> Result<(), String> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are alive.
         unsafe { result::stream::wait_event(self.raw, event.raw, flags) }.map_err(said("cuStreamWaitEvent"))
     }
 
-    /// Sets `event` to the end of what has been launched on the stream so far.
+    /// Records `event` at the end of what has been launched on the stream so far.
     pub(super) fn record(&self, event: &Event) -> Result<(), String> {
         // SAFETY: both are alive and of one context.
         unsafe { result::event::record(event.raw, self.raw) }.map_err(said("cuEventRecord"))
@@ -209,7 +209,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Whether the device has come to it. An error is the device's: its context is of no more use.
+    /// Whether the device has reached it. An error is the device's: its context can no longer be used.
     pub(super) fn is_done(&self) -> Result<bool, String> {
         // SAFETY: the event is alive.
         match unsafe { result::event::query(self.raw) } {
@@ -222,7 +222,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: it is alive; the driver keeps what it needs until the event has come.
+        // SAFETY: it is alive; the driver keeps what it needs until the event is reached.
         let _ = unsafe { result::event::destroy(self.raw) };
     }
 }

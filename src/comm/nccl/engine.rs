@@ -1,5 +1,5 @@
 //! Launches collectives, one at a time, and keeps the group's first failure. What must not wait for a launch (the
-//! watchdog, `check`) has locks of its own.
+//! watchdog, `check`) has separate locks.
 
 #![allow(unsafe_code)]
 
@@ -13,17 +13,17 @@ use crate::comm::{CommError, CommErrorKind, DeviceCollectives, DeviceSlice, Proc
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long the control group has to say which peer is gone, when NCCL only knows that something is.
+/// How long the control group has to say which peer is gone, if NCCL only reports that one is.
 const VERDICT: Duration = Duration::from_millis(500);
-/// Launches are looked after this busily, then less.
+/// How long the end of a launch is polled without sleeping; afterwards, how long each sleep is.
 const BUSY: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_micros(100);
-/// What a call into NCCL, which does not wait for peers, may take once the group has failed.
+/// Limit for a call into NCCL, which does not wait for peers, once the group has failed.
 const HANGS: Duration = Duration::from_secs(2);
-/// Between two looks at the peers.
+/// Pause between two checks of the peers.
 const EAR: Duration = Duration::from_millis(5);
 
-/// What `join` has made.
+/// What `join` has created.
 pub(super) struct Parts {
     pub control: Arc<dyn ProcessGroup>,
     pub context: Context,
@@ -39,13 +39,13 @@ pub(super) struct Engine {
     stream: Stream,
     order: Order,
     pub timeout: Duration,
-    /// None once it has been destroyed or aborted. Held for the time of each call into NCCL.
+    /// None once it has been destroyed or aborted. Held during each call into NCCL.
     communicator: Mutex<Option<Communicator>>,
-    /// What may abort it, once, also beside a call that hangs.
+    /// What may abort it, once, even while a call hangs.
     stuck: Mutex<Option<Stuck>>,
-    /// The collective that is on its way into its stream, and since when.
+    /// The collective that is being put into its stream, and since when.
     calling: Mutex<Option<(Header, Instant)>>,
-    /// Calls so far. Held for the whole of a launch, so that launches keep the calls' order.
+    /// Number of calls so far. Held during the whole launch, so that launches keep the calls' order.
     turn: Mutex<u64>,
     pub queue: Mutex<Queue>,
     /// Notified when the watchdog has something to do, or has ended.
@@ -54,13 +54,13 @@ pub(super) struct Engine {
     pub calls: Calls,
 }
 
-/// News of the peers.
+/// Reads the peers' control messages.
 pub(super) fn hear(control: &dyn ProcessGroup) -> Result<(), CommError> {
     control.watch().map_or(Ok(()), |watch| watch.hear())
 }
 
-/// Ends the control group because NCCL failed with `why`: by the loss of a peer, if there is one, else by this rank's
-/// own failure.
+/// Ends the control group because NCCL failed with `why`: with the loss of a peer, if there is one, else with this
+/// rank's own failure.
 pub(super) fn blame(control: &dyn ProcessGroup, why: &str) -> CommError {
     let until = Instant::now() + VERDICT;
     while Instant::now() < until {
@@ -72,7 +72,7 @@ pub(super) fn blame(control: &dyn ProcessGroup, why: &str) -> CommError {
     give_up(control, why)
 }
 
-/// Ends the control group by this rank's own failure.
+/// Ends the control group with this rank's own failure.
 fn give_up(control: &dyn ProcessGroup, why: &str) -> CommError {
     control.abort(why);
     let rank = control.rank();
@@ -80,7 +80,7 @@ fn give_up(control: &dyn ProcessGroup, why: &str) -> CommError {
     hear(control).err().unwrap_or_else(own)
 }
 
-/// Ends the control group because the call `what`, the engine's number `number`, has taken more than `timeout`.
+/// Ends the control group because the call `what`, number `number` of this engine, has taken longer than `timeout`.
 pub(super) fn overdue(control: &dyn ProcessGroup, what: &str, number: u64, timeout: Duration) -> CommError {
     let alone = || {
         let message = format!("{what} was not done after {timeout:?} (timeout)");
@@ -113,10 +113,10 @@ impl Engine {
         self.failed.get()
     }
 
-    /// Ends this rank's part of the group, unless it has ended before; returns the error that counts. The watchdog aborts
+    /// Ends this rank's part of the group, unless it has already ended; returns the first failure. The watchdog aborts
     /// the communicator.
     pub(super) fn fail(&self, error: CommError) -> CommError {
-        // What the device has done since the last look is not to be blamed.
+        // Calls that the device has finished since the last check are not to blame.
         let _ = self.retire();
         let doing = lock(&self.queue).oldest();
         let place = self.control.place();
@@ -132,12 +132,12 @@ impl Engine {
         error.clone()
     }
 
-    /// Something is wrong with this rank's device.
+    /// Ends the group because this rank's device has failed.
     pub(super) fn broken(&self, why: &str) -> CommError {
         self.fail(give_up(&*self.control, why))
     }
 
-    /// NCCL failed, which may be a peer's doing.
+    /// Ends the group because NCCL has failed; a peer may be the cause.
     pub(super) fn lost(&self, why: &str) -> CommError {
         self.fail(blame(&*self.control, why))
     }
@@ -160,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// What NCCL has to say by itself, unless it is being called.
+    /// Checks NCCL for asynchronous errors, unless a call into NCCL is running.
     pub(super) fn listen(&self) -> Result<(), CommError> {
         let Some(mut communicator) = try_lock(&self.communicator) else { return Ok(()) };
         let state = communicator.as_mut().map(Communicator::state);
@@ -168,24 +168,24 @@ impl Engine {
         state.map_or(Ok(()), |state| state.map(drop).map_err(|why| self.lost(&why)))
     }
 
-    /// The collective that has been on its way into its stream for `limit`.
+    /// The collective that has been on its way into its stream for longer than `limit`.
     pub(super) fn hangs(&self, limit: Duration) -> Option<Header> {
         lock(&self.calling).filter(|(_, since)| since.elapsed() > limit).map(|(header, _)| header)
     }
 
-    /// Ends the communicator of a group that failed at `since`: what it runs on the device ends without a result. Beside a call only if
-    /// that hangs, which is not said too early.
+    /// Ends the communicator of a group that failed at `since`: what it runs on the device ends without a result. While
+    /// a call is running, it does so only if that call hangs, which takes time to tell.
     pub(super) fn end(&self, since: Instant) {
         let free = try_lock(&self.communicator);
         if free.is_none() && (since.elapsed() < HANGS || self.hangs(HANGS).is_none()) {
             return;
         }
-        // Who has it may abort, once.
+        // Whoever holds it may abort, once.
         let Some(stuck) = lock(&self.stuck).take() else { return };
         let ended = match free.and_then(|mut communicator| communicator.take()) {
             Some(communicator) => communicator.abort(),
-            // SAFETY: the communicator is alive, for it is ended with `stuck` alone. A call of it's under way has hung for long and is the
-            // only one; none is made after it, for the group has failed.
+            // SAFETY: the communicator is alive, because only the holder of `stuck` ends it. The call in progress has
+            // hung for long and is the only one; no call follows it, because the group has failed.
             None => unsafe { stuck.abort() },
         };
         if let Err(why) = ended {
@@ -193,26 +193,26 @@ impl Engine {
         }
     }
 
-    /// The communicator, to be ended in peace; none if it has been ended.
+    /// The communicator, to be ended in order; None if it has already been ended.
     pub(super) fn take(&self) -> Option<Communicator> {
         lock(&self.stuck).take()?;
         lock(&self.communicator).take()
     }
 
     fn event(&self) -> Result<Event, String> {
-        // Of the queue's lock no more than this: making an event takes its time.
+        // The queue is locked only for this: creating an event takes time.
         let spare = lock(&self.queue).spare();
         spare.map_or_else(|| self.context.event(), Ok)
     }
 
-    /// Room in the stream, after all that has been launched on the device so far.
+    /// Orders the stream after all work launched on the device so far.
     fn begin(&self) -> Result<(Option<Event>, Event), String> {
         self.context.enter()?;
         let done = self.event()?;
         Ok((self.order.begin(&self.context, &self.stream, self.event()?)?, done))
     }
 
-    /// Hands `buffer` to NCCL and waits until that has put the collective into the stream.
+    /// Passes `buffer` to NCCL and waits until NCCL has put the collective into the stream.
     fn launch(&self, buffer: &DeviceSlice, header: Header, done: &Event) -> Result<(), CommError> {
         *lock(&self.calling) = Some((header, Instant::now()));
         let launched = self.call(buffer, header, done);
@@ -235,7 +235,7 @@ impl Engine {
         self.stream.record(done).map_err(|why| self.broken(&why))
     }
 
-    /// Looks how far the device is, and gives its memory back to whom it belongs.
+    /// Checks how far the device is, and releases the memory of the calls that are done.
     pub(super) fn retire(&self) -> Result<(), String> {
         let mut done = Vec::new();
         let result = lock(&self.queue).retire(&mut done);
@@ -246,7 +246,7 @@ impl Engine {
         result
     }
 
-    /// Until the device has done the calls up to `sequence`.
+    /// Waits until the device has done the calls up to `sequence`.
     fn wait_on_host(&self, sequence: u64) -> Result<(), CommError> {
         let begun = Instant::now();
         loop {
@@ -268,7 +268,7 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// Between two looks at something that takes microseconds, as a rule.
+/// Pauses between two checks of something that usually takes microseconds.
 fn pause(since: Instant) {
     if since.elapsed() < BUSY { std::thread::yield_now() } else { std::thread::sleep(NAP) }
 }
@@ -303,7 +303,7 @@ impl DeviceCollectives for Engine {
         let launched = self.launch(&buffer, header, &done);
         let keep = buffer.into_guard();
         if let Err(error) = launched {
-            // It may be in the stream all the same.
+            // It may be in the stream nevertheless.
             std::mem::forget(keep);
             return Err(error);
         }

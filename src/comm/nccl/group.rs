@@ -7,10 +7,10 @@ use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// Calls that `history` gives.
+/// Maximum number of calls that `history` returns.
 const HISTORY: usize = 64;
 
-/// A process group whose ranks have a GPU each. Drop it to leave in peace; that waits for what is under way.
+/// A process group whose ranks have one GPU each. Dropping it leaves the group in order and waits for the collectives in flight.
 pub struct NcclGroup {
     engine: Arc<Engine>,
     control: Arc<dyn ProcessGroup>,
@@ -19,7 +19,7 @@ pub struct NcclGroup {
 }
 
 impl NcclGroup {
-    /// As [`connect`](super::connect).
+    /// See [`connect`](super::connect).
     pub fn connect(control: Arc<dyn ProcessGroup>, config: &NcclConfig) -> Result<Self> {
         let engine = Arc::new(join::join(control.clone(), config)?);
         let watchdog = watchdog::start(engine.clone())
@@ -38,7 +38,7 @@ impl ProcessGroup for NcclGroup {
     fn backend(&self) -> &'static str {
         "nccl"
     }
-    /// By the control group, unless this one has failed; its failure is that of both.
+    /// Runs on the control group, unless this group has failed; a failure of the control group is also this group's.
     fn call(&self, call: Call<'_>) -> Result<(), CommError> {
         self.engine.check()?;
         self.control.call(call).map_err(|error| self.engine.fail(error))
@@ -54,7 +54,7 @@ impl ProcessGroup for NcclGroup {
     fn place(&self) -> Place {
         self.control.place()
     }
-    /// Calls of both kinds, by the time at which they began; each kind has numbers of its own.
+    /// Calls of both kinds, by start time; each kind has its own sequence numbers.
     fn history(&self) -> Vec<CallRecord> {
         let mut calls = self.control.history();
         calls.extend(self.engine.calls.history());

@@ -1,5 +1,5 @@
-//! How the ranks of the control group become one communicator: each tells the others what it has (its *card*), all judge
-//! the cards alike, rank 0's id goes round, and NCCL connects.
+//! How the ranks of the control group form one communicator: each sends the others what it has (its *card*), all judge
+//! the cards alike, rank 0's id is broadcast, and NCCL connects.
 
 use super::NcclConfig;
 use super::driver::{self, Context, Stream};
@@ -13,25 +13,25 @@ use crate::error::{Error, Result};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// A card's bytes on the wire, and the longest text in it.
+/// Bytes of a card on the wire, and of the longest text in it.
 const CARD: usize = 4096;
 const TEXT: usize = 600;
-/// Between two looks at a communicator that forms.
+/// Pause between two checks of a communicator that is being formed.
 const LOOK: Duration = Duration::from_millis(1);
-/// What NCCL has for giving up.
+/// How long NCCL may take to abort.
 const ABORT: Duration = Duration::from_secs(5);
-/// Ranks that a message tells of one by one.
+/// Maximum number of ranks that a message lists one by one.
 const TOLD: usize = 8;
 
-/// What the others must know of a rank.
+/// What the other ranks must know about a rank.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 struct Card {
-    /// By `ncclGetVersion`.
+    /// From `ncclGetVersion`.
     nccl: i32,
     gpu: GpuUuid,
-    /// NCCL_HOSTID: NCCL takes ranks with different ones to be on different hosts, and lets them have the same GPU.
+    /// NCCL_HOSTID: NCCL takes ranks with different values to be on different hosts, and lets them use the same GPU.
     host: Option<String>,
-    /// NCCL_MULTI_RANK_GPU_ENABLE: NCCL itself lets ranks have the same GPU.
+    /// NCCL_MULTI_RANK_GPU_ENABLE: NCCL itself lets ranks use the same GPU.
     shares: bool,
 }
 
@@ -62,13 +62,13 @@ impl Own {
     }
 }
 
-/// Joins all ranks of `control` on their devices, by `init_timeout`.
+/// Joins all ranks of `control` on their devices, within `init_timeout`.
 pub(super) fn join(control: Arc<dyn ProcessGroup>, config: &NcclConfig) -> Result<Engine> {
     let own = Own::look(config.device);
     let hand = own.as_ref().map(|own| own.card.clone()).map_err(Clone::clone);
     let hands = exchange(&*control, &hand)?;
     judge(&hands)?;
-    // All hands are good, this one, too.
+    // All hands are good, including this one.
     let Own { nccl, context, stream, order, .. } = own.map_err(Error::unavailable)?;
     let id = share_id(&*control, nccl)?;
     let communicator = form(&*control, nccl, id, config.init_timeout).map_err(at_the_start)?;
@@ -85,7 +85,7 @@ pub(super) fn join(control: Arc<dyn ProcessGroup>, config: &NcclConfig) -> Resul
     Ok(Engine::new(Parts { control, context, stream, order, communicator, timeout }))
 }
 
-/// Before the first call, a rank that is late has not been found.
+/// A timeout before the first call is a failure of the rendezvous.
 fn at_the_start(error: CommError) -> CommError {
     match error.kind {
         CommErrorKind::Timeout => CommError { kind: CommErrorKind::Rendezvous, ..error },
@@ -93,10 +93,10 @@ fn at_the_start(error: CommError) -> CommError {
     }
 }
 
-/// Everybody's hand, by rank.
+/// Every rank's hand, by rank.
 fn exchange(control: &dyn ProcessGroup, hand: &Hand) -> Result<Vec<Hand>, CommError> {
     let hand = hand.as_ref().map_err(|why| cut(why, TEXT));
-    // Numbers and short texts: never too long, and never without a form.
+    // Numbers and short texts: never too long, and always serialisable.
     let mut bytes = serde_json::to_vec(&hand).unwrap_or_default();
     bytes.resize(CARD, b' ');
     let mut all = vec![0u8; CARD * control.world_size()];
@@ -105,7 +105,7 @@ fn exchange(control: &dyn ProcessGroup, hand: &Hand) -> Result<Vec<Hand>, CommEr
     Ok(all.chunks_exact(CARD).map(read).collect())
 }
 
-/// Whether these ranks can be joined: the same answer on all of them.
+/// Whether these ranks can be joined; the answer is the same on all of them.
 fn judge(hands: &[Hand]) -> Result<()> {
     let missing: Vec<String> = (hands.iter().enumerate())
         .filter_map(|(rank, hand)| hand.as_ref().err().map(|why| format!("rank {rank}: {why}")))
@@ -135,13 +135,13 @@ fn judge(hands: &[Hand]) -> Result<()> {
     ))
 }
 
-/// Of two ranks with one GPU, which NCCL refuses as a rule.
+/// Whether NCCL lets two ranks share one GPU, which it normally refuses.
 fn nccl_lets_share(a: &Card, b: &Card) -> bool {
     let apart = a.host.is_some() && b.host.is_some() && a.host != b.host;
     apart || a.shares && b.shares
 }
 
-/// Rank 0 makes the id; all have it then, or rank 0's reason.
+/// Rank 0 creates the id; all ranks get it, or rank 0's error.
 fn share_id(control: &dyn ProcessGroup, nccl: &Nccl) -> Result<UniqueId, CommError> {
     let mut id = UniqueId([0; 128]);
     if control.rank() == 0 {
@@ -151,7 +151,7 @@ fn share_id(control: &dyn ProcessGroup, nccl: &Nccl) -> Result<UniqueId, CommErr
     Ok(id)
 }
 
-/// Waits for NCCL to connect all ranks, with an ear for those that have failed at it.
+/// Waits for NCCL to connect all ranks, and detects ranks that have failed to.
 fn form(
     control: &dyn ProcessGroup,
     nccl: &'static Nccl,
@@ -175,7 +175,7 @@ fn form(
         }
         std::thread::sleep(LOOK);
     };
-    // Not for ever: NCCL waits for a thread of its own at this.
+    // With a limit, because NCCL waits for one of its threads here.
     let (done, wait) = mpsc::channel();
     let abort = move || done.send(communicator.abort());
     if std::thread::Builder::new().name("nccl-abort".into()).spawn(abort).is_ok() {

@@ -1,6 +1,6 @@
-//! NCCL's C interface, loaded at run time. With `driver`, the only unsafe code of this engine. Types are declared here, not
-//! taken from `cudarc`: its layouts are those of one version, and results that are an enum there may hold a value that a
-//! later NCCL has added.
+//! NCCL's C interface, loaded at run time. Together with `driver`, the only unsafe code of this engine. Types are
+//! declared here, not taken from `cudarc`: its layouts are those of one version, and results that are an enum there may
+//! have a value that a later NCCL has added.
 
 #![allow(unsafe_code)]
 
@@ -10,9 +10,9 @@ use crate::comm::{DType, DeviceSlice, ReduceOp};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-/// Runtime packages bring the first, the second comes with the headers.
+/// Runtime packages contain the first; the second comes with the headers.
 const NAMES: [&CStr; 2] = [c"libnccl.so.2", c"libnccl.so"];
-/// The first whose configuration has all fields of [`Config`]; later ones take it as it is.
+/// The first version whose configuration has all fields of [`Config`]; later ones accept it unchanged.
 const OLDEST: c_int = 21800;
 const SUCCESS: c_int = 0;
 const IN_PROGRESS: c_int = 7;
@@ -26,8 +26,8 @@ type Handle = *mut c_void;
 #[derive(Clone, Copy)]
 pub(super) struct UniqueId(pub [u8; 128]);
 
-/// `ncclConfig_t` as of [`OLDEST`]: a library reads as many bytes as `size` says, and gives its defaults to all fields that
-/// `version` does not know.
+/// `ncclConfig_t` as of [`OLDEST`]: a library reads `size` bytes, and uses its defaults for all fields that `version`
+/// does not know.
 #[repr(C)]
 struct Config {
     size: usize,
@@ -41,7 +41,7 @@ struct Config {
     split_share: c_int,
 }
 
-/// The functions that are used, by their names without `nccl`.
+/// The functions in use, by their names without the prefix `nccl`.
 pub(super) struct Nccl {
     version: c_int,
     get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
@@ -56,19 +56,19 @@ pub(super) struct Nccl {
     get_last_error: unsafe extern "C" fn(Handle) -> *const c_char,
 }
 
-/// An opened library, which stays open.
+/// An opened library, which is never closed.
 struct Opened(*mut c_void);
 
 impl Opened {
     fn open() -> Result<Self, String> {
         let mut why = Vec::new();
         for name in NAMES {
-            // SAFETY: `name` is a C string. What the library runs as it is loaded is NCCL's own.
+            // SAFETY: `name` is a C string. Loading the library runs only NCCL's own code.
             let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
             if !handle.is_null() {
                 return Ok(Self(handle));
             }
-            // SAFETY: `dlerror` gives null or a C string that lives until this thread's next call of its kind.
+            // SAFETY: `dlerror` returns null or a C string that lives until this thread's next call of its kind.
             let error = unsafe { words(libc::dlerror()) };
             why.push(error.unwrap_or_else(|| name.to_string_lossy().into_owned()));
         }
@@ -87,20 +87,20 @@ impl Opened {
         if symbol.is_null() {
             return Err(format!("NCCL has no {}: 2.18 or later is needed", name.to_string_lossy()));
         }
-        // SAFETY: sizes are equal, and a symbol that is not null is a function of type `F`, by the caller's word.
+        // SAFETY: the sizes are equal, and by the caller's promise a symbol that is not null is a function of type `F`.
         Ok(unsafe { std::mem::transmute_copy(&symbol) })
     }
 }
 
 /// # Safety
-/// `text` is null or a C string that lives for the time of this call.
+/// `text` is null or a C string that lives for the duration of this call.
 unsafe fn words(text: *const c_char) -> Option<String> {
-    // SAFETY: as the caller says.
+    // SAFETY: by this function's contract.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
 impl Nccl {
-    /// The machine's library, loaded once; what is wrong with it, if it cannot be used.
+    /// The machine's library, loaded once; the error says why it cannot be used.
     pub(super) fn load() -> Result<&'static Self, String> {
         static LOADED: OnceLock<Result<Nccl, String>> = OnceLock::new();
         LOADED.get_or_init(Self::open).as_ref().map_err(Clone::clone)
@@ -139,20 +139,21 @@ impl Nccl {
 
     pub(super) fn unique_id(&self) -> Result<UniqueId, String> {
         let mut id = UniqueId([0; 128]);
-        // SAFETY: the function writes 128 bytes to where it is told.
+        // SAFETY: the function writes 128 bytes to the pointer that it gets.
         let result = unsafe { (self.get_unique_id)(&mut id) };
         self.outcome("ncclGetUniqueId", result).map(|_| id)
     }
 
-    /// What a call has come to.
+    /// The result of a call.
     fn outcome(&self, call: &str, result: c_int) -> Result<State, String> {
         match result {
             SUCCESS => Ok(State::Ready),
             IN_PROGRESS => Ok(State::InProgress),
             _ => {
-                // Of no communicator: the words are the same, and the one that failed may have been aborted meanwhile.
+                // Without a communicator: the text is the same, and the one that failed may have been aborted in the meantime.
                 let none = std::ptr::null_mut();
-                // SAFETY: both give C strings that stay, or null; by NCCL's documentation the second does not look at its argument.
+                // SAFETY: both return C strings that stay valid, or null; by NCCL's documentation, the second does not
+                // use its argument.
                 let (error, last) =
                     unsafe { (words((self.get_error_string)(result)), words((self.get_last_error)(none))) };
                 let error = error.unwrap_or_else(|| format!("error {result}"));
@@ -163,26 +164,26 @@ impl Nccl {
     }
 }
 
-/// Of a communicator that does not block.
+/// The state of a non-blocking communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Ready,
-    /// What was called last goes on in a thread of NCCL's; nothing else may be called until it is done.
+    /// The last call continues in one of NCCL's threads; nothing else may be called until it is done.
     InProgress,
 }
 
-/// This rank's end of the communicator, until it is destroyed or aborted. Dropped without either it leaks, as it must: the
-/// device may still work for it.
+/// This rank's end of the communicator, until it is destroyed or aborted. Dropped without either, it leaks, as it must:
+/// the device may still be working for it.
 pub(super) struct Communicator {
     nccl: &'static Nccl,
     handle: Handle,
 }
 
-// SAFETY: NCCL's communicators belong to no thread. One call at a time is the rule, which `&mut self` keeps.
+// SAFETY: NCCL's communicators are not bound to a thread. Only one call at a time is allowed, which `&mut self` ensures.
 unsafe impl Send for Communicator {}
 
 impl Communicator {
-    /// Begins to join, on the device of the calling thread's current context, `world` ranks that have the same `id`.
+    /// Starts to join `world` ranks that have the same `id`, on the device of the calling thread's current context.
     pub(super) fn begin(
         nccl: &'static Nccl,
         world: usize,
@@ -201,8 +202,8 @@ impl Communicator {
             split_share: UNDEFINED,
         };
         let mut handle = std::ptr::null_mut();
-        // SAFETY: both places are valid for the call, which copies the configuration and writes the handle before it
-        // returns, also in mode blocking = 0.
+        // SAFETY: both pointers are valid for the call, which copies the configuration and writes the handle before it
+        // returns, also with blocking = 0.
         let result = unsafe {
             (nccl.comm_init_rank_config)(&mut handle, world as c_int, id, rank as c_int, &mut config)
         };
@@ -213,17 +214,17 @@ impl Communicator {
         Ok(Self { nccl, handle })
     }
 
-    /// How the last call goes on, or the failure that NCCL has met since.
+    /// The state of the last call, or the failure that NCCL has detected since.
     pub(super) fn state(&mut self) -> Result<State, String> {
         let mut state = SUCCESS;
-        // SAFETY: the handle is alive, the place valid.
+        // SAFETY: the handle is alive, and the pointer valid.
         let result = unsafe { (self.nccl.comm_get_async_error)(self.handle, &mut state) };
         self.nccl.outcome("ncclCommGetAsyncError", result)?;
         self.nccl.outcome("NCCL", state)
     }
 
-    /// Enqueues the reduction of `buffer` over all ranks, in place. Unless this fails, the caller keeps the buffer's
-    /// guard until `stream` has gone past; if it fails, for ever.
+    /// Enqueues the reduction of `buffer` over all ranks, in place. On success, the caller keeps the buffer's guard
+    /// until `stream` has passed the collective; on failure, forever.
     pub(super) fn all_reduce(
         &mut self,
         buffer: &DeviceSlice,
@@ -232,8 +233,8 @@ impl Communicator {
     ) -> Result<State, String> {
         let address = buffer.address() as usize as *mut c_void;
         let (dtype, op) = (dtype_code(buffer.dtype()), op_code(op));
-        // SAFETY: the communicator is ready (its owner waits for that) and `buffer` what its constructor promises: memory
-        // of this device that lives until the guard is dropped. The stream is of the same context.
+        // SAFETY: the communicator is ready (its owner waits for that), and `buffer` is what its constructor promises:
+        // memory of this device that lives until the guard is dropped. The stream belongs to the same context.
         let result = unsafe {
             (self.nccl.all_reduce)(
                 address,
@@ -248,26 +249,26 @@ impl Communicator {
         self.nccl.outcome("ncclAllReduce", result)
     }
 
-    /// For when a call of this one's does not come back.
+    /// A handle for the case that a call of this communicator does not return.
     pub(super) fn stuck(&self) -> Stuck {
         Stuck { nccl: self.nccl, handle: self.handle }
     }
 
-    /// Begins to end in peace: what is under way is finished. When the state is `Ready` again, `destroy`.
+    /// Starts to end in order: operations in flight are finished. Once the state is `Ready` again, call `destroy`.
     pub(super) fn finalize(&mut self) -> Result<State, String> {
         // SAFETY: the handle is alive.
         let result = unsafe { (self.nccl.comm_finalize)(self.handle) };
         self.nccl.outcome("ncclCommFinalize", result)
     }
 
-    /// After `finalize`.
+    /// Destroys the communicator, after `finalize`.
     pub(super) fn destroy(self) -> Result<(), String> {
-        // SAFETY: the handle is alive and is not used after, for `self` is gone.
+        // SAFETY: the handle is alive and not used afterwards, because `self` is consumed.
         let result = unsafe { (self.nccl.comm_destroy)(self.handle) };
         self.nccl.outcome("ncclCommDestroy", result).map(drop)
     }
 
-    /// Gives up: whatever of this communicator runs on the device ends soon, with no result. May take its time.
+    /// Aborts: whatever of this communicator runs on the device ends soon, without a result. May take some time.
     pub(super) fn abort(self) -> Result<(), String> {
         // SAFETY: as for `destroy`.
         let result = unsafe { (self.nccl.comm_abort)(self.handle) };
@@ -275,7 +276,7 @@ impl Communicator {
     }
 }
 
-/// A communicator that a call does not come back to.
+/// A communicator with a call that does not return.
 pub(super) struct Stuck {
     nccl: &'static Nccl,
     handle: Handle,
@@ -283,16 +284,16 @@ pub(super) struct Stuck {
 
 // SAFETY: as for `Communicator`.
 unsafe impl Send for Stuck {}
-// SAFETY: nothing is done with it through a shared reference.
+// SAFETY: it is never used through a shared reference.
 unsafe impl Sync for Stuck {}
 
 impl Stuck {
-    /// As [`Communicator::abort`], from beside the call, which then comes back.
+    /// Like [`Communicator::abort`], while the call hangs; the call then returns.
     ///
     /// # Safety
-    /// Whatever call of the communicator's is under way hangs: NCCL lets this one be made beside it. None is made after it.
+    /// Any call of the communicator in progress hangs: NCCL allows this one beside it. No call is made afterwards.
     pub(super) unsafe fn abort(self) -> Result<(), String> {
-        // SAFETY: the handle is alive, for only `destroy` and `abort` end it, which the caller does not call.
+        // SAFETY: the handle is alive, because only `destroy` and `abort` end it, and the caller calls neither.
         let result = unsafe { (self.nccl.comm_abort)(self.handle) };
         self.nccl.outcome("ncclCommAbort", result).map(drop)
     }
@@ -325,7 +326,7 @@ const fn op_code(op: ReduceOp) -> c_int {
 mod tests {
     use super::*;
 
-    /// nccl.h of 2.18: what a library of any later version reads the first 48 bytes as.
+    /// nccl.h of 2.18: how a library of any later version reads the first 48 bytes.
     #[test]
     fn the_configuration_has_the_layout_of_its_version() {
         assert_eq!(size_of::<Config>(), 48);

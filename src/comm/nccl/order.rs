@@ -1,17 +1,17 @@
-//! How a collective finds its place among the work of streams that this engine does not know: CubeCL creates its own and
-//! shows none of them, but all are of the device's primary context.
+//! How collectives are ordered among the work of streams that this engine does not know: CubeCL creates its own and
+//! exposes none of them, but all belong to the device's primary context.
 
 use super::driver::{Context, Event, Stream};
 
-/// With these, NCCL copies on streams of its own in the midst of a collective. A fence would hold them up until the
-/// collective is done, which waits for them.
+/// With these set, NCCL copies on its own streams during a collective. A fence would delay the copies until the
+/// collective is done, and the collective waits for the copies.
 const COPIES: [&str; 2] = ["NCCL_P2P_USE_CUDA_MEMCPY", "NCCL_SHM_USE_CUDA_MEMCPY"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// By events of the whole context: nobody waits but the device.
+    /// By events of the whole context: only the device waits.
     Events,
-    /// The host waits: for the context before a collective, for the collective at a fence. Drivers before CUDA 12.5.
+    /// The host waits: for the context before a collective, for the collective at a fence. For drivers before CUDA 12.5.
     Host,
 }
 
@@ -25,7 +25,7 @@ impl std::fmt::Display for Order {
 }
 
 impl Order {
-    /// What the driver can do: an event of the whole context is set and waited for, for a try.
+    /// What the driver supports, found by recording and waiting for an event of the whole context.
     pub(super) fn choose(context: &Context) -> Result<Self, String> {
         let event = context.event()?;
         let tried = match COPIES.iter().find(|name| std::env::var(name).is_ok_and(|value| value != "0")) {
@@ -43,8 +43,8 @@ impl Order {
         })
     }
 
-    /// From now on `stream` comes after all work that has been launched in `context` so far; `event` says when that is
-    /// done, if the device has yet to get there.
+    /// Orders `stream` after all work launched in `context` so far. `event` marks the end of that work, if the device
+    /// has yet to reach it.
     pub(super) fn begin(
         self,
         context: &Context,

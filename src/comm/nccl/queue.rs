@@ -1,4 +1,4 @@
-//! The collectives that are under way, oldest first, and what they hold until the device is done with them.
+//! The collectives in flight, oldest first, and what they hold until the device is done with them.
 
 use super::driver::Event;
 use crate::comm::header::Header;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 pub(super) struct Pending {
     pub header: Header,
-    /// When the device could begin with it; None where the host has waited for that.
+    /// Reached when the device could begin it; None if the host has waited for that.
     pub begin: Option<Event>,
     pub done: Event,
     /// Since when it could run.
     pub since: Option<Instant>,
-    /// Keeps its memory.
+    /// Keeps its memory alive.
     pub keep: Box<dyn Any + Send>,
 }
 
@@ -23,11 +23,11 @@ pub(super) struct Queue {
     spare: Vec<Event>,
     /// The group is being dropped.
     pub leaving: bool,
-    /// The watchdog has done its last work.
+    /// The watchdog is finished.
     pub left: bool,
 }
 
-/// A collective that is done, and the guard of its memory.
+/// The sequence number of a collective that is done, and the guard of its memory.
 pub(super) type Done = (u64, Box<dyn Any + Send>);
 
 impl Queue {
@@ -35,12 +35,12 @@ impl Queue {
         self.pending.push_back(pending);
     }
 
-    /// An event that nobody waits for any more.
+    /// An event that is no longer in use.
     pub(super) fn spare(&mut self) -> Option<Event> {
         self.spare.pop()
     }
 
-    /// Looks how far the device is. What it has done is moved to `done`, whatever is returned.
+    /// Checks how far the device is. Calls that are done are moved to `done`, even if this returns an error.
     pub(super) fn retire(&mut self, done: &mut Vec<Done>) -> Result<(), String> {
         while let Some(oldest) = self.pending.front_mut() {
             if oldest.since.is_none() && oldest.begin.as_ref().map_or(Ok(true), Event::is_done)? {
@@ -69,7 +69,7 @@ impl Queue {
         self.pending.is_empty()
     }
 
-    /// The oldest, if the device could have begun it longer than `timeout` ago.
+    /// The oldest collective, if the device could have begun it more than `timeout` ago.
     pub(super) fn overdue(&self, timeout: Duration) -> Option<Header> {
         let late = |p: &&Pending| p.since.is_some_and(|since| since.elapsed() > timeout);
         self.pending.front().filter(late).map(|p| p.header)
@@ -77,7 +77,7 @@ impl Queue {
 }
 
 impl Drop for Queue {
-    /// What the device may still write to is never given away.
+    /// Memory that the device may still write to is never released.
     fn drop(&mut self) {
         std::mem::take(&mut self.pending).into_iter().for_each(|p| std::mem::forget(p.keep));
     }

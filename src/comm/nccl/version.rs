@@ -1,4 +1,4 @@
-//! Versions of NCCL, as it numbers them.
+//! NCCL version numbers.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -8,9 +8,9 @@ use std::fmt;
 pub(super) struct Version(pub c_int);
 
 impl Version {
-    /// Ranks whose libraries differ in these don't understand each other.
+    /// Ranks whose libraries differ in these cannot communicate.
     pub(super) fn major_minor(self) -> (c_int, c_int) {
-        // Before 2.9 a version had one digit less.
+        // Versions before 2.9 have one digit less.
         if self.0 < 10_000 {
             (self.0 / 1000, self.0 / 100 % 10)
         } else {

@@ -1,5 +1,6 @@
-//! The thread beside a group: it sees collectives end, hears of lost peers and of NCCL's own failures, minds the deadline,
-//! and ends the communicator, in peace or not. Nothing else ends it, so a call that hangs in NCCL holds nobody up.
+//! The watchdog thread of a group: it detects when collectives end, hears of lost peers and of NCCL's own failures,
+//! enforces the deadline, and ends the communicator, in order or not. Nothing else ends it, so a call that hangs in
+//! NCCL blocks no other thread.
 
 use super::engine::{Engine, hear};
 use super::library::State;
@@ -9,13 +10,13 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the device while it has something to do: as long may a buffer be kept too long.
+/// Pause between two checks of the device while it has work; a buffer may be kept too long by this time.
 const LOOK: Duration = Duration::from_millis(1);
-/// Between two looks at the peers.
+/// Pause between two checks of the peers.
 const TICK: Duration = Duration::from_millis(50);
-/// What the device has for its last collectives, and NCCL for a peaceful end, when the group is dropped.
+/// Time for the device's last collectives, and for NCCL's orderly end, when the group is dropped.
 const LEAVE: Duration = Duration::from_secs(10);
-/// What a hanging end is given, then the process goes on without it.
+/// How long to wait for an end that hangs; after that, the process continues without it.
 const PATIENCE: Duration = Duration::from_secs(25);
 
 pub(super) fn start(engine: Arc<Engine>) -> std::io::Result<JoinHandle<()>> {
@@ -30,7 +31,7 @@ fn watch(engine: &Engine) {
     let (mut leaving, mut failed) = (None::<Instant>, None::<Instant>);
     loop {
         leaving = leaving.or_else(|| sleep(engine).then(Instant::now));
-        // The first failure counts; later ones are its consequences.
+        // The first failure counts; later ones follow from it.
         if let Err(why) = engine.retire()
             && engine.failure().is_none()
         {
@@ -41,7 +42,7 @@ fn watch(engine: &Engine) {
             looked_at_peers = Instant::now();
         }
         if engine.failure().is_none() {
-            // Whatever is found is the group's failure from now on.
+            // Any error found is the group's failure from now on.
             let _ = look(engine, peers);
         }
         if engine.failure().is_some() {
@@ -59,7 +60,7 @@ fn watch(engine: &Engine) {
     engine.wake.notify_all();
 }
 
-/// Until there is something to look at. True when the group is being dropped.
+/// Sleeps until there is something to check. True when the group is being dropped.
 fn sleep(engine: &Engine) -> bool {
     let queue = lock(&engine.queue);
     if queue.leaving {
@@ -101,7 +102,7 @@ fn leave(engine: &Engine) {
     }
 }
 
-/// Ends the watchdog and, through it, the communicator; not for ever.
+/// Ends the watchdog and, through it, the communicator; the wait for them is limited.
 pub(super) fn stop(engine: &Engine, thread: JoinHandle<()>) {
     let mut queue = lock(&engine.queue);
     queue.leaving = true;
@@ -109,7 +110,7 @@ pub(super) fn stop(engine: &Engine, thread: JoinHandle<()>) {
     let waiting = engine.wake.wait_timeout_while(queue, PATIENCE, |queue| !queue.left);
     let left = waiting.unwrap_or_else(PoisonError::into_inner).0.left;
     if left {
-        // Nothing is left to it but its return.
+        // The thread has nothing left to do but return.
         let _ = thread.join();
     } else {
         tracing::warn!("rank {}: NCCL does not end; the process goes on without it", engine.control.rank());

@@ -1,7 +1,7 @@
-//! The listening side of the handshake. An [`Acceptor`] takes connections from anyone, lets each prove the run's
-//! secret within a short time, and hands over those that do, with the `Join` that they sent. One thread drives all
-//! of them without blocking; a stranger costs one descriptor and half a kilobyte, the number of strangers is
-//! bounded (the oldest makes room), and nobody waits for anybody else.
+//! The listening side of the handshake. An [`Acceptor`] takes all connections, gives each a short time to prove the
+//! run's secret, and returns those that do, with the `Join` that they sent. One thread serves all of them without
+//! blocking. An unauthenticated connection costs one descriptor and half a kilobyte; their number is limited (the
+//! oldest is dropped for a new one), and none delays another.
 
 use super::auth::{NONCE, PROOF, Role, nonce};
 use super::io::{Trouble, poll_until};
@@ -15,27 +15,27 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// First on every connection, from the listener and from the connector alike.
+/// Sent first on every connection, by the listener and the connector alike.
 pub(super) const MAGIC: [u8; 8] = *b"DDPRUN\x01\n";
-/// Magic and nonce; the connector's is followed by its proof.
+/// Magic and nonce. The connector's is followed by its proof.
 pub(super) const HELLO: usize = MAGIC.len() + NONCE;
-/// The listener's answer to a proof: one of these, then (after `PROVED`) its own proof.
+/// The listener's answer to a proof: one of these; `PROVED` is followed by its own proof.
 pub(super) const PROVED: u8 = 1;
 pub(super) const NOT_PROVED: u8 = 0;
 
-/// Strangers at a time.
+/// Maximum number of unauthenticated connections at a time.
 const MAX_PENDING: usize = 128;
-/// From accept to `Join`.
+/// Time limit from accept to `Join`.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// When descriptors or memory ran out: others may give some back.
+/// Pause after descriptors or memory have run out: others may release some.
 const BREATHER: Duration = Duration::from_millis(20);
 const BUFFER: usize = if HELLO + PROOF > MAX_JOIN { HELLO + PROOF } else { MAX_JOIN };
 
 pub(super) enum Event {
-    /// A peer that proved the secret, and the message that it sent (to be decoded again; it is a `Join`, or one of
+    /// A peer that has proved the secret, and the message that it sent (to be decoded again: it is a `Join`, or one of
     /// another protocol version).
     Joined(TcpStream, SocketAddr, Vec<u8>),
-    /// The watched socket of this index has something to read, or has closed.
+    /// The watched socket with this index has something to read, or is closed.
     Watched(usize),
     Deadline,
 }
@@ -63,7 +63,7 @@ pub(super) struct Acceptor {
     /// Oldest first.
     pending: VecDeque<Pending>,
     warned: HashSet<&'static str>,
-    /// No connection is taken before: the system was short of something.
+    /// No connection is accepted before this time: the system was short of a resource.
     resume: Option<Instant>,
 }
 
@@ -73,7 +73,7 @@ impl Acceptor {
         Ok(Self { listeners, secret, pending: VecDeque::new(), warned: HashSet::new(), resume: None })
     }
 
-    /// The next peer that proves the secret, or news on a watched socket.
+    /// The next peer that proves the secret, or an event on a watched socket.
     pub(super) fn next(&mut self, watch: &[&TcpStream], deadline: Instant) -> Result<Event, CommError> {
         loop {
             self.resume = self.resume.filter(|r| *r > Instant::now());
@@ -102,7 +102,7 @@ impl Acceptor {
         }
     }
 
-    /// Takes every connection that waits, up to a limit, so that the ones in progress get their turn.
+    /// Accepts all waiting connections, up to a limit, so that handshakes in progress get their turn.
     fn accept(&mut self, listener: usize) -> Result<(), CommError> {
         for _ in 0..MAX_PENDING / 2 {
             let (stream, address) = match self.listeners[listener].accept() {
@@ -152,7 +152,7 @@ impl Acceptor {
 
     /// Advances the connections that are ready; returns the first that completes.
     fn progress(&mut self, ready: &[bool]) -> Option<Event> {
-        // Back to front, so that removal does not shift what is still to be visited.
+        // Back to front, so that a removal does not shift connections that are still to be visited.
         for index in (0..ready.len()).rev().filter(|i| ready[*i]) {
             match self.pending[index].advance(&self.secret) {
                 Ok(false) => {}
@@ -177,7 +177,7 @@ impl Acceptor {
         }
     }
 
-    /// Once for each kind of trouble: whoever sends garbage must not be able to fill the log.
+    /// Warns once per kind: a peer that sends garbage must not be able to fill the log.
     pub(super) fn warn(&mut self, kind: &'static str, address: Option<SocketAddr>, why: &str) {
         if self.warned.insert(kind) {
             let from = address.map_or_else(|| "somebody".to_owned(), |a| a.to_string());
@@ -187,7 +187,7 @@ impl Acceptor {
         }
     }
 
-    /// Whether somebody was refused for `kind`.
+    /// Whether a connection was refused for `kind`.
     #[cfg(test)]
     pub(super) fn has_warned(&self, kind: &str) -> bool {
         self.warned.contains(kind)
@@ -199,7 +199,7 @@ fn listener_failed(e: std::io::Error) -> CommError {
 }
 
 impl Pending {
-    /// Reads what has come. True when a whole `Join` is in the buffer; an error is why the connection goes.
+    /// Reads what has arrived. True when a complete `Join` is in the buffer; an error is the reason to close the connection.
     fn advance(&mut self, secret: &Secret) -> Result<bool, &'static str> {
         loop {
             if self.filled < self.need {
@@ -261,7 +261,7 @@ impl Pending {
     }
 }
 
-/// The connecting side: proves the secret on `stream`, and has the listener prove it.
+/// The connecting side: proves the secret on `stream`, and checks the listener's proof.
 pub(super) fn prove_to(
     stream: &TcpStream,
     secret: &Secret,
@@ -292,9 +292,9 @@ pub(super) fn prove_to(
 
 pub(super) enum ProofError {
     Trouble(Trouble),
-    /// Something else than ddp-run answers there.
+    /// What answers there is not ddp-run.
     Stranger,
-    /// The listener says that our proof is wrong.
+    /// The listener reports that this side's proof is wrong.
     Refused,
     /// The listener's own proof is wrong.
     Impostor,

@@ -1,5 +1,5 @@
-//! The proof of the run's secret. Each side sends a fresh nonce and answers the other's with an HMAC-SHA256 over both, under a label
-//! of its own role, so that an answer can neither be replayed nor reflected.
+//! The proof of the run's secret. Each side sends a fresh nonce and answers the other's with an HMAC-SHA256 over both,
+//! labelled with its own role, so that an answer can neither be replayed nor reflected.
 
 use super::secret::{Secret, keyed};
 use crate::comm::CommError;
@@ -9,7 +9,7 @@ use sha2::Sha256;
 pub(super) const NONCE: usize = 32;
 pub(super) const PROOF: usize = 32;
 
-/// Who proves: the two sides' proofs differ, so neither can be sent back as the other.
+/// Which side proves: the two sides' proofs differ, so neither can be sent back as the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Connector,
@@ -33,7 +33,7 @@ impl Secret {
         self.mac(role, listener, connector).finalize().into_bytes().into()
     }
 
-    /// In constant time.
+    /// Compares in constant time.
     pub(super) fn verify(
         &self,
         role: Role,

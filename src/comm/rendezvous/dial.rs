@@ -1,4 +1,4 @@
-//! The connecting side: attempts until one succeeds, the deadline comes, or trying again would be pointless.
+//! The connecting side: retries until an attempt succeeds, the deadline passes, or another attempt would be pointless.
 
 use super::accept::{ProofError, prove_to};
 use super::io::{Trouble, poll_until, read_message, write_by};
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// Of one TCP connect, so that a dropped SYN does not use up the whole time.
+/// Timeout of one TCP connect, so that a dropped SYN does not use up the whole time.
 const CONNECT: Duration = Duration::from_secs(3);
-/// Of one attempt, from the connection to the proof of the other side, which gives a caller 5 s for its part. A process that lives answers
-/// in milliseconds; what is silent for longer than both is not the one to meet (one that is stopped, a host that went without a word),
-/// or is not there yet and loses nothing by being called again.
+/// Timeout of one attempt, from the connection to the other side's proof; the other side allows the connector 5 s for
+/// its part. A live process answers in milliseconds. A listener that is silent for longer than both is the wrong one (a
+/// stopped process, a host that vanished), or is not ready yet and loses nothing by another attempt.
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Where the other side listens.
@@ -24,7 +24,7 @@ pub(crate) const ATTEMPT: Duration = Duration::from_secs(10);
 pub(super) enum Target<'a> {
     /// `host:port`.
     At(&'a str),
-    /// What this file says at the time of each attempt.
+    /// The address in this file, read at each attempt.
     File(&'a Path),
 }
 
@@ -39,26 +39,26 @@ impl fmt::Display for Target<'_> {
 
 pub(super) struct Dial<'a> {
     pub target: Target<'a>,
-    /// How messages call the other side.
+    /// The name of the other side in messages.
     pub peer: &'a str,
-    /// How messages call this side: `rank 3`.
+    /// The name of this side in messages: `rank 3`.
     pub me: &'a str,
     pub secret: &'a Secret,
-    /// The connection to rank 0, once there is one: it says when the rendezvous has failed elsewhere.
+    /// The connection to rank 0, once there is one: it reports when the rendezvous has failed elsewhere.
     pub watch: &'a [&'a TcpStream],
-    /// How long a listener may be silent before it is called again; without one, until the deadline.
+    /// How long a listener may be silent before the next attempt; None: until the deadline.
     pub attempt: Option<Duration>,
     pub deadline: Instant,
 }
 
 pub(super) enum DialError {
-    /// The watched connection has news.
+    /// The watched connection has something to read, or is closed.
     Watched,
     Failed(CommError),
 }
 
 enum Attempt {
-    /// Worth another one.
+    /// Worth another attempt.
     Again(String),
     Watched,
     Never(String),
@@ -74,8 +74,8 @@ impl From<Trouble> for Attempt {
 }
 
 impl Dial<'_> {
-    /// Connects, proves the secret and sends `join`, which is made from the connection's own address; with `answer`
-    /// it also waits until the other side has accepted it.
+    /// Connects, proves the secret and sends `join`, which is built from the connection's own address. With `answer`,
+    /// also waits until the other side has accepted it.
     pub(super) fn run(
         &self,
         answer: bool,
@@ -87,7 +87,7 @@ impl Dial<'_> {
                 Ok(stream) => return Ok(stream),
                 Err(Attempt::Watched) => return Err(DialError::Watched),
                 Err(Attempt::Never(why)) => return Err(DialError::Failed(failed(why))),
-                // One that the deadline cut short knows less of what is there than the one before.
+                // An attempt cut short by the deadline knows less about the other side than the one before.
                 Err(Attempt::Again(why)) if last.is_empty() || Instant::now() < self.deadline => last = why,
                 Err(Attempt::Again(_)) => {}
             }
@@ -119,7 +119,7 @@ impl Dial<'_> {
         prove_to(&stream, self.secret, self.watch, until).map_err(|e| match e {
             ProofError::Trouble(Trouble::Deadline) => Attempt::Again(unanswered(&stream)),
             ProofError::Trouble(t) => t.into(),
-            // What a file says may be left over from another run.
+            // The address in a file may be left over from another run.
             _ if matches!(target, Target::File(_)) => {
                 Attempt::Again("who listens there does not know the run's secret".into())
             }
@@ -152,7 +152,7 @@ impl Dial<'_> {
     }
 
     fn connect(&self) -> Result<TcpStream, Attempt> {
-        // A name may appear only after its pod or node is up.
+        // A name may resolve only after its pod or node is up.
         let target = match self.target {
             Target::At(address) => address.to_owned(),
             Target::File(path) => file::lookup(path)
@@ -168,7 +168,7 @@ impl Dial<'_> {
                 break;
             }
             match TcpStream::connect_timeout(&address, left.min(CONNECT)) {
-                // A loopback port that nobody listens on can connect to itself.
+                // A loopback port without a listener can connect to itself.
                 Ok(s) if s.local_addr().ok() == s.peer_addr().ok() => last = "nobody listens there".into(),
                 Ok(stream) => return Ok(stream),
                 Err(e) => last = e.to_string(),
@@ -178,7 +178,7 @@ impl Dial<'_> {
     }
 }
 
-/// Of a listener that took the connection, or whose system did.
+/// For a listener that accepted the connection, or whose system did.
 fn unanswered(stream: &TcpStream) -> String {
     match stream.peer_addr() {
         Ok(address) => format!("what listens at {address} gives no answer"),
@@ -186,7 +186,7 @@ fn unanswered(stream: &TcpStream) -> String {
     }
 }
 
-/// The system's resolver knows no deadline of ours, so a name is looked up on a thread that may outlast it.
+/// The system's resolver has no deadline, so a name is looked up on a thread that may outlast the deadline.
 fn resolve(target: &str, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
     if let Ok(address) = target.parse() {
         return Ok(vec![address]);

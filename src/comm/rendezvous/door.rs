@@ -1,4 +1,4 @@
-//! The same proof of the secret for connections of another kind: those between the supervisors of a run's nodes.
+//! The same proof of the secret for another kind of connection: between the supervisors of a run's nodes.
 
 use super::accept::{Acceptor, Event};
 use super::dial::{ATTEMPT, Dial, DialError, Target};
@@ -9,24 +9,24 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Where supervisors come in.
+/// Accepts connections from supervisors.
 pub(crate) struct Door(Acceptor);
 
 pub(crate) enum Knock {
-    /// A supervisor that proved the secret; nothing of what it sends after that was read.
+    /// A supervisor that has proved the secret; nothing that it sends after that has been read.
     Came(TcpStream, SocketAddr),
-    /// The watched socket of this index has something to read, or has closed.
+    /// The watched socket with this index has something to read, or is closed.
     News(usize),
     Deadline,
 }
 
 impl Door {
-    /// Without a listener nobody comes, and `next` only watches.
+    /// Without a listener, there are no connections and `next` only watches.
     pub(crate) fn new(listener: Option<TcpListener>, secret: Secret) -> Result<Self, CommError> {
         Acceptor::new(listener.into_iter().collect(), secret).map(Self)
     }
 
-    /// The next supervisor, or news on a watched socket.
+    /// The next supervisor, or an event on a watched socket.
     pub(crate) fn next(&mut self, watch: &[&TcpStream], deadline: Instant) -> Result<Knock, CommError> {
         loop {
             let (stream, from, message) = match self.0.next(watch, deadline)? {
@@ -55,11 +55,11 @@ impl Door {
 pub(crate) enum Whereabouts {
     /// `host:port`.
     At(String),
-    /// What this file says at the time of each attempt.
+    /// The address in this file, read at each attempt.
     File(PathBuf),
 }
 
-/// Connects to the supervisor at `target`, which `me` needs, and proves the secret to it and it to us. Tries until `deadline`.
+/// Connects to the supervisor at `target`, which `me` needs, and authenticates both sides. Retries until `deadline`.
 pub(crate) fn call(
     target: &Whereabouts,
     peer: &str,

@@ -1,24 +1,23 @@
-//! Meeting by a file on a file system that all share (`file:///PATH`): rank 0 writes there where it listens, the
-//! others look it up. The file is no secret and proves nothing: who reads a wrong address finds nobody there who knows
-//! the run's secret, and looks again.
+//! Rendezvous through a file on a shared file system (`file:///PATH`): rank 0 writes the address at which it listens,
+//! the others read it. The file is not secret and proves nothing: a rank that reads a wrong address finds no process
+//! there that knows the run's secret, and reads the file again.
 
 use crate::files::Draft;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// A `host:port`, as it stands in the file.
+/// Maximum length of the `host:port` in the file.
 const MAX_LENGTH: u64 = 300;
 
-/// What [`publish`] wrote; the file goes with this, unless somebody else has written it since.
+/// The file that [`publish`] wrote. Dropping this removes it, unless another process has written it since.
 #[derive(Debug)]
 pub(crate) struct Published {
     path: PathBuf,
     address: String,
 }
 
-/// Writes `address` (`host:port`) to `path` for [`lookup`] to find. It appears whole or not at all, in place of whatever
-/// was there.
+/// Writes `address` (`host:port`) to `path` for [`lookup`], atomically; replaces any existing file.
 pub(crate) fn publish(path: &Path, address: &str) -> io::Result<Published> {
     let mut draft = Draft::new(path)?;
     writeln!(draft, "{address}")?;
@@ -27,7 +26,7 @@ pub(crate) fn publish(path: &Path, address: &str) -> io::Result<Published> {
     Ok(Published { path: path.to_owned(), address: address.to_owned() })
 }
 
-/// The address that `path` holds now; `None` where there is no such file, or one that holds something else.
+/// The current address in `path`; `None` if there is no such file, or if it contains something else.
 pub(crate) fn lookup(path: &Path) -> io::Result<Option<String>> {
     let mut text = Vec::new();
     match File::open(path) {

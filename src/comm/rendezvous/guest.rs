@@ -1,4 +1,4 @@
-//! The part of every rank but 0: it reports to rank 0, dials the ranks below it, takes the calls of those above.
+//! The part of every rank but 0: it reports to rank 0, connects to the ranks below it, and accepts those above.
 
 use super::accept::{Acceptor, Event};
 use super::dial::{Dial, DialError, Target};
@@ -10,9 +10,9 @@ use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig, faile
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Rank 0, which knows who is missing, shall speak before its guests give up.
+/// Rank 0, which knows who is missing, reports before its guests give up.
 const VERDICT: Duration = Duration::from_secs(1);
-/// Between two looks whether a leftover has ended.
+/// Pauses between two checks whether a leftover process has ended.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -22,7 +22,7 @@ struct GuestSide<'a> {
     me: Identity<'a>,
     target: Target<'a>,
     deadline: Instant,
-    /// To rank 0.
+    /// The connection to rank 0.
     host: TcpStream,
     listen: SocketAddr,
 }
@@ -39,7 +39,7 @@ pub(super) fn run(
         let (host, listener, listen) = join(config, options, &me, target, deadline)?;
         let side = GuestSide { config, options, me, target, deadline, host, listen };
         let heard = match side.read() {
-            // It may have been one that was being ended: nobody of this generation has met yet.
+            // It may have been a rank 0 that was being ended: no ranks of this generation have met yet.
             Err(Trouble::Closed | Trouble::Io(_)) if config.generation > 0 => {
                 Heard::Leftover(format!("rank 0 at {target} left during the rendezvous"))
             }
@@ -64,8 +64,8 @@ pub(super) fn run(
     }
 }
 
-/// Reports to rank 0. The listener for this rank's peers is on the interface that reaches rank 0, and on no other:
-/// loopback if rank 0 is there.
+/// Reports to rank 0. The listener for this rank's peers is only on the interface that reaches rank 0: on loopback if
+/// rank 0 is there.
 fn join(
     config: &RendezvousConfig,
     options: &MeshOptions,
@@ -106,12 +106,12 @@ fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(
 enum Heard {
     Table(Vec<Entry>),
     Go,
-    /// Rank 0 was one of an earlier generation; the one to meet is still to come.
+    /// Rank 0 was one of an earlier generation; the right one is still to come.
     Leftover(String),
 }
 
 impl GuestSide<'_> {
-    /// What rank 0 says next; an error if that is the end of the rendezvous.
+    /// Rank 0's next message; an error if it ends the rendezvous.
     fn hear(&self) -> Result<Heard, CommError> {
         self.heard(self.read())
     }
@@ -147,7 +147,7 @@ impl GuestSide<'_> {
         }
     }
 
-    /// The reason for which rank 0 spoke up while connections were being made: nothing good is due then.
+    /// Why rank 0 sent a message while connections were being made: at that point it can only be a failure.
     fn bad_news(&self) -> CommError {
         match self.hear() {
             Err(e) => e,
@@ -161,7 +161,7 @@ impl GuestSide<'_> {
         let me = format!("rank {}", self.me.rank);
         for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.rank) {
             let target = match address.port() {
-                // Where rank 0 has been reached before.
+                // The address at which rank 0 has already been reached.
                 0 => self.host.peer_addr().map_err(|e| failed(format!("rank 0 is gone: {e}")))?,
                 _ => self.scoped(*address),
             };
@@ -174,7 +174,7 @@ impl GuestSide<'_> {
                     me: &me,
                     secret: &self.config.secret,
                     watch: &[&self.host],
-                    // A peer of the table is not stale, but answers only when it has dialled those below it.
+                    // A peer in the table is not stale, but it answers only after it has connected to the ranks below it.
                     attempt: None,
                     deadline: self.deadline,
                 };
@@ -215,7 +215,7 @@ impl GuestSide<'_> {
         }
     }
 
-    /// A link-local IPv6 address means something only with the interface, which the table can't know.
+    /// A link-local IPv6 address is valid only with the interface, which the table can't contain.
     fn scoped(&self, address: SocketAddr) -> SocketAddr {
         match (address, self.listen) {
             (SocketAddr::V6(mut peer), SocketAddr::V6(own)) if peer.ip().is_unicast_link_local() => {
@@ -233,7 +233,7 @@ mod tests {
     use super::super::{ATTEMPT, Endpoint, deadline_of};
     use super::*;
 
-    /// It makes room for another start of the same rank.
+    /// Its place is free for another start of the same rank.
     #[test]
     fn a_guest_that_dies_while_waiting_may_come_again() {
         let mut m = Meeting::new("127.0.0.1:0");
@@ -244,7 +244,7 @@ mod tests {
         let (me, target) = (Identity::of(&config, options.host), Target::At(address));
         let joined = join(&config, &options, &me, target, deadline_of(&config)).unwrap();
         let (host_stream, _listener, listen) = joined;
-        // Its time is up as soon as it has joined; rank 2 is not there yet.
+        // Its deadline passes as soon as it has joined; rank 2 has not come yet.
         let deadline = Instant::now();
         let (config, options) = (&config, &options);
         let side = GuestSide { config, options, me, target, deadline, host: host_stream, listen };

@@ -1,5 +1,5 @@
-//! Rank 0's part: it gathers the others, checks that they mean the same run, sends the address table, and lets
-//! everyone go when every connection stands. Whatever goes wrong, it tells all that have come.
+//! Rank 0's part: it gathers the other ranks, checks that they belong to the same run, sends the address table, and
+//! releases all ranks once every connection is made. It reports any failure to all ranks that have come.
 
 use super::accept::{Acceptor, Event};
 use super::identity::{Identity, Refusal};
@@ -22,7 +22,7 @@ struct Guest {
 struct Host<'a> {
     me: Identity<'a>,
     options: &'a MeshOptions,
-    /// Where peers reach this rank, if not where they have come to.
+    /// The address at which peers reach this rank, if it is not the one that they have connected to.
     listen: Option<SocketAddr>,
     at: String,
     acceptor: Acceptor,
@@ -76,13 +76,13 @@ impl<'a> Host<'a> {
         self.acceptor.next(&watch, self.deadline)
     }
 
-    /// Until every rank has joined.
+    /// Runs until every rank has joined.
     fn gather(&mut self) -> Result<(), CommError> {
         while self.guests.len() + 1 < self.me.world {
             match self.next()? {
                 Event::Joined(stream, from, message) => self.admit(stream, from, &message)?,
                 Event::Watched(index) => {
-                    // It may come back: a worker that is restarted connects anew.
+                    // The rank may come back: a restarted worker connects again.
                     let gone = self.guests.remove(index);
                     tracing::warn!("rendezvous: rank {} ({}) left before all had come", gone.rank, gone.from);
                 }
@@ -129,9 +129,9 @@ impl<'a> Host<'a> {
         refuse(&mut self.acceptor, &stream, from, refusal)
     }
 
-    /// Until every pair of ranks is connected.
+    /// Runs until every pair of ranks is connected.
     fn connect(&mut self) -> Result<Mesh, CommError> {
-        // Without an interface of its own rank 0 is reached where it has been reached before: port 0 says so.
+        // Without its own interface, rank 0 is reached at the address already used; port 0 says so.
         let own = self.listen.unwrap_or(SocketAddr::from(([0; 4], 0)));
         let mut entries = vec![Entry { address: own, host: self.me.host }; self.me.world];
         for guest in &self.guests {
@@ -179,7 +179,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// What a guest says while connections are made.
+    /// Handles a guest's message while connections are made.
     fn hear(&mut self, index: usize) -> Result<(), CommError> {
         let guest = &mut self.guests[index];
         let error = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(guest.rank), m);
@@ -214,7 +214,7 @@ mod tests {
         let guest = std::thread::spawn(move || connect(guest));
         let (config, options) = (m.guest(0, 4), options(ATTEMPT));
         let mut host = Host::new(&config, &options, listener, deadline_of(&config)).unwrap();
-        // The time is up when rank 2 has come.
+        // The deadline passes when rank 2 has come.
         while host.guests.is_empty() {
             let Event::Joined(stream, from, message) = host.next().unwrap() else { panic!("nobody came") };
             host.admit(stream, from, &message).unwrap();

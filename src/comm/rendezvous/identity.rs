@@ -1,4 +1,4 @@
-//! Whether two processes mean the same run: what each says of itself, and the words for a disagreement.
+//! Whether two processes belong to the same run: what each reports about itself, and the messages for a mismatch.
 
 use super::RendezvousConfig;
 use super::wire::{self, HostId, Join, Message, PROTOCOL, Purpose, WireError};
@@ -14,13 +14,13 @@ pub(super) struct Identity<'a> {
     pub host: HostId,
 }
 
-/// Why one that sent a `Join` is not welcome.
+/// Why a peer that sent a `Join` is refused.
 pub(super) enum Refusal {
-    /// A leftover of something else: it is turned away and the rendezvous goes on.
+    /// A leftover of another run or start: it is turned away and the rendezvous continues.
     Stray(String),
-    /// One of a later generation: this rank's own is over.
+    /// A peer of a later generation: this rank's own generation is over.
     Outdated(String),
-    /// The run can't form as it was started: everyone is told.
+    /// The run can't form as it was started: all ranks are told.
     Conflict(String),
 }
 
@@ -50,7 +50,7 @@ impl<'a> Identity<'a> {
         .frame()
     }
 
-    /// The `Join` that came from `from`, if it is one that fits.
+    /// Decodes and checks the `Join` that came from `from`.
     pub(super) fn judge<'m>(&self, message: &'m [u8], from: SocketAddr) -> Result<Join<'m>, Refusal> {
         let me = self.rank;
         let join = match wire::decode(message) {

@@ -1,5 +1,5 @@
-//! Reading and writing whole messages on nonblocking sockets, under a deadline, while other sockets are watched: a
-//! rank that waits for one peer must still hear that the rendezvous as a whole has failed.
+//! Reads and writes whole messages on nonblocking sockets, with a deadline, while other sockets are watched: a rank
+//! that waits for one peer must still learn that the rendezvous as a whole has failed.
 
 use super::wire::LENGTH;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,9 +14,9 @@ pub(crate) enum Trouble {
     /// The other side closed the connection.
     Closed,
     Deadline,
-    /// A watched socket has something to say (or has closed).
+    /// A watched socket has something to read, or is closed.
     Watched,
-    /// A length over the limit.
+    /// A length that exceeds the limit.
     TooLong(usize),
 }
 
@@ -32,11 +32,11 @@ impl std::fmt::Display for Trouble {
     }
 }
 
-/// `poll(2)` until `deadline` at the latest; false when that has come. Interruptions by signals are retried.
+/// `poll(2)` until `deadline`; false if it has passed. Retries after signals.
 pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Result<bool> {
     loop {
         let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-        // A duration too long for the system's clock type is as good as none.
+        // A duration too long for the system's clock type counts as none.
         let timeout = left.and_then(|d| Timespec::try_from(d).ok());
         match poll(fds, timeout.as_ref()) {
             Ok(0) if left == Some(Duration::ZERO) => return Ok(false),
@@ -48,7 +48,7 @@ pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> i
     }
 }
 
-/// Waits until `stream` can be read or written, or one of `watch` has news.
+/// Waits until `stream` can be read or written, or one of `watch` has something to read.
 fn ready(
     stream: &TcpStream,
     want: PollFlags,
@@ -97,7 +97,7 @@ pub(crate) fn write_by(mut stream: &TcpStream, mut bytes: &[u8], deadline: Insta
     Ok(())
 }
 
-/// One message's bytes, without its length; at most `limit` of them are allocated.
+/// Reads one message, without its length; allocates at most `limit` bytes.
 pub(super) fn read_message(
     stream: &TcpStream,
     limit: usize,
@@ -115,7 +115,7 @@ pub(super) fn read_message(
     Ok(message)
 }
 
-/// Whether the other side has closed a connection that has nothing left to read.
+/// Whether the other side has closed the connection and nothing is left to read.
 pub(super) fn is_closed(stream: &TcpStream) -> bool {
     match stream.peek(&mut [0]) {
         Ok(n) => n == 0,

@@ -1,4 +1,4 @@
-//! The connections between all pairs of ranks, while they come in.
+//! The connections between all pairs of ranks, while they are being made.
 
 use super::accept::Acceptor;
 use super::identity::{Identity, Refusal};
@@ -8,14 +8,14 @@ use super::{CommError, Mesh, MeshOptions, PeerSockets, failed};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long an answer to a peer may take to leave.
+/// Time limit for sending an answer to a peer.
 const ANSWER: Duration = Duration::from_secs(1);
 
 pub(super) fn tell(stream: &TcpStream, message: Message<'_>) -> bool {
     write_by(stream, &message.frame(), Instant::now() + ANSWER).is_ok()
 }
 
-/// Turns away whoever sent its `Join` over `stream`; an error where this rank's run can't form then.
+/// Refuses the peer that sent its `Join` over `stream`; an error if this rank's run then can't form.
 pub(super) fn refuse(
     acceptor: &mut Acceptor,
     stream: &TcpStream,
@@ -52,7 +52,7 @@ pub(super) struct MeshBuilder<'a> {
 }
 
 impl<'a> MeshBuilder<'a> {
-    /// `hosts` of all ranks.
+    /// `hosts` is by rank.
     pub(super) fn new(me: Identity<'a>, hosts: Vec<HostId>, options: &MeshOptions) -> Self {
         let half = |host: &HostId| Half {
             data: (0..options.lanes(*host == me.host)).map(|_| None).collect(),
@@ -70,20 +70,20 @@ impl<'a> MeshBuilder<'a> {
         }
     }
 
-    /// What a peer is connected for.
+    /// The purposes for which a peer is connected.
     pub(super) fn purposes(&self, peer: usize) -> impl Iterator<Item = Purpose> + use<> {
         let lanes = self.links.get(peer).map_or(0, |half| half.data.len());
         (0..lanes).map(|lane| Purpose::Data(lane as u8)).chain([Purpose::Control])
     }
 
-    /// A connection that this rank made itself.
+    /// Adds a connection that this rank has made itself.
     pub(super) fn put(&mut self, rank: usize, purpose: Purpose, stream: TcpStream) {
         if let Some(slot) = self.slot(rank, purpose) {
             *slot = Some(stream);
         }
     }
 
-    /// Takes a connection from a higher rank, or turns it away.
+    /// Accepts a connection from a higher rank, or refuses it.
     pub(super) fn admit(
         &mut self,
         stream: TcpStream,
@@ -114,7 +114,7 @@ impl<'a> MeshBuilder<'a> {
         refuse(acceptor, &stream, from, refusal)
     }
 
-    /// Ranks with a connection still to come.
+    /// Ranks to which a connection is still missing.
     pub(super) fn missing(&self) -> Vec<usize> {
         let incomplete = |r: &usize| {
             let half = &self.links[*r];

@@ -1,10 +1,10 @@
-//! How the processes of a run find each other. Rank 0 listens; every other rank connects to it, proves the run's
-//! secret, says who it is and where it listens itself; rank 0 checks that they all mean the same run and sends each
-//! the table of addresses; then every pair of ranks is joined by two connections, one for data and one for control
-//! (news that must not queue behind data). When all stand, rank 0 lets everyone go. All of this ends by
+//! How the processes of a run find each other. Rank 0 listens. Every other rank connects to it, proves the run's
+//! secret, and reports its identity and the address at which it listens. Rank 0 checks that all belong to the same run
+//! and sends each the table of addresses. Then every pair of ranks is connected, for data and for control (messages
+//! that must not queue behind data). Once all connections are made, rank 0 releases all ranks. All of this ends by
 //! `init_timeout`, on every rank with the same reason.
 //!
-//! No listener outlives the rendezvous, so a running job has no open door.
+//! No listener outlives the rendezvous, so a running job has no open port.
 
 mod accept;
 mod auth;
@@ -37,65 +37,65 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Between two attempts to listen at an address that another process has.
+/// Pause between two attempts to bind an address that another process has.
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where the rendezvous takes place. Rank 0 gives one of the first three, the others one of the last two.
+/// Where the rendezvous takes place. Rank 0 uses one of the first three, the others one of the last two.
 #[derive(Debug)]
 pub enum Endpoint {
-    /// Already bound, for instance by the supervisor, which then knows its port.
+    /// Already bound, for instance by the supervisor, which then knows the port.
     Listener(TcpListener),
-    /// At this address.
+    /// Listen at this address.
     Bind(SocketAddr),
-    /// On a port of this address that the system picks; `host`, as the others call the address, and the port are
-    /// written to `file` until the rendezvous is over.
+    /// Listen on a port of this address that the system chooses. `host`, the other ranks' name for the address, and the
+    /// port are written to `file` until the rendezvous is over.
     Publish {
-        /// Where to listen.
+        /// The address to listen at.
         address: IpAddr,
-        /// Its name to the others.
+        /// Its name for the other ranks.
         host: String,
-        /// Where they read it.
+        /// The file that they read.
         file: PathBuf,
     },
-    /// `host:port` of rank 0; names are resolved anew at each attempt.
+    /// `host:port` of rank 0; names are resolved again at each attempt.
     Connect(String),
-    /// Rank 0 writes its `host:port` to this file, which is read anew at each attempt.
+    /// Rank 0 writes its `host:port` to this file, which is read again at each attempt.
     Lookup(PathBuf),
 }
 
-/// Who this process is, where it meets the others and how long it may take. All but `rank` and `endpoint` must be
-/// equal on all ranks (`timeout` and `init_timeout` should be).
+/// This process's rank, where it meets the others, and the time limits. All but `rank` and `endpoint` must be equal on
+/// all ranks (`timeout` and `init_timeout` should be).
 #[derive(Debug)]
 pub struct RendezvousConfig {
-    /// This process's number.
+    /// This process's rank.
     pub rank: usize,
-    /// The number of processes.
+    /// The world size.
     pub world_size: usize,
-    /// Where they meet.
+    /// Where the ranks meet.
     pub endpoint: Endpoint,
-    /// What each proves to know.
+    /// The secret that every rank proves to know.
     pub secret: Secret,
-    /// Names the run, at most 128 bytes. Peers of another run are turned away.
+    /// Identifies the run, at most 128 bytes. Peers of another run are refused.
     pub run_id: String,
-    /// Counts the run's restarts. Peers left over from an earlier one are turned away.
+    /// Counts the run's restarts. Peers left over from an earlier generation are refused.
     pub generation: u64,
-    /// Digest of what the ranks are about to do, at most 128 bytes; different ones fail the rendezvous.
+    /// Digest of what the ranks are about to run, at most 128 bytes; different digests fail the rendezvous.
     pub plan_hash: String,
-    /// From the call until all connections stand.
+    /// Time limit from the call until all connections are made.
     pub init_timeout: Duration,
-    /// Of each collective later on.
+    /// Timeout of each later collective.
     pub timeout: Duration,
 }
 
-/// What more there is to know about this rank's connections.
+/// Further options of this rank's connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeshOptions {
     pub host: HostId,
-    /// Data connections between two ranks, if it is not left to the default.
+    /// Data connections between two ranks; None: the default.
     pub sockets: Option<usize>,
-    /// The address at which peers shall reach this rank; by default the one that reaches rank 0.
+    /// The address at which peers reach this rank; by default the one that reaches rank 0.
     pub address: Option<IpAddr>,
-    /// How long what listens at rank 0's address may be silent before it is called again.
+    /// How long a listener at rank 0's address may be silent before the next attempt.
     pub attempt: Duration,
 }
 
@@ -105,7 +105,7 @@ impl MeshOptions {
     }
 }
 
-/// Data connections between two ranks. A single flow rarely fills a link between hosts; within a host it is the processor that limits.
+/// Data connections between two ranks. A single flow rarely fills a link between hosts; within a host the processor is the limit.
 pub(crate) fn lanes(sockets: Option<usize>, same_host: bool) -> usize {
     sockets.unwrap_or(if same_host { 1 } else { 4 }).clamp(1, wire::MAX_LANES)
 }
@@ -116,18 +116,18 @@ pub(crate) struct PeerSockets {
     pub control: TcpStream,
 }
 
-/// By rank; this rank's own sockets are None.
+/// Indexed by rank; this rank's own sockets are None.
 pub(crate) struct Mesh {
     pub sockets: Vec<Option<PeerSockets>>,
     pub hosts: Vec<HostId>,
 }
 
-/// When `init_timeout` is over. The year-long ones that people write to mean "never" must not overflow the clock.
+/// When `init_timeout` ends. Values of years, which users write to mean "never", must not overflow the clock.
 pub(crate) fn deadline_of(config: &RendezvousConfig) -> Instant {
     Instant::now() + config.init_timeout.min(Duration::from_secs(365 * 24 * 3600))
 }
 
-/// Meets the other ranks and connects to each of them.
+/// Connects to all other ranks.
 pub(crate) fn form_mesh(
     config: &mut RendezvousConfig,
     options: &MeshOptions,
@@ -156,7 +156,7 @@ pub(crate) fn form_mesh(
     }
 }
 
-/// Listens at `address`. A process of an earlier start may still have it for a while.
+/// Listens at `address`. A process of an earlier start may still hold it for a while.
 fn bind(rank: usize, address: SocketAddr, deadline: Instant) -> Result<TcpListener, CommError> {
     let mut waits = false;
     loop {

@@ -1,13 +1,13 @@
-//! Which failures of accept(2) pass, and which end the listening.
+//! Which errors of accept(2) are temporary, and which end the listening.
 
 /// What an error of accept(2) means for the next call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outlook {
-    /// The connection died in the queue: the next may fare better.
+    /// The connection failed while it was queued: the next one may work.
     Next,
-    /// The system is short of something.
+    /// The system is short of a resource.
     Later,
-    /// The listener itself is of no use.
+    /// The listener itself is unusable.
     Never,
 }
 
@@ -15,7 +15,7 @@ pub(super) fn outlook(error: &std::io::Error) -> Outlook {
     let Some(errno) = rustix::io::Errno::from_io_error(error) else { return Outlook::Never };
     use rustix::io::Errno as E;
     match errno {
-        // Linux passes on what befell the new connection before it was accepted; see accept(2).
+        // Linux returns errors that the new connection met before it was accepted; see accept(2).
         E::INTR | E::CONNABORTED | E::NETDOWN | E::PROTO | E::NOPROTOOPT | E::HOSTDOWN | E::HOSTUNREACH => {
             Outlook::Next
         }

@@ -1,5 +1,5 @@
-//! What every process of a run knows and nobody else does. It never travels by network, is never printed, and is wiped from memory
-//! when dropped.
+//! The secret that only the processes of a run know. It is never sent over the network or printed, and is wiped from
+//! memory when dropped.
 
 use crate::comm::{CommError, CommErrorKind};
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
@@ -9,11 +9,11 @@ use std::fmt;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// 32 bytes; `Debug` prints none of them, and two are compared in constant time.
+/// 32 bytes. `Debug` prints none of them; comparison takes constant time.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<[u8; 32]>);
 
-/// A secret as text: the digits of a [`Secret`], for handing it to a worker, or the key that one is derived from.
+/// A secret as text: the hex digits of a [`Secret`], to pass it to a worker, or the key that one is derived from.
 #[derive(Clone)]
 pub struct SecretText(Zeroizing<String>);
 
@@ -26,14 +26,14 @@ impl Secret {
         Ok(Self(bytes))
     }
 
-    /// From key material of any length, bound to `purpose`: its HMAC-SHA256 under the key.
+    /// Derives a secret from key material of any length for `purpose`: the HMAC-SHA256 of `purpose` under the key.
     pub fn derive(key: &[u8], purpose: &str) -> Self {
         let mut mac = keyed(key);
         mac.update(purpose.as_bytes());
         Self(Zeroizing::new(mac.finalize().into_bytes().into()))
     }
 
-    /// The same of this secret.
+    /// Derives a secret from this one for `purpose`.
     pub fn derived(&self, purpose: &str) -> Self {
         Self::derive(self.bytes(), purpose)
     }
@@ -42,16 +42,16 @@ impl Secret {
         &self.0
     }
 
-    /// 64 lowercase digits.
+    /// 64 lowercase hex digits.
     pub fn to_hex(&self) -> SecretText {
         HEXLOWER.encode(&*self.0).into()
     }
 
-    /// Reads what [`Secret::to_hex`] wrote (white space around it is ignored). The error never repeats the text.
+    /// Parses the output of [`Secret::to_hex`], ignoring white space around it. The error never repeats the text.
     pub fn from_hex(text: &str) -> Result<Self, CommError> {
         let digits = text.trim().as_bytes();
         let mut bytes = Zeroizing::new([0; 32]);
-        // What it decodes must have the size of where it goes.
+        // `decode_mut` requires an output of exactly the decoded size.
         match digits.len() == 64 && HEXLOWER_PERMISSIVE.decode_mut(digits, bytes.as_mut_slice()).is_ok() {
             true => Ok(Self(bytes)),
             false => Err(wrong(

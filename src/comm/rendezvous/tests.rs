@@ -1,4 +1,4 @@
-//! Whole rendezvous over loopback, with the peers and the strangers that they must cope with.
+//! Whole rendezvous over loopback, with valid peers and with the foreign connections that they must tolerate.
 
 mod by_file;
 mod leftovers;
@@ -35,7 +35,7 @@ pub(super) struct Meeting {
     pub listener: Option<TcpListener>,
     pub address: SocketAddr,
     secret: Secret,
-    /// Nobody else gets it when the listener goes.
+    /// Reserves the port after the listener is closed.
     _port: Port,
 }
 
@@ -56,7 +56,7 @@ impl Meeting {
     }
 }
 
-/// Of a mesh without an engine on top.
+/// Options of a mesh without an engine on top.
 pub(super) fn options(attempt: Duration) -> MeshOptions {
     MeshOptions { host: [0; 16], sockets: None, address: None, attempt }
 }
@@ -66,7 +66,7 @@ pub(super) fn mesh(mut config: RendezvousConfig, attempt: Duration) -> Result<Me
     form_mesh(&mut config, &options(attempt), deadline)
 }
 
-/// Waits for a caller, and leaves it in the queue.
+/// Waits for a connection, and leaves it in the queue.
 fn wait_for_caller(listener: &TcpListener) {
     let until = Some(Instant::now() + HANG);
     assert!(poll_until(&mut [PollFd::new(listener, PollFlags::IN)], until).unwrap(), "nobody calls");
@@ -81,7 +81,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
 
 type Outcome = Result<GlooGroup, CommError>;
 
-/// Runs every configuration on a thread of its own.
+/// Runs every configuration on its own thread.
 pub(super) fn meet(configs: Vec<RendezvousConfig>) -> Vec<Outcome> {
     let threads: Vec<_> = configs.into_iter().map(|c| thread::spawn(move || connect(c))).collect();
     threads.into_iter().map(|t| t.join().unwrap()).collect()
@@ -146,16 +146,16 @@ fn a_world_of_one_needs_nobody() {
 #[test]
 fn strangers_are_refused_while_the_others_meet() {
     let mut m = Meeting::new("127.0.0.1:0");
-    // A thousand connections may overflow the queue, and be tried again after a second.
+    // A thousand connections may overflow the queue, and are then retried after a second.
     let host = m.host(3);
     let host = thread::spawn(move || connect(host));
-    // Idle ones, more than are waited for at a time; with each its end in this process, as far as descriptors reach.
+    // Idle connections, more than are kept at a time; both ends are in this process, so descriptors limit their number.
     let idle: Vec<_> = (0..1000).map_while(|_| TcpStream::connect(m.address).ok()).collect();
     assert!(idle.len() > 200, "only {} connections", idle.len());
     let mut talkers = Vec::new();
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], &MAGIC, b"D"] {
         let mut stream = TcpStream::connect(m.address).unwrap();
-        // It may be thrown out before it has said everything.
+        // The connection may be closed before everything is sent.
         let _ = stream.write_all(garbage);
         talkers.push(stream);
     }
@@ -176,7 +176,7 @@ fn a_listener_that_is_not_ours_is_told_from_rank_0() {
     let mut stream = accept(m.listener.as_ref().unwrap());
     stream.write_all(&[b'x'; 100]).unwrap();
     assert!(error(&other.join().unwrap()).message.contains("not ddp-run"));
-    // One that speaks the protocol, and claims to have checked our proof, but can't prove the secret itself.
+    // A peer that speaks the protocol and claims to have checked our proof, but cannot prove the secret itself.
     let guest = m.guest(1, 2);
     let other = thread::spawn(move || connect(guest));
     let mut stream = accept(m.listener.as_ref().unwrap());

@@ -1,33 +1,33 @@
-//! The messages of a rendezvous, which follow the proof of the secret: their bytes, and nothing else. Decoding
-//! borrows from its input, allocates nothing and cannot panic; every length is checked against a limit first.
+//! The wire format of the rendezvous messages, which follow the proof of the secret. Decoding borrows from its input,
+//! does not allocate and cannot panic; every length is first checked against a limit.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Of the messages below. Raise it with any change to them or to the frames of `gloo`.
+/// Version of the messages below. Raise it with any change to them or to the frames of `gloo`.
 pub(super) const PROTOCOL: u32 = 3;
-/// Ranks in a run; bounds the address table.
+/// Maximum number of ranks in a run; limits the address table.
 pub(crate) const MAX_WORLD: usize = 4096;
-/// A run id, a plan hash.
+/// Maximum length of a run id or a plan hash.
 pub(super) const MAX_NAME: usize = 128;
-/// The text of a refusal.
+/// Maximum length of the text of a refusal.
 pub(super) const MAX_TEXT: usize = 1024;
 /// The longest `Join`, which is all that a listener reads from a peer whose rank it doesn't know yet.
 pub(super) const MAX_JOIN: usize = 512;
-/// The longest message of all: a full address table.
+/// The longest message: a full address table.
 pub(super) const MAX_MESSAGE: usize = 8 + MAX_WORLD * ENTRY;
 /// Each message is preceded by its length, a little-endian u32.
 pub(super) const LENGTH: usize = 4;
 const ADDRESS: usize = 19;
-/// Of the table: address and host.
+/// An entry of the table: address and host.
 const ENTRY: usize = ADDRESS + HOST;
-/// Data connections between two ranks.
+/// Maximum number of data connections between two ranks.
 pub(crate) const MAX_LANES: usize = 16;
 
 const HOST: usize = 16;
-/// Equal for ranks that can share memory.
+/// Identifies a host: equal for ranks that can share memory.
 pub(crate) type HostId = [u8; HOST];
 
-/// What the table says of a rank.
+/// A rank's entry in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub address: SocketAddr,
@@ -38,7 +38,7 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Rendezvous,
-    /// One of several, counted from 0.
+    /// One of several data connections, counted from 0.
     Data(u8),
     Control,
     /// Between the supervisors of two nodes.
@@ -53,7 +53,7 @@ pub(super) struct Join<'a> {
     pub generation: u64,
     pub run_id: &'a str,
     pub plan_hash: &'a str,
-    /// Where the others reach this rank.
+    /// The address at which the other ranks reach this one.
     pub listen: SocketAddr,
     pub host: HostId,
 }
@@ -61,17 +61,17 @@ pub(super) struct Join<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
     Join(Join<'a>),
-    /// To rank 0: all of my connections stand.
+    /// To rank 0: all connections of the sender are made.
     Ready,
-    /// To rank 0: I can't go on, because.
+    /// To rank 0: the sender can't continue, and why.
     Failed(&'a str),
-    /// A data or control connection is taken.
+    /// A data or control connection is accepted.
     Accepted,
-    /// You, or all of us, can't go on, because.
+    /// The receiver, or the whole run, can't continue, and why.
     Refused(&'a str),
-    /// Rank 0 here is left over from an earlier generation than yours: the one that you look for is still to come.
+    /// The sender is a rank 0 of an earlier generation than the receiver's: the right one is still to come.
     Outdated(&'a str),
-    /// Where to reach each rank, and its host (encoded; see [`entries`]).
+    /// Every rank's address and host (encoded; see [`entries`]).
     Table(&'a [u8]),
     /// Every rank is ready.
     Go,
@@ -85,7 +85,7 @@ pub(super) enum WireError {
 }
 
 impl Message<'_> {
-    /// The message with its length in front. Texts are cut to their limits.
+    /// The message, preceded by its length. Texts are cut to their limits.
     pub(super) fn frame(&self) -> Vec<u8> {
         let mut out = vec![0; LENGTH];
         match self {
@@ -107,7 +107,7 @@ impl Message<'_> {
     }
 }
 
-/// The longest start of `text` that has at most `limit` bytes.
+/// The longest prefix of `text` that has at most `limit` bytes.
 pub(crate) fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
@@ -138,7 +138,7 @@ fn encode_join(join: &Join<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&encode_entry(&Entry { address: join.listen, host: join.host }));
 }
 
-/// The message in `bytes` (without its length).
+/// Decodes the message in `bytes` (without its length).
 pub(super) fn decode(bytes: &[u8]) -> Result<Message<'_>, WireError> {
     let (&tag, body) = bytes.split_first().ok_or(WireError::Malformed)?;
     let empty = |message| if body.is_empty() { Ok(message) } else { Err(WireError::Malformed) };
@@ -177,7 +177,7 @@ fn take_name<'a>(bytes: &mut &'a [u8]) -> Result<&'a str, WireError> {
 
 fn decode_join(mut bytes: &[u8]) -> Result<Join<'_>, WireError> {
     let b = &mut bytes;
-    // First of all: the rest may look otherwise in another version.
+    // First, because the rest may differ in another version.
     let protocol = u32::from_le_bytes(*take(b)?);
     if protocol != PROTOCOL {
         return Err(WireError::Protocol(protocol));
@@ -242,7 +242,7 @@ fn decode_entry(bytes: &[u8; ENTRY]) -> Option<Entry> {
     Some(Entry { address: decode_address(address)?, host: host.try_into().ok()? })
 }
 
-/// The entries of a `Table`, by rank; None when it is damaged or too long.
+/// The entries of a `Table`, by rank; None if it is damaged or too long.
 pub(super) fn entries(table: &[u8]) -> Option<impl Iterator<Item = Entry> + '_> {
     let (entries, rest) = table.as_chunks::<ENTRY>();
     let sound = rest.is_empty()
@@ -251,7 +251,7 @@ pub(super) fn entries(table: &[u8]) -> Option<impl Iterator<Item = Entry> + '_> 
     sound.then(|| entries.iter().filter_map(decode_entry))
 }
 
-/// For the fuzzer: a message that is understood comes back as the same bytes.
+/// For the fuzzer: a message that decodes must encode to the same bytes.
 #[cfg(any(test, fuzzing))]
 pub(crate) fn decode_anything(bytes: &[u8]) {
     if let Ok(message) = decode(bytes) {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     proptest! {
-        /// Decoding returns borrowed data only, so not to panic is all that is left to test.
+        /// Decoding returns only borrowed data, so the absence of panics is all that is left to test.
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
             let _ = decode(&bytes);

@@ -1,10 +1,10 @@
-//! One rank's view of its host's segment: notices of calls, chunks on their way, pipes, and the bells that wake whoever
-//! sleeps. Ranks are counted within the host.
+//! One rank's view of its host's segment: notices of calls, chunks in flight, pipes, and the bells that wake sleeping
+//! ranks. Ranks are local ranks here.
 //!
-//! The protocol that makes the bytes safe to touch: a rank writes only its own notices, slots and pipe ends. It writes
-//! a notice of round r only after it has seen everybody's of round r - 1, so nobody still reads the one of r - 2 in the
-//! same place. It writes a slot only after everybody is done with the slot's last chunk. Readers wait for the word that
-//! announces the bytes (release, acquire).
+//! The protocol that makes access to the bytes safe: a rank writes only its own notices, slots and pipe ends. It writes
+//! its notice of round r only after it has seen every rank's notice of round r - 1, so no rank still reads the notice
+//! of r - 2 in the same place. It writes a slot only after every rank is done with the slot's last chunk. Readers wait
+//! for the word that announces the bytes (release, acquire).
 
 #![allow(unsafe_code)]
 
@@ -23,15 +23,15 @@ use std::time::Duration;
 /// What a rank has done with its chunks so far, over all calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Progress {
-    /// Written for the others.
+    /// Written to the slot for the other ranks.
     Staged,
-    /// The others' combined, the result written for them.
+    /// The other ranks' chunks are combined and the result is written for them.
     Worked,
-    /// Nothing more is read of the chunk.
+    /// Nothing of the chunk is read any more.
     Freed,
 }
 
-/// How a rank waits, for those who might wake it.
+/// How a rank waits; read by the ranks that may have to wake it.
 const AWAKE: u32 = 0;
 const ON_FUTEX: u32 = 1;
 const IN_POLL: u32 = 2;
@@ -39,22 +39,22 @@ const IN_POLL: u32 = 2;
 pub(crate) struct Arena {
     pub(super) segment: Segment,
     pub(super) layout: Layout,
-    /// This rank within the host.
+    /// This rank's local rank.
     pub me: usize,
-    /// The ranks of this host, ascending.
+    /// The global ranks of this host, ascending.
     pub members: Vec<usize>,
     pub(super) crowded: OnceLock<bool>,
 }
 
 impl Arena {
-    /// A new segment for `members`, of which the first makes it.
+    /// Creates a segment for `members`; the caller is the first of them.
     pub(super) fn create(members: &[usize]) -> io::Result<(Self, OwnedFd)> {
         let layout = Layout::new(members.len());
         let (segment, fd) = Segment::create(layout.len())?;
         Ok((Self::over(segment, layout, 0, members), fd))
     }
 
-    /// The segment that another rank of this host has made.
+    /// Opens the segment that another rank of this host has created.
     pub(super) fn open(fd: &OwnedFd, me: usize, members: &[usize]) -> io::Result<Self> {
         let layout = Layout::new(members.len());
         let segment = Segment::open(fd, layout.len())?;
@@ -71,7 +71,7 @@ impl Arena {
         self.members.len()
     }
 
-    /// A global rank's number within this host.
+    /// The local rank of a global rank.
     pub(crate) fn local(&self, rank: usize) -> Option<usize> {
         self.members.binary_search(&rank).ok()
     }
@@ -83,10 +83,10 @@ impl Arena {
 
     // Notices.
 
-    /// Announces this rank's call of a round.
+    /// Announces this rank's call in a round.
     pub(crate) fn post(&self, round: u64, header: &[u8; HEADER], payload: &[u8]) {
         let at = self.layout.notice(round, self.me);
-        // SAFETY: this rank's own notice, which nobody reads any more (see above).
+        // SAFETY: this rank's own notice, which no rank reads any more (see the module's documentation).
         unsafe {
             self.segment.bytes_mut(at + 8..at + 8 + HEADER).copy_from_slice(header);
             self.segment.bytes_mut(at + 64..at + 64 + payload.len()).copy_from_slice(payload);
@@ -124,12 +124,12 @@ impl Arena {
         self.segment.word(self.layout.progress(rank) + 8 * what as usize)
     }
 
-    /// This rank has come so far, in chunks.
+    /// Publishes how many chunks this rank has done.
     pub(crate) fn publish(&self, what: Progress, chunks: u64) {
         self.progress_word(self.me, what).store(chunks, Ordering::Release);
     }
 
-    /// How far the last rank of the host has come.
+    /// The progress of the slowest rank of the host.
     pub(crate) fn all(&self, what: Progress) -> u64 {
         (0..self.ranks()).map(|r| self.progress(r, what)).min().unwrap_or(0)
     }
@@ -138,24 +138,24 @@ impl Arena {
         self.progress_word(rank, what).load(Ordering::Acquire)
     }
 
-    /// A rank's bytes in the slot of a chunk, which it has announced.
+    /// A rank's bytes in the slot of a chunk that it has announced.
     pub(crate) fn slot(&self, chunk: u64, rank: usize, range: Range<usize>) -> &[u8] {
         let at = self.layout.slot(chunk, rank);
-        // SAFETY: the owner writes to announced bytes only when this rank has freed the chunk.
+        // SAFETY: the owner writes to announced bytes only after this rank has freed the chunk.
         unsafe { self.segment.bytes(at + range.start..at + range.end) }
     }
 
-    /// This rank's own bytes in the slot of a chunk, which everybody has freed, or which it has not announced yet.
+    /// This rank's own bytes in the slot of a chunk that every rank has freed, or that this one has not announced yet.
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn own_slot(&self, chunk: u64, range: Range<usize>) -> &mut [u8] {
         let at = self.layout.slot(chunk, self.me);
-        // SAFETY: nobody else writes here, and nobody reads before the announcement; callers hold one at a time.
+        // SAFETY: no other rank writes here, and none reads before the announcement; callers hold one slice at a time.
         unsafe { self.segment.bytes_mut(at + range.start..at + range.end) }
     }
 
     // Pipes.
 
-    /// Writes what there is room for into the pipe to `to`.
+    /// Writes as much as there is room for into the pipe to `to`; returns the number of bytes.
     pub(crate) fn pipe_write(&self, to: usize, bytes: &[u8]) -> usize {
         let pipe = self.layout.pipe(self.me, to);
         let written = self.segment.word(pipe.written).load(Ordering::Relaxed);
@@ -175,21 +175,21 @@ impl Arena {
         count
     }
 
-    /// Bytes that wait in the pipe from `from`.
+    /// Number of unread bytes in the pipe from `from`.
     pub(crate) fn pipe_filled(&self, from: usize) -> usize {
         let pipe = self.layout.pipe(from, self.me);
         let read = self.segment.word(pipe.read).load(Ordering::Relaxed);
         self.segment.word(pipe.written).load(Ordering::Acquire).wrapping_sub(read) as usize
     }
 
-    /// Room in the pipe to `to`.
+    /// Free bytes in the pipe to `to`.
     pub(crate) fn pipe_room(&self, to: usize) -> usize {
         let pipe = self.layout.pipe(self.me, to);
         let written = self.segment.word(pipe.written).load(Ordering::Relaxed);
         PIPE - written.wrapping_sub(self.segment.word(pipe.read).load(Ordering::Acquire)) as usize
     }
 
-    /// Reads what there is in the pipe from `from`.
+    /// Reads what has arrived in the pipe from `from`; returns the number of bytes.
     pub(crate) fn pipe_read(&self, from: usize, bytes: &mut [u8]) -> usize {
         let pipe = self.layout.pipe(from, self.me);
         let count = self.pipe_filled(from).min(bytes.len());
@@ -208,7 +208,7 @@ impl Arena {
 
     // Failures.
 
-    /// This rank has failed, and told so by its control connections.
+    /// Marks this rank as failed, once it has reported the failure on its control connections.
     pub(crate) fn mark_failed(&self) {
         self.segment.half_word(self.layout.bell(self.me) + 8).store(1, Ordering::Release);
     }
@@ -226,10 +226,10 @@ impl Arena {
     }
 
     /// Wakes a rank that may be waiting for what this one has just published. True if it waits in `poll` and must be
-    /// told by its control connection.
+    /// woken through its control connection.
     pub(crate) fn ring(&self, rank: usize) -> bool {
         let (bell, sleeps) = self.bell(rank);
-        // Either this load sees that the other is about to sleep, or the other's last look sees what was published.
+        // Either this load sees that the other rank is about to sleep, or that rank's last check sees what was published.
         fence(Ordering::SeqCst);
         if sleeps.load(Ordering::Relaxed) == AWAKE {
             return false;
@@ -237,21 +237,21 @@ impl Arena {
         let slept = sleeps.swap(AWAKE, Ordering::SeqCst);
         if slept == ON_FUTEX {
             bell.fetch_add(1, Ordering::SeqCst);
-            // That nobody waits any more is no error.
+            // It is no error if the rank no longer waits.
             let _ = futex::wake(bell, futex::Flags::empty(), u32::MAX);
         }
         slept == IN_POLL
     }
 
-    /// Wakes everyone of this host, this rank's own call as well.
+    /// Wakes all ranks of this host, including a call of this rank.
     pub(crate) fn ring_all(&self) {
         for rank in 0..self.ranks() {
             self.ring(rank);
         }
     }
 
-    /// Sleeps until somebody rings, `at_most` has passed, or at once if `ready` (which is looked at after this rank
-    /// has said that it is about to sleep).
+    /// Sleeps until another rank rings or `at_most` has passed. Does not sleep if `ready`, which is checked after this
+    /// rank has announced that it is about to sleep.
     pub(crate) fn doze(&self, ready: impl Fn() -> bool, at_most: Duration) {
         let (bell, sleeps) = self.bell(self.me);
         let seen = bell.load(Ordering::SeqCst);
@@ -260,13 +260,13 @@ impl Arena {
         if !ready()
             && let Ok(timeout) = at_most.try_into()
         {
-            // An interrupted or outdated wait is followed by another look at what was waited for.
+            // After an interrupted or outdated wait, the caller checks its condition again.
             let _ = futex::wait(bell, futex::Flags::empty(), seen, Some(&timeout));
         }
         sleeps.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Runs `poll` with the word that this rank is to be woken by its control connection, unless `ready`.
+    /// Runs `poll`, announced so that other ranks wake this one through its control connection; skips it if `ready`.
     pub(crate) fn while_polling<R>(&self, ready: impl Fn() -> bool, poll: impl FnOnce() -> R) -> Option<R> {
         let (_, sleeps) = self.bell(self.me);
         sleeps.store(IN_POLL, Ordering::SeqCst);
@@ -276,7 +276,7 @@ impl Arena {
         result
     }
 
-    // What others may know of a rank that says nothing.
+    // What other ranks can read of a rank that does not answer.
 
     pub(crate) fn note(&self, place: Place) {
         let at = self.layout.place(self.me);
@@ -293,7 +293,7 @@ impl Arena {
         }
     }
 
-    /// The header that a rank has posted for `round`, this rank's own, or for the next; None if it is behind.
+    /// The header that a rank has posted for `round`, the current round of this rank, or for the next; None if it is behind.
     pub(crate) fn last_header(&self, round: u64, rank: usize) -> Option<[u8; HEADER]> {
         let last = [round + 1, round].into_iter().find(|r| *r > 0 && self.has_posted(*r, rank))?;
         Some(self.header(last, rank))

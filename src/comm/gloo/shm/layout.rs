@@ -1,18 +1,18 @@
-//! Where things lie in a host's segment. Each is written by one rank only; what two ranks use at the same time never
-//! shares a cache line. Ranks are counted within the host here.
+//! The layout of a host's segment. Each part is written by one rank only; parts that two ranks use at the same time
+//! never share a cache line. Ranks are local ranks here.
 
 use std::ops::Range;
 
-/// Bytes of one rank's chunk in a slot; with all its slots it should stay in the second-level cache.
+/// Bytes of one rank's chunk in a slot; all slots of a rank should stay in the second-level cache.
 pub(crate) const CHUNK: usize = 256 << 10;
-/// Chunks of a rank that may be under way.
+/// Maximum number of chunks of a rank in flight.
 pub(crate) const SLOTS: usize = 4;
-/// Payload that is posted with the header of its call.
+/// Maximum payload that is posted with the header of its call.
 pub(crate) const FLAT: usize = 8 << 10;
-/// Room of the pipe from one rank to another.
+/// Capacity of the pipe from one rank to another.
 pub(super) const PIPE: usize = 256 << 10;
 
-/// Bytes at whose multiples everything starts: two cache lines, for they are fetched in pairs.
+/// Alignment of all parts: two cache lines, because they are fetched in pairs.
 const LINE: usize = 128;
 /// A rank's words: progress, bell, place, processors.
 const WORDS: usize = 5 * LINE;
@@ -34,12 +34,12 @@ impl Layout {
         self.pipe_words(self.ranks * (self.ranks - 1))
     }
 
-    /// Three words: chunks staged, worked on, and done with.
+    /// Three words: the number of chunks staged, worked and freed.
     pub(super) fn progress(&self, rank: usize) -> usize {
         rank * WORDS
     }
 
-    /// Three half words: the bell's count, how its rank sleeps, whether it has failed.
+    /// Three half words: the bell's counter, how the rank sleeps, whether it has failed.
     pub(super) fn bell(&self, rank: usize) -> usize {
         rank * WORDS + LINE
     }
@@ -49,12 +49,12 @@ impl Layout {
         rank * WORDS + 2 * LINE
     }
 
-    /// One half word: the processor that the rank was on when it last looked.
+    /// One half word: the processor on which the rank was when it last checked.
     pub(super) fn processor(&self, rank: usize) -> usize {
         rank * WORDS + 3 * LINE
     }
 
-    /// The processors that the rank may use, a bit each.
+    /// The processors that the rank may use, one bit each.
     pub(super) fn allowed(&self, rank: usize) -> Range<usize> {
         let start = rank * WORDS + 4 * LINE;
         start..start + LINE
@@ -72,7 +72,7 @@ impl Layout {
         slots + (rank * SLOTS + chunk as usize % SLOTS) * CHUNK
     }
 
-    /// Two words, a line each: bytes written so far, bytes read so far.
+    /// Two words, each on its own line: bytes written so far, bytes read so far.
     fn pipe_words(&self, pipe: usize) -> usize {
         self.slot(0, self.ranks) + pipe * (PIPE_WORDS + PIPE)
     }
@@ -84,7 +84,7 @@ impl Layout {
     }
 }
 
-/// Offsets of a pipe's parts.
+/// Offsets of the parts of a pipe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PipeAt {
     pub written: usize,

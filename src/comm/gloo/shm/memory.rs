@@ -1,5 +1,5 @@
-//! Memory that processes share: an anonymous file, sealed at its size, mapped by each. This module owns every pointer
-//! into it; nothing is ever left in a file system, for the file has no name and goes with its last process.
+//! Memory shared by processes: an anonymous file, sealed at its size and mapped by each of them. This module owns every
+//! pointer into it. Nothing is left in a file system, because the file has no name and is freed with its last process.
 
 #![allow(unsafe_code)]
 
@@ -10,15 +10,15 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// A mapping. Ranges and words are checked against its size; who may touch which when is the protocol of its user.
+/// A mapping. Ranges and words are checked against its size; its user's protocol says which rank may access what, and when.
 pub(super) struct Segment {
     map: MmapRaw,
 }
 
 impl Segment {
-    /// A new file of `len` zero bytes, which take no memory before they are touched, and its mapping.
+    /// Creates and maps a file of `len` zero bytes, which use no memory before they are touched.
     pub(super) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
-        // Beyond this limit the kernel would not refuse, but kill.
+        // Beyond this limit the kernel does not return an error but kills the process.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < len as u64) {
             return Err(io::Error::other(format!(
@@ -31,7 +31,7 @@ impl Segment {
         Ok((Self::map(&fd, len)?, fd))
     }
 
-    /// Maps a file that another process has made; one that could still shrink beneath the mapping is refused.
+    /// Maps a file that another process has created; rejects one that could still shrink under the mapping.
     pub(super) fn open(fd: &OwnedFd, len: usize) -> io::Result<Self> {
         if !fcntl_get_seals(fd)?.contains(seals()) || fstat(fd)?.st_size != len as i64 {
             return Err(io::Error::other("the shared memory is not of the agreed size"));
@@ -52,8 +52,8 @@ impl Segment {
     pub(super) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8));
         let pointer = self.pointer(&(at..at + 8));
-        // SAFETY: in the mapping, which lives as long as `self`; aligned, for mappings start at a page. Whoever
-        // else uses the word does it through an atomic, too.
+        // SAFETY: in the mapping, which lives as long as `self`; aligned, because mappings start at a page. All other
+        // users of the word access it atomically, too.
         unsafe { AtomicU64::from_ptr(pointer.cast()) }
     }
 
@@ -99,7 +99,7 @@ mod tests {
         unsafe { a.bytes_mut(9_000..9_003) }.copy_from_slice(b"abc");
         assert_eq!(b.word(8).load(Relaxed), 7);
         assert_eq!(b.half_word(8).load(Relaxed), 7);
-        // SAFETY: nobody writes any more.
+        // SAFETY: there are no writers any more.
         assert_eq!(unsafe { b.bytes(9_000..9_004) }, b"abc\0");
     }
 

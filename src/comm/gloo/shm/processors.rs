@@ -1,5 +1,6 @@
-//! Where the ranks of a host run. A rank that spins for another on its own processor waits for itself; the scheduler may
-//! leave the two there for long, for ranks that sleep and wake each other look to it like one task at a time.
+//! Which processors the ranks of a host run on. A rank that spins while the rank it waits for needs the same processor
+//! waits for itself. The scheduler may leave the two there for long, because ranks that sleep and wake each other look
+//! like one task at a time.
 
 #![allow(unsafe_code)]
 
@@ -8,9 +9,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 use std::sync::atomic::Ordering;
 
 impl Arena {
-    /// The processors that this rank may use, for the others.
+    /// Publishes the processors that this rank may use.
     pub(super) fn publish_allowed(&self) {
-        // SAFETY: this rank's own line, read by others only after the ranks have told each other that all is set up.
+        // SAFETY: this rank's own line, read by others only after all ranks have reported that setup is done.
         let bits = unsafe { self.segment.bytes_mut(self.layout.allowed(self.me)) };
         if let Ok(set) = sched_getaffinity(None) {
             for cpu in (0..bits.len() * 8).filter(|cpu| *cpu < CpuSet::MAX_CPU && set.is_set(*cpu)) {
@@ -20,12 +21,12 @@ impl Arena {
     }
 
     /// Whether the host's ranks have fewer processors than there are ranks, so that spinning only keeps others from
-    /// working. To be asked only once all ranks are set up.
+    /// working. Call it only after all ranks are set up.
     pub(crate) fn is_crowded(&self) -> bool {
         *self.crowded.get_or_init(|| {
             let mut union = vec![0u8; self.layout.allowed(0).len()];
             for rank in 0..self.ranks() {
-                // SAFETY: written before the ranks told each other that all is set up, and never again.
+                // SAFETY: written before the ranks reported that setup is done, and never again.
                 let bits = unsafe { self.segment.bytes(self.layout.allowed(rank)) };
                 union.iter_mut().zip(bits).for_each(|(u, b)| *u |= b);
             }
@@ -34,7 +35,7 @@ impl Arena {
         })
     }
 
-    /// Says on which processor this rank is; returns it.
+    /// Publishes which processor this rank runs on, and returns it.
     pub(crate) fn publish_processor(&self) -> usize {
         let cpu = sched_getcpu();
         self.segment.half_word(self.layout.processor(self.me)).store(cpu as u32 + 1, Ordering::Relaxed);
@@ -46,7 +47,7 @@ impl Arena {
         (cpu > 0).then(|| cpu as usize - 1)
     }
 
-    /// Moves this thread to another processor if one of the others is on its own and there is one that none is on.
+    /// Moves this thread to a processor that no rank is on, if there is one and another rank is on this rank's processor.
     pub(crate) fn step_aside(&self) {
         let own = self.publish_processor();
         if !self.others().any(|rank| self.processor(rank) == Some(own)) {
@@ -58,7 +59,7 @@ impl Arena {
         for cpu in self.others().filter_map(|rank| self.processor(rank)).filter(|c| *c < CpuSet::MAX_CPU) {
             free.unset(cpu);
         }
-        // The kernel moves the thread for the first mask, and leaves it there for the second, which is as before.
+        // The kernel moves the thread for the first mask and leaves it there for the second, which restores the affinity.
         if free.count() > 0 && sched_setaffinity(None, &free).is_ok() {
             let _ = sched_setaffinity(None, &allowed);
             self.publish_processor();
@@ -70,7 +71,7 @@ impl Arena {
 mod tests {
     use super::*;
 
-    /// On a thread of its own, for it moves.
+    /// Runs on its own thread, because it changes the thread's processor.
     #[test]
     fn a_rank_leaves_a_processor_that_another_is_on() {
         let Ok(allowed) = sched_getaffinity(None) else { return };
@@ -81,7 +82,7 @@ mod tests {
         std::thread::spawn(move || {
             let (a, fd) = Arena::create(&[0, 1]).unwrap();
             let b = Arena::open(&fd, 1, &[0, 1]).unwrap();
-            // Both are this thread, so on one processor, wherever that is.
+            // Both ranks are this thread, so they are on one processor, whichever it is.
             let mut here = CpuSet::new();
             here.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap());
             sched_setaffinity(None, &here).unwrap();

@@ -1,7 +1,7 @@
-//! How a host's segment comes to its ranks: the first of them makes it and hands the descriptor to each of the others
-//! through a Unix datagram socket with an abstract name, which only processes of the same network namespace reach and
-//! which leaves nothing behind. Name and token of the socket travel over the ranks' own proven connection; a
-//! datagram without the token is ignored.
+//! How a host's segment gets to its ranks: the first rank creates it and sends the descriptor to each of the others
+//! through a Unix datagram socket with an abstract name, which only processes of the same network namespace can reach
+//! and which leaves nothing behind. The socket's name and token travel over the authenticated connection between the
+//! ranks; a datagram without the token is ignored.
 
 use super::arena::Arena;
 use crate::comm::rendezvous::{read_by, write_by};
@@ -21,8 +21,8 @@ const TOKEN: usize = 32;
 const YES: [u8; 1] = [1];
 const NO: [u8; 1] = [0];
 
-/// Sets up the segment that `members` (ascending, `rank` among them, at least two) share. `sockets` are this rank's
-/// connections to them, by member. The error says why this host has no shared memory; all members get one then.
+/// Sets up the segment that `members` share (ascending, at least two, including `rank`). `sockets` are this rank's
+/// connections to them, by member. The error says why this host has no shared memory; all members get one in that case.
 pub(crate) fn share(
     rank: usize,
     members: &[usize],
@@ -54,12 +54,12 @@ fn lead(members: &[usize], sockets: &[Option<&TcpStream>], deadline: Instant) ->
     outcome.and(made.map(|(arena, _)| arena))
 }
 
-/// Sends the descriptor to one member and hears whether that has mapped it.
+/// Sends the descriptor to one member, and waits for its answer whether it has mapped the segment.
 fn hand_over(socket: &TcpStream, fd: Result<&OwnedFd, &String>, deadline: Instant) -> Result<(), String> {
     let mut request = [0; NAME + TOKEN];
     read_by(socket, &mut request, &[], deadline).map_err(|e| e.to_string())?;
     let (name, token) = request.split_at(NAME);
-    // Anybody could listen at the name that stands for none.
+    // Any process could listen on the name that stands for no socket.
     let fd = if name == [0; NAME] { Err(&"a rank of this host has no Unix socket".to_owned()) } else { fd };
     let sent = fd.map_err(Clone::clone).and_then(|fd| {
         send_descriptor(name, token, fd).map_err(|e| format!("cannot hand over shared memory: {e}"))
@@ -73,7 +73,7 @@ fn hand_over(socket: &TcpStream, fd: Result<&OwnedFd, &String>, deadline: Instan
 
 fn follow(me: usize, members: &[usize], leader: &TcpStream, deadline: Instant) -> Result<Arena, String> {
     let inbox = Inbox::open().map_err(|e| format!("cannot open a Unix socket: {e}"));
-    // Without an inbox the leader gets a name that nobody listens at, so that it fails for both sides.
+    // Without an inbox, the leader gets a name that stands for no socket, so that the setup fails on both sides.
     let request = inbox.as_ref().map_or([0; NAME + TOKEN], |i| i.request);
     let io = |e: crate::comm::rendezvous::Trouble| e.to_string();
     write_by(leader, &request, deadline).map_err(io)?;
@@ -110,7 +110,7 @@ fn datagram_socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Where a member awaits the descriptor.
+/// The socket on which a member receives the descriptor.
 struct Inbox {
     socket: OwnedFd,
     request: [u8; NAME + TOKEN],
@@ -125,7 +125,7 @@ impl Inbox {
         Ok(Self { socket, request })
     }
 
-    /// The descriptor that came with the token; it is there already.
+    /// The descriptor that came with the token; it has already arrived.
     fn receive(&self) -> io::Result<OwnedFd> {
         loop {
             let mut token = [0; TOKEN];
@@ -137,7 +137,7 @@ impl Inbox {
                 RecvAncillaryMessage::ScmRights(fds) => Some(fds),
                 _ => None,
             });
-            // Descriptors of strangers are closed here.
+            // Descriptors from other senders are closed here.
             let fd = descriptors.flatten().last();
             if let Some(fd) = fd
                 && read.bytes == TOKEN

@@ -4,7 +4,7 @@ use super::*;
 use crate::comm::{ProcessGroup, ReduceOp};
 use std::time::Instant;
 
-/// Seconds for which this thread has had a CPU: on a busy machine the better measure of the work done.
+/// Seconds of CPU time of this thread: on a busy machine the better measure of the work done.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1e9

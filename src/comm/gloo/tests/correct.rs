@@ -1,4 +1,4 @@
-//! Every operation, type, world and size against a plain reference; the same bits on every rank.
+//! Every operation, type, world size and buffer size against a plain reference; equal bits on every rank.
 
 use super::*;
 use crate::comm::reference::{check_all, check_type, expected, input};
@@ -6,7 +6,7 @@ use crate::comm::{DType, ProcessGroup, ReduceOp, Wait};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-/// Every way that a group of one host can go.
+/// Every transport and algorithm that a group on one host can have.
 fn ways() -> impl Iterator<Item = (Transport, AlgorithmChoice)> {
     TRANSPORTS.into_iter().flat_map(|t| AlgorithmChoice::ALL.iter().map(move |a| (t, *a)))
 }
@@ -46,7 +46,7 @@ fn worlds_of_six_to_eight_agree_with_the_reference() {
     }
 }
 
-/// Hosts by their names: alike, uneven, and one rank each.
+/// Hosts by name: equal in size, uneven, and with one rank each.
 #[test]
 fn several_hosts_agree_with_the_reference() {
     for hosts in ["aabb", "abab", "aaabb", "abcdd", "aabbcc", "abc"] {
@@ -75,7 +75,7 @@ fn buffers_beyond_all_socket_buffers_do_not_lock_up() {
     {
         on_ranks(&form(transport, world, AMPLE), |g| {
             check_all::<f32>(g, 2_400_001);
-            // Both send first: this works as long as the messages fit the sockets' buffers.
+            // Both send first, which works as long as the messages fit the sockets' buffers.
             let peer = g.rank() ^ 1;
             if peer < g.world_size() {
                 let mut v = vec![0u8; 1000];
@@ -87,7 +87,7 @@ fn buffers_beyond_all_socket_buffers_do_not_lock_up() {
     }
 }
 
-/// Sums that depend on the order: the ranks must still agree to the bit, and with themselves in a second run.
+/// Sums that depend on the order of operands: the ranks must agree to the bit, and so must a second run.
 #[test]
 fn results_are_the_same_bits_on_all_ranks_and_in_every_run() {
     for (world, (transport, algorithm)) in [2, 3, 5].into_iter().flat_map(|w| ways().map(move |way| (w, way)))
@@ -103,11 +103,11 @@ fn results_are_the_same_bits_on_all_ranks_and_in_every_run() {
     }
 }
 
-/// The bits of a sum of f32 and a mean of bf16 that depend on the order of operands.
+/// The bits of an f32 sum and a bf16 mean that depend on the order of operands.
 fn order_dependent(g: &GlooGroup, n: usize) -> Vec<u8> {
     let value = |i: usize| ((i * 31 + g.rank() * 17) as f32).sin() * 10f32.powi((i % 7) as i32);
     let mut v: Vec<f32> = (0..n).map(value).collect();
-    // NaNs of different payload meet at index 0.
+    // NaNs with different payloads meet at index 0.
     v[0] = f32::from_bits(0x7fc0_0001 + g.rank() as u32);
     let mut half: Vec<bf16> = v.iter().map(|x| bf16::from_f32(*x)).collect();
     g.all_reduce((&mut v).into(), ReduceOp::Sum).unwrap();
@@ -115,7 +115,7 @@ fn order_dependent(g: &GlooGroup, n: usize) -> Vec<u8> {
     [bits(&v), bits(&half)].concat()
 }
 
-/// In memory every element is summed in rank order, so where it lies in which buffer does not matter.
+/// In shared memory every element is summed in rank order, so its position and its buffer do not matter.
 #[test]
 fn in_memory_an_elements_sum_does_not_depend_on_its_place() {
     on_ranks(&form(Transport::Shm, 3, AMPLE), |g| {
@@ -133,8 +133,8 @@ fn in_memory_an_elements_sum_does_not_depend_on_its_place() {
     });
 }
 
-/// (a + a) / 2 is a, to the bit, in either algorithm; a reciprocal or a late division would do too at 2 and 4, but
-/// not a rounding in between.
+/// (a + a) / 2 is a, to the bit, with either algorithm. A reciprocal or a late division would also pass at 2 and 4, but
+/// rounding in between would not.
 #[test]
 fn the_mean_of_equal_values_is_exact_at_two_and_four() {
     for (world, transport) in
@@ -189,7 +189,7 @@ fn calls_are_recorded() {
 
 #[test]
 fn threads_of_a_rank_take_turns() {
-    // The order is the same on all ranks because the calls are all alike.
+    // The order is the same on all ranks because all calls are alike.
     on_ranks(&form(Transport::Shm, 2, AMPLE), |g| {
         thread::scope(|scope| {
             for _ in 0..4 {

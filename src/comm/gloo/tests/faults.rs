@@ -1,4 +1,4 @@
-//! Ranks that die, stop, leave or give up at every sort of moment: nobody hangs, and the right one is named.
+//! Ranks that die, stop, leave or abort at all kinds of moments: no rank hangs, and the right one is named.
 
 use super::*;
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait};
@@ -10,7 +10,7 @@ fn all_reduce(g: &GlooGroup, n: usize) -> Outcome {
 
 type Call = fn(&GlooGroup) -> Outcome;
 
-/// What the survivors may be doing.
+/// What the surviving ranks may be doing.
 const CALLS: [Call; 7] = [
     |g| all_reduce(g, 10),
     |g| all_reduce(g, 1_000_000),
@@ -35,7 +35,7 @@ fn a_rank_that_dies_before_a_call_is_named_by_all() {
                     kill(g);
                     return None;
                 }
-                // Who could finish its part hears of it in the next call.
+                // A rank that could finish its part gets the error in its next call.
                 Some(call(&g).and_then(|()| g.barrier(Wait::Deadline)).unwrap_err())
             });
             for error in results.into_iter().flatten() {
@@ -47,7 +47,7 @@ fn a_rank_that_dies_before_a_call_is_named_by_all() {
     }
 }
 
-/// Copies of a group's sockets, with which it can be killed while it is in a call.
+/// Copies of a group's sockets, to kill the group while it is in a call.
 fn sockets(g: &GlooGroup) -> Vec<TcpStream> {
     let engine = g.engine.lock().unwrap();
     let data = engine.links.iter().flatten().flat_map(|l| l.wire.streams()).map(|s| s.try_clone().unwrap());
@@ -66,7 +66,7 @@ fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
                 while target.status().is_none_or(|s| s.sequence < 3) {
                     thread::yield_now();
                 }
-                // Sockets end one after the other, and who is not yet cut off must not hear the dead blame the others.
+                // Sockets close one after the other; a rank that is not cut off yet must not hear the dead rank blame others.
                 target.shared.silence();
                 cut.iter().for_each(|s| s.shutdown(std::net::Shutdown::Both).unwrap());
             });
@@ -130,18 +130,18 @@ fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
         |g| g.all_gather((&vec![1f32; 10]).into(), (&mut vec![0f32; 10 * g.world_size()]).into()),
     ];
     for (call, transport) in calls.into_iter().flat_map(|c| TRANSPORTS.map(|t| (c, t))) {
-        // Of the other two that live.
+        // The answers of the other two live ranks.
         let groups = form_counting(transport, 4, timeout, 2);
         let together = Barrier::new(4);
         let results = on_ranks(&groups, |g| {
             g.note(Place { step: 7, phase: Phase::ALL[g.rank()] });
-            // Before the barrier, so that no rank's call began earlier.
+            // Taken before the barrier, so that no rank's call began earlier.
             let start = Instant::now();
             together.wait();
             if g.rank() == 3 {
                 return None;
             }
-            // Who could finish its part hears of it in the next call.
+            // A rank that could finish its part gets the error in its next call.
             let error = call(g).and_then(|()| g.barrier(Wait::Deadline)).unwrap_err();
             Some((error, start.elapsed()))
         });
@@ -149,7 +149,7 @@ fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
             assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(3)), "{error}");
             assert!(error.message.contains("rank 3 gave no sign of life"), "{error}");
             assert!(error.message.contains("step 7, phase "), "{error}");
-            // What the silent one cannot say is in the host's memory.
+            // What the silent rank did last is in the host's memory.
             let seen = "rank 3 was last seen before the call that rank ";
             let told =
                 error.message.contains(seen) && error.message.contains("is in, step 7, phase backward");

@@ -1,4 +1,4 @@
-//! Ranks that call different things find out, all of them, long before a deadline, and are told what each called.
+//! Ranks that make different calls all detect it long before a deadline, and report what each one called.
 
 use super::super::header::Header;
 use super::*;
@@ -14,7 +14,7 @@ fn all_reduce(g: &GlooGroup, n: usize, op: ReduceOp) -> Outcome {
     g.all_reduce((&mut vec![1f32; n]).into(), op)
 }
 
-/// Two calls that don't fit, and a word of each that the message must have.
+/// Two calls that don't match, and a word of each that the message must contain.
 fn disagreements() -> Vec<(Call, &'static str, Call, &'static str)> {
     vec![
         (
@@ -29,7 +29,7 @@ fn disagreements() -> Vec<(Call, &'static str, Call, &'static str)> {
             |g| all_reduce(g, 2 * LARGE, ReduceOp::Sum),
             "600000",
         ),
-        // One by the algorithm for small buffers, one by that for large ones.
+        // One uses the algorithm for small buffers, the other that for large ones.
         (
             |g| all_reduce(g, SMALL, ReduceOp::Sum),
             "of 10 f32",
@@ -103,7 +103,7 @@ fn check(transport: Transport, world: usize, deviant: usize, case: usize) {
         all_reduce(g, 5, ReduceOp::Sum).unwrap();
         together.wait();
         let error = if g.rank() == deviant { other(g) } else { usual(g) };
-        // A rank that had nothing to wait for may hear of it in its next call.
+        // A rank that had nothing to wait for may get the error in its next call.
         let error = error.and_then(|()| g.barrier(Wait::Deadline)).unwrap_err();
         (error, g.barrier(Wait::Deadline).unwrap_err())
     });
@@ -168,16 +168,16 @@ fn a_wrong_call_of_one_rank_is_told_to_all() {
     }
 }
 
-/// Rank 0 needs nothing of rank 1 in its reduction, and is past it when it sees what rank 1 called.
+/// Rank 0 needs nothing from rank 1 in its reduction, and is past it when it sees what rank 1 called.
 #[test]
 fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
     let groups = form(Transport::Tcp, 3, AMPLE);
     let results = thread::scope(|scope| {
-        // In the tree under rank 2, ranks 0 and 1 are leaves: rank 0 only has to hear that rank 2 is there.
+        // In the tree under rank 2, ranks 0 and 1 are leaves: rank 0 only waits until rank 2 has entered the call.
         let root =
             scope.spawn(|| groups[2].reduce((&mut vec![1u8; 4]).into(), ReduceOp::Sum, 2).unwrap_err());
         groups[0].reduce((&mut vec![1u8; 4]).into(), ReduceOp::Sum, 2).unwrap();
-        // Rank 1 calls what begins with a message to rank 0, and looks no further.
+        // Rank 1 makes a call that begins with a message to rank 0, and goes no further.
         let mut engine = groups[1].engine.lock().unwrap();
         let header =
             groups[1].header(&comm::Call::Broadcast { buf: (&mut vec![0f32; SMALL]).into(), root: 0 });
@@ -196,7 +196,7 @@ fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
     }
 }
 
-/// Rank 1 calls before rank 0 does, which then needs nothing of it: only the header that came early can tell.
+/// Rank 1 calls before rank 0, whose call then needs nothing from rank 1: only the header that arrived early shows the mismatch.
 #[test]
 fn a_header_that_came_before_its_call_is_judged_when_the_call_begins() {
     let groups = form(Transport::Tcp, 3, AMPLE);
@@ -208,7 +208,7 @@ fn a_header_that_came_before_its_call_is_judged_when_the_call_begins() {
             thread::yield_now();
         }
         drop(engine);
-        // Rank 2 calls nothing, so rank 0 would wait for it.
+        // Rank 2 makes no call, so rank 0 would wait for it.
         let late = groups[0].broadcast((&mut vec![1u8; 4]).into(), 2).unwrap_err();
         [late, early.join().unwrap()]
     });

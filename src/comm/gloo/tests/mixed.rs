@@ -1,5 +1,4 @@
-//! Hosts with memory of their own, and connections between them: what one rank does not wait for must reach it all the
-//! same.
+//! Hosts with their own shared memory, and connections between them: a rank must also receive what it does not wait for.
 
 use super::super::header::Header;
 use super::super::stream::{Action, Kind, Rx, Tx};
@@ -7,7 +6,7 @@ use super::*;
 use crate::comm::conduct::{Engine as _, conduct};
 use crate::comm::{Call, CommErrorKind, DType, ProcessGroup, ReduceOp, Wait};
 
-/// Ranks whose hosts are called by letters.
+/// Ranks on hosts that are named by letters.
 fn hosts(names: &'static str, sockets: usize, timeout: Duration) -> Vec<GlooGroup> {
     form_with(names.len(), timeout, |rank| GlooOptions {
         host: Some(format!("mixed {names} {}", &names[rank..=rank])),
@@ -16,14 +15,14 @@ fn hosts(names: &'static str, sockets: usize, timeout: Duration) -> Vec<GlooGrou
     })
 }
 
-/// Not what a deadline ends with.
+/// The errors are mismatches, not timeouts.
 fn assert_mismatch(case: &str, results: impl IntoIterator<Item = CommError>) {
     for error in results {
         assert_eq!(error.kind, CommErrorKind::Mismatch, "{case}: {error}");
     }
 }
 
-/// Each rank broadcasts from, or reduces to, another root than its neighbour.
+/// Each rank broadcasts from, or reduces to, a different root than its neighbour.
 #[test]
 fn disagreements_across_hosts_need_no_deadline() {
     type Call = fn(&GlooGroup, usize) -> Outcome;
@@ -45,7 +44,7 @@ fn disagreements_across_hosts_need_no_deadline() {
     }
 }
 
-/// Two ranks of a host disagree while one of another host has not called.
+/// Two ranks of a host disagree while a rank of another host has not called yet.
 #[test]
 fn two_of_a_host_need_not_wait_for_a_third_to_disagree() {
     let groups = hosts("aab", 1, AMPLE);
@@ -56,7 +55,7 @@ fn two_of_a_host_need_not_wait_for_a_third_to_disagree() {
     assert_mismatch("aab", results.into_iter().flatten());
 }
 
-/// Messages that end on another connection than they began must not hide the next header.
+/// Messages that end on a different connection than they began on must not hide the next header.
 #[test]
 fn headers_are_looked_for_where_messages_begin() {
     for sockets in [1, 4] {
@@ -80,7 +79,7 @@ fn headers_are_looked_for_where_messages_begin() {
     }
 }
 
-/// Rank 0 waits for rank 2 while rank 1 is a call ahead already: that must not keep rank 0 awake.
+/// Rank 0 waits for rank 2 while rank 1 is already one call ahead, which must not keep rank 0 awake.
 #[test]
 fn a_rank_that_is_ahead_does_not_make_the_others_spin() {
     let groups = hosts("abc", 1, AMPLE);
@@ -88,7 +87,7 @@ fn a_rank_that_is_ahead_does_not_make_the_others_spin() {
         if g.rank() == 2 {
             let is_ahead = || groups[1].status().is_some_and(|call| call.sequence == 2);
             until("a rank that is ahead", || is_ahead() && groups[0].status().is_some());
-            // This only lets time pass, for who is awake to be seen.
+            // Only lets time pass, so that a rank that is kept awake shows.
             thread::sleep(Duration::from_millis(300));
         }
         g.broadcast((&mut vec![1u8; 10]).into(), 0).unwrap();
@@ -96,7 +95,7 @@ fn a_rank_that_is_ahead_does_not_make_the_others_spin() {
         g.broadcast((&mut vec![1u8; 10]).into(), 1).unwrap();
         polls
     });
-    // A handful; who is kept awake looks tens of thousands of times.
+    // A handful; a rank that is kept awake polls tens of thousands of times.
     assert!(polls[0] < 100, "{polls:?}");
 }
 
@@ -105,7 +104,7 @@ fn at_the_deadline_the_rank_that_was_needed_is_blamed() {
     for transport in TRANSPORTS {
         let groups = form(transport, 3, Duration::from_millis(300));
         let results = on_ranks(&groups, |g| {
-            // Ranks 1 and 2 call nothing; rank 0 needs rank 2 alone.
+            // Ranks 1 and 2 make no call; rank 0 only needs rank 2.
             (g.rank() == 0).then(|| g.recv((&mut vec![0u8; 4]).into(), 2, 7).unwrap_err())
         });
         let error = results[0].as_ref().unwrap();
@@ -113,7 +112,7 @@ fn at_the_deadline_the_rank_that_was_needed_is_blamed() {
     }
 }
 
-/// Rank 0 sends to rank 2, which takes nothing, and receives from rank 1, which has left.
+/// Rank 0 sends to rank 2, which receives nothing, and receives from rank 1, which has left.
 #[test]
 fn a_goodbye_in_memory_is_heard_while_a_connection_is_blocked() {
     let groups = hosts("aab", 1, AMPLE);

@@ -14,10 +14,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// For tests in which nothing should ever come to the deadline: what is not heard of before is of kind `Timeout`.
+/// For tests in which no deadline should pass: a failure that is not detected before it has the kind `Timeout`.
 const AMPLE: Duration = HANG;
 
-/// Ranks of one host by its memory, and by TCP.
+/// Ranks of one host, by shared memory and by TCP.
 const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Tcp];
 
 /// A group of `world` ranks, by rank.
@@ -30,14 +30,14 @@ fn form_with(world: usize, timeout: Duration, options: impl Fn(usize) -> GlooOpt
     testing::form(world, timeout, options)
 }
 
-/// The same, whose ranks wait for `answers` at a deadline: those of all that live.
+/// The same; at a deadline, the ranks wait for `answers` answers: those of all live ranks.
 fn form_counting(transport: Transport, world: usize, timeout: Duration, answers: usize) -> Vec<GlooGroup> {
     let groups = form(transport, world, timeout);
     groups.iter().for_each(|g| g.count_answers(answers));
     groups
 }
 
-/// Waits until `done`, without an event to wait on.
+/// Polls until `done`, where there is no event to wait for.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
@@ -46,7 +46,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `f` once on each rank's thread, at the same time; results by rank.
+/// Runs `f` on all ranks at the same time, each in its own thread; results by rank.
 fn on_ranks<R: Send>(groups: &[GlooGroup], f: impl Fn(&GlooGroup) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let f = &f;
@@ -55,7 +55,7 @@ fn on_ranks<R: Send>(groups: &[GlooGroup], f: impl Fn(&GlooGroup) -> R + Sync) -
     })
 }
 
-/// As `on_ranks`, but each rank owns its group and may drop it.
+/// Like `on_ranks`, but each rank owns its group and may drop it.
 fn with_owned<R: Send>(groups: Vec<GlooGroup>, f: impl Fn(GlooGroup) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let f = &f;
@@ -64,7 +64,7 @@ fn with_owned<R: Send>(groups: Vec<GlooGroup>, f: impl Fn(GlooGroup) -> R + Sync
     })
 }
 
-/// What is left of a rank whose process was killed: connections that end without a farewell.
+/// Leaves what a killed process leaves: connections that end without a goodbye.
 fn kill(group: GlooGroup) {
     let engine = group.engine.lock().unwrap();
     for control in group.shared.control.iter().flatten() {

@@ -1,4 +1,4 @@
-//! The group as another engine's control: what is heard between calls, and who is named as late.
+//! The group as the control group of another engine: messages between calls, and which rank is named as late.
 
 use super::*;
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait, Watch};
@@ -6,7 +6,7 @@ use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait, Wat
 const CALL: &str = "all_reduce #5 by another";
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Listens as a watchdog does, until the group fails.
+/// Listens like a watchdog, until the group fails.
 fn listen(g: &GlooGroup) -> CommError {
     let mut heard = None;
     until("news", || {
@@ -16,7 +16,7 @@ fn listen(g: &GlooGroup) -> CommError {
     heard.unwrap()
 }
 
-/// Rank 0 finds call 5 overdue, the others have made as many calls as `made` says and listen, if they do.
+/// Rank 0 finds call 5 overdue. The others have made as many calls as `made` says, and listen; one with None does nothing.
 fn overdue(transport: Transport, made: [Option<u64>; 3]) -> Vec<Option<CommError>> {
     let live = made.iter().flatten().count();
     let groups = form_counting(transport, 3, AMPLE, live - 1);
@@ -120,7 +120,7 @@ fn a_rank_that_left_is_missed() {
     assert!(error.message.contains("rank 1 has left the group"), "{error}");
 }
 
-/// A question that is heard between two calls used to be lost if the listener, not the next call, read it.
+/// A question that arrived between two calls used to be lost if the listener read it, not the next call.
 #[test]
 fn who_was_asked_between_two_calls_answers_in_the_next() {
     for transport in TRANSPORTS {
@@ -144,7 +144,7 @@ fn who_was_asked_between_two_calls_answers_in_the_next() {
     }
 }
 
-/// Rank 0 finds call 5 overdue while another thread of it waits in a barrier; its error, and what rank 1 hears.
+/// Rank 0 finds call 5 overdue while another of its threads waits in a barrier. Returns its error and that of rank 1.
 fn overdue_in_a_call(wait: Wait, patience: Duration) -> [CommError; 2] {
     let groups = form(Transport::Auto, 2, PATIENCE);
     let (waiter, other) = (&groups[0], &groups[1]);
@@ -161,7 +161,7 @@ fn overdue_in_a_call(wait: Wait, patience: Duration) -> [CommError; 2] {
 
 #[test]
 fn a_call_that_another_thread_waits_in_has_its_own_deadline_or_ends_with_the_verdict() {
-    // However late the call is with its verdict, it is waited for.
+    // The call's verdict is waited for, however late it is.
     for error in overdue_in_a_call(Wait::Deadline, AMPLE) {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(1)), "{error}");
         assert!(error.message.contains("rank 1 gave no sign of life"), "{error}");

@@ -1,4 +1,4 @@
-//! The launcher's side: `mpirun` around this test binary.
+//! The launcher side: `mpirun` around this test binary.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(300);
 
 pub(super) struct Outcome {
-    /// Of mpirun; None if it was killed, or said nothing but that a signal ended it.
+    /// mpirun's exit code; None if it was killed, or reported only that a signal ended it.
     pub code: Option<i32>,
-    /// What each rank left in its file, if it came so far.
+    /// What each rank has written to its file, if it got that far.
     pub said: Vec<Option<String>>,
     pub output: String,
 }
 
-/// Names under which the launcher of this build's MPI may be found.
+/// Possible names of the launcher of this build's MPI.
 fn launchers() -> Vec<String> {
     if let Ok(launcher) = std::env::var("DDP_RUN_MPIRUN") {
         return vec![launcher];
@@ -27,7 +27,7 @@ fn launchers() -> Vec<String> {
     vec![format!("mpirun.{suffix}"), "mpirun".to_owned()]
 }
 
-/// Starts `world` ranks of `case` and waits for all. None, with a word, where there is no launcher.
+/// Starts `world` ranks of `case` and waits for all. Without a launcher, prints that and returns None.
 pub(super) fn run(case: &str, world: usize) -> Option<Outcome> {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let output = folder.path().join("output");
@@ -50,7 +50,7 @@ pub(super) fn run(case: &str, world: usize) -> Option<Outcome> {
     None
 }
 
-/// The file in which a rank says how it went.
+/// The file to which a rank writes its result.
 pub(super) fn said(folder: &Path, rank: usize) -> std::path::PathBuf {
     folder.join(format!("rank-{rank}"))
 }
@@ -61,7 +61,7 @@ fn start(launcher: &str, case: &str, world: usize, folder: &Path, output: &Path)
     command.args(["-n", &world.to_string()]).arg(std::env::current_exe()?);
     command.args(["--ignored", "--exact", "comm::mpi::tests::rank::rank", "--nocapture"]);
     command.env("DDP_RUN_MPI_CASE", case).env("DDP_RUN_MPI_FOLDER", folder);
-    // What one mpirun leaves or clears away there is no other's.
+    // Each mpirun has its own folder, so that it does not remove what another has left there.
     command.env("TMPDIR", folder);
     // Open MPI: in containers the user is root, and there are more ranks than processors.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");

@@ -1,5 +1,5 @@
-//! Ranks as processes under `mpirun`: each test starts this very test binary, once a rank, to run the `case` of its name
-//! in `rank::rank`. `DDP_RUN_MPIRUN` chooses the launcher, which must be that of the MPI in this build.
+//! Ranks as processes under `mpirun`: each test starts this test binary once per rank, to run the `case` of its name in
+//! `rank::rank`. `DDP_RUN_MPIRUN` selects the launcher, which must be that of the MPI in this build.
 
 mod launch;
 mod rank;
@@ -10,7 +10,7 @@ fn is_open_mpi() -> bool {
     super::status().is_ok_and(|version| version.contains("Open MPI"))
 }
 
-/// Everything ends well: exit code 0, no rank has anything to say.
+/// All ranks succeed: exit code 0, and every rank reports `done`.
 fn succeeds(case: &str, world: usize) {
     if let Some(outcome) = run(case, world) {
         assert_eq!(outcome.code, Some(0), "{case}, world {world}:\n{}", outcome.output);
@@ -18,8 +18,8 @@ fn succeeds(case: &str, world: usize) {
     }
 }
 
-/// Every rank of `ranks` fails with a text that holds all of `says`; others die. Open MPI's `mpirun` ends with 91; MPICH's
-/// with 9 when it has killed a rank that was slower to end than the first.
+/// Every rank in `ranks` fails with a text that contains all of `says`; the others are killed. Open MPI's `mpirun` ends
+/// with 91; MPICH's ends with 9 if it has killed a rank that was slower to end than the first.
 #[track_caller]
 fn fails(case: &str, world: usize, ranks: &[usize], says: &[&str]) {
     let Some(outcome) = run(case, world) else { return };
@@ -55,7 +55,7 @@ fn means_are_exact_halves_are_rounded_once_and_nan_wins() {
     succeeds("arithmetic", 4);
 }
 
-/// Sums that depend on the order: the ranks must agree to the bit, and with themselves in a second run.
+/// Sums that depend on the order of operands: the ranks must agree to the bit, and so must a second run.
 #[test]
 fn results_are_the_same_bits_on_all_ranks_and_in_every_run() {
     for world in [2, 3, 4] {
@@ -134,7 +134,7 @@ fn ranks_that_wait_for_each_other_say_where_they_are() {
 fn a_killed_rank_ends_the_others() {
     let Some(outcome) = run("killed", 3) else { return };
     assert_ne!(outcome.code, Some(0), "{}", outcome.output);
-    // By mpirun, and not by a deadline.
+    // Ended by mpirun, not by a deadline.
     assert!(outcome.said.iter().flatten().all(|s| !s.contains("Timeout")), "{:?}", outcome.said);
 }
 
@@ -142,7 +142,7 @@ fn a_killed_rank_ends_the_others() {
 fn ranks_of_two_plans_do_not_start() {
     let Some(outcome) = run("other-plan", 2) else { return };
     assert_ne!(outcome.code, Some(0), "{}", outcome.output);
-    // Both say it; the end of the first one may end the other before it can.
+    // Both report it; the end of the first one may kill the other before it can.
     let said = outcome.said.into_iter().flatten().next().expect("one rank says why");
     for part in ["Rendezvous", "peer 1", "rank 1 was started with another plan (b) than rank 0"] {
         assert!(said.contains(part), "{said}");

@@ -1,4 +1,4 @@
-//! The rank's side: the cases.
+//! The rank side: the cases.
 
 use super::super::news::Graces;
 use super::super::{MpiConfig, MpiGroup};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 type Done = Result<String, CommError>;
 
-/// For calls that are to come to their deadline.
+/// For calls that are meant to reach their deadline.
 const SHORT: Duration = Duration::from_secs(1);
 
 fn variable<T: std::str::FromStr>(names: &[&str]) -> Option<T> {
@@ -30,7 +30,7 @@ fn config() -> MpiConfig {
     }
 }
 
-/// One rank of the case that the environment names. Ends the process with 91 where the group fails, as a worker would.
+/// One rank of the case that the environment names. Exits with 91 if the group fails, as a worker would.
 #[test]
 #[ignore = "a rank, started under mpirun by the tests beside it"]
 fn rank() {
@@ -53,7 +53,8 @@ fn rank() {
     };
     say(&folder, rank, &text);
     if case == "crossed" {
-        // Each is late for the other, so neither stays for it; and mpirun kills who has not spoken when the first one ends.
+        // Each is late for the other, so neither stays for it; and when the first one ends, mpirun kills one that has
+        // not reported yet.
         let begun = Instant::now();
         while !(0..2).all(|rank| said(&folder, rank).exists()) {
             assert!(begun.elapsed() < HANG, "the other rank says nothing");
@@ -66,21 +67,21 @@ fn rank() {
     }
 }
 
-/// The file appears whole.
+/// Writes the file atomically.
 fn say(folder: &Path, rank: usize, text: &str) {
     let scratch = folder.join(format!("{rank}.part"));
     std::fs::write(&scratch, text).expect("the folder is writable");
     std::fs::rename(scratch, said(folder, rank)).expect("the folder is writable");
 }
 
-/// Nobody who lives is taken for lost because it is slow: its answers are counted, its last words waited for.
+/// No live rank is taken for lost because it is slow: answers are counted, and last messages are waited for.
 fn graces(case: &str, world: usize) -> Graces {
     let answers = match case {
         "stopped" => Some(world - 2),
         "crossed" => Some(world - 1),
         _ => None,
     };
-    // Rank 1 is missed only then.
+    // Only then is rank 1 needed after its goodbye.
     let farewell = if case == "left" { Graces::default().farewell } else { HANG };
     Graces { farewell, linger: HANG, precedence: HANG, answers }
 }
@@ -97,7 +98,7 @@ fn act(case: &str, g: &mut MpiGroup) -> Done {
     let (me, world) = (g.rank(), g.world_size());
     match case {
         "reference" => {
-            // 48 f32 are the most that ride along with a notice.
+            // 48 f32 are the most that fit into a notice.
             for n in [0, 1, 7, 48, 49, 1023, 70_003] {
                 DType::ALL.into_iter().for_each(|dtype| check_type(g, dtype, n));
             }
@@ -123,7 +124,7 @@ fn act(case: &str, g: &mut MpiGroup) -> Done {
     Ok("done".into())
 }
 
-/// Cases in which the second call fails; after it the group stays failed.
+/// Cases in which the second call fails; the group stays failed afterwards.
 fn fail(case: &str, g: &mut MpiGroup, me: usize, world: usize) -> Done {
     let last = me == world - 1;
     let mut v = vec![1f32; 1000];
@@ -149,7 +150,7 @@ fn fail(case: &str, g: &mut MpiGroup, me: usize, world: usize) -> Done {
         "abort-beside" => std::thread::scope(|scope| {
             if me == 0 {
                 scope.spawn(|| {
-                    // Rank 1 never comes, so rank 0 stays in its call.
+                    // Rank 1 makes no call, so rank 0 stays in its own.
                     while g.history().len() < 2 {
                         std::thread::yield_now();
                     }
@@ -181,11 +182,11 @@ fn kill() -> ! {
     unreachable!("killed")
 }
 
-/// Rank 1 stops while a large transfer is under way.
+/// Rank 1 stops during a large transfer.
 fn stopped_within(g: &mut MpiGroup, me: usize) -> Done {
     let mut v = vec![1f32; 1 << 24];
     g.barrier(Wait::Deadline)?;
-    // The transfer has begun, and rank 1 stopped, long before.
+    // The transfer begins, and rank 1 stops, long before this.
     g.set_timeout(10 * SHORT);
     let g = &*g;
     std::thread::scope(|scope| {
@@ -230,14 +231,14 @@ fn arithmetic(g: &MpiGroup) {
     }
 }
 
-/// Digest of sums of f32, and means of bf16, that depend on the order of operands.
+/// Digest of f32 sums and bf16 means that depend on the order of operands.
 fn order(g: &MpiGroup) -> String {
     let mut digest = Sha256::new();
     for n in [5usize, 1000, 50_000, 1_000_003] {
         for _ in 0..2 {
             let value = |i: usize| ((i * 31 + g.rank() * 17) as f32).sin() * 10f32.powi((i % 7) as i32);
             let mut v: Vec<f32> = (0..n).map(value).collect();
-            // NaNs of different payload, and zeros of different sign.
+            // NaNs with different payloads, and zeros of different sign.
             v[0] = f32::from_bits(0x7fc0_0001 + g.rank() as u32);
             v[1] = if g.rank() == 0 { 0.0 } else { -0.0 };
             let mut half: Vec<bf16> = v.iter().map(|x| bf16::from_f32(*x)).collect();
@@ -269,7 +270,7 @@ fn record(g: &MpiGroup) {
 }
 
 fn threads(g: &MpiGroup) {
-    // The order is the same on all ranks because the calls are all alike.
+    // The order is the same on all ranks because all calls are alike.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

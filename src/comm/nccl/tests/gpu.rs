@@ -1,4 +1,4 @@
-//! A stand-in for CubeCL: a stream of its own in the device's primary context, and memory.
+//! A stand-in for CubeCL: its own stream in the device's primary context, and memory.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ pub(super) struct Gpu {
     stream: sys::CUstream,
 }
 
-/// Device memory of `len` elements; freed with the process.
+/// Device memory of `len` elements; freed when the process ends.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
     address: sys::CUdeviceptr,
@@ -49,7 +49,7 @@ impl Gpu {
     pub(super) fn read<T: Element>(&self, memory: Memory) -> Vec<T> {
         let mut values = vec![T::zeroed(); memory.len];
         self.context.enter().expect("the context can be entered");
-        // SAFETY: lengths agree, and `values` stays where it is until the stream has come by.
+        // SAFETY: lengths agree, and `values` does not move until the stream is done.
         unsafe {
             result::memcpy_dtoh_async(&mut values, memory.address, self.stream).expect("a copy");
             result::stream::synchronize(self.stream).expect("the stream ends");
@@ -60,7 +60,7 @@ impl Gpu {
     /// Makes the stream wait until the flag is set.
     pub(super) fn hold(&self) -> Arc<AtomicBool> {
         extern "C" fn wait(flag: *mut c_void) {
-            // SAFETY: made by `into_raw` below, and this runs once.
+            // SAFETY: created by `into_raw` below, and this runs once.
             let flag = unsafe { Arc::from_raw(flag.cast_const().cast::<AtomicBool>()) };
             while !flag.load(Ordering::Acquire) {
                 std::thread::yield_now();
@@ -68,7 +68,7 @@ impl Gpu {
         }
         let flag = Arc::new(AtomicBool::new(false));
         let argument = Arc::into_raw(flag.clone()).cast_mut().cast();
-        // SAFETY: function and argument fit each other.
+        // SAFETY: the argument has the type that the function expects.
         unsafe { result::stream::launch_host_function(self.stream, wait, argument) }
             .expect("a host function");
         flag

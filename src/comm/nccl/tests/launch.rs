@@ -1,4 +1,4 @@
-//! The test's side: makes the libraries, starts the ranks, and waits for them.
+//! The launcher side: builds the libraries, starts the ranks, and waits for them.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 const CUDA: &str = include_str!("../../../../tests/fake_cuda/cuda.c");
 const NCCL: &str = include_str!("../../../../tests/fake_cuda/nccl.c");
 
-/// What a rank finds of CUDA.
+/// The parts of CUDA that a rank finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Libraries {
     All,
@@ -25,7 +25,7 @@ pub(super) enum Libraries {
     NoDriver,
 }
 
-/// The folders of the made libraries, for the whole test run.
+/// The folder of the built libraries, for the whole test run.
 fn made() -> Option<&'static Path> {
     static MADE: OnceLock<Option<TempDir>> = OnceLock::new();
     MADE.get_or_init(|| make().inspect_err(|why| eprintln!("skipped: {why}")).ok())
@@ -77,9 +77,9 @@ pub(super) struct Launch {
 }
 
 pub(super) struct Outcome {
-    /// What each rank left in its file, if it came so far.
+    /// What each rank has written to its file, if it got that far.
     pub said: Vec<Option<String>>,
-    /// What the fakes were called for, by rank.
+    /// The fakes' logs of calls, by rank.
     pub logs: Vec<String>,
     outputs: Vec<String>,
     pub is_fake: bool,
@@ -100,7 +100,7 @@ impl Launch {
         Self { case, world, libraries: vec![Libraries::All; world], variables: Vec::new(), real: false }
     }
 
-    /// It needs nothing of the fakes.
+    /// The case does not need the fakes.
     pub(super) fn on_a_gpu_too(mut self) -> Self {
         self.real = true;
         self
@@ -125,8 +125,8 @@ impl Launch {
         self
     }
 
-    /// Starts all ranks and waits for them; those that are stopped are killed when the others have ended. None, with a
-    /// word, where the case cannot run.
+    /// Starts all ranks and waits for them; stopped ranks are killed when the others have ended. If the case cannot
+    /// run, prints that and returns None.
     pub(super) fn run(&self) -> Option<Outcome> {
         if is_real() && !self.real {
             eprintln!("skipped: {} needs the fakes", self.case);
@@ -201,7 +201,7 @@ fn is_stopped(process: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
-/// The file in which a rank says how it went.
+/// The file to which a rank writes its result.
 pub(super) fn said(folder: &Path, rank: usize) -> PathBuf {
     folder.join(format!("said-{rank}"))
 }

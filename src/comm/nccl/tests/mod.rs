@@ -1,6 +1,6 @@
-//! Ranks as processes: each test starts this very test binary, once a rank, to run the `case` of its name in `rank::rank`,
-//! with a libcuda and a libnccl of the tests' own (`tests/fake_cuda`), which the C compiler makes. With
-//! DDP_RUN_REAL_NCCL=1 the cases that make sense there run on the machine's own GPU and NCCL.
+//! Ranks as processes: each test starts this test binary once per rank, to run the `case` of its name in `rank::rank`,
+//! with the tests' own libcuda and libnccl (`tests/fake_cuda`), built by the C compiler. With DDP_RUN_REAL_NCCL=1, the
+//! cases that make sense there run on the machine's own GPU and NCCL.
 
 mod gpu;
 mod launch;
@@ -8,7 +8,7 @@ mod rank;
 
 use launch::{Launch, Libraries};
 
-/// Every rank says `done`.
+/// Every rank reports `done`.
 #[track_caller]
 fn succeeds(launch: Launch) -> Option<launch::Outcome> {
     let outcome = launch.run()?;
@@ -16,7 +16,7 @@ fn succeeds(launch: Launch) -> Option<launch::Outcome> {
     Some(outcome)
 }
 
-/// Every rank of `ranks` fails with a text that holds all of `says`.
+/// Every rank in `ranks` fails with a text that contains all of `says`.
 #[track_caller]
 fn fails(launch: Launch, ranks: &[usize], says: &[&str]) -> Option<launch::Outcome> {
     let outcome = launch.run()?;
@@ -29,7 +29,7 @@ fn fails(launch: Launch, ranks: &[usize], says: &[&str]) -> Option<launch::Outco
     Some(outcome)
 }
 
-/// What the one process of a case says, with these variables; none, with a word, where it cannot run.
+/// What the only process of a case reports, with these variables. If the case cannot run, prints that and returns None.
 #[cfg(feature = "cuda")]
 pub(crate) fn said_by(case: &'static str, set: &[(&'static str, &'static str)]) -> Option<String> {
     let launch = set.iter().fold(Launch::new(case, 1), |launch, (name, value)| launch.set(0, name, value));
@@ -37,7 +37,7 @@ pub(crate) fn said_by(case: &'static str, set: &[(&'static str, &'static str)]) 
     Some(outcome.said[0].clone().unwrap_or_else(|| panic!("{outcome}")))
 }
 
-/// Lines of a rank's log that are `line`.
+/// Number of lines in a rank's log that equal `line`.
 fn count(outcome: &launch::Outcome, rank: usize, line: &str) -> usize {
     outcome.logs[rank].lines().filter(|l| *l == line).count()
 }
@@ -58,7 +58,7 @@ fn sums_means_and_extremes_are_right_and_the_end_is_peaceful() {
     }
 }
 
-/// The host goes on while work before, the collective and work after it wait for each other.
+/// The host does not wait; earlier work, the collective and later work wait for each other.
 #[test]
 fn collectives_come_after_what_was_launched_and_before_what_is_launched_after_the_fence() {
     let Some(outcome) = succeeds(Launch::new("order", 2).on_a_gpu_too()) else { return };
@@ -68,7 +68,7 @@ fn collectives_come_after_what_was_launched_and_before_what_is_launched_after_th
         };
         let launched = at("ncclAllReduce 1");
         let before: Vec<&str> = log.lines().take(launched).collect();
-        // The first two are the engine's trial.
+        // The first two are from the engine's test of the driver.
         assert!(before.ends_with(&["cuCtxRecordEvent", "cuStreamWaitEvent"]), "{outcome}");
         let after: Vec<&str> =
             log.lines().skip(launched + 1).filter(|l| !l.starts_with("all-reduce")).collect();
@@ -118,7 +118,7 @@ fn a_collective_that_never_gets_into_its_stream_is_given_up_at_the_deadline() {
     fails(launch, &[0, 1], &["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL was not done after 5s"]);
 }
 
-/// The communicator is ended beside it.
+/// The communicator is aborted while the call hangs.
 #[test]
 fn a_call_that_does_not_come_back_from_nccl_is_given_up_at_the_deadline() {
     let launch = Launch::new("hang", 2).set(0, "FAKE_NCCL_BLOCK", "2");
@@ -150,14 +150,14 @@ fn a_killed_rank_is_named_long_before_the_deadline() {
     fails(launch, &[0, 2], &says);
 }
 
-/// NCCL only sees that somebody is gone.
+/// NCCL only detects that some rank is gone.
 #[test]
 fn a_peer_that_nccl_misses_is_named_if_it_is_gone() {
     let launch = Launch::new("missed", 3).set(0, "FAKE_NCCL_LOST", "2");
     fails(launch, &[0, 2], &["PeerLost, peer 1", "rank 1 is gone"]);
 }
 
-/// NCCL on rank 0 sees that a peer is gone, but all live: it is rank 0's own failure.
+/// NCCL on rank 0 reports a lost peer, but all are alive: the failure is rank 0's own.
 #[test]
 fn a_failure_of_nccl_ends_the_group_on_all_ranks() {
     let launch = Launch::new("lost", 2).set(0, "FAKE_NCCL_LOST", "2");
@@ -208,7 +208,7 @@ fn ranks_with_one_gpu_are_refused_unless_their_host_ids_differ() {
     succeeds(shared().set(0, "NCCL_HOSTID", "a").set(1, "NCCL_HOSTID", "b"));
 }
 
-/// As torchrun starts two ranks on a machine with two GPUs, each of which sees the devices of its `visible`.
+/// Two ranks as torchrun starts them on a machine with two GPUs, each of which sees the devices in its `visible`.
 fn two_local_ranks(visible: [Option<&'static str>; 2]) -> Launch {
     let mut launch =
         Launch::new("local-rank", 2).set_on_all("FAKE_CUDA_DEVICES", "2").set_on_all("FAKE_CUDA_UUID", "1");
@@ -233,13 +233,13 @@ fn a_rank_takes_the_device_of_its_local_rank_among_those_that_it_sees() {
     };
     takes([None, None], [(0, 1), (1, 2)]);
     takes([Some("1,0"), Some("1,0")], [(0, 2), (1, 1)]);
-    // A launcher may show each rank a device of its own only.
+    // A launcher may make a different single device visible to each rank.
     takes([Some("1"), Some("0")], [(0, 2), (0, 1)]);
     let says = ["69", "ranks 0 and 1 have the same GPU, GPU-00000000-0000-0000-0000-000000000002"];
     fails(two_local_ranks([Some("1"), Some("1")]), &[0, 1], &says);
 }
 
-/// It is asked of every rank at each start; CubeCL makes the context again.
+/// Every rank needs the UUID at each start; CubeCL creates the context again.
 #[test]
 fn the_uuid_is_told_without_a_context() {
     let launch = Launch::new("uuid", 1).set(0, "FAKE_CUDA_UUID", "7");
@@ -262,7 +262,7 @@ fn what_is_missing_on_a_rank_is_told_on_all() {
         (Libraries::OldNccl, "rank 1: NCCL has no ncclCommInitRankConfig: 2.18 or later is needed"),
     ];
     for (libraries, says) in missing {
-        // Where the machine has the real ones nothing is missing.
+        // On a machine with the real libraries, none is missing.
         if libraries == Libraries::OldNccl || super::status().is_err() {
             fails(Launch::new("sums", 2).with_on(1, libraries), &[0, 1], &["69", says]);
         }

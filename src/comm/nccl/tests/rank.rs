@@ -1,4 +1,4 @@
-//! The rank's side: the cases.
+//! The rank side: the cases.
 
 use super::super::{NcclConfig, NcclGroup, driver, gpu_uuid, status};
 use super::gpu::{Gpu, Memory};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 type Done = Result<(), CommError>;
 
-/// For calls that are to come to their deadline, once their ranks have met in the one before.
+/// For calls that are meant to reach their deadline, after their ranks have met in the call before.
 const SHORT: Duration = Duration::from_secs(5);
 
 fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
@@ -53,7 +53,7 @@ fn rank() {
     std::fs::write(said(&folder, rank), text).expect("the folder is writable");
 }
 
-/// The device of a rank that a launcher started, as its variables have it.
+/// The device of a rank that a launcher has started, from its environment variables.
 fn by_local_rank() -> usize {
     let origin = clusters::detect(&|name| std::env::var(name).ok(), &clusters::Asked::default());
     let Ok(Origin::Worker(worker)) = origin else { panic!("no rank: {origin:?}") };
@@ -64,7 +64,7 @@ fn by_local_rank() -> usize {
     }
 }
 
-/// A deadline waits for the answers of all that live, however long they take.
+/// At a deadline, waits for the answers of all live ranks, however long they take.
 fn control(case: &str, rank: usize, folder: &Path) -> Arc<dyn ProcessGroup> {
     let world_size: usize = variable("DDP_RUN_NCCL_WORLD").expect("set with the case");
     if world_size == 1 {
@@ -91,7 +91,7 @@ fn control(case: &str, rank: usize, folder: &Path) -> Arc<dyn ProcessGroup> {
     Arc::new(control)
 }
 
-/// What the rank says: `done`, or how it failed.
+/// What the rank reports: `done`, or how it failed.
 fn play(case: &str, rank: usize, device: usize, folder: &Path) -> String {
     let short = matches!(case, "hang" | "late" | "stopped");
     let timeout = if short { SHORT } else { HANG };
@@ -132,7 +132,7 @@ fn sum(group: &NcclGroup, gpu: &Gpu, memory: Memory) -> Done {
     device(group).all_reduce(gpu.lend(memory, Box::new(())), ReduceOp::Sum)
 }
 
-/// Reduces `values(rank)` and compares with what `expected(values of all ranks at a place)` gives.
+/// Reduces `values(rank, index)` and compares each element with `expected` of all ranks' values for it.
 fn check<T: Element + PartialEq + std::fmt::Debug>(
     group: &NcclGroup,
     gpu: &Gpu,
@@ -160,14 +160,14 @@ fn sums(group: &NcclGroup, gpu: &Gpu) -> Done {
     check(group, gpu, ReduceOp::Sum, mixed, |all| all.iter().sum())?;
     check(group, gpu, ReduceOp::Max, mixed, |all| all.iter().copied().fold(f32::MIN, f32::max))?;
     check(group, gpu, ReduceOp::Min, mixed, |all| all.iter().copied().fold(f32::MAX, f32::min))?;
-    // Whole, so that every order of operations gives the same.
+    // Whole numbers, so that every order of operations gives the same result.
     let world = group.world_size();
     let multiple = |rank: usize, i: usize| (i % 10 + rank) as f32 * world as f32;
     check(group, gpu, ReduceOp::Mean, multiple, |all| all.iter().sum::<f32>() / all.len() as f32)?;
     let halves = |rank: usize, i: usize| bf16::from_f32((i % 16 + rank) as f32);
     check(group, gpu, ReduceOp::Sum, halves, |all| bf16::from_f32(all.iter().map(|v| v.to_f32()).sum()))?;
     check(group, gpu, ReduceOp::Sum, |rank, i| (rank + i) as i32, |all| all.iter().sum())?;
-    // Many at a time, and calls of the control group in between.
+    // Many in flight at a time, with calls of the control group in between.
     let memory = gpu.memory::<f32>(100);
     gpu.write(memory, &[1.0f32; 100]);
     for round in 0..12 {
@@ -181,7 +181,7 @@ fn sums(group: &NcclGroup, gpu: &Gpu) -> Done {
     device(group).check()
 }
 
-/// The write before is held up until the collective and the fence have been called; the collective until rank 1 comes.
+/// The first write is held until the collective and the fence have been called; the collective, until rank 1 arrives.
 fn order(group: &NcclGroup, gpu: &Gpu) -> Done {
     let (memory, len) = (gpu.memory::<f32>(1000), 1000);
     gpu.write(memory, &vec![-1.0f32; len]);
@@ -189,7 +189,7 @@ fn order(group: &NcclGroup, gpu: &Gpu) -> Done {
     gpu.write(memory, &vec![1.0 + group.rank() as f32; len]);
     sum(group, gpu, memory)?;
     device(group).fence()?;
-    // Neither has waited: nothing has gone through the gate.
+    // Neither call has waited: the gate is still closed.
     assert!(!gate.load(Ordering::Acquire));
     let second = gpu.memory::<f32>(len);
     group.barrier(Wait::Deadline)?;
@@ -213,7 +213,7 @@ fn guard(group: &NcclGroup, gpu: &Gpu) -> Done {
     let keep = Arc::new(());
     device(group).all_reduce(gpu.lend(memory, Box::new(keep.clone())), ReduceOp::Sum)?;
     device(group).fence()?;
-    // The watchdog has looked many times by then.
+    // The watchdog has checked many times by then.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(Arc::strong_count(&keep), 2, "lent");
     gate.store(true, Ordering::Release);
@@ -250,7 +250,7 @@ fn history(group: &NcclGroup, gpu: &Gpu) -> Done {
     Ok(())
 }
 
-/// Cases in which the second collective fails: the thread that waits for the device returns, and then hears why.
+/// Cases in which the second collective fails: the thread that waits for the device returns, and then gets the error.
 fn fail(case: &str, group: &NcclGroup, gpu: &Gpu) -> Done {
     let me = group.rank();
     let memory = gpu.memory::<f32>(1000);
@@ -280,14 +280,14 @@ fn fail(case: &str, group: &NcclGroup, gpu: &Gpu) -> Done {
             group.abort("disk full");
             return device(group).check();
         }
-        // NCCL fails in the launch.
+        // NCCL fails during the launch.
         "missed" => mark(me),
         _ => {}
     }
     sum(group, gpu, memory)?;
     mark(me);
     device(group).fence()?;
-    // Comes back although the collective never ends by itself.
+    // Returns although the collective never ends by itself.
     gpu.read::<f32>(memory);
     device(group).check()
 }
@@ -301,7 +301,7 @@ fn wait_for_failure(group: &NcclGroup) -> Done {
     Ok(())
 }
 
-/// The file that says that a rank has launched the second collective.
+/// The file that shows that a rank has launched the second collective.
 fn launched(rank: usize) -> PathBuf {
     let folder: PathBuf = variable("DDP_RUN_NCCL_FOLDER").expect("set with the case");
     folder.join(format!("launched-{rank}"))
@@ -311,7 +311,7 @@ fn mark(rank: usize) {
     std::fs::write(launched(rank), "").expect("the folder is writable");
 }
 
-/// Once the others wait for it.
+/// Sends itself `signal` once the other ranks wait for it.
 fn signal(signal: Signal, world: usize) -> ! {
     let begun = Instant::now();
     while (0..world).any(|rank| rank != 1 && !launched(rank).exists()) {

@@ -1,4 +1,4 @@
-//! Rank 0 writes where it listens to a file.
+//! Rank 0 writes the address at which it listens to a file.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn ranks_meet_by_a_file_which_is_gone_afterwards() {
     assert!(error(&connect(nowhere)).message.contains("cannot write its address"));
 }
 
-/// The file is left over from a run whose port is closed, or has gone to something else, or to another run.
+/// The file is left over from a run whose port is closed, or now belongs to another program or another run.
 #[test]
 fn a_stale_file_only_costs_another_look() {
     let dir = tempfile::tempdir().unwrap();
@@ -48,7 +48,7 @@ fn a_stale_file_only_costs_another_look() {
     std::fs::write(&path, format!("{}\n", closed.address)).unwrap();
     let guest = by_file(1, 2, &path, &secret);
     let guest = thread::spawn(move || connect(guest));
-    // Something else answers at the next address.
+    // A foreign program answers at the next address.
     let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
     std::fs::write(&path, format!("{}\n", stranger.local_addr().unwrap())).unwrap();
     let mut caller = accept(&stranger);

@@ -1,9 +1,9 @@
-//! What an earlier attempt has left behind does not keep a newer one from meeting.
+//! Leftovers of an earlier attempt do not prevent a newer one from meeting.
 
 use super::*;
 
-/// After a restart: a rank of the new attempt is quicker than the old rank 0's end. Nobody is told to give up but the
-/// leftover, which ends; the new run forms where it was.
+/// After a restart, a rank of the new attempt connects before the old rank 0 has ended. Only the leftover is told to
+/// give up, and ends; the new run forms at the same address.
 #[test]
 fn a_newer_generation_outlasts_the_leftover_of_an_older_one() {
     let mut m = Meeting::new("127.0.0.1:0");
@@ -18,7 +18,7 @@ fn a_newer_generation_outlasts_the_leftover_of_an_older_one() {
     works(vec![host, guest.join().unwrap()]);
 }
 
-/// The leftover was killed while the new rank waited for its answer.
+/// The leftover is killed while the new rank waits for its answer.
 #[test]
 fn a_rank_0_that_vanishes_is_waited_for_after_a_restart_and_given_up_at_the_start() {
     for (generation, comes_back) in [(1, true), (0, false)] {
@@ -57,7 +57,7 @@ fn rank_0_waits_for_an_address_that_another_process_still_has() {
     let host = thread::spawn(move || connect(host));
     let guest = m.guest(1, 2);
     let guest = thread::spawn(move || connect(guest));
-    // The guest has come to the wrong place: rank 0 is not listening yet.
+    // The guest has connected to the wrong listener: rank 0 is not listening yet.
     drop(accept(&holder));
     drop(holder);
     works(vec![host.join().unwrap(), guest.join().unwrap()]);

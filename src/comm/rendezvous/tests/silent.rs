@@ -1,9 +1,9 @@
-//! Something at rank 0's address takes connections, or has its system take them, and says nothing.
+//! A process at rank 0's address, or only its system, accepts connections and sends nothing.
 
 use super::by_file::by_file;
 use super::*;
 
-/// Of one attempt. Rank 0 may be slower than that: then there is another.
+/// Timeout of one attempt. Rank 0 may be slower: then there is another attempt.
 const ATTEMPT: Duration = Duration::from_millis(250);
 
 fn stands(meshes: [Result<Mesh, CommError>; 2]) {
@@ -12,7 +12,7 @@ fn stands(meshes: [Result<Mesh, CommError>; 2]) {
     }
 }
 
-/// The file is left over, and its address has gone to a process that is stopped, or knows nothing of us.
+/// The file is left over, and its address now belongs to a process that is stopped, or is not part of the run.
 #[test]
 fn a_silent_listener_at_a_stale_address_only_costs_another_look() {
     for accepts in [true, false] {
@@ -30,7 +30,7 @@ fn a_silent_listener_at_a_stale_address_only_costs_another_look() {
     }
 }
 
-/// Rank 0's socket may be there long before rank 0, or another process have the port until rank 0 gets it.
+/// Rank 0's socket may exist long before rank 0 does, or another process may hold the port until rank 0 gets it.
 #[test]
 fn a_silent_listener_is_called_again_until_rank_0_answers_there() {
     let mut m = Meeting::new("127.0.0.1:0");
