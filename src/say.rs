@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Enough for some hundred failure reports.
+/// Enough for several hundred failure reports.
 const WAITING: usize = 256 << 10;
 /// More than is queued while the output is being read.
 const MUCH: usize = 4 << 10;

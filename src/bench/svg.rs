@@ -66,7 +66,7 @@ fn legend(out: &mut String, series: &[Series]) {
     }
 }
 
-/// The machine's limits, drawn below, and a line for each kind of row.
+/// The machine's limits, drawn beneath, and a line for each kind of row.
 fn series(
     report: &Report,
     of: fn(&Row) -> f64,

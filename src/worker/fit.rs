@@ -23,8 +23,8 @@ pub(super) fn samples(name: &str, dataset: &dyn Dataset) -> Result<()> {
     Ok(())
 }
 
-/// The model accepts a batch of the data's shape, without other effects of a training pass, and its outputs have the
-/// shape that the loss compares with the targets.
+/// The model accepts a batch of the data's shape, and its outputs have the shape that the loss compares with the
+/// targets. This runs the evaluator, and does not cover what only a training pass does.
 ///
 /// # Errors
 /// The model's own error or panic, and outputs of another shape (exit 78).
