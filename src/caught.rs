@@ -1,4 +1,4 @@
-//! Panics that are an answer: code of a user's own model that does not take the data that it is given.
+//! Catches panics of users' model code on input that it does not accept.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -10,7 +10,7 @@ thread_local! {
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// What `work` gives, or what it panicked with and where. Nothing is printed about it.
+/// The result of `work`, or its panic message and location. Nothing is printed.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
@@ -26,12 +26,12 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     done.map_err(|panic| message(&*panic) + &PLACE.take())
 }
 
-/// Whether a panic of this thread is somebody's answer.
+/// Whether a panic of this thread will be caught here.
 pub fn expected() -> bool {
     EXPECTED.get()
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()

@@ -1,30 +1,29 @@
-//! The one error type of the program.
+//! The error type of the program.
 //!
 //! An [`Error`] says what went wrong, where, and what to do about it; `main` prints it once and exits with its
-//! [`ExitCode`]. Rooms may have richer errors of their own (`comm::CommError`, `spec::Diagnostics`), which turn
-//! into this one at their border.
+//! [`ExitCode`]. Modules with more detailed errors (`comm::CommError`, `spec::Diagnostics`) convert them to this one.
 
 pub use crate::exit_code::ExitCode;
 use std::fmt;
 
-/// What went wrong, what to do about it, and the exit code that it leads to.
+/// What went wrong, what to do about it, and the resulting exit code.
 #[derive(Debug)]
 pub struct Error {
-    /// What the process exits with.
+    /// The exit code of the process.
     pub code: ExitCode,
     /// What went wrong, and where.
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
-    /// What it was made of, where someone may want more of it than the message.
+    /// The original error, for callers that need more than the message.
     pub cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// `std`'s, with [`Error`] by default.
+/// `std`'s `Result`, with [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// With a code and a message, and no hint.
+    /// An error with a code and a message, without a hint.
     pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None, cause: None }
     }
@@ -36,7 +35,7 @@ impl Error {
     pub fn spec(message: impl Into<String>) -> Self {
         Self::new(ExitCode::Spec, message)
     }
-    /// Missing or damaged data (78): the spec names it, so mending the spec or the file is the user's move.
+    /// Missing or damaged data (78): the spec names the data, so the user corrects the spec or the file.
     pub fn data(message: impl Into<String>) -> Self {
         Self::new(ExitCode::Spec, message)
     }
@@ -52,17 +51,17 @@ impl Error {
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ExitCode::Unavailable, message)
     }
-    /// What to do about it, printed on a line of its own after `hint:`.
+    /// Adds a hint, printed on a separate line after `hint:`.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
-    /// Remembers the richer error behind this one.
+    /// Keeps the original error.
     pub fn cause(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.cause = Some(Box::new(cause));
         self
     }
-    /// Of a file that belongs to the data: one that is not there, or may not be read, is the spec's to mend.
+    /// Converts an I/O error of a data file: if the file is missing or unreadable, the spec is wrong (78).
     pub fn of_data(self) -> Self {
         use std::io::ErrorKind as K;
         let lasting = [K::NotFound, K::PermissionDenied, K::IsADirectory, K::NotADirectory];
@@ -71,7 +70,7 @@ impl Error {
             _ => self,
         }
     }
-    /// The error behind this one, if it is an `E`.
+    /// The original error, if it is an `E`.
     pub fn caused_by<E: std::error::Error + 'static>(&self) -> Option<&E> {
         self.cause.as_deref()?.downcast_ref()
     }
@@ -89,7 +88,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Adds the path or the deed to an I/O error: `fs::read(p).doing("read", p)?`. Exit code 74; the cause tells what may pass by itself.
+/// Adds the operation and the path to an I/O error: `fs::read(p).doing("read", p)?`. Exit code 74; the cause tells
+/// whether it may be temporary.
 pub trait IoContext<T> {
     fn doing(self, verb: &str, path: &std::path::Path) -> Result<T>;
 }
@@ -100,7 +100,8 @@ impl<T> IoContext<T> for std::io::Result<T> {
     }
 }
 
-/// Whether what failed so may work at another time: the system was short of something, or a network file system out of reach.
+/// Whether an operation that failed with `e` may succeed later: a resource was exhausted, or a network file system
+/// unavailable.
 pub fn may_pass(e: &std::io::Error) -> bool {
     use std::io::ErrorKind as K;
     let kinds = [

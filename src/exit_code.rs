@@ -1,9 +1,9 @@
-//! The documented exit codes, once: `--help`, reports of failures, restarts and the table in docs/failures.md are made of this one. Scripts hold on
-//! to them.
+//! The table of exit codes, from which `--help`, failure reports, restarts and docs/failures.md take theirs. Scripts
+//! depend on these codes.
 
 macro_rules! exit_codes {
     ($($(#[$more:meta])* $code:ident = $number:literal, $name:literal, $meaning:literal, restart: $restart:expr;)*) => {
-        /// What a process exits with.
+        /// The exit code of a process.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
         #[repr(u8)]
         pub enum ExitCode {
@@ -11,20 +11,20 @@ macro_rules! exit_codes {
         }
 
         impl ExitCode {
-            /// Each of them.
+            /// All exit codes.
             pub const ALL: &[ExitCode] = &[$(ExitCode::$code),*];
 
-            /// In a few words.
+            /// A short description.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$code => $name),* }
             }
 
-            /// In words that say what has happened.
+            /// A description as a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Self::$code => $meaning),* }
             }
 
-            /// Whether the same job may fare better when it is started again, as far as the code tells; `None` of what is no failure.
+            /// Whether a restart of the same job may succeed, judging by the code alone; `None` if it is not a failure.
             pub const fn restart(self) -> Option<bool> {
                 match self { $(Self::$code => $restart),* }
             }
@@ -36,7 +36,7 @@ exit_codes! {
     Done = 0, "done", "done", restart: None;
     Usage = 2, "bad command line", "bad command line", restart: Some(false);
     Unavailable = 69, "device or backend missing", "a device or backend is missing", restart: Some(false);
-    /// A bug in ddp-run, or a failure of the operating system, not of its files, that it has no better name for.
+    /// A bug in ddp-run, or a failure of the operating system (except of its files) without a code of its own.
     Internal = 70, "internal error", "internal error", restart: Some(false);
     Checkpoint = 74, "checkpoint or other file unreadable or unwritable",
         "a checkpoint or another file can't be read or written", restart: Some(false);
@@ -44,7 +44,7 @@ exit_codes! {
     Stopped = 75, "stopped on request and resumable", "stopped on request", restart: None;
     /// The data that it names is missing or damaged.
     Spec = 78, "spec or data invalid", "the spec or its data is invalid", restart: Some(false);
-    /// The restarts are spent.
+    /// No restarts are left.
     WorkerFailed = 90, "worker failed", "a worker failed", restart: Some(true);
     Collective = 91, "collective failed", "a collective timed out or lost a peer", restart: Some(true);
     NonFinite = 92, "loss or gradient not finite", "loss or gradient is not finite", restart: Some(false);
@@ -52,12 +52,12 @@ exit_codes! {
 }
 
 impl ExitCode {
-    /// What a process that ended with `code` says, if it is one of ours.
+    /// The exit code with the number `code`, if there is one.
     pub fn from_status(code: i32) -> Option<Self> {
         Self::ALL.iter().copied().find(|known| *known as i32 == code)
     }
 
-    /// All of them, for `--help`.
+    /// The table for `--help`.
     pub(crate) fn list() -> String {
         let codes: Vec<String> =
             Self::ALL.iter().map(|code| format!("{} {}", *code as u8, code.name())).collect();

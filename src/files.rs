@@ -1,4 +1,4 @@
-//! Files that others see whole or not at all: each is written beside its place and then given its name.
+//! Atomic file creation: each file is written under a temporary name beside its place and then renamed.
 
 use crate::error::{IoContext, Result};
 use data_encoding::HEXLOWER;
@@ -6,11 +6,11 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A name in the folder of what is being made, for a file or a folder; what has it when this is dropped is removed.
+/// A temporary name for a file or folder beside its place; dropping it removes what has that name.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Beside `place`, and nobody else's: hosts that share a file system may have the same process numbers.
+    /// A random name beside `place`: hosts that share a file system may have equal process ids.
     pub(crate) fn beside(place: &Path) -> io::Result<Self> {
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|e| io::Error::other(e.to_string()))?;
@@ -22,7 +22,7 @@ impl Scratch {
         &self.0
     }
 
-    /// What has the name gets its place; the name may be another's from then on.
+    /// Renames the file to its place; the temporary name may then be reused.
     fn put(&mut self, place: &Path) -> io::Result<()> {
         fs::rename(&self.0, place)?;
         self.0.clear();
@@ -36,7 +36,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A file on its way to its place. One that does not get there leaves what was there before, and nothing else.
+/// A file that is being written. If it is not renamed to its place, the previous file stays there, and nothing else.
 pub(crate) struct Draft {
     file: BufWriter<File>,
     written: Scratch,
@@ -44,32 +44,33 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Several processes may have drafts of one place.
+    /// Several processes may write drafts for one place.
     pub(crate) fn new(place: &Path) -> io::Result<Self> {
         let written = Scratch::beside(place)?;
         let file = BufWriter::with_capacity(256 << 10, File::create(written.path())?);
         Ok(Self { file, written, place: place.to_owned() })
     }
 
-    /// Under a name that only this process uses, so that what is left of one that was killed is overwritten.
+    /// Uses a name that only this process uses, so that the file of a killed process is overwritten.
     pub(crate) fn under(name: PathBuf, place: &Path) -> io::Result<Self> {
         let file = BufWriter::with_capacity(256 << 10, File::create(&name)?);
         Ok(Self { file, written: Scratch(name), place: place.to_owned() })
     }
 
-    /// What was written is on the disk.
+    /// Writes the data to disk.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().sync_all()
     }
 
-    /// Gives it its name. Who reads it now sees all of it; what is there after a power cut is known only after [`Draft::put_synced`].
+    /// Renames it to its place. Readers see the whole file; only [`Draft::put_synced`] guarantees that for the time
+    /// after a power failure.
     pub(crate) fn put(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.written.put(&self.place)
     }
 
-    /// Afterwards the place holds the new file, also after a power cut; before, it holds the old one.
+    /// Renames it durably: the place has the old file before and the new file after, even across a power failure.
     pub(crate) fn put_synced(mut self) -> io::Result<()> {
         self.sync()?;
         let folder = folder(&self.place).to_owned();
@@ -87,7 +88,7 @@ impl Write for Draft {
     }
 }
 
-/// Writes a file that one process at a time writes, so that it outlives a power cut.
+/// Replaces a file durably. Only one process at a time may write it.
 pub(crate) fn replace(place: &Path, bytes: &[u8]) -> Result<()> {
     let mut name = place.as_os_str().to_owned();
     name.push(".partial");
@@ -103,10 +104,10 @@ pub(crate) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes a folder's entries durable.
+/// Makes the entries of a folder durable.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     match File::open(path)?.sync_all() {
-        // Some network file systems can't sync a directory; their renames are durable or nothing makes them so.
+        // Some network file systems can't sync a directory; their renames are durable already, or can't be made so.
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
         synced => synced,
     }
@@ -116,7 +117,7 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Names in `folder`, hidden ones too.
+    /// Names in `folder`, including hidden ones.
     fn names(folder: &tempfile::TempDir) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();
         let mut names: Vec<_> =
@@ -145,12 +146,12 @@ mod tests {
         replace(&place, b"old").unwrap();
         drop(Draft::new(&place).unwrap());
         assert_eq!((fs::read(&place).unwrap(), names(&folder)), (b"old".to_vec(), vec!["f".to_owned()]));
-        // Not over a folder.
+        // A folder is not replaced.
         fs::create_dir(folder.path().join("g")).unwrap();
         let error = replace(&folder.path().join("g"), b"new").unwrap_err();
         assert!(error.message.starts_with("cannot write ") && error.message.contains("/g: "), "{error}");
         assert_eq!(names(&folder), ["f", "g"]);
-        // What has the name of the draft already is no draft.
+        // An existing entry with the draft's name is not removed.
         fs::create_dir(folder.path().join("f.partial")).unwrap();
         replace(&place, b"new").unwrap_err();
         assert_eq!(names(&folder), ["f", "f.partial", "g"]);

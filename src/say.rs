@@ -1,6 +1,6 @@
-//! Lines for the one who watches, on standard error. A terminal or a pipe that is gone, or that nobody reads, is no reason not to
-//! train and none not to stop: nothing here fails or waits. A thread writes; what is said while [`WAITING`] bytes are in its queue is left
-//! out, and how much that was is said at that place. Before the process ends, [`flush`] gives the thread a moment.
+//! Output to standard error that neither fails nor blocks: training continues, and can be stopped, if the terminal or
+//! pipe is closed or not read. A thread writes. Text that exceeds a queue of [`WAITING`] bytes is dropped, and a line
+//! in its place reports the amount. Before the process exits, [`flush`] waits a short time for the thread.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,16 +12,16 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Some hundred reports of failures.
+/// Enough for several hundred failure reports.
 const WAITING: usize = 256 << 10;
-/// More than waits while somebody reads.
+/// More than is queued while the output is being read.
 const MUCH: usize = 4 << 10;
-/// For what was said last to be read, when the process is about to end.
+/// How long the exit waits for the last output to be read.
 const LAST: Duration = Duration::from_secs(2);
 
 static STANDARD_ERROR: Outlet = Outlet::new(WAITING);
 
-/// As `eprintln!`, but what can't be written is left out.
+/// Like `eprintln!`, but drops output that can't be written.
 macro_rules! say {
     ($($arg:tt)*) => { $crate::say::line(format_args!($($arg)*)) };
 }
@@ -30,7 +30,7 @@ pub(crate) fn line(text: fmt::Arguments<'_>) {
     put(format!("{text}\n").into_bytes());
 }
 
-/// Text that is whole, such as a line.
+/// Queues a complete text, such as a line.
 pub(crate) fn put(text: Vec<u8>) {
     match has_writer() {
         true => STANDARD_ERROR.put(text),
@@ -38,19 +38,19 @@ pub(crate) fn put(text: Vec<u8>) {
     }
 }
 
-/// Text that is worth little later, such as a picture of how far it has come: left out without a word where much waits already.
+/// Queues text that is only useful now, such as a progress bar; dropped silently if much is queued already.
 pub(crate) fn offer(text: Vec<u8>) {
     if has_writer() && STANDARD_ERROR.lock().bytes < MUCH {
         STANDARD_ERROR.put(text);
     }
 }
 
-/// Returns when all that was said is written, or when nobody has read it in time. Before the process ends by any way but a signal.
+/// Waits until all output is written, or until the timeout. Call it before the process exits, except by a signal.
 pub(crate) fn flush() {
     STANDARD_ERROR.flush(LAST);
 }
 
-/// For what wants something to write to. Each write is a text of its own.
+/// A writer, for code that needs one. Each write is a separate text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said;
 
@@ -71,15 +71,16 @@ fn has_writer() -> bool {
     *WRITER.get_or_init(start)
 }
 
-/// In one write: standard error is shared with other ranks and with a launcher, whose words would come between the parts. Without
-/// the standard library's lock, which a write that waits for a reader would keep from a panic.
+/// Writes everything at once, because standard error is shared with other ranks and with a launcher, whose output
+/// could come between the parts. It avoids the standard library's lock: a write that blocks would hold it, and a
+/// panic needs it.
 fn write_whole(mut text: &[u8]) {
     let stderr = io::stderr();
     while !text.is_empty() {
         match rustix::io::write(stderr.as_fd(), text) {
             Ok(n) => text = &text[n..],
             Err(Errno::INTR) => {}
-            // Someone else who has this pipe wants it so.
+            // Another process that shares this pipe has made it non-blocking.
             Err(Errno::AGAIN) => {
                 let _ = poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None);
             }
@@ -88,7 +89,7 @@ fn write_whole(mut text: &[u8]) {
     }
 }
 
-/// What was said and is not written.
+/// The queue of texts to be written.
 struct Outlet {
     state: Mutex<State>,
     changed: Condvar,
@@ -97,7 +98,7 @@ struct Outlet {
 
 struct State {
     waiting: VecDeque<Vec<u8>>,
-    /// Of `waiting`.
+    /// Total size of `waiting`.
     bytes: usize,
     left_out: u64,
     writing: bool,
@@ -124,7 +125,7 @@ impl Outlet {
         self.changed.notify_all();
     }
 
-    /// The writer's life.
+    /// The loop of the writer thread.
     fn run(&self, mut write: impl FnMut(&[u8])) {
         loop {
             let text = self.next();
@@ -149,7 +150,7 @@ impl Outlet {
         }
     }
 
-    /// Whether all is written.
+    /// Whether all output was written in time.
     fn flush(&self, patience: Duration) -> bool {
         let busy = |state: &mut State| state.writing || !state.waiting.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), patience, busy);
@@ -163,7 +164,7 @@ impl State {
         self.waiting.push_back(text);
     }
 
-    /// Says what was left out here.
+    /// Queues a line with the amount that was dropped here.
     fn mark(&mut self) {
         let n = std::mem::take(&mut self.left_out);
         if n > 0 {
@@ -179,7 +180,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, channel, sync_channel};
 
-    /// An outlet whose writer hands each text to the receiver, and waits until that takes it.
+    /// An outlet whose writer passes each text to the receiver and waits until it is received.
     fn outlet(limit: usize) -> (Arc<Outlet>, Receiver<String>) {
         let outlet = Arc::new(Outlet::new(limit));
         let (send, written) = sync_channel(0);
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn who_speaks_never_waits_and_what_nobody_reads_is_counted() {
         let (outlet, written) = outlet(8);
-        // Returns at once, for nobody takes anything before all is said.
+        // Returns at once: nothing is received before all texts are queued.
         for n in 0..100 {
             outlet.put(format!("{n:02}\n").into_bytes());
         }
@@ -211,7 +212,7 @@ mod tests {
                 None => whole.push(text),
             }
         }
-        // 8 bytes and what does not fit any more, and the one that the writer may have taken before.
+        // 8 bytes in the queue, the text that exceeds it, and possibly one that the writer had already taken.
         assert!((3..=4).contains(&whole.len()), "{whole:?}");
         assert!(whole.iter().enumerate().all(|(n, text)| *text == format!("{n:02}\n")), "{whole:?}");
         assert!(outlet.flush(HANG));

@@ -1,19 +1,19 @@
-//! Text that this program did not write (names in a file, a spec's own words, an error of the system), as it may be shown: it can
-//! neither drive the terminal nor fill it.
+//! Makes foreign text (names in a file, a spec's own words, a system error) safe to print: it can neither control the
+//! terminal nor fill it.
 
 use std::borrow::Cow;
 
-/// Characters of a name that are shown.
+/// Maximum number of characters of a name.
 const LONGEST: usize = 120;
-/// Dimensions of a shape that are shown.
+/// Maximum number of dimensions of a shape.
 const MOST_SIZES: usize = 12;
 
-/// A piece of a line: control characters, line ends too, become dots.
+/// Part of a line: control characters, including line ends, become dots.
 pub(crate) fn piece(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{b7}' } else { c }).collect()
 }
 
-/// The same of a name; of a very long one only the beginning.
+/// The same for a name; a very long name is truncated.
 pub(crate) fn name(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => piece(&text[..end]) + "…",
@@ -30,7 +30,7 @@ pub(crate) fn shape(sizes: &[usize]) -> String {
     format!("[{}]", shown.join(", "))
 }
 
-/// A whole message: lines, tabs and colours stay, every other control character becomes a dot.
+/// A whole message: lines, tabs and colours are kept, other control characters become dots.
 pub(crate) fn message(text: &str) -> Cow<'_, str> {
     if !text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
         return Cow::Borrowed(text);
@@ -50,7 +50,7 @@ pub(crate) fn message(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Length of the sequence that a text starts with, if all that it does is to choose a colour.
+/// The length of the escape sequence at the start of `text`, if it only sets a colour.
 fn colour(text: &str) -> Option<usize> {
     let parameters = text.strip_prefix("\u{1b}[")?;
     let end = parameters.find(|c: char| !c.is_ascii_digit() && c != ';')?;

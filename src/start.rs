@@ -1,5 +1,5 @@
-//! One start of a run by this process: once all that it needs is there, the process is this node's supervisor, or, under a launcher
-//! that starts every rank (torchrun, srun, mpirun), one of the ranks.
+//! One start of a run: checks that everything it needs is available, then runs this process as the node's supervisor
+//! or, under a launcher that starts every rank (torchrun, srun, mpirun), as one of the ranks.
 
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, NodeEnv, Origin};
@@ -15,8 +15,8 @@ use crate::telemetry::{Before, provenance};
 use crate::worker::{Fault, Outset, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external};
 use std::path::{Path, PathBuf};
 
-/// Carries out `plan` as what this process is. `job` is all that is known of it but its folder, which is `out`, or the run's own.
-/// `node_rank` is what was asked for.
+/// Runs `plan` in the role of this process. `job` is complete except for its folder, which is `out` or the run's
+/// default. `node_rank` is the requested one.
 pub fn start(
     plan: &Plan,
     mut job: JobHandoff,
@@ -49,10 +49,10 @@ pub fn start(
     supervise(plan, job, node.as_ref(), node_rank, stop)
 }
 
-/// Whether this machine and this build have what the plan needs.
+/// Checks that this machine and this build have what the plan needs.
 fn ready(plan: &Plan, origin: &Origin) -> Result<()> {
     if let Origin::Worker(worker) = origin {
-        // Whatever asks a device for its name opens it.
+        // Querying a device's name opens it.
         let device = device::of_rank(plan.device, worker.place.local_rank);
         keep_kernels(device, plan.precision, &worker.place.local_rank.to_string());
     }
@@ -65,22 +65,22 @@ fn ready(plan: &Plan, origin: &Origin) -> Result<()> {
     }
     available(plan)?;
     let local = match origin {
-        // A launcher may show each rank a device of its own only.
+        // A launcher may make only one device visible to each rank.
         Origin::Worker(_) if device::count(plan.device) == 1 => 1,
         Origin::Worker(worker) => worker.place.local_world_size,
         Origin::Own | Origin::Node(_) => {
-            // The plan takes one process for `gpu` where there is none.
+            // For `gpu` without a device, the plan assumes one process.
             plan.launch.nproc_per_node.resolve(usable_cores(), || device::count(plan.device))?;
             plan.world.nproc_per_node
         }
     };
     plan.devices_suffice(local, device::count(plan.device))?;
     computes_in(plan.precision, device::of_rank(plan.device, 0))?;
-    // The workers read it again; here it is refused before anything starts.
+    // The workers read it again; an error here prevents the start.
     Fault::from_env(&|name| std::env::var(name).ok(), plan.world.world_size).map(drop)
 }
 
-/// What this build can run.
+/// Checks that this build can run the plan.
 pub(crate) fn available(plan: &Plan) -> Result<()> {
     device::available(plan.device)?;
     match plan.backend {
@@ -101,7 +101,7 @@ pub(crate) fn available(plan: &Plan) -> Result<()> {
 /// `runs/<name>`.
 ///
 /// # Errors
-/// It holds a run of another name (78): what was set aside of `x` is in `runs/x.1`, and a spec may be called `x.1`.
+/// It contains a run with another name (78): runs set aside from `x` are in `runs/x.1`, and a spec may be named `x.1`.
 fn own_folder(name: &str) -> Result<PathBuf> {
     let folder = Path::new("runs").join(name);
     let there = provenance::read(&folder.join("run.json")).ok().map(|file| file.latest.name);
@@ -114,7 +114,7 @@ fn own_folder(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// The run folder's lock, the plan on the terminal, then the workers. What belongs to the run as a whole is node 0's.
+/// Locks the run's folder, prints the plan, and runs the workers. Node 0 handles what concerns the whole run.
 fn supervise(
     plan: &Plan,
     mut job: JobHandoff,
@@ -162,7 +162,7 @@ fn supervise(
     if outcome.code == ExitCode::Stopped {
         match first {
             true => say!("stopped on request; {}", outset.saved()),
-            // What is saved, node 0 knows.
+            // Only node 0 knows what is saved.
             false => say!("stopped on request"),
         }
         requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
@@ -188,7 +188,7 @@ fn nodes_of(plan: &Plan, node_rank: Option<usize>) -> Result<Nodes> {
     })
 }
 
-/// Writes the run's end to its metrics, where no rank has.
+/// Writes the run's end to its metrics if no rank has done so.
 fn conclude(before: &Before, out_dir: &Path, ended: &Result<Outcome>) {
     let (code, reason) = match ended {
         Ok(outcome) if outcome.code == ExitCode::Stopped => (outcome.code, "stopped"),

@@ -1,5 +1,5 @@
-//! The processes of a measurement, as their parent sees them: it starts them, hears rank 0's rows, and when one fails
-//! or dies the others end and it says whose doing it was.
+//! The processes of a measurement, as seen by their parent: it starts them and reads rank 0's rows; when one fails,
+//! it ends the others and reports the culprit.
 
 use super::measure::Timing;
 use super::news::{News, NewsReader};
@@ -17,11 +17,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// For the others to end, after the first failure.
+/// Time for the others to end after the first failure.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Starts `program bench-worker`, once a rank, and hears the rows of `cases` until all ranks are done. The workers die with the calling
-/// thread: let it be the main one.
+/// Starts `program bench-worker` once per rank, and reads the rows of `cases` until all ranks are done. Call it from
+/// the main thread: the workers die with the calling thread.
 pub fn rows(
     plan: &Plan,
     program: &Path,
@@ -36,7 +36,7 @@ pub fn rows(
         (0..plan.world).map(|_| io::pipe()).collect::<io::Result<_>>().doing("make a pipe to", program)?;
     let (outputs, inputs): (Vec<_>, Vec<_>) = pipes.into_iter().unzip();
     let mut inputs = inputs.into_iter();
-    // Called once a rank, in their order.
+    // Called once per rank, in rank order.
     let mut start = |rank: usize| {
         let (world_size, listener) = (plan.world, listener.take());
         let place = Place {
@@ -58,7 +58,7 @@ pub fn rows(
         let output = inputs.next().map_or(Output::Inherit, Output::Pipe);
         Process::start(command, handoff.to_line()?, output, listener).doing("start", program)
     };
-    // The workers' own deadlines come first; this one is for a worker that keeps none.
+    // The workers' own deadlines expire first; this one is for a worker that does not observe them.
     let mut hearing = Hearing::new(outputs, cases, plan.timeout() * 3 + plan.budget() * 2, on_row)?;
     let set = ProcessSet::new(plan.world, 0, Policy { grace: GRACE, ..Policy::default() });
     let over = set.run(&mut start, &mut Signals::of_ends()?, &mut hearing)?;
@@ -67,18 +67,18 @@ pub fn rows(
     hearing.outcome(over.verdict, &ends)
 }
 
-/// What the workers have said.
+/// The messages of the workers.
 struct Hearing<'a> {
     news: Vec<NewsReader>,
     cases: &'a [Case],
     measured: usize,
     on_row: &'a mut dyn FnMut(&Case, &Timing) -> Result<()>,
-    /// Each rank's last words: it has measured everything, or why it failed.
+    /// Each rank's result: it has measured everything, or why it failed.
     last_words: Vec<Option<Result<()>>>,
-    /// When there was news last.
+    /// When the last message came.
     at: Instant,
     patience: Duration,
-    /// Why the measurement is to end, if it is not for the end of a worker.
+    /// Why the measurement must end, if not because a worker ended.
     broken: Option<Error>,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Hearing<'a> {
         case.map_or_else(|| " after the last row".into(), |c| format!(" while measuring {c}"))
     }
 
-    /// The one error that all the ends come to, if they come to one.
+    /// The one error that all the ends amount to, if any.
     fn outcome(mut self, verdict: Verdict, ends: &[Option<&WorkerStatus>]) -> Result<()> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
@@ -184,7 +184,7 @@ mod tests {
     use crate::comm::testing::HANG;
     use std::io::Write;
 
-    /// What comes of this verdict after two ranks have said these lines, and whether they were recalled.
+    /// The outcome of this verdict after two ranks have written these lines, and whether they were recalled.
     fn outcome(
         lines: [&str; 2],
         patience: Duration,
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!((error.code, &*error.message, recalled), (code, expected, false));
         let (error, _) = outcome([lost, ""], HANG, blamed(0, ExitCode::Collective), &[Some(&killed), None]);
         assert_eq!((error.code, &*error.message), (ExitCode::Collective, "rank 1 is gone"));
-        // Ended well, and without having measured.
+        // Exited with 0 without having measured.
         let (well, done) = (WorkerStatus::Exited(0), Verdict { code: ExitCode::Done, culprit: None });
         let (error, _) = outcome(["{\"news\":\"done\"}\n", ""], HANG, done, &[Some(&well), Some(&well)]);
         assert!(error.message.starts_with("rank 1 ended with exit code 0 while measuring 4 B"), "{error}");

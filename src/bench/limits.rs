@@ -1,5 +1,5 @@
-//! What the machine itself can do, measured in the same run with the plainest means: copying memory, and sending a
-//! message over a loopback connection. No all-reduce is asked to beat them; they say how far it is from them.
+//! The machine's own limits, measured in the same run by the simplest means: copying memory, and sending a message
+//! over a loopback connection. They are a reference for an all-reduce, not a requirement.
 
 use super::units;
 use crate::error::{Error, Result};
@@ -10,17 +10,17 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// For each figure; less where rows have less.
+/// Measuring time per value; the rows' budget if that is less.
 const TIME: Duration = Duration::from_millis(200);
 const MIN_SAMPLES: usize = 3;
-/// Shorter spans of copying are measured several at a time.
+/// Shorter copies are measured in groups of at least this length.
 const SPAN: Duration = Duration::from_micros(20);
-/// A loopback connection that is silent for this long has failed.
+/// Timeout of a silent loopback connection.
 const SILENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limits {
-    /// One way: half the time of 4 bytes there and back.
+    /// One way: half the round-trip time of 4 bytes.
     pub tcp_ping_us: f64,
     pub sizes: Vec<SizeLimits>,
 }
@@ -28,11 +28,11 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SizeLimits {
     pub bytes: usize,
-    /// Bytes copied a second by one thread with the machine to itself.
+    /// Bytes per second copied by a single thread.
     pub memcpy_one_gbs: f64,
-    /// The same of each thread when there are as many as ranks.
+    /// The same for each thread, with as many threads as ranks.
     pub memcpy_all_gbs: f64,
-    /// A message of this size over TCP until its receiver has confirmed it with a byte.
+    /// A message of this size over TCP, until its receiver has confirmed it with one byte.
     pub tcp_us: f64,
     pub tcp_gbs: f64,
 }
@@ -55,7 +55,7 @@ pub fn measure(world: usize, sizes: &[usize], budget: Duration) -> Result<Limits
     Ok(Limits { tcp_ping_us, sizes: sizes.iter().map(limits).collect::<Result<_>>()? })
 }
 
-/// GB/s of each of `threads` threads that copy `bytes` again and again at the same time, each between buffers of its own.
+/// GB/s of each of `threads` threads that copy `bytes` repeatedly and at the same time, each between its own buffers.
 fn copies(threads: usize, bytes: usize, time: Duration) -> f64 {
     let start = Barrier::new(threads);
     let rate = || {
@@ -87,7 +87,7 @@ fn copies(threads: usize, bytes: usize, time: Duration) -> f64 {
     sum / threads as f64
 }
 
-/// Median microseconds of a message of `bytes` and an answer of `answer` bytes between two threads.
+/// Median microseconds for a message of `bytes` and an answer of `answer` bytes between two threads.
 fn messages(bytes: usize, answer: usize, time: Duration) -> io::Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut here = TcpStream::connect(listener.local_addr()?)?;
@@ -98,14 +98,14 @@ fn messages(bytes: usize, answer: usize, time: Duration) -> io::Result<f64> {
         stream.set_write_timeout(Some(SILENCE))?;
     }
     std::thread::scope(|scope| {
-        // Ends when the other side closes.
+        // Ends when the other side closes the connection.
         scope.spawn(move || {
             let mut buf = vec![0; bytes];
             while there.read_exact(&mut buf).is_ok() && there.write_all(&buf[..answer]).is_ok() {}
         });
         let (message, mut confirmed) = (vec![1; bytes], vec![0; answer]);
         let (mut samples, begun) = (Vec::new(), Instant::now());
-        // The first one is a warm-up.
+        // The first iteration is a warm-up.
         while samples.len() <= MIN_SAMPLES || begun.elapsed() < time {
             let start = Instant::now();
             here.write_all(&message)?;
@@ -141,7 +141,7 @@ mod tests {
         let sizes = [1, 4, 70_000];
         let limits = measure(3, &sizes, Duration::from_millis(5)).unwrap();
         assert_eq!(limits.sizes.iter().map(|s| s.bytes).collect::<Vec<_>>(), sizes);
-        // No machine is this quick; how slow one may be is nobody's to say.
+        // No machine is this fast; there is no upper limit.
         assert!(limits.tcp_ping_us.is_finite() && limits.tcp_ping_us > 0.5, "{limits:?}");
         for s in &limits.sizes {
             assert!(s.tcp_us.is_finite() && s.tcp_us > 0.5, "{s:?}");

@@ -1,11 +1,11 @@
-//! Where a measurement took place, and what makes its figures unsteady.
+//! The machine of a measurement, and reasons for unreliable results.
 
 use crate::error::{Error, Result};
 use crate::telemetry::{provenance, rfc3339};
 use serde::Serialize;
 use std::time::SystemTime;
 
-/// From here on something else is running.
+/// From this load on, other programs are running.
 const BUSY: f64 = 0.5;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -15,7 +15,7 @@ pub struct Machine {
     pub started: String,
     #[serde(flatten)]
     pub host: provenance::Host,
-    /// Of the last minute, when the measurement started; none where the system does not tell.
+    /// Load of the last minute at the start of the measurement; `None` if unknown.
     pub load_average: Option<f64>,
     pub optimized: bool,
 }
@@ -32,7 +32,7 @@ impl Machine {
         }
     }
 
-    /// CPU, cores, load and system in a line.
+    /// CPU, cores, load and system in one line.
     pub fn facts(&self) -> String {
         let load = self.load_average.map(|l| format!(" · load {l:.2}")).unwrap_or_default();
         let cores = if self.host.cores == 1 { "core" } else { "cores" };
@@ -42,7 +42,7 @@ impl Machine {
         )
     }
 
-    /// Why the figures of a measurement between `world` processes should be taken with a grain of salt.
+    /// Why the results of a measurement with `world` processes may be unreliable.
     pub fn warnings(&self, world: usize) -> Vec<String> {
         let mut out = Vec::new();
         if let Some(load) = self.load_average.filter(|l| *l >= BUSY) {
@@ -61,7 +61,7 @@ impl Machine {
     }
 }
 
-/// Refuses what would end in the out-of-memory killer: `each` bytes and as many again for work, in `world` processes.
+/// Rejects a measurement that would exceed the memory: `each` bytes, and the same for work, in `world` processes.
 pub fn check_memory(world: usize, each: usize) -> Result<()> {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     enough_memory(&text, world, each)

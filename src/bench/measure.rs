@@ -1,6 +1,7 @@
-//! The measurement of one row, the same code on every rank. Rank 0 holds the clock and decides, after each chunk of
-//! iterations, whether there is another: a broadcast tells the others. Figures are rank 0's, as in the peer that they
-//! are compared with (PyTorch's gloo, chunks of 50 iterations below 4 MiB and single ones from there).
+//! The measurement of one row, with the same code on every rank. Rank 0 measures the time and decides after each
+//! chunk of iterations whether there is another one; a broadcast tells the others. The results are rank 0's, as in
+//! the benchmark that they are compared with (PyTorch's gloo, chunks of 50 iterations below 4 MiB and single ones
+//! from there).
 
 use super::pattern::{Pattern, Wrong};
 use super::plan::Case;
@@ -9,10 +10,10 @@ use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// Iterations before the clock starts, each checked in full.
+/// Iterations before the measurement, each fully checked.
 const WARM_UP: usize = 3;
 const MIN_ITERATIONS: usize = 5;
-/// From here on an iteration is long enough to be a chunk.
+/// From this size on, a chunk is a single iteration.
 const LARGE: usize = 4 << 20;
 const CHUNK: usize = 50;
 
@@ -20,7 +21,7 @@ const CHUNK: usize = 50;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
     pub iterations: usize,
-    /// Results that were compared with what they must be, element by element, on every rank.
+    /// Number of results that were compared with the expected ones, element by element, on every rank.
     pub checks: usize,
     pub median_us: f64,
     pub p10_us: f64,
@@ -28,14 +29,14 @@ pub struct Timing {
     pub min_us: f64,
 }
 
-/// Rank 0's word to the others before each chunk.
+/// Rank 0's decision before each chunk.
 const STOP: u8 = 0;
 const GO: u8 = 1;
 const GO_AND_CHECK: u8 = 2;
 
-/// Measures `case` in `buf`, whose element type and length are the case's. `Some` on rank 0.
+/// Measures `case` in `buf`, which has the element type and length of the case. `Some` on rank 0.
 ///
-/// Errors: the collective's, or a wrong element (exit 70), of which the other ranks hear by the group's abort.
+/// Errors: that of the collective, or a wrong element (exit 70), of which the other ranks learn through the group's abort.
 pub fn measure(
     group: &dyn ProcessGroup,
     case: &Case,
@@ -74,7 +75,7 @@ impl Row<'_> {
         loop {
             let word = match (begun.elapsed() < budget || nanos.len() < MIN_ITERATIONS, checking <= timed) {
                 (false, _) => STOP,
-                // Never longer than the measurement itself.
+                // Checks never take longer than the measurement itself.
                 (true, true) => GO_AND_CHECK,
                 (true, false) => GO,
             };
@@ -104,15 +105,16 @@ impl Row<'_> {
         Ok((self.group.rank() == 0).then(|| timing(nanos, self.checks)))
     }
 
-    /// One iteration on fresh contributions, checked.
+    /// One checked iteration with new contributions.
     fn reduce_anew(&mut self) -> Result<()> {
         self.pattern.fill(self.buf.reborrow());
         self.group.all_reduce(self.buf.reborrow(), self.op)?;
         self.check()
     }
 
-    /// A mean, maximum or minimum of results is the result again; a sum is it if all ranks but one, in turn, contribute
-    /// zeros. Outside of the timing; the barrier keeps the rank that has nothing to do from starting its clock early.
+    /// Keeps the result unchanged in the next iteration. That holds for a mean, maximum or minimum of results; for a
+    /// sum, all ranks but one, in turn, contribute zeros. Not part of the measured time; the barrier prevents the
+    /// rank without work from starting its clock early.
     fn make_repeatable(&mut self, iteration: usize) -> Result<()> {
         if self.op == ReduceOp::Sum {
             if iteration % self.pattern.world != self.pattern.rank {
@@ -146,7 +148,7 @@ impl Row<'_> {
     }
 }
 
-/// Percentiles as in the peer's script: the nearest rank, and the mean of the middle two for the median.
+/// Percentiles as in the compared script: the nearest rank, and for the median the mean of the middle two.
 fn timing(mut nanos: Vec<u64>, checks: usize) -> Timing {
     nanos.sort_unstable();
     let n = nanos.len();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const INSTANTLY: Duration = Duration::from_millis(1);
 
-/// Adds one bit to a byte of the result of the all-reduce number `at`.
+/// Changes one bit in the result of the all-reduce with number `at`.
 struct Faulty {
     inner: GlooGroup,
     calls: AtomicUsize,
@@ -37,7 +37,7 @@ impl ProcessGroup for Faulty {
     }
 }
 
-/// Measures on `world` threads; `fault` = (rank, number of the all-reduce) that goes wrong. Results by rank.
+/// Measures on `world` threads; `fault` = (rank, number of the all-reduce) that is wrong. Returns the results by rank.
 fn measured(
     world: usize,
     case: Case,
@@ -83,8 +83,8 @@ fn right_results_pass_in_every_type_and_operation() {
 
 #[test]
 fn a_wrong_element_ends_the_measurement_on_every_rank_and_is_described() {
-    // In the warm-up and in the midst of a timed chunk, where only the lasting trace in the buffer gives it away. With
-    // a sum the rank that went wrong is the next to contribute, which is what carries the trace on.
+    // In the warm-up, and within a timed chunk, where only the remaining error in the buffer is detectable. With a
+    // sum, the wrong rank is the next one to contribute, which preserves the error.
     for (op, at) in [(ReduceOp::Max, 0), (ReduceOp::Sum, 1), (ReduceOp::Sum, WARM_UP + 20)] {
         let mut results = measured(2, case(DType::F32, 100), op, Some((1, at))).into_iter();
         let (first, second) = (results.next().unwrap(), results.next().unwrap());

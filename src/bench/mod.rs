@@ -1,8 +1,8 @@
-//! `ddp-run bench allreduce`: the collectives' own measurement, in the way of nccl-tests.
+//! `ddp-run bench allreduce`: measures the collectives, in the manner of nccl-tests.
 //!
-//! The parent measures what the machine can do (`limits`), starts the ranks as processes of its own binary
-//! (`fleet`), each of which measures row after row (`worker`, `measure`) on buffers whose reduction is
-//! known exactly (`pattern`), and prints and draws what rank 0 tells (`news`, `table`, `report`, `svg`).
+//! The parent measures the machine's limits (`limits`), and starts the ranks as processes of its own binary
+//! (`fleet`). Each rank measures row after row (`worker`, `measure`) on buffers whose reduction is known exactly
+//! (`pattern`). The parent prints and plots rank 0's results (`news`, `table`, `report`, `svg`).
 
 mod fleet;
 mod limits;
@@ -28,8 +28,7 @@ use std::io::Write;
 use std::path::Path;
 use table::Table;
 
-/// Measures, prints the table to `out` as it grows, and writes the files into `dir` if there is one. Warnings go to
-/// standard error.
+/// Measures, prints the table to `out` row by row, and writes the files into `dir`, if given. Warnings go to standard error.
 ///
 /// Errors: a plan that can't be measured (exit 2), a worker that failed or died, a wrong result (exit 70).
 pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
@@ -56,7 +55,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     let mut rows: Vec<Row> = Vec::new();
     fleet::rows(plan, &own_program()?, &cases, &mut |case, timing| {
         let row = Row::new(case, *timing, plan.world);
-        // Lines that go together stand together.
+        // A blank line separates groups of rows.
         if rows.last().is_some_and(|last| !last.continues_as(&row)) {
             print("")?;
         }

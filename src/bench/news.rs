@@ -1,4 +1,4 @@
-//! What workers tell the parent: JSON lines on their standard output.
+//! Messages from workers to the parent: JSON lines on their standard output.
 
 use super::measure::Timing;
 use crate::error::{Error, ExitCode, Result};
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "news")]
 pub enum News {
-    /// The next row, from rank 0.
+    /// The next row; from rank 0 only.
     Row(Timing),
     Failed {
         code: ExitCode,
@@ -32,7 +32,7 @@ impl News {
     }
 }
 
-/// A worker's standard output.
+/// Reads a worker's standard output.
 pub struct NewsReader {
     pipe: PipeReader,
     inbox: Inbox,
@@ -44,12 +44,12 @@ impl NewsReader {
         Ok(Self { pipe, inbox: Inbox::default() })
     }
 
-    /// Until the worker has closed it.
+    /// The pipe, until the worker closes it.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         (!self.inbox.is_closed()).then(|| self.pipe.as_fd())
     }
 
-    /// The lines that have come; an error is a line that only a stranger or a bug writes.
+    /// The lines received so far; an error is a line in a wrong format, which no worker writes.
     pub fn lines(&mut self) -> Vec<Result<News, String>> {
         let news =
             |line: Vec<u8>| serde_json::from_slice(&line).map_err(|_| String::from_utf8_lossy(&line).into());

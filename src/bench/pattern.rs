@@ -1,10 +1,11 @@
-//! What the buffers hold, so that every result is known exactly in every type.
+//! The content of the buffers, for which every result is known exactly in every type.
 //!
-//! Element i has a base value c(i), drawn by hash from 2 to 256 / world - 1. Ranks 2k and 2k+1 contribute c(i) + 1
-//! and c(i) - 1, which of them by another bit of the hash; an odd last rank contributes c(i). So the mean is c(i), the
-//! sum world x c(i), the maximum c(i) + 1 and the minimum c(i) - 1, every partial sum is a whole number of at most 256
-//! (exact in bf16, no overflow in u8), and a rank left out, counted twice or taken at another place shows.
-//! Reducing a mean, maximum or minimum again changes nothing, so results stay checkable however often they are reduced.
+//! Element i has a base value c(i) between 2 and 256 / world - 1, chosen by a hash. Ranks 2k and 2k+1 contribute c(i)
+//! + 1 and c(i) - 1, in an order given by another bit of the hash; an odd last rank contributes c(i). So the mean is
+//! c(i), the sum world x c(i), the maximum c(i) + 1 and the minimum c(i) - 1. Every partial sum is an integer of at
+//! most 256 (exact in bf16, no overflow in u8), and a rank that is left out, counted twice or misplaced changes the
+//! result. Reducing a mean, maximum or minimum again does not change it, so results can be checked after any number
+//! of reductions.
 
 use crate::comm::{DType, Element, ReduceOp, SliceMut, SliceRef};
 use half::{bf16, f16};
@@ -16,7 +17,7 @@ pub struct Pattern {
     pub world: usize,
 }
 
-/// The first element that is not what it must be.
+/// The first wrong element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub index: usize,
@@ -61,7 +62,7 @@ macro_rules! typed {
 }
 
 impl Pattern {
-    /// This rank's contribution.
+    /// Writes this rank's contribution.
     pub fn fill(&self, buf: SliceMut<'_>) {
         let dtype = buf.dtype();
         typed!(dtype, T => {
@@ -72,7 +73,7 @@ impl Pattern {
         });
     }
 
-    /// Whether `buf` is the reduction of all ranks' contributions, element by element.
+    /// Checks, element by element, that `buf` is the reduction of all ranks' contributions.
     pub fn check(&self, buf: SliceRef<'_>, op: ReduceOp) -> Result<(), Wrong> {
         typed!(buf.dtype(), T => self.compare::<T>(bytemuck::cast_slice(buf.bytes()), op))
     }
@@ -95,7 +96,7 @@ impl Pattern {
         if self.world % 2 == 1 && self.rank == self.world - 1 {
             return base;
         }
-        // Mixed again, so that who of a pair is above does not follow from the base.
+        // Mixed again, so that the order within a pair does not depend on the base value.
         let signs = (hash ^ (hash >> 16)).wrapping_mul(0x85EB_CA6B) >> 16;
         let above = (signs >> (self.rank / 2 % 16) & 1) as usize == self.rank % 2;
         if above { base + 1 } else { base - 1 }
@@ -117,19 +118,19 @@ impl Pattern {
     }
 }
 
-/// Fibonacci hashing: the high bits are spread evenly and never repeat in step with a chunk.
+/// Fibonacci hashing: the high bits are evenly distributed and their period is not that of a chunk.
 fn hash(i: usize) -> u32 {
     (i as u32).wrapping_mul(0x9E37_79B1)
 }
 
-/// Values up to 256, and a mask that spares the bounds check.
+/// Values up to 256, and a mask that avoids the bounds check.
 const MASK: usize = 511;
 
 fn table<T: Whole>() -> [T; MASK + 1] {
     std::array::from_fn(|v| T::whole(v as u16))
 }
 
-/// Element types as whole numbers.
+/// Element types that hold these integers.
 trait Whole: Element + PartialEq + Display {
     fn whole(value: u16) -> Self;
 }

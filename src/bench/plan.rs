@@ -1,5 +1,5 @@
-//! What is measured: every combination of transport, algorithm, element type and size is a row. Owns the forms in
-//! which people type these.
+//! What is measured: every combination of transport, algorithm, element type and size is a row. Parses the lists of
+//! the command line.
 
 use super::units;
 use crate::comm::gloo::{AlgorithmChoice, Transport};
@@ -9,35 +9,35 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// Beyond it the checked values would no longer be exact in bf16 (see `pattern`).
+/// With more ranks, the checked values would not be exact in bf16 (see `pattern`).
 pub const MAX_WORLD: usize = 64;
-/// More is a typing error.
+/// A larger size is taken for a typing error.
 const MAX_SIZE: usize = 1 << 40;
-/// More are a slip in a range.
+/// More sizes are taken for an error in a range.
 const MAX_SIZES: usize = 200;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub world: usize,
-    /// Bytes, ascending.
+    /// In bytes, ascending.
     pub sizes: Vec<usize>,
     pub transports: Vec<Transport>,
     pub algorithms: Vec<AlgorithmChoice>,
     pub dtypes: Vec<DType>,
     pub op: ReduceOp,
-    /// For each row, seconds.
+    /// Seconds per row.
     pub budget: f64,
-    /// Of each collective, seconds.
+    /// Timeout of each collective, in seconds.
     pub timeout: f64,
 }
 
-/// One row: all that the ranks must agree on for it.
+/// One row, with everything that the ranks must agree on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Case {
     pub transport: Transport,
     pub algorithm: AlgorithmChoice,
     pub dtype: DType,
-    /// Elements.
+    /// Number of elements.
     pub count: usize,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Case {
 }
 
 impl Plan {
-    /// Errors (exit 2): what no run could measure.
+    /// Errors (exit 2): a plan that can't be measured.
     pub fn check(&self) -> Result<()> {
         if !(2..=MAX_WORLD).contains(&self.world) {
             return Err(Error::usage(format!(
@@ -77,13 +77,13 @@ impl Plan {
         Ok(())
     }
 
-    /// Each is a process group of its own.
+    /// Each combination has its own process group.
     pub fn groups(&self) -> impl Iterator<Item = (Transport, AlgorithmChoice)> {
         self.transports.iter().flat_map(|t| self.algorithms.iter().map(|a| (*t, *a)))
     }
 
-    /// The rows that one group measures, in order. A size is rounded down to whole elements, of which there is one
-    /// at least.
+    /// The rows that one group measures, in order. A size is rounded down to a multiple of the element size, and is
+    /// at least one element.
     pub fn cases(&self, transport: Transport, algorithm: AlgorithmChoice) -> Vec<Case> {
         let case = |dtype: DType, bytes: usize| {
             let count = (bytes / dtype.size()).max(1);
@@ -95,7 +95,7 @@ impl Plan {
         cases
     }
 
-    /// All rows in the order in which they are measured.
+    /// All rows in the order of measurement.
     pub fn all_cases(&self) -> Vec<Case> {
         self.groups().flat_map(|(t, a)| self.cases(t, a)).collect()
     }
@@ -113,7 +113,7 @@ impl Plan {
     }
 }
 
-/// `4,1K,64M`, `min:max` (doubling) and `min:max:factor`, mixed; ascending and each once.
+/// Parses `4,1K,64M`, `min:max` (doubling) and `min:max:factor`, mixed; ascending without duplicates.
 pub fn parse_sizes(text: &str) -> Result<Vec<usize>, String> {
     let mut sizes = Vec::new();
     for item in text.split(',') {
@@ -146,7 +146,7 @@ fn range(out: &mut Vec<usize>, item: &str, min: usize, max: usize, factor: usize
     Ok(())
 }
 
-/// `4`, `1K`, `64M`, `2G`: bytes, in powers of 1024.
+/// Parses `4`, `1K`, `64M`, `2G`: bytes, in powers of 1024.
 fn parse_size(text: &str) -> Result<usize, String> {
     let text = text.trim();
     let (digits, unit) = match text.char_indices().last() {
@@ -164,7 +164,7 @@ fn parse_size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A list of names, each once, in the order typed.
+/// Parses a list of names, without duplicates, in the given order.
 pub fn parse_names<T: Copy + PartialEq>(
     text: &str,
     what: &str,

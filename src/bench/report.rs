@@ -1,4 +1,4 @@
-//! The outcome of a measurement, and the files that it leaves: `allreduce.json` for scripts, `allreduce.svg` for people.
+//! The result of a measurement, and its files: `allreduce.json` for scripts, `allreduce.svg` for readers.
 
 use super::limits::Limits;
 use super::machine::Machine;
@@ -37,9 +37,9 @@ pub struct Row {
     pub timing: Timing,
     /// Bytes / median time, GB/s (10^9 bytes).
     pub algbw_gbs: f64,
-    /// 2 (n - 1) / n times that: what each rank must at least send and receive.
+    /// algbw times 2 (n - 1) / n: the minimum that each rank must send and receive.
     pub busbw_gbs: f64,
-    /// A row with a wrong element ends the measurement, so a row that is there is right.
+    /// Constant: a row with a wrong element ends the measurement.
     pub check: &'static str,
 }
 
@@ -59,14 +59,14 @@ impl Row {
         }
     }
 
-    /// Whether `next` differs in its size only.
+    /// Whether `next` only differs in its size.
     pub fn continues_as(&self, next: &Row) -> bool {
         let line = |r: &Row| (r.transport, r.algorithm, r.dtype);
         line(self) == line(next)
     }
 }
 
-/// Makes the folder for the files, before minutes are spent on what goes into them.
+/// Creates the folder for the files, before the measurement takes minutes.
 pub fn prepare(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).doing("create", dir)
 }
@@ -86,7 +86,7 @@ impl Report {
         }
     }
 
-    /// Writes both files into `dir`, which is there; gives their paths.
+    /// Writes both files into `dir`, which must exist, and returns their paths.
     pub fn write(&self, dir: &Path) -> Result<[PathBuf; 2]> {
         let mut json = serde_json::to_string_pretty(self)
             .map_err(|e| Error::internal(format!("cannot write the report as JSON: {e}")))?;
@@ -105,7 +105,7 @@ pub mod tests {
     use crate::bench::plan::tests::plan;
     use crate::telemetry::provenance::Host;
 
-    /// Two algorithms over four sizes, with figures that are easy to follow.
+    /// Two algorithms with four sizes and simple values.
     pub fn report() -> Report {
         let sizes = vec![4, 1 << 10, 1 << 20, 64 << 20];
         let plan = Plan { sizes: sizes.clone(), ..plan() };

@@ -1,6 +1,6 @@
-//! The plot: size against bus bandwidth and size against time, both axes logarithmic, one line for each algorithm,
-//! transport and element type, the machine's limits dashed. A self-contained SVG that follows the reader's light or
-//! dark scheme.
+//! The plot: bus bandwidth and time by size, with logarithmic axes, one line per algorithm, transport and element
+//! type, and the machine's limits as dashed lines. A self-contained SVG that follows the reader's light or dark
+//! scheme.
 
 use super::limits::SizeLimits;
 use super::report::{Report, Row};
@@ -55,7 +55,7 @@ pub fn render(report: &Report) -> String {
     out
 }
 
-/// The lines, and on a row of their own the limits.
+/// The names of the lines, and of the limits in a separate row.
 fn legend(out: &mut String, series: &[Series]) {
     let (limits, lines) = series.split_at(LIMITS);
     let below = lines.len().next_multiple_of(KEY_COLUMNS);
@@ -66,7 +66,7 @@ fn legend(out: &mut String, series: &[Series]) {
     }
 }
 
-/// The machine's limits, which lie beneath, and a line for each kind of row.
+/// The machine's limits, drawn beneath, and a line for each kind of row.
 fn series(
     report: &Report,
     of: fn(&Row) -> f64,
@@ -92,7 +92,7 @@ fn series(
     names.iter().enumerate().map(limit).chain(lines).collect()
 }
 
-/// What tells the lines apart: the algorithm, and where they differ transport and type.
+/// Names that distinguish the lines: the algorithm, and the transport and type if they differ.
 fn names_of(rows: &[Row]) -> impl Fn(&Row) -> String {
     let transports = rows.iter().any(|r| r.transport != rows[0].transport);
     let dtypes = rows.iter().any(|r| r.dtype != rows[0].dtype);
@@ -118,7 +118,7 @@ mod tests {
         let report = report();
         let svg = render(&report);
         let count = |part: &str| svg.matches(part).count();
-        // Two panels, and the legend.
+        // Two panels and the legend.
         assert_eq!(count("class=\"m "), report.rows.len() * 2 + 2, "{svg}");
         assert_eq!(count("class=\"limit "), 3 * 3);
         assert_eq!(count("class=\"line "), 2 * 3);

@@ -1,4 +1,4 @@
-//! The table on standard output, in the way of nccl-tests: a line for each row as it comes, the limits beneath.
+//! The table on standard output, in the manner of nccl-tests: one line per row as it is measured, then the limits.
 
 use super::limits::Limits;
 use super::machine::Machine;
@@ -6,7 +6,7 @@ use super::plan::Plan;
 use super::report::Row;
 use super::units::{micros, rate, size};
 
-/// Widths of the columns of names, which the plan decides.
+/// Widths of the columns with names, which depend on the plan.
 pub struct Table {
     dtype: usize,
     algorithm: usize,
@@ -23,7 +23,7 @@ impl Table {
         }
     }
 
-    /// Machine and columns, each line ended.
+    /// Machine and column names; every line ends with a newline.
     pub fn header(&self, plan: &Plan, machine: &Machine) -> String {
         format!(
             "# ddp-run {} · all-reduce ({}) between {} processes · gloo · {}\n# {}\n\
@@ -82,7 +82,7 @@ impl Table {
     }
 }
 
-/// The lines beneath the rows.
+/// The lines below the rows.
 pub fn limits(limits: &Limits, world: usize) -> String {
     let all = format!("memcpy, {world} at once");
     let mut out = format!(

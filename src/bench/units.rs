@@ -1,4 +1,4 @@
-//! Figures as people read them.
+//! Formats sizes, times and rates.
 
 /// `4 B`, `64 KiB`, `256 MiB`; exact.
 pub fn size(bytes: usize) -> String {
@@ -7,7 +7,7 @@ pub fn size(bytes: usize) -> String {
     unit.map_or_else(|| format!("{bytes} B"), |(shift, name)| format!("{} {name}", bytes >> shift))
 }
 
-/// Microseconds: as many digits as a repetition would confirm.
+/// Microseconds, with as many digits as are reproducible.
 pub fn micros(us: f64) -> String {
     let digits = match us {
         ..10.0 => 2,
@@ -39,12 +39,12 @@ pub fn round_time(us: f64) -> String {
 }
 
 fn round(value: f64, units: [(f64, &str); 4]) -> String {
-    // A power of ten that came of a computation may lie a bit below it.
+    // A computed power of ten may be slightly too small.
     let (unit, name) = units.into_iter().find(|(u, _)| value * 1.000_001 >= *u).unwrap_or(units[3]);
     format!("{} {name}", (value / unit * 100.0).round() / 100.0)
 }
 
-/// GB/s (10^9 bytes) of so many bytes in so many microseconds.
+/// GB/s (10^9 bytes) for a number of bytes and microseconds.
 pub fn gbs(bytes: usize, us: f64) -> f64 {
     bytes as f64 / us / 1e3
 }

@@ -1,5 +1,5 @@
-//! A worker of the measurement: one rank. For each transport and algorithm it forms a new group and measures all sizes
-//! and element types in it.
+//! A worker of the measurement: one rank. For each transport and algorithm it forms a new group, and measures all
+//! sizes and element types with it.
 
 use super::measure::measure;
 use super::news::News;
@@ -11,7 +11,7 @@ use crate::error::{Error, ExitCode, Result};
 use crate::launch::{Endpoint, Handoff, Received, StopFlag};
 use std::time::Duration;
 
-/// `ddp-run bench-worker`. A failure goes to the parent, which prints it, so it is not printed here.
+/// `ddp-run bench-worker`. A failure is sent to the parent, which prints it; it is not printed here.
 pub fn run(stop: &StopFlag) -> Result<ExitCode> {
     let by_hand = || {
         Error::usage("`ddp-run bench-worker` is started by `ddp-run bench`, not by hand")
@@ -29,7 +29,7 @@ pub fn run(stop: &StopFlag) -> Result<ExitCode> {
 
 fn measure_all(task: &Received<Plan>) -> Result<()> {
     let plan = &task.handoff.job;
-    // One for all rows, so that none pays for its pages.
+    // One buffer for all rows, so that its pages are allocated only once.
     let mut words = vec![0u64; plan.largest().div_ceil(8)];
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
     for (generation, (transport, algorithm)) in plan.groups().enumerate() {
@@ -45,7 +45,8 @@ fn measure_all(task: &Received<Plan>) -> Result<()> {
     Ok(())
 }
 
-/// The listener outlives the group, so that early ranks of the next one wait at it; the generation tells them apart.
+/// The listener outlives the group, so that ranks that are early for the next group wait there; the generation
+/// distinguishes the groups.
 fn connect(
     task: &Received<Plan>,
     generation: u64,

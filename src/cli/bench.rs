@@ -1,4 +1,4 @@
-//! `ddp-run bench`: measurements of the program's own parts.
+//! `ddp-run bench`: measurements of the program's components.
 
 use crate::bench::{self, Plan, parse_names, parse_sizes};
 use crate::comm::gloo::{AlgorithmChoice, Transport};
@@ -56,7 +56,7 @@ struct Allreduce {
     out: Option<PathBuf>,
 }
 
-/// A parser that shells know the names of.
+/// A value parser with names for shell completion.
 #[derive(Clone)]
 struct Named<T> {
     parse: fn(&str) -> Result<T, String>,

@@ -17,16 +17,16 @@ pub struct Args {
     pub overrides: OverrideArgs,
 }
 
-/// Prints `ok PATH` for each good spec and every problem of each wrong one.
+/// Prints `ok PATH` for each valid spec, and every problem of each invalid one.
 ///
 /// # Errors
-/// Exit 78 when one is wrong.
+/// Exit 78: a spec is invalid.
 pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
     let mut wrong = Vec::new();
     for path in &args.specs {
         match args.overrides.plan(path, registry, WorldRequest::default()) {
             Ok(plan) => {
-                // Nobody left to read it is no reason to stop checking.
+                // Checking continues if standard output is closed.
                 let _ = writeln!(std::io::stdout(), "ok {}", path.display());
                 for (key, why) in plan.warnings() {
                     say!("warning: {}: `{key}`: {why}", path.display());
@@ -35,7 +35,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
             Err(diagnostics) => wrong.push(diagnostics),
         }
     }
-    // The last one is the error that `main` prints; those before it are printed here.
+    // `main` prints the last error; the others are printed here.
     let Some(last) = wrong.pop() else { return Ok(()) };
     if wrong.is_empty() {
         return Err(last.into());

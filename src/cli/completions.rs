@@ -23,7 +23,8 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn script(shell: Shell) -> String {
     let name = match shell {
-        // clap_complete's bash script takes a dash in the program's name for the border of a subcommand, and then completes none.
+        // clap_complete's bash script takes a dash in the program's name for the separator of a subcommand, and
+        // completes nothing then.
         Shell::Bash => "ddp_run",
         _ => "ddp-run",
     };
@@ -31,7 +32,8 @@ fn script(shell: Shell) -> String {
     clap_complete::generate(shell, &mut shown(name), name, &mut script);
     let script = String::from_utf8_lossy(&script).into_owned();
     let script = match shell {
-        // The last word of a registration is the program. Flags are for who has typed a dash; else a file is wanted.
+        // The last word of a registration is the program's name. Flags are offered only after a dash; otherwise a
+        // file is expected.
         Shell::Bash => script
             .replace(" ddp_run\n", " ddp-run\n")
             .replace("compgen -W \"${opts}\" --", "compgen -W \"${opts}\" -X \"${cur:+ }${cur:--*}\" --"),
@@ -40,8 +42,8 @@ fn script(shell: Shell) -> String {
     with_default_subcommand(shell, &script)
 }
 
-/// Has a script see `train` before a first word that can only be a spec, as [`run`](super::run) does. There is none such for Elvish and
-/// PowerShell.
+/// Makes a script insert `train` before a first word that can only be a spec, as [`run`](super::run) does. Not
+/// possible in Elvish and PowerShell.
 fn with_default_subcommand(shell: Shell, script: &str) -> String {
     let (there, becomes) = match shell {
         Shell::Bash => (
@@ -68,7 +70,7 @@ fn with_default_subcommand(shell: Shell, script: &str) -> String {
     script.replacen(there, becomes, 1)
 }
 
-/// The command line without the hidden subcommands, which are for ddp-run itself.
+/// The command line without the hidden subcommands, which are for internal use.
 fn shown(name: &'static str) -> Command {
     let full = super::command();
     Command::new(name)
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
     use std::process::{Command as Process, Stdio};
 
-    /// What a shell prints for `commands` (standard input), if it is installed.
+    /// The output of a shell for `commands` (standard input), if the shell is installed.
     fn answer(shell: &str, arguments: &[&str], commands: &str) -> Option<String> {
         let spawned = Process::new(shell)
             .args(arguments)
@@ -106,11 +108,11 @@ mod tests {
         Some(said)
     }
 
-    /// What is typed, and words that are offered after it.
+    /// Typed words, and words that are offered after them.
     const OFFERED: [(&[&str], &[&str]); 15] = [
         (&["tr"], &["train"]),
         (&["check", "--s"], &["--set"]),
-        // Files, which the shell itself offers.
+        // Files, which the shell completes itself.
         (&["train", ""], &[]),
         (&["train", "a.toml", ""], &[]),
         (&["eval", "a.toml", "--split", ""], &["test", "train", "val"]),
@@ -133,7 +135,7 @@ mod tests {
         all.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name().to_owned()).collect()
     }
 
-    /// Asks a shell once for all of `typed`; an answer's words stand on one line.
+    /// Queries a shell once for all of `typed`; the words of an answer are on one line.
     fn check(ask: impl Fn(&[&[&str]]) -> Option<String>) {
         let empty: &[&[&str]] = &[&[""]];
         let typed: Vec<&[&str]> = empty.iter().copied().chain(OFFERED.map(|(typed, _)| typed)).collect();
@@ -156,7 +158,7 @@ mod tests {
     fn bash_completes_subcommands_their_flags_and_values() {
         check(|typed| {
             let mut commands = script(Shell::Bash);
-            // As bash does it: the function that `complete` registered, with the program, the word and the one before it.
+            // As bash does it: calls the function registered by `complete` with the program, the word and the previous word.
             commands.push_str("f=$(complete -p ddp-run | sed 's/.*-F \\([^ ]*\\).*/\\1/')\n");
             for words in typed {
                 let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
@@ -177,7 +179,7 @@ mod tests {
         check(|typed| {
             let mut commands = script(Shell::Fish);
             for words in typed {
-                // A description follows a tab.
+                // A tab separates the description.
                 let line = words.join(" ");
                 commands.push_str(&format!(
                     "echo (complete -C 'ddp-run {line}' | string replace -r '\\t.*' '' | string match -v '*.toml' | string match -v '*/')\n"
@@ -190,7 +192,8 @@ mod tests {
         });
     }
 
-    /// Zsh asks for completions only at a terminal, so this sees that it can read the script, whom it is for, and what it is asked.
+    /// Zsh offers completions only at a terminal, so this tests that it can read the script, the program's name, and
+    /// the queries.
     #[test]
     fn zsh_reads_the_script() {
         let script = script(Shell::Zsh);

@@ -1,4 +1,4 @@
-//! `ddp-run eval SPEC --checkpoint PATH`: the metrics of a checkpoint on one split, on this process.
+//! `ddp-run eval SPEC --checkpoint PATH`: the metrics of a checkpoint on one split, computed in this process.
 
 use super::spec_args::SpecArgs;
 use crate::comm::SoloGroup;

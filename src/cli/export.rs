@@ -1,4 +1,4 @@
-//! `ddp-run export`: a checkpoint's model as a safetensors file for other programs.
+//! `ddp-run export`: writes a checkpoint's model as a safetensors file for other programs.
 
 use std::path::PathBuf;
 
@@ -38,10 +38,10 @@ fn parse_rename(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Exports, and says on standard error what was written.
+/// Exports, and reports on standard error what was written.
 ///
 /// # Errors
-/// Exit code 2 for names or types that can't be, 74 for what can't be read or written.
+/// Exit code 2: invalid names or types. 74: a file can't be read or written.
 pub fn run(args: &ExportArgs) -> Result<()> {
     let dtype = args.dtype.map(|d| match d {
         ExportDtype::F32 => Dtype::F32,

@@ -1,4 +1,4 @@
-//! `ddp-run init PATH`: a commented spec to start from.
+//! `ddp-run init PATH`: writes a commented spec as a template.
 
 use crate::error::{Error, ExitCode, Result};
 use std::io::Write;

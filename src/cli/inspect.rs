@@ -1,4 +1,4 @@
-//! `ddp-run inspect`: what is in a checkpoint, a run or a weight file.
+//! `ddp-run inspect`: shows the content of a checkpoint, a run or a weight file.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,15 +27,15 @@ pub enum InspectFormat {
 /// Prints the inspection to standard output.
 ///
 /// # Errors
-/// Exit code 74 when there is nothing to inspect, and, after printing, when a checkpoint named directly doesn't
-/// verify: a script can ask `ddp-run inspect` whether one is good.
+/// Exit code 74: there is nothing to inspect; also, after printing, if a checkpoint given by its path does not
+/// verify, so that a script can use `ddp-run inspect` to test a checkpoint.
 pub fn run(args: &InspectArgs) -> Result<()> {
     let seen = inspect(&args.path)?;
     let text = match args.format {
         InspectFormat::Text => show::message(&seen.to_string()).into_owned(),
         InspectFormat::Json => seen.to_json()? + "\n",
     };
-    // A reader that stops early (`| head`) has what it wanted.
+    // A reader that closes the pipe early (`| head`) is no error.
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             return Err(Error::internal(format!("cannot write to standard output: {e}")));

@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand. `ddp-run SPEC.toml` is `ddp-run train SPEC.toml`.
+//! The command line: one file per subcommand. `ddp-run SPEC.toml` means `ddp-run train SPEC.toml`.
 
 mod bench;
 mod check;
@@ -65,15 +65,15 @@ enum Command {
 }
 
 impl Registry {
-    /// The whole program with these components, as the one line of a user's own `main`. It stands here because a registry knows
-    /// nothing of the command line.
+    /// The whole program with these components, for a user's own `main`. It is defined here because the registry does
+    /// not know the command line.
     pub fn run(self) -> ! {
         main(&self)
     }
 }
 
-/// The whole program with the components of `registry`: parses the process's arguments, runs the subcommand, prints the error if
-/// there is one, and ends the process with the documented exit code.
+/// The whole program with the components of `registry`: parses the process's arguments, runs the subcommand, prints
+/// the error, if any, and exits with the documented exit code.
 pub fn main(registry: &Registry) -> ! {
     let run = |stop| run(std::env::args_os(), registry, &stop);
     let code = launch::begin().and_then(run).unwrap_or_else(|error| {
@@ -84,8 +84,8 @@ pub fn main(registry: &Registry) -> ! {
     std::process::exit(code as i32)
 }
 
-/// Parses `arguments` (with the program's name first), runs the subcommand, and says how the process should end. `stop` hears the stop
-/// signals.
+/// Parses `arguments` (starting with the program's name), runs the subcommand, and returns the exit code or the
+/// error. `stop` has received the stop signals.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     registry: &Registry,
@@ -96,7 +96,7 @@ pub fn run(
     let cli = match matches.and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
         Err(e) => {
-            // Help and version are printed to standard output and are no errors.
+            // Help and version are printed to standard output and are not errors.
             let code = if e.use_stderr() { ExitCode::Usage } else { ExitCode::Done };
             return e
                 .print()
@@ -126,7 +126,7 @@ pub fn run(
     }
 }
 
-/// Puts `train` before a first argument that is no subcommand and no flag.
+/// Inserts `train` before a first argument that is neither a subcommand nor a flag.
 fn with_default_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let command = Cli::command();
     let is_subcommand = |word: &str| command.get_subcommands().any(|s| s.get_name() == word);

@@ -1,4 +1,4 @@
-//! `ddp-run plan SPEC`: what a job comes to, without a device, a socket or the data at hand.
+//! `ddp-run plan SPEC`: shows the resolved plan, without a device, a socket or the data.
 
 use super::spec_args::SpecArgs;
 use crate::error::Error;
@@ -29,7 +29,7 @@ pub enum Format {
 /// Prints the plan.
 ///
 /// # Errors
-/// Exit 78 when the spec is wrong.
+/// Exit 78: the spec is invalid.
 pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
     let request = args.world.map_or_else(WorldRequest::default, |n| WorldRequest::of(n as usize));
     let plan = args.spec.plan(registry, request)?;
@@ -39,7 +39,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
         Format::Toml => plan.to_toml(),
     };
     match std::io::stdout().write_all(text.as_bytes()) {
-        // `ddp-run plan SPEC | head` is fine.
+        // A reader that closes the pipe early (`| head`) is no error.
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(Error::internal(format!("cannot write the plan: {e}")))
         }

@@ -1,4 +1,4 @@
-//! `ddp-run report RUN`: the run's `report.html`, made again from what its folder holds.
+//! `ddp-run report RUN`: writes the run's `report.html` again from its folder.
 
 use crate::error::{Error, ExitCode, Result};
 use crate::telemetry::report;
@@ -19,7 +19,7 @@ pub fn run(args: &Args) -> Result<()> {
         )));
     }
     let written = report::write(&args.run).map_err(|e| Error {
-        // What was read or written is a run's folder.
+        // The files belong to a run's folder.
         code: ExitCode::Checkpoint,
         ..e
     })?;

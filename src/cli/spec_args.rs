@@ -1,4 +1,4 @@
-//! What every subcommand that reads a spec takes: the spec, and edits of it; and the plan that they come to.
+//! The common arguments of subcommands that read a spec: the spec and its overrides; and the plan that results.
 
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -17,10 +17,10 @@ pub struct OverrideArgs {
 }
 
 impl OverrideArgs {
-    /// Reads `spec`, lays the edits over it, and makes the plan of it.
+    /// Reads `spec`, applies the overrides, and resolves the plan.
     ///
     /// # Errors
-    /// A spec that can't be read, or that is wrong (exit 78).
+    /// The spec can't be read or is invalid (exit 78).
     pub fn plan(&self, spec: &Path, registry: &Registry, request: WorldRequest) -> Result<Plan, Diagnostics> {
         let unset = self.unset.iter().cloned().map(Override::Unset);
         let edits: Vec<Override> = unset.chain(self.set.iter().cloned().map(Override::Set)).collect();
@@ -39,7 +39,7 @@ pub struct SpecArgs {
 }
 
 impl SpecArgs {
-    /// [`OverrideArgs::plan`].
+    /// See [`OverrideArgs::plan`].
     pub fn plan(&self, registry: &Registry, request: WorldRequest) -> Result<Plan, Diagnostics> {
         self.overrides.plan(&self.spec, registry, request)
     }

@@ -1,4 +1,4 @@
-//! `ddp-run submit slurm SPEC`: the batch script of a spec, printed, written or handed to `sbatch`.
+//! `ddp-run submit slurm SPEC`: prints the batch script for a spec, writes it to a file, or passes it to `sbatch`.
 
 use super::spec_args::SpecArgs;
 use crate::clusters::slurm::{Launcher, Sbatch, TimeLimit};
@@ -74,10 +74,10 @@ struct SlurmArgs {
     submit: bool,
 }
 
-/// A rank has this much less time to stop than there is until the limit, where Slurm ends it.
+/// A rank must stop this much earlier than Slurm's time limit.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// The name of a partition or account: no text that could be another option.
+/// Validates the name of a partition or account: it must not contain another option.
 fn name(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_alphanumeric() || "_-.,".contains(c);
     let good = !text.is_empty() && !text.starts_with('-') && text.chars().all(plain);
@@ -91,7 +91,7 @@ fn option(text: &str) -> Result<String, String> {
     good.then(|| text.to_owned()).ok_or_else(|| "expected one whole option, such as `--qos=low`".to_owned())
 }
 
-/// Slurm counts in whole seconds, and in 16 bits.
+/// Slurm uses whole seconds, in 16 bits.
 fn whole_seconds(text: &str) -> Result<Duration, String> {
     let bare = || text.parse().ok().map(Duration::from_secs);
     let found = bare().or_else(|| duration(text)).map(|d| d.as_secs());
@@ -106,7 +106,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let (sbatch, out_dir) = args.script(registry)?;
     let script = sbatch.to_string();
     if args.file.is_some() || args.submit {
-        // Slurm fails a job, without a word, whose output it can't create.
+        // If Slurm can't create the output file, the job fails without a message.
         std::fs::create_dir_all(&out_dir).doing("create", &out_dir)?;
     }
     match &args.file {
@@ -123,7 +123,8 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     Ok(())
 }
 
-/// The script goes in at standard input: what is submitted is what was written, whatever lies in the file by then.
+/// The script is passed over standard input, so that the submitted script is the generated one, whatever the file
+/// contains by then.
 fn submit(script: &str) -> Result<()> {
     let missing = |e: std::io::Error| {
         Error::unavailable(format!("cannot start sbatch: {e}"))
@@ -131,7 +132,7 @@ fn submit(script: &str) -> Result<()> {
     };
     let mut sbatch = Command::new("sbatch").stdin(Stdio::piped()).spawn().map_err(missing)?;
     if let Some(mut pipe) = sbatch.stdin.take() {
-        // An sbatch that does not read to the end says why itself.
+        // If sbatch stops reading, it reports the reason itself.
         let _ = pipe.write_all(script.as_bytes());
     }
     let status = sbatch.wait().map_err(|e| Error::internal(format!("cannot wait for sbatch: {e}")))?;
@@ -142,7 +143,7 @@ fn submit(script: &str) -> Result<()> {
 }
 
 impl SlurmArgs {
-    /// The script, and the run's folder.
+    /// The script and the run's folder.
     fn script(&self, registry: &Registry) -> Result<(Sbatch, PathBuf)> {
         let mut spec = self.spec.clone();
         if self.requeue {
@@ -167,7 +168,7 @@ impl SlurmArgs {
         }
         let grace = self.signal_before - MARGIN;
         if *plan.checkpoint.grace > grace {
-            // Later than that, Slurm would end the job before it has ended itself and asked to come back.
+            // With a longer grace period, Slurm would end the job before it has stopped and requested a requeue.
             spec.overrides.set.push(format!("checkpoint.grace={}", grace.as_secs()));
         }
         let out_dir = self.out.clone().unwrap_or_else(|| Path::new("runs").join(&plan.name));
@@ -191,7 +192,7 @@ impl SlurmArgs {
         Ok((sbatch, out_dir))
     }
 
-    /// "auto" would count the devices of the machine that the script is written on.
+    /// "auto" would count the devices of the machine on which the script is written.
     fn ranks(&self, plan: &Plan) -> Result<usize> {
         match self.nproc_per_node.unwrap_or(plan.launch.nproc_per_node) {
             Nproc::Count(n) => Ok(n),
@@ -220,7 +221,7 @@ impl SlurmArgs {
         self.launcher.unwrap_or(default)
     }
 
-    /// What ddp-run is started with: the spec and its edits.
+    /// The arguments of ddp-run: the spec and its overrides.
     fn arguments(&self, spec: &SpecArgs, launcher: Launcher) -> Result<Vec<String>> {
         let mut words = vec![one_line(&spec.spec)?];
         words.extend(spec.overrides.unset.iter().flat_map(|k| ["--unset".to_owned(), k.clone()]));
@@ -240,7 +241,7 @@ impl SlurmArgs {
     }
 }
 
-/// A path that a script can hold.
+/// A path that can be written in a script.
 fn one_line(path: &Path) -> Result<String> {
     match path.to_str().filter(|p| !p.contains(|c: char| c.is_control())) {
         Some(text) => Ok(text.to_owned()),

@@ -1,4 +1,4 @@
-//! `ddp-run train SPEC`: resolve the plan, and start it.
+//! `ddp-run train SPEC`: resolves the plan and starts the run.
 
 use super::spec_args::SpecArgs;
 use crate::clusters::{self, Origin};
@@ -51,19 +51,19 @@ pub struct Args {
     pub progress: ProgressMode,
 }
 
-/// What `--log-format` may be.
+/// The values of `--log-format`.
 fn log_format() -> impl TypedValueParser<Value = LogFormat> {
     PossibleValuesParser::new(["text", "json"]).try_map(|name| name.parse::<LogFormat>())
 }
 
-/// What `--progress` may be.
+/// The values of `--progress`.
 fn progress() -> impl TypedValueParser<Value = ProgressMode> {
     let names = PossibleValuesParser::new(ProgressMode::CHOICES.map(|(name, _)| name));
     names.map(|name| ProgressMode::named(&name).unwrap_or_default())
 }
 
 impl Args {
-    /// What concerns who this process is.
+    /// The arguments that determine the role of this process.
     fn asked(&self) -> clusters::Asked {
         clusters::Asked {
             node_rank: self.node_rank,
@@ -73,7 +73,7 @@ impl Args {
         }
     }
 
-    /// The spec with every edit, those of flags that stand for a key among them, and of what a launcher of nodes says instead.
+    /// The spec with all overrides, including those of flags for single keys and of a launcher of nodes.
     fn spec(&self, origin: &Origin, nproc: Option<Nproc>) -> SpecArgs {
         let mut spec = self.spec.clone();
         let (nnodes, endpoint) = match origin {

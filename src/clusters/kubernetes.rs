@@ -1,7 +1,8 @@
-//! A pod that is one node: of a Kubernetes Indexed Job, or of a job of Kubeflow's, which says it as torchrun's own variables. Kubernetes tells
-//! a pod of an Indexed Job its index and nothing else; how many pods there are and where they meet come from DDP_RUN_NNODES and
-//! DDP_RUN_RDZV_ENDPOINT in the job's manifest (`JOB-0.SERVICE:29400` with a headless service), or from the spec. torchrun takes every
-//! flag from PET_ and its name; Kubeflow sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT and PET_NPROC_PER_NODE.
+//! A pod that is one node of a run: of a Kubernetes Indexed Job, or of a Kubeflow job, which sets torchrun's own
+//! variables. Kubernetes gives a pod of an Indexed Job only its index. The number of pods and the endpoint come from
+//! DDP_RUN_NNODES and DDP_RUN_RDZV_ENDPOINT in the job's manifest (`JOB-0.SERVICE:29400` with a headless service), or
+//! from the spec. torchrun reads every flag from the variable PET_ plus its name; Kubeflow sets PET_NNODES,
+//! PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT and PET_NPROC_PER_NODE.
 
 use super::vars::{Vars, inconsistent};
 use super::{Asked, Launcher, NodeEnv};
@@ -11,10 +12,10 @@ use crate::nodes::{NodeRange, RdzvEndpoint};
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// torchrun's.
+/// torchrun's default port.
 const MASTER_PORT: u16 = 29500;
 
-/// This pod's number among those of its job.
+/// This pod's index within its job.
 pub(super) fn index(vars: &Vars<'_>) -> Result<Option<usize>> {
     Ok(vars.number("PET_NODE_RANK")?.or(vars.number("JOB_COMPLETION_INDEX")?))
 }
@@ -24,7 +25,7 @@ pub(super) fn nproc(vars: &Vars<'_>) -> Result<Option<Nproc>> {
     parsed(vars, "PET_NPROC_PER_NODE")
 }
 
-/// What was asked for, and where that says nothing, what PET_* say.
+/// The requested settings; those not given are taken from PET_*.
 pub(super) fn completed(vars: &Vars<'_>, asked: &Asked) -> Result<Asked> {
     let mut asked = asked.clone();
     asked.nnodes = asked.nnodes.or(parsed(vars, "PET_NNODES")?);
@@ -49,10 +50,10 @@ fn parsed<T: FromStr<Err: Display>>(vars: &Vars<'_>, name: &str) -> Result<Optio
     text.parse().map(Some).map_err(|why| inconsistent(format!("{name} is `{text}`: {why}")))
 }
 
-/// `None` outside of such a pod, and where each pod is a run of its own (one node). `asked` is [`completed`].
+/// `None` outside such a pod, and if each pod is a run of its own (one node). `asked` comes from [`completed`].
 pub(super) fn node(vars: &Vars<'_>, asked: Asked) -> Result<Option<NodeEnv>> {
     let alone = asked.nnodes == Some(NodeRange::ONE);
-    // Each pod of an Indexed Job may be a run of its own; torchrun's variables are given to nodes of one run.
+    // Each pod of an Indexed Job may be a separate run; torchrun's variables are only set for nodes of one run.
     if alone && vars.text("PET_NODE_RANK").is_none() {
         return Ok(None);
     }

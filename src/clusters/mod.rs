@@ -1,19 +1,19 @@
-//! The launchers and schedulers of clusters: who started this process, and as what; and how Slurm is given a job ([`slurm`]). The
-//! first of these that fits decides:
+//! Launchers and schedulers: who started this process, and in which role; and how a job is submitted to Slurm
+//! ([`slurm`]). The first matching rule decides:
 //!
-//! 1. `--node-rank`, or `--rdzv-endpoint` together with `--nnodes` (as flags or as their variables): this process is
-//!    the supervisor of one node, wherever it was started. Not so where RANK and WORLD_SIZE are set.
-//! 2. RANK and WORLD_SIZE: one rank, started by torchrun or by anything that sets its variables. They are the
-//!    innermost: torchrun may itself have been started by `srun` or `mpirun`.
-//! 3. Open MPI's OMPI_COMM_WORLD_*, or PMI_* of MPICH and Intel MPI: one rank, whatever Slurm's variables say, because
-//!    mpirun starts its daemons by `srun`.
+//! 1. `--node-rank`, or `--rdzv-endpoint` together with `--nnodes` (flags or their variables): this process is the
+//!    supervisor of one node, wherever it was started. Not if RANK and WORLD_SIZE are set.
+//! 2. RANK and WORLD_SIZE: one rank, started by torchrun or by any program that sets its variables. They belong to
+//!    the innermost launcher: torchrun may itself have been started by `srun` or `mpirun`.
+//! 3. Open MPI's OMPI_COMM_WORLD_*, or PMI_* of MPICH and Intel MPI: one rank, even if Slurm's variables say
+//!    otherwise, because mpirun starts its daemons with `srun`.
 //! 4. A Slurm step of several tasks (`srun -n 4 ddp-run …`): one rank. A step of one task (`srun --pty bash`) and the
-//!    batch script are like any shell.
+//!    batch script count as a shell.
 //! 5. PET_NODE_RANK or JOB_COMPLETION_INDEX (Kubeflow, a Kubernetes Indexed Job): the supervisor of one node.
-//! 6. Nothing: the supervisor of this machine.
+//! 6. None of these: the supervisor of this machine.
 //!
-//! Launchers that contradict each other are refused. Where the ranks meet is `--rdzv-endpoint`, else MASTER_ADDR and
-//! MASTER_PORT, else what the launcher makes known.
+//! Launchers that contradict each other are rejected. The ranks meet at `--rdzv-endpoint`, else at MASTER_ADDR and
+//! MASTER_PORT, else at the address that the launcher provides.
 
 mod kubernetes;
 mod mpi;
@@ -37,7 +37,7 @@ use crate::launch::Nproc;
 use crate::nodes::{NodeRange, RdzvEndpoint};
 use vars::Vars;
 
-/// What this process is.
+/// The role of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The supervisor of a run on this machine.
@@ -53,7 +53,7 @@ pub enum Origin {
 pub struct NodeEnv {
     pub launcher: Launcher,
     pub node_rank: usize,
-    /// Where nothing but the spec says it, `None`.
+    /// `None` if only the spec may say it.
     pub nnodes: Option<NodeRange>,
     pub endpoint: Option<RdzvEndpoint>,
 }
@@ -66,7 +66,7 @@ pub enum Launcher {
     /// RANK and WORLD_SIZE without torchrun's other variables.
     Environment,
     OpenMpi,
-    /// MPICH, Intel MPI and others that speak PMI.
+    /// MPICH, Intel MPI and others that use PMI.
     Mpich,
     Slurm,
     Kubernetes,
@@ -95,7 +95,7 @@ impl Launcher {
         }
     }
 
-    /// The variables that give it away.
+    /// The variables that identify the launcher.
     pub fn variables(self) -> &'static [&'static str] {
         match self {
             Launcher::CommandLine => &["DDP_RUN_NNODES", "DDP_RUN_NODE_RANK", "DDP_RUN_RDZV_ENDPOINT"],
@@ -117,7 +117,7 @@ impl Launcher {
     }
 }
 
-/// What was asked for by flags, or by the variables that stand for them; and what the system knows.
+/// Settings from flags or the corresponding variables, and data about the process.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     pub node_rank: Option<usize>,
@@ -127,14 +127,14 @@ pub struct Asked {
     pub starter: u32,
 }
 
-/// What a launcher says of this process.
+/// A launcher's description of this process.
 struct Claim {
     launcher: Launcher,
     rank: usize,
     world: usize,
-    /// Rank and number of ranks on this node, where it is known.
+    /// Rank and number of ranks on this node, if known.
     local: Option<(usize, usize)>,
-    /// Number of this node, and of nodes.
+    /// Rank of this node and number of nodes, if known.
     node: Option<(usize, usize)>,
 }
 
@@ -145,9 +145,9 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Who started this process; `get` is the environment.
+/// Determines the role of this process from the environment, `get`.
 ///
-/// Errors (exit 2): variables that don't fit together or can't be read, and launchers that contradict each other.
+/// Errors (exit 2): inconsistent or unreadable variables, and launchers that contradict each other.
 pub fn detect(get: &dyn Fn(&str) -> Option<String>, asked: &Asked) -> Result<Origin> {
     let vars = Vars(get);
     let environment = torchrun::claim(&vars)?;
@@ -177,7 +177,7 @@ pub fn detect(get: &dyn Fn(&str) -> Option<String>, asked: &Asked) -> Result<Ori
 }
 
 impl Origin {
-    /// How many processes a supervisor is to start, where nothing but its environment says it (PET_NPROC_PER_NODE).
+    /// The number of processes that the environment tells a supervisor to start (PET_NPROC_PER_NODE).
     pub fn nproc(&self, get: &dyn Fn(&str) -> Option<String>) -> Result<Option<Nproc>> {
         match self {
             Origin::Worker(_) => Ok(None),
@@ -185,10 +185,10 @@ impl Origin {
         }
     }
 
-    /// Whether a run of one node, which nobody has `said` it to be, is one. A node's number and a place to meet are given to one of
-    /// several: alone, each of them would train a run of its own.
+    /// Checks that a run of one node, unless explicitly requested (`said`), is not one node of several. A node rank
+    /// or an endpoint indicates several nodes; each of them would otherwise train a separate run.
     ///
-    /// Errors (exit 2): something of this kind is given, here or as `endpoint` in the spec.
+    /// Errors (exit 2): there is a node rank, or an endpoint, here or as `endpoint` in the spec.
     pub fn is_alone(&self, said: bool, endpoint: Option<&RdzvEndpoint>) -> Result<()> {
         let given = match self {
             Origin::Worker(_) => return Ok(()),
@@ -231,7 +231,7 @@ fn node_of_flags(vars: &Vars<'_>, asked: &Asked) -> Result<Origin> {
     }))
 }
 
-/// The claim of the launcher that started this very process, the others having started it in turn.
+/// The claim of the launcher that started this process; the others started that launcher.
 fn innermost(
     vars: &Vars<'_>,
     environment: Option<Claim>,
@@ -239,8 +239,8 @@ fn innermost(
     slurm: Option<Claim>,
 ) -> Result<Option<Claim>> {
     let Some(inner) = environment else { return Ok(mpi.or(slurm)) };
-    // A launcher of several processes that was itself started once a node says so; bare variables may be an export
-    // that every process has inherited.
+    // A launcher of several processes, started once per node, sets its own variables. RANK and WORLD_SIZE without
+    // them may have been exported and inherited by every process.
     let torchrun = inner.launcher == Launcher::Torchrun;
     for outer in [mpi, slurm].into_iter().flatten() {
         let nested = torchrun || inner.world > outer.world && vars.text("LOCAL_RANK").is_some();
@@ -252,7 +252,7 @@ fn innermost(
     Ok(Some(inner))
 }
 
-/// `--nnodes` may say what the launcher does, and nothing else.
+/// `--nnodes` must agree with the launcher.
 fn agrees(worker: &WorkerEnv, asked: &Asked) -> Result<()> {
     let nodes = worker.place.nnodes;
     match asked.nnodes {

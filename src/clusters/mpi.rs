@@ -1,11 +1,11 @@
-//! Ranks that an `mpirun` started: Open MPI by its own variables, MPICH and Intel MPI by those of PMI.
+//! Ranks started by `mpirun`: Open MPI through its own variables, MPICH and Intel MPI through those of PMI.
 
 use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher, slurm};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 
-/// `None` without an MPI launcher's variables.
+/// `None` without the variables of an MPI launcher.
 pub(super) fn claim(vars: &Vars<'_>) -> Result<Option<Claim>> {
     let open = open_mpi(vars)?;
     let pmi = pmi(vars)?;
@@ -31,7 +31,7 @@ fn open_mpi(vars: &Vars<'_>) -> Result<Option<Claim>> {
     let Some((rank, world)) = vars.pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? else {
         return Ok(None);
     };
-    // OMPI_COMM_WORLD_NODE_RANK is no number of the node, but another local rank.
+    // OMPI_COMM_WORLD_NODE_RANK is not the node's rank but another local rank.
     let local = vars.pair("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")?;
     Ok(Some(Claim { launcher: Launcher::OpenMpi, rank, world, local, node: None }))
 }
@@ -42,29 +42,29 @@ fn pmi(vars: &Vars<'_>) -> Result<Option<Claim>> {
         Some(local) => Some(local),
         None => vars.pair("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE")?,
     };
-    // `srun --mpi=pmi2` sets them as well.
+    // `srun --mpi=pmi2` sets them, too.
     if local.is_none() && slurm::step(vars)?.is_some() {
         return Ok(None);
     }
     Ok(Some(Claim { launcher: Launcher::Mpich, rank, world, local, node: None }))
 }
 
-/// A port that the ranks of one mpirun on this machine agree on and those of others don't: by Open MPI's name for the
-/// run, or by the process that started them all. From the range of [`slurm::port`].
+/// A port that is the same for all ranks of one mpirun on this machine and differs between runs: derived from Open
+/// MPI's name of the run, or from the process that started all ranks. In the range of [`slurm::port`].
 pub(super) fn port(vars: &Vars<'_>, starter: u32) -> u16 {
     let run = vars.text("PMIX_NAMESPACE").unwrap_or_else(|| starter.to_string());
     let digest = Sha256::digest(run.as_bytes());
     15000 + u16::from_le_bytes([digest[0], digest[1]]) % 16000
 }
 
-/// The process that started this machine's ranks: MPICH's proxy if it is among this process's ancestors (there may be
-/// shells in between), else the parent.
+/// The process that started this machine's ranks: MPICH's proxy if it is an ancestor of this process (with shells in
+/// between), else the parent.
 pub fn starter_pid() -> u32 {
     let parent = std::os::unix::process::parent_id();
     let mut at = parent;
     for _ in 0..16 {
         let Ok(stat) = std::fs::read_to_string(format!("/proc/{at}/stat")) else { break };
-        // `PID (NAME) STATE PPID …`; a name may hold anything, and is cut at 15 characters.
+        // `PID (NAME) STATE PPID …`; the name may contain any character, and is truncated to 15 characters.
         let Some((head, tail)) = stat.rsplit_once(") ") else { break };
         if head.split_once('(').is_some_and(|(_, name)| name.starts_with("hydra_pmi_prox")) {
             return at;

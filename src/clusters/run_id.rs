@@ -1,20 +1,21 @@
-//! What names the run that this process is started for. Launchers start the same command again, which `--resume never` and
-//! `--resume PATH` must not take for a new run.
+//! Identifies the run that this process belongs to. Launchers repeat the same command, which must not count as a new
+//! run for `--resume never` and `--resume PATH`.
 
 use super::vars::Vars;
 use crate::error::Result;
 use crate::telemetry::RunId;
 
-/// The run's name, from the environment `get`.
+/// The run's identifier, from the environment `get`.
 ///
-/// * `DDP_RUN_ID` names it, where nothing else does (Kubernetes).
-/// * torchrun: its `--rdzv-id`; without one, the folder that this torchrun keeps for its attempts.
-/// * A Slurm job: its number, and how often it was requeued. Not the step's: a script may do without one that it has done.
+/// * `DDP_RUN_ID`, for systems without an identifier of their own (Kubernetes).
+/// * torchrun: its `--rdzv-id`; without one, the folder in which this torchrun keeps its attempts.
+/// * A Slurm job: its number, and how often it was requeued. Not the step's number: a requeued script may skip steps
+///   that are complete.
 ///
-/// Anything else starts a run once: each start draws a name.
+/// Otherwise each start is a new run, with a random identifier.
 ///
 /// # Errors
-/// A Slurm variable that is no number (exit 2).
+/// A Slurm variable is not a number (exit 2).
 pub fn run_id(get: &dyn Fn(&str) -> Option<String>) -> Result<RunId> {
     let vars = Vars(get);
     let start = match vars.text("DDP_RUN_ID").or_else(|| of_torchrun(&vars)) {
@@ -33,11 +34,11 @@ pub fn run_id(get: &dyn Fn(&str) -> Option<String>) -> Result<RunId> {
 
 fn of_torchrun(vars: &Vars<'_>) -> Option<String> {
     let run = vars.text("TORCHELASTIC_RUN_ID")?;
-    // torchrun's own default, the same for every run.
+    // torchrun's default, the same for every run.
     if run != "none" {
         return Some(format!("torchrun-{run}"));
     }
-    // FOLDER/attempt_N/LOCAL_RANK/error.json; the folder is drawn by each torchrun.
+    // FOLDER/attempt_N/LOCAL_RANK/error.json; each torchrun creates a FOLDER with a random name.
     let file = vars.text("TORCHELASTIC_ERROR_FILE")?;
     file.rsplit_once("/attempt_").map(|(folder, _)| format!("torchrun-{folder}"))
 }
@@ -51,7 +52,7 @@ mod tests {
         run_id(&get).expect("consistent")
     }
 
-    /// Whether the second environment is that of the same run, started again.
+    /// Whether the second environment belongs to a repeated start of the first one's run.
     fn again(first: &[(&str, &str)], second: &[(&str, &str)]) -> bool {
         of(second).goes_on(&of(first))
     }
@@ -74,7 +75,7 @@ mod tests {
     fn torchruns_restarts_keep_its_id_or_its_folder() {
         let given = |count| [("TORCHELASTIC_RUN_ID", "abc"), ("TORCHELASTIC_RESTART_COUNT", count)];
         assert!(again(&given("0"), &given("1")));
-        // After a change of the membership workers start anew, and that counts as no restart.
+        // After a change of membership, workers start again without a new restart count.
         assert!(again(&given("0"), &given("0")));
         let none = |file| [("TORCHELASTIC_RUN_ID", "none"), ("TORCHELASTIC_ERROR_FILE", file)];
         let (first, second) =
@@ -90,14 +91,14 @@ mod tests {
             [("SLURM_JOB_ID", "12"), ("SLURM_STEP_ID", step), ("SLURM_RESTART_COUNT", restarts)]
         };
         assert!(again(&step("0", "0"), &step("0", "1")));
-        // The first step of the script is left out when it comes back.
+        // A requeued script skips its first step.
         assert!(again(&step("1", "0"), &step("0", "1")));
         assert!(!again(&step("0", "0"), &step("1", "0")));
-        // mpirun, or ddp-run itself, in a batch script; and in the shell of an allocation.
+        // mpirun, or ddp-run itself, in a batch script, and in the shell of an allocation.
         let batch = |restarts| [("SLURM_JOB_ID", "12"), ("SLURM_RESTART_COUNT", restarts)];
         assert!(again(&batch("0"), &batch("1")));
         assert!(!again(&[("SLURM_JOB_ID", "12")], &[("SLURM_JOB_ID", "12")]));
-        // A torchrun of its own in each attempt.
+        // A separate torchrun in each attempt.
         let nested = |id, restarts| {
             [("TORCHELASTIC_RUN_ID", id), ("SLURM_JOB_ID", "7"), ("SLURM_RESTART_COUNT", restarts)]
         };

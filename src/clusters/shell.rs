@@ -1,6 +1,6 @@
-//! Words of a shell script.
+//! Quoting for shell scripts.
 
-/// `word` as a shell reads it back: unchanged where nothing in it means anything to a shell, else in single quotes.
+/// `word` quoted for a shell: unchanged if it has no special characters, else in single quotes.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {

@@ -13,7 +13,7 @@ fn origin(vars: &[(&str, &str)], asked: &Asked) -> Result<Origin> {
     detect(&|name| vars.get(name).map(|v| v.to_string()), asked)
 }
 
-/// The rank that the variables make of this process; `None` where it is its own supervisor.
+/// The rank of this process according to the variables; `None` if it is its own supervisor.
 fn detected(vars: &[(&str, &str)]) -> Result<Option<WorkerEnv>> {
     match origin(vars, &Asked::default())? {
         Origin::Own => Ok(None),
@@ -136,12 +136,12 @@ fn ranks_of_a_run_share_a_secret_over_its_attempts_and_runs_do_not() {
     };
     assert_eq!(secret(&[]), secret(&[("RANK", "0"), ("LOCAL_RANK", "0")]));
     assert_ne!(secret(&[]), secret(&[("TORCHELASTIC_RUN_ID", "other")]));
-    // A leftover of the attempt before must be told that it is one, not taken for a stranger.
+    // A process of an earlier attempt must be recognised as such; it does not count as unauthenticated.
     assert_eq!(secret(&[]), secret(&[("TORCHELASTIC_RESTART_COUNT", "1")]));
     assert_eq!(worker(&with(&[("TORCHELASTIC_RESTART_COUNT", "1")])).attempt, 2);
 }
 
-/// As Slurm 22.05 sets them, for the second of three nodes.
+/// As set by Slurm 22.05, for the second of three nodes.
 const STEP: [(&str, &str); 12] = [
     ("SLURM_JOB_ID", "12"),
     ("SLURM_STEP_ID", "0"),

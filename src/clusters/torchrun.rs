@@ -1,10 +1,10 @@
-//! torchrun, and whatever else sets RANK and WORLD_SIZE.
+//! torchrun, and other programs that set RANK and WORLD_SIZE.
 
 use super::vars::{Vars, inconsistent};
 use super::{Claim, Launcher};
 use crate::error::Result;
 
-/// `None` when neither RANK nor WORLD_SIZE is set.
+/// `None` if neither RANK nor WORLD_SIZE is set.
 pub(super) fn claim(vars: &Vars<'_>) -> Result<Option<Claim>> {
     let Some((rank, world)) = vars.pair("RANK", "WORLD_SIZE")? else { return Ok(None) };
     if rank >= world {
@@ -16,15 +16,15 @@ pub(super) fn claim(vars: &Vars<'_>) -> Result<Option<Claim>> {
     Ok(Some(Claim { launcher, rank, world, local: local(vars, rank, world)?, node: node(vars)? }))
 }
 
-/// Without LOCAL_*, the master's address tells the two usual layouts apart: all processes on this machine, or one on
-/// each (Kubernetes' PyTorchJob).
+/// Without LOCAL_*, the master's address distinguishes the two common layouts: all processes on this machine, or one
+/// per machine (Kubernetes' PyTorchJob).
 fn local(vars: &Vars<'_>, rank: usize, world: usize) -> Result<Option<(usize, usize)>> {
     let one_machine = world == 1 || vars.text("MASTER_ADDR").is_some_and(|m| is_loopback(&m));
     match (vars.number("LOCAL_RANK")?, vars.number("LOCAL_WORLD_SIZE")?) {
         (Some(local), Some(size)) => Ok(Some((local, size))),
         (Some(local), None) if one_machine => Ok(Some((local, world))),
         (Some(_), None) => Err(inconsistent("LOCAL_RANK is set, but LOCAL_WORLD_SIZE is not")),
-        // Ranks fill node after node, as every launcher numbers them.
+        // All launchers assign ranks node by node.
         (None, Some(size)) => Ok(Some((rank % size.max(1), size))),
         (None, None) if one_machine => Ok(Some((rank, world))),
         (None, None) => Ok(None),

@@ -1,10 +1,10 @@
-//! Reading the environment, and the words for what does not fit together in it.
+//! Reads the environment, and reports inconsistent variables.
 
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
 
-/// Reads variables; a set but empty one counts as not set.
+/// Reads variables; an empty variable counts as not set.
 pub(super) struct Vars<'a>(pub &'a dyn Fn(&str) -> Option<String>);
 
 impl Vars<'_> {
@@ -12,7 +12,7 @@ impl Vars<'_> {
         (self.0)(name).map(|v| v.trim().to_string()).filter(|v| !v.is_empty())
     }
 
-    /// The first of several names for the same thing.
+    /// The first variable of several alternative names that is set.
     pub fn first(&self, names: &[&str]) -> Option<String> {
         names.iter().find_map(|name| self.text(name))
     }
@@ -32,7 +32,7 @@ impl Vars<'_> {
         }
     }
 
-    /// Two variables that are set together or not at all.
+    /// Two variables of which both or neither must be set.
     pub fn pair(&self, first: &str, second: &str) -> Result<Option<(usize, usize)>> {
         match (self.number(first)?, self.number(second)?) {
             (None, None) => Ok(None),

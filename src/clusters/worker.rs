@@ -1,4 +1,4 @@
-//! One rank of a run that another launcher started: its place, where the ranks meet, and their secret.
+//! One rank started by another launcher: its place, the rendezvous address, and the run's secret.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,26 +16,26 @@ pub struct WorkerEnv {
     pub launcher: Launcher,
     pub place: Place,
     pub meeting: Meeting,
-    /// Where the run's secret comes from; see [`WorkerEnv::secret`]. None where there is no home folder, and nothing else says it.
+    /// The source of the run's secret; see [`WorkerEnv::secret`]. `None` without a home folder or a variable for it.
     pub key: Option<KeySource>,
     /// `TORCHELASTIC_RUN_ID`, `slurm-JOB.STEP`, or empty.
     pub run_id: String,
     /// `TORCHELASTIC_RESTART_COUNT` or `SLURM_RESTART_COUNT`, + 1.
     pub attempt: u32,
-    /// What Slurm gives each task (SLURM_CPUS_PER_TASK).
+    /// The CPUs that Slurm assigns to each task (SLURM_CPUS_PER_TASK).
     pub threads: Option<usize>,
-    /// The name of this node, where the launcher has one for it.
+    /// The launcher's name for this node, if it has one.
     node_name: Option<String>,
 }
 
-/// Where the launcher lets the ranks meet.
+/// The rendezvous address given by the launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meeting {
-    /// There is only one.
+    /// There is only one rank.
     Alone,
     /// Rank 0 listens there.
     At { host: String, port: u16 },
-    /// The launcher does not say it, so `--rdzv-endpoint` must.
+    /// The launcher does not provide one, so `--rdzv-endpoint` must.
     Unknown { why: String, hint: String },
 }
 
@@ -48,7 +48,7 @@ impl WorkerEnv {
             Some((job, step)) if of_slurm => format!("slurm-{job}.{step}"),
             _ => vars.text("TORCHELASTIC_RUN_ID").unwrap_or_default(),
         };
-        // A batch job that Slurm requeued starts its torchrun and its mpirun anew as well.
+        // A requeued batch job also restarts its torchrun and its mpirun.
         let restarts = match claim.launcher {
             Launcher::Torchrun | Launcher::Environment => vars.number::<u32>("TORCHELASTIC_RESTART_COUNT")?,
             _ => vars.number("SLURM_RESTART_COUNT")?,
@@ -65,9 +65,9 @@ impl WorkerEnv {
         })
     }
 
-    /// How this rank meets the others: at `given` (`--rdzv-endpoint`, or the spec's), else where the launcher says.
+    /// This rank's endpoint: at `given` (`--rdzv-endpoint` or the spec's), else at the launcher's address.
     ///
-    /// Errors (exit 2): nothing says where.
+    /// Errors (exit 2): there is no address.
     pub fn endpoint(&self, given: Option<&RdzvEndpoint>) -> Result<Endpoint> {
         let at = |host: &str, port| match self.place.rank {
             0 => Endpoint::Listen { host: host.to_owned(), port },
@@ -82,10 +82,10 @@ impl WorkerEnv {
         }
     }
 
-    /// The secret that the ranks prove to each other: HMAC-SHA256 of the endpoint and the run's id under the key in
-    /// `DDP_RUN_SECRET`, else in the file `DDP_RUN_SECRET_FILE`, else in `~/.config/ddp-run/secret`, which is made at
-    /// the first use. Nodes that share no home folder need one of the variables. Each attempt has the same: what is
-    /// left of an earlier one is told by its generation, and not taken for a stranger.
+    /// The secret that authenticates the ranks to each other: HMAC-SHA256 of the endpoint and the run id under the
+    /// key in `DDP_RUN_SECRET`, else in the file `DDP_RUN_SECRET_FILE`, else in `~/.config/ddp-run/secret`, which is
+    /// created at first use. Nodes that do not share a home folder need one of the variables. All attempts have the
+    /// same secret: a process of an earlier attempt is recognised by its generation, and not as unauthenticated.
     pub fn secret(&self, endpoint: &Endpoint) -> Result<Secret> {
         let at = match endpoint {
             Endpoint::Listen { host, port } | Endpoint::Connect { host, port } => format!("{host}:{port}"),
@@ -125,7 +125,7 @@ fn place(claim: &Claim) -> Result<Place> {
             "local rank {local_rank} of {local_world_size} on this node does not fit: {claim}"
         )));
     }
-    // Without a word about it, ranks fill node after node.
+    // Unless the launcher says otherwise, ranks are assigned node by node.
     let even = (rank / local_world_size, world.div_ceil(local_world_size));
     let (node_rank, nnodes) = claim.node.unwrap_or(even);
     Ok(Place { rank, local_rank, world_size: world, local_world_size, node_rank, nnodes })
@@ -140,7 +140,7 @@ fn meeting(vars: &Vars<'_>, claim: &Claim, place: &Place, starter: u32) -> Resul
     if port == Some(0) || chosen == Some(0) {
         return Err(inconsistent("MASTER_PORT is 0; every rank must know the port in advance"));
     }
-    // torchrun's agent keeps its own store on MASTER_PORT and says so.
+    // torchrun's agent runs its store on MASTER_PORT, and says so in this variable.
     let taken = vars.text("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|v| v.eq_ignore_ascii_case("true"));
     let port = port.map(|p| if taken { p.checked_add(1).unwrap_or(p - 1) } else { p });
     let one_node = place.local_world_size == place.world_size;
@@ -167,7 +167,7 @@ fn meeting(vars: &Vars<'_>, claim: &Claim, place: &Place, starter: u32) -> Resul
     })
 }
 
-/// What is missing, and how it is given.
+/// What is missing, and how to provide it.
 fn unknown(claim: &Claim, missing: &str) -> Meeting {
     let name = claim.launcher.name();
     let (why, hint) = match claim.launcher {

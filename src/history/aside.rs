@@ -1,6 +1,7 @@
-//! Setting aside: what a start leaves behind gets a number beside its folder, as a run folder of its own. The folder itself
-//! stays where it is: it may be a link or a mount point, and `.lock` and `logs/` are in use by this start already. Where nothing
-//! can be moved beside it (a mount point, a parent that can't be written to) the numbered folder is within it.
+//! Setting aside: moves what a start does not continue to a numbered folder beside the run's folder, which is a run
+//! folder of its own. The run's folder stays in place: it may be a link or a mount point, and this start already uses
+//! `.lock` and `logs/`. Where nothing can be moved beside it (a mount point, a parent without write permission), the
+//! numbered folder is inside it.
 
 use super::{checkpoints, unwritable};
 use crate::checkpoint::{CheckpointStore, Entry, format};
@@ -13,26 +14,26 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The past of a run besides its checkpoints and logs.
+/// The files of a run besides its checkpoints and logs.
 const PAST: [&str; 5] = ["metrics.jsonl", "tensorboard", "report.html", "run.json", "job.toml"];
 
-/// A folder and a new one beside it, with the next free number.
+/// A run's folder and the new numbered folder.
 struct Aside {
     dir: PathBuf,
     kept: PathBuf,
-    /// The same of what `checkpoints/` leads to, where that is a link.
+    /// The numbered folder beside the target of `checkpoints/`, if that is a link.
     there: OnceCell<PathBuf>,
 }
 
-/// Moves a folder's past to a numbered one, whose path it gives, with a copy of the logs.
+/// Moves a run's files to a numbered folder, with a copy of the logs, and returns its path.
 ///
 /// # Errors
-/// Exit code 74. What was not moved is where it was.
+/// Exit code 74. Files that were not moved are still in place.
 pub fn everything(out_dir: &Path) -> Result<PathBuf> {
     let aside = Aside::new(out_dir)?;
     aside.fill(&["logs"], || {
         let own = checkpoints(&aside.dir);
-        // Checkpoints first: a folder without them is not taken for one to go on with.
+        // Checkpoints first: a folder without them does not count as resumable.
         let mut moved = match is_linked(&own) {
             true => aside.to_room(CheckpointStore::read_only(&own).list()?)?,
             false => vec![(own, checkpoints(&aside.kept))],
@@ -44,8 +45,8 @@ pub fn everything(out_dir: &Path) -> Result<PathBuf> {
     Ok(aside.kept)
 }
 
-/// Moves the checkpoints after `step` to a numbered folder, whose path it gives, with a copy of the rest. The folder's metrics
-/// end at `step` then.
+/// Moves the checkpoints after `step` to a numbered folder, with a copy of the rest, and returns its path. The
+/// metrics of the run's folder then end at `step`.
 ///
 /// # Errors
 /// As [`everything`].
@@ -60,7 +61,7 @@ pub fn after(out_dir: &Path, step: u64) -> Result<PathBuf> {
 
 impl Aside {
     fn new(out_dir: &Path) -> Result<Self> {
-        // Beside what a link leads to: there it can be moved, and the link stays.
+        // Beside the target of a link: there the files can be moved, and the link stays.
         let dir = out_dir.canonicalize().doing("read", out_dir).map_err(unwritable)?;
         let beside = dir.parent().filter(|parent| device(parent) == device(&dir)).map(Path::to_owned);
         Self::of(dir, beside.as_deref())
@@ -75,7 +76,8 @@ impl Aside {
         Ok(Self { dir, kept, there: OnceCell::new() })
     }
 
-    /// A new folder for checkpoints. Those behind a link stay on the disk that it leads to, and the link where it is.
+    /// Creates the new folder for checkpoints. Checkpoints behind a link stay on the disk of its target, and the link
+    /// stays in place.
     fn room(&self) -> Result<PathBuf> {
         let (own, to) = (checkpoints(&self.dir), checkpoints(&self.kept));
         if !is_linked(&own) {
@@ -87,13 +89,14 @@ impl Aside {
         Ok(there)
     }
 
-    /// Where each checkpoint is to be moved, the newest first: as long as there is one more, a start sees it.
+    /// The destination of each checkpoint, newest first: an interrupted move leaves the older ones for the next start.
     fn to_room(&self, entries: Vec<Entry>) -> Result<Vec<(PathBuf, PathBuf)>> {
         let to = self.room()?;
         Ok(entries.into_iter().rev().map(|e| (e.path, to.join(format::step_dir_name(e.step)))).collect())
     }
 
-    /// Copies first: until something is moved, the new folder can go again. `moved` makes room for what it names.
+    /// Copies first: until a file is moved, the new folder can be removed again. `moved` creates the folder for the
+    /// files that it returns.
     fn fill(&self, copied: &[&str], moved: impl FnOnce() -> Result<Vec<(PathBuf, PathBuf)>>) -> Result<()> {
         let copies = || copied.iter().try_for_each(|name| copy(&self.dir.join(name), &self.kept.join(name)));
         let mut any = false;
@@ -127,16 +130,16 @@ impl Aside {
     }
 }
 
-/// A link that leads nowhere is moved as it is.
+/// A dangling link is moved as it is.
 fn is_linked(folder: &Path) -> bool {
     folder.is_symlink() && folder.is_dir()
 }
 
-/// Reasons to take another place than that beside the folder.
+/// Errors after which the numbered folder is created inside.
 const ELSEWHERE: [io::ErrorKind; 3] =
     [io::ErrorKind::CrossesDevices, io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
 
-/// A new folder in `at`, of `dir`'s name and the next free number.
+/// Creates a folder in `at` with `dir`'s name and the next free number.
 fn numbered(at: &Path, dir: &Path) -> io::Result<PathBuf> {
     let name = dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let mut n = 1u32;
@@ -154,7 +157,7 @@ fn device(folder: &Path) -> Option<u64> {
     fs::metadata(folder).ok().map(|meta| meta.dev())
 }
 
-/// A file or a folder of files; what is not there needs no copy, and within folders links and the like stay behind.
+/// Copies a file or a folder of files; a missing one is ignored, and links and special files inside folders are skipped.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     match fs::metadata(from) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -200,7 +203,7 @@ mod tests {
         assert_eq!(fs::read_to_string(out.join("run.3/job.toml")).unwrap(), "old");
     }
 
-    /// A pipe would be waited for, a link may lead back.
+    /// Reading a pipe would block, and a link may form a cycle.
     #[test]
     fn of_the_logs_only_files_and_folders_are_copied() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! One run at a time writes to a folder: a supervisor, or rank 0 where something else starts the ranks.
+//! The lock file of a run's folder: one run at a time writes to it, a supervisor, or rank 0 under a launcher of ranks.
 
 use super::unwritable;
 use crate::error::{Error, IoContext, Result};
@@ -10,18 +10,18 @@ use std::io::{Read, Seek, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two looks at a lock that will soon be free.
+/// Interval between attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What ends by itself has ended by then.
+/// After this time, a message says that the lock is being waited for.
 const SOON: Duration = Duration::from_secs(2);
-/// No note is longer; what is was not written here.
+/// Upper limit of a note's size; a longer one was not written by this program.
 const MAX_NOTE: u64 = 4096;
 
-/// `.lock` of a run's folder, held until dropped; the kernel frees that of a process that dies.
+/// `.lock` of a run's folder, held until dropped; the kernel releases it when the process dies.
 #[derive(Debug)]
 pub struct FolderLock(#[allow(dead_code, reason = "it is held")] File);
 
-/// What the holder says of itself in the file.
+/// The holder's entry in the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Holder {
     run: RunId,
@@ -30,11 +30,11 @@ struct Holder {
 }
 
 impl FolderLock {
-    /// Locks `out_dir`, which it creates. What is left of an earlier attempt of the same `run` is on its way to its end, and waited
-    /// for up to `patience`, unless `stop` says that nobody wants the folder any more: then there is `None`.
+    /// Locks `out_dir`, creating it if necessary. If an earlier attempt of the same `run` holds the lock, waits up to
+    /// `patience` for it to end; returns `None` if `stop` becomes true meanwhile.
     ///
     /// # Errors
-    /// Exit code 74: another run has the lock, or the folder can't be written.
+    /// Exit code 74: another run holds the lock, or the folder can't be written.
     pub fn take(
         out_dir: &Path,
         run: &RunId,
@@ -47,7 +47,7 @@ impl FolderLock {
         let file = File::options().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = file.doing("create", &path).map_err(unwritable)?;
         let mut told = false;
-        // Any other error: a file system without locks, where nothing is to be had.
+        // Any other error means a file system without locks.
         while let Err(TryLockError::WouldBlock) = file.try_lock() {
             let holder = holder(&mut file);
             let leaves = holder.as_ref().is_some_and(|holder| run.goes_on(&holder.run));
@@ -70,7 +70,7 @@ impl FolderLock {
         Ok(Some(Self(file)))
     }
 
-    /// Whether a run other than `run`, or than an earlier attempt of it, writes to `out_dir` at this moment. Nothing is created or locked.
+    /// Whether a run other than `run` or its earlier attempts is writing to `out_dir` now. Creates and locks nothing.
     pub fn is_anothers(out_dir: &Path, run: &RunId) -> bool {
         let Ok(mut file) = File::open(out_dir.join(".lock")) else { return false };
         match file.try_lock_shared() {
@@ -138,13 +138,13 @@ mod tests {
         let held = FolderLock::take(dir.path(), &run("a", 1), HANG, &|| false).unwrap().unwrap();
         let error = FolderLock::take(dir.path(), &run("a", 2), Duration::ZERO, &|| false).unwrap_err();
         assert!(error.message.contains("another run is writing"), "{error}");
-        // Who is asked to stop meanwhile does not wait.
+        // A process that is asked to stop does not wait.
         assert!(FolderLock::take(dir.path(), &run("a", 2), 100 * HANG, &|| true).unwrap().is_none());
         let out = dir.path().to_owned();
         let next = std::thread::spawn(move || FolderLock::take(&out, &run("a", 2), HANG, &|| false));
         drop(held);
         next.join().unwrap().unwrap().unwrap();
-        // The note is the new holder's alone.
+        // The note only contains the new holder.
         let text = std::fs::read(dir.path().join(".lock")).unwrap();
         assert_eq!(serde_json::from_slice::<Holder>(&text).unwrap().run, run("a", 2));
     }

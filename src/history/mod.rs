@@ -1,11 +1,12 @@
-//! A run's folder and its history: who may write to it, when a start changes it, and what becomes of what a start leaves
-//! behind.
+//! A run's folder and its history: who may write to it, when a start changes it, and where files go that a start does
+//! not continue.
 //!
-//! One process writes to a folder, and holds its [`FolderLock`]. A start is *accepted* when all ranks are ready to train: data,
-//! model, optimizer and checkpoint fit. Until then nothing in the folder changes but `logs/`. A folder holds one
-//! *branch*: checkpoints and metrics that follow from each other. So retention, `auto` and `metrics.jsonl` need not know of
-//! branches: what does not lead to the checkpoint that a start goes on from is set aside under a number, a run
-//! folder of its own. `run.json` says of each start which run it belongs to ([`RunId`]) and which checkpoint it went on from.
+//! One process writes to a folder and holds its [`FolderLock`]. A start is *accepted* when all ranks are ready to
+//! train: data, model, optimizer and checkpoint fit. Until then nothing in the folder changes but `logs/`. A folder
+//! contains one *branch*: checkpoints and metrics that follow from each other. Whatever does not lead to the
+//! checkpoint that a start resumes from is set aside in a numbered folder, a run folder of its own; so retention,
+//! `auto` and `metrics.jsonl` need not handle branches. `run.json` records for each start its run ([`RunId`]) and the
+//! checkpoint that it resumed from.
 
 mod aside;
 mod lock;
@@ -19,12 +20,12 @@ use crate::telemetry::{Provenance, RunId, provenance};
 use past::{Left, Past};
 use std::path::{Path, PathBuf};
 
-/// Where a run's checkpoints lie.
+/// The folder of a run's checkpoints.
 pub fn checkpoints(out_dir: &Path) -> PathBuf {
     out_dir.join("checkpoints")
 }
 
-/// A start of a run, on the rank that writes.
+/// A start of a run, on the rank that writes the files.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     pub out_dir: &'a Path,
@@ -34,52 +35,53 @@ pub struct Start<'a> {
     pub job_toml: &'a str,
 }
 
-/// What a start comes to.
+/// The result of accepting a start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// The folder is ready: it holds what led to this start, and nothing else.
+    /// The folder is ready: it contains only what led to this start.
     Begins,
-    /// The run is complete, and the folder says so already: it stays as it is.
+    /// The run is complete, and the folder says so; it stays unchanged.
     Complete,
 }
 
-/// What a start goes on from.
+/// The checkpoint that a start resumes from.
 #[derive(Clone, Debug)]
 pub struct Parent {
     pub checkpoint: PathBuf,
     pub step: u64,
-    /// Nothing is left to be done.
+    /// There is nothing left to train.
     pub complete: bool,
-    /// How long the run had trained by then.
+    /// Training time of the run up to then.
     pub seconds: f64,
 }
 
-/// Whether the run of this start was accepted in the folder before. Then `--resume never` and `--resume PATH` have had their effect.
+/// Whether this start's run was accepted in the folder before. Then `--resume never` and `--resume PATH` have been
+/// applied already.
 pub fn begun(out_dir: &Path, run: &RunId) -> bool {
     let latest = provenance::read(&out_dir.join("run.json")).map(|file| file.latest);
     latest.ok().and_then(|latest| latest.run).is_some_and(|before| run.goes_on(&before))
 }
 
 impl Start<'_> {
-    /// As [`begun`].
+    /// See [`begun`].
     pub fn begun(&self) -> bool {
         self.provenance.run.as_ref().is_some_and(|run| begun(self.out_dir, run))
     }
 
-    /// Whether steps that were not saved are taken again: by the same run, or as the same plan has them.
+    /// Whether unsaved steps are repeated by this start: it has the same run or the same plan.
     fn takes_again(&self) -> bool {
         let latest = provenance::read(&self.out_dir.join("run.json")).map(|file| file.latest);
         self.begun() || latest.is_ok_and(|latest| latest.spec_hash == self.provenance.spec_hash)
     }
 
-    /// Makes the folder this start's: sets aside what does not lead to it, then writes `job.toml` and, last, `run.json`.
+    /// Prepares the folder: sets aside what does not lead to this start, then writes `job.toml` and, last, `run.json`.
     ///
     /// # Errors
-    /// Exit code 74: metrics that it is to go on with and can't read, and what can't be written.
+    /// Exit code 74: metrics to continue can't be read, or a file can't be written.
     pub fn accept(&self, from: Option<&Parent>) -> Result<Accepted> {
         let here = from.filter(|f| f.is_within(self.out_dir));
         let past = match (Past::read(self.out_dir), here) {
-            // Nothing of it is needed.
+            // Its content is not needed.
             (Err(_), None) => Past::unreadable(),
             (past, _) => past?,
         };
@@ -127,7 +129,7 @@ impl Start<'_> {
 }
 
 impl Parent {
-    /// Whether it is one of the folder's own checkpoints, by whatever name.
+    /// Whether it is one of the folder's own checkpoints, under any path.
     pub fn is_within(&self, out_dir: &Path) -> bool {
         let own = checkpoints(out_dir).canonicalize();
         let parent = self.checkpoint.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));

@@ -1,4 +1,4 @@
-//! What a folder says of its past, and how much of it does not lead to a start.
+//! The state of a folder before a start, and which part of it does not lead to the start.
 
 use super::checkpoints;
 use crate::checkpoint::CheckpointStore;
@@ -6,24 +6,24 @@ use crate::error::{ExitCode, Result};
 use crate::telemetry::{Event, read_events};
 use std::path::Path;
 
-/// As far as a start has to know it.
+/// The facts that a start needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past {
-    /// Steps of the checkpoints that are there, by name.
+    /// Steps of the existing checkpoints, according to their names.
     pub checkpoints: Vec<u64>,
-    /// Steps were taken, or an epoch done.
+    /// At least one step or epoch was trained.
     pub trained: bool,
-    /// The last step that was saved, or that a run ended well at.
+    /// The last step that was saved or at which a run ended without failure.
     pub reached: Option<u64>,
-    /// The last event is the good end of a run, at this step.
+    /// The step at which a run ended without failure, if that is the last event.
     pub ended_well: Option<u64>,
 }
 
-/// What a start leaves behind.
+/// What a start does not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     Nothing,
-    /// What came after this step.
+    /// Everything after this step.
     After(u64),
     All,
 }
@@ -38,7 +38,7 @@ impl Past {
         Ok(Self { checkpoints: checkpoints.iter().map(|entry| entry.step).collect(), ..Self::of(&events) })
     }
 
-    /// Of a folder that nobody can go on with: there is something, and it is not known what.
+    /// For a folder with content that can't be read, and that no start can continue.
     pub fn unreadable() -> Self {
         Self { trained: true, reached: Some(u64::MAX), ..Self::default() }
     }
@@ -64,8 +64,8 @@ impl Past {
         self.ended_well == Some(step)
     }
 
-    /// What does not lead to a start from the folder's own checkpoint at the step `from`, or, without, from elsewhere or from the
-    /// beginning. Steps since the last save are not left behind where they are taken `again`.
+    /// What does not lead to a start from the folder's own checkpoint at step `from`; for `None`, to a start from
+    /// elsewhere or from the beginning. Unsaved steps do not count if they are repeated (`again`).
     pub fn left_behind(&self, from: Option<u64>, again: bool) -> Left {
         match from {
             Some(step) => {
@@ -114,7 +114,7 @@ mod tests {
     fn a_run_that_was_killed_goes_on_and_takes_its_last_steps_again() {
         let killed = past(&[10], &[step(5), step(10), checkpoint(10), step(13)]);
         assert_eq!(killed.left_behind(Some(10), false), Left::Nothing);
-        // The checkpoint was complete, and its event not written yet.
+        // The checkpoint was complete, but its event was not written yet.
         assert_eq!(past(&[5, 10], &[step(10), checkpoint(5)]).left_behind(Some(10), false), Left::Nothing);
     }
 
@@ -123,13 +123,13 @@ mod tests {
         let done = past(&[10, 80, 100], &[checkpoint(10), checkpoint(80), checkpoint(100), end(100, 0)]);
         assert_eq!(done.left_behind(Some(10), false), Left::After(10));
         assert_eq!(done.left_behind(Some(100), false), Left::Nothing);
-        // Whose newest checkpoints were removed, or were never made.
+        // The newest checkpoints were removed or never written.
         assert_eq!(
             past(&[10], &[checkpoint(10), checkpoint(80)]).left_behind(Some(10), true),
             Left::After(10)
         );
         assert_eq!(past(&[10], &[checkpoint(10), end(80, 0)]).left_behind(Some(10), false), Left::After(10));
-        // A failure keeps no work that could be lost.
+        // A failed run saved nothing that could be lost.
         assert_eq!(past(&[10], &[checkpoint(10), end(12, 90)]).left_behind(Some(10), false), Left::Nothing);
     }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that was saved is ever written over, and a start from the newest checkpoint never moves anything.
+        /// Nothing that was saved is overwritten, and a start from the newest checkpoint moves nothing.
         #[test]
         fn what_was_saved_is_kept(steps in prop::collection::btree_set(1u64..50, 1..6), from in 0usize..6) {
             let steps: Vec<u64> = steps.into_iter().collect();

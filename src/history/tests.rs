@@ -2,7 +2,7 @@ use super::*;
 use crate::checkpoint::CheckpointStore;
 use std::fs;
 
-/// A folder with checkpoints of these steps, and the files that a run leaves.
+/// A folder with checkpoints of these steps and the other files of a run.
 struct Folder(tempfile::TempDir, PathBuf);
 
 fn event(kind: &str, step: u64) -> String {
@@ -101,7 +101,7 @@ fn going_back_moves_what_came_after_and_leaves_one_branch() {
     assert_eq!(text(folder.1.join("job.toml")), "new");
     let parent = provenance::read(&folder.1.join("run.json")).unwrap().latest.parent.unwrap();
     assert_eq!((parent.path.as_str(), parent.step), ("checkpoints/step-00000010", 10));
-    // What was set aside is asked for again: there is nothing more to be moved.
+    // A second start from the same step: there is nothing left to move.
     folder.accept(&start("b"), Some(folder.at(10)));
     assert!(!folder.beside(2).exists());
 }
@@ -110,7 +110,7 @@ fn going_back_moves_what_came_after_and_leaves_one_branch() {
 fn starting_over_moves_all_of_the_past_and_nothing_else() {
     let folder = Folder::new(&[10, 20]);
     fs::write(folder.1.join("notes.txt"), "mine").unwrap();
-    // Taken already.
+    // This number is already taken.
     fs::create_dir(folder.beside(1)).unwrap();
     folder.accept(&start("b"), None);
     assert_eq!((steps(&folder.1), steps(&folder.beside(2))), (vec![], vec![10, 20]));
@@ -121,13 +121,13 @@ fn starting_over_moves_all_of_the_past_and_nothing_else() {
     assert_eq!(fs::read_dir(folder.beside(1)).unwrap().count(), 0);
 }
 
-/// Each crash before the first save would make one more folder, with the logs of all before.
+/// Otherwise each crash before the first save would add a folder with a copy of all previous logs.
 #[test]
 fn what_was_not_saved_is_kept_only_where_another_plan_takes_its_place() {
     let folder = Folder::new(&[]);
     let unsaved = event("step", 3);
     for run in ["a", "b"] {
-        // The same plan, by another start.
+        // The same plan in another start.
         let start = Provenance { spec_hash: "plan".into(), ..start(run) };
         folder.accept(&start, None);
         fs::write(folder.1.join("metrics.jsonl"), &unsaved).unwrap();
@@ -146,7 +146,7 @@ fn a_checkpoint_from_elsewhere_begins_a_history_of_its_own() {
         (vec![], vec![10, 20], vec![15])
     );
     assert!(!folder.1.join("metrics.jsonl").exists());
-    // One of its own under another name is none from elsewhere.
+    // Its own checkpoint under another path does not count as one from elsewhere.
     let link = other.0.path().join("link");
     std::os::unix::fs::symlink(&other.1, &link).unwrap();
     Start { out_dir: &link, provenance: &start("c"), job_toml: "" }.accept(Some(&other.at(15))).unwrap();
@@ -167,7 +167,7 @@ fn a_linked_folder_stays_a_link_and_the_past_is_beside_its_target() {
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
 }
 
-/// To a larger disk, say: nothing could be moved from there to beside the folder.
+/// For example on a larger disk, from which nothing could be moved beside the folder.
 #[test]
 fn linked_checkpoints_stay_on_their_disk() {
     for back in [None, Some(10)] {
@@ -183,7 +183,7 @@ fn linked_checkpoints_stay_on_their_disk() {
         assert_eq!(fs::read_link(checkpoints(&folder.beside(1))).unwrap(), large.path().join("ck.1"));
         assert_eq!(fs::read_dir(large.path().join("ck.1")).unwrap().count(), kept.len());
     }
-    // The disk is gone.
+    // The disk is missing.
     let folder = Folder::new(&[10]);
     fs::remove_dir_all(checkpoints(&folder.1)).unwrap();
     std::os::unix::fs::symlink("/nowhere", checkpoints(&folder.1)).unwrap();
@@ -198,7 +198,7 @@ fn a_complete_run_is_left_as_it_is_and_only_that() {
     assert_eq!(folder.accept(&start("b"), complete(20)), Accepted::Complete);
     assert_eq!(text(folder.1.join("job.toml")), "old");
     assert!(!folder.1.join("run.json").exists());
-    // Complete by a shorter plan, at a checkpoint that is not the end of this history.
+    // Complete according to a shorter plan, at a checkpoint that is not the last one.
     assert_eq!(folder.accept(&start("b"), complete(10)), Accepted::Begins);
     assert_eq!(steps(&folder.beside(1)), [20]);
 }
@@ -226,7 +226,7 @@ fn a_run_has_begun_where_its_start_was_accepted_last() {
     assert!(!begun(&first), "there is no run.json yet");
     folder.accept(&first, None);
     assert!(begun(&first) && !begun(&second));
-    // Workers that are started again are no new start.
+    // Restarted workers do not count as a new start.
     folder.accept(&first, None);
     assert!(provenance::read(&folder.1.join("run.json")).unwrap().earlier.is_empty());
     folder.accept(&second, None);

@@ -1,4 +1,4 @@
-//! What `[launch]` says of the processes of one node.
+//! The keys of `[launch]` that configure the processes of one node.
 
 use super::Nproc;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! How many workers a node gets, and how many threads each of them.
+//! The number of workers per node and of threads per worker.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,13 +7,13 @@ use std::str::FromStr;
 use crate::error::{Error, Result};
 use crate::spec::{Syntax, syntax};
 
-/// How many workers a node gets, as torchrun's `--nproc-per-node` says it.
+/// The number of workers on a node, in the syntax of torchrun's `--nproc-per-node`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nproc {
     Count(usize),
-    /// One per device; without any, one: a spec that says nothing.
+    /// One per device, or a single one without a device: the default.
     Devices,
-    /// One per device; without any, one per core (torchrun's rule).
+    /// One per device, or one per core without a device (torchrun's rule).
     Auto,
     /// One per device.
     Gpu,
@@ -21,7 +21,7 @@ pub enum Nproc {
     Cpu,
 }
 
-/// More processes on a node are a typing error.
+/// A larger number is taken for a typing error.
 const MAX_NPROC: usize = 4096;
 
 impl FromStr for Nproc {
@@ -69,7 +69,7 @@ impl Syntax for Nproc {
 
 syntax!(Nproc);
 
-/// As `[launch] nproc_per_node` takes it.
+/// The form that `[launch] nproc_per_node` accepts.
 impl fmt::Display for Nproc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write().fmt(f)
@@ -77,7 +77,8 @@ impl fmt::Display for Nproc {
 }
 
 impl Nproc {
-    /// The number of workers on a node with `cores` usable cores and so many `devices`, which are counted only where it matters.
+    /// The number of workers on a node with `cores` usable cores. `devices` counts the devices; it is called only
+    /// where the number matters.
     ///
     /// Errors: `gpu` without a device (exit 69).
     pub fn resolve(self, cores: usize, devices: impl FnOnce() -> usize) -> Result<usize> {
@@ -96,8 +97,8 @@ impl Nproc {
     }
 }
 
-/// Cores that this process may use: its affinity mask (`sched_getaffinity`, so `taskset` and Slurm's binding count), or
-/// the cgroup's CPU quota where that is less.
+/// The number of cores that this process may use: those of its affinity mask (`sched_getaffinity`, which includes
+/// `taskset` and Slurm's binding), or the cgroup's CPU quota if that is lower.
 pub fn usable_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
@@ -107,7 +108,8 @@ pub fn threads_per_worker(cores: usize, workers: usize) -> usize {
     (cores / workers.max(1)).max(1)
 }
 
-/// Variables that keep the usual thread pools to `threads`; those that the user has set (`get`) stay.
+/// Environment variables that limit the common thread pools to `threads`; variables that the user has set (`get`) are
+/// left alone.
 pub fn thread_variables(
     threads: usize,
     get: &dyn Fn(&str) -> Option<String>,

@@ -1,13 +1,14 @@
-//! The limit of open files: a rank holds a few connections to each other one, and one that it can't open would be waited for.
+//! The limit of open files. A rank holds a few connections to each other rank; if it could not open one, the others
+//! would wait for it.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{Error, Result};
 
-/// What a process has open besides its connections: files, pipes, memory, a device's driver.
+/// Descriptors besides connections: files, pipes, memory, a device's driver.
 const OTHERS: usize = 64;
 
-/// Lets this process, and those that it starts, have so many `connections` open.
+/// Raises the limit so that this process and its children can open this number of `connections`.
 ///
 /// Errors (exit 69): the hard limit is lower.
 pub fn suffice_for(connections: usize) -> Result<()> {
@@ -29,7 +30,7 @@ pub fn suffice_for(connections: usize) -> Result<()> {
     }
 }
 
-/// The limit that allows `needed`, if the present one does not; the hard limit where that does not either.
+/// The raised limit, if the present one does not allow `needed`; the hard limit as an error, if that is too low.
 fn raised(limit: Rlimit, needed: u64) -> std::result::Result<Option<Rlimit>, u64> {
     match limit {
         Rlimit { current: None, .. } => Ok(None),

@@ -1,7 +1,7 @@
-//! The note that a failing worker leaves for its supervisor: `logs/failure-rank-N.json`.
+//! The failure note that a failing worker writes for its supervisor: `logs/failure-rank-N.json`.
 //!
-//! A worker's own words about what went wrong (message, hint, exit code) are better than the last lines of its log. The
-//! note is a courtesy: a worker that dies of a signal leaves none, and the supervisor then shows the log.
+//! Its message, hint and exit code say more than the last lines of the log. The note is optional: a worker that is
+//! killed by a signal writes none, and the supervisor then shows the log.
 
 use std::fs;
 use std::io::{self, Read};
@@ -18,48 +18,48 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub rank: usize,
-    /// Tells a note of this process from one that an earlier attempt left.
+    /// Distinguishes this process's note from one of an earlier attempt.
     pub pid: u32,
     /// The exit code that the worker is about to end with.
     pub code: i32,
     pub kind: Kind,
-    /// When, on the host's monotonic clock (CLOCK_MONOTONIC), which all processes of a host share.
+    /// Time of the failure on the monotonic clock (CLOCK_MONOTONIC), which all processes of a host share.
     pub monotonic_ns: u64,
     pub message: String,
     pub hint: Option<String>,
-    /// Whom a failed collective's error names.
+    /// The rank that the error of a failed collective names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<usize>,
-    /// Where in its work the rank was; not known before the ranks have met.
+    /// The rank's step and phase; unknown before the rendezvous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// The last call on its process group, running or done.
+    /// The last collective of its process group, in progress or complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_collective: Option<String>,
 }
 
-/// What kind of thing went wrong.
+/// The kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     PeerLost,
     Timeout,
-    /// Another rank gave up and said so.
+    /// Another rank reported a failure.
     Aborted,
     Rendezvous,
     Usage,
-    /// A device or a backend that this machine or build does not have.
+    /// A device or backend that this machine or build lacks.
     DeviceMissing,
-    /// A device that was there when training began.
+    /// A device that failed after training had begun.
     DeviceLost,
     Checkpoint,
-    /// A file could not be read or written, for a reason that may pass.
+    /// A file could not be read or written, for a possibly temporary reason.
     Io,
     Spec,
     NonFinite,
-    /// Ranks that disagree about a collective are one, too.
+    /// A bug; also ranks that call different collectives.
     Bug,
     Other,
 }
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Whether the same job may fare better when it is started again.
+    /// Whether a restart of the same job may succeed.
     pub fn is_worth_another_attempt(self) -> bool {
         match self {
             Kind::PeerLost
@@ -103,12 +103,12 @@ impl Kind {
     }
 }
 
-/// What a supervisor knows of a worker's end besides its status.
+/// What a supervisor knows about a worker's end besides its exit status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// From the worker's own note.
+    /// From the worker's failure note.
     pub kind: Option<Kind>,
-    /// When it failed, by its own note; when its end was seen, without one.
+    /// Time of the failure according to the note; without a note, the time when the supervisor saw the exit.
     pub at: Duration,
 }
 
@@ -124,11 +124,11 @@ fn monotonic() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
 }
 
-/// No honest note is longer; the file is in a folder that others may write to.
+/// Upper limit of a note's size, because others may be able to write to the folder.
 const MAX_BYTES: u64 = 256 << 10;
 
 impl Failure {
-    /// The note of this process about `error`.
+    /// The failure note of this process for `error`.
     pub fn of(rank: usize, error: &Error) -> Self {
         Self {
             rank,
@@ -145,7 +145,7 @@ impl Failure {
         }
     }
 
-    /// Adds what `group` knows of the rank's place.
+    /// Adds the rank's step, phase and last collective from `group`.
     pub fn at(self, group: &dyn ProcessGroup) -> Self {
         let place = group.place();
         let lost = self.kind == Kind::DeviceMissing && place.step > 0;
@@ -158,7 +158,7 @@ impl Failure {
         }
     }
 
-    /// `step 3, phase sync, last collective all_reduce #21 (mean of 1232 f32)`; `None` where it is not known.
+    /// `step 3, phase sync, last collective all_reduce #21 (mean of 1232 f32)`; `None` if unknown.
     pub fn place(&self) -> Option<String> {
         let mut text = format!("step {}, phase {}", self.step?, self.phase.as_deref()?);
         if let Some(last) = &self.last_collective {
@@ -168,12 +168,12 @@ impl Failure {
         Some(text)
     }
 
-    /// Writes the note so that a reader sees all of it or none.
+    /// Writes the note atomically.
     pub fn write(&self, log_dir: &Path) -> io::Result<()> {
         write_whole(&Self::path(log_dir, self.rank), self)
     }
 
-    /// The note that process `pid` left as `rank`; `None` when there is none, or none that can be read.
+    /// The note of process `pid` as `rank`; `None` if there is none or it can't be read.
     pub fn read(log_dir: &Path, rank: usize, pid: u32) -> Option<Self> {
         let mut bytes = Vec::new();
         fs::File::open(Self::path(log_dir, rank)).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
@@ -186,26 +186,26 @@ impl Failure {
     }
 }
 
-/// Writes `value` as JSON so that a reader of `path` sees all of it or none.
+/// Writes `value` to `path` as JSON, atomically.
 pub(super) fn write_whole(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let mut draft = Draft::under(scratch(path), path)?;
     serde_json::to_writer_pretty(&mut draft, value)?;
     draft.put()
 }
 
-/// Where `path` is written before it is whole.
+/// The temporary name while `path` is being written.
 fn scratch(path: &Path) -> PathBuf {
     path.with_extension("json.tmp")
 }
 
-/// Removes what a rank that is gone was writing when it was killed.
+/// Removes the unfinished files of a rank that was killed.
 pub(super) fn sweep(log_dir: &Path, rank: usize) {
     for path in [Failure::path(log_dir, rank), FlightRecord::path(log_dir, rank)] {
         let _ = fs::remove_file(scratch(&path));
     }
 }
 
-/// Removes what an earlier attempt of this rank left: its note, its flight record, and what it did not finish writing.
+/// Removes the files of an earlier attempt of this rank: its note, its flight record, and unfinished ones.
 pub fn clear(log_dir: &Path, rank: usize) {
     for path in [Failure::path(log_dir, rank), FlightRecord::path(log_dir, rank)] {
         let _ = fs::remove_file(path);

@@ -1,5 +1,5 @@
-//! The flight record of a rank whose collective failed: `logs/collectives-rank-N.json`, its last calls and where in its
-//! work it was. Ranks that did not fail, and those that died of a signal, leave none.
+//! The flight record of a rank whose collective failed: `logs/collectives-rank-N.json`, with its last collectives,
+//! step and phase. Ranks that did not fail and ranks killed by a signal write none.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ pub struct FlightRecord {
     #[serde(flatten)]
     pub place: Place,
     pub error: Reason,
-    /// Oldest first; the last one failed, unless the failure came between two calls.
+    /// Oldest first. The last one failed, unless the failure occurred between two collectives.
     pub collectives: Vec<CallRecord>,
 }
 
-/// The error, as every rank of the group has it.
+/// The error, the same on every rank of the group.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reason {
     pub kind: CommErrorKind,
@@ -31,7 +31,7 @@ pub struct Reason {
 }
 
 impl FlightRecord {
-    /// What this rank knows of the failure of `group`.
+    /// This rank's record of the failure of `group`.
     pub fn of(group: &dyn ProcessGroup, error: &CommError) -> Self {
         Self {
             rank: group.rank(),
@@ -44,7 +44,7 @@ impl FlightRecord {
         }
     }
 
-    /// Writes the record so that a reader sees all of it or none.
+    /// Writes the record atomically.
     pub fn write(&self, log_dir: &Path) -> io::Result<()> {
         write_whole(&Self::path(log_dir, self.rank), self)
     }

@@ -1,4 +1,4 @@
-//! What a generation of workers is told from above: its part of the run, and when it is to end.
+//! The interface between a generation of workers and its controller: the node's part of the run, and recalls.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -11,36 +11,36 @@ pub struct Part {
     pub generation: u64,
     pub attempt: u32,
     pub run_id: String,
-    /// This node's number in this generation, and how many there are.
+    /// This node's number in this generation, and the number of nodes.
     pub node: usize,
     pub nnodes: usize,
-    /// Of this node's workers.
+    /// The rank of this node's first worker.
     pub first_rank: usize,
     pub world_size: usize,
-    /// Why there is another generation.
+    /// Why the previous generation ended.
     pub reason: Option<String>,
 }
 
-/// Who decides over a generation besides its workers: it hears of stop signals, and may recall the workers.
+/// Controls a generation from outside: it receives stop requests and may recall the workers.
 pub trait Controller {
-    /// Readable when there may be a recall; none once the controller is gone.
+    /// Descriptors that become readable when there may be a recall; none once the controller is gone.
     fn fds(&self) -> Vec<BorrowedFd<'_>>;
 
-    /// Until when nothing needs to be readable: there is a recall by then.
+    /// The time at which there is a recall even if no descriptor is readable.
     fn patience(&self) -> Option<Instant> {
         None
     }
 
-    /// A stop signal reached this supervisor; `at_once` with the second one.
+    /// A stop signal reached this supervisor; `at_once` is true from the second one on.
     fn stop_requested(&mut self, _at_once: bool) {}
 
-    /// The recalls since the last call, without waiting. One that is gone recalls at once, a single time.
+    /// The recalls since the last call; does not block. A controller that is gone recalls at once, and only once.
     fn recalls(&mut self) -> Vec<Recall>;
 }
 
-/// The generation is to end here.
+/// A request to end this node's part of the generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recall {
-    /// At a step boundary, with a checkpoint.
+    /// End at a step boundary, with a checkpoint.
     pub save: bool,
 }

@@ -1,8 +1,8 @@
-//! What a supervisor tells a worker: one JSON line over the worker's standard input, which stays open after it.
+//! The handoff from a supervisor to a worker: one JSON line over the worker's standard input, which stays open afterwards.
 //!
-//! A pipe, because arguments and environment are visible to others and the line carries the run's secret. The pipe is
-//! the control pipe too: the supervisor holds its other end until the worker is gone, so end-of-file means that the
-//! supervisor is dead, and the worker ends at once. At most one word follows the handoff: [`TAKE_DOWN`].
+//! It is a pipe because the line contains the run's secret, and arguments and environment are visible to others. It
+//! is also the control pipe: the supervisor keeps its end open until the worker has ended, so end-of-file means that
+//! the supervisor is dead, and the worker exits at once. At most one word follows the handoff: [`TAKE_DOWN`].
 
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::net::{SocketAddr, TcpListener};
@@ -19,20 +19,20 @@ use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, Result};
 use crate::telemetry::{ProgressMode, Provenance};
 
-/// A resolved spec is some kilobytes; a longer line is no handoff.
+/// A resolved spec has a few kilobytes; a longer line is not a handoff.
 pub const MAX_BYTES: usize = 4 << 20;
 
-/// The run has failed, or is ended at once. Not a signal: a launcher may send the same one to ask for a save.
+/// The run has failed or is ended at once. It is not a signal, because a launcher may send the same signal to request a save.
 pub(super) const TAKE_DOWN: &[u8] = b"take-down\n";
 
-/// Both sides are the same binary, unless it was replaced under a running supervisor.
+/// Supervisor and worker are the same binary, unless it was replaced while the supervisor was running.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A worker's place among the processes of the run.
+/// A worker's position among the processes of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub rank: usize,
-    /// Rank among the processes of this node: which device is its own.
+    /// The rank among the processes of this node; it selects the device.
     pub local_rank: usize,
     pub world_size: usize,
     /// Number of processes on this node.
@@ -41,70 +41,70 @@ pub struct Place {
     pub nnodes: usize,
 }
 
-/// How this worker meets the others.
+/// How this worker connects to the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Endpoint {
-    /// It is alone.
+    /// There is no other worker.
     Solo,
-    /// Rank 0: the supervisor bound and listens on `addr`; the socket is inherited as descriptor `fd`.
+    /// Rank 0: the supervisor has bound the socket and listens on `addr`; the worker inherits it as descriptor `fd`.
     Inherited { fd: i32, addr: SocketAddr },
-    /// Rank 0 of an externally launched run: bind `host:port` yourself.
+    /// Rank 0 under an external launcher: the rank binds `host:port` itself.
     Listen { host: String, port: u16 },
-    /// The others: rank 0 listens there.
+    /// Other ranks: rank 0 listens there.
     Connect { host: String, port: u16 },
-    /// Rank 0 writes to this file where it listens, and the others look it up.
+    /// Rank 0 writes its address to this file, and the others read it.
     File { path: PathBuf },
 }
 
 /// The job itself, the same for every worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobHandoff {
-    /// The spec as typed, for messages.
+    /// The name of the spec as typed, for messages.
     pub spec_name: String,
     /// The resolved spec (`job.toml`).
     pub job_toml: String,
     pub out_dir: PathBuf,
     /// `auto`, `never` or a path.
     pub resume: String,
-    /// This start, for `run.json`; whoever starts rank 0 has it.
+    /// Provenance of this start, for `run.json`; set by the process that starts rank 0.
     #[serde(default)]
     pub provenance: Option<Provenance>,
     pub log_format: LogFormat,
     pub progress: ProgressMode,
 }
 
-/// `J` is what the workers are to do.
+/// `J` describes the workers' job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Handoff<J = JobHandoff> {
     version: String,
     pub place: Place,
-    /// Threads that this worker may keep busy.
+    /// Number of compute threads of this worker.
     pub threads: usize,
     pub endpoint: Endpoint,
     pub secret: Secret,
     pub run_id: String,
-    /// Counts the sets of workers that this run has had, from 1.
+    /// Number of this generation within the run, from 1.
     pub generation: u64,
-    /// Counts the starts since the last progress, from 1.
+    /// Number of this attempt since the last progress, from 1.
     pub attempt: u32,
-    /// Why there is another generation; none for the first.
+    /// Why the previous generation ended; none for the first generation.
     pub reason: Option<String>,
-    /// Where `rank-N.log` and `failure-rank-N.json` go.
+    /// Folder of `rank-N.log` and `failure-rank-N.json`.
     pub log_dir: PathBuf,
     pub job: J,
 }
 
-/// What a worker has after [`Handoff::receive`].
+/// The result of [`Handoff::receive`].
 #[derive(Debug)]
 pub struct Received<J = JobHandoff> {
     pub handoff: Handoff<J>,
-    /// Rank 0's rendezvous listener, when it was inherited.
+    /// Rank 0's inherited rendezvous listener.
     pub listener: Option<TcpListener>,
 }
 
 impl Endpoint {
-    /// Rank 0's: the process that it is handed to inherits `listener`.
+    /// Rank 0's endpoint: the worker inherits `listener`.
     pub(crate) fn inherited(listener: &TcpListener) -> Result<Self> {
         let addr = listener.local_addr().map_err(|e| Error::internal(e.to_string()))?;
         Ok(Endpoint::Inherited { fd: listener.as_raw_fd(), addr })
@@ -128,7 +128,7 @@ impl Handoff {
 }
 
 impl<J: Serialize + DeserializeOwned> Handoff<J> {
-    /// A handoff of the first generation and attempt, without a folder for logs.
+    /// A handoff of the first generation and attempt, without a log folder.
     pub fn of(place: Place, endpoint: Endpoint, secret: Secret, job: J) -> Self {
         Self {
             version: VERSION.to_string(),
@@ -145,7 +145,7 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
         }
     }
 
-    /// The line that goes down the pipe, newline included.
+    /// The line to write to the pipe, with its newline.
     ///
     /// Errors: longer than 4 MiB, or a path that is not UTF-8.
     pub fn to_line(&self) -> Result<Vec<u8>> {
@@ -162,7 +162,7 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
     }
 
     fn from_line(line: &[u8]) -> Result<Self> {
-        // The version first: another version's handoff may not decode, and that would be the wrong complaint.
+        // The version is checked first: the handoff of another version may not decode, and the error message would be wrong.
         #[derive(Deserialize)]
         struct Version {
             version: String,
@@ -177,11 +177,11 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
         serde_json::from_slice(line).map_err(broken)
     }
 
-    /// The worker's first deed: reads the handoff from standard input, takes over the listener, and starts the thread
-    /// that ends this process when the supervisor is gone (after `orphaned`), and tells `stop` that the run is being taken down. Call it once,
-    /// in a process that a supervisor has started.
+    /// Reads the handoff from standard input, takes over the listener, and starts the thread that ends this process
+    /// when the supervisor is gone (after `orphaned`) and that tells `stop` when the run is taken down. Call it once,
+    /// before anything else, in a process that a supervisor has started.
     ///
-    /// Errors: standard input is no handoff (someone typed the command: `by_hand`), or was written by another version.
+    /// Errors: standard input is not a handoff (someone typed the command: `by_hand`), or comes from another version.
     pub fn take(
         stop: &StopFlag,
         by_hand: impl FnOnce() -> Error,
@@ -216,7 +216,7 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
     }
 }
 
-/// One line of at most [`MAX_BYTES`]; `None` where there is nothing at all.
+/// Reads one line of at most [`MAX_BYTES`]; `None` at end-of-file without any data.
 fn read_line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     input
@@ -230,19 +230,19 @@ fn read_line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Waits for the word that the run is being taken down; `false` when the other end is closed before it is whole.
+/// Waits for [`TAKE_DOWN`]; `false` if the other end is closed before the word is complete.
 fn heard_take_down(input: &mut impl Read) -> bool {
     let mut word = [0; TAKE_DOWN.len()];
     input.read_exact(&mut word).is_ok() && word == *TAKE_DOWN
 }
 
-/// Returns when the other end is closed. Nothing more is written to it, so whatever arrives is passed over.
+/// Returns when the other end is closed. No more data is expected; any that arrives is ignored.
 fn wait_for_end(input: &mut impl Read) {
     let _ = io::copy(input, &mut io::sink());
 }
 
-/// Without destructors and exit handlers: they may wait for threads that wait for peers. On Linux the kernel's
-/// parent-death signal usually comes first.
+/// Exits without destructors and exit handlers, which may wait for threads that wait for peers. On Linux the kernel's
+/// parent-death signal usually arrives first.
 fn end_orphan() -> ! {
     crate::say::flush();
     signal_hook::low_level::exit(ExitCode::WorkerFailed as i32)

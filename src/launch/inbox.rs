@@ -1,11 +1,11 @@
-//! Lines that come over a pipe or a connection, read without waiting.
+//! Non-blocking reading of lines from a pipe or a connection.
 
 use std::io::{ErrorKind, Read};
 
-/// No line is longer: a failure brings the end of a log.
+/// Upper limit of a line's length; the longest lines contain the tail of a log.
 pub const MAX_LINE: usize = 256 << 10;
 
-/// What has come of a line that is not whole yet.
+/// The part of a line received so far.
 #[derive(Debug, Default)]
 pub struct Inbox {
     begun: Vec<u8>,
@@ -13,12 +13,12 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Nothing more will come: the other end is closed, or sends a line without end.
+    /// No more lines will come: the other end is closed, or its line exceeds the limit.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// The whole lines that have come by now; reading `from` does not wait.
+    /// The complete lines received so far. Reading `from` must not block.
     pub fn lines(&mut self, mut from: impl Read) -> Vec<Vec<u8>> {
         let mut chunk = [0; 4096];
         while !self.closed && self.begun.len() <= MAX_LINE {

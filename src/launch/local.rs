@@ -1,4 +1,4 @@
-//! What to start on this machine.
+//! Configuration of the workers on this machine.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use super::state::Policy;
 use super::stop::StopFlag;
 use crate::error::{Error, Result};
 
-/// Where rank 0's standard output and error go; the other ranks' always go to their logs.
+/// Where rank 0's standard output and error go. Those of other ranks always go to their logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirstRankOutput {
-    /// To the supervisor's own, so that progress is live on the terminal.
+    /// To the supervisor's own output, so that progress appears on the terminal.
     #[default]
     Inherit,
-    /// To its log, as for the others.
+    /// To its log, like those of the other ranks.
     Log,
 }
 
@@ -23,22 +23,22 @@ pub enum FirstRankOutput {
 pub struct LocalLaunch {
     /// At least 1.
     pub nproc: usize,
-    /// The worker's program and arguments: this binary and `worker` by default.
+    /// The worker's program and arguments; by default this binary with the subcommand `worker`.
     pub program: PathBuf,
     pub args: Vec<OsString>,
     pub job: JobHandoff,
-    /// Created if need be.
+    /// Created if it does not exist.
     pub log_dir: PathBuf,
-    /// Usable cores / `nproc` when not given.
+    /// Usable cores / `nproc` if not given.
     pub threads_per_worker: Option<usize>,
     pub first_rank_output: FirstRankOutput,
     pub policy: Policy,
-    /// Has heard the stop signals so far.
+    /// Contains any stop signal that has arrived so far.
     pub stop: StopFlag,
 }
 
 impl LocalLaunch {
-    /// A launch of this binary's `worker` subcommand with the usual settings; logs go to `out_dir/logs`.
+    /// Runs this binary's `worker` subcommand with the default settings; logs go to `out_dir/logs`.
     pub fn new(nproc: usize, job: JobHandoff) -> Result<Self> {
         Ok(Self {
             nproc,
@@ -54,7 +54,7 @@ impl LocalLaunch {
     }
 }
 
-/// This program's own file, which is what workers run.
+/// The path of this program, which the workers run too.
 pub fn own_program() -> Result<PathBuf> {
     std::env::current_exe().map_err(|e| {
         Error::internal(format!("cannot find this program's own file to start workers from: {e}"))

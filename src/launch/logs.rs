@@ -1,8 +1,8 @@
-//! Each rank's log, `logs/rank-N.log`: who writes it, and how its end is read.
+//! Each rank's log, `logs/rank-N.log`: who writes it, and how its tail is read.
 //!
-//! The supervisor appends a header line for every start. Ranks above 0 have their standard output and error in the
-//! file; rank 0 keeps the supervisor's, so that its progress is live on the terminal, and only its tracing goes to the
-//! file. Panics reach the file on every rank ([`record_panics`]).
+//! The supervisor appends a header line at every start. Standard output and error of ranks above 0 go to the file;
+//! rank 0 keeps the supervisor's, so that its progress appears on the terminal, and only its tracing goes to the
+//! file. Panics are written to the file on every rank ([`record_panics`]).
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Write as _;
@@ -21,10 +21,10 @@ use super::handoff::Handoff;
 use crate::error::{Error, IoContext, Result};
 use crate::say::Said;
 
-/// Starts a header line, and marks the beginning of an attempt for [`tail`].
+/// Prefix of a header line; [`tail`] uses it to find the beginning of an attempt.
 const HEADER: &str = "=== ddp-run ";
 
-/// Lines and bytes of a log that a report shows.
+/// Number of lines and bytes of a log that a report shows.
 pub const TAIL_LINES: usize = 15;
 pub const TAIL_BYTES: u64 = 16 << 10;
 
@@ -54,7 +54,7 @@ pub fn path(log_dir: &Path, rank: usize) -> PathBuf {
     log_dir.join(format!("rank-{rank}.log"))
 }
 
-/// Opens a rank's log for appending (whole writes of several processes don't mix) and writes the header line.
+/// Opens a rank's log for appending, so that writes of several processes do not mix, and writes the header line.
 pub fn open_with_header(handoff: &Handoff) -> Result<File> {
     let path = path(&handoff.log_dir, handoff.place.rank);
     let mut file = open(&path)?;
@@ -68,7 +68,7 @@ pub fn open_with_header(handoff: &Handoff) -> Result<File> {
     );
     let _ = SystemTime.format_time(&mut Writer::new(&mut line));
     line.push_str(" ===\n");
-    // A worker that was killed may have left half a line.
+    // A killed worker may have left an incomplete line.
     if !ends_with_newline(&path).unwrap_or(true) {
         line.insert(0, '\n');
     }
@@ -92,19 +92,20 @@ fn ends_with_newline(path: &Path) -> io::Result<bool> {
     Ok(last[0] == b'\n')
 }
 
-/// The worker's tracing goes to its log from here on. `DDP_RUN_LOG` sets the level (`info` without it; the syntax is
-/// `EnvFilter`'s). Call it once, right after [`Handoff::receive`].
+/// Sends the worker's tracing to its log. `DDP_RUN_LOG` sets the level (default `info`; `EnvFilter` syntax). Call it
+/// once, right after [`Handoff::receive`].
 pub fn init_worker(handoff: &Handoff) -> Result<()> {
     let file = open(&path(&handoff.log_dir, handoff.place.rank))?;
     install(handoff.job.log_format, Mutex::new(file), "info")
 }
 
-/// The tracing of a supervisor, or of a program without workers: warnings go to standard error.
+/// Sets up the tracing of a supervisor, or of a program without workers: warnings go to standard error.
 pub fn init_terminal(format: LogFormat) -> Result<()> {
     install(format, || Said, "warn")
 }
 
-/// No tracing unless `DDP_RUN_LOG` asks for it, and that on standard error: of a process that may not write to its run's folder.
+/// Sets up tracing for a process that may not write to its run's folder: none unless `DDP_RUN_LOG` requests it, and
+/// then to standard error.
 pub fn init_without(format: LogFormat) -> Result<()> {
     install(format, || Said, "off")
 }
@@ -125,7 +126,7 @@ where
     done.map_err(|e| Error::internal(format!("tracing is already set up: {e}")))
 }
 
-/// A panic is written to the rank's log and to standard error, and leaves a failure note.
+/// Writes a panic to the rank's log and to standard error, and leaves a failure note.
 pub fn record_panics(handoff: &Handoff) {
     let (log_dir, rank) = (handoff.log_dir.clone(), handoff.place.rank);
     let before = std::panic::take_hook();
@@ -135,7 +136,7 @@ pub fn record_panics(handoff: &Handoff) {
         }
         let thread = std::thread::current();
         let message = format!("thread `{}` {info}", thread.name().unwrap_or("unnamed"));
-        // The others' standard error is their log already.
+        // Standard error of the other ranks is their log already.
         if rank == 0 {
             tracing::error!("{message}");
         }
@@ -149,7 +150,7 @@ pub fn record_panics(handoff: &Handoff) {
     }));
 }
 
-/// The last `lines` lines of the newest attempt in a log, from its last `max_bytes` bytes, free of control characters.
+/// The last `lines` lines of the newest attempt in a log, from its last `max_bytes` bytes, without control characters.
 pub fn tail(path: &Path, lines: usize, max_bytes: u64) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let len = file.metadata()?.len();
@@ -160,7 +161,7 @@ pub fn tail(path: &Path, lines: usize, max_bytes: u64) -> io::Result<Vec<String>
     let text = String::from_utf8_lossy(&bytes);
     let mut found: Vec<&str> = text.lines().collect();
     if start > 0 && !found.is_empty() {
-        // It starts somewhere in the middle.
+        // The first line may be incomplete.
         found.remove(0);
     }
     let attempt = found.iter().rposition(|l| l.starts_with(HEADER)).map_or(0, |i| i + 1);
@@ -168,8 +169,8 @@ pub fn tail(path: &Path, lines: usize, max_bytes: u64) -> io::Result<Vec<String>
     Ok(shown[shown.len().saturating_sub(lines)..].to_vec())
 }
 
-/// A log must not drive the terminal that shows it: no escape sequences, and of a line that was overwritten by carriage
-/// returns (a progress bar) only what stood there last.
+/// Removes escape sequences, so that a log can't control the terminal that shows it. Of a line overwritten with
+/// carriage returns (a progress bar) only the last version is kept.
 fn printable(line: &str) -> String {
     let last = line.trim_end().rsplit('\r').next().unwrap_or_default();
     let mut out = String::with_capacity(last.len());
@@ -177,7 +178,7 @@ fn printable(line: &str) -> String {
     while let Some(c) = chars.next() {
         match c {
             '\u{1b}' => {
-                // CSI: parameters, then one letter. Other sequences lose their introducer only.
+                // CSI: parameters, then one letter. Of other sequences only the introducer is removed.
                 let mut rest = chars.clone();
                 if rest.next() == Some('[') {
                     rest.by_ref().find(|c| ('\u{40}'..='\u{7e}').contains(c));
@@ -220,7 +221,7 @@ mod tests {
         log.write_all(b"one\n\ntwo\nthree").expect("write");
         assert_eq!(tail(&path, 2, 1 << 12).expect("read"), ["two", "three"]);
         assert_eq!(tail(&path, 9, 1 << 12).expect("read"), ["one", "two", "three"]);
-        // Nothing of the earlier attempt is lost, and the header stands on a line of its own.
+        // The earlier attempt is complete, and the header is on its own line.
         let text = std::fs::read_to_string(&path).expect("read");
         assert_eq!(text.lines().filter(|l| l.starts_with(HEADER)).count(), 2, "{text}");
         assert!(text.contains("half a line\n"));

@@ -1,11 +1,11 @@
-//! Starting the processes of a run on this machine, watching them, and bringing them all to their end: one generation of workers.
+//! Starts, watches and ends the processes of a run on this machine: one generation of workers.
 //!
-//! The supervisor (`supervisor`) starts one worker process a rank from its own binary, hands each its
-//! [`Handoff`] over a pipe, forwards stop signals, and names the culprit when one dies. What it decides is in
-//! [`state`], a state machine without I/O; a `ProcessSet` carries the decisions out. Whether another generation follows is decided
-//! above, by the supervisor's `Controller`. The worker side is
-//! [`Handoff::receive`], [`StopFlag`], [`logs`], [`Failure`] and [`FlightRecord`]. No worker outlives its supervisor: the kernel kills
-//! it (Linux), and the worker ends itself when its end of the control pipe closes (everywhere).
+//! The supervisor (`supervisor`) starts one worker process per rank from its own binary, sends each its [`Handoff`]
+//! over a pipe, forwards stop signals, and names the culprit when a worker fails. Its decisions are in [`state`], a
+//! state machine without I/O; a `ProcessSet` carries them out. Whether another generation follows is decided by the
+//! supervisor's `Controller`. The worker's side is [`Handoff::receive`], [`StopFlag`], [`logs`], [`Failure`] and
+//! [`FlightRecord`]. No worker outlives its supervisor: the kernel kills it (Linux), and the worker exits when its
+//! control pipe is closed (all systems).
 
 mod config;
 pub mod cores;
@@ -49,7 +49,7 @@ pub(crate) use worker::{Output, Process};
 
 use crate::error::Result;
 
-/// The program's first deed: a signal that comes before its handler kills the process without a word.
+/// Call it first: a signal that arrives before its handler is installed kills the process without a message.
 pub fn begin() -> Result<StopFlag> {
     os::fail_at_the_file_size_limit();
     StopFlag::install(OnSecondSignal::Exit)

@@ -1,5 +1,5 @@
-//! The few calls into the operating system that need `unsafe`: the child's side of `fork`, adopting an inherited
-//! descriptor, the signal mask, and the worker's signal handler.
+//! The system calls that need `unsafe`: the child's side of `fork`, adopting an inherited descriptor, the signal
+//! mask, and the worker's signal handler.
 
 #![allow(unsafe_code)]
 
@@ -11,41 +11,42 @@ use std::process::Command;
 
 use rustix::io::FdFlags;
 
-/// Makes the process that `command` starts die with the calling *thread* (Linux), lead a process group of its own,
-/// and inherit no descriptor but 0, 1, 2 and `pass`.
+/// Makes the process that `command` starts die with the calling *thread* (Linux), lead its own process group, and
+/// inherit only descriptors 0, 1, 2 and `pass`.
 ///
-/// A group of its own, because the terminal sends Ctrl-C to the whole foreground group: a worker would get the signal
-/// twice, from the terminal and from the supervisor, and because killing the group reaches what the worker started.
+/// It needs its own group for two reasons: the terminal sends Ctrl-C to the whole foreground group, so a worker would
+/// receive the signal twice, from the terminal and from the supervisor; and killing the group also ends the worker's
+/// children.
 pub fn bind_to_supervisor(command: &mut Command, pass: Option<RawFd>) {
     let supervisor = rustix::process::getpid();
     command.process_group(0);
     let in_child = move || -> io::Result<()> {
         #[cfg(target_os = "linux")]
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-        // The supervisor may have died before the line above took effect; then no signal will ever come.
+        // If the supervisor died before the call above took effect, the signal never comes.
         if rustix::process::getppid() != Some(supervisor) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         close_on_exec_from(3);
-        // A terminal set to `tostop` would stop a background group that writes to it; ignored, the write goes through.
+        // A terminal with `tostop` would stop a background group that writes to it; with SIGTTOU ignored, the write succeeds.
         // SAFETY: `signal` is async-signal-safe and SIG_IGN installs no handler.
         unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
         if let Some(fd) = pass {
-            // SAFETY: `pass` is open in the supervisor for the length of `spawn`, so its copy is open here.
+            // SAFETY: `pass` is open in the supervisor during `spawn`, so its copy is open here.
             rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(fd) }, FdFlags::empty())?;
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes only async-signal-safe system calls and does not allocate
-    // (`from_raw_os_error` stores a number), nor does it take a lock that another thread may have held at the fork.
+    // SAFETY: between fork and exec the closure makes only async-signal-safe system calls. It does not allocate
+    // (`from_raw_os_error` stores a number) and takes no lock that another thread may have held at the fork.
     unsafe { command.pre_exec(in_child) };
 }
 
-/// Descriptors that someone above the supervisor left open would otherwise reach the workers. They are marked rather
-/// than closed: `Command` reports a failed exec through one of them.
+/// Keeps descriptors that a parent of the supervisor left open from the workers. They are marked close-on-exec, not
+/// closed, because `Command` reports a failed exec through one of them.
 fn close_on_exec_from(first: libc::c_uint) {
-    // SAFETY: the call only changes flags of descriptors, and takes three integers. Kernels before 5.11 refuse it,
-    // which leaves such descriptors inherited, as they are without this call.
+    // SAFETY: the call takes three integers and only changes flags of descriptors. Kernels before 5.11 reject it;
+    // such descriptors are then inherited, as without this call.
     #[cfg(target_os = "linux")]
     unsafe {
         libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
@@ -54,9 +55,9 @@ fn close_on_exec_from(first: libc::c_uint) {
     let _ = first;
 }
 
-/// Takes over a listening socket that was inherited under the number `fd`, and keeps it from this process' children.
+/// Takes over the inherited listening socket `fd`, and makes it close-on-exec.
 ///
-/// Errors when `fd` is not an open, listening socket. Call it once for a number: the listener owns the descriptor.
+/// Errors: `fd` is not an open, listening socket. Call it only once per descriptor: the listener owns it.
 pub fn adopt_listener(fd: RawFd) -> io::Result<TcpListener> {
     if fd < 3 {
         return Err(io::Error::new(
@@ -64,11 +65,11 @@ pub fn adopt_listener(fd: RawFd) -> io::Result<TcpListener> {
             format!("descriptor {fd} is a standard stream"),
         ));
     }
-    // SAFETY: only asks about the number; F_GETFD fails with EBADF when it is not open.
+    // SAFETY: F_GETFD only reads flags, and fails with EBADF if the descriptor is not open.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is open (above) and nobody else in this process knows it: it came with the handoff.
+    // SAFETY: the descriptor is open (above), and nothing else in this process owns it: it came with the handoff.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     if !listens(fd.as_fd())? {
         return Err(io::Error::new(
@@ -90,9 +91,9 @@ fn listens(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(rustix::net::getsockname(fd).is_ok())
 }
 
-/// Lets `signals` through to the calling thread: a launcher may have left them blocked, and the mask is inherited.
+/// Unblocks `signals` in the calling thread: the mask is inherited, and a launcher may have blocked them.
 pub fn unblock(signals: &[i32]) -> io::Result<()> {
-    // SAFETY: `set` is initialised by sigemptyset before it is read, and outlives the calls.
+    // SAFETY: sigemptyset initialises `set` before it is read, and `set` outlives the calls.
     let status = unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&mut set);
@@ -104,28 +105,28 @@ pub fn unblock(signals: &[i32]) -> io::Result<()> {
     if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
 }
 
-/// A write over the limit of file sizes (`ulimit -f`) becomes an error that says so, where the signal would end the process. Programs that
-/// this one starts have it so, too.
+/// A write over the file size limit (`ulimit -f`) fails with an error instead of a signal that kills the process.
+/// Child processes inherit this.
 pub fn fail_at_the_file_size_limit() {
     // SAFETY: SIG_IGN installs no handler.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Whether this process was started with `signal` ignored, or ignores it itself.
+/// Whether `signal` is ignored, since the start of this process or by its own choice.
 pub fn is_ignored(signal: i32) -> bool {
-    // SAFETY: without a new action the call only writes the present one to `now`, for which all zeroes are valid.
+    // SAFETY: without a new action the call only writes the current one to `now`, for which all zeroes are valid.
     unsafe {
         let mut now = std::mem::zeroed::<libc::sigaction>();
         libc::sigaction(signal, std::ptr::null(), &mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
     }
 }
 
-/// Calls `handler` in signal context whenever `signal` arrives.
+/// Calls `handler` in signal context when `signal` arrives.
 ///
 /// # Safety
 /// `handler` must be async-signal-safe: no allocation, no lock, no panic.
 pub unsafe fn on_signal(signal: i32, handler: impl Fn() + Send + Sync + 'static) -> io::Result<()> {
-    // SAFETY: passed on to our caller.
+    // SAFETY: the caller guarantees what `register` requires.
     unsafe { signal_hook::low_level::register(signal, handler) }.map(|_| ())
 }
 
@@ -153,7 +154,7 @@ mod tests {
         rustix::io::fcntl_setfd(&leak, FdFlags::empty()).expect("fcntl");
         let list = |pass| {
             let mut command = Command::new("sh");
-            // The shell itself is looked at, because `ls` has the directory it reads open.
+            // Lists the shell's descriptors: those of `ls` include the directory that it reads.
             command.args(["-c", "ls /proc/$$/fd"]);
             bind_to_supervisor(&mut command, pass);
             stdout_of(command)
@@ -191,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_is_ignored_is_told_from_what_is_not() {
-        // Rust's runtime ignores it.
+        // The Rust runtime ignores it.
         assert!(is_ignored(libc::SIGPIPE));
         assert!(!is_ignored(libc::SIGWINCH));
     }
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn an_inherited_block_is_lifted() {
         let blocked = |signal| {
-            // SAFETY: a null new set only reads the mask into `set`.
+            // SAFETY: with a null new set, the call only reads the mask into `set`.
             unsafe {
                 let mut set = std::mem::zeroed::<libc::sigset_t>();
                 libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
@@ -207,7 +208,7 @@ mod tests {
             }
         };
         std::thread::spawn(move || {
-            // SAFETY: as above; the mask is this thread's own and ends with it.
+            // SAFETY: as above; the mask belongs to this thread only.
             unsafe {
                 let mut set = std::mem::zeroed::<libc::sigset_t>();
                 libc::sigemptyset(&mut set);

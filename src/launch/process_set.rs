@@ -1,8 +1,8 @@
-//! The workers of one generation on this node, as processes: carries out what [`state`](super::state) decides.
+//! The workers of one generation on this node, as processes: carries out the decisions of [`state`](super::state).
 //!
-//! It waits in one `poll` for signals (SIGCHLD among them), for its controller, for room in control pipes, and
-//! for the next timer. A worker leads its own process group, so Ctrl-C reaches it through the supervisor only; Ctrl-Z
-//! pauses the workers with the supervisor.
+//! It waits in one `poll` for signals (including SIGCHLD), for its controller, for space in control pipes, and for
+//! the next timer. Each worker leads its own process group, so Ctrl-C reaches it only through the supervisor; Ctrl-Z
+//! pauses the workers together with the supervisor.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -18,11 +18,11 @@ use super::verdict::Verdict;
 use super::worker::Process;
 use crate::error::{Error, Result};
 
-/// What the workers are, by their local ranks.
+/// Starts and describes the workers, by local rank.
 pub trait Workers {
     fn start(&mut self, local: usize) -> Result<Process>;
 
-    /// What is known of a worker that has ended, besides its status.
+    /// Evidence about a worker that has ended, besides its exit status.
     fn ended(&mut self, _local: usize, _pid: u32) -> Evidence {
         Evidence::of(None)
     }
@@ -34,25 +34,25 @@ impl<F: FnMut(usize) -> Result<Process>> Workers for F {
     }
 }
 
-/// Processes that are started one after the other and come to their end together. Those that are left when it is dropped are killed.
+/// Processes that are started one after another and end together. Dropping it kills those that are still running.
 pub struct ProcessSet {
-    /// The rank of the first one, for messages.
+    /// The global rank of the first process, for messages.
     first_rank: usize,
     policy: Policy,
     processes: Vec<Option<Process>>,
     pids: Vec<Option<u32>>,
     timers: Timers<Timer>,
-    /// The signal that asked for a stop, and when.
+    /// The signal that requested the stop, and when it came.
     asked: Option<(i32, Instant)>,
 }
 
 /// How the workers ended.
 pub struct Over {
     pub verdict: Verdict,
-    /// With each worker's end.
+    /// Includes each worker's end.
     pub state: State,
     pub pids: Vec<Option<u32>>,
-    /// The signal that asked for the stop, and when.
+    /// The signal that requested the stop, and when it came.
     pub asked: Option<(i32, Instant)>,
 }
 
@@ -69,7 +69,7 @@ impl ProcessSet {
         }
     }
 
-    /// Starts the workers and runs them to their end: all of them are gone when this returns. They die with the calling thread.
+    /// Starts the workers and runs them until all have ended. They die with the calling thread.
     pub fn run(
         mut self,
         workers: &mut dyn Workers,
@@ -119,8 +119,8 @@ impl ProcessSet {
         }
     }
 
-    /// Blocks until something happens, and puts it into `events`: stop requests first, because they explain exits, and
-    /// exits before timers, because they may make them void.
+    /// Blocks until something happens, and adds it to `events`: stop requests first, because they explain exits;
+    /// exits before timers, because they may cancel them.
     fn wait(
         &mut self,
         workers: &mut dyn Workers,
@@ -179,7 +179,7 @@ impl ProcessSet {
         }
     }
 
-    /// Ctrl-Z: the workers are in other process groups, so the terminal stops only us. Returns when we are continued.
+    /// Ctrl-Z: the terminal stops only the supervisor, because the workers are in other process groups. Returns on SIGCONT.
     fn pause(&self, signals: &Signals) {
         self.processes.iter().flatten().for_each(Process::pause);
         signals.pause();

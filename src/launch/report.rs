@@ -1,4 +1,4 @@
-//! The message about a worker that failed: which one, how it ended, what it said last, and who merely followed.
+//! The report about a failed worker: its rank, how it ended, its last message, and which ranks failed as a consequence.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,34 +9,35 @@ use super::logs;
 use super::verdict::{self, Asked, Class, End, WorkerStatus};
 use crate::error::ExitCode;
 
-/// A generation that failed on this node.
+/// A failure of this node's part of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
     pub code: ExitCode,
     pub cause: Cause,
-    /// Another attempt may fare better.
+    /// A restart may succeed.
     pub retry: bool,
-    /// The rank that it is about; for an echo the one that it lost, as it says.
+    /// The rank that failed; for an echo, the peer that it reports as lost.
     pub rank: Option<usize>,
-    /// What was wrong, for people.
+    /// The message for the user.
     pub message: String,
     pub hint: Option<String>,
 }
 
-/// What this node knows of the cause.
+/// How close to the cause this node's failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// A rank lost a peer elsewhere.
+    /// A rank lost a peer on another node.
     Echo,
-    /// A rank of this node had to be killed when the node was recalled: it may be the one that others lost.
+    /// A rank of this node did not end when the node was recalled and had to be killed; it may be the one that other
+    /// ranks lost.
     Unresponsive,
-    /// A rank of this node was silent, as its peers say.
+    /// A rank of this node was silent, according to its peers.
     Blamed,
-    /// A rank of this node failed by itself.
+    /// A rank of this node failed independently.
     Root,
 }
 
-/// What the report says about each rank beyond the state machine's knowledge.
+/// What the report needs about a rank besides the state machine's data.
 #[derive(Clone, Copy, Debug)]
 pub struct Rank<'a> {
     pub end: Option<&'a End>,
@@ -52,10 +53,10 @@ impl Rank<'_> {
     }
 }
 
-/// Where it happened: this node's part of the world, and its logs.
+/// This node's part of the world, and its log folder.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
-    /// Of this node; local rank 0.
+    /// The global rank of local rank 0.
     pub first_rank: usize,
     pub world_size: usize,
     pub log_dir: &'a Path,
@@ -67,9 +68,9 @@ impl Scene<'_> {
     }
 }
 
-/// What this node has to say about a generation that failed on it.
+/// The report about a generation that failed on this node.
 ///
-/// `ranks` has one entry a local rank; `culprit` (local) and `code` are the verdict's.
+/// `ranks` has one entry per local rank; `culprit` (local) and `code` come from the verdict.
 pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: Scene<'_>) -> Failed {
     let notes: Vec<Option<Failure>> = ranks
         .iter()
@@ -85,7 +86,7 @@ pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: 
         let _ = write!(text, ": {}", note.message);
         hint = note.hint.clone().or(hint);
     }
-    // A worker's own words say it all when the job itself is at fault.
+    // If the job itself is at fault, the worker's own message is sufficient.
     let at_fault = matches!(code, ExitCode::Spec | ExitCode::Usage | ExitCode::Unavailable);
     if ranks[culprit].pid.is_some() && !(at_fault && note.is_some()) {
         push_tail(&mut text, &logs::path(scene.log_dir, scene.rank(culprit)));
@@ -100,12 +101,12 @@ pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: 
         _ if ranks[culprit].is_unresponsive() => (Cause::Unresponsive, own),
         _ => (Cause::Root, own),
     };
-    // One that could not even be killed is no reason not to try again without it.
+    // A worker that could not be killed does not prevent a restart without it.
     let retry = ranks[witness].end.is_none_or(verdict::is_worth_another_attempt);
     Failed { code, cause, retry, rank: about, message: text, hint }
 }
 
-/// Which rank it was and how it ended; where another one noticed, that one too.
+/// The failed rank and how it ended, and the rank that noticed, if that is another one.
 fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize, scene: Scene<'_>) -> String {
     let rank = &ranks[culprit];
     let mut text = format!("rank {} of {} ", scene.rank(culprit), scene.world_size);
@@ -124,9 +125,9 @@ fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize, scene: Scene<'_>
     text
 }
 
-/// Where the run ended by echoes only (`first` is one), or by a recall that `first` outlived: a rank that an echo names and that
-/// is no echo itself, and the one that names it. That rank was stopped or hung; `first` may be no more than the first to
-/// lose patience, or busy.
+/// For a run with echoes only (`first` is one), or one whose `first` outlived a recall: the rank that an echo names
+/// and that is not an echo itself, and the rank that names it. The named rank was stopped or hung; `first` may only
+/// be the first one that timed out, or busy.
 fn blamed(
     ranks: &[Rank<'_>],
     notes: &[Option<Failure>],
@@ -135,7 +136,7 @@ fn blamed(
 ) -> Option<(usize, usize)> {
     let is_echo = |rank: usize| ranks.get(rank).is_some_and(|r| r.class == Some(Class::Echo));
     let named = |witness: usize| {
-        // A rank of another node is that node's to blame.
+        // A rank of another node is reported by its own node.
         let peer = notes[witness].as_ref()?.peer?.checked_sub(scene.first_rank)?;
         let silent = if is_echo(first) { !is_echo(peer) } else { ranks.get(peer)?.is_unresponsive() };
         (is_echo(witness) && silent && peer < ranks.len()).then_some((peer, witness))
@@ -186,7 +187,7 @@ fn push_tail(text: &mut String, path: &Path) {
     }
 }
 
-/// One line for those that ended because of the culprit, so that nobody takes their messages for the cause.
+/// One line for the ranks that failed as a consequence, so that their messages are not taken for the cause.
 fn push_followers(text: &mut String, ranks: &[Rank<'_>], culprit: usize, scene: Scene<'_>) {
     let others = ranks.iter().enumerate().filter(|(local, _)| *local != culprit);
     let groups = grouped(others.map(|(local, info)| (scene.rank(local), ending(info))));
@@ -213,7 +214,7 @@ fn ending(rank: &Rank<'_>) -> &'static str {
     }
 }
 
-/// Where each rank was, as it noted itself; a rank that died of a signal has noted nothing.
+/// Where each rank was according to its failure note; a rank killed by a signal has none.
 fn push_places(text: &mut String, notes: &[Option<Failure>], scene: Scene<'_>) {
     let places = notes.iter().enumerate();
     let places = places.filter_map(|(local, note)| Some((scene.rank(local), note.as_ref()?.place()?)));
@@ -226,7 +227,7 @@ fn push_places(text: &mut String, notes: &[Option<Failure>], scene: Scene<'_>) {
     }
 }
 
-/// The flight records that were written, in one line.
+/// One line that lists the flight records.
 fn push_records(text: &mut String, local_world: usize, scene: Scene<'_>) {
     let log_dir = scene.log_dir;
     let own = scene.first_rank..scene.first_rank + local_world;
@@ -242,7 +243,7 @@ fn push_records(text: &mut String, local_world: usize, scene: Scene<'_>) {
     let _ = write!(text, "\n\nthe last collectives of {}: {}", name(&written), path.display());
 }
 
-/// Ranks that have the same to be said of them, together.
+/// Groups ranks with equal values.
 fn grouped<T: PartialEq>(ranks: impl Iterator<Item = (usize, T)>) -> Vec<(T, Vec<usize>)> {
     let mut groups: Vec<(T, Vec<usize>)> = Vec::new();
     for (rank, what) in ranks {

@@ -11,7 +11,7 @@ fn rank<'a>(end: &'a End, class: Class) -> Rank<'a> {
     Rank { end: Some(end), class: Some(class), pid: Some(4711) }
 }
 
-/// The report of a run on one node.
+/// The report for a run on one node.
 fn failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, log_dir: &Path) -> Error {
     let scene = Scene { first_rank: 0, world_size: ranks.len(), log_dir };
     error_of(worker_failed(ranks, culprit, code, scene))
@@ -98,7 +98,7 @@ fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
         folder.path().join("collectives-rank-{0,2}.json").display()
     );
     assert_eq!(error.message, expected);
-    // The first to end may know less than another: it lost patience with rank 0, which waited for rank 1 in turn.
+    // The first rank that ends may know less than another: it timed out waiting for rank 0, which was waiting for rank 1.
     let impatient = CommError::new(CommErrorKind::Rendezvous, Some(0), "rank 0 has not seen them all");
     let mut note = Failure::of(2, &Error::from(impatient));
     note.pid = 4711;
@@ -107,7 +107,7 @@ fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
     let noticed =
         "had to be killed; rank 0 exited with 91 (a collective timed out or lost a peer): rank 1 gave";
     assert!(error.message.contains(noticed), "{error}");
-    // Two that blame each other lost their connection: who spoke first is as good a name as any.
+    // Two ranks that blame each other lost their connection; the first one is named.
     let ranks = [rank(&echo, Class::Echo), rank(&echo, Class::Echo), rank(&echo, Class::Echo)];
     let error = failed(&ranks, 2, ExitCode::Collective, folder.path());
     assert!(error.message.starts_with("rank 2 of 3"), "{error}");
@@ -124,7 +124,7 @@ fn a_rank_that_outlived_the_recall_of_its_node_is_blamed_as_far_as_is_known() {
     let start = "rank 3 of 4 (local rank 1, pid 4711) did not end when asked and had to be killed\n";
     assert!(failure.message.starts_with(start), "{failure:?}");
     assert_eq!((failure.cause, failure.rank, failure.retry), (Cause::Unresponsive, Some(3), true));
-    // With a witness on this node there is no doubt.
+    // A witness on the same node settles it.
     let error = CommError::new(CommErrorKind::Timeout, Some(3), "rank 3 gave no sign of life");
     let note = Failure { pid: 4711, ..Failure::of(2, &Error::from(error)) };
     note.write(folder.path()).expect("write");

@@ -1,4 +1,4 @@
-//! The supervisor's signals as readable events, and its one way to wait.
+//! The supervisor's signals as readable events, and the function that it waits with.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// Signals as readable events.
 pub struct Signals(SignalDelivery<UnixStream, SignalOnly>);
 
-/// What a signal means to a supervisor.
+/// The meaning of a signal for a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// One of [`STOP_SIGNALS`](super::stop::STOP_SIGNALS).
@@ -27,7 +27,7 @@ pub enum Signal {
 }
 
 impl Signals {
-    /// From here on the stop signals are these events. One that `before` has heard is the first of them.
+    /// Turns the stop signals into events from now on. A signal that `before` has already received is the first event.
     pub fn new(before: &StopFlag) -> Result<Self> {
         let pause = Some(SIGTSTP).filter(|signal| !os::is_ignored(*signal));
         let all = heard().chain(pause).chain([SIGCHLD]).collect::<Vec<_>>();
@@ -39,7 +39,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Only that workers end: this process has nothing to save, and what a stop signal does to it, it does to them.
+    /// Only SIGCHLD, for a process that has nothing to save: a stop signal kills it and, with it, its children.
     pub fn of_ends() -> Result<Self> {
         Self::of(&[SIGCHLD]).map_err(cannot)
     }
@@ -51,12 +51,12 @@ impl Signals {
         Ok(Self(delivery))
     }
 
-    /// Readable when one has come.
+    /// Readable when a signal has arrived.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.0.get_read().as_fd()
     }
 
-    /// Those that have come.
+    /// The signals that have arrived.
     pub fn pending(&mut self) -> Vec<Signal> {
         let meaning = |signal| match signal {
             SIGCHLD => None,
@@ -66,7 +66,7 @@ impl Signals {
         self.0.pending().filter_map(meaning).collect()
     }
 
-    /// While no workers run: returns at a signal, when `other` is readable, or at `until`.
+    /// For use while no workers run: returns on a signal, when `other` is readable, or at `until`.
     pub fn wait(&mut self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) -> Result<Option<Signal>> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
         fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
@@ -75,7 +75,7 @@ impl Signals {
         Ok(self.pending().into_iter().next())
     }
 
-    /// Does what Ctrl-Z does to a process that has no workers; returns when it is continued.
+    /// Ctrl-Z without workers: stops this process; returns when it is continued.
     pub fn pause(&self) {
         let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
     }
@@ -85,10 +85,10 @@ fn cannot(e: io::Error) -> Error {
     Error::internal(format!("cannot watch for signals: {e}"))
 }
 
-/// `poll(2)` until `until`; an interruption is as good as an event.
+/// `poll(2)` until `until`; also returns when interrupted.
 pub fn wait_for(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
     let timeout = until.map(|at| {
-        // One nanosecond past it, for `split_off` keeps what falls on the instant itself.
+        // One nanosecond later, because `split_off` keeps a timer that is due at exactly this instant.
         let left = at.saturating_duration_since(Instant::now()) + Duration::from_nanos(1);
         Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
     });

@@ -1,15 +1,16 @@
-//! What the supervisor does about each thing that happens to its workers, as a pure state machine.
+//! The supervisor's reaction to each event of its workers, as a pure state machine.
 //!
-//! [`State::step`] maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O and
-//! reads no clock (time comes in as [`Event::TimerFired`]). One `State` is one generation of workers on one node: it starts
-//! them one after the other, and ends with exactly one [`Action::Finish`] when all of them are gone. What follows
-//! a finished generation is decided above, over all nodes. Ranks are local ones here.
+//! [`State::step`] maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O
+//! and reads no clock (time comes in as [`Event::TimerFired`]). One `State` is one generation of workers on one node:
+//! it starts them one after another, and ends with exactly one [`Action::Finish`] when all of them have ended. What
+//! follows a finished generation is decided by the caller, for all nodes. Ranks are local ranks here.
 //!
-//! The policy: the first worker that fails takes the run down. The others are told so at once, on their control pipes, and get
-//! SIGKILL after [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is an echo of someone else's death, which the
-//! kernel may report later than the echo; so an echo first waits [`Policy::echo_wait`] for its root cause. A worker that is still there
-//! [`Policy::last`] after another was done hangs in its end, and is ended; the run is done all the same. The first
-//! stop signal is forwarded once and the workers save and exit with 75; the second one kills at once.
+//! The policy: the first worker that fails takes the run down. The others are told at once over their control pipes,
+//! and get SIGKILL after [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is an echo of another
+//! worker's death, which the kernel may report later than the echo; so after an echo the supervisor first waits
+//! [`Policy::echo_wait`] for the root cause. A worker that is still running [`Policy::last`] after another one was
+//! done hangs at its end, and is killed; the run counts as done. The first stop signal is forwarded once, and the
+//! workers save and exit with 75; the second one kills them at once.
 
 use std::time::Duration;
 
@@ -17,20 +18,20 @@ use super::failure::Evidence;
 use super::stop::DEBOUNCE;
 use super::verdict::{self, Asked, Class, End, Verdict, WorkerStatus};
 
-/// How long the supervisor waits for what. `echo_wait + grace` is how long a failed run may linger: under 2 s.
+/// The supervisor's time limits. `echo_wait + grace`, the time from a failure to the end of the run, is under 2 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// From an echo (exit 91, 93) to taking the run down without a root cause.
+    /// From an echo (exit 91 or 93) to taking the run down without a root cause.
     pub echo_wait: Duration,
-    /// From the word to SIGKILL once the run is being taken down.
+    /// From telling a worker that the run is taken down to SIGKILL.
     pub grace: Duration,
     /// From the forwarded stop signal to SIGKILL, for workers that neither finish their step nor save.
     pub stop_deadline: Option<Duration>,
-    /// Stop signals this close to the first are the same request: `timeout` signals both the process and its group.
+    /// Stop signals within this time of the first are the same request: `timeout` signals both the process and its group.
     pub debounce: Duration,
-    /// From SIGKILL to giving up on a process that the kernel can't end (uninterruptible I/O).
+    /// From SIGKILL until a process that the kernel can't end (uninterruptible I/O) is abandoned.
     pub abandon: Duration,
-    /// From a worker's end with 0, which all reach together, to ending those that are still there.
+    /// From a worker's exit with 0, which all workers reach together, to the end of those still running.
     pub last: Duration,
 }
 
@@ -38,7 +39,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             echo_wait: Duration::from_millis(250),
-            // Ranks that noticed by themselves write what they saw; on a busy disk that takes a moment.
+            // Ranks that detect a failure write their notes and records, which takes a moment on a busy disk.
             grace: Duration::from_millis(1000),
             stop_deadline: Some(Duration::from_secs(600)),
             debounce: DEBOUNCE,
@@ -64,14 +65,14 @@ pub enum Event {
     },
     /// A stop signal reached the supervisor.
     StopRequested,
-    /// The controller ends the generation: with a save at a step boundary, or at once.
+    /// The controller ends the generation: at a step boundary with a save, or at once.
     Recalled {
         save: bool,
     },
     TimerFired(Timer),
 }
 
-/// Setting a timer that is running already restarts it.
+/// Setting a timer that is running restarts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Timer {
     Echo,
@@ -88,9 +89,10 @@ pub enum Action {
     Spawn(usize),
     /// SIGTERM: save and stop.
     Terminate(usize),
-    /// The run has failed, or is ended at once: nothing is to be saved. Never a signal, which would mean [`Action::Terminate`].
+    /// The run has failed or is ended at once; nothing is saved. Never sent as a signal, which would mean
+    /// [`Action::Terminate`].
     TakeDown(usize),
-    /// SIGKILL, to the worker and whatever it started.
+    /// SIGKILL to the worker and its children.
     Kill(usize),
     SetTimer(Timer, Duration),
     Finish(Verdict),
@@ -99,7 +101,7 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Worker {
     Waiting,
-    /// A `Spawn` is out, its answer is not yet in.
+    /// `Spawn` was sent and not answered yet.
     Spawning,
     Running {
         asked: Asked,
@@ -112,9 +114,9 @@ enum Worker {
 enum Phase {
     Starting,
     Running,
-    /// A stop signal was forwarded; the workers save.
+    /// A stop signal was forwarded; the workers are saving.
     Stopping,
-    /// An echo was seen; its root cause may still come in.
+    /// An echo was seen; its root cause may still follow.
     Suspecting,
     /// The workers were told that the run has failed.
     TakingDown,
@@ -129,11 +131,11 @@ pub struct State {
     phase: Phase,
     workers: Vec<Worker>,
     ended: usize,
-    /// By a signal or a recall.
+    /// A stop was requested by a signal or a recall.
     stop_requested: bool,
-    /// By a signal: the next one means "at once".
+    /// A stop was requested by a signal; the next signal means "at once".
     signalled: bool,
-    /// The stop request came before any worker had failed.
+    /// No worker had failed when the stop was requested.
     stopped_unharmed: bool,
     debouncing: bool,
     /// The controller ended the generation at once.
@@ -141,7 +143,7 @@ pub struct State {
 }
 
 impl State {
-    /// A generation of `workers` processes, none of them started. `workers` is at least 1.
+    /// A generation of `workers` processes (at least 1), none of them started.
     pub fn new(workers: usize, policy: Policy) -> Self {
         Self {
             policy,
@@ -156,7 +158,7 @@ impl State {
         }
     }
 
-    /// Events that can't be (an exit of a worker that isn't alive, a timer that was never set) change nothing.
+    /// Impossible events (an exit of a worker that is not running, a timer that was never set) change nothing.
     pub fn step(mut self, event: Event) -> (Self, Vec<Action>) {
         let mut actions = Vec::new();
         if self.phase != Phase::Finished {
@@ -166,12 +168,12 @@ impl State {
         (self, actions)
     }
 
-    /// Each rank's end; `None` for one that was never started, or that is still there.
+    /// Each rank's end; `None` for a rank that was never started or is still running.
     pub fn ends(&self) -> Vec<Option<&End>> {
         self.workers.iter().map(|w| if let Worker::Ended(end) = w { Some(end) } else { None }).collect()
     }
 
-    /// What `end` says about the run, in the light of what is known now.
+    /// The class of `end`, given what is known now.
     pub fn class(&self, end: &End) -> Class {
         verdict::class(end, self.stop_requested)
     }
@@ -196,7 +198,7 @@ impl State {
         }
     }
 
-    /// One at a time, so that a start that fails is followed by no further one.
+    /// Starts one worker at a time, so that nothing is started after a failed start.
     fn spawn_next(&mut self, actions: &mut Vec<Action>) {
         if self.phase != Phase::Starting || self.workers.contains(&Worker::Spawning) {
             return;
@@ -262,7 +264,7 @@ impl State {
         self.signalled = true;
         self.debouncing = true;
         actions.push(Action::SetTimer(Timer::Debounce, self.policy.debounce));
-        // A recall may have come first, when several nodes are signalled.
+        // With several nodes signalled, a recall may come first.
         if !self.stop_requested {
             self.save_and_stop(actions);
         }
@@ -289,7 +291,7 @@ impl State {
         self.stop_requested = true;
         self.stopped_unharmed = matches!(self.phase, Phase::Starting | Phase::Running);
         match self.phase {
-            // The workers that are there wait for peers that won't come any more: nothing is trained or saved yet.
+            // Running workers wait for peers that will not start; nothing is trained or saved yet.
             Phase::Starting => self.take_down(actions),
             Phase::Running => {
                 self.phase = Phase::Stopping;
@@ -298,7 +300,7 @@ impl State {
                     actions.push(Action::SetTimer(Timer::StopDeadline, deadline));
                 }
             }
-            // The run ends already.
+            // The run is already ending.
             _ => {}
         }
     }
@@ -317,7 +319,7 @@ impl State {
                 }
                 self.kill_all(actions);
             }
-            // A start whose answer is still out has to be killed first.
+            // A process whose start is not yet answered must be killed first.
             (Timer::Abandon, Phase::Killing) if self.workers.contains(&Worker::Spawning) => {
                 actions.push(Action::SetTimer(Timer::Abandon, self.policy.abandon));
             }
@@ -340,7 +342,8 @@ impl State {
         }
     }
 
-    /// Each worker once: those that were asked to save and stop end by themselves when the run fails meanwhile.
+    /// Sends `action` to each worker once. Workers that were asked to save and stop end by themselves if the run
+    /// fails meanwhile.
     fn ask_all(&mut self, what: Asked, action: fn(usize) -> Action, actions: &mut Vec<Action>) {
         for (rank, worker) in self.workers.iter_mut().enumerate() {
             if let Worker::Running { asked, .. } = worker
@@ -371,7 +374,7 @@ impl State {
             overdue: self.workers.iter().position(|w| matches!(w, Worker::Running { overdue: true, .. })),
             stop_requested: self.stop_requested,
             stopped_unharmed: self.stopped_unharmed,
-            // After a second signal, workers are killed that had no time to end.
+            // After a second signal, workers are killed without time to end.
             recalled_at_once: self.recalled_at_once && !self.signalled,
         };
         actions.push(Action::Finish(run.verdict()));

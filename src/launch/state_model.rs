@@ -1,4 +1,4 @@
-//! Random histories against the state machine: whatever happens in whatever order, the run ends, and as it should.
+//! Random histories of the state machine: in any order of events the run ends, and with the right verdict.
 
 use super::*;
 use crate::error::ExitCode;
@@ -11,7 +11,7 @@ enum Move {
     Stop,
     Recall(bool),
     Fire(usize),
-    /// An event that can't be at this moment.
+    /// An event that is impossible at this point.
     Spurious(Event),
 }
 
@@ -30,7 +30,7 @@ fn exit(rank: usize, status: WorkerStatus) -> Event {
 }
 
 fn moves() -> impl Strategy<Value = Move> {
-    // Not `Abandon`: out of turn it claims that the kernel can't end a process, which is another test's matter.
+    // `Abandon` is not among them: out of turn it claims that the kernel can't end a process, which another test covers.
     let timer = prop::sample::select(vec![
         Timer::Echo,
         Timer::Grace,
@@ -50,7 +50,7 @@ fn moves() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// The operating system as far as the machine sees it.
+/// The operating system as seen by the state machine.
 struct World {
     state: Option<State>,
     spawning: Vec<usize>,
@@ -61,9 +61,9 @@ struct World {
     timers: Vec<Timer>,
     finished: Option<Verdict>,
     stops: usize,
-    /// Codes of workers that failed by themselves: nothing had been asked of anyone.
+    /// Exit codes of workers that failed before anything was asked of any worker.
     failed: Vec<WorkerStatus>,
-    /// The time for workers that are still there when another was done is over.
+    /// The time limit for workers still running after another was done has passed.
     waited_out: bool,
 }
 
@@ -154,7 +154,7 @@ impl World {
                 self.stops += usize::from(self.finished.is_none());
                 self.feed(Event::Recalled { save });
             }
-            // The kernel ends what it was told to kill; `Abandon` is for when it can't and has a test of its own.
+            // The kernel ends every process that is killed; `Abandon` is for when it can't, and has its own test.
             Move::Fire(pick) if !self.timers.is_empty() => {
                 let timer = self.timers.remove(pick % self.timers.len());
                 if timer == Timer::Abandon {
@@ -179,8 +179,8 @@ impl World {
         }
     }
 
-    /// From here on the world is fair: starts are answered, timers fire, the killed die, those that were
-    /// left alone end with 0. Those that were only asked to end don't.
+    /// From here on everything proceeds normally: starts are answered, timers fire, killed workers die, workers that
+    /// were asked nothing exit with 0. Workers that were only asked to end do not.
     fn drain(&mut self) {
         for _ in 0..100 {
             if self.finished.is_some() {
@@ -216,7 +216,7 @@ proptest! {
         let verdict = w.finished.expect("drained");
         prop_assert!(w.alive.is_empty() && w.spawning.is_empty(), "left behind: {:?}", w.alive);
         let state = w.state.as_ref().expect("always put back");
-        // Every start has an end on record.
+        // Every start has a recorded end.
         prop_assert_eq!(state.ends().iter().flatten().count(), w.started.len());
         let own_stop = |s: &WorkerStatus| matches!(s, WorkerStatus::Signaled { signal: 15 | 2 | 10, .. });
         let excused = |s: &WorkerStatus| {
@@ -231,7 +231,7 @@ proptest! {
         }
         if verdict.code == ExitCode::Done {
             let done = |e: &End| e.status == WorkerStatus::Exited(0);
-            // One that hangs in its end is ended, when another was done.
+            // A worker that hangs at its end is killed when another one is done.
             let left = |e: &End| w.waited_out && e.asked != Asked::Nothing && state.class(e) == Class::Provoked;
             prop_assert!(state.ends().iter().flatten().any(|e| done(e)));
             prop_assert!(state.ends().iter().all(|e| e.is_some_and(|e| done(e) || left(e))));

@@ -10,7 +10,7 @@ fn killed_by(rank: usize, signal: i32) -> Event {
     Event::WorkerExited { rank, status, evidence: Evidence::default() }
 }
 
-/// A generation whose workers all run, and that has answered `events`; the actions of the last event.
+/// A generation whose workers are all running, after `events`; and the actions of the last event.
 fn after(world: usize, events: &[Event]) -> (State, Vec<Action>) {
     let starts = (0..world).map(Event::WorkerStarted);
     let all = std::iter::once(Event::Start).chain(starts).chain(events.iter().cloned());
@@ -68,7 +68,7 @@ fn documented_codes_pass_through_and_others_become_90() {
         let (exit, culprit) = verdict(2, &[exited(1, code), exited(0, 91)]);
         assert_eq!((exit as i32, culprit), (run, Some(1)), "worker code {code}");
     }
-    // Without a root cause, the first echo is all there is to blame.
+    // Without a root cause, the first echo is blamed.
     assert_eq!(verdict(2, &[exited(1, 91), exited(0, 91)]), (ExitCode::Collective, Some(1)));
     assert_eq!(verdict(2, &[exited(1, 93), exited(0, 91)]), (ExitCode::Rendezvous, Some(1)));
 }
@@ -83,7 +83,7 @@ fn an_echo_waits_for_its_root_cause_and_is_not_blamed() {
     );
     let (_, actions) = state.clone().step(killed_by(2, 11));
     assert_eq!(actions[0], Action::TakeDown(1));
-    // ... not even when the root cause shows up after the wait.
+    // ... even when the root cause is reported after the wait.
     let (state, actions) = state.step(Event::TimerFired(Timer::Echo));
     assert_eq!(actions[..2], [Action::TakeDown(1), Action::TakeDown(2)]);
     let (state, _) = state.step(exited(1, 91));
@@ -91,7 +91,7 @@ fn an_echo_waits_for_its_root_cause_and_is_not_blamed() {
     assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::NonFinite, culprit: Some(2) })]);
 }
 
-/// Its peers have left the last barrier, so nothing waits for it any more.
+/// Its peers have passed the last barrier, so nothing waits for it.
 #[test]
 fn a_worker_that_hangs_in_its_end_is_ended_and_the_run_is_done() {
     let (state, actions) = after(3, &[exited(1, 0)]);
@@ -103,7 +103,7 @@ fn a_worker_that_hangs_in_its_end_is_ended_and_the_run_is_done() {
     assert_eq!(actions[0], Action::Kill(2));
     let (_, actions) = state.step(killed_by(2, 9));
     assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Done, culprit: None })]);
-    // One that failed in it is no worker that hangs.
+    // A worker that fails at its end does not hang.
     assert_eq!(verdict(2, &[exited(0, 0), killed_by(1, 11)]), (ExitCode::WorkerFailed, Some(1)));
 }
 
@@ -121,7 +121,7 @@ fn a_stop_is_forwarded_once_and_a_second_one_kills() {
     assert_eq!(actions, [Action::Finish(Verdict { code: ExitCode::Stopped, culprit: None })]);
 }
 
-/// Those that heard the stop request end by it, or notice by themselves.
+/// Workers end because of the stop request, or detect the failure themselves.
 #[test]
 fn a_failure_after_a_stop_request_asks_nobody_twice() {
     let (state, _) = after(2, &[Event::StopRequested]);
@@ -152,11 +152,11 @@ fn a_rank_that_does_not_end_when_its_node_is_recalled_is_named() {
     let recalled = [Event::Recalled { save: false }, exited(0, 75), Event::TimerFired(Timer::Grace)];
     let events = |more: &[Event]| [&recalled[..], more].concat();
     assert_eq!(verdict(2, &events(&[killed_by(1, 9)])), (ExitCode::WorkerFailed, Some(1)));
-    // Its peers on this node give up only after the recall.
+    // Its peers on this node time out only after the recall.
     let late =
         [Event::Recalled { save: false }, exited(0, 91), Event::TimerFired(Timer::Grace), killed_by(1, 9)];
     assert_eq!(verdict(2, &late), (ExitCode::Collective, Some(1)));
-    // One that ends when asked is not to blame, and nobody is after signals.
+    // A worker that ends when asked is not to blame; after signals, no worker is.
     assert_eq!(verdict(2, &[Event::Recalled { save: false }, exited(0, 91), killed_by(1, 15)]).1, None);
     let signals = [Event::StopRequested, Event::Recalled { save: false }, Event::TimerFired(Timer::Debounce)];
     let killed = [Event::StopRequested, killed_by(0, 9), killed_by(1, 9)];
@@ -179,13 +179,13 @@ fn a_worker_that_ignores_the_stop_is_named_after_the_deadline() {
 
 #[test]
 fn a_worker_that_dies_of_the_stop_signal_itself_is_no_failure() {
-    // It had not installed its handlers yet; its peers then lose it.
+    // It had not installed its handlers yet; its peers then lose the connection to it.
     let early = [Event::StopRequested, exited(0, 91), killed_by(1, 15)];
     assert_eq!(verdict(2, &early), (ExitCode::Stopped, None));
     // Slurm signals every process of the step: the worker's death may be seen before the supervisor's own signal.
     let slurm = [killed_by(1, 10), Event::StopRequested, exited(0, 91)];
     assert_eq!(verdict(2, &slurm), (ExitCode::Stopped, None));
-    // But a failure that came first stays one.
+    // A failure before the request remains a failure.
     let late = [exited(0, 91), Event::TimerFired(Timer::Echo), Event::StopRequested, killed_by(1, 15)];
     assert_eq!(verdict(2, &late), (ExitCode::Collective, Some(0)));
     assert_eq!(verdict(1, &[killed_by(0, 15)]), (ExitCode::WorkerFailed, Some(0)));

@@ -1,12 +1,17 @@
 //! The worker's view of a stop request: a flag that the training loop reads at step boundaries.
 //!
-//! SIGTERM, SIGINT, SIGUSR1 (Slurm's preemption notice), SIGHUP (the terminal is gone) and SIGQUIT all mean "save and stop". SIGCONT,
-//! which Slurm sends along, is no event. The program hears them from its first moment ([`StopFlag::install`]): whoever takes the
-//! request over later finds it there, and a subcommand that has nothing to stop [gives them back](StopFlag::release). That a run has failed and is being taken down is no stop request, and no signal: a supervisor says it on the
-//! control pipe ([`StopFlag::take_down`]). Under a supervisor a repeated signal changes nothing for the worker: Slurm signals every process of
-//! a step, so a worker may get the same request from Slurm and from its supervisor, and it is the supervisor that
-//! knows when a second request was meant; it then kills the workers. A process without a supervisor decides itself,
-//! and ends itself when it has not stopped in time ([`StopFlag::limit`]).
+//! SIGTERM, SIGINT, SIGUSR1 (Slurm's preemption notice), SIGHUP (the terminal is closed) and SIGQUIT all mean "save
+//! and stop". SIGCONT, which Slurm sends along, is ignored. The handlers are installed when the program starts
+//! ([`StopFlag::install`]), so a later reader sees an earlier request; a subcommand that has nothing to stop [removes
+//! them](StopFlag::release).
+//!
+//! Taking down a failed run is neither a stop request nor a signal: the supervisor sends a word on the control pipe
+//! ([`StopFlag::take_down`]).
+//!
+//! Under a supervisor a repeated signal has no effect on a worker. Slurm signals every process of a step, so a worker
+//! may get one request twice, from Slurm and from its supervisor; only the supervisor can tell a second request, and
+//! then kills the workers. A process without a supervisor decides for itself, and exits when it has not stopped in
+//! time ([`StopFlag::watch`]).
 
 #![allow(unsafe_code)]
 
@@ -25,69 +30,69 @@ use crate::error::{Error, ExitCode, Result};
 /// The signals that ask a run to save and stop.
 pub const STOP_SIGNALS: [i32; 5] = [SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGQUIT];
 
-/// Those of them that this process listens to. What a terminal sends stays ignored where the process was started so: by `nohup`,
-/// or in the background of a shell without job control. What a scheduler asks by is heard in any case.
+/// The stop signals that this process handles. Signals of the terminal stay ignored if the process was started so: by
+/// `nohup`, or in the background of a shell without job control. Signals of a scheduler are always handled.
 pub(super) fn heard() -> impl Iterator<Item = i32> {
     let by_terminal = |signal| matches!(signal, SIGHUP | SIGINT | SIGQUIT);
     STOP_SIGNALS.into_iter().filter(move |signal| !(by_terminal(*signal) && os::is_ignored(*signal)))
 }
 
-/// Signals this close to the first one are the same request: `timeout` signals a process and then its group, and may lose the
-/// processor in between. Too short costs a checkpoint, too long a third Ctrl-C.
+/// Signals within this time of the first are the same request: `timeout` signals a process and then its group, and
+/// may be descheduled in between. If this is too short, a checkpoint is lost; if too long, a third Ctrl-C is needed.
 pub(super) const DEBOUNCE: Duration = Duration::from_millis(250);
 
-/// For a rank that is not training yet to end by itself after a stop signal, or a take-down.
+/// Time for a rank that is not training yet to exit by itself after a stop signal or a take-down.
 const NOTICE: Duration = Duration::from_millis(500);
 
 /// What a second stop signal does to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum OnSecondSignal {
-    /// Nothing: a supervisor kills this process when it is meant to end at once.
+    /// It is ignored: a supervisor kills this process if it is to end at once.
     Ignore,
-    /// It ends at once with exit code 75: nothing is saved, and the last checkpoint continues the run.
+    /// The process exits at once with 75: nothing is saved, and the run resumes from the last checkpoint.
     Exit,
 }
 
-/// Signals do what they do to any program, the first one too.
+/// All signals, including the first, have their default effect.
 const RELEASED: u8 = OnSecondSignal::Exit as u8 + 1;
 
-/// Whether this process was asked to stop. Clones share one state; reading it is one atomic load.
+/// Whether this process was asked to stop. Clones share their state; reading it is one atomic load.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// 0 until a stop is requested, then the first signal's number, or -1 for [`StopFlag::request`].
+    /// 0 until a stop is requested, then the number of the first signal, or -1 for [`StopFlag::request`].
     signal: AtomicI32,
     /// Nanoseconds from `install` to the first signal.
     at: AtomicU64,
-    /// [`STARTING`], then [`MET`], then [`RUNNING`], then one of the others; may skip some.
+    /// [`STARTING`], [`MET`], [`RUNNING`], then one of the others; stages may be skipped.
     stage: AtomicU8,
     /// An [`OnSecondSignal`], or [`RELEASED`].
     then: AtomicU8,
 }
 
-/// The ranks have not met: there is nobody whose loss this one could notice.
+/// The rendezvous is not complete, so this rank can't detect the loss of a peer.
 const STARTING: u8 = 0;
-/// The ranks have met, and no step boundary has been reached: there is nothing to save, and nobody to agree with.
+/// The rendezvous is complete, but no step boundary has been reached: there is nothing to save and no agreement to wait for.
 const MET: u8 = 1;
-/// The run goes on, or is on its way to its end.
+/// The run is training or finishing.
 const RUNNING: u8 = 2;
-/// The run has come to its end, or failed: signals change nothing any more.
+/// The run has finished or failed: signals have no effect any more.
 const SETTLED: u8 = 3;
-/// The process is being ended.
+/// The process is exiting.
 const ENDING: u8 = 4;
 
-/// How a process ends that its supervisor takes down: as by SIGTERM.
+/// Exit code of a process that its supervisor takes down: that of SIGTERM.
 const TAKEN_DOWN: i32 = 128 + SIGTERM;
 
 /// Why a process ends itself after a stop signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnEnd {
-    /// The signal came before the first step boundary: while the ranks meet, or while data is prepared.
+    /// The signal came before the first step boundary: during the rendezvous, or while data was prepared.
     BeforeTraining,
-    /// The grace is over.
+    /// The grace period is over.
     Overdue,
 }
 
@@ -97,8 +102,8 @@ impl StopFlag {
         Self::default()
     }
 
-    /// Installs handlers for the stop signals, for the rest of the process. It is the program's first deed: until then a
-    /// stop signal kills the process without a word.
+    /// Installs handlers for the stop signals, for the lifetime of the process. Call it first: until then a stop
+    /// signal kills the process without a message.
     pub fn install(second: OnSecondSignal) -> Result<Self> {
         let flag = Self::new();
         flag.on_second(second);
@@ -106,7 +111,8 @@ impl StopFlag {
         for signal in heard() {
             let inner = Arc::clone(&flag.0);
             let handler = move || inner.arrived(signal, start.elapsed());
-            // SAFETY: `arrived` uses atomics, clock_gettime, _exit and what signal-hook says is good for a handler.
+            // SAFETY: `arrived` only uses atomics, clock_gettime, _exit and functions that signal-hook declares safe
+            // in a handler.
             unsafe { os::on_signal(signal, handler) }
                 .map_err(|e| Error::internal(format!("cannot install a handler for signal {signal}: {e}")))?;
         }
@@ -119,7 +125,8 @@ impl StopFlag {
         self.0.then.store(second as u8, Ordering::SeqCst);
     }
 
-    /// This process has nothing to save: the stop signals do what they do to any program, one that has come as well.
+    /// Restores the default effect of the stop signals, because this process has nothing to save; also applies to a
+    /// signal that has arrived.
     pub fn release(&self) {
         self.0.then.store(RELEASED, Ordering::SeqCst);
         if let Some(signal) = self.signal() {
@@ -131,25 +138,25 @@ impl StopFlag {
         self.0.signal.load(Ordering::Acquire) != 0
     }
 
-    /// The number of the signal that asked first; `None` before that, or when [`Self::request`] did.
+    /// The number of the first signal; `None` before it, or if [`Self::request`] came first.
     pub fn signal(&self) -> Option<i32> {
         Some(self.0.signal.load(Ordering::SeqCst)).filter(|s| *s > 0)
     }
 
-    /// As [`Self::requested`], asked at a step boundary: from here on, a stop is the training loop's.
+    /// Like [`Self::requested`], for use at a step boundary: from now on the training loop handles a stop.
     pub fn requested_at_step(&self) -> bool {
         self.reach(RUNNING);
         self.requested()
     }
 
-    /// The ranks have met: from here on, each notices when another one is lost.
+    /// Call it after the rendezvous: from now on each rank detects the loss of another.
     pub fn met(&self) {
         self.reach(MET);
     }
 
-    /// The run has failed elsewhere, and nothing of it is to be saved. A rank that has met the others notices by itself and says
-    /// what it saw; the supervisor kills it when it does neither. One that still waits for others would wait in vain, so it
-    /// is ended, after a moment in which it may notice that they don't come.
+    /// The run has failed elsewhere, and nothing of it is to be saved. A rank that has completed the rendezvous
+    /// detects this itself and reports what it saw; if it does not, the supervisor kills it. A rank that still waits
+    /// for others would wait forever, so it exits after a short time in which it may notice that they are missing.
     pub fn take_down(&self) {
         std::thread::sleep(NOTICE);
         if self.advance(STARTING, ENDING) {
@@ -158,8 +165,8 @@ impl StopFlag {
         }
     }
 
-    /// Ends this process with exit code 75 when a stop signal finds it before its first step boundary, and, where there is a
-    /// `grace`, when it has not [settled](Self::settle) so long after the signal. `last` is called before.
+    /// Makes this process exit with 75 if a stop signal arrives before its first step boundary, or if it has not
+    /// [settled](Self::settle) within `grace` (if any) after the signal. `last` is called before the exit.
     pub fn watch(&self, grace: Option<Duration>, last: impl FnOnce(OwnEnd) + Send + 'static) -> Result<()> {
         let cannot = |e| Error::internal(format!("cannot watch for stop signals: {e}"));
         let (mut signalled, write) = UnixStream::pair().map_err(cannot)?;
@@ -169,11 +176,11 @@ impl StopFlag {
         }
         let flag = self.clone();
         let watch = move || {
-            // A signal that came before the pipe was there is in the flag.
+            // A signal that came before the pipe existed is in the flag.
             if flag.signal().is_none() && signalled.read_exact(&mut [0]).is_err() {
                 return;
             }
-            // A launcher may have sent it because a peer died, which this rank is about to notice and to report.
+            // A launcher may have sent it because a peer died; this rank then detects and reports that.
             std::thread::sleep(NOTICE);
             let mut why = OwnEnd::BeforeTraining;
             if !flag.advance(STARTING, ENDING) && !flag.advance(MET, ENDING) {
@@ -190,13 +197,13 @@ impl StopFlag {
         std::thread::Builder::new().name("stop-watch".into()).spawn(watch).map(drop).map_err(cannot)
     }
 
-    /// The run has come to its end, or has failed: from here on, neither a signal nor the limit ends this process. Slurm sends SIGTERM to
-    /// a job that is requeued, and what is left to do is to say so.
+    /// The run has finished or failed: from now on neither a signal nor the time limit ends this process. Slurm sends
+    /// SIGTERM to a job that is requeued, when only the report remains to be written.
     pub fn settle(&self) {
         self.reach(SETTLED);
     }
 
-    /// Advances to `stage`, if that is not behind; does not return once the process is being ended.
+    /// Advances to `stage` if that is later than the present one; does not return if the process is exiting.
     fn reach(&self, stage: u8) {
         if self.0.stage.fetch_max(stage, Ordering::AcqRel) == ENDING {
             self.wait_if_ending();
@@ -207,26 +214,26 @@ impl StopFlag {
         self.0.stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The watch was first, and is ending the process.
+    /// Does not return if the watch has already begun to end the process.
     fn wait_if_ending(&self) {
         while self.0.stage.load(Ordering::Acquire) == ENDING {
             std::thread::park();
         }
     }
 
-    /// Asks for a stop from inside the process.
+    /// Requests a stop from inside the process.
     pub fn request(&self) {
         let _ = self.0.signal.compare_exchange(0, -1, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 
 impl Inner {
-    /// `now` is counted from `install`.
+    /// `now` is the time since `install`.
     fn arrived(&self, signal: i32, now: Duration) {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        // Stored first: whoever sees the signal number sees the time with it.
+        // The time is stored first, so that a reader of the signal number also sees its time.
         let first = self.at.compare_exchange(0, now.max(1), Ordering::AcqRel, Ordering::Acquire);
-        // Before `then` is read, which `release` writes before it looks here: one of the two sees the other.
+        // Before reading `then`: `release` writes that before it reads the signal, so one of the two sees the other.
         let _ = self.signal.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
         let then = self.then.load(Ordering::SeqCst);
         if then == RELEASED {
@@ -253,7 +260,7 @@ mod tests {
         assert!(!clone.requested());
         flag.on_second(OnSecondSignal::Exit);
         flag.0.arrived(SIGUSR1, Duration::ZERO);
-        // Not later than the debounce time: the same request, so this process is still here.
+        // Within the debounce time it is the same request, so this process must survive.
         flag.0.arrived(SIGTERM, DEBOUNCE);
         assert!(clone.requested());
         assert_eq!(clone.signal(), Some(SIGUSR1));
@@ -276,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_has_met_the_others_or_failed_is_not_ended_by_a_take_down() {
-        // One that had not would end this test's process.
+        // A flag without these calls would end the test's process.
         let flag = StopFlag::new();
         flag.met();
         flag.take_down();
@@ -297,7 +304,7 @@ mod tests {
         flag.0.arrived(SIGUSR1, Duration::ZERO);
         flag.settle();
         flag.settle();
-        // Later than the debounce time: unsettled, this would end the test's process.
+        // After the debounce time: without `settle` this would end the test's process.
         flag.0.arrived(SIGTERM, 2 * DEBOUNCE);
         assert_eq!(flag.signal(), Some(SIGUSR1));
     }

@@ -1,6 +1,6 @@
 //! One generation of this node's workers: each gets its [`Handoff`] and its log, and leaves a note when it fails.
 //!
-//! How they run is the [`ProcessSet`]'s.
+//! [`ProcessSet`] runs the processes.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -20,31 +20,31 @@ use super::worker::{Output, Process};
 use crate::comm::rendezvous::Secret;
 use crate::error::{ExitCode, IoContext, Result};
 
-/// The workers of one generation on this node, and what it takes to start and to watch them.
+/// The workers of one generation on this node, with everything needed to start and watch them.
 pub struct Fleet<'a> {
     launch: &'a LocalLaunch,
     part: Part,
     secret: Secret,
     threads: usize,
-    /// Rank 0's rendezvous socket; ours until rank 0 has it. A copy kept longer would let the others connect to a
-    /// rank 0 that is dead. `None` where rank 0 is elsewhere, or alone.
+    /// Rank 0's rendezvous socket, until rank 0 has it. Were a copy kept longer, other ranks could connect to a rank
+    /// 0 that has died. `None` if rank 0 is on another node, or the only rank.
     listener: Option<TcpListener>,
-    /// How the other ranks reach it.
+    /// How other ranks reach rank 0.
     endpoint: Endpoint,
 }
 
 /// How a generation ended on this node.
 pub struct Ended {
-    /// `Done` or `Stopped`, or what failed.
+    /// `Done`, `Stopped`, or the failure.
     pub end: std::result::Result<ExitCode, Failed>,
-    /// The signal that asked for the stop, and when.
+    /// The signal that requested the stop, and when it came.
     pub asked: Option<(i32, Instant)>,
-    /// Each worker's end; `None` for one that was not started before the stop.
+    /// Each worker's end; `None` for a worker that was not started before the stop.
     pub ends: Vec<Option<End>>,
 }
 
 impl<'a> Fleet<'a> {
-    /// Ranks reach rank 0 at `endpoint`; it takes `listener`.
+    /// `endpoint` is rank 0's address; rank 0 inherits `listener`.
     pub fn new(
         launch: &'a LocalLaunch,
         part: Part,
@@ -58,7 +58,7 @@ impl<'a> Fleet<'a> {
             .threads_per_worker
             .unwrap_or_else(|| cores::threads_per_worker(cores::usable_cores(), launch.nproc));
         let mut fleet = Self { launch, part, secret, threads, listener, endpoint };
-        // Here, because a job that can't be handed over is the job's fault, and not a worker that won't start.
+        // Checked here, so that a job that can't be encoded is reported as such, and not as a worker that does not start.
         fleet.handoff(0)?.to_line()?;
         if fleet.part.world_size == 1 {
             fleet.listener = None;
@@ -66,7 +66,7 @@ impl<'a> Fleet<'a> {
         Ok(fleet)
     }
 
-    /// Runs the generation to its end: all workers are gone when this returns.
+    /// Runs the generation; all workers have ended when this returns.
     pub fn drive(&mut self, signals: &mut Signals, controller: &mut dyn Controller) -> Result<Ended> {
         let set = ProcessSet::new(self.launch.nproc, self.part.first_rank, self.launch.policy);
         let over = set.run(self, signals, controller)?;
@@ -133,7 +133,7 @@ impl Workers for Fleet<'_> {
         command.envs(cores::thread_variables(self.threads, &|name| std::env::var(name).ok()));
         let inherit = rank == 0 && self.launch.first_rank_output == FirstRankOutput::Inherit;
         let output = if inherit { Output::Inherit } else { Output::Log(log) };
-        // Taken for rank 0, and closed here once that has its copy.
+        // Moved to rank 0, and closed here once rank 0 has its copy.
         let listener = if rank == 0 { self.listener.take() } else { None };
         Process::start(command, line, output, listener).doing("start", &self.launch.program)
     }

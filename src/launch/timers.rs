@@ -1,9 +1,9 @@
-//! The timers of a state machine's loop: one of each kind, by when they fire.
+//! The timers of a state machine's loop: at most one of each kind, sorted by time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Longer waits are as good as none, and must not overflow the clock.
+/// Upper limit of a wait, so that the clock does not overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub struct Timers<T>(BTreeMap<Instant, T>);
@@ -15,23 +15,23 @@ impl<T> Default for Timers<T> {
 }
 
 impl<T: PartialEq> Timers<T> {
-    /// One that runs already starts anew.
+    /// Sets a timer; one that is running is restarted.
     pub fn set(&mut self, timer: T, after: Duration) {
         self.0.retain(|_, t| *t != timer);
         let mut at = Instant::now() + after.min(LONGEST);
-        // Two timers may fall on one instant.
+        // Keys must be unique, but two timers may be due at the same instant.
         while self.0.contains_key(&at) {
             at += Duration::from_nanos(1);
         }
         self.0.insert(at, timer);
     }
 
-    /// When the next one fires.
+    /// When the next timer fires.
     pub fn next(&self) -> Option<Instant> {
         self.0.keys().next().copied()
     }
 
-    /// Takes those whose time has come, earliest first.
+    /// Removes the timers that are due, earliest first.
     pub fn fired(&mut self) -> impl Iterator<Item = T> + use<T> {
         let later = self.0.split_off(&Instant::now());
         std::mem::replace(&mut self.0, later).into_values()

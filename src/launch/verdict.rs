@@ -1,4 +1,4 @@
-//! Whose doing a run's end was: what each worker's end says, and which one the run's exit code follows from.
+//! The cause of a run's end: classifies each worker's end and selects the one that decides the exit code.
 
 use signal_hook::consts::{SIGKILL, SIGTERM};
 
@@ -14,23 +14,23 @@ pub enum WorkerStatus {
         signal: i32,
         core_dumped: bool,
     },
-    /// The process never came to be; the operating system's reason.
+    /// The process could not be started; the operating system's reason.
     NotStarted(String),
 }
 
-/// How the generation ended, and whose doing it was.
+/// How the generation ended, and which rank caused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub code: ExitCode,
-    /// The rank to blame; none when the run is done or was stopped on request.
+    /// The rank to blame; none if the run is done or was stopped on request.
     pub culprit: Option<usize>,
 }
 
-/// What the supervisor had asked of a worker before it ended.
+/// What the supervisor had asked a worker to do before it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
     Nothing,
-    /// By SIGTERM, or by the word that the run is being taken down.
+    /// To stop: SIGTERM, or the word for taking the run down.
     ToStop,
     /// SIGKILL.
     ToDie,
@@ -43,11 +43,11 @@ pub enum Class {
     Done,
     /// Exit 75: saved and stopped.
     Stopped,
-    /// It died of the supervisor's (or the stop request's) own signal.
+    /// It died of the supervisor's signal, or of the stop signal itself.
     Provoked,
-    /// It lost its peers: a consequence of another worker's end, unless no other cause turns up.
+    /// It lost its peers: a consequence of another worker's end, unless no other cause is found.
     Echo,
-    /// A cause of its own.
+    /// An independent failure.
     Root,
 }
 
@@ -58,16 +58,16 @@ pub struct End {
     pub asked: Asked,
     /// 0 for the first worker that ended.
     pub order: usize,
-    /// It was killed because it had not ended when the stop deadline passed.
+    /// It was killed because the stop deadline had passed.
     pub overdue: bool,
     pub evidence: Evidence,
 }
 
-/// Whether a run that ended because of `end` may fare better when it is started again.
+/// Whether a restart may succeed after `end`.
 pub fn is_worth_another_attempt(end: &End) -> bool {
     match (&end.status, end.evidence.kind) {
         (_, Some(kind)) => kind.is_worth_another_attempt(),
-        // Processes or memory may be short for a moment.
+        // Processes or memory may be scarce temporarily.
         (WorkerStatus::Signaled { .. } | WorkerStatus::NotStarted(_), None) => true,
         // A Rust panic.
         (WorkerStatus::Exited(101), None) => false,
@@ -77,8 +77,8 @@ pub fn is_worth_another_attempt(end: &End) -> bool {
     }
 }
 
-/// What `end` says, in the light of what is known now: a stop request that comes in after a worker died of the same
-/// signal (Slurm signals every process of a step) explains that death.
+/// The class of `end`. A stop request that arrives after a worker died of the same signal explains that death: Slurm
+/// signals every process of a step.
 pub fn class(end: &End, stop_requested: bool) -> Class {
     const STOPPED: i32 = ExitCode::Stopped as i32;
     const COLLECTIVE: i32 = ExitCode::Collective as i32;
@@ -88,7 +88,7 @@ pub fn class(end: &End, stop_requested: bool) -> Class {
         WorkerStatus::Exited(0) => Class::Done,
         WorkerStatus::Exited(STOPPED) => Class::Stopped,
         WorkerStatus::Exited(COLLECTIVE | RENDEZVOUS) => Class::Echo,
-        // 128 + n is how a shell passes on that its child died of signal n.
+        // A shell reports a child's death by signal n as 128 + n.
         WorkerStatus::Exited(code) if asked && code == 128 + SIGTERM => Class::Provoked,
         WorkerStatus::Signaled { signal: SIGKILL, .. } if end.asked == Asked::ToDie => Class::Provoked,
         WorkerStatus::Signaled { signal: SIGTERM, .. } if asked => Class::Provoked,
@@ -99,23 +99,23 @@ pub fn class(end: &End, stop_requested: bool) -> Class {
     }
 }
 
-/// All that a verdict depends on.
+/// The input of a verdict.
 pub(super) struct Run<'a> {
     pub workers: usize,
-    /// Ranks that have ended; a rank that was never started, or that the kernel could not end, is missing.
+    /// Ranks that have ended; not those that were never started, or that the kernel could not end.
     pub ends: Vec<(usize, &'a End)>,
-    /// A rank that did not end by the stop deadline and has still not ended.
+    /// A rank that has not ended although the stop deadline has passed.
     pub overdue: Option<usize>,
     pub stop_requested: bool,
     pub stopped_unharmed: bool,
-    /// The controller ended the generation, and no signal did.
+    /// The controller ended the generation without a signal.
     pub recalled_at_once: bool,
 }
 
 impl Run<'_> {
     pub fn verdict(mut self) -> Verdict {
         self.ends.sort_by_key(|(_, end)| end.order);
-        // Workers may be reaped in another order than they failed in.
+        // Workers may be reaped in a different order than they failed.
         let roots = self.ends.iter().filter(|(_, end)| self.class(end) == Class::Root);
         if let Some((rank, end)) = roots.min_by_key(|(_, end)| (end.evidence.at, end.order)).copied() {
             return Verdict { code: code_of(&end.status), culprit: Some(rank) };
@@ -127,17 +127,17 @@ impl Run<'_> {
         }
         let echo = self.first(Class::Echo);
         let stopped = match self.unresponsive() {
-            // Other nodes may have lost this very rank, and noticed before anybody here did.
+            // Other nodes may have lost this rank and detected it earlier than this node.
             Some(rank) => {
                 let code = echo.map_or(ExitCode::WorkerFailed, |(_, echo)| code_of(&echo.status));
                 Verdict { code, culprit: Some(rank) }
             }
             None => Verdict { code: ExitCode::Stopped, culprit: None },
         };
-        // One that stopped before training began explains as much as one that died of the request.
+        // A worker that stopped before training explains an echo as well as one that died of the request.
         let provoked = self.first(Class::Provoked).or_else(|| self.first(Class::Stopped));
         match (provoked, echo) {
-            // A worker that died of the stop request itself explains why the others lost a peer.
+            // A worker that died of the stop signal explains why the others lost a peer.
             (Some(_), None) if self.stop_requested => return stopped,
             (Some((_, death)), Some((_, echo)))
                 if self.stop_requested && (self.stopped_unharmed || death.order < echo.order) =>
@@ -147,7 +147,7 @@ impl Run<'_> {
             (_, Some((rank, echo))) => return Verdict { code: code_of(&echo.status), culprit: Some(rank) },
             _ => {}
         }
-        // Not every rank ended by itself with 0: stopped before all were there, or killed without ever ending.
+        // Not all ranks exited with 0: the generation was stopped before all had started, or a rank could not be killed.
         if self.ends.len() < self.workers || self.first(Class::Stopped).is_some() {
             return stopped;
         }
@@ -169,7 +169,7 @@ impl Run<'_> {
     }
 }
 
-/// The run's exit code for a worker that ended like this: its own code where that is a documented verdict on the job.
+/// The run's exit code for a worker's end: the worker's own code if it is a documented verdict on the job.
 pub fn code_of(status: &WorkerStatus) -> ExitCode {
     match status {
         WorkerStatus::Exited(code) => ExitCode::from_status(*code).unwrap_or(ExitCode::WorkerFailed),

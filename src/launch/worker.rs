@@ -1,4 +1,4 @@
-//! One worker process as its supervisor holds it: the control pipe, signals, and its end.
+//! One worker process as seen by its supervisor: the control pipe, signals, and its end.
 
 use std::fs::File;
 use std::io::{self, PipeWriter, Write};
@@ -13,14 +13,14 @@ use super::handoff::TAKE_DOWN;
 use super::os;
 use super::verdict::WorkerStatus;
 
-/// A running worker. Dropping it kills it with all that it started.
+/// A running worker. Dropping it kills it and its children.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// Held open until the worker is gone: its end-of-file tells the worker that the supervisor is dead.
+    /// Kept open until the worker has ended: end-of-file tells the worker that the supervisor is dead.
     control: Option<ChildStdin>,
-    /// What of the handoff, and of a word after it, is not in the pipe yet. A pipe takes 64 KiB at once; the rest follows as the worker reads,
-    /// so that a worker which doesn't can't hold up the supervisor.
+    /// The rest of the handoff, and a word after it, that is not in the pipe yet. A pipe holds 64 KiB; the rest
+    /// follows as the worker reads, so that a worker that does not read can't block the supervisor.
     unsent: Vec<u8>,
     reaped: bool,
 }
@@ -30,13 +30,14 @@ pub struct Process {
 pub enum Output {
     Inherit,
     Log(File),
-    /// Standard output alone.
+    /// Standard output only.
     Pipe(PipeWriter),
 }
 
 impl Process {
-    /// Starts `command`, whose first input will be `handoff`, with `listener` and no other descriptor; it is closed here once the worker
-    /// has its copy. The worker dies with the calling thread, so that has to be one that lives as long as the run: the main thread.
+    /// Starts `command` with `handoff` as its first input. It inherits `listener`, which is then closed here, and no
+    /// other descriptor. The worker dies with the calling thread, which must therefore live as long as the run: the
+    /// main thread.
     pub fn start(
         mut command: Command,
         handoff: Vec<u8>,
@@ -44,7 +45,7 @@ impl Process {
         listener: Option<TcpListener>,
     ) -> io::Result<Self> {
         command.stdin(Stdio::piped());
-        // They are for externally launched workers; nothing in these needs them.
+        // They are for externally launched workers; these workers do not need them.
         command.env_remove("DDP_RUN_SECRET").env_remove("DDP_RUN_SECRET_FILE");
         match output {
             Output::Inherit => {}
@@ -66,12 +67,12 @@ impl Process {
         self.child.id()
     }
 
-    /// The control pipe while there is something left to send.
+    /// The control pipe, while there is data left to send.
     pub fn to_send(&self) -> Option<BorrowedFd<'_>> {
         self.control.as_ref().filter(|_| !self.unsent.is_empty()).map(|c| c.as_fd())
     }
 
-    /// Sends what the pipe takes now.
+    /// Writes as much as the pipe accepts without blocking.
     pub fn send(&mut self) {
         let Some(control) = &mut self.control else { return };
         while !self.unsent.is_empty() {
@@ -79,19 +80,19 @@ impl Process {
                 Ok(n) if n > 0 => drop(self.unsent.drain(..n)),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // The worker closed its end, which is its right if it is about to end: its status tells.
+                // The worker closed its end. That is no error if it is about to exit; its exit status shows it.
                 _ => self.unsent.clear(),
             }
         }
     }
 
-    /// Its end, if it has come. What the worker had started in its process group is killed with it.
+    /// The worker's end, if it has ended. Its children in the process group are killed.
     pub fn try_reap(&mut self) -> io::Result<Option<WorkerStatus>> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if rustix::process::waitid(WaitId::Pid(self.pid()), options)?.is_none() {
             return Ok(None);
         }
-        // Before it is reaped, while neither its number nor its group's can belong to anyone else.
+        // Before the worker is reaped: until then, its process and group numbers can't be reused.
         self.signal_group(Signal::KILL);
         let status = self.child.wait()?;
         self.reaped = true;
@@ -124,7 +125,7 @@ impl Process {
         self.signal_group(Signal::CONT);
     }
 
-    /// Leaves a process that the kernel can't end to its fate: no one will wait for it.
+    /// Gives up on a process that the kernel can't end, without waiting for it.
     pub fn abandon(mut self) {
         self.reaped = true;
     }

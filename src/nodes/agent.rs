@@ -1,4 +1,4 @@
-//! One node's supervisor: it joins the others, and starts its workers, generation after generation, as the coordinator says.
+//! One node's supervisor: connects to the coordinator, and starts this node's workers for each generation on its orders.
 
 mod generation;
 
@@ -18,12 +18,12 @@ use std::ops::ControlFlow;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Before a node that was turned away for now asks again.
+/// Delay before a node that was refused for the moment tries again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// For a coordinator elsewhere to answer a stop request.
+/// How long a coordinator on another node may take to answer a stop request.
 const STOP: Duration = Duration::from_secs(5);
 
-/// Runs this node's part, the workers of `launch`, to the end of the run.
+/// Runs this node's workers (`launch`) until the end of the run.
 pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
     let mut signals = Signals::new(&launch.stop)?;
     let meeting = match Meeting::arranged(&nodes)?.wait(&mut signals)? {
@@ -35,7 +35,7 @@ pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
     };
     let mut agent = Agent {
         key: meeting.key,
-        // Node 0's own ranks must be reached by those of the others: its name may mean loopback here.
+        // The ranks of other nodes must be able to reach rank 0: node 0's own name may resolve to loopback here.
         host: match meeting.target {
             None if nodes.range.max > 1 => Some(told(&nodes, meeting.ip)?.to_string()),
             _ => meeting.host,
@@ -65,7 +65,7 @@ pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
         },
     };
     let done = agent.serve(&mut signals, &mut link);
-    // The others hear how it ended before this process is gone.
+    // The other nodes are told how the run ended before this process exits.
     drop(link);
     if let Some(coordinator) = agent.coordinator.take() {
         let _ = coordinator.join();
@@ -77,29 +77,29 @@ struct Agent {
     nodes: Nodes,
     launch: LocalLaunch,
     key: Secret,
-    /// How rank 0 is reached by the other ranks.
+    /// The address at which the other ranks reach rank 0.
     host: Option<String>,
-    /// Where rank 0 listens, if this is node 0.
+    /// The address that rank 0 listens on, if this is node 0.
     ip: std::net::IpAddr,
-    /// Node 0's supervisor; `None` if this is it.
+    /// Address of node 0's supervisor; `None` on node 0.
     target: Option<Whereabouts>,
     _published: Option<Published>,
     coordinator: Option<JoinHandle<()>>,
-    /// Rank 0's of the next generation, on node 0.
+    /// Rank 0's listener for the next generation, on node 0.
     listener: Option<TcpListener>,
     orders: VecDeque<Order>,
     generation: u64,
-    /// The signal that asked for a stop, and when.
+    /// The signal that requested a stop, and when it came.
     asked: Option<(i32, Instant)>,
-    /// Since when no workers run for it.
+    /// When a stop was requested while no workers were running.
     stopped_at: Option<Instant>,
-    /// The other nodes were asked to end at once, while this one has no workers any more.
+    /// An immediate end was requested from the other nodes while this node had no workers.
     at_once: bool,
-    /// The last generation ended well here, and so everywhere: ranks leave together, once all is saved.
+    /// The last generation was done on this node, and so on all nodes: ranks leave together once everything is saved.
     done: bool,
-    /// The last word of node 0.
+    /// When node 0's last message came.
     heard: Instant,
-    /// It was too long ago.
+    /// Node 0's last message is too old.
     silent: bool,
     ends: Vec<Option<End>>,
 }
@@ -129,13 +129,13 @@ impl Agent {
             generation: self.generation,
             port: self.listen()?,
         };
-        // A link that broke already says so at the first order.
+        // If the connection is broken, the next read reports it.
         let _ = link.send(&Report::Hello(hello));
         (self.heard, self.silent) = (Instant::now(), false);
         Ok(link)
     }
 
-    /// A fresh socket for rank 0 of the next generation; workers of the last one don't know its port.
+    /// A new socket for rank 0 of the next generation; workers of the last generation do not know its port.
     fn listen(&mut self) -> Result<Option<u16>> {
         let several = self.launch.nproc > 1 || self.nodes.range.max > 1;
         if self.target.is_some() || !several {
@@ -152,7 +152,7 @@ impl Agent {
         Ok(Some(port))
     }
 
-    /// Calls node 0 until it answers; `None` after a stop signal.
+    /// Connects to node 0, retrying until it answers; `None` after a stop signal.
     fn connect(&mut self, signals: &mut Signals, patience: Duration) -> Result<Option<Link>> {
         let Some(target) = self.target.clone() else { return Err(Error::internal("node 0 calls itself")) };
         let calling = meet::call(target, self.name(), self.key.clone(), Instant::now() + patience)?;
@@ -176,7 +176,7 @@ impl Agent {
         }
     }
 
-    /// Carries out orders until the run is over.
+    /// Executes orders until the run is over.
     fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Outcome> {
         let (mut again, again_until) = (None, Instant::now() + self.nodes.join);
         loop {
@@ -198,7 +198,7 @@ impl Agent {
             };
             match order {
                 Order::Start(start) => self.generation(start, signals, link)?,
-                // Its workers are gone already.
+                // The workers have already ended.
                 Order::Recall { .. } | Order::Wait => {}
                 Order::Dismissed => return Ok(self.outcome(ExitCode::Stopped)),
                 Order::Refused { why, later: true } if Instant::now() < again_until => {
@@ -231,11 +231,12 @@ impl Agent {
         }
     }
 
-    /// Until when node 0 may be silent. This process' own coordinator answers in any case, once the other nodes have reported.
+    /// The time until which node 0 may be silent. The coordinator in this process always answers once the other nodes
+    /// have reported.
     fn patience(&self) -> Option<Instant> {
         self.target.as_ref()?;
         let Nodes { join, silence, .. } = self.nodes;
-        // Before the first generation nothing is lost by waiting as long as node 0 would.
+        // Before the first generation there is nothing to lose by waiting as long as node 0 would.
         Some(self.heard + if self.generation == 0 { join + silence } else { silence })
     }
 
@@ -248,7 +249,7 @@ impl Agent {
         }
     }
 
-    /// Waits while no workers run; `None` when a stop signal is not answered, or a third one came.
+    /// Waits while no workers are running; `None` if a stop signal is not answered, or on a third one.
     fn next_order(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Option<Order>, Closed> {
         loop {
             if let Some(order) = self.orders.pop_front() {
@@ -282,7 +283,7 @@ impl Agent {
                 self.orders.extend(came);
                 continue;
             }
-            // What has come while this process itself was stopped is read first.
+            // Messages that arrived while this process was stopped are read before the deadlines are checked.
             let over = |until: Option<Instant>| until.is_some_and(|until| Instant::now() >= until);
             if over(answer) {
                 return Ok(None);
@@ -294,7 +295,7 @@ impl Agent {
         }
     }
 
-    /// Asks node 0 once more, after a pause that a stop signal ends.
+    /// Reconnects to node 0 after a pause; a stop signal ends the pause.
     fn reconnect_after(&mut self, pause: Duration, signals: &mut Signals) -> Result<Option<Link>> {
         let until = Instant::now() + pause;
         while Instant::now() < until {

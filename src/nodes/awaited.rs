@@ -1,4 +1,4 @@
-//! What takes its time, on a thread of its own, so that signals are heard meanwhile.
+//! Runs a slow operation on its own thread, so that signals are handled meanwhile.
 
 use crate::error::{Error, Result};
 use crate::launch::{Signal, Signals, wait_for};
@@ -12,28 +12,28 @@ use std::time::{Duration, Instant};
 const MOMENT: Duration = Duration::from_millis(100);
 
 pub(super) struct Awaited<T> {
-    /// Readable once there is an answer.
+    /// Readable when the answer is ready.
     done: UnixStream,
     answer: Receiver<Result<T>>,
 }
 
 impl<T: Send + 'static> Awaited<T> {
-    /// `name` is the thread's.
+    /// `name` is the name of the thread.
     pub fn start(name: &str, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<Self> {
         let cannot = |e| Error::internal(format!("cannot start the thread `{name}`: {e}"));
         let (done, theirs) = UnixStream::pair().map_err(cannot)?;
         let (sender, answer) = channel();
         let run = move || {
             let _ = sender.send(work());
-            // Its end is readable: the answer is there.
+            // Closing this end makes the other one readable: the answer is ready.
             drop(theirs);
         };
         std::thread::Builder::new().name(name.into()).spawn(run).map_err(cannot)?;
         Ok(Self { done, answer })
     }
 
-    /// The answer, unless a stop signal comes first: that breaks off, and the thread is left to itself, with a moment for files
-    /// that it is about to write whole, or to remove.
+    /// The answer, unless a stop signal comes first. In that case the thread is abandoned, after a short time in
+    /// which it can finish writing or removing files.
     pub fn wait(self, signals: &mut Signals) -> Result<ControlFlow<i32, T>> {
         loop {
             match signals.wait(Some(self.done.as_fd()), None)? {

@@ -1,4 +1,4 @@
-//! What `[launch]` says of the nodes of a run.
+//! The keys of `[launch]` that configure the nodes of a run.
 
 use super::{NodeRange, RdzvEndpoint};
 use crate::spec::Period;

@@ -1,5 +1,5 @@
-//! Node 0's second thread: it holds the connections to the supervisors of all nodes (this one's included) and carries out what
-//! [`policy`](super::policy) decides.
+//! The coordinator, a thread of node 0's supervisor: holds the connections to the supervisors of all nodes (including
+//! this one) and carries out the decisions of [`policy`](super::policy).
 
 use super::events::{Action, Event, Generation, Limits, Member, Timer};
 use super::message::{Closed, Hello, Link, Order, Report, Start, no_link};
@@ -12,14 +12,14 @@ use std::net::TcpListener;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// For a connection to say who it is.
+/// Time for a new connection to identify itself.
 const HELLO: Duration = Duration::from_secs(5);
-/// For the nodes to read that the run is over.
+/// Time for the nodes to read that the run is over.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// What a wait without a timer is cut into.
+/// Longest single wait while no timer is set.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// This process' own node.
+/// The node of this process.
 const OWN: Member = 0;
 
 pub(super) struct Coordinator {
@@ -30,11 +30,11 @@ pub(super) struct Coordinator {
     peers: BTreeMap<Member, Peer>,
     next: Member,
     timers: Timers<Timer>,
-    /// How many nodes and ranks the last generation had.
+    /// Number of nodes and ranks of the last generation.
     size: Option<(usize, usize)>,
-    /// The reason for a restart that was said already.
+    /// The reason for a restart that was printed already.
     announced: Option<String>,
-    /// How often, and when next, those who wait hear that this node is there.
+    /// Interval and next time of the heartbeats to waiting supervisors.
     sign: Duration,
     next_sign: Instant,
     finished: bool,
@@ -44,15 +44,15 @@ struct Peer {
     link: Link,
     since: Instant,
     hello: Option<Hello>,
-    /// Where rank 0 would listen.
+    /// The port that rank 0 would listen on.
     port: Option<u16>,
-    /// It runs workers.
+    /// Its workers are running.
     busy: bool,
 }
 
 impl Coordinator {
-    /// Runs on a thread of its own until the run is over. `own` leads to this process' own supervisor; `listener` is where
-    /// the others come in.
+    /// Starts the coordinator's thread, which runs until the run is over. `own` is the link to the supervisor of this
+    /// process; `listener` accepts the other nodes.
     pub(super) fn start(
         limits: Limits,
         silence: Duration,
@@ -73,7 +73,7 @@ impl Coordinator {
             timers: Timers::default(),
             size: None,
             announced: None,
-            // Several may be late.
+            // Several heartbeats may be late.
             sign: silence / 6,
             next_sign: Instant::now(),
             finished: false,
@@ -103,7 +103,7 @@ impl Coordinator {
                     Err(e) => tracing::warn!("a supervisor came from {from}, but {}", e.message),
                 },
                 Ok(Knock::Deadline) => self.strangers_leave(),
-                // The nodes that are here are all that there will be.
+                // No further nodes can connect.
                 Err(e) => {
                     tracing::error!("{}", e.message);
                     return;
@@ -151,7 +151,7 @@ impl Coordinator {
     fn drop_peer(&mut self, member: Member, events: &mut VecDeque<Event>) {
         self.peers.remove(&member);
         events.push_back(Event::Lost(member));
-        // Without its own supervisor this process is about to end.
+        // Without its own supervisor this process is about to exit.
         self.finished |= member == OWN;
     }
 
@@ -173,7 +173,7 @@ impl Coordinator {
                 if let Some(peer) = self.peers.get_mut(&member) {
                     (peer.port, peer.busy) = (port, false);
                 }
-                // What another node has in its folder, if it is not the same one, is of some other run.
+                // If another node's folder is not the same folder, its checkpoints belong to another run.
                 let checkpoint = checkpoint.filter(|_| member == OWN);
                 events.push_back(Event::Ended { member, end, checkpoint });
             }
@@ -191,7 +191,7 @@ impl Coordinator {
 
     fn tell(&self, member: Member, order: &Order) {
         if let Some(peer) = self.peers.get(&member) {
-            // A link that is broken says so by itself.
+            // A broken connection is detected by the next read.
             let _ = peer.link.send(order);
         }
     }
@@ -248,7 +248,7 @@ impl Coordinator {
         }
     }
 
-    /// Why there is another generation, and where it goes on.
+    /// Prints why there is another generation and where it resumes.
     fn announce(&mut self, generation: &Generation, size: (usize, usize)) {
         let before = self.size.replace(size);
         let Some(reason) = &generation.reason else { return };
@@ -273,7 +273,7 @@ fn count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
-/// Whether a node means the same job as node 0.
+/// Whether a node has the same job as node 0.
 fn fits(own: &Hello, other: &Hello) -> std::result::Result<(), String> {
     let (host, first) = (&other.host, &own.host);
     if own.version != other.version {

@@ -1,36 +1,36 @@
-//! What the policy hears and says: the events of a run's nodes, and the actions that they lead to.
+//! Input and output of the policy: events of a run's nodes, and the actions in response.
 
 use super::NodeRange;
 use crate::error::ExitCode;
 use crate::launch::{Cause, Failed};
 use std::time::Duration;
 
-/// A node's connection; never reused.
+/// Identifies a node's connection; never reused.
 pub type Member = u64;
 
-/// How often, and how long.
+/// Limits of restarts and times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub nodes: NodeRange,
-    /// Restarts without progress.
+    /// Restarts without progress in between.
     pub max_restarts: u32,
-    /// For the nodes to come together at first.
+    /// For the nodes to arrive at the start.
     pub join: Duration,
-    /// For a lost node to come back.
+    /// For a lost node to return.
     pub rejoin: Duration,
-    /// How long more than the least number of nodes is waited for, once there are enough.
+    /// How long to wait for further nodes once the minimum is present.
     pub settle: Duration,
-    /// Before the second restart without progress; the first follows at once. Doubles each time.
+    /// Pause before the second restart without progress; the first follows at once. Doubles each time.
     pub pause: Duration,
     pub longest_pause: Duration,
-    /// For a node to report after it was recalled; then it counts as lost.
+    /// For a recalled node to report; after that it counts as lost.
     pub report: Duration,
-    /// The same where its workers save first.
+    /// The same for a recall with a save.
     pub grace: Duration,
 }
 
 impl Limits {
-    /// The usual pauses, for a run of `nodes`.
+    /// Limits of a run of `nodes` with the default pauses.
     pub fn new(nodes: NodeRange) -> Self {
         Self {
             nodes,
@@ -45,7 +45,7 @@ impl Limits {
         }
     }
 
-    /// Before restart number `n` (from 1) without progress.
+    /// The pause before restart `n` (from 1) without progress.
     pub(super) fn pause_before(&self, n: u32) -> Duration {
         match n {
             0 | 1 => Duration::ZERO,
@@ -54,33 +54,34 @@ impl Limits {
     }
 }
 
-/// What a node reports that failed.
+/// The report of a failed node.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Failure {
     pub code: ExitCode,
     pub weight: Weight,
-    /// Another attempt may fare better.
+    /// A restart may succeed.
     pub retry: bool,
-    /// The rank that it is about; for an echo the one that it lost, as it says.
+    /// The rank that failed; for an echo, the peer that it reports as lost.
     pub rank: Option<usize>,
-    /// What was wrong, for people.
+    /// The message for the user.
     pub message: String,
     pub hint: Option<String>,
 }
 
-/// How near a node's failure is to the cause: the heaviest of a generation is blamed, the first of those that weigh the same.
+/// How close a node's failure is to the cause. The heaviest failure of a generation is blamed; among equals, the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
-    /// A rank lost a peer elsewhere.
+    /// A rank lost a peer on another node.
     Echo,
-    /// A rank of this node had to be killed when the node was recalled: it may be the one that others lost.
+    /// A rank of this node did not end when the node was recalled and had to be killed; it may be the one that other
+    /// ranks lost.
     Unresponsive,
-    /// The node itself is gone.
+    /// The node itself was lost.
     LostNode,
-    /// A rank of this node was silent, as its peers say.
+    /// A rank of this node was silent, according to its peers.
     Blamed,
-    /// A rank of this node failed by itself.
+    /// A rank of this node failed independently.
     Root,
 }
 
@@ -89,12 +90,12 @@ pub enum Weight {
 #[serde(rename_all = "kebab-case")]
 pub enum NodeEnd {
     Done,
-    /// Saved and stopped, or taken down as asked.
+    /// Saved and stopped, or taken down on request.
     Stopped,
     Failed(Failure),
 }
 
-/// `Done` or `Stopped`, or what failed.
+/// `Done`, `Stopped`, or the failure.
 impl From<Result<ExitCode, Failed>> for NodeEnd {
     fn from(end: Result<ExitCode, Failed>) -> Self {
         match end {
@@ -117,46 +118,46 @@ impl From<Result<ExitCode, Failed>> for NodeEnd {
 pub enum Event {
     Joined {
         member: Member,
-        /// The node rank that it was given, if any.
+        /// The node rank that it was started with, if any.
         seat: Option<usize>,
-        /// Tells a supervisor that was started again on the same host from another node that claims its seat.
+        /// The hostname; distinguishes a supervisor restarted on the same host from another node that claims its seat.
         host: String,
         nproc: usize,
-        /// The last generation that it knows of.
+        /// The last generation that it has seen.
         generation: u64,
     },
     Lost(Member),
     Ended {
         member: Member,
         end: NodeEnd,
-        /// The newest checkpoint's step, as far as the node sees it.
+        /// The step of the newest checkpoint that the node can see.
         checkpoint: Option<u64>,
     },
-    /// A stop signal reached the node's supervisor, which has passed it on to its workers.
+    /// A stop signal reached the node's supervisor, which has forwarded it to its workers.
     StopRequested {
         member: Member,
-        /// It was the second one.
+        /// It was the second signal.
         at_once: bool,
     },
     TimerFired(Timer),
 }
 
-/// Setting a timer that is running already restarts it.
+/// Setting a timer that is running restarts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Timer {
-    /// The nodes needed did not come.
+    /// The time for the required nodes to arrive is over.
     Join,
-    /// No more than the nodes needed came.
+    /// The time for further nodes to arrive is over.
     Settle,
     Pause,
-    /// A recalled node did not report.
+    /// The time for recalled nodes to report is over.
     Report,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Start(Generation),
-    /// To one node: end your workers; with `save`, at a step boundary and with a checkpoint.
+    /// Tells one node to end its workers; with `save`, at a step boundary and with a checkpoint.
     Recall {
         member: Member,
         save: bool,
@@ -164,21 +165,21 @@ pub enum Action {
     Refuse {
         member: Member,
         why: String,
-        /// It may ask again.
+        /// It may try again.
         later: bool,
     },
-    /// Breaks the connection to a node that is taken for lost; it may come back.
+    /// Breaks the connection to a node that is considered lost; it may return.
     CutOff(Member),
-    /// The node leaves, as it was asked to.
+    /// The node leaves, as requested.
     Dismiss(Member),
-    /// The next generation can't start yet: for the pause, or for nodes that are missing.
+    /// The next generation can't start yet, because of the pause or missing nodes.
     Announce {
         reason: String,
         missing: Vec<usize>,
         pause: Duration,
     },
     SetTimer(Timer, Duration),
-    /// The run is over, for all nodes.
+    /// The run is over on all nodes.
     Finish {
         code: ExitCode,
         failure: Option<Failure>,
@@ -189,12 +190,12 @@ pub enum Action {
 pub struct Generation {
     /// From 1.
     pub number: u64,
-    /// From 1; counts the starts since the last progress.
+    /// From 1; number of the attempt since the last progress.
     pub attempt: u32,
-    /// Each node and its number of workers, in the order of ranks.
+    /// Each node and its number of workers, in rank order.
     pub nodes: Vec<(Member, usize)>,
-    /// Why there is another one.
+    /// Why the previous generation ended.
     pub reason: Option<String>,
-    /// The newest checkpoint's step, which it goes on from.
+    /// The step of the newest checkpoint, from which it resumes.
     pub checkpoint: Option<u64>,
 }

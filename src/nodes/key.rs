@@ -1,7 +1,7 @@
-//! Where the key of a run's secret comes from.
+//! The source of the key from which a run's secret is derived.
 //!
-//! A supervised run draws a fresh secret and hands it over a pipe, so it is in no argument list and no environment. Workers
-//! that something else started (torchrun) must agree on one without talking first: `DDP_RUN_SECRET`,
+//! A supervised run draws a new secret and passes it over a pipe, so it is in no argument list and no environment.
+//! Workers started by a launcher (torchrun) must have the same key before they communicate: `DDP_RUN_SECRET`,
 //! `DDP_RUN_SECRET_FILE`, or a key in the user's home folder.
 
 use std::fs::{self, File, OpenOptions};
@@ -14,15 +14,15 @@ use crate::error::{Error, IoContext, Result};
 use crate::files::{Scratch, folder};
 use zeroize::Zeroizing;
 
-/// Where the key material of an externally launched worker comes from.
+/// The source of an externally launched worker's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// `DDP_RUN_SECRET`; its value is kept here, for the environment is read once.
+    /// `DDP_RUN_SECRET`; holds its value, because the environment is read once.
     Env(SecretText),
     /// `DDP_RUN_SECRET_FILE`.
     File(PathBuf),
-    /// `~/.config/ddp-run/secret`: made at the first use, readable by its owner only. Nodes that share the home folder
-    /// share it.
+    /// `~/.config/ddp-run/secret`: created at first use, readable only by its owner. Nodes that share the home folder
+    /// share the key.
     Home(PathBuf),
 }
 
@@ -31,7 +31,7 @@ const MIN_KEY: usize = 16;
 const MAX_KEY: u64 = 4096;
 
 impl KeySource {
-    /// The run's secret, bound to `purpose` (which all ranks spell alike).
+    /// The run's secret for `purpose`, which must be spelled the same on all ranks.
     ///
     /// Errors: the key is missing, too short, or a file that others may read (exit 2).
     pub fn secret(&self, purpose: &str) -> Result<Secret> {
@@ -70,14 +70,14 @@ fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>> {
         );
         return Err(Error::usage(what).hint(format!("chmod 600 {}", path.display())));
     }
-    // Room for all of it: a vector that grows leaves its old memory as it is.
+    // Sized for the whole key: a vector that grows does not wipe its old memory.
     let mut key = Zeroizing::new(Vec::with_capacity(2 * MAX_KEY as usize));
     file.take(MAX_KEY).read_to_end(&mut key).map_err(cannot)?;
     Ok(Zeroizing::new(key.trim_ascii().to_vec()))
 }
 
-/// Makes the key file if it is not there. Several ranks may try at once, on several nodes: a hard link appears whole or
-/// not at all, and only one succeeds, on NFS too.
+/// Creates the key file if it does not exist. Several ranks may try at once, on several nodes: a hard link is created
+/// atomically, and only one succeeds, on NFS too.
 fn make_key(path: &Path) -> Result<()> {
     if path.exists() {
         return Ok(());

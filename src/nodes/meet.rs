@@ -1,4 +1,4 @@
-//! Where the supervisors of a run's nodes meet: who listens, on which address, and how the others get there.
+//! Where the supervisors of a run's nodes meet: which one listens, on which address, and how the others reach it.
 
 use super::awaited::Awaited;
 use super::{Nodes, RdzvEndpoint, Reach, own_address, reach};
@@ -8,27 +8,27 @@ use crate::error::{Error, ExitCode, Result};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What a node knows before it meets the others.
+/// What a node knows before it connects to the others.
 pub(super) struct Meeting {
-    /// Where the others come in, on node 0 of several.
+    /// Accepts the other nodes, on node 0 of several.
     pub listener: Option<TcpListener>,
-    /// The file that says so, for as long as this is kept.
+    /// The file that publishes the address; removed when this is dropped.
     pub published: Option<Published>,
-    /// Node 0's supervisor; `None` on node 0.
+    /// Address of node 0's supervisor; `None` on node 0.
     pub target: Option<Whereabouts>,
-    /// How ranks reach rank 0; `None` if it is where node 0 turns out to be.
+    /// The address of rank 0; `None` if it is on the host of node 0, which is not known yet.
     pub host: Option<String>,
-    /// What rank 0 listens on, on node 0.
+    /// The address that rank 0 listens on, on node 0.
     pub ip: IpAddr,
-    /// Of the run on one node; of all runs at this endpoint on several.
+    /// Of this run on a single node; of all runs at this endpoint with several nodes.
     pub key: Secret,
 }
 
-/// A former supervisor may still be about to release the port.
+/// How long an earlier supervisor may take to release the port.
 const PORT_FREE: Duration = Duration::from_secs(10);
 
 impl Meeting {
-    /// On a thread: a port may be busy for a while, and a name may not be known at once.
+    /// Runs on a thread: a port may be busy for a while, and a name may not resolve at once.
     pub(super) fn arranged(nodes: &Nodes) -> Result<Awaited<Self>> {
         let nodes = nodes.clone();
         Awaited::start("meet", move || Self::arrange(&nodes))
@@ -87,7 +87,7 @@ impl Meeting {
     }
 }
 
-/// How node 0's own ranks reach its rank 0, which listens on `ip`.
+/// The address at which the ranks of node 0 reach rank 0, which listens on `ip`.
 pub(super) fn told(nodes: &Nodes, ip: IpAddr) -> Result<IpAddr> {
     match ip.is_unspecified() {
         true => Ok(reach(ip, nodes.interface, nodes.range.max)?.told),
@@ -95,12 +95,12 @@ pub(super) fn told(nodes: &Nodes, ip: IpAddr) -> Result<IpAddr> {
     }
 }
 
-/// Node 0's door.
+/// Node 0's listener for supervisors.
 fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)> {
     let bind = nodes.bind;
     let ip = match own_address(host, port, bind, nodes.interface, nodes.range.max)? {
         Some(address) => address.ip(),
-        // A pod's own name may not be known yet when it starts.
+        // A pod's own name may not resolve yet when it starts.
         None => reach(bind, nodes.interface, nodes.range.max)?.listen,
     };
     let until = Instant::now() + PORT_FREE;
@@ -124,7 +124,7 @@ fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)>
     }
 }
 
-/// Calls node 0 until it answers.
+/// Connects to node 0, retrying until it answers.
 pub(super) fn call(
     target: Whereabouts,
     me: String,

@@ -1,5 +1,5 @@
-//! What the supervisors of a run's nodes say to each other: one JSON object a line, over a connection that has proved the
-//! run's secret (within node 0: over a pair of sockets).
+//! The protocol between the supervisors of a run's nodes: one JSON object per line, over a connection authenticated
+//! with the run's secret (within node 0: over a socket pair).
 
 use super::events::{Failure, NodeEnd};
 use crate::comm::rendezvous::write_by;
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// For the operating system to take a message; a node that does not read for so long is lost.
+/// Timeout for sending a message; a node that does not read for this long is lost.
 const SEND: Duration = Duration::from_secs(5);
 
 /// From a node to node 0.
@@ -22,13 +22,13 @@ pub enum Report {
     Hello(Hello),
     Ended {
         end: NodeEnd,
-        /// The newest checkpoint's step, as far as this node sees it.
+        /// The step of the newest checkpoint that this node can see.
         checkpoint: Option<u64>,
         port: Option<u16>,
     },
     /// A stop signal reached this supervisor.
     StopRequested {
-        /// It was the second one.
+        /// It was the second signal.
         at_once: bool,
     },
 }
@@ -39,14 +39,14 @@ pub struct Hello {
     pub version: String,
     pub node_rank: Option<usize>,
     pub host: String,
-    /// Workers that this node starts.
+    /// Number of workers that this node starts.
     pub nproc: usize,
     pub plan_hash: String,
-    /// What the command line or the spec says of nodes and restarts.
+    /// The settings of nodes and restarts, from the command line or the spec.
     pub terms: String,
-    /// The last generation that this supervisor has seen; 0 for none.
+    /// The last generation that this supervisor has seen; 0 if none.
     pub generation: u64,
-    /// Where rank 0 of the next generation will listen, on node 0.
+    /// The port that rank 0 of the next generation will listen on, on node 0.
     pub port: Option<u16>,
 }
 
@@ -62,7 +62,7 @@ pub enum Order {
         why: String,
         later: bool,
     },
-    /// Nothing yet: node 0 is there, and waits for others.
+    /// No order yet: node 0 is waiting for other nodes.
     Wait,
     Dismissed,
     Finish {
@@ -76,7 +76,7 @@ pub enum Order {
 pub struct Start {
     #[serde(flatten)]
     pub part: Part,
-    /// Where rank 0 listens, on node 0.
+    /// The port that rank 0 listens on, on node 0.
     pub port: Option<u16>,
 }
 
@@ -87,13 +87,13 @@ pub struct Link {
     inbox: Inbox,
 }
 
-/// The other end is gone, or speaks another language.
+/// The other end is closed, or does not follow the protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Closed;
 
 impl Link {
-    /// Over a connection to another node. A host that vanishes sends nothing, not even the end of a connection: the kernel
-    /// then breaks it after 15 s.
+    /// A link to another node. If that host vanishes, nothing arrives, not even end-of-file: the kernel then breaks
+    /// the connection after 15 s.
     pub fn new(stream: TcpStream) -> std::io::Result<Self> {
         use rustix::net::sockopt;
         stream.set_nonblocking(true)?;
@@ -107,12 +107,12 @@ impl Link {
         Ok(Self { stream, inbox: Inbox::default() })
     }
 
-    /// Both ends, within this process.
+    /// A link within this process; returns both ends.
     pub fn pair() -> std::io::Result<(Self, Self)> {
         let (a, b) = UnixStream::pair()?;
         let end = |socket: UnixStream| -> std::io::Result<Self> {
             socket.set_nonblocking(true)?;
-            // A stream socket is all that is needed of either kind.
+            // The link only needs a stream socket, of either kind.
             Ok(Self { stream: TcpStream::from(OwnedFd::from(socket)), inbox: Inbox::default() })
         };
         Ok((end(a)?, end(b)?))
@@ -132,8 +132,8 @@ impl Link {
         write_by(&self.stream, &line, Instant::now() + SEND).map_err(|_| Closed)
     }
 
-    /// The messages that have come, without waiting. What came before the end of the connection is not lost: the end is
-    /// reported by the next call.
+    /// The messages received so far; does not block. Messages received before the end of the connection are returned;
+    /// the end is reported by the next call.
     pub fn receive<T: DeserializeOwned>(&mut self) -> std::result::Result<Vec<T>, Closed> {
         let lines = self.inbox.lines(&self.stream);
         if lines.is_empty() && self.inbox.is_closed() {
@@ -142,8 +142,8 @@ impl Link {
         lines.iter().map(|line| serde_json::from_slice(line).map_err(|_| Closed)).collect()
     }
 
-    /// Says that nothing more follows, and waits until the other end has read all and closed, or for `patience`: closing
-    /// with bytes unread would take back what was sent.
+    /// Shuts down sending, and waits until the other end has read everything and closed, or for `patience`: closing a
+    /// socket with unread input would discard what was sent.
     pub fn close(self, patience: Duration) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let until = Instant::now() + patience;
@@ -151,12 +151,12 @@ impl Link {
     }
 }
 
-/// A socket that could not be set up.
+/// The error for a socket that could not be set up.
 pub fn no_link(e: std::io::Error) -> Error {
     Error::new(ExitCode::Rendezvous, format!("cannot set up the connection between supervisors: {e}"))
 }
 
-/// A node's failure as the error that its supervisor ends with.
+/// A node's failure as the error that its supervisor returns.
 pub fn error_of(code: ExitCode, failure: Option<Failure>) -> Result<ExitCode> {
     match failure {
         None => Ok(code),
@@ -179,7 +179,7 @@ mod tests {
         write_by(a.stream(), b"{\"order\":", Instant::now() + HANG).expect("sent");
         assert_eq!(b.receive(), Ok(vec![recall, Order::Dismissed]));
         write_by(a.stream(), b"\"dismissed\"}\n", Instant::now() + HANG).expect("sent");
-        // Not dropped: a process that another test starts may hold a copy of it until its `exec`.
+        // The socket is not dropped: a process that another test starts may hold a copy of it until its `exec`.
         a.stream().shutdown(Shutdown::Write).expect("connected");
         assert_eq!(b.receive(), Ok(vec![Order::Dismissed]));
         assert_eq!(b.receive::<Order>(), Err(Closed));

@@ -1,9 +1,9 @@
-//! A run over one or several nodes, and over as many generations of workers as it takes: where the nodes meet, what they prove to each
-//! other, and when workers start and end.
+//! A run over one or more nodes and any number of generations of workers: where the nodes meet, how they
+//! authenticate, and when workers start and end.
 //!
-//! Each node has a supervisor (`agent`) with its own workers ([`crate::launch`]). The one of node 0 also hosts the `coordinator`, to which all
-//! of them, itself included, are connected; what it decides is in `policy`, a state machine without
-//! I/O (`events` go in, actions come out).
+//! Each node has a supervisor (`agent`) with its own workers ([`crate::launch`]). Node 0's supervisor also hosts the
+//! `coordinator`, to which all supervisors, including its own, are connected. Its decisions are in `policy`, a state
+//! machine without I/O (`events` in, actions out).
 
 mod agent;
 mod awaited;
@@ -27,57 +27,57 @@ use crate::launch::{End, JobHandoff, LocalLaunch};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// The nodes of a run, and how it is started again after a failure.
+/// The nodes of a run, and how it is restarted after a failure.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     pub range: NodeRange,
-    /// Node 0 is where the others come to; needed if there are several.
+    /// Node 0 accepts the others; required with several nodes.
     pub node_rank: Option<usize>,
-    /// Where the supervisors meet; needed if there are several.
+    /// Where the supervisors meet; required with several nodes.
     pub endpoint: Option<RdzvEndpoint>,
-    /// The address that rank 0 is reachable at; loopback unless the spec says otherwise.
+    /// The address that rank 0 listens on; loopback unless the spec says otherwise.
     pub bind: IpAddr,
     /// The address of `[distributed] interface`.
     pub interface: Option<IpAddr>,
-    /// In the logs' headers; random when empty.
+    /// Appears in the logs' headers; drawn at random if empty.
     pub run_id: String,
-    /// What the nodes prove to each other; needed if there are several.
+    /// The key for authentication between nodes; required with several nodes.
     pub key: Option<KeySource>,
-    /// Restarts after failures, without progress in between.
+    /// Restarts after failures without progress in between.
     pub max_restarts: u32,
-    /// For the nodes to come together, at first and after a loss.
+    /// For the nodes to arrive: `join` at the start, `rejoin` after a loss.
     pub join: Duration,
     pub rejoin: Duration,
     /// For the workers to stop after a signal.
     pub grace: Duration,
-    /// For a node to report once others have, or once it was told to end.
+    /// For a node to report once others have, or after a recall.
     pub report: Duration,
-    /// Without a word from node 0, for a node that has nothing else to do: then node 0 is lost.
+    /// Without a message from node 0, for a node that is waiting; after that node 0 is lost.
     pub silence: Duration,
-    /// Equal on all nodes.
+    /// The same on all nodes.
     pub plan_hash: String,
-    /// The step of the newest checkpoint that workers started again would go on from, as a cheap look at the run's folder
-    /// tells; progress refills the restarts.
+    /// The step of the newest checkpoint, from which restarted workers would resume, according to a quick look at the
+    /// run's folder. Progress resets the number of restarts.
     pub newest_checkpoint: fn(&JobHandoff) -> Option<u64>,
 }
 
-/// How a run ended that did not fail.
+/// The end of a run that did not fail.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// `Done` or `Stopped`.
     pub code: ExitCode,
-    /// The signal that asked for the stop.
+    /// The signal that requested the stop.
     pub stopped_by: Option<i32>,
-    /// The end of each of this node's ranks; `None` for one that was not started before the stop.
+    /// The end of each of this node's ranks; `None` for a rank that was not started before the stop.
     pub ends: Vec<Option<End>>,
 }
 
 impl Nodes {
-    /// Starts this node's workers, again where the run is worth it, and returns when all of them are gone and the run is over on
-    /// all nodes.
+    /// Runs this node's workers, with restarts where a failure permits it; returns when all of them have ended and
+    /// the run is over on all nodes.
     ///
-    /// Call it from the main thread: on Linux the workers die with the calling thread. It takes over the
-    /// stop signals, SIGTSTP and SIGCHLD; after it has returned, the process ignores the stop signals.
+    /// Call it from the main thread: on Linux the workers die with the calling thread. It takes over the stop
+    /// signals, SIGTSTP and SIGCHLD; after it has returned, the process ignores the stop signals.
     ///
     /// Errors: a worker failed (with its report and the run's exit code), or could not be started.
     pub fn run(self, launch: LocalLaunch) -> Result<Outcome> {

@@ -1,15 +1,17 @@
-//! When generations of workers start and end, over all nodes of a run, as a pure state machine.
+//! When generations of workers start and end, for all nodes of a run, as a pure state machine.
 //!
-//! One machine runs on node 0, beside the one that watches that node's processes ([`crate::launch::state`]). [`State::step`]
-//! maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O and reads no clock.
+//! The machine runs on node 0; another one watches the processes of each node ([`crate::launch::state`]).
+//! [`State::step`] maps a state and an [`Event`] to the next state and the [`Action`]s to carry out; it does no I/O
+//! and reads no clock.
 //!
-//! The policy: a generation starts when the nodes that it needs are there and ends when each of them has reported. The
-//! first failure recalls the other nodes at once; a rank that hangs there is then named by its own node. What the failure
-//! was decides what follows: a lost peer, a signal or a lost node is worth another attempt, after a pause that doubles; a
-//! wrong spec, missing data, a loss that is not finite or a bug is not. A run that has come to its end on one node has done so on all.
-//! `max_restarts` limits attempts without progress: a checkpoint newer than the last failure's refills it. With `MIN:MAX` nodes, one
-//! that joins or is asked to leave makes the workers save at a step boundary and start again in the new number; neither that nor a node
-//! lost within the range counts as a restart.
+//! The policy: a generation starts when the required nodes are present, and ends when each of them has reported. The
+//! first failure recalls the other nodes at once; a rank that hangs there is then reported by its own node. The kind
+//! of failure decides what follows: after a lost peer, a signal or a lost node there is another attempt, after a
+//! pause that doubles; not after a wrong spec, missing data, a loss that is not finite, or a bug. A run that is done
+//! on one node is done on all. `max_restarts` limits attempts without progress: a checkpoint newer than at the last
+//! failure resets the count. With `MIN:MAX` nodes, when a node joins or is asked to leave, the workers save at a step
+//! boundary and restart with the new number of nodes; neither that nor a node lost within the range counts as a
+//! restart.
 
 mod conclusion;
 mod membership;
@@ -31,11 +33,11 @@ struct Seat {
 struct Running {
     /// The nodes that have not reported.
     left: Vec<Member>,
-    /// What the others reported, in the order of its coming.
+    /// The reports of the others, in order of arrival.
     ends: Vec<NodeEnd>,
     /// `Some(save)` once the nodes were recalled.
     recalled: Option<bool>,
-    /// They were asked to save first.
+    /// A save was requested before the end.
     saving: bool,
 }
 
@@ -45,7 +47,7 @@ enum Phase {
     Gathering {
         /// The pause before a restart is not over.
         paused: bool,
-        /// As many nodes as were to come have had their time.
+        /// The time for further nodes to arrive is over.
         settled: bool,
     },
     Running(Running),
@@ -57,22 +59,22 @@ pub struct State {
     limits: Limits,
     seats: BTreeMap<usize, Seat>,
     phase: Phase,
-    /// The last one that was started, here or before this machine was.
+    /// The last generation that was started, by this machine or a previous one.
     generation: u64,
     /// Restarts since the last progress.
     used: u32,
     checkpoint: Option<u64>,
     stopping: bool,
-    /// A second signal asked for the end of it all.
+    /// A second signal requested an immediate end.
     at_once: bool,
     /// Why the next generation is needed.
     reason: Option<String>,
-    /// The failure that the next generation is to make good.
+    /// The failure that the next generation restarts after.
     failure: Option<Failure>,
 }
 
 impl State {
-    /// No node is there yet; not even this one.
+    /// A run without any node, not even this one.
     pub fn new(limits: Limits) -> (Self, Vec<Action>) {
         let state = Self {
             limits,
@@ -89,7 +91,7 @@ impl State {
         (state, vec![Action::SetTimer(Timer::Join, limits.join)])
     }
 
-    /// Events that can't be change nothing.
+    /// Impossible events change nothing.
     pub fn step(mut self, event: Event) -> (Self, Vec<Action>) {
         let mut actions = Vec::new();
         if self.phase != Phase::Finished {
@@ -124,13 +126,13 @@ impl State {
         if failed {
             self.recall(false, actions);
         } else if !running.left.is_empty() {
-            // Ranks end together.
+            // The others must end now, too: ranks end together.
             actions.push(Action::SetTimer(Timer::Report, self.limits.report));
         }
         self.conclude_if_all_ended(actions);
     }
 
-    /// Ends the generation on the nodes that still run it. A recall without a save may follow one with it.
+    /// Ends the generation on the nodes that still run it. A recall without a save may follow one with a save.
     fn recall(&mut self, save: bool, actions: &mut Vec<Action>) {
         let Phase::Running(running) = &mut self.phase else { return };
         let before = running.recalled;

@@ -1,4 +1,4 @@
-//! Random histories of nodes that join, vanish, fail and are stopped, and what must hold of each.
+//! Random histories of nodes that join, vanish, fail and are stopped, and the properties of each.
 
 use super::*;
 use proptest::prelude::*;
@@ -50,28 +50,28 @@ fn moves() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// The nodes and the clock, as far as the machine sees them.
+/// The nodes and the clock as seen by the state machine.
 struct World {
     state: Option<State>,
     limits: Limits,
     next: Member,
     /// Connected supervisors.
     connected: BTreeSet<Member>,
-    /// Nodes whose workers of the current generation are not known to be gone.
+    /// Nodes whose workers of the current generation may still be running.
     alive: BTreeSet<Member>,
-    /// Their recalls.
+    /// The recalls that those nodes have received.
     recalled: BTreeSet<(Member, bool)>,
     timers: Vec<Timer>,
     generation: u64,
     checkpoint: u64,
-    /// Starts that made good a failure, since the last new checkpoint.
+    /// Restarts after failures since the last new checkpoint.
     restarts: u32,
     /// Of the current generation.
     failures: Vec<Failure>,
     lost: usize,
     ends: Vec<NodeEnd>,
     stops: usize,
-    /// A stop between generations ends a run that was to be started again.
+    /// A stop between generations, before a restart.
     stopped_between: bool,
     finished: Option<(ExitCode, Option<Failure>)>,
 }
@@ -170,14 +170,15 @@ impl World {
         }
     }
 
-    /// Nothing failed but ranks that lost those which were asked to stop and did.
+    /// The only failures are of ranks that lost peers which had been asked to stop and did.
     fn left_behind(&self) -> bool {
         let asked = self.recalled.iter().any(|(_, save)| *save);
         let echoes = self.lost == 0 && self.failures.iter().all(|f| f.weight < Weight::LostNode);
         asked && echoes && self.ends.contains(&NodeEnd::Stopped)
     }
 
-    /// Stops that are not one node's leave are known by what follows; the machine's own word is taken for which it is.
+    /// Whether a stop concerns the run or only one node is visible only afterwards; this relies on the state
+    /// machine's own flag.
     fn stops_of_the_run(&self) -> usize {
         usize::from(self.state.as_ref().is_some_and(|s| s.stopping))
     }
@@ -218,7 +219,7 @@ impl World {
     fn play(&mut self, m: Move) {
         match m {
             Move::Join(seat) => self.join(seat.filter(|s| *s > 0)),
-            // Node 0 is where the machine is.
+            // The state machine runs on node 0, so that node can't be lost.
             Move::Lose(n) => match Self::pick(&self.connected, n) {
                 Some(member) if member != 0 => self.lose(member),
                 _ => {}
@@ -246,7 +247,7 @@ impl World {
         }
     }
 
-    /// From here on the world is fair: recalled nodes stop, others are done, timers fire.
+    /// From here on everything proceeds normally: recalled nodes stop, others are done, timers fire.
     fn drain(&mut self) {
         for _ in 0..200 {
             if self.finished.is_some() {

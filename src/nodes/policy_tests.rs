@@ -97,10 +97,10 @@ fn restarts_pause_longer_and_longer_until_there_is_progress() {
         assert_eq!(started(&actions).reason.as_deref(), Some("WorkerFailed Root"));
     }
     assert_eq!(pauses, [0, 1, 2, 4]);
-    // A checkpoint refills the budget, and the pauses start anew ...
+    // A new checkpoint resets the number of restarts and the pause ...
     let (next, actions) = state.clone().step(ended(0, killed(), Some(480)));
     assert_eq!((started(&actions).attempt, started(&actions).checkpoint), (2, Some(480)));
-    // ... but the same one does not do it twice.
+    // ... but the same checkpoint does so only once.
     let (next, _) = next.step(ended(0, killed(), Some(480)));
     let (next, actions) = next.step(Event::TimerFired(Timer::Pause));
     assert_eq!(started(&actions).attempt, 3);
@@ -127,13 +127,13 @@ fn the_cause_is_blamed_and_not_its_echo() {
     let (_, actions) = state.clone().step(Event::Lost(1));
     let Some(Action::Finish { failure: Some(f), .. }) = actions.last() else { panic!("{actions:?}") };
     assert_eq!(f.message, "node 1 (host1) was lost: the connection to its supervisor broke");
-    // A bug on one node is not retried because a signal on another would be.
+    // A bug on one node prevents a restart even if another node failed with a signal.
     let bug = failure(ExitCode::Internal, Weight::Root, false);
     let (state, _) = after(limits(2, 2, 5), 2, &[ended(0, killed(), None)]);
     assert_eq!(finished(&state.step(ended(1, bug, None)).1), ExitCode::Internal);
 }
 
-/// A rank that hangs on one node, noticed first on another: its own node is recalled before it knows of anything.
+/// A rank that hangs on one node is detected first by another node: its own node is recalled before it has noticed.
 #[test]
 fn a_rank_that_hangs_is_blamed_though_another_node_noticed_first() {
     let report = |code, weight, rank: usize, message: &str| {
@@ -155,21 +155,21 @@ fn a_rank_that_hangs_is_blamed_though_another_node_noticed_first() {
         let Some(Action::Finish { code, failure: Some(f) }) = actions.last() else { panic!("{actions:?}") };
         assert_eq!((*code, f.message.as_str()), (ExitCode::Collective, blamed), "{events:?}");
     }
-    // Whatever explains more goes first: the node itself, its peers' word, a cause.
+    // A heavier failure takes precedence: a lost node, the peers' reports, a root cause.
     let (state, _) = after(limits(3, 3, 0), 3, &[ended(0, echo(), None), ended(1, hung(3), None)]);
     let (_, actions) = state.clone().step(Event::Lost(2));
     assert_eq!(finished(&actions), ExitCode::WorkerFailed);
     let Some(Action::Finish { failure: Some(f), .. }) = actions.last() else { panic!("{actions:?}") };
     assert!(f.message.starts_with("node 2 (host2) was lost"), "{f:?}");
     assert_eq!(finished(&state.step(ended(2, killed(), None)).1), ExitCode::WorkerFailed);
-    // Nobody lost it: it is to blame all the same, since nobody asked for the end ...
+    // It is to blame even though no rank lost it, because no end was requested ...
     let late = Event::TimerFired(Timer::Report);
     let (state, _) = after(limits(2, 2, 0), 2, &[ended(0, NodeEnd::Stopped, None), late.clone()]);
     assert_eq!(finished(&state.step(ended(1, hung(3), None)).1), ExitCode::WorkerFailed);
-    // ... and the end has not come: it comes for all ranks together.
+    // ... and the run was not done, which happens on all ranks together.
     let (state, _) = after(limits(2, 2, 0), 2, &[ended(0, NodeEnd::Done, None), late]);
     assert_eq!(finished(&state.step(ended(1, hung(3), None)).1), ExitCode::Done);
-    // But not where somebody did.
+    // It is not to blame if an end was requested.
     let at_once = Event::StopRequested { member: 0, at_once: true };
     let (state, _) = after(limits(2, 2, 0), 2, &[stop(0), at_once, ended(0, NodeEnd::Stopped, None)]);
     assert_eq!(finished(&state.step(ended(1, hung(3), None)).1), ExitCode::Stopped);
@@ -198,7 +198,7 @@ fn a_seat_that_is_taken_is_refused_for_now_or_for_good() {
     assert!(
         matches!(&actions[..], [Action::Refuse { later: false, why, .. }] if why.contains("both claim node rank 1"))
     );
-    // Once the former one is gone, it may have the seat; generations are counted on.
+    // Once the former connection has ended, it gets the seat; the numbers of generations continue.
     let (state, _) = state.step(Event::Lost(1));
     let (state, _) = state.step(ended(0, NodeEnd::Stopped, None));
     let (_, actions) = state.step(again("host1"));
@@ -208,15 +208,15 @@ fn a_seat_that_is_taken_is_refused_for_now_or_for_good() {
 #[test]
 fn who_stops_before_training_leaves_echoes_and_no_failure() {
     let echo = failure(ExitCode::Collective, Weight::Echo, true);
-    // Two nodes are joined by a third while their ranks meet: one stops, the other loses it.
+    // A third node joins while the ranks of two meet: one stops, the other loses its peer.
     let (state, _) = after(limits(1, 3, 0), 2, &[Event::TimerFired(Timer::Settle), joined(2, None)]);
     let (state, _) = state.step(ended(0, NodeEnd::Stopped, None));
     let (_, actions) = state.step(ended(1, echo.clone(), None));
     assert_eq!((started(&actions).nodes.len(), started(&actions).attempt), (3, 1));
-    // The same when the run is to stop.
+    // The same when a stop of the run is requested.
     let (state, _) = after(limits(2, 2, 0), 2, &[stop(0), ended(0, NodeEnd::Stopped, None)]);
     assert_eq!(finished(&state.step(ended(1, echo.clone(), None)).1), ExitCode::Stopped);
-    // And at once: nobody is to blame.
+    // The same for an immediate end: no rank is to blame.
     let at_once = Event::StopRequested { member: 0, at_once: true };
     let (state, actions) = after(limits(2, 2, 0), 2, &[stop(0), at_once]);
     assert_eq!(actions[..2], [0, 1].map(|member| Action::Recall { member, save: false }));
@@ -230,7 +230,7 @@ fn nodes_may_join_and_leave_within_the_range() {
     assert_eq!(actions, [Action::SetTimer(Timer::Settle, Duration::from_secs(2))]);
     let (state, actions) = state.step(Event::TimerFired(Timer::Settle));
     assert_eq!(started(&actions).nodes.len(), 2);
-    // A third one: the others save first.
+    // When a third node joins, the others save first.
     let (state, actions) = state.step(joined(2, None));
     let save = |member| Action::Recall { member, save: true };
     assert_eq!(actions[..2], [save(0), save(1)]);
@@ -238,19 +238,19 @@ fn nodes_may_join_and_leave_within_the_range() {
     let (state, actions) = state.step(ended(1, NodeEnd::Stopped, None));
     assert_eq!((started(&actions).nodes.len(), started(&actions).attempt), (3, 1));
     assert_eq!(started(&actions).reason.as_deref(), Some("node 2 (host2) joined"));
-    // One is asked to leave: all save, and it is let go.
+    // When a node is asked to leave, all save, and it leaves.
     let (state, _) = state.step(stop(1));
     let (state, _) = state.step(ended(0, NodeEnd::Stopped, Some(9)));
     let (state, _) = state.step(ended(1, NodeEnd::Stopped, None));
     let (state, actions) = state.step(ended(2, NodeEnd::Stopped, None));
     assert_eq!(actions[0], Action::Dismiss(1));
     assert_eq!(started(&actions).nodes, [(0, 2), (2, 2)]);
-    // One vanishes: the other goes on alone, without a restart of the budget, which is 0.
+    // When a node vanishes, the other one continues alone; that does not count against the restarts, of which there are 0.
     let (state, _) = state.step(Event::Lost(2));
     let (state, _) = state.step(ended(0, failure(ExitCode::Collective, Weight::Echo, true), Some(9)));
     let (state, actions) = state.step(Event::TimerFired(Timer::Settle));
     assert_eq!((&started(&actions).nodes[..], started(&actions).attempt), (&[(0, 2)][..], 1));
-    // The last one is asked to stop: that is the run's end.
+    // When the last node is asked to stop, the run ends.
     let (state, _) = state.step(stop(0));
     assert_eq!(finished(&state.step(ended(0, NodeEnd::Stopped, None)).1), ExitCode::Stopped);
 }
@@ -259,7 +259,7 @@ fn nodes_may_join_and_leave_within_the_range() {
 fn a_stop_ends_a_fixed_run_on_all_nodes() {
     let (state, actions) = after(limits(2, 2, 3), 2, &[stop(1)]);
     assert_eq!(actions[..2], [0, 1].map(|member| Action::Recall { member, save: true }));
-    // A failure meanwhile is no reason to start again.
+    // A failure in the meantime does not cause a restart.
     let (state, _) = state.step(ended(0, killed(), None));
     assert_eq!(finished(&state.step(ended(1, NodeEnd::Stopped, None)).1), ExitCode::WorkerFailed);
     let (_, actions) = after(limits(2, 2, 3), 1, &[stop(0)]);
@@ -273,7 +273,7 @@ fn a_node_that_never_reports_counts_as_lost() {
     let (_, actions) = state.step(late.clone());
     assert_eq!(actions[0], Action::CutOff(1));
     assert_eq!(finished(&actions), ExitCode::WorkerFailed);
-    // Where there may have been something to save, it is taken down first.
+    // If there may have been something to save, it is taken down first.
     for end in [NodeEnd::Done, NodeEnd::Stopped] {
         let (state, actions) = after(limits(2, 2, 0), 2, &[ended(0, end, None)]);
         assert!(actions.iter().any(|a| matches!(a, Action::SetTimer(Timer::Report, _))), "{actions:?}");
@@ -295,12 +295,12 @@ fn a_run_that_has_come_to_its_end_is_done_whoever_is_silent_or_lost_after_it() {
         assert_eq!(finished(&actions), ExitCode::Done);
         let (_, actions) = state.clone().step(stages[2].clone());
         assert_eq!(finished(&actions), ExitCode::Done);
-        // A rank that misses one of those that ended with 0 was left in the midst of the run.
+        // A rank that lost one of the ranks that exited with 0 was still in the middle of the run.
         for weight in [Weight::Echo, Weight::Blamed] {
             let left = failure(ExitCode::Collective, weight, false);
             assert_eq!(finished(&state.clone().step(ended(1, left, None)).1), ExitCode::Collective);
         }
-        // A rank that failed by itself, were it in its last moment, is told.
+        // A rank that failed independently is reported, even at its very end.
         let (_, actions) = state.step(ended(1, failure(ExitCode::Internal, Weight::Root, false), None));
         assert_eq!(finished(&actions), ExitCode::Internal);
     }

@@ -1,11 +1,11 @@
-//! What `--nnodes` and `--rdzv-endpoint` say: how many nodes a run has, and where they meet.
+//! The values of `--nnodes` and `--rdzv-endpoint`: the number of nodes of a run, and where they meet.
 
 use crate::spec::{Syntax, syntax};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// How many nodes a run may have: `N`, or `MIN:MAX` as torchrun writes it.
+/// The number of nodes that a run may have: `N`, or torchrun's `MIN:MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeRange {
     /// At least 1.
@@ -14,7 +14,7 @@ pub struct NodeRange {
     pub max: usize,
 }
 
-/// More nodes are a typing error.
+/// A larger number is taken for a typing error.
 const MAX_NODES: usize = 1 << 16;
 
 impl NodeRange {
@@ -24,7 +24,7 @@ impl NodeRange {
         Self { min: nodes, max: nodes }
     }
 
-    /// Nodes may come and go.
+    /// Nodes may join and leave.
     pub const fn is_elastic(&self) -> bool {
         self.min < self.max
     }
@@ -74,18 +74,17 @@ impl fmt::Display for NodeRange {
     }
 }
 
-/// Where processes that were started apart meet, in the forms that PyTorch's `init_method` and torchrun's
-/// `--rdzv-endpoint` have.
+/// Where separately started processes meet, in the forms of PyTorch's `init_method` and torchrun's `--rdzv-endpoint`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RdzvEndpoint {
-    /// `HOST:PORT` or `tcp://HOST:PORT`: whoever is first (node rank 0, rank 0) listens there.
+    /// `HOST:PORT` or `tcp://HOST:PORT`: the first one (node rank 0, rank 0) listens there.
     Tcp { host: String, port: u16 },
-    /// `file:///PATH` on a file system that all share: whoever is first listens on a port that its system picks, and
-    /// writes the address there.
+    /// `file:///PATH` on a file system that all share: the first one listens on a port chosen by its system, and
+    /// writes the address to the file.
     File(PathBuf),
 }
 
-/// torchrun's port.
+/// torchrun's default port.
 pub const DEFAULT_PORT: u16 = 29400;
 
 impl Syntax for RdzvEndpoint {
@@ -113,7 +112,7 @@ impl FromStr for RdzvEndpoint {
             return if absolute { Ok(Self::File(path.into())) } else { Err(wrong()) };
         }
         let text = text.strip_prefix("tcp://").unwrap_or(text);
-        // `[::1]:29400`, `node0:29400`, `node0`; a bare IPv6 address needs its brackets.
+        // `[::1]:29400`, `node0:29400`, `node0`; a bare IPv6 address needs brackets.
         let (host, port) = match text.rsplit_once(':') {
             _ if text.ends_with(']') => (text, DEFAULT_PORT),
             Some((host, _)) if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) => {

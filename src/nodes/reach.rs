@@ -1,20 +1,20 @@
-//! At which of this machine's addresses the other machines of a run reach it.
+//! The address at which other machines of a run reach this one.
 
 use crate::error::{Error, ExitCode, Result};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
-/// Where to listen, and what to tell others.
+/// The address to listen on, and the one to announce to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
     pub listen: IpAddr,
     pub told: IpAddr,
 }
 
-/// `bind` (`[launch] bind`) where it is not its loopback default, else the address of `interface` (`[distributed]
-/// interface`), else loopback where nobody comes from elsewhere, else the address from which this machine reaches
+/// `bind` (`[launch] bind`) if it is not the loopback default, else the address of `interface` (`[distributed]
+/// interface`), else loopback if all processes are on this machine, else the address from which this machine reaches
 /// others.
 ///
-/// Errors (exit 93): there is none but loopback.
+/// Errors (exit 93): loopback is the only address.
 pub(crate) fn reach(bind: IpAddr, interface: Option<IpAddr>, nnodes: usize) -> Result<Reach> {
     let both = |ip| Reach { listen: ip, told: ip };
     if bind.is_unspecified() {
@@ -28,9 +28,9 @@ pub(crate) fn reach(bind: IpAddr, interface: Option<IpAddr>, nnodes: usize) -> R
     }
 }
 
-/// What this machine binds when the others reach it as `host`: the address of that name, but `bind` where that is not its
-/// loopback default, and no loopback where others come from elsewhere (Debian gives a machine's own name one). `None` for
-/// a name that has no address.
+/// The address that this machine binds when others reach it as `host`: the address of that name, or `bind` if that is
+/// not the loopback default. Not loopback if others connect from elsewhere (Debian maps a machine's own name to
+/// loopback). `None` if the name has no address.
 ///
 /// Errors: as [`reach`].
 pub(crate) fn own_address(
@@ -43,7 +43,7 @@ pub(crate) fn own_address(
     if !bind.is_loopback() {
         return Ok(Some((bind, port).into()));
     }
-    // Who says loopback means it: all ranks are here, or come by a tunnel.
+    // An explicit loopback address is intended: all ranks are here, or connect through a tunnel.
     let meant = host == "localhost" || host.parse::<IpAddr>().is_ok();
     match (host, port).to_socket_addrs().ok().and_then(|mut all| all.next()) {
         Some(address) if address.ip().is_loopback() && !meant && nnodes > 1 => {
@@ -65,7 +65,7 @@ fn outward() -> Result<IpAddr> {
         let all = all.iter().filter(|i| !i.is_loopback() && !i.is_link_local()).map(if_addrs::Interface::ip);
         all.min_by_key(|ip| !ip.is_ipv4())
     };
-    // Addresses that are set aside for documentation: the route to them is the default one.
+    // Addresses reserved for documentation: the route to them is the default route.
     routed("0.0.0.0:0", "203.0.113.1:9")
         .or_else(|| routed("[::]:0", "[2001:db8::1]:9"))
         .or_else(first)

@@ -1,21 +1,22 @@
-//! Whether the ranks' devices fit each other. Asked before anything is computed: `auto` looks on each machine by itself, and a launcher may
-//! give two ranks one GPU.
+//! Checks that the ranks' devices fit together, before anything is computed: `auto` selects a device on each machine
+//! independently, and a launcher may assign one GPU to two ranks.
 
 use crate::comm::{GpuUuid, ProcessGroup, nccl, on_one_gpu};
 use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
 
-/// A kind of device, and the UUID of a GPU that can say it.
+/// The kind of device, and the UUID of a GPU where known.
 const CARD: usize = 1 + 16;
 type Card = [u8; CARD];
 
 const KINDS: [&str; 3] = ["cpu", "cuda", "wgpu"];
 const CUDA: u8 = 1;
 
-/// Compares the devices of all ranks, which make this call together.
+/// Compares the devices of all ranks. Collective: all ranks call it.
 ///
 /// # Errors
-/// On all ranks alike: devices of different kinds, or one GPU for several ranks that may not share it (exit 69). A failed collective.
+/// The same on all ranks: devices of different kinds, or several ranks on one GPU that they may not share (exit 69).
+/// A failed collective.
 pub(super) fn agree(device: ComputeDevice, may_share: bool, group: &dyn ProcessGroup) -> Result<()> {
     let mut all = vec![0; CARD * group.world_size()];
     group.all_gather(card(device).as_slice().into(), all.as_mut_slice().into())?;
@@ -25,7 +26,7 @@ pub(super) fn agree(device: ComputeDevice, may_share: bool, group: &dyn ProcessG
 fn card(device: ComputeDevice) -> Card {
     let (kind, uuid) = match device {
         ComputeDevice::Cpu => (0, None),
-        // Why it has none will be said when it is opened.
+        // If there is none, opening the device reports why.
         ComputeDevice::Cuda(index) => (CUDA, nccl::gpu_uuid(index).ok()),
         ComputeDevice::Wgpu(_) => (2, None),
     };
@@ -37,7 +38,7 @@ fn card(device: ComputeDevice) -> Card {
     card
 }
 
-/// None of a device that has not said it.
+/// The GPU's UUID, if known.
 fn gpu([_, uuid @ ..]: &Card) -> Option<GpuUuid> {
     (*uuid != [0; 16]).then_some(GpuUuid(*uuid))
 }
@@ -85,7 +86,7 @@ mod tests {
         refused(&[cpu, on_gpu(1)], "rank 0 computes on `cpu` and rank 1 on `cuda`");
     }
 
-    /// Whatever the gradients travel by: two ranks on one GPU halve each other's speed and memory.
+    /// With any backend, two ranks on one GPU halve each other's speed and memory.
     #[test]
     fn ranks_that_were_given_one_gpu_are_named_unless_they_may_share_it() {
         let cards = [on_gpu(2), on_gpu(1), on_gpu(3), on_gpu(1)];

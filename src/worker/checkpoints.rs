@@ -1,4 +1,4 @@
-//! Rank 0's checkpoints: copies of the run's state into memory that is kept for them, on their way to the disk.
+//! Rank 0's checkpoints: copies the run's state into reserved memory and has it written.
 
 use super::snapshot;
 use super::state::Made;
@@ -12,16 +12,16 @@ use crate::train::{Position, Updater};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A save that takes longer means a dead disk.
+/// A save that takes longer indicates a failed disk.
 pub(super) const SAVE_DEADLINE: Duration = Duration::from_secs(600);
 
-/// The saver, and what only the training thread knows of the save under way.
+/// The saver, and the training thread's data about the save in progress.
 pub struct Checkpoints {
     save_every: Every,
     made: Made,
     out_dir: PathBuf,
     saver: AsyncSaver,
-    /// Epochs completed, and how long the training step waited.
+    /// Completed epochs, and how long the training step waited.
     under_way: Option<(u64, Duration)>,
 }
 
@@ -35,7 +35,7 @@ impl Checkpoints {
         Ok(Self { save_every, made, out_dir: out_dir.to_owned(), saver, under_way: None })
     }
 
-    /// Has memory ready for a copy of the run's state, so that the first save holds no step up longer than the others do.
+    /// Allocates memory for a copy of the run's state, so that the first save does not delay a step more than later ones.
     pub fn reserve(&mut self, model: &dyn Model, updater: &Updater) -> Result<()> {
         match self.save_every {
             Every::Never => Ok(()),
@@ -43,20 +43,20 @@ impl Checkpoints {
         }
     }
 
-    /// The checkpoint that has become complete since the last call, without waiting.
+    /// The checkpoint that was completed since the last call; does not block.
     pub fn poll(&mut self) -> Result<Option<CheckpointEvent>> {
         let saved = self.saver.poll()?;
         Ok(saved.map(|saved| self.event(&saved)))
     }
 
-    /// Waits until nothing is under way.
+    /// Waits for the save in progress.
     pub fn flush(&mut self) -> Result<Option<CheckpointEvent>> {
         let saved = self.saver.flush()?;
         Ok(saved.map(|saved| self.event(&saved)))
     }
 
-    /// Copies the state and has it written, after `before_write`. Nothing may be under way. The step has been held up since
-    /// `begun`. Returns the checkpoint if it is complete already.
+    /// Copies the state and starts writing it, after `before_write`. No save may be in progress. The step has been
+    /// waiting since `begun`. Returns the checkpoint if it is already complete.
     #[allow(clippy::too_many_arguments)]
     pub fn save(
         &mut self,

@@ -1,4 +1,4 @@
-//! The ranks' process group: by what they meet, and by what they average gradients.
+//! The ranks' process group: the rendezvous, and the backend that averages gradients.
 
 use super::agree::agree;
 use super::meet::meeting;
@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-/// The ranks' group: for gradients in CUDA's memory NCCL over the one that they meet by.
+/// Connects the ranks. For gradients in CUDA memory the group is NCCL, with the rendezvous group for control.
 pub(super) fn connect(
     handoff: &Handoff,
     plan: &Plan,
@@ -33,11 +33,11 @@ pub(super) fn connect(
     nccl::connect(group, &config)
 }
 
-/// Whether gradients go between the ranks of this plan by NCCL, on such devices.
+/// Whether this plan averages gradients with NCCL on such devices.
 pub(super) fn averages_by_nccl(plan: &Plan, device: ComputeDevice) -> bool {
     let wanted = match plan.backend {
         Backend::Nccl => true,
-        // Alone there is nothing to average, and ranks that may share a device are not what NCCL takes.
+        // A single rank has nothing to average, and NCCL does not accept ranks that share a device.
         Backend::Auto => plan.world.world_size > 1 && !plan.launch.share_devices,
         Backend::Gloo | Backend::Mpi => false,
     };
@@ -64,7 +64,7 @@ fn meet(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result
         endpoint,
         secret: handoff.secret.clone(),
         run_id: handoff.run_id.clone(),
-        // The rendezvous counts restarts.
+        // The rendezvous counts generations from 0.
         generation: handoff.generation.saturating_sub(1),
         plan_hash: plan.hash.clone(),
         init_timeout: *plan.distributed.init_timeout,

@@ -1,5 +1,5 @@
-//! Faults on purpose: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop or exit at a chosen
-//! moment, to try what a run on this machine or cluster survives. Without the variable nothing of this is in the way.
+//! Fault injection: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop or exit at a chosen
+//! moment, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
 
 use crate::comm::{
     Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, Phase, Place, ProcessGroup,
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const VARIABLE: &str = "DDP_RUN_FAULT";
 
-/// What the rank does to itself.
+/// What the rank does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// SIGKILL.
@@ -24,29 +24,29 @@ pub enum Deed {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// Before the ranks meet.
+    /// Before the rendezvous.
     Connect,
     Phase(Phase),
-    /// As this collective is called, so that the other ranks wait in it.
+    /// When this collective is called, so that the other ranks wait in it.
     Call(&'static str),
 }
 
-/// A fault to come: once, the first time that everything fits.
+/// An injected fault; it occurs once, the first time that all conditions hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     deed: Deed,
     rank: usize,
     moment: Moment,
-    /// Optimizer steps done by then; any number without it.
+    /// Completed optimizer steps; any number if not given.
     step: Option<u64>,
-    /// Only in this generation of workers, from 1; in every one without it.
+    /// The generation of workers, from 1; any if not given.
     generation: Option<u64>,
 }
 
 impl Fault {
-    /// The fault that the environment asks for in a run of `world_size` ranks, if any. `get` is the environment.
+    /// The fault that the environment (`get`) requests in a run of `world_size` ranks, if any.
     ///
-    /// Errors (exit 2): a value that is malformed, or that could never come true.
+    /// Errors (exit 2): the value is malformed, or could never apply.
     pub fn from_env(get: &dyn Fn(&str) -> Option<String>, world_size: usize) -> Result<Option<Self>> {
         let Some(text) = get(VARIABLE).filter(|t| !t.is_empty()) else { return Ok(None) };
         let wrong = |why: String| {
@@ -60,19 +60,19 @@ impl Fault {
         Ok(Some(fault))
     }
 
-    /// Whether it is to come in this generation of workers.
+    /// Whether it applies to this generation of workers.
     pub fn is_due_in(&self, generation: u64) -> bool {
         self.generation.is_none_or(|g| g == generation)
     }
 
-    /// Call it on `rank` before the ranks meet.
+    /// Call it on `rank` before the rendezvous.
     pub fn at_connect(&self, rank: usize) {
         if rank == self.rank && self.moment == Moment::Connect {
             self.strike("before the rendezvous");
         }
     }
 
-    /// `group`, with the fault in it if it is this rank's and still to come.
+    /// Wraps `group` so that the fault occurs in it, if it concerns this rank and has not occurred yet.
     pub fn arm(self, group: Arc<dyn ProcessGroup>) -> Arc<dyn ProcessGroup> {
         if group.rank() != self.rank || self.moment == Moment::Connect {
             return group;
@@ -83,7 +83,7 @@ impl Fault {
     fn strike(&self, place: &str) {
         tracing::warn!("{VARIABLE}: {:?} on purpose, {place}", self.deed);
         match self.deed {
-            // To this very thread, so that it does not go on while another one takes the signal.
+            // Sent to this thread, so that it does not continue while another thread handles the signal.
             Deed::Kill => drop(signal_hook::low_level::raise(signal_hook::consts::SIGKILL)),
             Deed::Stop => drop(signal_hook::low_level::raise(signal_hook::consts::SIGSTOP)),
             Deed::Exit(code) => std::process::exit(code.into()),
@@ -151,7 +151,7 @@ impl FromStr for Moment {
     }
 }
 
-/// A process group whose rank is about to meet its fault.
+/// A process group that injects the rank's fault.
 struct FaultyGroup {
     inner: Arc<dyn ProcessGroup>,
     fault: Fault,

@@ -46,7 +46,7 @@ fn what_can_never_come_true_is_a_usage_error() {
     }
 }
 
-/// Which of the calls, in order, struck.
+/// The indices of the calls in which the fault occurred.
 fn struck(text: &str) -> Vec<usize> {
     let fault: Fault = text.parse().unwrap();
     let group = FaultyGroup::new(Arc::new(SoloGroup::new()), fault, |_, _| {});
@@ -90,7 +90,7 @@ fn only_the_chosen_rank_gets_another_group() {
     assert!(!Arc::ptr_eq(&own.arm(group.clone()), &group));
 }
 
-/// A group of one with collectives on a device that it does not have.
+/// A group of one rank with device collectives, but without a device.
 struct OnDevice(SoloGroup);
 
 impl DeviceCollectives for OnDevice {
@@ -136,7 +136,7 @@ fn a_fault_strikes_in_a_collective_on_the_device_too() {
     device.fence().unwrap();
     device.check().unwrap();
     assert!(!group.struck.load(Ordering::Relaxed));
-    // SAFETY: a slice of no elements, which nobody reads.
+    // SAFETY: the slice has no elements and is never read.
     let slice = unsafe { DeviceSlice::new(0, 0, DType::F32, Box::new(())) };
     device.all_reduce(slice, ReduceOp::Sum).unwrap();
     assert!(group.struck.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Whether data, model, loss and batches fit each other, seen before anything is written or any rank waits for another.
+//! Checks that data, model, loss and batches fit together, before anything is written or any rank waits for another.
 
 use crate::caught::caught;
 use crate::data::{Dataset, FieldData, FieldFacts, FieldKind, HostField};
@@ -7,7 +7,7 @@ use crate::models::{Input, Model};
 use crate::plan::{BatchAlgebra, Plan};
 use crate::train::Position;
 
-/// Samples have something in them.
+/// The data set has samples, and they are not empty.
 pub(super) fn samples(name: &str, dataset: &dyn Dataset) -> Result<()> {
     if dataset.is_empty() {
         return Err(Error::data(format!("data set `{name}` has no training samples")));
@@ -23,11 +23,11 @@ pub(super) fn samples(name: &str, dataset: &dyn Dataset) -> Result<()> {
     Ok(())
 }
 
-/// The model takes a batch of the data's shape, without a word about what a training pass does besides, and its outputs are what the
-/// loss compares with targets.
+/// The model accepts a batch of the data's shape, and its outputs have the shape that the loss compares with the
+/// targets. This runs the evaluator, and does not cover what only a training pass does.
 ///
 /// # Errors
-/// Whatever the model says about it, and outputs of another shape (exit 78).
+/// The model's own error or panic, and outputs of another shape (exit 78).
 pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
     let (name, input, target) = (&plan.model.name, dataset.input(), dataset.target());
     plan.loss.fits(&target)?;
@@ -46,7 +46,7 @@ pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Re
     compares(outputs, samples, &target).map_err(|why| Error::spec(format!("model `{name}` {why}")))
 }
 
-/// A batch that costs no reading.
+/// A batch of zeros, which requires no reading.
 fn zeros(field: &FieldFacts, samples: usize) -> HostField {
     let count = samples * values(field);
     let data = match field.kind {
@@ -56,12 +56,12 @@ fn zeros(field: &FieldFacts, samples: usize) -> HostField {
     HostField { shape: field.shape.clone(), data }
 }
 
-/// Values in one sample.
+/// The number of values per sample.
 fn values(field: &FieldFacts) -> usize {
     field.shape.iter().product()
 }
 
-/// One row of outputs for each class index, or one output for each number.
+/// Checks for one row of outputs per class index, or one output per number.
 fn compares([rows, width]: [usize; 2], samples: usize, target: &FieldFacts) -> Result<(), String> {
     let (expected, each) = match target.kind {
         FieldKind::Float => (samples, "sample"),
@@ -84,7 +84,7 @@ fn compares([rows, width]: [usize; 2], samples: usize, target: &FieldFacts) -> R
     }
 }
 
-/// An epoch has optimizer steps, however the ranks share it.
+/// An epoch has at least one optimizer step with this number of ranks.
 pub(super) fn batches(plan: &Plan, position: &Position, samples: usize) -> Result<()> {
     let BatchAlgebra { samples_per_rank, steps_per_epoch, .. } =
         position.batching.algebra(samples, plan.loader.drop_last);

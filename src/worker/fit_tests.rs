@@ -1,4 +1,4 @@
-//! What does not fit is an error of the spec's (exit 78) that says so, and nothing has been written by then.
+//! Parts that do not fit cause an error about the spec (exit 78), before anything is written.
 
 use super::testing::provenance;
 use super::*;
@@ -20,7 +20,7 @@ struct Config {
     rows: usize,
 }
 
-/// What a user's model may get wrong.
+/// Possible errors in a user's model.
 #[derive(Module, Debug)]
 struct Own {
     layer: Linear,
@@ -39,7 +39,7 @@ fn own(config: &Config, _: &DataFacts, device: &Device) -> Own {
     Own { layer: LinearConfig::new(config.inputs, config.outputs).init(device), rows: config.rows }
 }
 
-/// The plan of a model and a data set, and a folder for its run.
+/// The plan for a model and a data set, with a folder for its run.
 fn plan(model: &str, dataset: &str, dir: &Path) -> Result<Plan> {
     std::fs::write(dir.join("rows.csv"), "a,b,y\n1,2,0\n3,4,1\n5,6,2\n7,8,0\n9,1,1\n").unwrap();
     let csv = format!("name = \"csv\"\npath = {:?}\ntarget = \"y\"\nval_split = 0.0\n", dir.join("rows.csv"));
@@ -128,7 +128,7 @@ fn a_run_without_an_optimizer_step_is_refused_whatever_its_data() {
         std::fs::create_dir(&out).unwrap();
         (trained(plan("name = \"linear\"", &format!("CSV\n{extra}"), dir.path()), &out), out)
     };
-    // Four of five rows are left to train on.
+    // Four of five rows remain for training.
     assert_eq!(all_steps("drop_last = true").0.unwrap(), Ended::Done);
     let (refused, out) = all_steps("drop_last = true\nmax_train = 3");
     let error = refused.unwrap_err();
@@ -139,7 +139,7 @@ fn a_run_without_an_optimizer_step_is_refused_whatever_its_data() {
     assert_eq!(all_steps("drop_last = false\nmax_train = 3").0.unwrap(), Ended::Done);
 }
 
-/// There may be more outputs than classes.
+/// More outputs than classes are allowed.
 #[test]
 fn what_fits_trains() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a run that goes on comes to, before it has loaded anything: its steps are made of what its checkpoint says.
+//! Predicts the plan of a resumed run before anything is loaded: the checkpoint says what its steps consist of.
 
 use super::Resume;
 use super::state::Extra;
@@ -7,8 +7,8 @@ use crate::history::checkpoints;
 use crate::plan::Plan;
 use std::path::Path;
 
-/// The plan as the run will carry it out: in the units of the checkpoint that `resume` stands for, where there is one and the size
-/// of the data set is known. What can't be read is rank 0's to report.
+/// The plan that the run will follow: with the batching of the checkpoint that `resume` selects, if there is one and
+/// the size of the data set is known. Unreadable files are reported later by rank 0.
 pub fn foresee(plan: &Plan, resume: &str, out_dir: &Path) -> Plan {
     let found = match Resume::parse(resume) {
         Resume::Never => None,

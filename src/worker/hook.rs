@@ -1,4 +1,4 @@
-//! The state of communication hooks between a running trainer and a checkpoint: one tensor for each rank and bucket.
+//! Saves and restores the state of communication hooks: one tensor per rank and bucket.
 
 use crate::checkpoint::{Loaded, TensorData, TensorMap};
 use crate::ddp::HookState;
@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 /// The key in the extra part of `state.json`.
 const KEY: &str = "comm_hook";
 
-/// What the tensors belong to.
+/// Describes the tensors.
 #[derive(Serialize, Deserialize)]
 pub struct HookPlace {
     name: String,
-    /// Elements of each bucket.
+    /// Number of elements of each bucket.
     buckets: Vec<usize>,
 }
 
@@ -26,7 +26,7 @@ fn tensor_name(rank: usize, bucket: usize) -> String {
     format!("rank.{rank}.bucket.{bucket}")
 }
 
-/// As a checkpoint stores it.
+/// The tensors as stored in a checkpoint.
 pub fn tensors(hook: &HookState) -> Result<TensorMap> {
     let mut map = TensorMap::new();
     for (rank, buckets) in hook.values.iter().enumerate() {
@@ -37,10 +37,10 @@ pub fn tensors(hook: &HookState) -> Result<TensorMap> {
     Ok(map)
 }
 
-/// The state in a checkpoint, where there is one.
+/// The state in a checkpoint, if any.
 ///
 /// # Errors
-/// Exit code 74 when its description is not understood.
+/// Exit code 74: its description is invalid.
 pub fn state(loaded: &Loaded) -> Result<Option<HookState>> {
     let file = &loaded.comm_hook;
     let place: Option<HookPlace> = serde_json::from_value(loaded.state.extra[KEY].clone()).map_err(|e| {

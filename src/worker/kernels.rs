@@ -1,14 +1,14 @@
-//! Where a process keeps its device's kernels from start to start.
+//! Where a process keeps its device's compiled kernels between starts.
 
 use crate::data::Cache;
 use crate::device::{ComputeDevice, Precision};
 use std::path::PathBuf;
 
-/// A folder, or `off`; unset for `kernels` in the user's cache, or beside other temporary files where that is on a network.
+/// A folder, or `off`. If unset, `kernels` in the user's cache, or a temporary folder if that is on a network file system.
 const KERNEL_CACHE: &str = "DDP_RUN_KERNEL_CACHE";
 
-/// Keeps the kernels of `device` where the environment says; where that is, in words. Nothing for the CPU, which has none. `slot`
-/// tells the processes of one host apart. Call it before the device is opened.
+/// Keeps the kernels of `device` in the folder that the environment selects, and returns its description; does
+/// nothing for the CPU. `slot` distinguishes the processes of one host. Call it before the device is opened.
 pub fn keep_kernels(device: ComputeDevice, precision: Precision, slot: &str) -> Option<&'static str> {
     if device == ComputeDevice::Cpu {
         return None;
@@ -17,7 +17,7 @@ pub fn keep_kernels(device: ComputeDevice, precision: Precision, slot: &str) -> 
     keep(folders(asked, &Cache::of_user(), temporary), device, precision, slot)
 }
 
-/// Those to try, in order; the temporary one is made only if it comes to that.
+/// The candidates, in order; the temporary folder is only created if it is needed.
 fn folders(
     asked: Option<PathBuf>,
     cache: &Cache,
@@ -32,7 +32,7 @@ fn folders(
     first.into_iter().chain(std::iter::once_with(move || usual.then(temporary).flatten()).flatten())
 }
 
-/// A folder of this machine that nobody else may write to: what is kept there is run.
+/// A local folder that only this user can write to, because its content is executed.
 fn temporary() -> Option<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
     let own = rustix::process::geteuid().as_raw();
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(of(Some("")), usual);
         assert_eq!(of(None), usual);
         assert_eq!(folders(None, &Cache::none(), || None).count(), 0);
-        // What is not needed is not made.
+        // The temporary folder is not created unnecessarily.
         assert_eq!(folders(None, &cache, || panic!("made")).next(), Some(usual[0].clone()));
     }
 }

@@ -1,4 +1,4 @@
-//! What a rank says when it fails.
+//! What a failing rank reports.
 
 use crate::comm::{CommError, ProcessGroup};
 use crate::error::{Error, ExitCode, Result};
@@ -8,17 +8,17 @@ use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a rank leaves behind when it fails: a note for the supervisor, and its last collectives if it was theirs. Written as soon as
-/// the failure is known, for the run is being taken down meanwhile.
+/// The report of a failing rank: a note for the supervisor and, if a collective failed, its last collectives. Written
+/// as soon as the failure is known, because the run is being taken down meanwhile.
 pub struct LastWords<'a> {
     pub handoff: &'a Handoff,
     pub stop: &'a StopFlag,
-    /// The group that the ranks formed.
+    /// The ranks' process group.
     pub group: OnceCell<Arc<dyn ProcessGroup>>,
     written: Cell<bool>,
-    /// Whether the log folder is this run's.
+    /// Whether this run may write to the log folder.
     pub writes: bool,
-    /// Where the last collectives are.
+    /// The path of the collectives' record.
     record: Cell<Option<PathBuf>>,
 }
 
@@ -34,12 +34,12 @@ impl<'a> LastWords<'a> {
         }
     }
 
-    /// Of several errors the first counts: the others follow from it.
+    /// Writes the first error only: later ones follow from it.
     pub fn write(&self, error: &Error) {
         if self.written.replace(true) {
             return;
         }
-        // From here on, no stop signal and no take-down ends this process before it has said what it has to say.
+        // From here on neither a stop signal nor a take-down ends this process before the report is complete.
         self.stop.settle();
         tracing::error!("{}", error.message);
         if !self.writes {
@@ -56,12 +56,12 @@ impl<'a> LastWords<'a> {
             }
         }
         if let Err(e) = note.write(log_dir) {
-            // On a full disk nobody else would say it.
+            // Otherwise the error would be lost on a full disk.
             say!("rank {}: {} (and its note can't be written: {e})", note.rank, error.message);
         }
     }
 
-    /// The process's exit code, or its error with the rank in it.
+    /// The process's exit code, or its error with the rank.
     pub fn end(self, done: Result<Ended>) -> Result<ExitCode> {
         let mut error = match done {
             Ok(ended) => {
@@ -72,7 +72,7 @@ impl<'a> LastWords<'a> {
             Err(error) => error,
         };
         self.write(&error);
-        // The others must not wait for a rank that panicked.
+        // Other ranks must not wait for a rank that panicked.
         self.group.get().iter().for_each(|group| group.abort(&error.message));
         if let Some(path) = self.record.take() {
             error.hint.get_or_insert(format!("the last collectives are in {}", path.display()));

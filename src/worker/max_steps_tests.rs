@@ -1,9 +1,9 @@
-//! `train.max_steps` ends a run where it stands: with more steps it goes on there.
+//! `train.max_steps` ends a run at that step; with a larger value it continues from there.
 
 use super::testing::{Run, SPEC};
 use crate::train::Ended;
 
-/// The whole run's rates must not depend on where it was cut.
+/// The learning rates of the whole run must not depend on where it was interrupted.
 const SETS: [&str; 3] = ["epochs=3", "optimizer.momentum=0.9", "save_every=3 steps"];
 
 fn and<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -14,7 +14,7 @@ fn and<'a>(more: &[&'a str]) -> Vec<&'a str> {
 fn a_run_that_max_steps_cut_in_mid_epoch_goes_on_there_to_the_same_bits() {
     let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
     whole.train(1, &SETS).unwrap();
-    // Eight steps an epoch.
+    // Eight steps per epoch.
     cut.train(1, &and(&["train.max_steps=11"])).unwrap();
     let ends: Vec<_> = cut.epochs().iter().map(|e| (e.0, e.1, e.3.is_some())).collect();
     assert_eq!(ends, [(0, 8, true), (1, 11, true)], "an epoch that is cut short is evaluated too");
@@ -34,11 +34,11 @@ fn once_its_steps_are_done_nothing_happens_again() {
     let written = saves(&run);
     run.train(1, &sets).unwrap();
     assert!((run.steps(), run.epochs(), run.bits(), run.kept()) == before);
-    // No evaluation, no save, and not a word of it.
+    // No evaluation, no save, and no event for them.
     assert_eq!(saves(&run), written);
 }
 
-/// The stop's save has no evaluation; the same command makes it up.
+/// The stop saves without an evaluation; the next start of the same command adds it.
 #[test]
 fn a_stop_in_the_last_step_leaves_the_evaluation_to_the_next_start() {
     let (whole, run) = (Run::of(SPEC), Run::of(SPEC));

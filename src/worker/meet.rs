@@ -1,4 +1,4 @@
-//! Where a worker meets the others, as its handoff and the spec say it.
+//! The rendezvous address of a worker, from its handoff and the spec.
 
 use crate::comm::rendezvous::Endpoint as Meeting;
 use crate::error::{Error, ExitCode, Result};
@@ -7,7 +7,7 @@ use crate::nodes::{Reach, own_address, reach};
 use crate::plan::Plan;
 use std::net::{SocketAddr, TcpListener};
 
-/// `None` for a worker that is alone.
+/// `None` for a single worker.
 pub(super) fn meeting(
     handoff: &Handoff,
     plan: &Plan,
@@ -36,7 +36,7 @@ fn reached(handoff: &Handoff, plan: &Plan) -> Result<Reach> {
     reach(plan.nodes.bind, interface, handoff.place.nnodes)
 }
 
-/// What rank 0 binds when the others reach it as `host`.
+/// The address that rank 0 binds if others reach it as `host`.
 fn bound(handoff: &Handoff, plan: &Plan, host: &str, port: u16) -> Result<SocketAddr> {
     let interface = plan.distributed.gloo().address()?;
     own_address(host, port, plan.nodes.bind, interface, handoff.place.nnodes)?.ok_or_else(|| {

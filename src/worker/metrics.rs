@@ -1,4 +1,4 @@
-//! Reported metrics, by name, from the sums of an epoch or an evaluation, and the file of a run's.
+//! Named metrics from the sums of an epoch or an evaluation, and the metrics file of a run.
 
 use super::warn;
 use crate::error::Result;
@@ -7,14 +7,14 @@ use crate::train::{Position, Settings, Sums};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// Which metrics to report besides the usual ones.
+/// The metrics to report besides the standard ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
     pub top5: bool,
     pub perplexity: bool,
 }
 
-/// What the targets' kind makes worth reporting: accuracies for classes, errors for floats.
+/// Metrics for the targets' kind: accuracies for classes, errors for floats.
 pub fn named(sums: &Sums, reported: Reported) -> Vec<(&'static str, f64)> {
     let mut metrics = vec![("loss", sums.mean_loss())];
     if sums.elements > 0.0 {
@@ -31,7 +31,7 @@ pub fn named(sums: &Sums, reported: Reported) -> Vec<(&'static str, f64)> {
     metrics
 }
 
-/// All of them as one JSON object, with `n`, the number of samples.
+/// All metrics as one JSON object, with `n`, the number of samples.
 pub fn json(sums: &Sums, reported: Reported) -> Value {
     let mut object = Map::new();
     for (name, value) in named(sums, reported) {
@@ -41,7 +41,7 @@ pub fn json(sums: &Sums, reported: Reported) -> Value {
     Value::Object(object)
 }
 
-/// The run's metrics as far as `position`, which is that of its `own` checkpoint or of another one. What is odd about them is said.
+/// The run's metrics up to `position`, from its `own` checkpoint or another one. Prints a warning about invalid lines.
 pub fn metrics_until(
     position: &Position,
     own: bool,
@@ -49,7 +49,7 @@ pub fn metrics_until(
     out_dir: &Path,
 ) -> Result<(MetricsWriter, MetricsFound)> {
     let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
-    // Where `max_steps` cut an epoch short and there are no more steps, its line stays.
+    // If `max_steps` ended an epoch early and there are no more steps, the epoch's line stays.
     let cut = position.step_in_epoch > 0 && position.is_over(settings.epochs, settings.train.max_steps);
     let found = metrics.truncate_after(position.step, position.epoch + u64::from(cut))?;
     found.doubts(position.step, settings.log_every.max(1), own).iter().for_each(|what| warn(what));

@@ -1,5 +1,5 @@
-//! One rank of a run, from its place among the others to its end (`rank`): process group, data, model, optimizer, checkpoint,
-//! trainer, in this order.
+//! One rank of a run, from its handoff to its end (`rank`): process group, data, model, optimizer, checkpoint, trainer,
+//! in this order.
 
 mod agree;
 mod checkpoints;
@@ -60,14 +60,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Which checkpoint a run starts from.
+/// The checkpoint that a run starts from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// The newest good one of the run's folder, if there is any.
+    /// The newest valid checkpoint of the run's folder, if any.
     Auto,
     /// None: the run starts over, once.
     Never,
-    /// At first this checkpoint, or the newest of this run folder.
+    /// At first this checkpoint, or the newest one of this run folder.
     From(PathBuf),
 }
 
@@ -81,28 +81,28 @@ impl Resume {
     }
 }
 
-/// What one rank needs to run a plan.
+/// Everything that one rank needs to run a plan.
 pub struct Job<'a> {
     pub plan: &'a Plan,
     pub group: Arc<dyn ProcessGroup>,
     pub device: ComputeDevice,
     pub out_dir: &'a Path,
     pub resume: Resume,
-    /// For rank 0, which writes to the folder.
+    /// Set on rank 0, which writes to the folder.
     pub start: Option<Start<'a>>,
     pub stop: &'a dyn Fn() -> bool,
-    /// Hears the error that training failed with before anything is waited for, such as a save under way.
+    /// Called with the error that training failed with, before waiting for anything, such as a save in progress.
     pub failed: &'a dyn Fn(&Error),
     pub recorder: RecorderOptions,
 }
 
-/// Trains. An error of this rank's own is told to the others before it returns, so that they end at once.
+/// Trains. Before it returns an error, it aborts the group, so that the other ranks end at once.
 pub fn train(job: Job<'_>) -> Result<Ended> {
     let give_up = give_up(&job);
     train_rank(job).inspect_err(give_up)
 }
 
-/// What is done first about an error: others wait for this rank, and the run is about to be taken down.
+/// Called first with an error: other ranks wait for this one, and the run is about to be taken down.
 fn give_up<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
     let (group, failed) = (job.group.clone(), job.failed);
     move |error| {
@@ -130,7 +130,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         match find_checkpoint(&job)? {
             Some(loaded) => {
                 let saved = state::saved(&loaded)?;
-                // First: other data may be what another model comes of.
+                // The data is compared first, because different data may be the reason for a different model.
                 let (before, now) = (saved.data.as_ref(), &fingerprint);
                 let changed = same_data::since(before, now, &saved.position, plan.loader.drop_last)?;
                 changed.iter().for_each(|what| warn(what));
@@ -155,14 +155,14 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         .unwrap_or_else(|| Position::new(plan.batching(group.world_size())));
     fit::batches(plan, &position, splits.train.len())?;
     group.note(Place { step: position.step, phase: Phase::Setup });
-    // Every rank has come this far: from here on the run's folder changes.
+    // All ranks are ready: from here on the run's folder changes.
     group.barrier(Wait::WhilePeersLive)?;
     let mut recorder = Recorder::new(plan.settings(), group.rank());
     if group.rank() == 0 && accepted(&job, parent.as_ref())? {
         let files = files(&job, &facts, fingerprint, parent)?;
         recorder.open(&*group, &position, files, job.recorder)?;
     }
-    // What is set aside may be copied for a while.
+    // Rank 0 may still be copying files that are set aside.
     group.barrier(Wait::WhilePeersLive)?;
     recorder.reserve(&*model, &updater)?;
     let (stop, observer) = (job.stop, &mut recorder);
@@ -176,15 +176,17 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     Ok(ended)
 }
 
-/// No rank leaves while another may still need it, and all wait for rank 0, which has saved everything when it comes. From then on its
-/// deadline counts, which is the first to end: so where another rank hangs, all is saved.
+/// Waits until all ranks have finished: none may leave while another one needs it. All wait for rank 0, which arrives
+/// after everything is saved. Rank 0's deadline starts then and expires first, so if another rank hangs, everything
+/// is saved.
 ///
 /// # Errors
-/// Rank 0 did not come, or a rank is gone. One that hangs is no failure any more, except to MPI, which all have to end together.
+/// Rank 0 did not arrive, or a rank was lost. A rank that hangs is not an error any more, except with MPI, whose
+/// ranks must all end together.
 fn leave(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
     let wait = match group.rank() {
         0 => Wait::Deadline,
-        // One save under way and another one.
+        // Time for a save in progress and another one.
         _ if plan.checkpoint.asynchronous => {
             Wait::AtMost(plan.distributed.timeout.saturating_add(2 * SAVE_DEADLINE))
         }
@@ -206,13 +208,13 @@ fn leave(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
 /// Opens the device.
 ///
 /// # Errors
-/// No such device, or one that can't compute in this precision (exit 69).
+/// The device does not exist, or does not support this precision (exit 69).
 fn compute(device: ComputeDevice, precision: Precision) -> Result<Compute> {
     computes_in(precision, device)?;
     Ok(Compute { device: device.open(precision)?, dtype: precision.dtype() })
 }
 
-/// Rank 0 prepares the files, however long that takes; then every rank opens them.
+/// Rank 0 prepares the files, without a deadline; then every rank opens them.
 fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     if group.rank() == 0 {
         let prepared = plan.dataset.source.prepare(&mut |line| {
@@ -233,7 +235,7 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     Ok(splits)
 }
 
-/// What is known once the data is open.
+/// The facts known from the open data sets.
 fn facts_of(splits: &Splits) -> DataFacts {
     let len = |set: &Option<Arc<dyn Dataset>>| set.as_ref().map(|s| s.len());
     DataFacts {
@@ -245,7 +247,7 @@ fn facts_of(splits: &Splits) -> DataFacts {
     }
 }
 
-/// What was asked for is for the beginning of a run; started again, it goes on with what it has saved itself.
+/// `resume` applies to the beginning of a run; a restarted run continues from its own checkpoints.
 fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
     let newest = || CheckpointStore::read_only(checkpoints(job.out_dir)).latest_verified();
     let begun = job.resume != Resume::Auto && job.start.is_some_and(|start| start.begun());
@@ -266,7 +268,8 @@ fn warn(warning: &str) {
     say!("warning: {warning}");
 }
 
-/// `changes`: how steps are made up now, and what a new optimizer keeps. `job_toml` is the spec of this start.
+/// Prints the resume. `changes`: changes of the batching, and what a changed optimizer keeps. `job_toml` is this
+/// start's spec.
 fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 2], job_toml: &str) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
@@ -292,13 +295,13 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
     }
 }
 
-/// Makes the run's folder this start's; `false` where there is nothing to be written.
+/// Accepts this start in the run's folder; `false` if nothing needs to be written.
 fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
     let start = job.start.ok_or_else(|| Error::internal("rank 0 does not know what started it"))?;
     Ok(start.accept(parent)? == Accepted::Begins)
 }
 
-/// What rank 0 records to.
+/// The files that rank 0 records to.
 fn files(job: &Job<'_>, facts: &DataFacts, data: Fingerprint, parent: Option<Parent>) -> Result<Files> {
     let (plan, out_dir) = (job.plan, job.out_dir);
     let made = Made::of(plan, job.device, data);
@@ -332,7 +335,7 @@ fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) -> Res
     Ok(())
 }
 
-/// Which split to evaluate.
+/// The split to evaluate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     Train,
@@ -363,7 +366,7 @@ fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
         .hint(format!("it has {}{more}", there.join(" and ")))
 }
 
-/// Evaluates a checkpoint's model on one split, on this process alone.
+/// Evaluates a checkpoint's model on one split, in this process only.
 pub fn evaluate(
     plan: &Plan,
     checkpoint: &Path,

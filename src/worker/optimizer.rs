@@ -1,5 +1,6 @@
-//! A checkpoint's optimizer and the spec's. Its arrays belong to the algorithm: another one that keeps others would go on as if it had
-//! made all the steps so far, so it is refused. Any other change is followed, and said with those of the rest of the spec.
+//! Compares a checkpoint's optimizer with the spec's. Its arrays belong to the algorithm: one with other arrays would
+//! continue as if it had made all steps so far, so it is rejected. Other changes are applied, and reported with those
+//! of the spec.
 
 use super::spec_changes;
 use crate::checkpoint::{Loaded, State};
@@ -8,7 +9,7 @@ use crate::plan::Plan;
 use std::collections::BTreeSet;
 
 /// # Errors
-/// Exit code 74 when the checkpoint's optimizer kept other arrays than the spec's does.
+/// Exit code 74: the checkpoint's optimizer has other arrays than the spec's.
 pub fn fits(plan: &Plan, loaded: &Loaded, slots: &[&str]) -> Result<()> {
     let found: BTreeSet<&str> =
         loaded.optimizer.iter().filter_map(|t| Some(t.name.split_once('.')?.0)).collect();
@@ -32,7 +33,7 @@ pub fn fits(plan: &Plan, loaded: &Loaded, slots: &[&str]) -> Result<()> {
     )))
 }
 
-/// What an optimizer that has changed since a checkpoint keeps of it; `None` where nothing has changed.
+/// What a changed optimizer keeps from a checkpoint; `None` if nothing has changed.
 pub fn kept(plan: &Plan, state: &State, slots: &[&str]) -> Option<String> {
     spec_changes::of_optimizer(plan, state)?;
     let kept = [slots, &["the number of steps"]].concat().join(", ");
@@ -88,7 +89,7 @@ mod tests {
         let told = kept(&now, &loaded.state, &slots).unwrap();
         assert_eq!(told, "the optimizer has changed; kept: exp_avg, exp_avg_sq, the number of steps");
         let optimizer = "optimizer.lr = 0.05, now 0.01; optimizer.weight_decay = 0.01, now 0.5";
-        // Also where the earlier spec is not there any more.
+        // Also if the earlier spec is missing.
         std::fs::remove_file(run.out().join("job.toml")).unwrap();
         let told = spec_changes::since(&now, &loaded, &now.to_toml());
         assert_eq!(told.as_deref(), Some(optimizer));

@@ -1,4 +1,4 @@
-//! How a start finds the run's folder, and what is said of it: before the first step, and at a stop, then only what is so.
+//! The state of the run's folder at a start, for the messages before the first step and at a stop.
 
 use super::connect::averages_by_nccl;
 use super::foresee;
@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::telemetry::{Provenance, RunId, provenance};
 use std::path::Path;
 
-/// The newest checkpoint before a start.
+/// The newest checkpoint before this start.
 #[derive(Clone)]
 pub struct Outset {
     job: JobHandoff,
@@ -23,31 +23,31 @@ impl Outset {
         Self { job: job.clone(), found: newest_step(job) }
     }
 
-    /// The plan as this start will carry it out.
+    /// The plan that this start will follow.
     pub fn foreseen(&self, plan: &Plan) -> Plan {
         let resume = if self.found.is_some() { "auto" } else { &self.job.resume };
         foresee(plan, resume, &self.job.out_dir)
     }
 
-    /// What is saved of the run by now, and which command goes on from it.
+    /// What is saved of the run now, and the command that resumes it.
     pub fn saved(&self) -> String {
         in_words(self.found, newest_step(&self.job), &self.job.resume)
     }
 }
 
-/// The step that workers started again would go on from. By name only: whether it can be read is seen by rank 0, which falls back
-/// to an older one.
+/// The step that restarted workers would resume from, by the checkpoint's name only: rank 0 verifies it, and falls
+/// back to an older one.
 pub fn newest_step(job: &JobHandoff) -> Option<u64> {
     let run = job.provenance.as_ref().and_then(|start| start.run.as_ref());
-    // Before the run has begun, checkpoints that are there are not what it was told to go on from. Who does not write to the folder
-    // can't tell.
+    // Until the run has begun, existing checkpoints are not those that it was told to start from. A process that does
+    // not write to the folder can't tell.
     let goes_on = job.resume == "auto" || run.is_none_or(|run| history::begun(&job.out_dir, run));
     let newest =
         || CheckpointStore::read_only(checkpoints(&job.out_dir)).list().ok()?.last().map(|entry| entry.step);
     goes_on.then(newest).flatten()
 }
 
-/// This start, for `run.json`.
+/// This start's provenance, for `run.json`.
 pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) -> Provenance {
     let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
     let start = Provenance::gather(provenance::Start {
@@ -69,12 +69,12 @@ pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) 
     Provenance { run: Some(run), ..start }
 }
 
-/// What is saved of the run, where `found` was the newest checkpoint's step before it and `newest` is now, and which command goes on
-/// from it; `resume` is this one's.
+/// What is saved of the run, and the command that resumes it. `found` is the step of the newest checkpoint before
+/// this start, `newest` that of the newest one now; `resume` is this start's option.
 fn in_words(found: Option<u64>, newest: Option<u64>, resume: &str) -> String {
     let again = match resume {
         "auto" => "the same command",
-        // It would start over, or go on from elsewhere, once more.
+        // The same command would start over, or from elsewhere, again.
         _ => "the same command with `--resume auto`",
     };
     match newest {

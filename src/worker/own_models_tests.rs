@@ -1,5 +1,5 @@
-//! A run of a module such as a user may write, with everything in it that Burn's modules are made of: what is evaluated is what is
-//! saved, and a run that was stopped ends in the bits of one that was not.
+//! A run of a user-defined module with all elements of Burn's modules: the evaluated state is the saved one, and a
+//! run that was stopped and resumed ends in the same bits as an uninterrupted one.
 
 use super::testing::provenance;
 use super::*;
@@ -22,7 +22,7 @@ const WIDTH: usize = 5;
 #[serde(deny_unknown_fields)]
 struct Config {}
 
-/// Training reads what it keeps.
+/// A module whose training reads its running state.
 #[derive(Module, Debug)]
 struct Centred {
     seen: RunningState<Tensor<1>>,
@@ -66,7 +66,8 @@ struct Zoo {
     head: Linear,
 }
 
-/// Ranks are threads here and draw from one stream, so a layer's first values are made of their place; it stays lazy.
+/// Ranks are threads here and share one random stream, so initial values are derived from the layer's dimensions; the
+/// layer stays lazy.
 fn linear(inputs: usize, outputs: usize, device: &Device) -> Linear {
     let layer = LinearConfig::new(inputs, outputs).with_bias(false).init(device);
     let weight = layer.weight.clone().init_mapper(|drawn| {
@@ -132,7 +133,7 @@ fn plan(buffers: &str) -> Plan {
     Plan::resolve(&JobTree::parse("x.toml", &spec, &[]).unwrap(), &registry, WorldRequest::of(2)).unwrap()
 }
 
-/// Trains on two ranks, which ask for a stop in their `stop_at`th step.
+/// Trains on two ranks; a stop is requested in step `stop_at`.
 fn run(plan: &Plan, out_dir: &Path, stop_at: usize) -> Ended {
     std::fs::create_dir_all(out_dir).unwrap();
     let groups = testing::form(2, testing::HANG, |_| GlooOptions::default());
@@ -169,7 +170,7 @@ fn model(out_dir: &Path) -> TensorMap {
     load_any(out_dir).unwrap().model
 }
 
-/// The epochs' losses.
+/// The losses of the epochs.
 fn losses(out_dir: &Path) -> Vec<(f64, f64)> {
     let text = std::fs::read_to_string(out_dir.join("metrics.jsonl")).unwrap();
     let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -200,7 +201,7 @@ fn every_burn_module_is_evaluated_saved_and_resumed_as_it_is() {
         assert_eq!(run(&plan, &parts, usize::MAX), Ended::Done);
         assert!(same(&model(&parts), &saved), "{buffers}: another model");
         assert_eq!(losses(&parts), losses(&whole), "{buffers}");
-        // What is one is one, what is frozen stays, and what only sounds like a buffer is trained.
+        // Shared parameters stay shared, frozen ones unchanged, and a parameter that is only named like a buffer is trained.
         let values = |name: &str| saved.get(name).unwrap().to_f32_vec();
         assert_eq!(values("tied.weight"), values("again.weight"));
         assert_ne!(values("tied.weight"), values("frozen.weight"));

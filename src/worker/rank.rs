@@ -1,4 +1,4 @@
-//! A worker process: started by the supervisor (`ddp-run worker`, hidden), or by torchrun and its like.
+//! A worker process, started by the supervisor (`ddp-run worker`, hidden) or by a launcher such as torchrun.
 
 use super::connect::connect;
 use super::last_words::LastWords;
@@ -22,21 +22,21 @@ use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// `ddp-run worker`: everything comes down the supervisor's pipe.
+/// `ddp-run worker`: all input comes over the supervisor's pipe.
 pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     stop.on_second(OnSecondSignal::Ignore);
     let received = Handoff::receive(stop)?;
     let handoff = received.handoff;
     logs::init_worker(&handoff)?;
     logs::record_panics(&handoff);
-    // How long a stop may take is the supervisor's to watch.
+    // The supervisor limits the time of a stop.
     watch(stop, None, None, String::new)?;
     let last_words = LastWords::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
         work(&plan, received.listener, &last_words, NO_LOCK)
     });
-    // The supervisor's report shows the failure note; printing here as well would say it twice.
+    // The supervisor's report shows the failure note; printing the error here would repeat it.
     last_words.end(done).or_else(|e| Ok(e.code))
 }
 
@@ -47,7 +47,7 @@ fn caught(work: impl FnOnce() -> Result<Ended>) -> Result<Ended> {
     })
 }
 
-/// Under a launcher: this process is rank RANK of WORLD_SIZE.
+/// Runs one rank under a launcher: rank RANK of WORLD_SIZE.
 pub fn run_external(
     environment: WorkerEnv,
     plan: &Plan,
@@ -66,7 +66,7 @@ pub fn run_external(
     if first {
         say!("launched by {launcher}\n\n{}", outset.foreseen(plan).text());
     }
-    // Rank 0 refuses it once the others can hear of that.
+    // Rank 0 reports the error when the other ranks can receive it.
     if anothers {
         logs::init_without(handoff.job.log_format)?;
     } else {
@@ -88,7 +88,7 @@ pub fn run_external(
     let done = caught(|| work(plan, None, &last_words, lock));
     let code = last_words.end(done)?;
     if code == ExitCode::Stopped {
-        // Where ranks share no folder, rank 0 knows what is saved.
+        // If ranks do not share a folder, only rank 0 knows what is saved.
         if first {
             say!("stopped on request; {}", outset.saved());
         }
@@ -97,10 +97,10 @@ pub fn run_external(
     Ok(code)
 }
 
-/// What a supervisor would have handed to this rank.
+/// The handoff that a supervisor would have sent to this rank.
 fn handoff_of(environment: WorkerEnv, plan: &Plan, job: JobHandoff) -> Result<Handoff> {
     let (endpoint, secret) = match plan.backend {
-        // MPI's own business.
+        // MPI connects the ranks itself.
         Backend::Mpi => (Endpoint::Solo, Secret::generate()?),
         _ => {
             let endpoint = environment.endpoint(plan.nodes.rdzv_endpoint.as_ref())?;
@@ -113,17 +113,17 @@ fn handoff_of(environment: WorkerEnv, plan: &Plan, job: JobHandoff) -> Result<Ha
     handoff.threads = environment.threads.unwrap_or_else(share);
     handoff.run_id = environment.run_id;
     handoff.attempt = environment.attempt;
-    // Whoever is left of the attempt before is told from this one's ranks by it.
+    // It distinguishes this attempt's ranks from processes of an earlier one.
     handoff.generation = u64::from(environment.attempt);
     Ok(handoff)
 }
 
-/// The Slurm job that is to be requeued when the run is stopped on request; one process of a run asks for it, the `first`.
+/// The Slurm job to requeue when the run is stopped on request; only one process of a run, the `first`, requeues it.
 pub fn requeue_on_stop(plan: &Plan, first: bool) -> Option<SlurmJob> {
     (plan.slurm.requeue && first).then(|| SlurmJob::detect(&|name| std::env::var(name).ok())).flatten()
 }
 
-/// Ends this process when a stop signal comes before training, or when it has not stopped `grace` after one.
+/// Ends this process if a stop signal comes before training, or if it has not stopped within `grace` after one.
 /// `saved` says what is saved by then.
 fn watch(
     stop: &StopFlag,
@@ -151,11 +151,12 @@ fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
     Ok(Plan::resolve(&tree, registry, WorldRequest::of(handoff.place.world_size))?)
 }
 
-/// The supervisor has it.
+/// Under a supervisor, the supervisor holds the lock.
 const NO_LOCK: Option<fn() -> Result<Option<FolderLock>>> = None;
 
-/// Tells `last_words` the group that the ranks form, and what goes wrong as soon as it is known. `lock` takes the run's
-/// folder, once there are others to hear of it when it can't; `None` from it: a stop was asked for first.
+/// Connects and trains. Passes the ranks' group and any error to `last_words` as soon as they are known. `lock` takes
+/// the lock of the run's folder after the rendezvous, so that the other ranks receive its error; it returns `None` if
+/// a stop was requested first.
 fn work(
     plan: &Plan,
     listener: Option<TcpListener>,
@@ -164,10 +165,10 @@ fn work(
 ) -> Result<Ended> {
     let (handoff, stop) = (last_words.handoff, last_words.stop);
     let threads = plan.launch.threads.unwrap_or(handoff.threads);
-    // A pool that exists already (a program around ddp-run made one) is left as it is.
+    // An existing thread pool (of a program that embeds ddp-run) is left alone.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     let Place { rank, world_size, .. } = handoff.place;
-    // That it can come true was seen before anything started; this generation may be smaller.
+    // The value was checked before the start; this generation may have fewer ranks.
     let fault = Fault::from_env(&|name| std::env::var(name).ok(), usize::MAX)?;
     let fault = fault.filter(|f| f.is_due_in(handoff.generation));
     fault.iter().for_each(|f| f.at_connect(rank));

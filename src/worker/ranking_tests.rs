@@ -1,11 +1,11 @@
-//! Which checkpoints stay: each is ranked by what was measured of exactly its weights.
+//! Which checkpoints are kept: each is ranked by measurements of exactly its own weights.
 
 use super::testing::{Run, SPEC};
 use crate::checkpoint::read_state;
 use crate::error::ExitCode;
 use crate::train::Ended;
 
-/// Learns too fast: every evaluation is worse than the one before. Four steps an epoch.
+/// The learning rate is too high: every evaluation is worse than the previous one. Four steps per epoch.
 const WORSE: [&str; 2] = ["optimizer.lr=1.2", "batch_size=16"];
 
 fn worse<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -50,7 +50,7 @@ fn the_training_loss_ranks_by_the_epoch_that_ended_there() {
     assert_eq!(state.metric("train.loss"), Some(first.2));
 }
 
-/// A stop does not wait; what it saved is evaluated, and saved again with that, when the run goes on.
+/// A stop saves without waiting for the evaluation; the resumed run evaluates the same weights and saves again.
 #[test]
 fn what_a_stop_saved_in_an_epochs_last_step_gets_its_evaluation_when_the_run_goes_on() {
     let (whole, run) = (Run::of(SPEC), Run::of(SPEC));
@@ -66,7 +66,7 @@ fn what_a_stop_saved_in_an_epochs_last_step_gets_its_evaluation_when_the_run_goe
     assert!(run.bits() == whole.bits());
 }
 
-/// What a spec can't know of its data, the open data tells.
+/// What the spec can't know about its data is checked when the data is open.
 #[test]
 fn a_metric_that_is_not_measured_of_the_targets_is_refused_when_the_data_is_open() {
     let dir = tempfile::tempdir().unwrap();

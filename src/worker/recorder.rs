@@ -1,5 +1,5 @@
-//! Where a rank's events go. Every rank logs its epochs; rank 0 also writes metrics, TensorBoard files, checkpoints and the
-//! report, and shows progress.
+//! Records a rank's events. Every rank logs its epochs; rank 0 also writes metrics, TensorBoard files, checkpoints
+//! and the report, and shows progress.
 
 use super::checkpoints::Checkpoints;
 use super::metrics::{Reported, metrics_until, named};
@@ -18,35 +18,35 @@ use crate::train::{BatchAlgebra, Ended, Loss, Observer, Position, Settings, Step
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Why a start begins again where an earlier one did.
+/// The reason for a repeated start without a checkpoint.
 const NOTHING_SAVED: &str = "nothing was saved";
 
-/// How the recorder of rank 0 shows itself.
+/// Options of rank 0's recorder.
 #[derive(Clone, Debug)]
 pub struct RecorderOptions {
     pub progress: ProgressMode,
-    /// The attempt that this is, and why it is made, if the workers were started again.
+    /// The number and reason of this attempt, if the workers were restarted.
     pub restart: Option<(u64, String)>,
 }
 
-/// What rank 0's files are made from.
+/// The parts of rank 0's files.
 pub struct Files {
     pub out_dir: PathBuf,
     pub reported: Reported,
-    /// Of an epoch.
+    /// Samples per epoch.
     pub samples: usize,
     pub checkpoints: Checkpoints,
     pub parent: Option<Parent>,
 }
 
-/// One rank's observer.
+/// The observer of one rank.
 pub struct Recorder {
     settings: Settings,
     rank: usize,
     first: Option<First>,
 }
 
-/// What only rank 0 has.
+/// The parts that only rank 0 has.
 struct First {
     out_dir: PathBuf,
     reported: Reported,
@@ -55,16 +55,16 @@ struct First {
     progress: Progress,
     checkpoints: Checkpoints,
     started: Instant,
-    /// Seconds, before this process.
+    /// Training time before this process, in seconds.
     trained: f64,
-    /// Since the last step line.
+    /// Values since the last step line.
     window: Window,
     last: (u64, u64),
-    /// Micro-batches of the epoch from its start, or from where a resize dealt it anew.
+    /// Micro-batches since the beginning of the epoch, or since a resize redistributed its rest.
     micro_batches: u64,
-    /// Samples of the epoch that this process found done.
+    /// Samples of the epoch that were finished before this process.
     before: f64,
-    /// The first thing that went wrong where nothing could be returned.
+    /// The first error of a callback that can't return one.
     failed: Option<Error>,
 }
 
@@ -75,7 +75,7 @@ struct Window {
     data_wait: f64,
 }
 
-/// Which metrics a job reports besides the loss.
+/// The metrics that a job reports besides the loss.
 pub fn reported(loss: Loss, top5: Top5, facts: &DataFacts) -> Reported {
     let classes = match facts.target.as_ref().map(|t| t.kind) {
         Some(FieldKind::Index(classes)) => classes,
@@ -87,12 +87,13 @@ pub fn reported(loss: Loss, top5: Top5, facts: &DataFacts) -> Reported {
 }
 
 impl Recorder {
-    /// One that writes to its rank's log only.
+    /// A recorder that writes to its rank's log only.
     pub fn new(settings: Settings, rank: usize) -> Self {
         Self { settings, rank, first: None }
     }
 
-    /// Opens the run's files, on rank 0. A resumed run's lines after `position` are taken back: they will be written anew.
+    /// Opens the run's files on rank 0. Removes the lines of a resumed run after `position`, because those steps are
+    /// repeated.
     pub fn open(
         &mut self,
         group: &dyn ProcessGroup,
@@ -107,7 +108,7 @@ impl Recorder {
         let own = parent.as_ref().is_some_and(|parent| parent.is_within(&out_dir));
         let (mut metrics, found) = metrics_until(position, own, &self.settings, &out_dir)?;
         let mut progress = Progress::new(options.progress, totals);
-        // What an earlier start has left is its end: it had saved nothing.
+        // An earlier start that saved nothing has only left the event of its end.
         let again = || (parent.is_none() && found.has_events()).then(|| (1, NOTHING_SAVED.to_owned()));
         if let Some((attempt, reason)) = options.restart.or_else(again) {
             metrics.write(&Event::Restart(RestartEvent { attempt, reason }))?;
@@ -142,12 +143,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// Has the memory of the first save made ready while the run begins; see `checkpoints`.
+    /// Allocates memory for saves at the start of the run; see `checkpoints`.
     pub fn reserve(&mut self, model: &dyn Model, updater: &Updater) -> Result<()> {
         self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(model, updater))
     }
 
-    /// Waits for the save under way, writes the last event and the report, and gives the run's end on.
+    /// Waits for the save in progress, writes the last event and the report, and passes on the run's end.
     pub fn finish(mut self, ended: Result<Ended>) -> Result<Ended> {
         let Some(first) = self.first.take() else { return ended };
         first.finish(ended)
@@ -159,7 +160,7 @@ fn relative(path: &Path, out_dir: &Path) -> String {
 }
 
 impl First {
-    /// Notes the first failure; the loop hears of it at the next save.
+    /// Keeps the first failure; the training loop receives it at the next save.
     fn note<T>(&mut self, done: Result<T>) -> Option<T> {
         match done {
             Ok(value) => Some(value),
@@ -206,7 +207,7 @@ impl First {
             _ => {}
         }
         if let Err(e) = report::write(&self.out_dir) {
-            // The report is made from files that are all there; `ddp-run report` makes it again.
+            // The files that the report is made from are complete; `ddp-run report` can write it again.
             tracing::warn!("no report: {}", e.message);
         }
         ended

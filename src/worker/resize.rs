@@ -1,24 +1,24 @@
-//! A run that goes on with another number of processes, or whose spec makes up its batches in another way.
+//! Resumes a run with another number of processes, or with another batch size in the spec.
 
 use crate::data::Fingerprint;
 use crate::plan::Plan;
 use crate::train::{Batching, Position};
 
-/// Where a checkpoint's run stood, and what its spec said of batches.
+/// The position of a checkpoint, and the batch keys of its spec.
 #[derive(Clone, Debug)]
 pub struct Saved {
     pub position: Position,
     pub batch_size: usize,
     pub accumulate: usize,
-    /// Of the data set that it was trained on, where the checkpoint says.
+    /// Fingerprint of the data set that it was trained on, if the checkpoint has it.
     pub data: Option<Fingerprint>,
-    /// Of the rank that saved.
+    /// The device of the rank that saved.
     pub device: String,
 }
 
 impl Saved {
-    /// The position in the units of this run, after the samples that are done, and what has changed in words. `samples` are those of
-    /// an epoch. A spec whose `batch_size` or `accumulate` was edited is followed as it is.
+    /// The position in this run's batching, after the finished samples, and a description of the change. `samples` is
+    /// the size of an epoch. A `batch_size` or `accumulate` that was edited in the spec is used as it is.
     pub fn go_on(self, plan: &Plan, world: usize, samples: usize) -> (Position, Option<String>) {
         let mut position = self.position;
         let before = position.batching;
@@ -47,7 +47,7 @@ mod tests {
         Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap()
     }
 
-    /// A run of 4 processes that has done 3 of an epoch's 6 steps of 16 samples.
+    /// A run of 4 processes that has finished 3 of an epoch's 6 steps of 16 samples.
     fn saved() -> Saved {
         let mut position = Position::new(Batching::of(4, 4, 1));
         (position.micro, position.step, position.step_in_epoch) = (3, 3, 3);

@@ -1,4 +1,5 @@
-//! A run that goes on with another number of processes is the uninterrupted one up to f32 rounding, an epoch's end included.
+//! A run resumed with another number of processes equals the uninterrupted one up to f32 rounding, also at the end of
+//! an epoch.
 
 use super::foresee;
 use super::testing::{Run, SPEC, plan};
@@ -6,7 +7,7 @@ use crate::checkpoint::{State, read_state};
 use crate::telemetry::Event;
 use crate::train::Ended;
 
-/// Of 94 samples the last ones of an epoch are no full batch, on either number of processes.
+/// With 94 samples, the last batch of an epoch is not full with either number of processes.
 const TAIL: [&str; 5] =
     ["epochs=3", "batch_size=4", "dataset.samples=94", "dataset.val_split=0.0", "optimizer.momentum=0.9"];
 
@@ -16,14 +17,14 @@ fn micro_batches_weigh_by_their_samples_at_an_epochs_end() {
         (2, 1, "train.accumulate=1", "dataset.drop_last=false"),
         (2, 1, "train.accumulate=1", "dataset.drop_last=true"),
         (1, 2, "train.accumulate=4", "dataset.drop_last=false"),
-        // Twelve samples are left for the last step: three on each of four processes.
+        // Twelve samples remain for the last step: three on each of four processes.
         (1, 4, "train.accumulate=4", "dataset.drop_last=true"),
     ];
     for (before, after, accumulate, drop_last) in cases {
         let sets = [&TAIL[..], &[accumulate, drop_last]].concat();
         let resized = Run::of(SPEC);
         assert_eq!(resized.until(before, &sets, 3).unwrap(), Ended::Stopped);
-        // From the same step: ranks that are threads draw their first weights from one generator.
+        // Both continue from the same step, because ranks that are threads draw their initial weights from one generator.
         let whole = resized.copied();
         whole.train(before, &sets).unwrap();
         resized.train(after, &sets).unwrap();

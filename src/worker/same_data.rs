@@ -1,5 +1,5 @@
-//! Whether all ranks have the data set that rank 0 has, and whether a checkpoint's run had it too. Training on other rows looks like
-//! training: nothing else would notice.
+//! Checks that all ranks have rank 0's data set, and that it is the checkpoint's. Nothing else would detect training
+//! on different data.
 
 use crate::comm::ProcessGroup;
 use crate::comm::rendezvous::name_ranks;
@@ -9,14 +9,14 @@ use crate::train::Position;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-/// Samples of training and validation (one more than there are, 0 for no such split), and a digest of the rest.
+/// Samples of training and validation (plus one; 0 if there is no such split), and a digest of the rest.
 const CARD: usize = 8 + 8 + 32;
 type Card = [u8; CARD];
 
-/// Compares the data sets of all ranks, which make this call together.
+/// Compares the data sets of all ranks. Collective: all ranks call it.
 ///
 /// # Errors
-/// On all ranks alike: those whose data set is not that of most (exit 78). A failed collective.
+/// The same on all ranks: the ranks whose data set differs from the majority's (exit 78). A failed collective.
 pub fn same_on_all_ranks(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()> {
     let mut all = vec![0; CARD * group.world_size()];
     group.all_gather(card(own).as_slice().into(), all.as_mut_slice().into())?;
@@ -31,7 +31,7 @@ fn card(of: &Fingerprint) -> Card {
     card
 }
 
-/// A fingerprint that compares as the one that the card was made of.
+/// A fingerprint that compares like the one that `card` was made of.
 fn print(card: &Card) -> Fingerprint {
     let number = |at: usize| card[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let content = HEXLOWER.encode(&card[16..]);
@@ -47,7 +47,7 @@ fn judge(cards: &[Card]) -> Result<()> {
             kinds.push(card);
         }
     }
-    // What most have is right; where none are most, what the lowest rank has.
+    // The majority's data set is taken as correct; without a majority, the lowest rank's.
     let Some(usual) = kinds.iter().rev().max_by_key(|card| ranks_with(card).len()) else { return Ok(()) };
     let others = kinds.iter().filter(|card| *card != usual).map(|card| {
         let how = print(card).differs(&print(usual), " instead of ").unwrap_or_default();
@@ -63,10 +63,10 @@ fn judge(cards: &[Card]) -> Result<()> {
     ))
 }
 
-/// What has changed since a checkpoint was made, in words. Earlier versions' checkpoints don't say what their data was.
+/// A description of the change since a checkpoint. Checkpoints of earlier versions do not describe their data.
 ///
 /// # Errors
-/// The run stands where the data set no longer has samples (exit 78).
+/// The data set no longer has samples at the run's position (exit 78).
 pub fn since(
     saved: Option<&Fingerprint>,
     now: &Fingerprint,
@@ -156,7 +156,7 @@ mod tests {
     fn a_changed_data_set_is_a_warning_as_long_as_the_position_fits() {
         let saved = has(399, Some(44), "a");
         let mut position = Position::new(Batching::of(2, 8, 1));
-        // 320 samples of an epoch.
+        // 320 samples of an epoch are finished.
         position.micro = 20;
         let ask = |saved: Option<&Fingerprint>, now, position: &Position| since(saved, &now, position, false);
         assert_eq!(ask(Some(&saved), saved.clone(), &position).unwrap(), None);
@@ -171,13 +171,13 @@ mod tests {
             error.message,
             "the checkpoint stands after 320 of an epoch's 399 samples, and the data set has 300 now"
         );
-        // At an epoch's end any number does.
+        // At the end of an epoch, any number is valid.
         let between = Position::new(Batching::of(2, 8, 1));
         assert!(ask(Some(&saved), has(300, None, "b"), &between).unwrap().is_some());
-        // An old checkpoint says nothing, and nothing is said; but where it stands it does say.
+        // An old checkpoint does not describe its data, so no change is reported; but its position is checked.
         assert_eq!(ask(None, has(899, None, "b"), &position).unwrap(), None);
         assert!(ask(None, has(300, None, "b"), &position).is_err());
-        // An epoch whose last batch was padded is done, though more samples than there are were drawn.
+        // An epoch with a padded last batch is finished, although more samples were drawn than exist.
         position.micro = 25;
         assert_eq!(ask(Some(&saved), saved.clone(), &position).unwrap(), None);
         assert_eq!(ask(None, saved.clone(), &position).unwrap(), None);

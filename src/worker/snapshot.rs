@@ -1,5 +1,5 @@
-//! From a running trainer to a checkpoint. The training thread copies arrays as they are, into memory that earlier saves have
-//! used; what else it takes to write them is left to the thread that does ([`finish`]).
+//! Copies a running trainer's state for a checkpoint. The training thread only copies arrays, into memory of earlier
+//! saves; the writing thread does the rest ([`finish`]).
 
 use super::hook::{self, HookPlace};
 use super::metrics::Reported;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::models::{ALL, Layout, Model, Role, StateEntry};
 use crate::train::{Position, Sums, Updater};
 
-/// The tensors of a run's checkpoints, before they have values.
+/// The tensors of a run's checkpoints, without values.
 pub fn empty(model: &dyn Model, updater: &Updater) -> Result<Snapshot> {
     let mut snapshot = Snapshot::default();
     for entry in model.entries().iter().flat_map(StateEntry::names) {
@@ -35,13 +35,13 @@ fn zeros(name: String, dtype: Dtype, shape: Vec<usize>) -> Result<TensorData> {
     TensorData::new(name, dtype, shape, bytes)
 }
 
-/// Batch-norm layers get PyTorch's counter, so that torchvision loads the state dict strictly.
+/// Adds PyTorch's counter to batch-norm layers, so that torchvision loads the state dict strictly.
 pub(super) fn batches_tracked(entry: &StateEntry) -> Option<String> {
     let layer = entry.name.strip_suffix("running_var").filter(|_| entry.role == Role::Statistic)?;
     Some(format!("{layer}num_batches_tracked"))
 }
 
-/// Every array of the optimizer: its parameter's number, its name in checkpoints and its slot's number.
+/// Calls a function for every array of the optimizer: parameter number, name in checkpoints, slot number.
 fn for_each_slot(
     entries: &[StateEntry],
     updater: &Updater,
@@ -55,7 +55,8 @@ fn for_each_slot(
     Ok(())
 }
 
-/// Copies all arrays into `snapshot`, which is [`empty`] or of an earlier save of this run, in the module's own layout.
+/// Copies all arrays, in the module's layout, into `snapshot`, which comes from [`empty`] or from an earlier save of
+/// this run.
 pub fn copy(
     snapshot: &mut Snapshot,
     position: &Position,
@@ -90,7 +91,7 @@ fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Where the run stands, for `state.json`. `seconds` is how long it has run.
+/// The run's position, for `state.json`. `seconds` is its training time.
 pub fn state(made: &Made, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
     let extra = Extra::new(made, position, hook.map(HookPlace::of));
     let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
@@ -111,7 +112,7 @@ pub fn state(made: &Made, position: &Position, hook: Option<&HookState>, seconds
     })
 }
 
-/// `val.loss` and its like, where they were measured of these very weights.
+/// `val.loss` and other metrics, if they were measured with these weights.
 fn metrics(position: &Position) -> serde_json::Value {
     let Some(measured) = position.measured else { return serde_json::Value::Null };
     let json = |sums: &Sums| super::metrics::json(sums, Reported { top5: true, perplexity: true });
@@ -122,7 +123,7 @@ fn metrics(position: &Position) -> serde_json::Value {
     metrics
 }
 
-/// What is left to do with a copied snapshot: the state dict's layout, and the hooks' tensors.
+/// Completes a copied snapshot: the state dict's layout, and the hooks' tensors.
 pub fn finish(
     snapshot: &mut Snapshot,
     entries: &[StateEntry],
@@ -139,7 +140,7 @@ pub fn finish(
     Ok(())
 }
 
-/// Optimizer arrays of another shape than their parameter's have one layout only.
+/// Optimizer arrays with a different shape than their parameter have only one layout.
 fn reorder(tensors: &mut TensorMap, name: &str, entry: &StateEntry) {
     let Some(tensor) = tensors.get(name).filter(|t| t.shape == entry.shape) else { return };
     let dict = entry.to_dict(&tensor.as_f32());
@@ -226,7 +227,7 @@ mod tests {
         }
     }
 
-    /// A driver that is reset while a run saves, or when its state is given back: exit code 69 and no panic.
+    /// A driver reset during a save or a restore causes exit code 69, not a panic.
     #[cfg(feature = "wgpu")]
     #[test]
     fn on_wgpu_a_device_that_is_lost_fails_a_save() {

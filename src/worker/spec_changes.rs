@@ -1,5 +1,5 @@
-//! What is new in the spec of a run that goes on, key by key. The spec of a checkpoint is `job.toml` of its run's folder; of its optimizer
-//! the checkpoint says it itself.
+//! Lists the changes in the spec of a resumed run, key by key. A checkpoint's spec is `job.toml` in its run's folder;
+//! its optimizer is described in the checkpoint itself.
 
 use crate::checkpoint::{Loaded, State};
 use crate::plan::Plan;
@@ -7,13 +7,13 @@ use crate::show;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Keys that are told of.
+/// Maximum number of keys in the message.
 const NAMED: usize = 8;
 
 /// Values by their dotted keys.
 type Values = BTreeMap<String, String>;
 
-/// `optimizer.lr = 0.1, now 0.2; …`, of what results depend on; `None` where nothing is new, or nothing is known of what was before.
+/// `optimizer.lr = 0.1, now 0.2; …` for keys that affect results; `None` without changes, or if the earlier spec is unknown.
 pub fn since(plan: &Plan, loaded: &Loaded, job_toml: &str) -> Option<String> {
     let [mut before, mut now] = of_specs(&loaded.path, job_toml).unwrap_or_default();
     if let Some(optimizers) = of_optimizers(plan, &loaded.state) {
@@ -25,7 +25,7 @@ pub fn since(plan: &Plan, loaded: &Loaded, job_toml: &str) -> Option<String> {
     in_words(plan, &before, &now)
 }
 
-/// So, of the optimizer alone.
+/// The same for the optimizer only.
 pub fn of_optimizer(plan: &Plan, state: &State) -> Option<String> {
     let [before, now] = of_optimizers(plan, state)?;
     in_words(plan, &before, &now)
@@ -59,7 +59,7 @@ fn in_words(plan: &Plan, before: &Values, now: &Values) -> Option<String> {
     (!changed.is_empty()).then(|| changed.join("; "))
 }
 
-/// Each value of a spec by its dotted key.
+/// All values of a spec by dotted key.
 fn values(text: &str) -> Option<Values> {
     fn visit(path: &str, value: &toml::Value, out: &mut Values) {
         let inner = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };

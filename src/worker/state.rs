@@ -1,4 +1,4 @@
-//! From a checkpoint into a trainer, on any number of ranks; [`super::snapshot`] is the way out.
+//! Restores a checkpoint into a trainer, on any number of ranks; [`super::snapshot`] is the opposite.
 
 use super::hook::HookPlace;
 use super::optimizer;
@@ -15,40 +15,40 @@ use crate::train::{Batching, Position, Updater};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What no run comes to; numbers up to it can be added and multiplied by small ones.
+/// No run reaches this value; numbers up to it can be added and multiplied by small ones without overflow.
 const LARGEST: u64 = 1 << 53;
 
-/// Of checkpoints that don't say.
+/// The default for checkpoints without a device.
 fn the_cpu() -> String {
     ComputeDevice::Cpu.to_string()
 }
 
-/// What of `state.json` only this program reads.
+/// The part of `state.json` that only this program reads.
 #[derive(Serialize, Deserialize)]
 pub struct Extra {
     position: Position,
     /// The device of the rank that saved.
     #[serde(default = "the_cpu")]
     device: String,
-    /// As the spec had it.
+    /// The spec's value.
     batch_size: usize,
-    /// As the spec had it.
+    /// The spec's value.
     accumulate: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     comm_hook: Option<HookPlace>,
-    /// Of the data set that the run was trained on.
+    /// Fingerprint of the data set that the run was trained on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<Fingerprint>,
 }
 
-/// What the checkpoints of a run are made by, on and from.
+/// Constant data for all checkpoints of a run.
 pub struct Made {
     pub name: String,
     pub spec_hash: String,
     pub seed: u64,
-    /// As the spec has it.
+    /// The spec's value.
     pub batch_size: usize,
-    /// As the spec has it.
+    /// The spec's value.
     pub accumulate: usize,
     pub optimizer: serde_json::Map<String, serde_json::Value>,
     pub device: ComputeDevice,
@@ -82,7 +82,7 @@ impl Extra {
         }
     }
 
-    /// A step has samples, and all numbers are such that a run can come to.
+    /// Whether steps have samples, and all numbers are possible in a run.
     pub(super) fn is_sound(&self) -> bool {
         let Position { epoch, start, micro, step_in_epoch, step, micro_total, samples, .. } = self.position;
         let counts = [epoch, start, micro, step_in_epoch, step, micro_total, samples];
@@ -99,7 +99,7 @@ impl Extra {
             && [self.batch_size, self.accumulate].iter().all(|n| *n as u64 <= LARGEST)
     }
 
-    /// `world` is the one that saved: positions of earlier versions don't say what they count in.
+    /// `world` is the number of ranks that saved; positions of earlier versions do not contain their batching.
     pub(super) fn saved(self, world: usize) -> Saved {
         let Extra { mut position, batch_size, accumulate, data, device, .. } = self;
         if position.batching == Batching::default() {
@@ -115,10 +115,10 @@ impl Extra {
     }
 }
 
-/// Where a checkpoint's run stood.
+/// The position of a checkpoint.
 ///
 /// # Errors
-/// Exit code 74 where that makes no sense.
+/// Exit code 74: the position is invalid.
 pub fn saved(loaded: &Loaded) -> Result<Saved> {
     let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
         .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state is not understood: {e}"))))?;
@@ -131,11 +131,11 @@ pub fn saved(loaded: &Loaded) -> Result<Saved> {
     Ok(extra.saved(loaded.state.world))
 }
 
-/// Puts a checkpoint's state into a model and an optimizer.
+/// Restores a checkpoint's state into a model and an optimizer.
 ///
 /// # Errors
-/// Exit code 74 when a tensor is missing or has another shape: the spec's model or optimizer is not the checkpoint's. 69 when the device
-/// fails.
+/// Exit code 74: a tensor is missing or has another shape, because the spec's model or optimizer is not the
+/// checkpoint's. 69: the device failed.
 pub fn restore(
     plan: &Plan,
     loaded: &Loaded,
@@ -150,7 +150,7 @@ pub fn restore(
         .map_err(|e| unfit(loaded, e))
 }
 
-/// The model alone.
+/// Restores the model only.
 ///
 /// # Errors
 /// As [`restore`].
@@ -174,7 +174,7 @@ pub fn restore_model(
 }
 
 fn unfit(loaded: &Loaded, e: Error) -> Error {
-    // A device that fails says nothing about the checkpoint.
+    // A failing device is not a problem of the checkpoint.
     if e.code != ExitCode::Checkpoint {
         return e;
     }
@@ -192,7 +192,7 @@ fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
     put(model, values)
 }
 
-/// Writes values, in the module's layout, where there are any.
+/// Sets the given values, in the module's layout.
 fn put(model: &mut dyn Model, values: Vec<Option<Vec<f32>>>) -> Result<()> {
     model.edit(&|index| values[index].is_some(), &mut |index, own| {
         if let Some(new) = &values[index] {
@@ -232,7 +232,7 @@ fn find<'a>(file: &'a TensorMap, name: &str, shape: &[usize]) -> Result<&'a Tens
     Ok(tensor)
 }
 
-/// Starts from PyTorch weights; returns what was left out, for the log.
+/// Loads PyTorch weights; returns a description of what was left out, for the log.
 pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Result<String> {
     let file = read_weights(path)?;
     let entries = model.entries().to_vec();
@@ -259,7 +259,7 @@ pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Resu
     Ok(matched.left_out())
 }
 
-/// Makes every rank's state rank 0's: parameters, buffers, optimizer state, position. Returns the position, if any.
+/// Copies rank 0's state to all ranks: parameters, buffers, optimizer state, position. Returns the position, if any.
 pub fn share(
     model: &mut dyn Model,
     updater: &mut Updater,
@@ -287,7 +287,7 @@ pub fn share(
     Ok(position)
 }
 
-/// Rank 0's value, on every rank.
+/// Broadcasts rank 0's value.
 fn share_json<T: Serialize + serde::de::DeserializeOwned>(value: T, group: &dyn ProcessGroup) -> Result<T> {
     let broken = |e: serde_json::Error| Error::internal(format!("shared state is no JSON: {e}"));
     let mut bytes = match group.rank() {
@@ -316,7 +316,7 @@ mod tests {
             data: None,
         };
         assert!(extra(8, Batching::of(2, 8, 1)).is_sound());
-        // Of a version that did not say it.
+        // From a version without this value.
         assert!(extra(8, Batching::default()).is_sound());
         let mut far = extra(8, Batching::of(2, 8, 1));
         far.position.step = u64::MAX;

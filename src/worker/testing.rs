@@ -1,4 +1,4 @@
-//! Whole runs whose ranks are threads of this process, for the tests of this room.
+//! Whole runs whose ranks are threads of this process, for this module's tests.
 
 use super::{Job, RecorderOptions, Resume, train};
 use crate::checkpoint::CheckpointStore;
@@ -16,7 +16,7 @@ use crate::train::Ended;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Eight steps an epoch of a regression, and 16 samples to evaluate it by.
+/// A regression with eight steps per epoch, and 16 samples for evaluation.
 pub const SPEC: &str = "name = \"run\"\nseed = 3\nepochs = 6\nbatch_size = 8\n\
     [model]\nname = \"linear\"\n\
     [dataset]\nname = \"random\"\nsamples = 80\nfeatures = 4\nval_split = 0.2\nworkers = 0\n\
@@ -29,7 +29,7 @@ pub fn plan(spec: &str, sets: &[&str], world: usize) -> Plan {
     Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(world)).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// What a test starts.
+/// The provenance of a start in a test.
 pub fn provenance(plan: &Plan) -> Provenance {
     Provenance::gather(provenance::Start {
         name: &plan.name,
@@ -42,7 +42,7 @@ pub fn provenance(plan: &Plan) -> Provenance {
     })
 }
 
-/// A run's folder, and what it is to do.
+/// A run's folder and spec.
 pub struct Run {
     dir: tempfile::TempDir,
     spec: String,
@@ -57,7 +57,7 @@ impl Run {
         self.dir.path()
     }
 
-    /// Another run that stands where this one does.
+    /// A copy of this run at the same position.
     pub fn copied(&self) -> Self {
         let other = Self::of(&self.spec);
         let checkpoint = self.newest();
@@ -71,12 +71,12 @@ impl Run {
         other
     }
 
-    /// Trains on from where the folder stands.
+    /// Continues training from the folder's newest checkpoint.
     pub fn train(&self, world: usize, sets: &[&str]) -> Result<Ended> {
         self.until(world, sets, u64::MAX)
     }
 
-    /// The same, with a request to stop that the ranks see in the `asked`th step.
+    /// The same, with a stop request that the ranks see in step `asked`.
     pub fn until(&self, world: usize, sets: &[&str], asked: u64) -> Result<Ended> {
         let plan = plan(&self.spec, sets, world);
         let provenance = provenance(&plan);
@@ -114,7 +114,7 @@ impl Run {
         CheckpointStore::read_only(checkpoints(self.out()))
     }
 
-    /// Steps of the checkpoints that are kept.
+    /// The steps of the checkpoints that are kept.
     pub fn kept(&self) -> Vec<u64> {
         self.store().list().unwrap().iter().map(|entry| entry.step).collect()
     }
@@ -123,7 +123,7 @@ impl Run {
         self.store().list().unwrap().pop().unwrap().path
     }
 
-    /// Model and optimizer of the newest checkpoint.
+    /// The bytes of the newest checkpoint's model and optimizer.
     pub fn bits(&self) -> [Vec<u8>; 2] {
         ["model", "optimizer"]
             .map(|name| std::fs::read(self.newest().join(format!("{name}.safetensors"))).unwrap())

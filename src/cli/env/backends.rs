@@ -1,4 +1,4 @@
-//! Which devices and backends this build and this machine have, and why one is missing.
+//! The devices and backends that this build and this machine have, and why others are missing.
 
 use crate::comm::gloo::shm;
 use crate::comm::{mpi, nccl};
@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Status {
     pub available: bool,
-    /// What there is of it, or why there is none.
+    /// A description, or why it is missing.
     pub detail: String,
 }
 
@@ -46,12 +46,12 @@ fn gloo_status() -> Status {
     Status::yes(format!("{within}, TCP between hosts ({})", interfaces()))
 }
 
-/// `lo 127.0.0.1, eth0 192.0.2.2`: what `[distributed] interface` may name.
+/// `lo 127.0.0.1, eth0 192.0.2.2`: possible values of `[distributed] interface`.
 fn interfaces() -> String {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
     let mut shown: Vec<String> = Vec::new();
     for interface in &all {
-        // Link-local addresses mean nothing to others.
+        // Link-local addresses are not usable from other machines.
         if !interface.is_link_local() {
             shown.push(format!("{} {}", interface.name, interface.ip()));
         }

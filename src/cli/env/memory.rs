@@ -1,22 +1,22 @@
-//! How much memory this process may use: the machine's, or its control group's limit where that is less.
+//! The memory that this process may use: the machine's, or the limit of its control group if that is lower.
 
 use std::path::Path;
 
-/// Bytes; `None` where the system does not tell.
+/// In bytes; `None` if unknown.
 pub(super) fn total() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least limit of this process's control groups, in bytes; `None` without one.
+/// The lowest limit of this process's control groups, in bytes; `None` without a limit.
 pub(super) fn limit() -> Option<u64> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     limit_of(&groups, Path::new("/sys/fs/cgroup"))
 }
 
-/// `groups` as /proc/PID/cgroup has them: `0::/a/b` (version 2), `4:memory:/a/b` (version 1). A group's limit holds for
-/// those below it.
+/// `groups` is the content of /proc/PID/cgroup: `0::/a/b` (version 2), `4:memory:/a/b` (version 1). A group's limit
+/// applies to its descendants, too.
 fn limit_of(groups: &str, root: &Path) -> Option<u64> {
     let least = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -30,7 +30,7 @@ fn limit_of(groups: &str, root: &Path) -> Option<u64> {
         let up = group.ancestors().take_while(|g| g.starts_with(&root));
         up.filter_map(|g| std::fs::read_to_string(g.join(file)).ok()?.trim().parse::<u64>().ok()).min()
     });
-    // Version 1 writes "no limit" as the largest multiple of a page.
+    // Version 1 represents "no limit" by the largest multiple of a page.
     least.min().filter(|limit| *limit < 1 << 62)
 }
 

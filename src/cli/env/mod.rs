@@ -1,4 +1,4 @@
-//! `ddp-run env`: what this build and this machine offer, what started this process, and why something is missing.
+//! `ddp-run env`: what this build and this machine provide, what started this process, and why something is missing.
 
 mod backends;
 mod memory;
@@ -27,7 +27,7 @@ pub struct Args {
 struct Report {
     versions: Versions,
     host: Host,
-    /// What a single process would compute with.
+    /// Number of compute threads of a single process.
     threads: usize,
     memory: Memory,
     launcher: Seen,
@@ -41,14 +41,14 @@ struct Report {
 #[derive(Serialize)]
 struct Memory {
     total: Option<u64>,
-    /// Of this process's control group.
+    /// The limit of this process's control group.
     limit: Option<u64>,
 }
 
 /// What started this process.
 #[derive(Serialize)]
 struct Seen {
-    /// In words; why the variables make no sense, where they don't.
+    /// A description; if the variables are inconsistent, the reason.
     what: String,
     consistent: bool,
     /// The launchers' variables that are set.

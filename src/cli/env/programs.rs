@@ -1,4 +1,4 @@
-//! Launchers on this machine: which of their programs are on PATH, and of what version.
+//! Launchers on this machine: their programs on PATH, with versions.
 
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// All of them say their version in some milliseconds, unless their file system hangs.
+/// They print their versions within milliseconds, unless their file system hangs.
 const PATIENCE: Duration = Duration::from_secs(2);
 const NAMES: [&str; 7] =
     ["torchrun", "srun", "sbatch", "mpirun", "mpirun.openmpi", "mpirun.mpich", "kubectl"];
@@ -14,12 +14,12 @@ const NAMES: [&str; 7] =
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Program {
     pub name: &'static str,
-    /// `None` where it is not on PATH.
+    /// `None` if it is not on PATH.
     pub path: Option<PathBuf>,
     pub version: Option<String>,
 }
 
-/// Those that `ddp-run` can be started with.
+/// The programs that can start `ddp-run`.
 pub(super) fn programs() -> Vec<Program> {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let (answer, answers) = mpsc::channel();
@@ -47,7 +47,7 @@ fn is_program(path: &Path) -> bool {
 
 fn version(name: &str, path: &Path) -> Option<String> {
     match name {
-        // It would load all of PyTorch to say anything.
+        // It would load all of PyTorch to print its version.
         "torchrun" => torch_version(path),
         "kubectl" => None,
         _ => {
@@ -57,7 +57,7 @@ fn version(name: &str, path: &Path) -> Option<String> {
     }
 }
 
-/// What PyTorch, in the Python that `torchrun` belongs to, says of itself.
+/// PyTorch's version according to the Python installation that `torchrun` belongs to.
 fn torch_version(torchrun: &Path) -> Option<String> {
     let lib = torchrun.parent()?.parent()?.join("lib");
     let pythons = std::fs::read_dir(lib).ok()?.flatten();
@@ -72,7 +72,7 @@ fn torch_version(torchrun: &Path) -> Option<String> {
     versions.next()
 }
 
-/// `mpirun (Open MPI) 4.1.4`, `slurm-wlm 22.05.8`, and Hydra's many lines with `Version: 4.0.2`.
+/// Finds the version in `mpirun (Open MPI) 4.1.4`, `slurm-wlm 22.05.8`, and Hydra's lines with `Version: 4.0.2`.
 fn version_in(text: &str) -> Option<String> {
     let labelled = text.lines().find_map(|l| l.trim().strip_prefix("Version:"));
     let first = text.lines().next()?;

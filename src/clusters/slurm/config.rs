@@ -1,4 +1,4 @@
-//! What `[launch]` says of Slurm.
+//! The keys of `[launch]` that configure Slurm.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,26 +1,26 @@
-//! A step of a Slurm job: `srun` sets SLURM_* for each of its tasks. The batch script has most of them too, with
-//! SLURM_PROCID=0, but no SLURM_STEP_ID.
+//! A step of a Slurm job. `srun` sets SLURM_* for each of its tasks; the batch script has most of them too, with
+//! SLURM_PROCID=0, but not SLURM_STEP_ID.
 
 use super::hostlist;
 use crate::clusters::vars::{Vars, inconsistent};
 use crate::clusters::{Claim, Launcher};
 use crate::error::{Error, Result};
 
-/// Above are the steps that are no `srun`: the batch script, an interactive shell, prolog and epilog.
+/// Higher numbers are steps without `srun`: the batch script, an interactive shell, prolog and epilog.
 const LAST_STEP: u32 = 0xffff_fff0;
 const TASKS: [&str; 3] = ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"];
 const NODES: [&str; 2] = ["SLURM_STEP_NUM_NODES", "SLURM_NNODES"];
 const TASKS_PER_NODE: [&str; 2] = ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"];
 const NODE_LIST: [&str; 3] = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 
-/// The step's number, and the job's.
+/// The numbers of the step and the job.
 pub fn step(vars: &Vars<'_>) -> Result<Option<(u32, u32)>> {
     let step = vars.first_number::<u32>(&["SLURM_STEP_ID", "SLURM_STEPID"])?.filter(|s| *s < LAST_STEP);
     let job = vars.first_number::<u32>(&["SLURM_JOB_ID", "SLURM_JOBID"])?;
     Ok(step.zip(job).map(|(step, job)| (job, step)))
 }
 
-/// `None` outside of a step of several tasks.
+/// `None` outside a step of several tasks.
 pub fn claim(vars: &Vars<'_>) -> Result<Option<Claim>> {
     let (Some(_), Some(rank)) = (step(vars)?, vars.number::<usize>("SLURM_PROCID")?) else { return Ok(None) };
     let world = vars.first_number::<usize>(&TASKS)?;
@@ -36,7 +36,7 @@ pub fn claim(vars: &Vars<'_>) -> Result<Option<Claim>> {
     Ok(Some(Claim { launcher: Launcher::Slurm, rank, world, local, node }))
 }
 
-/// Tasks of the step on this node.
+/// The number of the step's tasks on this node.
 fn tasks_here(vars: &Vars<'_>, world: usize, node: Option<(usize, usize)>) -> Result<Option<usize>> {
     let (Some((node, nodes)), Some(text)) = (node, vars.first(&TASKS_PER_NODE)) else {
         return Ok(None);
@@ -54,7 +54,7 @@ fn tasks_here(vars: &Vars<'_>, world: usize, node: Option<(usize, usize)>) -> Re
     }
 }
 
-/// Which node of its step this is, where `srun` started one process a node.
+/// This node's rank within the step, if `srun` started one process per node.
 pub fn node_rank(vars: &Vars<'_>) -> Result<Option<usize>> {
     if step(vars)?.is_none() {
         return Ok(None);
@@ -69,7 +69,7 @@ pub fn node_rank(vars: &Vars<'_>) -> Result<Option<usize>> {
     }
 }
 
-/// The first host of the step, where its rank 0 is.
+/// The first host of the step, which runs rank 0.
 pub fn first_host(vars: &Vars<'_>) -> Result<String> {
     let Some(list) = vars.first(&NODE_LIST) else {
         return Err(inconsistent("neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST is set"));
@@ -78,8 +78,8 @@ pub fn first_host(vars: &Vars<'_>) -> Result<String> {
     hosts.ok_or_else(|| inconsistent(format!("the node list `{list}` can't be read")))
 }
 
-/// Ports below those that the system gives to clients (32768), spread so that jobs and steps that follow each other
-/// don't meet: 15000 + (31 x job + step) mod 16000.
+/// A port below the range that the system assigns to clients (32768), spread so that consecutive jobs and steps
+/// differ: 15000 + (31 x job + step) mod 16000.
 pub fn port(job: u32, step: u32) -> u16 {
     15000 + ((u64::from(job) * 31 + u64::from(step)) % 16000) as u16
 }

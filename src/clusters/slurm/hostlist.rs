@@ -1,11 +1,11 @@
-//! Slurm's short forms: lists of hosts (`n[01-03,7],m1`) and of tasks on each node (`2(x3),1`).
+//! Slurm's compact notation for lists of hosts (`n[01-03,7],m1`) and of tasks per node (`2(x3),1`).
 
-/// Longer lists are no cluster's.
+/// No cluster has longer lists.
 const MAX_HOSTS: usize = 1 << 16;
-/// A host name's longest length.
+/// The maximum length of a host name.
 const MAX_NAME: usize = 255;
 
-/// The hosts of a list, in order. `None` for what is no list, or one of more than 65536 hosts.
+/// The hosts of a list, in order. `None` if it is malformed or has more than 65536 hosts.
 pub(super) fn hosts(list: &str) -> Option<Vec<String>> {
     let mut all = Vec::new();
     for item in split(list)? {
@@ -14,7 +14,7 @@ pub(super) fn hosts(list: &str) -> Option<Vec<String>> {
     (!all.is_empty()).then_some(all)
 }
 
-/// Splits at the commas outside of brackets.
+/// Splits at commas outside brackets.
 fn split(list: &str) -> Option<Vec<&str>> {
     let (mut items, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, c) in list.char_indices() {
@@ -33,7 +33,7 @@ fn split(list: &str) -> Option<Vec<&str>> {
     (!inside && items.iter().all(|item| !item.is_empty())).then_some(items)
 }
 
-/// All names of one item, which may have several brackets: the last one counts fastest.
+/// All names of one item; with several brackets, the last one varies fastest.
 fn expand(item: &str, limit: usize, all: &mut Vec<String>) -> Option<()> {
     let mut names = vec![String::new()];
     let mut rest = item;
@@ -63,7 +63,7 @@ fn expand(item: &str, limit: usize, all: &mut Vec<String>) -> Option<()> {
     Some(())
 }
 
-/// `01-03,7`: the numbers as they are written, with their leading zeros.
+/// `01-03,7`: the numbers as written, with leading zeros.
 fn numbers(ranges: &str, limit: usize) -> Option<Vec<String>> {
     let mut all = Vec::new();
     let number = |text: &str| -> Option<u64> {
@@ -83,7 +83,7 @@ fn numbers(ranges: &str, limit: usize) -> Option<Vec<String>> {
     Some(all)
 }
 
-/// `2(x3),1`: the tasks on each node.
+/// `2(x3),1`: the number of tasks on each node.
 pub(super) fn tasks_per_node(text: &str) -> Option<Vec<usize>> {
     let mut all = Vec::new();
     for item in text.split(',') {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is put in short form comes back whole.
+        /// Every compact list expands to the original hosts.
         #[test]
         fn short_forms_come_back(
             groups in prop::collection::vec(("[a-z]{1,5}", 1usize..5, prop::collection::vec((0u32..9000, 0u32..5), 1..4)), 1..4),
@@ -159,7 +159,7 @@ mod tests {
                         0 => format!("{from:0width$}"),
                         _ => format!("{from:0width$}-{:0width$}", from + more),
                     });
-                    // Slurm pads the numbers of a range to the width of its first.
+                    // Slurm pads the numbers of a range to the width of the first one.
                     let width = format!("{from:0width$}").len();
                     expected.extend((0..=*more).map(|n| format!("{prefix}{:0width$}", from + n)));
                 }

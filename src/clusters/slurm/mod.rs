@@ -1,4 +1,4 @@
-//! Slurm: what it tells the processes of a job, how a job is put back into its queue, and the batch script that submits one.
+//! Slurm: the environment of a job's processes, requeuing a job, and the batch script that submits one.
 
 mod config;
 mod environment;

@@ -1,4 +1,4 @@
-//! The Slurm job that this process runs in: asking Slurm to start it again.
+//! Requeues the Slurm job that this process runs in.
 
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// `scontrol` waits for a busy controller; nobody should wait for `scontrol` longer than this.
+/// `scontrol` waits while the controller is busy; this limits that time.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A job as `scontrol` names it.
+/// A job id in the form that `scontrol` expects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlurmJob {
     id: String,
 }
 
-/// What became of a request to requeue.
+/// The result of a requeue request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requeue {
     Requeued,
-    /// Slurm ends the job itself (`scancel`, the time limit, preemption), and knows whether it is to come back. The
-    /// state that it is in.
+    /// Slurm is ending the job itself (`scancel`, the time limit, preemption) and decides whether it comes back.
+    /// Contains the job's state.
     Ending(String),
-    /// `scontrol`'s words, or why it could not be run.
+    /// The error of `scontrol`, or why it could not be run.
     Failed(String),
 }
 
 impl SlurmJob {
-    /// The job of the environment `get`; `None` outside of Slurm. A task of an array is named by its array: requeuing
-    /// SLURM_JOB_ID, which one of the tasks shares with the array, would requeue all of them.
+    /// The job of the environment `get`; `None` outside Slurm. An array task is named by its array: one of the tasks
+    /// shares SLURM_JOB_ID with the array, so requeuing that would requeue all tasks.
     pub fn detect(get: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         let number = |name| get(name).filter(|v| !v.is_empty() && v.bytes().all(|b| b.is_ascii_digit()));
         let id = match (number("SLURM_ARRAY_JOB_ID"), number("SLURM_ARRAY_TASK_ID")) {
@@ -38,20 +38,20 @@ impl SlurmJob {
         Some(Self { id })
     }
 
-    /// Asks Slurm to put the job back into its queue. Slurm then ends what is left of it, this process too, with SIGTERM
-    /// and after `KillWait` with SIGKILL. Call it once, from one process of the job, when nothing is left to be saved.
+    /// Asks Slurm to requeue the job. Slurm then ends its processes, including this one, with SIGTERM and, after
+    /// `KillWait`, SIGKILL. Call it once, from one process of the job, after everything is saved.
     pub fn requeue(&self) -> Requeue {
         match self.scontrol(&["--oneliner", "show", "job"]) {
             Err(words) => Requeue::Failed(words),
             Ok(shown) => match shown.split_whitespace().find_map(|w| w.strip_prefix("JobState=")) {
-                // What Slurm ends must not be brought back: it would be a job that can't be cancelled.
+                // A job that Slurm is ending must not be requeued; it would be impossible to cancel.
                 Some(state) if state != "RUNNING" => Requeue::Ending(state.to_owned()),
                 _ => self.scontrol(&["requeue"]).map_or_else(Requeue::Failed, |_| Requeue::Requeued),
             },
         }
     }
 
-    /// [`Self::requeue`], told on standard error.
+    /// [`Self::requeue`], with a message on standard error.
     pub fn requeue_and_say_so(&self) {
         let id = &self.id;
         match self.requeue() {
@@ -71,9 +71,9 @@ impl SlurmJob {
         }
     }
 
-    /// Runs `scontrol WORDS ID` and gives what it printed.
+    /// Runs `scontrol WORDS ID` and returns its output.
     fn scontrol(&self, words: &[&str]) -> Result<String, String> {
-        // Requeuing sends SIGTERM to all processes of the job; `scontrol` must outlive it to hear Slurm's answer.
+        // Requeuing sends SIGTERM to all processes of the job; `scontrol` ignores it, to receive Slurm's answer.
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' TERM; exec scontrol \"$@\"", "scontrol"]).args(words).arg(&self.id);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

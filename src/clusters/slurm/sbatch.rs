@@ -1,4 +1,4 @@
-//! A batch script for Slurm: text from numbers. Nothing is run here.
+//! Generates a batch script for Slurm. Runs nothing.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::clusters::shell::quoted;
 
-/// What starts the ranks.
+/// The program that starts the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// `srun`: a task is a rank.
+    /// `srun`: one task per rank.
     Srun,
-    /// ddp-run's own supervisor, one on each node: it restarts what fails.
+    /// ddp-run's own supervisor, one per node, which restarts failed workers.
     Supervisor,
 }
 
@@ -27,7 +27,7 @@ impl FromStr for Launcher {
     }
 }
 
-/// `#SBATCH --time`, as Slurm writes it: `MIN`, `MIN:SEC`, `H:MIN:SEC`, `DAYS-H`, `DAYS-H:MIN` or `DAYS-H:MIN:SEC`.
+/// `#SBATCH --time` in Slurm's formats: `MIN`, `MIN:SEC`, `H:MIN:SEC`, `DAYS-H`, `DAYS-H:MIN` or `DAYS-H:MIN:SEC`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeLimit {
     text: String,
@@ -61,7 +61,7 @@ impl FromStr for TimeLimit {
     }
 }
 
-/// A batch script; [`Display`](fmt::Display) writes it.
+/// A batch script; [`Display`](fmt::Display) generates its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sbatch {
     /// The job's name.
@@ -69,19 +69,19 @@ pub struct Sbatch {
     pub launcher: Launcher,
     pub nodes: usize,
     pub ranks_per_node: usize,
-    /// CPUs of each rank.
+    /// CPUs per rank.
     pub cpus_per_rank: Option<usize>,
     pub gpus_per_node: Option<usize>,
     pub time: Option<TimeLimit>,
     pub partition: Option<String>,
     pub account: Option<String>,
-    /// Whether Slurm may start the job again; what comes back writes to the same output.
+    /// Whether Slurm may restart the job; a restarted job appends to the same output.
     pub requeue: bool,
-    /// How long before the time limit the ranks are told to save.
+    /// Time between the signal to save and the time limit.
     pub signal_before: Duration,
     /// The job's output file.
     pub output: String,
-    /// Further options of `sbatch`, each whole: `--qos=low`.
+    /// Further options of `sbatch`, each complete: `--qos=low`.
     pub options: Vec<String>,
     /// ddp-run's arguments.
     pub arguments: Vec<String>,
@@ -92,10 +92,10 @@ impl Sbatch {
     pub fn directives(&self) -> Vec<String> {
         let (tasks, cpus) = match self.launcher {
             Launcher::Srun => (self.ranks_per_node, self.cpus_per_rank),
-            // One task: the supervisor, which divides its CPUs among the ranks.
+            // One task, the supervisor, which divides its CPUs among the ranks.
             Launcher::Supervisor => (1, Some(self.cpus_per_rank.unwrap_or(1) * self.ranks_per_node)),
         };
-        // Only the batch script's own process hears `B:` signals, and only srun's tasks hear others.
+        // `B:` signals only reach the process of the batch script; others only reach srun's tasks.
         let whom = if self.by_srun() { "" } else { "B:" };
         let mut all = vec![
             format!("--job-name={}", self.name),
@@ -121,7 +121,7 @@ impl Sbatch {
         self.launcher == Launcher::Srun || self.nodes > 1
     }
 
-    /// The last line: the batch script's process becomes the launcher.
+    /// The last line, which replaces the batch script's process with the launcher.
     pub fn command(&self) -> String {
         let srun = if self.by_srun() { "srun " } else { "" };
         let words: Vec<String> = self.arguments.iter().map(|w| quoted(w)).collect();

@@ -1,4 +1,4 @@
-//! Supervisors of nodes: by flags and by Kubernetes.
+//! Supervisors of nodes, through flags and under Kubernetes.
 
 use super::*;
 
@@ -60,14 +60,14 @@ fn a_pod_of_an_indexed_job_supervises_its_node() {
     assert_eq!(node(&pod, &Asked::default()).nnodes, None, "the spec may say it");
     assert_eq!(origin(&pod, &asked(Some("1"), None, None)).expect("a run a pod"), Origin::Own);
     refused(&[("JOB_COMPLETION_INDEX", "4")], &asked(Some("4"), None, None), &["JOB_COMPLETION_INDEX is 4"]);
-    // Nobody says how many there are: neither index may train alone, not even the first.
+    // The number of nodes is unknown: no index may train alone, not even the first.
     for index in ["0", "1"] {
         let found =
             origin(&[("JOB_COMPLETION_INDEX", index)], &Asked::default()).expect("the spec may say it");
         assert_eq!(found.is_alone(false, None).expect_err("of several").code, ExitCode::Usage);
         assert!(found.is_alone(true, None).is_ok());
     }
-    // The PyTorchJob operator numbers its pods' processes itself.
+    // The PyTorchJob operator sets the ranks of its pods' processes itself.
     let operator = merged(&TORCHRUN, &pod);
     assert!(matches!(origin(&operator, &Asked::default()), Ok(Origin::Worker(_))));
 }
@@ -91,7 +91,7 @@ fn a_pod_of_kubeflows_supervises_its_node_as_torchrun_would() {
         (found.nnodes, found.endpoint),
         (Some(NodeRange::exactly(2)), "train-0.train:29501".parse().ok())
     );
-    // What is asked for goes before.
+    // Flags take precedence.
     let found = node(&pod, &asked(Some("3"), None, None));
     assert_eq!(found.nnodes, Some(NodeRange::exactly(3)));
     let found = node(&pod, &asked(None, Some(0), Some("n1:1")));
@@ -99,10 +99,10 @@ fn a_pod_of_kubeflows_supervises_its_node_as_torchrun_would() {
         (found.launcher, found.node_rank, found.nnodes),
         (Launcher::CommandLine, 0, Some(NodeRange::exactly(2)))
     );
-    // One that is a job by itself.
+    // A pod that is a separate job.
     let single = merged(&pod, &[("PET_NNODES", "1"), ("PET_NODE_RANK", "0")]);
     assert_eq!(origin(&single, &Asked::default()).expect("one node"), Origin::Own);
-    // Ranks that torchrun started in such a pod have its variables as well.
+    // Ranks that torchrun started in such a pod have the pod's variables, too.
     assert!(matches!(origin(&merged(&TORCHRUN, &pod), &Asked::default()), Ok(Origin::Worker(_))));
     refused(&[("PET_NNODES", "2")], &Asked::default(), &["PET_NODE_RANK is not set"]);
     refused(&[("PET_MASTER_ADDR", "train-0.train")], &Asked::default(), &["PET_NODE_RANK is not set"]);

@@ -1,4 +1,4 @@
-//! One generation of this node's workers, and what node 0 says meanwhile.
+//! One generation of this node's workers, and node 0's orders while they run.
 
 use super::Agent;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 impl Agent {
-    /// From its start to its report.
+    /// Runs one generation, from its start to its report.
     pub(super) fn generation(&mut self, start: Start, signals: &mut Signals, link: &mut Link) -> Result<()> {
         let Start { part, port } = start;
         self.generation = part.generation;
@@ -41,7 +41,7 @@ impl Agent {
                 self.ends = ends;
                 (NodeEnd::from(end), port)
             }
-            // The others shall hear what was wrong here, and not only that this node is gone.
+            // The other nodes are told the error, and not only that this node is gone.
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
                 let failure = Failure {
@@ -58,12 +58,12 @@ impl Agent {
         self.done = end == NodeEnd::Done;
         self.heard = Instant::now();
         let ended = Report::Ended { end, checkpoint, port };
-        // A link that broke meanwhile says so at the next order.
+        // If the connection is broken, the next read reports it.
         let _ = link.send(&ended);
         Ok(())
     }
 
-    /// Where ranks reach rank 0.
+    /// The address of rank 0.
     fn rank_0(&self, world_size: usize, port: Option<u16>) -> Result<Endpoint> {
         match (world_size, port) {
             (1, _) => Ok(Endpoint::Solo),
@@ -73,14 +73,14 @@ impl Agent {
     }
 }
 
-/// Node 0, while workers run.
+/// The connection to node 0 while workers are running.
 struct Orders<'a> {
     link: &'a mut Link,
-    /// Came together with the one to start.
+    /// Orders that arrived together with the start.
     queued: VecDeque<Order>,
-    /// Those that are not for this generation.
+    /// Orders that do not concern this generation.
     kept: VecDeque<Order>,
-    /// Node 0 is gone.
+    /// The connection to node 0 is lost.
     cut_off: bool,
 }
 
@@ -96,7 +96,7 @@ impl Controller for Orders<'_> {
     }
 
     fn stop_requested(&mut self, at_once: bool) {
-        // A link that is broken says so by itself.
+        // A broken connection is detected by the next read.
         let _ = self.link.send(&Report::StopRequested { at_once });
     }
 
@@ -133,7 +133,7 @@ mod tests {
         let mut orders = Orders::new(&mut link, [recall(true), Order::Wait, Order::Dismissed].into());
         assert_eq!(orders.recalls(), [Recall { save: true }, Recall { save: false }]);
         assert_eq!((orders.recalls(), orders.fds().len()), (vec![], 1));
-        // Not dropped: a process that another test starts may hold a copy of it until its `exec`.
+        // The socket is not dropped: a process that another test starts may hold a copy of it until its `exec`.
         node_0.stream().shutdown(std::net::Shutdown::Write).expect("connected");
         assert_eq!((orders.recalls(), orders.fds().len()), (vec![Recall { save: false }], 0));
         assert_eq!(orders.recalls(), []);

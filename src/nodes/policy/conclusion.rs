@@ -1,4 +1,4 @@
-//! What follows from the end of a generation: another one, or the end of the run.
+//! What follows the end of a generation: another generation, or the end of the run.
 
 use super::super::events::{Action, Failure, NodeEnd, Weight};
 use super::{Phase, State};
@@ -14,11 +14,11 @@ impl State {
         let failures =
             || running.ends.iter().filter_map(|e| if let NodeEnd::Failed(f) = e { Some(f) } else { None });
         let heaviest = failures().map(|f| f.weight).max();
-        // Ranks leave together, once everything is saved: where one node's have, silence elsewhere takes nothing back. A rank that
-        // misses one of them was left in the midst of the run.
+        // Ranks leave together once everything is saved: if those of one node were done, silence elsewhere changes
+        // nothing. A rank that lost one of them was still in the middle of the run.
         let silent = |f: &Failure| matches!(f.weight, Weight::Unresponsive | Weight::LostNode);
         let complete = running.ends.contains(&NodeEnd::Done) && failures().all(silent);
-        // Who is left behind by ranks that stopped before training, or that were ended at once, loses its peers.
+        // When ranks stop before training or are ended at once, the remaining ranks lose their peers.
         let stopped = running.saving && running.ends.contains(&NodeEnd::Stopped);
         let excused = complete
             || stopped && heaviest < Some(Weight::LostNode)
@@ -56,20 +56,20 @@ impl State {
             return self.finish(ExitCode::Stopped, None, actions);
         }
         self.dismiss(actions);
-        // Who was to come has come.
+        // All expected nodes have arrived.
         self.gather(Duration::ZERO, true, actions);
     }
 }
 
-/// The failure of a generation that its end follows from.
+/// The failure of a generation that decides how it ends.
 fn blamed<'a>(failures: impl Iterator<Item = &'a Failure> + Clone) -> Option<Failure> {
     let heaviest = failures.clone().map(|f| f.weight).max()?;
     let mut worst = failures.clone().filter(|f| f.weight == heaviest);
     if heaviest != Weight::Unresponsive {
-        // Of the same weight the first; one that is not worth another attempt before others of its weight.
+        // The first of the heaviest failures, but those without a restart come first.
         return worst.clone().find(|f| !f.retry).or_else(|| worst.next()).cloned();
     }
-    // A rank that was busy for long had to be killed as well as the one that was stopped: the others' words tell.
+    // A rank that was busy for too long is killed like one that was stopped; the echoes name the right one.
     let echoes = failures.filter(|f| f.weight == Weight::Echo);
     let pairs = worst.clone().flat_map(|f| echoes.clone().map(move |echo| (f, echo)));
     let named = pairs.clone().find(|(f, echo)| f.rank == echo.rank);

@@ -1,4 +1,4 @@
-//! Nodes that come, are lost, and are asked to leave or to stop.
+//! Nodes that join, are lost, leave, or stop.
 
 use super::super::events::{Action, Failure, Member, NodeEnd, Timer, Weight};
 use super::{Phase, Seat, State};
@@ -23,7 +23,7 @@ impl State {
             return;
         }
         if let Some(former) = wanted.and_then(|seat| self.seats.get(&seat)) {
-            // Started again on its host, before the end of the former one was noticed; or twice.
+            // It was restarted on its host before its former connection was seen to end, or it was started twice.
             let later = former.host == host;
             let (other, seat) = (&former.host, wanted.unwrap_or_default());
             let why = match later {
@@ -34,7 +34,7 @@ impl State {
             };
             return actions.push(Action::Refuse { member, why, later });
         }
-        // Seat 0 is this machine's own node's.
+        // Seat 0 belongs to this machine's own node.
         let seat = wanted.or_else(|| (1..max).find(|seat| !self.seats.contains_key(seat)));
         let Some(seat) = seat.filter(|seat| *seat < max) else {
             let why = match wanted {
@@ -61,10 +61,10 @@ impl State {
         let Some(seat) = self.seat_of(member) else { return };
         let Some(gone) = self.seats.remove(&seat) else { return };
         let Phase::Running(running) = &mut self.phase else {
-            // The time for the others to come may be over.
+            // The time for the other nodes to arrive may be over.
             return actions.push(Action::SetTimer(Timer::Join, self.limits.rejoin));
         };
-        // One that had reported is missed only by the next generation.
+        // If it had reported, only the next generation needs it.
         if !running.left.contains(&member) {
             return;
         }
