@@ -1,15 +1,15 @@
-//! Host tensors as plain bytes: what a snapshot owns, what a weight file holds.
+//! Host tensors as plain bytes, for snapshots and weight files.
 //!
 //! A [`TensorData`] is a name, an element type, a shape and little-endian, row-major bytes; a [`TensorMap`] is an
-//! ordered collection of them with unique names. Nothing here knows a device or a Burn type, so that saving can
-//! run on a thread of its own and reading needs no backend.
+//! ordered collection of them with unique names. There are no devices or Burn types here, so any thread can save, and
+//! reading needs no backend.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 
-// The bytes of a tensor are those of the file (little-endian) and are viewed in place.
+// A tensor's bytes are those of the file (little-endian) and are viewed in place.
 #[cfg(target_endian = "big")]
 compile_error!("checkpoints are read and written in place on little-endian machines only");
 
@@ -42,7 +42,7 @@ impl Dtype {
         matches!(self, Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::Bf16)
     }
 
-    /// The name that users see and type: `f32`, `bf16`, …
+    /// The name shown to users and accepted from them: `f32`, `bf16`, …
     pub const fn name(self) -> &'static str {
         match self {
             Dtype::F32 => "f32",
@@ -63,12 +63,12 @@ impl std::fmt::Display for Dtype {
     }
 }
 
-/// One named tensor on the host. `bytes.len() == product(shape) * dtype.size()`, which [`TensorData::new`] checks.
+/// A named tensor in host memory. [`TensorData::new`] checks `bytes.len() == product(shape) * dtype.size()`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorData {
     pub name: String,
     pub dtype: Dtype,
-    /// Extents, outermost first; empty for a scalar.
+    /// Dimensions, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
     /// Little-endian, row-major, contiguous.
     pub bytes: Vec<u8>,
@@ -76,7 +76,7 @@ pub struct TensorData {
 
 impl TensorData {
     /// # Errors
-    /// When `bytes` does not have the length that shape and type ask for.
+    /// If the length of `bytes` does not fit shape and type.
     pub fn new(name: impl Into<String>, dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
         let tensor = Self { name: name.into(), dtype, shape, bytes };
         match tensor.expected_bytes() {
@@ -94,7 +94,7 @@ impl TensorData {
     /// An f32 tensor from its values (one copy).
     ///
     /// # Errors
-    /// When the number of values is not the product of the shape.
+    /// If the number of values is not the product of the shape.
     pub fn from_f32(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Result<Self> {
         Self::new(name, Dtype::F32, shape, bytemuck::cast_slice(values).to_vec())
     }
@@ -102,7 +102,7 @@ impl TensorData {
     /// An i64 tensor from its values, as PyTorch stores `num_batches_tracked`.
     ///
     /// # Errors
-    /// When the number of values is not the product of the shape.
+    /// If the number of values is not the product of the shape.
     pub fn from_i64(name: impl Into<String>, shape: Vec<usize>, values: &[i64]) -> Result<Self> {
         Self::new(name, Dtype::I64, shape, bytemuck::cast_slice(values).to_vec())
     }
@@ -120,8 +120,8 @@ impl TensorData {
         self.shape.iter().try_fold(self.dtype.size(), |n, &d| n.checked_mul(d))
     }
 
-    /// The values in place where the tensor is f32 (and its bytes happen to be aligned), else converted.
-    /// f64 is rounded to nearest; integers above 2^24 lose their low bits, as a cast does.
+    /// The values, in place if the tensor is f32 and its bytes are aligned, else converted. f64 is rounded to nearest;
+    /// integers above 2^24 lose low bits, as in a cast.
     pub fn as_f32(&self) -> Cow<'_, [f32]> {
         if self.dtype == Dtype::F32
             && let Ok(values) = bytemuck::try_cast_slice(&self.bytes)
