@@ -152,7 +152,7 @@ impl TensorData {
         chunks.iter().for_each(|c| f(*c));
     }
 
-    /// Calls `f` with each element as f64: exact for all types but i64 beyond 2^53.
+    /// Calls `f` with each element as f64; exact except for i64 beyond 2^53.
     pub fn for_each_f64(&self, mut f: impl FnMut(f64)) {
         match self.dtype {
             Dtype::F32 => self.elements(|b| f(f64::from(f32::from_le_bytes(b)))),
@@ -165,10 +165,10 @@ impl TensorData {
         }
     }
 
-    /// The tensor as another float type, rounded to nearest even; integers and bools are kept as they are.
+    /// Converts to another float type, rounding to nearest even; integer and bool tensors are unchanged.
     ///
     /// # Errors
-    /// When `to` is not a float type, or a finite value has no finite counterpart in it.
+    /// If `to` is not a float type, or a finite value overflows in it.
     pub fn cast_float(&self, to: Dtype) -> Result<TensorData> {
         if !to.is_float() {
             return Err(Error::usage(format!("weights cannot be stored as {to}; choose f32, f16 or bf16")));
@@ -206,7 +206,7 @@ impl TensorData {
     }
 }
 
-/// Tensors in their given order, each name once.
+/// Tensors in a fixed order, with unique names.
 #[derive(Clone, Debug, Default)]
 pub struct TensorMap {
     tensors: Vec<TensorData>,
@@ -219,7 +219,7 @@ impl TensorMap {
     }
 
     /// # Errors
-    /// When the name is taken already, or is the one that safetensors keeps for itself.
+    /// If the name already exists, or is the one that safetensors reserves.
     pub fn push(&mut self, tensor: TensorData) -> Result<()> {
         if tensor.name == "__metadata__" {
             return Err(Error::checkpoint("a tensor cannot be named `__metadata__`"));
@@ -244,12 +244,12 @@ impl TensorMap {
         self.index.get(name).map(|&i| &self.tensors[i])
     }
 
-    /// The tensor's bytes, to be overwritten.
+    /// The tensor's bytes, to overwrite.
     pub fn bytes_mut(&mut self, name: &str) -> Option<&mut [u8]> {
         self.index.get(name).map(|&i| self.tensors[i].bytes.as_mut_slice())
     }
 
-    /// The bytes of each tensor, to be overwritten.
+    /// The bytes of each tensor, to overwrite.
     pub fn all_bytes_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.tensors.iter_mut().map(|t| t.bytes.as_mut_slice())
     }
@@ -266,7 +266,7 @@ impl TensorMap {
         self.tensors.iter()
     }
 
-    /// Bytes of all tensors together.
+    /// Total bytes of all tensors.
     pub fn total_bytes(&self) -> u64 {
         self.tensors.iter().map(|t| t.bytes.len() as u64).sum()
     }
@@ -276,7 +276,7 @@ impl TensorMap {
     }
 }
 
-/// Equal when the same tensors stand in the same order.
+/// Equal if the tensors and their order are equal.
 impl PartialEq for TensorMap {
     fn eq(&self, other: &Self) -> bool {
         self.tensors == other.tensors
