@@ -1,4 +1,4 @@
-//! The components that a registry knows by name: each reads the rest of its table itself.
+//! The components registered by name; each reads the rest of its table itself.
 
 use crate::data::{DataFacts, DatasetSource, LoaderConfig, PLACES};
 use crate::ddp::HookSource;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// `[dataset]`, less what concerns loading.
+/// `[dataset]` without the loader's keys.
 #[derive(Clone, Debug)]
 pub struct DatasetPlan {
     pub name: String,
@@ -24,7 +24,7 @@ pub struct ModelPlan {
     pub source: Arc<dyn ModelSource>,
     /// PyTorch weights to start from: `.safetensors` or `.pt`.
     pub pretrained: Option<PathBuf>,
-    /// Whether every tensor of the model must be in them, with its shape.
+    /// Whether every tensor of the model must be in the file with its shape.
     pub pretrained_strict: bool,
 }
 
@@ -73,7 +73,7 @@ fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
     (Some(path), fields.bool("pretrained_strict", true))
 }
 
-/// The hook of a name; `none` is the plain all-reduce.
+/// The communication hook of this name; `none` is the plain all-reduce.
 pub(super) fn comm_hook(fields: &mut Fields<'_>, name: &str, registry: &Registry) -> Option<HookSource> {
     const NONE: &str = "none";
     let hook = registry.comm_hook_source(name).cloned();
