@@ -1,5 +1,5 @@
-//! The typed accessors of [`Fields`]: optional, with a default, required; scalars and choices. Lists and maps are
-//! in `lists`.
+//! Typed accessors of [`Fields`] for scalars and choices: optional, with a default, or required. Lists and maps are in
+//! `lists`.
 
 use super::diagnostics::Problem;
 use super::fields::Fields;
@@ -36,7 +36,7 @@ impl Fields<'_> {
         self.opt_u64(key, range).map(|i| i as usize)
     }
 
-    /// Integers are numbers too; infinities and NaN are not accepted.
+    /// Accepts integers too; rejects infinities and NaN.
     pub fn opt_f64(&mut self, key: &'static str, range: impl RangeBounds<f64>) -> Option<f64> {
         let expected = || format!("expected a number{}", words(&range, None, None));
         self.scalar(key, expected, |value| number(value, &range).map(|x| (x, toml::Value::Float(x))))
@@ -119,8 +119,8 @@ impl Fields<'_> {
         None
     }
 
-    /// Reads `name`, which tells what else belongs to the table: the one of `kinds` that has it. After a problem the rest is
-    /// left unchecked.
+    /// Reads `name`, which determines the other keys of the table, and returns the one of `kinds` with this name. After
+    /// a problem the rest of the table is not checked.
     pub fn kind<'k, K>(&mut self, kinds: impl Iterator<Item = (&'k str, K)>) -> Option<(&'k str, K)> {
         let mut kinds: Vec<(&str, K)> = kinds.collect();
         let Some(entry) = self.take("name") else {
@@ -138,7 +138,7 @@ impl Fields<'_> {
         None
     }
 
-    /// Reports that `key`'s value is none of `names`, with the nearest.
+    /// Reports that `key`'s value is none of `names`, with the closest one.
     pub fn unknown_name(&mut self, key: &str, names: &[&str]) {
         if let Some(entry) = self.entry(key) {
             self.wrong_choice(&entry.node, names);

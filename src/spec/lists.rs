@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 
 impl Fields<'_> {
-    /// `range` is that of each item.
+    /// `range` applies to each item.
     pub fn opt_usizes(&mut self, key: &'static str, range: impl RangeBounds<usize>) -> Option<Vec<usize>> {
         let range = (range.start_bound().map(|x| *x as u64), range.end_bound().map(|x| *x as u64));
         let expected = || format!("an integer{}", words(&range, Some(0), Some(i64::MAX as u64)));
         self.list(key, "integers", expected, |value| integer(value, &range).map(|i| i as usize))
     }
 
-    /// `range` is that of each item.
+    /// `range` applies to each item.
     pub fn opt_f64s(&mut self, key: &'static str, range: impl RangeBounds<f64>) -> Option<Vec<f64>> {
         let expected = || format!("a number{}", words(&range, None, None));
         self.list(key, "numbers", expected, |value| number(value, &range))
@@ -25,7 +25,7 @@ impl Fields<'_> {
         self.list(key, "strings", || "a string".to_owned(), string)
     }
 
-    /// A table of lists of strings, whatever its keys.
+    /// A table of lists of strings, with any keys.
     pub fn opt_map_strs(&mut self, key: &'static str) -> Option<BTreeMap<String, Vec<String>>> {
         self.map(key, "a list of strings", |value| match value {
             Value::Array(items) => items.iter().map(|item| string(&item.value)).collect(),

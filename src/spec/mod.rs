@@ -1,9 +1,10 @@
-//! What was typed: job specs as positioned trees, and the reading of them.
+//! Reads job specs as trees with source positions.
 //!
-//! A [`JobTree`] is a spec after `extends`, `--set` and `--unset`: every key and value in it knows the text that it
-//! came from. Components read their tables of it through [`Fields`], most of them into a struct of their own that declares
-//! the keys ([`Fields::config`]). It collects every problem with its place, so that [`Diagnostics`] shows them all at once. Nothing here knows what any key means, and nothing here touches a
-//! device, a socket or a data set: the only files read are the spec and its bases.
+//! A [`JobTree`] is a spec after `extends`, `--set` and `--unset`; every key and value in it has its source position.
+//! Components read their tables with [`Fields`], most of them into a struct that declares the keys
+//! ([`Fields::config`]). `Fields` collects all problems with their positions, so that [`Diagnostics`] shows them at
+//! once. Nothing here knows the meaning of a key or touches a device, a socket or a data set: the only files read are
+//! the spec and its bases.
 
 mod accessors;
 mod choice;

@@ -1,10 +1,10 @@
-//! How an accepted range is said: "from 1 to 4096", "of at least 1", "above 0 and below 1".
+//! Words for an accepted range: "from 1 to 4096", "of at least 1", "above 0 and below 1".
 
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
 
-/// Words for `range`, with a leading space, or nothing when it is unbounded. `least` and `most` are the bounds of the
-/// type, of which the upper one goes without saying.
+/// Words for `range`, with a leading space; empty if it is unbounded. `least` and `most` are the bounds of the type;
+/// the upper one is not mentioned.
 pub(super) fn words<T: Display + PartialOrd>(
     range: &impl RangeBounds<T>,
     least: Option<T>,

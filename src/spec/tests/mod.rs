@@ -1,4 +1,4 @@
-//! The room as its users see it: trees from texts and files, and the places of problems.
+//! The module's public interface: trees from texts and files, and the positions of problems.
 
 use super::diagnostics::Problem;
 use super::*;
@@ -21,7 +21,7 @@ fn unset(text: &str) -> Override {
     Override::Unset(text.to_owned())
 }
 
-/// Reads a little job of root `a`, table `t` with `x`, `y`, and list `l` of tables with `z`.
+/// Reads a small job: root key `a`, table `t` with `x` and `y`, and list `l` of tables with `z`.
 fn read_little(root: &mut Fields<'_>) -> (u64, f64, String, Vec<usize>) {
     let a = root.u64("a", 1..=9, 5);
     let mut t = root.section("t");
@@ -180,11 +180,11 @@ fn carets_stand_under_wide_characters_and_tabs() {
     let text = d.to_string();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[2], "    1 |     t = { y = '日本☕', b = 1 }");
-    // Two ideographs take four columns, a symbol that is shown as an emoji two.
+    // Two ideographs take four columns, a symbol displayed as an emoji two.
     assert_eq!(lines[3], format!("      | {}^ unknown key; known here: `x`, `y`", " ".repeat(4 + 20)));
 }
 
-/// Pieces of which broken specs are made.
+/// Fragments of broken specs.
 fn fragment() -> impl Strategy<Value = String> {
     let pieces = [
         "a",
