@@ -18,7 +18,7 @@ pub struct CheckpointConfig {
     pub keep_last: usize,
     /// Metric that ranks checkpoints, measured with exactly the saved weights.
     pub best: RankBy,
-    /// Best checkpoints to keep besides. Default 1; 0 where `best` is never measured.
+    /// Best checkpoints to keep in addition. Default 1; 0 where `best` is never measured.
     #[schemars(range(max = 1_048_576))]
     pub keep_best: Option<usize>,
     /// Where tensors of a device are loaded to, in PyTorch's form: `{ "cuda:0" = "cuda:2" }`. Without it each rank

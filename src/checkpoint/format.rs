@@ -52,7 +52,7 @@ pub struct State {
     /// The spec's `[optimizer]`, as key and value.
     #[serde(default)]
     pub optimizer: Value,
-    /// Further values of the caller.
+    /// Additional values of the caller.
     #[serde(default)]
     pub extra: Value,
     /// Size and digest of every other file. Set by the store when it saves.

@@ -32,7 +32,7 @@ pub struct CheckpointInfo {
     pub verified: bool,
     /// The reason if not verified.
     pub problem: Option<String>,
-    /// `None` when `state.json` is missing or damaged.
+    /// `None` if `state.json` is missing or damaged.
     pub state: Option<State>,
     pub files: Vec<FileInfo>,
 }
@@ -158,7 +158,7 @@ impl Inspection {
     /// One JSON object; `kind` is `checkpoint`, `run` or `file`.
     ///
     /// # Errors
-    /// None for values that [`inspect`] makes.
+    /// None for values created by [`inspect`].
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self).map_err(|e| Error::internal(format!("cannot write JSON: {e}")))
     }

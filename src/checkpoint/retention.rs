@@ -13,7 +13,7 @@ use crate::error::{IoContext, Result};
 pub struct Retention {
     /// Number of newest checkpoints to keep (at least one); `None` keeps all.
     pub keep_last: Option<usize>,
-    /// The best ones to keep besides.
+    /// The best ones to keep in addition.
     pub best: Option<BestBy>,
 }
 
@@ -39,7 +39,7 @@ impl CheckpointStore {
     /// does not verify is neither counted nor removed, because it may be the only remaining copy.
     ///
     /// # Errors
-    /// Exit code 74 when the folder can't be listed or a checkpoint can't be removed.
+    /// Exit code 74 if the folder can't be listed or a checkpoint can't be removed.
     pub fn retain(&self, policy: &Retention) -> Result<Vec<PathBuf>> {
         let Some(keep_last) = policy.keep_last else { return Ok(Vec::new()) };
         let lock = self.lock()?;

@@ -15,7 +15,7 @@ use cudarc::driver::{result, sys};
 /// missing and CubeCL panics if the headers are.
 fn present() -> Result<(), String> {
     nccl::driver()?;
-    // SAFETY: opens and closes libnvrtc, which runs only its own initialisation.
+    // SAFETY: opens and closes libnvrtc, which runs only its own code to load and unload.
     if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
         let why = "CUDA's runtime compiler is not there (no libnvrtc.so); it comes with the CUDA toolkit, or its folder \
                    belongs in LD_LIBRARY_PATH";

@@ -64,7 +64,7 @@ pub(super) fn ratio_or(ratio: Tensor<1>, norms: [Tensor<1>; 2], otherwise: f32) 
 ///
 /// Panics if there are no gradients: they determine the device of the norm.
 pub fn norm_on_device(gradients: &[Tensor<1>]) -> Tensor<1> {
-    // Additions of `[1]` tensors, not `cat` and `sum`, because they fuse into the reductions.
+    // Additions of `[1]` tensors, because these fuse into the reductions; `cat` and `sum` do not.
     let sums = gradients.iter().map(|gradient| sum_of_squares(gradient.clone()));
     sums.reduce(|a, b| a + b).expect("a model without parameters is not trained").sqrt()
 }

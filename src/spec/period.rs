@@ -1,4 +1,4 @@
-//! Durations, read and written as people do.
+//! Durations, in the form in which people write them.
 
 use super::Syntax;
 use std::fmt;

@@ -39,7 +39,7 @@ pub(crate) enum Look {
     Limit(usize),
 }
 
-/// One line.
+/// A named line.
 pub(crate) struct Series {
     name: String,
     points: Vec<Point>,
@@ -93,7 +93,8 @@ impl Axis {
     }
 }
 
-/// A titled chart of the points within the range of its axes. A series without such points is not drawn.
+/// A titled chart. Points that an axis can't show (not finite, or not positive on a logarithmic axis) are left out, and
+/// so are series without points.
 pub(crate) struct Chart<'a> {
     title: &'a str,
     x: Axis,

@@ -12,7 +12,8 @@ pub struct RunId {
     pub job: String,
     /// Attempt of the job, from 1.
     pub attempt: u32,
-    /// The run's own name (`DDP_RUN_ID`, `torchrun --rdzv-id`), equal in every start; else random, drawn by each start.
+    /// The run's name from the launcher or user (`DDP_RUN_ID`, `torchrun --rdzv-id`), equal in every start; else drawn at
+    /// random by each start.
     pub start: String,
 }
 

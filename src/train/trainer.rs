@@ -29,7 +29,7 @@ pub struct Parts<'a> {
     pub updater: Updater,
     /// Counts in the units of this run: its batching defines micro-batches and steps.
     pub position: Position,
-    /// Polled once a step.
+    /// Polled once per step.
     pub stop: &'a dyn Fn() -> bool,
     pub observer: &'a mut dyn Observer,
 }

@@ -26,7 +26,7 @@ pub trait Curve: fmt::Debug + Send + Sync {
 choice! {
     /// How often the rate changes, and the unit of the times.
     Unit:
-    /// Passes over the training samples.
+    /// Passes over the training data.
     Epoch = "epoch",
     /// Optimizer steps.
     Step = "step",
