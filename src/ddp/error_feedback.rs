@@ -1,7 +1,7 @@
 //! Error feedback: gradients are sent in a half-precision type, and the rounding error of the cast is added to the next
 //! step's gradients (Seide et al. 2014; Karimireddy et al. 2019, "Error Feedback Fixes SignSGD"). Rounding inside the
 //! group's sum is not fed back, because no rank sees it. Values that overflow the type become infinite on all ranks,
-//! and the step is treated like any other overflow: training never uses clipped gradients.
+//! and the step is treated like any other overflow: training never uses saturated gradients.
 
 use super::hook::CommHook;
 use crate::comm::{CommError, Element, ProcessGroup, ReduceOp};

@@ -91,7 +91,7 @@ pub struct Start<'a> {
 }
 
 impl Provenance {
-    /// Collects the provenance. Takes some milliseconds, or some seconds if git hangs.
+    /// Collects the provenance. Takes a few milliseconds, or a few seconds if git hangs.
     pub fn gather(start: Start<'_>) -> Self {
         Self {
             started: rfc3339(SystemTime::now()),

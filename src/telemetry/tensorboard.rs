@@ -146,7 +146,7 @@ fn masked_crc(data: &[u8]) -> u32 {
     crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (Castagnoli). Records have some hundred bytes, so one byte at a time is fast enough.
+/// CRC-32C (Castagnoli). Records have a few hundred bytes, so one byte at a time is fast enough.
 fn crc32c(data: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0u32; 256];
