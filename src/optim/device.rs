@@ -4,7 +4,7 @@
 //! element-wise update becomes one kernel (it can't fuse `sign`, `powi` or boolean operators).
 //!
 //! Sums are f32 here and f64 on the host, and a GPU's compiler may fuse `a * b + c`: results agree with the host's to
-//! some ulps, not bit for bit.
+//! a few ulps, not bit for bit.
 
 use burn::tensor::Tensor;
 

@@ -60,7 +60,7 @@ impl NAdam {
         self.betas[0] * (1.0 - 0.5 * 0.96f64.powf(step as f64 * self.momentum_decay))
     }
 
-    /// `mu(1) * … * mu(step)`. PyTorch keeps it as state. Here it is recomputed, which is cheap: after some tens of
+    /// `mu(1) * … * mu(step)`. PyTorch keeps it as state. Here it is recomputed, which is cheap: after a few dozen
     /// factors the product is too small to affect `1 - product`.
     fn mu_product(&self, step: u64) -> f64 {
         let mut product = 1.0;
