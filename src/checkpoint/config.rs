@@ -1,4 +1,4 @@
-//! `[checkpoint]`: what is kept of a run, and what a stop signal leaves.
+//! `[checkpoint]`: retention, and what a run does on a stop signal.
 
 use super::{BestBy, Direction, Retention};
 use crate::spec::{Period, choice};
@@ -16,20 +16,21 @@ pub struct CheckpointConfig {
     #[default = 3]
     #[schemars(range(max = 1_048_576))]
     pub keep_last: usize,
-    /// Metric that ranks them.
+    /// Metric that ranks checkpoints, measured with exactly the saved weights.
     pub best: RankBy,
-    /// Best checkpoints to keep besides. By default 1, where the metric is measured.
+    /// Best checkpoints to keep in addition. Default 1; 0 where `best` is never measured.
     #[schemars(range(max = 1_048_576))]
     pub keep_best: Option<usize>,
-    /// Where tensors go that were saved on a device: `cuda:0` to `cuda:2`. By default each rank loads to its own.
+    /// Where tensors of a device are loaded to, in PyTorch's form: `{ "cuda:0" = "cuda:2" }`. Without it each rank
+    /// loads to its own device.
     pub map_location: Option<BTreeMap<String, String>>,
-    /// Write while training goes on.
+    /// Write checkpoints while training continues.
     #[serde(rename = "async")]
     #[default = true]
     pub asynchronous: bool,
-    /// What a run does about a stop signal.
+    /// What to do on a stop signal.
     pub on_preempt: OnPreempt,
-    /// How long a run may take from a stop signal to its end; then it is ended.
+    /// Time from a stop signal until a run that has not ended is killed.
     #[default(Period::seconds(600))]
     pub grace: Period,
 }
@@ -44,26 +45,26 @@ impl CheckpointConfig {
 }
 
 choice! {
-    /// The metrics that can rank checkpoints, as `metrics.jsonl` names them.
+    /// Metrics that can rank checkpoints, under their names in `metrics.jsonl`.
     RankBy:
     /// Mean loss of the validation split.
     ValLoss = "val.loss",
-    /// Share of its samples whose class is found.
+    /// Top-1 accuracy.
     ValAccuracy = "val.accuracy",
-    /// Share of them whose class is among the five likeliest.
+    /// Top-5 accuracy.
     ValTop5 = "val.top5",
     /// Mean absolute error.
     ValMae = "val.mae",
     /// Coefficient of determination.
     ValR2 = "val.r2",
-    /// Of tokens: e to the loss.
+    /// Perplexity of a language model: exp(loss).
     ValPerplexity = "val.perplexity",
-    /// Mean loss of the training samples.
+    /// Mean training loss over the epoch.
     TrainLoss = "train.loss",
 }
 
 impl RankBy {
-    /// Whether small or large values are good.
+    /// Whether smaller or larger values are better.
     pub fn direction(self) -> Direction {
         match self {
             RankBy::ValAccuracy | RankBy::ValTop5 | RankBy::ValR2 => Direction::Max,
@@ -73,10 +74,10 @@ impl RankBy {
 }
 
 choice! {
-    /// What a run does about a stop signal.
+    /// What to do on a stop signal, at the next step boundary.
     OnPreempt:
-    /// Save at the next step boundary, then end.
+    /// Save, then end.
     Save = "save",
-    /// End at the next step boundary; the last checkpoint continues the run.
+    /// End without a save; the last checkpoint continues the run.
     Exit = "exit",
 }

@@ -1,4 +1,4 @@
-//! Damage of every kind to files of a checkpoint: it is noticed, named, and the one before is used.
+//! Every kind of damage to a checkpoint's files is detected and named, and the previous checkpoint is used.
 
 use std::fs;
 use std::path::Path;

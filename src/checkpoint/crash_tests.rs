@@ -1,5 +1,5 @@
-//! The disk fills or the process dies at every single operation of a save: what is found afterwards is the previous
-//! checkpoint or the new one, whole.
+//! The disk fills or the process dies at each operation of a save in turn. Afterwards the previous checkpoint or the
+//! new one is found, complete.
 
 use std::fs;
 use std::path::Path;
@@ -18,8 +18,8 @@ fn hidden(dir: &Path) -> Vec<String> {
     names.filter(|n| n.starts_with(".tmp-") || n.starts_with(".old-")).collect()
 }
 
-/// Runs `act` on a store with `first` in it, dying at every operation in turn, until it gets through; after each
-/// death a reader and then a new writer look, and `check` judges what they find.
+/// Runs `act` on a store that contains `first`, crashing at each operation in turn until it succeeds. After each crash
+/// a reader and then a new writer open the store, and `check` judges the result.
 fn at_every_crash_point(
     fault: fn(usize) -> Fault,
     first: &[Snapshot],
@@ -36,7 +36,7 @@ fn at_every_crash_point(
         let reopened = CheckpointStore::open(dir.path()).unwrap();
         check(&reopened, point);
         assert_eq!(hidden(dir.path()), [] as [&str; 0], "left behind after a crash at operation {point}");
-        // And the run goes on from there.
+        // Training can continue from here.
         reopened.save(&snapshot(900, 9)).unwrap();
         assert!(same(&reopened.latest_verified().unwrap().unwrap(), &snapshot(900, 9)));
         if finished {
@@ -111,7 +111,7 @@ fn an_io_error_at_any_operation_fails_the_save_with_74_and_harms_nothing() {
                 match result {
                     Err(e) => {
                         assert_eq!(e.code, ExitCode::Checkpoint);
-                        // A disk that fails may work for the next attempt, a full one will not.
+                        // EIO may succeed on the next attempt; a full disk will not.
                         assert_eq!(e.caused_by().is_some_and(may_pass), errno == libc::EIO, "{e}");
                         assert!(e.message.contains("step-00000480"), "{e}");
                         assert_eq!(hidden(dir.path()), [] as [&str; 0], "operation {point}");

@@ -1,12 +1,12 @@
-//! SHA-256 on the way through: a writer that hashes what it passes on and a reader that hashes what it yields, so
-//! that no byte is touched twice.
+//! Streaming SHA-256: a writer that hashes what it writes and a reader that hashes what it reads, so that the data is
+//! read only once.
 
 use std::io::{self, Read, Write};
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-/// What is hashed and handed on at a time: small enough to be in the cache for both.
+/// Bytes hashed and passed on at a time. The chunk stays in the cache for both.
 const CHUNK: usize = 256 * 1024;
 
 /// Lower-case hex of a SHA-256.
@@ -14,7 +14,7 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
-/// Hashes and counts what it writes to `inner`.
+/// Hashes and counts the bytes written to `inner`.
 pub struct HashingWriter<W> {
     inner: W,
     hasher: Sha256,
@@ -26,7 +26,7 @@ impl<W: Write> HashingWriter<W> {
         Self { inner, hasher: Sha256::new(), bytes: 0 }
     }
 
-    /// The inner writer, the number of bytes that went through, and their digest.
+    /// Returns the inner writer, the number of bytes written, and their digest.
     pub fn finish(self) -> (W, u64, String) {
         (self.inner, self.bytes, HEXLOWER.encode(&self.hasher.finalize()))
     }
@@ -44,7 +44,7 @@ impl<W: Write> Write for HashingWriter<W> {
     }
 }
 
-/// Hashes what is read from `inner`.
+/// Hashes the bytes read from `inner`.
 pub struct HashingReader<R> {
     inner: R,
     hasher: Sha256,
@@ -55,7 +55,7 @@ impl<R: Read> HashingReader<R> {
         Self { inner, hasher: Sha256::new() }
     }
 
-    /// Reads on to the end, so that the digest covers the whole file, and gives it.
+    /// Reads the rest of the file, so that the digest covers all of it, and returns the digest.
     ///
     /// # Errors
     /// Those of the inner reader.

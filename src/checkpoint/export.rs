@@ -1,4 +1,4 @@
-//! A checkpoint's model as one file for other programs: names and element type as they want them.
+//! Exports a checkpoint's model as one file, with names and element type as other programs expect them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use super::tensor_file::write_tensors;
 use crate::error::{Error, IoContext, Result};
 use crate::files::Draft;
 
-/// How names and types change on the way out.
+/// How names and types change in the export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportOptions {
-    /// `(old, new)`: names that start with `old` start with `new` instead; the first that fits counts.
+    /// `(old, new)`: replaces the prefix `old` of a name with `new`; the first match applies.
     pub rename: Vec<(String, String)>,
-    /// Put before every name, after renaming.
+    /// Prepended to every name, after renaming.
     pub prefix: String,
-    /// Float tensors are rounded to this type; `None` and integers keep theirs.
+    /// Float tensors are rounded to this type. `None` keeps each tensor's type; integers always keep theirs.
     pub dtype: Option<Dtype>,
 }
 
@@ -28,15 +28,15 @@ pub struct ExportReport {
     pub step: u64,
     pub tensors: usize,
     pub bytes: u64,
-    /// Newer checkpoints that were refused.
+    /// Newer checkpoints that were rejected.
     pub warnings: Vec<String>,
 }
 
-/// Writes the model of a verified checkpoint (or of a run's newest) to `out`, a `.safetensors` file that appears
-/// complete or not at all; one that is there is replaced.
+/// Writes the model of a verified checkpoint (or of a run's newest one) to `out`, a `.safetensors` file, atomically. An
+/// existing file is replaced.
 ///
 /// # Errors
-/// Exit code 2 for a name or type that can't be, 74 when the checkpoint or `out` can't be read or written.
+/// Exit code 2 for an invalid name or type, 74 when the checkpoint can't be read or `out` can't be written.
 pub fn export(checkpoint: &Path, out: &Path, options: &ExportOptions) -> Result<ExportReport> {
     if out.extension().is_none_or(|e| e != "safetensors") {
         let what = format!("cannot export to {}: the name must end in .safetensors", out.display());

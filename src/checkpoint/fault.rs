@@ -1,7 +1,7 @@
 //! A fault injector for tests: a file system that fails or dies at the n-th operation.
 //!
-//! It is a fixture, handed to [`CheckpointStore::open_with`](super::CheckpointStore::open_with) in place of
-//! [`OsFs`]; the store has no test code of its own.
+//! A test fixture, passed to [`CheckpointStore::open_with`](super::CheckpointStore::open_with) in place of [`OsFs`];
+//! the store itself contains no test code.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -9,17 +9,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::fs::{Fs, OsFs, SyncWrite};
 
-/// What goes wrong, at which operation (counted from 0 over all of them, writes included).
+/// What fails, and at which operation (all operations count, writes included, from 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// The operation fails with this errno (`libc::ENOSPC`, `libc::EIO`, …); everything after it works.
+    /// The operation fails with this errno (`libc::ENOSPC`, `libc::EIO`, …); all later ones succeed.
     ErrorAt(usize, i32),
-    /// From this write on, every write fails with the errno (a full disk); other operations work.
+    /// From this write on, every write fails with the errno (a full disk); other operations succeed.
     WritesFailFrom(usize, i32),
-    /// The process dies at the operation: half a write happens, nothing at all after it, no clean-up either.
+    /// The process dies at the operation: a write stops halfway, and nothing runs after it, not even clean-up.
     CrashAt(usize),
-    /// Swapping directories is unsupported, as on some network file systems; and the process dies at the operation.
+    /// As `CrashAt`, on a file system that can't exchange directories, such as some network file systems.
     CrashWithoutExchangeAt(usize),
 }
 
@@ -30,7 +30,7 @@ struct Log {
     operations: Vec<String>,
 }
 
-/// [`OsFs`] with one [`Fault`], and a log of what was done.
+/// [`OsFs`] with one [`Fault`] and a log of its operations.
 #[derive(Clone)]
 pub struct FaultyFs {
     fault: Fault,
@@ -39,7 +39,7 @@ pub struct FaultyFs {
 
 enum Verdict {
     Go,
-    /// A write gets half its bytes out before the error.
+    /// A write writes half its bytes before the error.
     FailHalfway(io::Error),
 }
 
@@ -116,7 +116,7 @@ impl Fs for FaultyFs {
         let alive = !self.is_dead();
         let result = self.whole("remove", path, || OsFs.remove_dir_all(path));
         if alive && self.is_dead() {
-            // A removal that dies has removed something: the state file, which is the worst choice.
+            // An interrupted removal has removed something. The state file is the worst case.
             let _ = std::fs::remove_file(path.join(super::format::STATE_FILE));
         }
         result

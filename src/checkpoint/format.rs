@@ -1,9 +1,9 @@
-//! What a checkpoint directory is: its name, its files, and `state.json`, which vouches for all of them.
+//! The checkpoint directory: its name, its files, and `state.json`, which holds the digests of all of them.
 //!
-//! `step-00000480/` holds `model.safetensors`, `optimizer.safetensors`, `comm_hook.safetensors` where communication hooks
-//! have state and, written last, `state.json`: the run's
-//! [`State`], with size and SHA-256 of the other files and, as its last entry, the SHA-256 of all of its own bytes
-//! before that entry. The digest is over bytes, not over JSON values, so any change at all is noticed.
+//! `step-00000480/` contains `model.safetensors`, `optimizer.safetensors`, `comm_hook.safetensors` if communication
+//! hooks have state, and `state.json`, written last: the run's [`State`], with size and SHA-256 of the other files and,
+//! as its last entry, the SHA-256 of all of its own bytes before that entry. The digest is over bytes, not over JSON
+//! values, so any change is detected.
 
 use std::collections::BTreeMap;
 
@@ -16,43 +16,43 @@ use super::digest::sha256_hex;
 pub const FORMAT_VERSION: u32 = 1;
 pub const MODEL_FILE: &str = "model.safetensors";
 pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
-/// Only where communication hooks have state.
+/// Only if communication hooks have state.
 pub const HOOK_FILE: &str = "comm_hook.safetensors";
 pub const STATE_FILE: &str = "state.json";
 
-/// A larger `state.json` is damaged, not big.
+/// A larger `state.json` is treated as damaged.
 pub const MAX_STATE_BYTES: u64 = 64 << 20;
 
-/// Where a run stands, apart from its tensors. Floats round-trip bit for bit as long as they are finite: JSON has no
-/// NaN or infinity, so sums that may hold one are stored as bits (`f64::to_bits`).
+/// The state of a run apart from its tensors. Finite floats round-trip bit for bit. JSON has no NaN or infinity, so
+/// sums that may contain one are stored as bits (`f64::to_bits`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// Set by the store when it saves.
     pub format_version: u32,
-    /// Hash of the resolved plan that the run follows.
+    /// Hash of the resolved plan.
     pub spec_hash: String,
     /// The run's name.
     pub name: String,
-    /// Number of ranks that took the last step.
+    /// Number of ranks in the last step.
     pub world: usize,
     pub seed: u64,
-    /// Whole epochs done; `step_in_epoch` optimizer steps of the next one are done too.
+    /// Complete epochs; `step_in_epoch` optimizer steps of the next one are done as well.
     pub epochs_completed: usize,
     pub step_in_epoch: usize,
-    /// Optimizer steps done since the start: the number in the directory's name.
+    /// Optimizer steps since the start; also the number in the directory's name.
     pub global_step: u64,
-    /// Samples that all ranks together have trained on, padding included.
+    /// Samples trained on by all ranks, padding included.
     pub samples_seen: u64,
     /// Training time so far, over all restarts.
     pub wall_seconds: f64,
-    /// Running sums and the best value so far; an evaluation made at this very step stands where
-    /// [`BestBy::metric`](super::BestBy) points (`val.accuracy` is `metrics["val"]["accuracy"]`).
+    /// Running sums and the best value so far. The result of an evaluation at exactly this step is at
+    /// [`BestBy::metric`](super::BestBy)'s path (`val.accuracy` is `metrics["val"]["accuracy"]`).
     #[serde(default)]
     pub metrics: Value,
-    /// The spec's `[optimizer]`, key by key.
+    /// The spec's `[optimizer]`, as key and value.
     #[serde(default)]
     pub optimizer: Value,
-    /// Whatever else a caller needs to find again.
+    /// Additional values of the caller.
     #[serde(default)]
     pub extra: Value,
     /// Size and digest of every other file. Set by the store when it saves.
@@ -60,7 +60,7 @@ pub struct State {
     pub files: BTreeMap<String, FileDigest>,
 }
 
-/// What `state.json` says about another file.
+/// Size and digest of another file, as recorded in `state.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDigest {
     pub bytes: u64,
@@ -69,7 +69,7 @@ pub struct FileDigest {
 }
 
 impl State {
-    /// The value at a dotted path in `metrics`, when there is a finite number.
+    /// The value at a dotted path in `metrics`, if it is a finite number.
     pub fn metric(&self, path: &str) -> Option<f64> {
         path.split('.').try_fold(&self.metrics, |v, key| v.get(key))?.as_f64().filter(|v| v.is_finite())
     }
@@ -80,7 +80,7 @@ impl State {
     /// Those of serde_json (none for a `State` made of JSON values).
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         let mut text = serde_json::to_string_pretty(self)?;
-        // `{ … }` becomes `{ …,` + the digest's line; the digest covers everything before that line.
+        // `{ … }` becomes `{ …,` and the digest's line. The digest covers everything before that line.
         text.truncate(text.trim_end_matches('}').trim_end().len());
         text.push_str(",\n");
         let digest = sha256_hex(text.as_bytes());
@@ -88,10 +88,10 @@ impl State {
         Ok(text.into_bytes())
     }
 
-    /// The state in the bytes of a `state.json`, or what is wrong with them.
+    /// Parses a `state.json` and verifies its digest.
     ///
     /// # Errors
-    /// A reason that reads on from the file's name: `is truncated or altered …`.
+    /// A reason to append to the file's name: `is truncated or altered …`.
     pub fn from_json(bytes: &[u8]) -> Result<State, String> {
         const DAMAGED: &str = "is truncated or altered: its own digest does not match";
         let body = bytes.len().checked_sub(digest_line(&"0".repeat(64)).len()).ok_or(DAMAGED)?;
@@ -108,7 +108,7 @@ impl State {
             ));
         }
         let state: State = serde_json::from_slice(bytes).map_err(|e| format!("is not understood: {e}"))?;
-        // The names are joined to the directory: one that leads out of it is nobody's checkpoint.
+        // Names are joined to the directory's path, so a name that leaves the directory is rejected.
         match state.files.keys().find(|name| !is_plain_name(name)) {
             Some(name) => Err(format!("lists a file with the name {name:?}")),
             None => Ok(state),

@@ -1,31 +1,30 @@
-//! The file-system operations that writing a checkpoint consists of, behind a trait: each is a point at which the
-//! disk can fill or the process can die, and [`FaultyFs`](super::fault::FaultyFs) makes it happen there.
+//! The file-system operations of a save, behind a trait: the disk can fill or the process can die at each of them, and
+//! [`FaultyFs`](super::fault::FaultyFs) simulates it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The operations that change a checkpoint folder. Reading needs no seam: damaged files are test data.
+/// Operations that change a checkpoint folder. Reading is not part of it: tests of reading use damaged files.
 pub trait Fs: Send + Sync {
     fn create_dir(&self, path: &Path) -> io::Result<()>;
-    /// A new file; fails when there is one.
+    /// Creates a new file; fails if it exists.
     fn create(&self, path: &Path) -> io::Result<Box<dyn SyncWrite>>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Swaps two directories in one step, so that neither name is ever without one. `Unsupported` where the file
-    /// system can't.
+    /// Exchanges two directories atomically, so that both names always exist. `Unsupported` if the file system can't.
     fn exchange(&self, a: &Path, b: &Path) -> io::Result<()>;
-    /// Makes the directory's entries durable.
+    /// Makes the directory's entries durable (fsync).
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
 }
 
 /// A file being written.
 pub trait SyncWrite: Write + Send {
-    /// Returns when content and length are on the disk.
+    /// Returns when content and length are on disk.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// The machine's own file system.
+/// The real file system.
 pub struct OsFs;
 
 impl Fs for OsFs {
@@ -70,16 +69,16 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Writes one small or large file whole: content by `write`, flushed and synced.
+/// Writes a complete file: content from `write`, flushed and synced.
 ///
 /// # Errors
-/// Those of the file system and of `write`. The file may be left behind; its directory is a temporary one.
+/// Those of the file system and of `write`. The file may remain; its directory is a temporary one.
 pub fn write_synced<T>(
     fs: &dyn Fs,
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
 ) -> io::Result<(T, u64, String)> {
-    // Tensors larger than the buffer pass through it uncopied; the many small ones share system calls.
+    // Tensors larger than the buffer bypass it uncopied; small ones share system calls.
     let hashing = super::digest::HashingWriter::new(fs.create(path)?);
     let mut out = io::BufWriter::with_capacity(256 * 1024, hashing);
     let value = write(&mut out)?;

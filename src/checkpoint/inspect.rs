@@ -1,4 +1,4 @@
-//! What is in a checkpoint, a run folder or a bare weight file, for people (a table) and scripts (JSON).
+//! `inspect`: the content of a checkpoint, a run folder or a single weight file, as a table or as JSON.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,11 +28,11 @@ pub enum Inspection {
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckpointInfo {
     pub path: PathBuf,
-    /// Every byte agrees with `state.json`'s digests.
+    /// All files match the digests in `state.json`.
     pub verified: bool,
-    /// Why not, if not.
+    /// The reason if not verified.
     pub problem: Option<String>,
-    /// `None` when `state.json` is missing or damaged.
+    /// `None` if `state.json` is missing or damaged.
     pub state: Option<State>,
     pub files: Vec<FileInfo>,
 }
@@ -61,9 +61,9 @@ pub struct CheckpointSummary {
 pub struct FileInfo {
     pub name: String,
     pub bytes: u64,
-    /// Why there are no tensors, when the file can't be read.
+    /// Why the file can't be read, if it can't.
     pub problem: Option<String>,
-    /// Elements of all tensors.
+    /// Total elements of all tensors.
     pub elements: usize,
     pub tensors: Vec<TensorSummary>,
 }
@@ -77,10 +77,10 @@ pub struct TensorSummary {
     pub stats: Stats,
 }
 
-/// Looks at a checkpoint directory, a run folder (whose checkpoints are all verified), or a weight file.
+/// Inspects a checkpoint directory, a run folder (verifying all of its checkpoints) or a weight file.
 ///
 /// # Errors
-/// Exit code 74 when there is nothing of the kind at `path`. Damage is no error here: it is what is reported.
+/// Exit code 74 if there is none of these at `path`. Damage is not an error; it is reported in the result.
 pub fn inspect(path: &Path) -> Result<Inspection> {
     let nothing = |why: String| Error::checkpoint(format!("cannot inspect {}: {why}", path.display()));
     if let Some(store) = find_store(path) {
@@ -158,7 +158,7 @@ impl Inspection {
     /// One JSON object; `kind` is `checkpoint`, `run` or `file`.
     ///
     /// # Errors
-    /// None for values that [`inspect`] makes.
+    /// None for values created by [`inspect`].
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self).map_err(|e| Error::internal(format!("cannot write JSON: {e}")))
     }
@@ -302,7 +302,7 @@ mod tests {
         assert!(matches!(&seen, Inspection::File(f) if f.elements == 7));
     }
 
-    /// A file that someone else made: names that would drive the terminal, and more dimensions than a line holds.
+    /// A file from elsewhere: names with terminal control sequences, and more dimensions than fit on a line.
     #[test]
     fn what_a_file_claims_neither_panics_nor_reaches_the_terminal() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Reading checkpoints: every byte is checked against `state.json`'s digests while it is read, and a checkpoint
-//! that fails is refused by name, with the reason.
+//! Reading checkpoints. Every byte is verified against the digests in `state.json` while it is read; a checkpoint that
+//! fails is rejected with its name and the reason.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -22,17 +22,17 @@ pub struct Loaded {
     pub state: State,
     pub model: TensorMap,
     pub optimizer: TensorMap,
-    /// Empty where there is no such file.
+    /// Empty if there is no such file.
     pub comm_hook: TensorMap,
-    /// Newer checkpoints that were refused, one line each: to be shown to the user.
+    /// Newer checkpoints that were rejected, one line each, for the user.
     pub warnings: Vec<String>,
 }
 
-/// Why a checkpoint is not taken.
+/// Why a checkpoint is rejected.
 #[derive(Debug)]
 pub struct Refused {
     why: String,
-    /// Where the system could not read it.
+    /// The I/O error, if the system could not read it.
     cause: Option<io::Error>,
 }
 
@@ -41,7 +41,7 @@ impl Refused {
         Self { why: format!("{name} cannot be read: {e}"), cause: Some(e) }
     }
 
-    /// Whether it may be read at another time. What a disk can't read once it mostly can't at all.
+    /// Whether a later attempt may succeed. A read error of a local disk is usually permanent.
     fn may_pass(&self) -> bool {
         self.cause.as_ref().is_some_and(|e| may_pass(e) && e.raw_os_error() != Some(libc::EIO))
     }
@@ -68,12 +68,12 @@ impl fmt::Display for Refused {
 }
 
 impl CheckpointStore {
-    /// The newest checkpoint whose every byte verifies. Newer ones that don't are named in `warnings`.
-    /// `None` when there is no checkpoint at all.
+    /// The newest checkpoint that verifies completely. Newer ones that do not are named in `warnings`. `None` if there
+    /// is no checkpoint at all.
     ///
     /// # Errors
-    /// Exit code 74 when there are checkpoints but none can be read: a run never starts over by itself. Also when one can't be
-    /// read now but may be at another time: an older one is no substitute for it.
+    /// Exit code 74 if there are checkpoints but none can be read, since a run never starts over by itself, or if one
+    /// is unreadable at present but may be readable later: an older one is no substitute for it.
     pub fn latest_verified(&self) -> Result<Option<Loaded>> {
         let mut refused: Vec<(String, Refused)> = Vec::new();
         for entry in self.list()?.iter().rev() {
@@ -107,18 +107,18 @@ impl CheckpointStore {
     }
 }
 
-/// One checkpoint directory, verified.
+/// Loads and verifies one checkpoint directory.
 ///
 /// # Errors
-/// Exit code 74, naming the directory and what is wrong with it.
+/// Exit code 74, with the directory and the reason.
 pub fn load(path: &Path) -> Result<Loaded> {
     load_dir(path).map_err(|why| why.into_error(path))
 }
 
-/// What a user means by a path: a checkpoint, a `checkpoints/` folder or a run folder (their newest good one).
+/// Loads from a user's path: a checkpoint, or the newest valid one of a `checkpoints/` or run folder.
 ///
 /// # Errors
-/// Exit code 74 when there is no checkpoint there, or none that can be read.
+/// Exit code 74 if there is no checkpoint or none that can be read.
 pub fn load_any(path: &Path) -> Result<Loaded> {
     match find_store(path) {
         None => load(path),
@@ -128,7 +128,7 @@ pub fn load_any(path: &Path) -> Result<Loaded> {
     }
 }
 
-/// The store that a run folder or a `checkpoints/` folder stands for; `None` for anything else.
+/// The store of a run folder or a `checkpoints/` folder; `None` for any other path.
 pub fn find_store(path: &Path) -> Option<CheckpointStore> {
     let is_checkpoint = path.join(STATE_FILE).exists()
         || path.file_name().and_then(|n| n.to_str()).and_then(format::parse_step_dir).is_some();
@@ -145,10 +145,10 @@ pub fn find_store(path: &Path) -> Option<CheckpointStore> {
     (named || holds_some).then_some(store)
 }
 
-/// The verified `state.json` of a checkpoint directory, or why there is none. Other files are not looked at.
+/// Reads and verifies the `state.json` of a checkpoint directory, without its other files.
 ///
 /// # Errors
-/// A reason in words.
+/// Why it is rejected.
 pub fn read_state(dir: &Path) -> Result<State, Refused> {
     let path = dir.join(STATE_FILE);
     let mut bytes = Vec::new();
@@ -193,10 +193,10 @@ fn load_dir(path: &Path) -> Result<Loaded, Refused> {
     Ok(Loaded { path: path.to_owned(), state, model, optimizer, comm_hook, warnings: Vec::new() })
 }
 
-/// Checks a checkpoint's bytes against its digests.
+/// Verifies all files of a checkpoint against their digests.
 ///
 /// # Errors
-/// A reason in words.
+/// Why it is rejected.
 pub fn verify(path: &Path) -> Result<State, Refused> {
     let state = read_state(path)?;
     for required in [MODEL_FILE, OPTIMIZER_FILE] {

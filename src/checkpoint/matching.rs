@@ -1,4 +1,4 @@
-//! Which tensors of a weight file belong to which of a model's, and what is left out on either side.
+//! Matches the tensors of a weight file with those of a model, and lists what is left on either side.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,24 +6,24 @@ use super::tensor::{TensorData, TensorMap};
 use crate::error::{Error, Result};
 use crate::show;
 
-/// Keys under which PyTorch programs put a model's weights: checkpoint dictionaries, DDP's and `torch.compile`'s
-/// wrappers, Lightning's attribute.
+/// Keys under which PyTorch programs store a model's weights: checkpoint dictionaries, the wrappers of DDP and
+/// `torch.compile`, Lightning's attribute.
 const WRAPPERS: [&str; 6] = ["state_dict", "model_state_dict", "model", "module", "_orig_mod", "net"];
 
-/// A file's tensors sorted by the model's names.
+/// A file's tensors, matched with the model's names.
 #[derive(Debug, Default)]
 pub struct Matched<'a> {
-    /// The model's name and the tensor for it, in the model's order. Element types are the file's.
+    /// The model's name and its tensor, in the model's order, with the file's element types.
     pub loaded: Vec<(String, &'a TensorData)>,
-    /// Names in the model that the file has no tensor for: they keep their initial values.
+    /// Names of the model that are not in the file; these tensors keep their initial values.
     pub missing: Vec<String>,
-    /// Names in the file (as written there) that the model has no place for.
+    /// Names in the file (as written there) that the model does not have.
     pub unexpected: Vec<String>,
-    /// In both, with different shapes: not loaded.
+    /// Tensors in both with different shapes; not loaded.
     pub mismatched: Vec<Mismatch>,
 }
 
-/// A tensor whose shape in the file is not the model's.
+/// A tensor whose shape in the file differs from the model's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     pub name: String,
@@ -36,16 +36,16 @@ pub struct Mismatch {
 pub struct Wanted {
     pub name: String,
     pub shape: Vec<usize>,
-    /// Names of one tensor have the same number here; the file need not have them all.
+    /// The same number for all names of one tensor; the file needs only one of them.
     pub tensor: usize,
 }
 
-/// Finds the file's tensor for each of the model's. A wrapper's prefix (`module.`, `state_dict.`, …) is
-/// taken off when more names match without it; what then lies beside it (an optimizer's state) is ignored.
+/// Finds the file's tensor for each tensor of the model. A wrapper's prefix (`module.`, `state_dict.`, …) is removed if
+/// more names match without it; tensors outside the prefix (an optimizer's state) are then ignored.
 ///
 /// # Errors
-/// Exit code 78 when nothing at all matches; with `strict`, also when anything is missing, unexpected or of another
-/// shape (`num_batches_tracked` may be missing, as in PyTorch: files from before version 0.4.1 have none).
+/// Exit code 78 if nothing matches. With `strict`, also if a tensor is missing, unexpected or of another shape
+/// (`num_batches_tracked` may be missing, as in PyTorch: files from before version 0.4.1 have none).
 pub fn match_weights<'a>(model: &[Wanted], file: &'a TensorMap, strict: bool) -> Result<Matched<'a>> {
     let prefix = wrapper_prefix(model, file);
     let mut found = Matched::default();
@@ -83,7 +83,7 @@ impl Matched<'_> {
         !missing && self.unexpected.is_empty() && self.mismatched.is_empty()
     }
 
-    /// What was not loaded, a few lines for the user; empty when everything was.
+    /// What was not loaded, in a few lines for the user; empty if everything was.
     pub fn left_out(&self) -> String {
         let mut lines = Vec::new();
         let mut list = |what: &str, names: Vec<String>| {
@@ -124,7 +124,7 @@ fn same_shape(a: &[usize], b: &[usize]) -> bool {
     a == b || (a.iter().chain(b).all(|&d| d == 1) && a.len().max(b.len()) <= 1)
 }
 
-/// The prefix made of wrappers with which most of the model's names are found; the shortest of equals.
+/// The wrapper prefix with which most of the model's names are found; of equally good ones the shortest.
 fn wrapper_prefix(model: &[Wanted], file: &TensorMap) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let known: HashSet<&str> = model.iter().map(|w| w.name.as_str()).collect();

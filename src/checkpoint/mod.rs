@@ -1,9 +1,9 @@
-//! Checkpoints: what a run leaves behind so that nothing is lost, and what it reads to go on.
+//! Checkpoints: saving a run's state and loading it to resume.
 //!
-//! [`mod@format`] says what a checkpoint directory is; [`CheckpointStore`] writes one so that it is complete or absent,
-//! finds the newest that verifies and drops old ones; [`AsyncSaver`] does the writing beside the training loop.
-//! [`read_weights`] and [`match_weights`] bring in PyTorch's weights, [`export()`] and [`inspect()`] serve the
-//! commands of these names. Tensors are bytes on the host here: no device, no Burn type.
+//! [`mod@format`] defines the checkpoint directory. [`CheckpointStore`] writes one atomically, finds the newest one
+//! that verifies, and applies the retention policy; [`AsyncSaver`] writes on a thread beside the training loop.
+//! [`read_weights`] and [`match_weights`] import PyTorch's weights; [`export()`] and [`inspect()`] implement the
+//! commands of these names. Tensors are bytes in host memory here, without devices or Burn types.
 
 mod config;
 mod digest;

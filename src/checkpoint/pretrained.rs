@@ -1,7 +1,7 @@
-//! Reading weights from elsewhere: `.safetensors`, and PyTorch's `.pt`/`.pth` without executing their pickle.
+//! Reads pretrained weights: `.safetensors`, and PyTorch's `.pt`/`.pth` without executing their pickle.
 //!
-//! Files are told apart by content, not by extension. The pickle reader is Burn's `pytorch-reader`: it knows the
-//! handful of globals that tensors are made of, refuses all others, and checks every length against the file.
+//! Formats are detected by content, not by extension. The pickle reader is Burn's `pytorch-reader`: it knows the few
+//! globals that tensors consist of, rejects all others, and checks every length against the file.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,12 +14,12 @@ use super::tensor_file::read_tensor_file;
 use crate::error::{Error, Result};
 use crate::show;
 
-/// The tensors of a `.safetensors` or PyTorch file, or of a checkpoint or run folder of ours. Nested dictionaries
-/// (`{"state_dict": …}`) become dotted names, which `match_weights` takes apart. PyTorch
-/// files come sorted by name.
+/// Reads the tensors of a `.safetensors` or PyTorch file, or of one of our checkpoints or run folders. Nested
+/// dictionaries (`{"state_dict": …}`) become dotted names, which `match_weights` resolves. Tensors of PyTorch files are
+/// sorted by name.
 ///
 /// # Errors
-/// Exit code 78, naming the file and what is wrong with it; 74 for a folder.
+/// Exit code 78, with the file and what is wrong with it; 74 for a folder.
 pub fn read_weights(path: &Path) -> Result<TensorMap> {
     if path.is_dir() {
         return Ok(super::load_any(path)?.model);
@@ -29,7 +29,7 @@ pub fn read_weights(path: &Path) -> Result<TensorMap> {
     let found = File::open(path)
         .and_then(|f| f.take(9).read(&mut start))
         .map_err(|e| failed(e.to_string()).hint("give a .safetensors, .pt or .pth file"))?;
-    // Eight bytes of length, then JSON. No PyTorch container has a brace there.
+    // Eight bytes of length, then JSON. No PyTorch container has a brace at this position.
     match found == 9 && start[8] == b'{' {
         true => read_tensor_file(path).map(|(tensors, _)| tensors).map_err(|e| failed(format!("it {e}"))),
         false => read_pytorch(path).map_err(|why| {
@@ -43,8 +43,8 @@ fn read_pytorch(path: &Path) -> Result<TensorMap, String> {
     let reader = PytorchReader::new(path).map_err(|e| e.to_string())?;
     let file_len = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
     let total = reader.tensors().values().try_fold(0u64, |n, t| n.checked_add(t.byte_len() as u64));
-    // Views may repeat a storage and entries may be compressed, so the file is no strict bound; but a few bytes that
-    // claim gigabytes are an attack, not weights.
+    // Views may share a storage and entries may be compressed, so the file's size is not a strict bound. But a few
+    // bytes that claim gigabytes are an attack.
     let bound = file_len.saturating_mul(16).saturating_add(64 << 20);
     match total {
         Some(n) if n <= bound => {}
@@ -94,7 +94,7 @@ mod tests {
     /// The same layout, with a pickle that calls `os.system("touch pwned")`.
     const EVIL: &[u8] = include_bytes!("testdata/evil.pt");
 
-    /// As `torch.save("checkpoint_of_run_021.pt")` lays it out.
+    /// In the layout of `torch.save("checkpoint_of_run_021.pt")`.
     const ZIP64: &[u8] = include_bytes!("testdata/zip64.pt");
 
     fn read_bytes(bytes: &[u8]) -> Result<TensorMap> {
@@ -113,8 +113,8 @@ mod tests {
         assert_eq!(matched.loaded[1].1.to_f32_vec(), [0.5, -0.5]);
     }
 
-    /// The zip crate's versions 9.1 to 9.4.1 look for the directory 76 bytes too late in PyTorch's files, and take
-    /// what they find there for it when a name of 21 characters puts an entry there.
+    /// Versions 9.1 to 9.4.1 of the zip crate look for the directory 76 bytes too late in PyTorch's files, and misread
+    /// an entry there as the directory if the stem has 21 characters.
     #[test]
     fn a_file_whose_stem_has_21_characters_is_not_refused_as_zip_9_4_does() {
         let weights = read_bytes(ZIP64).unwrap();

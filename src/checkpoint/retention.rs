@@ -1,4 +1,4 @@
-//! Which checkpoints stay: the last few, and the best by a metric. The newest and the best always do.
+//! Retention: keeps the last few checkpoints and the best ones by a metric. The newest and the best one are never removed.
 
 use std::path::PathBuf;
 
@@ -11,19 +11,19 @@ use crate::error::{IoContext, Result};
 /// What [`CheckpointStore::retain`] keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// The newest so many (at least one); `None` keeps all.
+    /// Number of newest checkpoints to keep (at least one); `None` keeps all.
     pub keep_last: Option<usize>,
-    /// Besides these, the best.
+    /// The best ones to keep in addition.
     pub best: Option<BestBy>,
 }
 
 /// How checkpoints are ranked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BestBy {
-    /// Dotted path in [`State::metrics`](super::State): `val.accuracy`. Checkpoints without it are not ranked.
+    /// Dotted path in [`State::metrics`](super::State), such as `val.accuracy`. Checkpoints without it are not ranked.
     pub metric: String,
     pub direction: Direction,
-    /// The best so many (at least one).
+    /// Number of best checkpoints to keep (at least one).
     pub keep: usize,
 }
 
@@ -35,11 +35,11 @@ pub enum Direction {
 }
 
 impl CheckpointStore {
-    /// Removes the checkpoints that `policy` does not keep and returns their paths. One whose `state.json` doesn't
-    /// verify is neither counted nor touched: it may be all that is left of something.
+    /// Removes the checkpoints that `policy` does not keep and returns their paths. A checkpoint whose `state.json`
+    /// does not verify is neither counted nor removed, because it may be the only remaining copy.
     ///
     /// # Errors
-    /// Exit code 74 when the folder can't be listed or a checkpoint can't be removed.
+    /// Exit code 74 if the folder can't be listed or a checkpoint can't be removed.
     pub fn retain(&self, policy: &Retention) -> Result<Vec<PathBuf>> {
         let Some(keep_last) = policy.keep_last else { return Ok(Vec::new()) };
         let lock = self.lock()?;
@@ -68,7 +68,7 @@ impl CheckpointStore {
     }
 }
 
-/// Best first; of equals the earlier one, which took less training.
+/// Best first. Of equal ones the earlier comes first: it needed less training.
 fn rank<'a>(known: &'a [(Entry, super::State)], by: &BestBy) -> Vec<&'a Entry> {
     let mut ranked: Vec<(f64, &Entry)> =
         known.iter().filter_map(|(e, state)| Some((state.metric(&by.metric)?, e))).collect();

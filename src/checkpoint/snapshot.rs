@@ -1,4 +1,4 @@
-//! A consistent copy of a run on the host, ready to be written by any thread.
+//! A consistent copy of a run's state in host memory, which any thread can write.
 
 use super::format::State;
 use super::tensor::{Dtype, TensorData, TensorMap};
@@ -9,12 +9,13 @@ pub struct Snapshot {
     pub state: State,
     pub model: TensorMap,
     pub optimizer: TensorMap,
-    /// Empty where communication hooks have no state: there is no file then.
+    /// Empty if communication hooks have no state; the file is not written then.
     pub comm_hook: TensorMap,
 }
 
 impl Snapshot {
-    /// Touches all memory of the tensors, whose values are lost: a copy into fresh memory would cost a page fault every 4 KiB.
+    /// Touches all memory of the tensors and destroys their values. Otherwise the first copy into it costs a page fault
+    /// every 4 KiB.
     pub(super) fn touch(&mut self) {
         for map in [&mut self.model, &mut self.optimizer, &mut self.comm_hook] {
             map.all_bytes_mut().for_each(|bytes| bytes.fill(0));
@@ -22,7 +23,7 @@ impl Snapshot {
     }
 
     /// # Errors
-    /// Exit code 92 when a value is NaN or infinite: such a state is of no use to go on from.
+    /// Exit code 92 if a value is NaN or infinite: training can't continue from such a state.
     pub(super) fn check_finite(&self) -> Result<()> {
         let parts = [("model", &self.model), ("optimizer", &self.optimizer), ("comm_hook", &self.comm_hook)];
         for (part, map) in parts {
@@ -38,9 +39,9 @@ impl Snapshot {
     }
 }
 
-/// Whether no value is NaN or infinite.
+/// Whether all values are finite.
 fn is_finite(tensor: &TensorData) -> bool {
-    // Without an early end, blocks are checked a vector at a time.
+    // Without early exit, blocks are checked with vector instructions.
     let finite = |block: &[f32]| block.iter().fold(true, |all, v| all & v.is_finite());
     match bytemuck::try_cast_slice::<u8, f32>(&tensor.bytes) {
         Ok(values) if tensor.dtype == Dtype::F32 => values.chunks(4096).all(finite),

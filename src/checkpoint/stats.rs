@@ -1,4 +1,4 @@
-//! A tensor in four numbers, and text tables, for `inspect`.
+//! Statistics of a tensor, and text tables, for `inspect`.
 
 use serde::Serialize;
 
@@ -6,14 +6,14 @@ use super::tensor::TensorData;
 use crate::show;
 use unicode_width::UnicodeWidthStr;
 
-/// Over the finite values; `std` is that of the population. All `None` when there is no finite value.
+/// Over the finite values; `std` is the population's. All `None` if no value is finite.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
     pub mean: Option<f64>,
     pub std: Option<f64>,
     pub min: Option<f64>,
     pub max: Option<f64>,
-    /// How many values are NaN or infinite.
+    /// Number of NaN and infinite values.
     pub non_finite: usize,
 }
 
@@ -31,7 +31,7 @@ impl Stats {
             return Self { non_finite, ..Self::default() };
         }
         let mean = sum / n as f64;
-        // A second pass: sums of squares lose all digits where the mean is large (running variances do that).
+        // A second pass: a sum of squares loses all digits if the mean is large, as in running variances.
         let mut squares = 0.0;
         tensor.for_each_f64(|v| {
             if v.is_finite() {
@@ -43,7 +43,7 @@ impl Stats {
     }
 }
 
-/// Lines of aligned columns: text to the left, numbers (columns in `right`) to the right, two spaces between.
+/// Aligned columns: text to the left, numbers (the columns in `right`) to the right, separated by two spaces.
 pub fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let rows: Vec<Vec<String>> =
@@ -56,7 +56,7 @@ pub fn table(rows: &[Vec<String>], right: &[usize]) -> String {
             .iter()
             .enumerate()
             .map(|(c, s)| {
-                // By hand: a format's width ends at 65,535.
+                // Padded by hand: the width of a format is limited to 65,535.
                 let pad = " ".repeat(widths[c] - s.width());
                 if right.contains(&c) { pad + s } else { s.clone() + &pad }
             })
@@ -80,7 +80,7 @@ pub fn number(value: Option<f64>) -> String {
     }
 }
 
-/// `44.7 MB`: powers of 1000, as `ls -h --si` and disk makers count.
+/// `44.7 MB`: powers of 1000, as in `ls -h --si`.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),

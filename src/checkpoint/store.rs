@@ -1,9 +1,9 @@
-//! The folder of a run's checkpoints: saving a new one so that it is complete or absent, whatever happens meanwhile.
+//! The checkpoint folder of a run. A new checkpoint is complete or absent, whatever happens during the save.
 //!
-//! A checkpoint is written into a hidden sibling (`.tmp-step-…`), every file and the directory are synced, and one
-//! rename makes it appear. A writer holds `.lock` (flock, which the kernel releases when it dies, on whatever host
-//! and in whatever container it ran), so what is hidden while nobody holds the lock was left by a dead writer and
-//! goes when the store is next opened for writing.
+//! A checkpoint is written to a hidden sibling (`.tmp-step-…`), its files and directory are synced, and one rename
+//! publishes it. A writer holds `.lock` (flock, which the kernel releases when the process dies, on any host and in any
+//! container), so hidden directories that exist while the lock is free were left by a dead writer; they are removed
+//! when the store is next opened for writing.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -20,20 +20,20 @@ use crate::error::{Error, IoContext, Result};
 const LOCK_FILE: &str = ".lock";
 const TEMP_PREFIX: &str = ".tmp-";
 const OLD_PREFIX: &str = ".old-";
-/// How long to wait for another writer. Clean-up and saves take well under that; longer means a second live run.
+/// How long to wait for another writer. Clean-up and saves take well under that; a longer wait means a second live run.
 const LOCK_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A checkpoint that is on the disk.
+/// A checkpoint on disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saved {
     pub path: PathBuf,
     pub step: u64,
-    /// Of all files together.
+    /// Total size of all files.
     pub bytes: u64,
     pub seconds: f64,
 }
 
-/// A checkpoint directory by its name; nothing is known of its content.
+/// A checkpoint directory, known by name only; its content is not verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub step: u64,
@@ -46,22 +46,21 @@ pub struct CheckpointStore {
     pub(super) fs: Arc<dyn Fs>,
 }
 
-/// Holds `.lock` until dropped; without a file where the file system has no locks.
+/// Holds `.lock` until dropped. Has no file if the file system has no locks.
 pub(super) struct WriteLock {
     file: Option<File>,
 }
 
 impl CheckpointStore {
-    /// Opens the folder for writing: creates it, and removes what dead writers left.
+    /// Opens the folder for writing: creates it, and removes leftovers of dead writers.
     ///
     /// # Errors
-    /// When it cannot be created or read.
+    /// If it can't be created or read.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self> {
         Self::open_with(dir, Arc::new(OsFs))
     }
 
-    /// As [`CheckpointStore::open`], on another file system: tests hand in a
-    /// [`FaultyFs`](super::fault::FaultyFs).
+    /// As [`CheckpointStore::open`], on another file system; tests pass a [`FaultyFs`](super::fault::FaultyFs).
     ///
     /// # Errors
     /// As [`CheckpointStore::open`].
@@ -77,7 +76,7 @@ impl CheckpointStore {
         Ok(store)
     }
 
-    /// The folder for reading only: nothing is created, locked or cleaned, so any rank and any host may look while
+    /// Opens the folder for reading only. Nothing is created, locked or removed, so any rank on any host may read while
     /// another process writes. The folder need not exist.
     pub fn read_only(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), fs: Arc::new(OsFs) }
@@ -87,10 +86,10 @@ impl CheckpointStore {
         &self.dir
     }
 
-    /// The checkpoints by step, oldest first. A missing folder has none.
+    /// The checkpoints by step, oldest first; empty if the folder is missing.
     ///
     /// # Errors
-    /// When the folder is there but can't be listed.
+    /// If the folder exists but can't be listed.
     pub fn list(&self) -> Result<Vec<Entry>> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut set_aside: Vec<Entry> = Vec::new();
@@ -102,7 +101,7 @@ impl CheckpointStore {
                 set_aside.push(Entry { step, path });
             }
         }
-        // The writer died between setting the old one aside and putting the new one in its place.
+        // The writer died after it set the old one aside and before it published the new one.
         set_aside.retain(|old| entries.iter().all(|e| e.step != old.step));
         entries.append(&mut set_aside);
         entries.sort_by_key(|e| e.step);
@@ -117,12 +116,12 @@ impl CheckpointStore {
         dir.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
-    /// Writes `snapshot` as `step-<global_step>`, replacing one of the same step. When this returns, it survives a
-    /// power cut.
+    /// Writes `snapshot` as `step-<global_step>`, replacing one of the same step. When this returns, the checkpoint
+    /// survives a power failure.
     ///
     /// # Errors
-    /// Exit code 74 when anything can't be written (a full disk, say): what was written is removed, and every
-    /// checkpoint that was there before is untouched.
+    /// Exit code 74 if anything can't be written (a full disk, for example). The partial checkpoint is removed, and all
+    /// earlier ones are untouched.
     pub fn save(&self, snapshot: &Snapshot) -> Result<Saved> {
         let started = Instant::now();
         let step = snapshot.state.global_step;
@@ -139,7 +138,7 @@ impl CheckpointStore {
                 Ok(Saved { path, step, bytes, seconds: started.elapsed().as_secs_f64() })
             }
             Err(e) => {
-                // Best effort: what stays behind is hidden, and goes at the next opening.
+                // Best effort: what remains is hidden and is removed when the store is next opened.
                 let _ = self.fs.remove_dir_all(&temp);
                 Err(self.save_error(&name, e))
             }
@@ -158,7 +157,7 @@ impl CheckpointStore {
         .cause(e)
     }
 
-    /// Everything into `temp`, each file synced, `state.json` last. Returns the bytes of all files.
+    /// Writes all files to `temp`, each synced, `state.json` last. Returns their total size in bytes.
     fn write_files(&self, temp: &Path, snapshot: &Snapshot) -> io::Result<u64> {
         if temp.exists() {
             self.fs.remove_dir_all(temp)?;
@@ -184,7 +183,7 @@ impl CheckpointStore {
         Ok(state.files.values().map(|f| f.bytes).sum::<u64>() + json.len() as u64)
     }
 
-    /// Gives the complete `temp` its name. At no moment is there neither the old nor the new one.
+    /// Renames the complete `temp` to its final name. The old or the new checkpoint exists at all times.
     fn publish(&self, temp: &Path, name: &str) -> io::Result<()> {
         let path = self.dir.join(name);
         if fs::symlink_metadata(&path).is_err() {
@@ -205,7 +204,7 @@ impl CheckpointStore {
         Ok(())
     }
 
-    /// Two renames in place of the swap; `list` and `clean` know the state in between.
+    /// Two renames in place of the exchange; `list` and `clean` handle the state in between.
     fn set_aside_and_rename(&self, temp: &Path, path: &Path, name: &str) -> io::Result<PathBuf> {
         let old = self.dir.join(format!("{OLD_PREFIX}{name}"));
         if old.exists() {
@@ -219,8 +218,8 @@ impl CheckpointStore {
         Ok(old)
     }
 
-    /// Takes a checkpoint out of sight in one rename, then deletes it: dying in between leaves a hidden rest, never
-    /// a checkpoint with holes. The caller holds the lock.
+    /// Hides a checkpoint with one rename, then deletes it: a crash in between leaves a hidden directory, never an
+    /// incomplete checkpoint. The caller holds the lock.
     pub(super) fn remove(&self, path: &Path, _lock: &WriteLock) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.trim_start_matches(OLD_PREFIX);
@@ -232,8 +231,8 @@ impl CheckpointStore {
         self.fs.remove_dir_all(&gone)
     }
 
-    /// Removes what dead writers left, and brings back what one had set aside. Does nothing while another process
-    /// writes.
+    /// Removes leftovers of dead writers and restores a checkpoint that one had set aside. Does nothing while another
+    /// process writes.
     fn clean(&self) -> io::Result<()> {
         let names: Vec<String> = self
             .names()?
@@ -243,7 +242,7 @@ impl CheckpointStore {
         if names.is_empty() {
             return Ok(());
         }
-        // Without a lock there is no telling a dead writer's leftovers from a live one's.
+        // Without a lock, a dead writer's leftovers can't be distinguished from a live writer's files.
         let Ok(Some(WriteLock { file: Some(_file) })) = self.try_lock() else { return Ok(()) };
         for name in names {
             let path = self.dir.join(&name);
@@ -261,7 +260,7 @@ impl CheckpointStore {
         self.fs.sync_dir(&self.dir)
     }
 
-    /// The writer's lock; waits for another writer up to [`LOCK_DEADLINE`].
+    /// Takes the writer's lock; waits up to [`LOCK_DEADLINE`] for another writer.
     pub(super) fn lock(&self) -> Result<WriteLock> {
         let deadline = Instant::now() + LOCK_DEADLINE;
         loop {
@@ -277,7 +276,7 @@ impl CheckpointStore {
         }
     }
 
-    /// `None` while another process holds it.
+    /// `None` while another process holds the lock.
     fn try_lock(&self) -> io::Result<Option<WriteLock>> {
         let path = self.dir.join(LOCK_FILE);
         let file = File::options().create(true).truncate(false).write(true).open(path)?;
@@ -285,7 +284,7 @@ impl CheckpointStore {
             Ok(()) => Ok(Some(WriteLock { file: Some(file) })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(e)) => match e.raw_os_error() {
-                // Some network file systems have no locks: saving works without, cleaning is left out.
+                // Some network file systems have no locks: saving works without one, clean-up is skipped.
                 Some(libc::ENOTSUP | libc::ENOSYS | libc::ENOLCK) => Ok(Some(WriteLock { file: None })),
                 _ => Err(e),
             },
@@ -293,7 +292,7 @@ impl CheckpointStore {
     }
 }
 
-/// An error and the part of the checkpoint that it is about.
+/// An error and the part of the checkpoint that it concerns.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {source}")]
 struct Within {

@@ -1,15 +1,15 @@
-//! Host tensors as plain bytes: what a snapshot owns, what a weight file holds.
+//! Host tensors as plain bytes, for snapshots and weight files.
 //!
 //! A [`TensorData`] is a name, an element type, a shape and little-endian, row-major bytes; a [`TensorMap`] is an
-//! ordered collection of them with unique names. Nothing here knows a device or a Burn type, so that saving can
-//! run on a thread of its own and reading needs no backend.
+//! ordered collection of them with unique names. There are no devices or Burn types here, so any thread can save, and
+//! reading needs no backend.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
 
-// The bytes of a tensor are those of the file (little-endian) and are viewed in place.
+// A tensor's bytes are those of the file (little-endian) and are viewed in place.
 #[cfg(target_endian = "big")]
 compile_error!("checkpoints are read and written in place on little-endian machines only");
 
@@ -42,7 +42,7 @@ impl Dtype {
         matches!(self, Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::Bf16)
     }
 
-    /// The name that users see and type: `f32`, `bf16`, …
+    /// The name shown to users and accepted from them: `f32`, `bf16`, …
     pub const fn name(self) -> &'static str {
         match self {
             Dtype::F32 => "f32",
@@ -63,12 +63,12 @@ impl std::fmt::Display for Dtype {
     }
 }
 
-/// One named tensor on the host. `bytes.len() == product(shape) * dtype.size()`, which [`TensorData::new`] checks.
+/// A named tensor in host memory. [`TensorData::new`] checks `bytes.len() == product(shape) * dtype.size()`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorData {
     pub name: String,
     pub dtype: Dtype,
-    /// Extents, outermost first; empty for a scalar.
+    /// Dimensions, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
     /// Little-endian, row-major, contiguous.
     pub bytes: Vec<u8>,
@@ -76,7 +76,7 @@ pub struct TensorData {
 
 impl TensorData {
     /// # Errors
-    /// When `bytes` does not have the length that shape and type ask for.
+    /// If the length of `bytes` does not fit shape and type.
     pub fn new(name: impl Into<String>, dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
         let tensor = Self { name: name.into(), dtype, shape, bytes };
         match tensor.expected_bytes() {
@@ -94,7 +94,7 @@ impl TensorData {
     /// An f32 tensor from its values (one copy).
     ///
     /// # Errors
-    /// When the number of values is not the product of the shape.
+    /// If the number of values is not the product of the shape.
     pub fn from_f32(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Result<Self> {
         Self::new(name, Dtype::F32, shape, bytemuck::cast_slice(values).to_vec())
     }
@@ -102,7 +102,7 @@ impl TensorData {
     /// An i64 tensor from its values, as PyTorch stores `num_batches_tracked`.
     ///
     /// # Errors
-    /// When the number of values is not the product of the shape.
+    /// If the number of values is not the product of the shape.
     pub fn from_i64(name: impl Into<String>, shape: Vec<usize>, values: &[i64]) -> Result<Self> {
         Self::new(name, Dtype::I64, shape, bytemuck::cast_slice(values).to_vec())
     }
@@ -120,8 +120,8 @@ impl TensorData {
         self.shape.iter().try_fold(self.dtype.size(), |n, &d| n.checked_mul(d))
     }
 
-    /// The values in place where the tensor is f32 (and its bytes happen to be aligned), else converted.
-    /// f64 is rounded to nearest; integers above 2^24 lose their low bits, as a cast does.
+    /// The values, in place if the tensor is f32 and its bytes are aligned, else converted. f64 is rounded to nearest;
+    /// integers above 2^24 lose low bits, as in a cast.
     pub fn as_f32(&self) -> Cow<'_, [f32]> {
         if self.dtype == Dtype::F32
             && let Ok(values) = bytemuck::try_cast_slice(&self.bytes)
@@ -152,7 +152,7 @@ impl TensorData {
         chunks.iter().for_each(|c| f(*c));
     }
 
-    /// Calls `f` with each element as f64: exact for all types but i64 beyond 2^53.
+    /// Calls `f` with each element as f64; exact except for i64 beyond 2^53.
     pub fn for_each_f64(&self, mut f: impl FnMut(f64)) {
         match self.dtype {
             Dtype::F32 => self.elements(|b| f(f64::from(f32::from_le_bytes(b)))),
@@ -165,10 +165,10 @@ impl TensorData {
         }
     }
 
-    /// The tensor as another float type, rounded to nearest even; integers and bools are kept as they are.
+    /// Converts to another float type, rounding to nearest even; integer and bool tensors are unchanged.
     ///
     /// # Errors
-    /// When `to` is not a float type, or a finite value has no finite counterpart in it.
+    /// If `to` is not a float type, or a finite value overflows in it.
     pub fn cast_float(&self, to: Dtype) -> Result<TensorData> {
         if !to.is_float() {
             return Err(Error::usage(format!("weights cannot be stored as {to}; choose f32, f16 or bf16")));
@@ -206,7 +206,7 @@ impl TensorData {
     }
 }
 
-/// Tensors in their given order, each name once.
+/// Tensors in a fixed order, with unique names.
 #[derive(Clone, Debug, Default)]
 pub struct TensorMap {
     tensors: Vec<TensorData>,
@@ -219,7 +219,7 @@ impl TensorMap {
     }
 
     /// # Errors
-    /// When the name is taken already, or is the one that safetensors keeps for itself.
+    /// If the name already exists, or is the one that safetensors reserves.
     pub fn push(&mut self, tensor: TensorData) -> Result<()> {
         if tensor.name == "__metadata__" {
             return Err(Error::checkpoint("a tensor cannot be named `__metadata__`"));
@@ -244,12 +244,12 @@ impl TensorMap {
         self.index.get(name).map(|&i| &self.tensors[i])
     }
 
-    /// The tensor's bytes, to be overwritten.
+    /// The tensor's bytes, to overwrite.
     pub fn bytes_mut(&mut self, name: &str) -> Option<&mut [u8]> {
         self.index.get(name).map(|&i| self.tensors[i].bytes.as_mut_slice())
     }
 
-    /// The bytes of each tensor, to be overwritten.
+    /// The bytes of each tensor, to overwrite.
     pub fn all_bytes_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.tensors.iter_mut().map(|t| t.bytes.as_mut_slice())
     }
@@ -266,7 +266,7 @@ impl TensorMap {
         self.tensors.iter()
     }
 
-    /// Bytes of all tensors together.
+    /// Total bytes of all tensors.
     pub fn total_bytes(&self) -> u64 {
         self.tensors.iter().map(|t| t.bytes.len() as u64).sum()
     }
@@ -276,7 +276,7 @@ impl TensorMap {
     }
 }
 
-/// Equal when the same tensors stand in the same order.
+/// Equal if the tensors and their order are equal.
 impl PartialEq for TensorMap {
     fn eq(&self, other: &Self) -> bool {
         self.tensors == other.tensors

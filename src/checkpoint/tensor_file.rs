@@ -1,9 +1,9 @@
-//! The safetensors container: writing with PyTorch's metadata and a stable order, reading with every length checked
-//! against the file before anything is allocated.
+//! The safetensors container: writes PyTorch's metadata and a stable order; reads with every length checked against the
+//! file before anything is allocated.
 //!
-//! The header lists tensors in their given order. Their bytes are laid out widest type first (stable), since
-//! readers view each tensor in place and need it aligned; `num_batches_tracked` (i64) between f32 tensors would
-//! otherwise fail in PyTorch.
+//! The header lists tensors in their given order. The bytes are laid out by element size, largest first (stable),
+//! because readers view tensors in place and need them aligned: with `num_batches_tracked` (i64) between f32 tensors,
+//! loading in PyTorch would fail otherwise.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,10 +17,10 @@ use super::digest::HashingReader;
 use super::tensor::{Dtype, TensorData, TensorMap};
 use crate::show;
 
-/// As in the safetensors specification: 100 MB of header at most.
+/// As in the safetensors specification: a header has at most 100 MB.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// Why a tensor file could not be read: the file's fault in words, or the system's.
+/// Why a tensor file can't be read: malformed content, or an I/O error.
 #[derive(Debug)]
 pub enum ReadError {
     Malformed(String),
@@ -79,7 +79,7 @@ impl Dtype {
 /// Writes `tensors` as a safetensors file with `{"format": "pt"}`.
 ///
 /// # Errors
-/// Those of the writer, and `InvalidInput` when the names alone exceed the format's header limit.
+/// Those of the writer, and `InvalidInput` if the names alone exceed the format's header limit.
 pub fn write_tensors(tensors: &TensorMap, out: &mut dyn Write) -> io::Result<()> {
     let mut layout: Vec<&TensorData> = tensors.iter().collect();
     layout.sort_by_key(|t| std::cmp::Reverse(t.dtype.size()));
@@ -108,10 +108,10 @@ pub fn write_tensors(tensors: &TensorMap, out: &mut dyn Write) -> io::Result<()>
     layout.iter().try_for_each(|t| out.write_all(&t.bytes))
 }
 
-/// Reads a safetensors stream of exactly `len` bytes. Each tensor goes straight into its own buffer.
+/// Reads a safetensors stream of exactly `len` bytes, each tensor directly into its own buffer.
 ///
 /// # Errors
-/// [`ReadError::Malformed`] says what is wrong; no input makes it panic or allocate more than `len` bytes.
+/// [`ReadError::Malformed`] with the reason. No input causes a panic or an allocation of more than `len` bytes.
 pub fn read_tensors(input: &mut impl Read, len: u64) -> Result<TensorMap, ReadError> {
     let (order, metadata) = read_header(input, len)?;
     let mut read: HashMap<String, TensorData> = HashMap::with_capacity(order.len());
@@ -124,7 +124,7 @@ pub fn read_tensors(input: &mut impl Read, len: u64) -> Result<TensorMap, ReadEr
     TensorMap::from_tensors(tensors).or_else(|e| malformed(e.message))
 }
 
-/// The tensors' names in header order, and the checked header.
+/// Returns the names in header order and the validated header.
 fn read_header(input: &mut impl Read, len: u64) -> Result<(Vec<String>, Metadata), ReadError> {
     let mut prefix = [0; 8];
     if len < 8 {
@@ -141,7 +141,7 @@ fn read_header(input: &mut impl Read, len: u64) -> Result<(Vec<String>, Metadata
     input.read_exact(&mut header)?;
     let parse =
         |e: serde_json::Error| ReadError::Malformed(format!("has a malformed safetensors header: {e}"));
-    // Checks that the tensors tile the data area exactly and that no size overflows.
+    // Checks that the tensors cover the data area exactly and that no size overflows.
     let metadata: Metadata = serde_json::from_slice(&header).map_err(parse)?;
     let listed: Map<String, Value> = serde_json::from_slice(&header).map_err(parse)?;
     let (expected, data) = (metadata.data_len() as u64, len - 8 - header_len);
@@ -155,7 +155,7 @@ fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<T
     let Some(dtype) = Dtype::from_safetensors(info.dtype) else {
         return malformed(format!("tensor `{name}` has type {}, which ddp-run does not use", info.dtype));
     };
-    // In bounds: read_header has checked the sum of all tensors against the file.
+    // In bounds: `read_header` has checked the total size of the tensors against the file.
     let size = info.data_offsets.1 - info.data_offsets.0;
     let mut bytes = Vec::with_capacity(size);
     if input.take(size as u64).read_to_end(&mut bytes)? != size {
@@ -164,7 +164,7 @@ fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<T
     TensorData::new(name, dtype, info.shape.clone(), bytes).or_else(|e| malformed(e.message))
 }
 
-/// Reads a `.safetensors` file, and its SHA-256 along the way.
+/// Reads a `.safetensors` file and computes its SHA-256 in the same pass.
 ///
 /// # Errors
 /// As [`read_tensors`].

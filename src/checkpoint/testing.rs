@@ -1,4 +1,4 @@
-//! Snapshots for the tests of this room.
+//! Snapshots for the tests of this module.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::store::CheckpointStore;
 use super::tensor::{TensorData, TensorMap};
 use super::{Loaded, State};
 
-/// A small snapshot whose every value depends on `salt`, so that two saves of one step can be told apart.
+/// A small snapshot in which every value depends on `salt`, so that two saves of the same step differ.
 pub fn snapshot(step: u64, salt: u32) -> Snapshot {
     let values: Vec<f32> = (0..6).map(|i| (salt * 100 + i) as f32 + step as f32 / 7.0).collect();
     let weight = TensorData::from_f32("layer1.0.conv1.weight", vec![2, 3], &values).unwrap();
@@ -36,13 +36,13 @@ pub fn snapshot_with_metrics(step: u64, metrics: Value) -> Snapshot {
     s
 }
 
-/// As [`snapshot`], with a communication hook that has state.
+/// As [`snapshot`], with a stateful communication hook.
 pub fn snapshot_with_hook(step: u64, salt: u32) -> Snapshot {
     let residual = TensorData::from_f32("rank.1.bucket.0", vec![2], &[salt as f32, 0.5]).unwrap();
     Snapshot { comm_hook: TensorMap::from_tensors([residual]).unwrap(), ..snapshot(step, salt) }
 }
 
-/// Whether the checkpoint holds exactly the snapshot, apart from what the store adds.
+/// Whether the checkpoint equals the snapshot, apart from the fields that the store sets.
 pub fn same(loaded: &Loaded, snapshot: &Snapshot) -> bool {
     let mut state = loaded.state.clone();
     state.files.clear();
@@ -55,8 +55,8 @@ pub fn steps(store: &CheckpointStore) -> Vec<u64> {
     store.list().unwrap().into_iter().map(|e| e.step).collect()
 }
 
-/// A folder in memory where there is one: these tests sync thousands of files, which a disk makes slow and memory
-/// does not make easier.
+/// A temporary folder, in memory if possible: these tests sync thousands of files, which is slow on a disk and gains
+/// nothing there.
 pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -1,7 +1,7 @@
-//! Saving beside the training loop: the loop hands over a snapshot and goes on; one thread writes it.
+//! Asynchronous saves: the training loop submits a snapshot and continues; a thread writes it.
 //!
-//! At most one save is under way: the next one waits for it, so that an error is never more than one save old when the loop
-//! hears of it. The snapshot comes back when it is written and is filled again for the next save, so that memory holds one.
+//! At most one save is in progress, and the next one waits for it, so the loop learns of an error no later than at the
+//! next save. A written snapshot is returned and reused for the next save, so there is only one in memory.
 
 use std::io;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::error::{Error, Result};
 
 type Outcome = (Result<Option<Saved>>, Snapshot);
 
-/// What is left to do with a snapshot before it is written, on the thread that writes.
+/// Completes a snapshot before it is written, on the writing thread.
 pub type Finish = Box<dyn FnOnce(&mut Snapshot) -> Result<()> + Send>;
 
 enum Job {
-    /// Touch the memory.
+    /// Touch the memory, so that it is mapped.
     Reserve,
     Save(Finish),
 }
 
-/// Writes snapshots into a store and applies its retention policy after each.
+/// Writes snapshots to a store and applies its retention policy after each.
 pub struct AsyncSaver {
     task: Arc<Task>,
-    /// `None`: saves happen in `submit`.
+    /// `None`: `submit` saves on the calling thread.
     worker: Option<Worker>,
     deadline: Duration,
     /// See [`AsyncSaver::take_spare`].
@@ -49,11 +49,11 @@ struct Worker {
 }
 
 impl AsyncSaver {
-    /// Saves on a thread of its own. `deadline` bounds every wait for it: a save that takes longer (a dead network
+    /// Saves on a separate thread. `deadline` limits every wait for it: a save that takes longer (on a hung network
     /// disk) is an error.
     ///
     /// # Errors
-    /// When the thread can't be started.
+    /// If the thread can't be started.
     pub fn new(store: CheckpointStore, retention: Retention, deadline: Duration) -> Result<Self> {
         let task = Arc::new(Task { store, retention });
         let (jobs, inbox) = bounded::<(Snapshot, Job)>(1);
@@ -74,7 +74,7 @@ impl AsyncSaver {
         Ok(Self { task, worker, deadline, spare: None })
     }
 
-    /// The same interface without a thread: `submit` returns when the checkpoint is on the disk.
+    /// The same interface without a thread: `submit` returns when the checkpoint is on disk.
     pub fn synchronous(store: CheckpointStore, retention: Retention) -> Self {
         let task = Arc::new(Task { store, retention });
         Self { task, worker: None, deadline: Duration::MAX, spare: None }
@@ -85,7 +85,8 @@ impl AsyncSaver {
         &self.task.store
     }
 
-    /// Makes `snapshot` the spare one and has its memory touched meanwhile, so that the first save is as cheap as the others.
+    /// Makes `snapshot` the spare one and touches its memory in the background, so that the first save is as fast as
+    /// later ones.
     ///
     /// # Errors
     /// As [`AsyncSaver::flush`].
@@ -95,17 +96,17 @@ impl AsyncSaver {
         Ok(())
     }
 
-    /// Waits for the save before this one, then hands `snapshot` over: it is finished, checked and written. Returns the save that
-    /// has finished since the last call: the previous one, or this very one when synchronous.
+    /// Waits for the previous save, then submits `snapshot`, which is finished, checked and written. Returns the save
+    /// completed since the last call: the previous one, or this one if synchronous.
     ///
     /// # Errors
-    /// That of the previous save (exit code 74, or 92 for values that are not finite); `snapshot` is then not saved.
+    /// That of the previous save (exit code 74, or 92 for values that are not finite); `snapshot` is not saved then.
     pub fn submit(&mut self, snapshot: Snapshot, finish: Finish) -> Result<Option<Saved>> {
         let before = self.flush()?;
         Ok(self.start(snapshot, Job::Save(finish))?.or(before))
     }
 
-    /// The save that has finished since the last call, without waiting.
+    /// Returns the save completed since the last call, without waiting.
     ///
     /// # Errors
     /// That of the save.
@@ -114,23 +115,23 @@ impl AsyncSaver {
         self.note(outcome)
     }
 
-    /// Waits until nothing is under way. To be called before the process exits.
+    /// Waits until no save is in progress. Call this before the process exits.
     ///
     /// # Errors
-    /// That of the save waited for.
+    /// That of the save in progress.
     pub fn flush(&mut self) -> Result<Option<Saved>> {
         let deadline = self.deadline;
         let outcome = self.worker.as_mut().map_or(Ok(None), |w| w.wait(deadline))?;
         self.note(outcome)
     }
 
-    /// The last snapshot written or reserved, whose memory the next one can reuse: touching fresh memory costs more than the
-    /// copy itself. `None` while it is under way.
+    /// Takes the last written or reserved snapshot, so that the next save reuses its memory: touching fresh memory
+    /// costs more than the copy itself. `None` while it is being written.
     pub fn take_spare(&mut self) -> Option<Snapshot> {
         self.spare.take()
     }
 
-    /// Gives the thread its job, or does it here where there is none.
+    /// Passes the job to the thread, or runs it here if there is none.
     fn start(&mut self, mut snapshot: Snapshot, job: Job) -> Result<Option<Saved>> {
         let Some(worker) = &mut self.worker else {
             let result = self.task.run(&mut snapshot, job);
@@ -157,7 +158,7 @@ impl Task {
         finish(snapshot)?;
         snapshot.check_finite()?;
         let saved = self.store.save(snapshot)?;
-        // The checkpoint is safe; a failure to tidy up is no reason to stop training.
+        // The checkpoint is saved; a failed clean-up does not stop training.
         if let Err(e) = self.store.retain(&self.retention) {
             tracing::warn!("{e}");
         }
@@ -202,7 +203,7 @@ impl Worker {
 }
 
 impl Drop for AsyncSaver {
-    /// A save under way is finished: an early return of the loop must not lose it.
+    /// Completes a save in progress: an early return from the loop must not lose it.
     fn drop(&mut self) {
         let Some(mut worker) = self.worker.take() else { return };
         match worker.wait(self.deadline) {
@@ -238,7 +239,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(30);
 
-    /// A disk that stands still until the test lets each checkpoint's first operation go.
+    /// A disk that blocks until the test releases the first operation of each checkpoint.
     struct GatedFs(Receiver<()>);
 
     impl Fs for GatedFs {

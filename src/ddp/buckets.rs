@@ -1,7 +1,6 @@
-//! Which gradient goes where: parameters in the order in which a backward pass finishes them, packed into buckets. That order
-//! is learnt in the first optimizer step (reverse order of registration stands in until then) and is part of the run's
-//! position: it must not change between a run and its resumption, because the order of summation inside an all-reduce
-//! depends on it.
+//! Packs gradients into buckets, in the order in which the backward pass produces them. The order is learnt in the
+//! first optimizer step (until then it is the reverse of registration) and is part of the run's position: a resumed run
+//! must use the same one, because the order of summation in an all-reduce depends on it.
 
 /// Bucket sizes in bytes. PyTorch's defaults are 1 MiB for the first bucket and 25 MiB for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +11,7 @@ pub struct BucketCaps {
     pub rest: usize,
 }
 
-/// Where one parameter's gradient lies.
+/// Position of one parameter's gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     pub bucket: usize,
@@ -21,7 +20,7 @@ pub struct Slot {
     pub len: usize,
 }
 
-/// The packing of all gradients.
+/// The layout of all gradients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketLayout {
     /// By parameter number; `None` for buffers and frozen parameters.
@@ -32,13 +31,13 @@ pub struct BucketLayout {
 }
 
 impl BucketLayout {
-    /// `sizes`: elements of each tensor of the model in registration order, `None` where it has no gradient. The last come
-    /// first.
+    /// `sizes`: elements of each tensor of the model in registration order, `None` if it has no gradient. Tensors are
+    /// packed in reverse order.
     pub fn new(sizes: &[Option<usize>], caps: BucketCaps) -> Self {
         Self::packed(sizes, (0..sizes.len()).rev(), caps)
     }
 
-    /// The parameters of `order` come first, in this order, and then those that it leaves out, the last of them first.
+    /// Packs the parameters of `order` first, in this order, then the remaining ones in reverse registration order.
     pub fn in_order(sizes: &[Option<usize>], order: &[usize], caps: BucketCaps) -> Self {
         Self::packed(sizes, order.iter().copied().chain((0..sizes.len()).rev()), caps)
     }
@@ -49,7 +48,7 @@ impl BucketLayout {
         Self::in_order(&sizes, order, self.caps)
     }
 
-    /// Packs each parameter when it is first named; numbers that are no parameter's are passed over.
+    /// Packs each parameter at its first occurrence in `order`; unknown numbers are ignored.
     fn packed(sizes: &[Option<usize>], order: impl Iterator<Item = usize>, caps: BucketCaps) -> Self {
         let mut slots = vec![None; sizes.len()];
         let mut buckets: Vec<usize> = Vec::new();
@@ -70,11 +69,11 @@ impl BucketLayout {
         Self { slots, buckets, caps }
     }
 
-    /// The numbers of the parameters, in the order of the packing.
+    /// The parameter numbers in packing order.
     pub fn order(&self) -> Vec<usize> {
         let place = |parameter: &usize| self.slots[*parameter].map(|s| (s.bucket, s.offset));
         let mut order: Vec<usize> = (0..self.slots.len()).filter(|p| self.slots[*p].is_some()).collect();
-        // Empty parameters share their neighbour's place; their number keeps the order total.
+        // Empty parameters have the same position as their neighbour; their number makes the order total.
         order.sort_by_key(|p| (place(p), *p));
         order
     }
@@ -111,7 +110,7 @@ mod tests {
         assert_eq!(layout.slots[1], None);
         assert_eq!(layout.reordered(&[4, 3, 2, 0]), BucketLayout::new(&sizes, CAPS));
         assert_eq!(BucketLayout::new(&sizes, CAPS).order(), [4, 3, 2, 0]);
-        // An order of another model: every parameter still has one place.
+        // An order from another model: every parameter still gets one position.
         let odd = BucketLayout::in_order(&sizes, &[9, 1, 3, 3], CAPS);
         assert_eq!(odd.order(), [3, 4, 2, 0]);
     }

@@ -1,4 +1,5 @@
-//! What the taps report to: one step's gradients in their buckets, which are launched in order as they fill up.
+//! Receives gradients from the taps and collects one step's gradients in buckets, which are launched in order as they
+//! fill up.
 
 use super::buckets::{BucketLayout, Slot};
 use super::comm_thread::{Job, Jobs, Values};
@@ -32,11 +33,11 @@ pub(super) struct State {
     syncing: bool,
     next_launch: usize,
     jobs: Option<Jobs>,
-    /// While the order is learnt, buckets are averaged without the hook, under which they must never change.
+    /// While the order is learnt, buckets are averaged without the hook, because buckets must not change under a hook.
     pub plain: bool,
-    /// Where gradients are, when they are not in host memory: `Bucket::data` stays empty then.
+    /// The gradients, if they are not in host memory; `Bucket::data` is empty then.
     pub on_device: Option<DeviceGradients>,
-    /// Where the group averages in the device's memory.
+    /// Set if the group averages in device memory.
     pub in_place: Option<InPlaceBuckets>,
 }
 
@@ -47,9 +48,9 @@ pub(super) struct Bucket {
     pending: usize,
 }
 
-/// Where gradients lie, and who averages them there.
+/// Where gradients are stored, and what averages them there.
 pub(super) struct Memory {
-    /// None: in host memory.
+    /// `None`: host memory.
     device: Option<Device>,
     pub in_place: Option<InPlaceBuckets>,
 }
@@ -89,7 +90,7 @@ impl Collector {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in a tap ends the worker; the data behind a poisoned lock is never used for an update.
+        // A panic in a tap ends the worker, so data behind a poisoned lock is never used for an update.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +110,7 @@ impl GradientSink for Collector {
                 state.add(slot, &gradient.storage::<f32>()[..slot.len], first);
             }
             Gradient::Device(gradient) => {
-                // The only handle, so that sums may be made in its place.
+                // The only handle, so that sums can be computed in place.
                 if let Some(all) = &mut state.on_device {
                     all.add(parameter, gradient);
                 }
@@ -124,7 +125,7 @@ impl GradientSink for Collector {
 }
 
 impl State {
-    /// Another micro-batch, of the same step unless it is number 0.
+    /// Starts a micro-batch; number 0 starts a new step.
     pub fn begin(&mut self, micro: usize, last: bool) {
         self.micro = micro;
         self.syncing = last;
@@ -140,7 +141,7 @@ impl State {
         }
     }
 
-    /// Parameters without a gradient in this micro-batch count as zero; tells which.
+    /// Counts parameters without a gradient in this micro-batch as zero and returns their numbers.
     pub fn zero_unseen(&mut self, layout: &BucketLayout) -> Vec<usize> {
         let mut unseen = Vec::new();
         for (parameter, slot) in layout.slots.iter().enumerate() {
@@ -160,7 +161,7 @@ impl State {
         &self.arrived
     }
 
-    /// Adds a gradient in host memory; `first` of its parameter in this micro-batch.
+    /// Adds a gradient in host memory; `first`: the parameter's first one in this micro-batch.
     fn add(&mut self, slot: Slot, values: &[f32], first: bool) {
         let room = &mut self.buckets[slot.bucket].data[slot.offset..slot.offset + slot.len];
         if self.micro == 0 && first {
@@ -170,7 +171,7 @@ impl State {
         }
     }
 
-    /// A bucket on its way to be averaged.
+    /// Takes a bucket out to be averaged.
     pub fn take(&mut self, bucket: usize) -> Values {
         match &mut self.on_device {
             Some(gradients) => Values::Coming(gradients.download(bucket)),
@@ -178,7 +179,7 @@ impl State {
         }
     }
 
-    /// The way back.
+    /// Puts an averaged bucket back.
     pub fn put(&mut self, bucket: usize, data: Vec<f32>) {
         match &mut self.on_device {
             Some(gradients) => gradients.upload(bucket, data),
@@ -186,13 +187,13 @@ impl State {
         }
     }
 
-    /// For another layout; nothing may be averaged here after it.
+    /// Takes the memory for another layout. Nothing may be averaged here afterwards.
     pub fn take_memory(&mut self) -> Memory {
         let device = self.on_device.as_ref().map(|gradients| gradients.device().clone());
         Memory { device, in_place: self.in_place.take() }
     }
 
-    /// Has full buckets, or all that are left, averaged in the device's memory, in order.
+    /// Launches full buckets, or all remaining ones, in order, to be averaged in device memory.
     fn launch_in_place(&mut self, all: bool) {
         let (Some(in_place), Some(gradients)) = (&mut self.in_place, &mut self.on_device) else { return };
         while self.next_launch < self.buckets.len() {
@@ -204,20 +205,20 @@ impl State {
         }
     }
 
-    /// Ends a step in the device's memory: what is launched from here on sees the averages.
+    /// Ends a step in device memory: operations launched after this read the averages.
     pub fn finish_in_place(&mut self) -> Result<(), CommError> {
         let (Some(in_place), Some(gradients)) = (&mut self.in_place, &mut self.on_device) else {
             return Ok(());
         };
-        // Not before: a copy of a part could be launched at once.
+        // Only after `finish`: copying a part could launch at once.
         for (bucket, flat) in in_place.finish(self.plain)?.into_iter().enumerate() {
             gradients.put(bucket, flat);
         }
         Ok(())
     }
 
-    /// Sends buckets that are full, or all that are left, on their way, in order: in the device's memory, or to the communication
-    /// thread, which does not get the last one.
+    /// Launches full buckets, or all remaining ones, in order: in device memory, or on the communication thread, which
+    /// does not get the last one.
     pub fn launch_ready(&mut self, all: bool) {
         if self.in_place.is_some() {
             return self.launch_in_place(all);
@@ -228,7 +229,7 @@ impl State {
             if self.buckets[bucket].pending > 0 && !all {
                 return;
             }
-            // A closed channel shows as a missing result in `finish`.
+            // A closed channel is reported by `finish` as a missing result.
             let _ = jobs.send(Some(Job { bucket, data: self.take(bucket), plain: self.plain }));
             self.next_launch += 1;
         }

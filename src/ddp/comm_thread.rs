@@ -1,4 +1,4 @@
-//! The thread that averages full buckets while the backward pass goes on, and the hook that it may do it with.
+//! The communication thread, which averages full buckets during the backward pass, optionally with a hook.
 
 use super::hook::{CommHook, HookSource};
 use super::hook_state::{self, HookState};
@@ -9,16 +9,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// A bucket's gradients, in host memory or on their way there.
+/// A bucket's gradients, in host memory or being copied to it.
 pub(super) enum Values {
     Here(Vec<f32>),
-    /// From a device, or why not.
+    /// Being copied from a device, or the error.
     Coming(Result<Readback, Error>),
 }
 
 impl Values {
     /// # Errors
-    /// What failed on the device: no collective has.
+    /// A device error; no collective has failed.
     pub fn wait(self) -> Result<Vec<f32>, Error> {
         match self {
             Values::Here(data) => Ok(data),
@@ -29,15 +29,15 @@ impl Values {
     }
 }
 
-/// A full bucket on its way to the communication thread.
+/// A full bucket for the communication thread.
 pub(super) struct Job {
     pub bucket: usize,
     pub data: Values,
-    /// Whether to leave the hook out.
+    /// Whether to bypass the hook.
     pub plain: bool,
 }
 
-/// What the communication thread is to do next; `None`: end.
+/// Jobs for the communication thread; `None` ends it.
 pub(super) type Jobs = Sender<Option<Job>>;
 
 type Reduced = Result<(usize, Vec<f32>), Error>;
@@ -50,7 +50,8 @@ pub(super) struct CommThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A rank's hook. The communication thread holds the lock while it averages, the training thread at checkpoints.
+/// A rank's hook. The communication thread holds the lock while it averages, the training thread while it saves or
+/// restores.
 struct Hook {
     name: String,
     hook: Mutex<Box<dyn CommHook>>,
@@ -58,7 +59,7 @@ struct Hook {
 
 impl Hook {
     fn lock(&self) -> MutexGuard<'_, Box<dyn CommHook>> {
-        // A panic in a hook ends the communication thread, and with it the run.
+        // A panic in a hook ends the communication thread and thereby the run.
         self.hook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,12 +97,12 @@ impl CommThread {
         Ok(Self { jobs, group, results, hook, thread: Some(thread) })
     }
 
-    /// Averages a bucket on the calling thread, while the communication thread has nothing to do.
+    /// Averages a bucket on the calling thread, while the communication thread is idle.
     pub fn average(&self, bucket: usize, data: &mut [f32], plain: bool) -> Result<(), CommError> {
         average(self.hook.as_deref().filter(|_| !plain), bucket, data, &*self.group)
     }
 
-    /// Waits for the next bucket, in the order of the jobs.
+    /// Waits for the next averaged bucket, in the order of the jobs.
     pub fn next(&self) -> Reduced {
         let died = "the communication thread ended unexpectedly";
         self.results.recv().unwrap_or_else(|_| Err(CommError::new(CommErrorKind::Aborted, None, died).into()))
@@ -111,19 +112,19 @@ impl CommThread {
         self.hook.as_ref().map(|hook| hook.name.as_str())
     }
 
-    /// As [`CommHook::rescale`]; between two steps.
+    /// As [`CommHook::rescale`]; call it between two steps.
     pub fn rescale(&self, factor: f32) {
         self.hook.iter().for_each(|hook| hook.lock().rescale(factor));
     }
 
-    /// All ranks' hooks' state on rank 0, where there is any. A collective.
+    /// Gathers the hooks' state of all ranks on rank 0, if there is any. A collective.
     pub fn gather_hooks(&self, buckets: &[usize]) -> Result<Option<HookState>, Error> {
         let Some(hook) = &self.hook else { return Ok(None) };
         let of_bucket = hook.lock();
         hook_state::gather(&hook.name, buckets, &|b| Ok(of_bucket.state(b).to_vec()), &*self.group)
     }
 
-    /// Gives each rank's hook its part of rank 0's `values`. A collective.
+    /// Scatters rank 0's `values`: each rank's hook gets its part. A collective.
     pub fn scatter_hooks(&self, buckets: usize, values: Vec<Vec<Vec<f32>>>) -> Result<(), CommError> {
         let Some(hook) = &self.hook else { return Ok(()) };
         let mut hook = hook.lock();
@@ -132,14 +133,14 @@ impl CommThread {
 }
 
 impl Drop for CommThread {
-    /// Waits for the thread, which owns the group as well: the farewell to the peers is its last owner's, and a process that ends
-    /// without one looks dead to those who are still in the last barrier.
+    /// Waits for the thread, which also owns the group: the last owner says farewell to the peers, and a process that
+    /// exits without it looks dead to ranks still in the last barrier.
     fn drop(&mut self) {
-        // A rank that panics aborts the group only later; until then the thread may be waiting for its peers.
+        // A panicking rank aborts the group only later; until then the thread may be waiting for its peers.
         if std::thread::panicking() {
             return;
         }
-        // Taps of a graph that is still there have senders, too: the channel does not close by itself.
+        // Taps of a graph that still exists hold senders too, so the channel does not close by itself.
         let _ = self.jobs.send(None);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -1,4 +1,4 @@
-//! What `[distributed]` says of gradients.
+//! The part of `[distributed]` that concerns gradients.
 
 use super::BucketCaps;
 use schemars::JsonSchema;
@@ -9,14 +9,14 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct ReducerConfig {
-    /// What averages gradients in place of a plain all-reduce.
+    /// Communication hook: what replaces the plain all-reduce.
     #[default = "none"]
     pub comm_hook: String,
-    /// MiB of gradients in a bucket.
+    /// MiB of gradients in a bucket; buckets fill in the order in which gradients become ready.
     #[default = 25.0]
     #[schemars(range(max = 65536.0), extend("exclusiveMinimum" = 0.0))]
     pub bucket_cap_mb: f64,
-    /// MiB of gradients in the first bucket, which should fill early.
+    /// MiB of gradients in the first bucket. A small one is sent early.
     #[default = 1.0]
     #[schemars(range(max = 65536.0), extend("exclusiveMinimum" = 0.0))]
     pub first_bucket_mb: f64,

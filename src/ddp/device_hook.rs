@@ -1,20 +1,20 @@
-//! Communication hooks over gradients that are averaged in the device's memory.
+//! Communication hooks for gradients that are averaged in device memory.
 
 use super::error_feedback::{Half, divisor};
 use burn::tensor::{DType, FloatDType, Tensor};
 use std::marker::PhantomData;
 
-/// A [`CommHook`](super::CommHook)'s form for a group that averages in the device's memory (NCCL). Its state is that of the host's
-/// form, so that a checkpoint goes on in either.
+/// The form of a [`CommHook`](super::CommHook) for a group that averages in device memory (NCCL). Its state equals that
+/// of the host form, so that a checkpoint resumes with either.
 pub trait DeviceHook: Send {
-    /// What the group averages instead of this rank's `gradients` (`[n]`, f32): of equal shape and type on all ranks. Its values
-    /// change after this; nothing that the hook keeps may be computed from its handle.
+    /// Returns what the group averages in place of this rank's `gradients` (`[n]`, f32), with the same shape and type
+    /// on all ranks. Its values change afterwards, so nothing that the hook keeps may be computed from its handle.
     fn send(&mut self, bucket: usize, gradients: Tensor<1>, world_size: usize) -> Tensor<1>;
 
-    /// What the optimizer gets (`[n]`, f32) of the average of what was sent.
+    /// Returns what the optimizer gets (`[n]`, f32), given the average of what was sent.
     fn receive(&mut self, bucket: usize, average: Tensor<1>) -> Tensor<1>;
 
-    /// As [`CommHook::state`](super::CommHook::state), f32; `None` when there is nothing.
+    /// As [`CommHook::state`](super::CommHook::state), f32; `None` if there is none.
     fn state(&self, _bucket: usize) -> Option<Tensor<1>> {
         None
     }
@@ -26,11 +26,11 @@ pub trait DeviceHook: Send {
     fn rescale(&mut self, _factor: f32) {}
 }
 
-/// [`ErrorFeedback`](super::error_feedback::ErrorFeedback) in a device's memory: what is sent and kept has the same bits.
+/// [`ErrorFeedback`](super::error_feedback::ErrorFeedback) in device memory; sends and keeps the same bits.
 pub(super) struct DeviceErrorFeedback<H> {
-    /// By bucket: what this rank has not sent yet.
+    /// By bucket: the residual that this rank has not sent yet.
     residuals: Vec<Option<Tensor<1>>>,
-    /// Of what is on its way.
+    /// Of the buckets in flight.
     divisor: f32,
     wire: PhantomData<fn() -> H>,
 }
@@ -63,7 +63,7 @@ impl<H: Half> DeviceHook for DeviceErrorFeedback<H> {
         let over = scaled.clone().abs().greater_elem(H::LARGEST);
         let lost = over.clone().bool_or(owed.clone().is_nan());
         let within = scaled.clone().mask_where(over, scaled * f32::INFINITY);
-        // Cast twice: the residual is not to be computed from a tensor whose values change.
+        // Cast separately for the return value: the residual must not be computed from a tensor whose values change.
         let sent = within.clone().cast(H::DEVICE).cast(FloatDType::F32) * divisor;
         let lost = lost.bool_or(sent.clone().is_inf());
         *residual = Some((owed - sent).mask_fill(lost, 0.0));

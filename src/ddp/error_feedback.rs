@@ -1,7 +1,7 @@
-//! Gradients travel in a half-precision type; what the cast loses is kept and added to the next step's gradients, so that
-//! nothing is lost for good (Seide et al. 2014; Karimireddy et al. 2019, "Error Feedback Fixes SignSGD"). What the group rounds
-//! when it sums is not fed back, because no rank sees it. What the type can't hold becomes infinite, on all ranks alike, and the step
-//! is treated like any other that overflows: nothing is ever trained on gradients that were cut.
+//! Error feedback: gradients are sent in a half-precision type, and the rounding error of the cast is added to the next
+//! step's gradients (Seide et al. 2014; Karimireddy et al. 2019, "Error Feedback Fixes SignSGD"). Rounding inside the
+//! group's sum is not fed back, because no rank sees it. Values that overflow the type become infinite on all ranks,
+//! and the step is treated like any other overflow: training never uses saturated gradients.
 
 use super::hook::CommHook;
 use crate::comm::{CommError, Element, ProcessGroup, ReduceOp};
@@ -11,7 +11,7 @@ use half::{bf16, f16};
 
 /// A 16-bit float.
 pub(super) trait Half: Element {
-    /// The same type in a tensor.
+    /// The corresponding tensor type.
     const DEVICE: FloatDType;
     /// The largest finite value.
     const LARGEST: f32;
@@ -34,7 +34,7 @@ half!(bf16: BF16, f16: F16);
 /// The hooks `bf16` and `f16`.
 pub(super) struct ErrorFeedback<H> {
     wire: Vec<H>,
-    /// By bucket: what this rank has not sent yet.
+    /// By bucket: the residual that this rank has not sent yet.
     residuals: Vec<Vec<f32>>,
 }
 
@@ -89,17 +89,17 @@ where
     }
 }
 
-/// What each of `world` ranks divides its gradients by on the wire, so that a sum over the ranks of values that the type holds is one
-/// that it holds: a power of two, so that nothing is rounded by it.
+/// Each of `world` ranks divides its gradients by this before sending, so that a sum over the ranks of values within the
+/// type's range stays within it. A power of two, so that the division does not round.
 pub(super) fn divisor(world: usize) -> f32 {
     world.next_power_of_two() as f32
 }
 
-/// Elements that are converted at a time: half's slice conversions use the CPU's instructions.
+/// Elements converted at a time: the slice conversions of `half` use the CPU's instructions.
 const WIDE: usize = 128;
 
-/// Writes `gradients + residual` to `wire`, divided by `divisor`, and what is left of it to `residual`. What is not finite, or not on the
-/// wire, leaves nothing.
+/// Writes `gradients + residual`, divided by `divisor`, to `wire`, and the rounding error to `residual`. Elements that
+/// are not finite, or overflow on the wire, get a residual of zero.
 fn compress<H: Half>(gradients: &[f32], residual: &mut [f32], wire: &mut [H], divisor: f32)
 where
     [H]: HalfFloatSliceExt,
@@ -116,7 +116,7 @@ where
         c.convert_from_f32_slice(within);
         c.convert_to_f32_slice(sent);
         for (e, s) in e.iter_mut().zip(sent.iter()) {
-            // bf16's largest, rounded up, may be no f32 any more.
+            // The largest bf16 times `divisor` may overflow f32.
             let sent = s * divisor;
             *e = if sent.is_finite() { *e - sent } else { 0.0 };
         }
@@ -139,7 +139,7 @@ mod tests {
         (0..n).map(|i| next() * 10f32.powi(i as i32 % 7 - 4)).collect()
     }
 
-    /// Subtracting a number's rounding from it is exact, so not a bit of a gradient is lost.
+    /// The rounding error of a cast is exactly representable, so the sum of both parts equals the gradient.
     fn what_is_sent_and_what_is_kept_are_the_gradient<H: Half>()
     where
         [H]: HalfFloatSliceExt,
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Of one rank alone it is what the others get, too.
+    /// A value from a single rank reaches the other ranks too.
     #[test]
     fn a_gradient_that_is_too_large_on_one_rank_is_cut_nowhere() {
         let ranks = on_ranks(2, |group| {
@@ -218,7 +218,7 @@ mod tests {
         check::<f16>();
     }
 
-    /// What a cast owes is in units of the loss scale of its step.
+    /// A residual has the units of the loss scale of its step.
     #[test]
     fn what_is_owed_follows_the_loss_scale() {
         let group = SoloGroup::new();
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(a, b.iter().map(|g| g * 2.0).collect::<Vec<_>>());
     }
 
-    /// f32's largest is no bf16: the next one is infinite.
+    /// The largest f32 rounds to infinity in bf16.
     #[test]
     fn a_gradient_near_the_end_of_f32_leaves_no_infinite_residual() {
         let ranks = on_ranks(2, |group| {
@@ -246,8 +246,8 @@ mod tests {
         assert_eq!(ranks, [[0.0, 0.0]; 2]);
     }
 
-    /// f(x) = a (x - b)^2 / 2 with a minimum that bf16 can't hold: rounding alone would stall where the gradient's rounding
-    /// error is systematic; with feedback the steps sum to the true ones.
+    /// f(x) = a (x - b)^2 / 2 with a minimum that bf16 can't represent. Rounding alone stalls where the gradient's
+    /// rounding error is systematic; with feedback the steps sum to the exact ones.
     #[test]
     fn a_quadratic_reaches_the_minimum_that_it_reaches_uncompressed() {
         let (a, b): (Vec<f32>, Vec<f32>) = (vec![1.0, 0.3, 2.0], vec![1.234_567, -0.000_123_4, 1234.567]);

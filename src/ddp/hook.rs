@@ -1,5 +1,5 @@
-//! Communication hooks: what replaces the plain all-reduce of a bucket. PyTorch's `register_comm_hook`, made declarative:
-//! `[distributed] comm_hook` names one, and each rank makes its own.
+//! Communication hooks, which replace the plain all-reduce of a bucket, as PyTorch's `register_comm_hook` does.
+//! `[distributed] comm_hook` names one, and each rank creates its own instance.
 
 use super::device_hook::{DeviceErrorFeedback, DeviceHook};
 use super::error_feedback::{ErrorFeedback, Half, divisor};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 /// Turns each rank's gradients of a bucket into one result for all ranks, on the communication thread.
 ///
-/// What a hook keeps from step to step is part of the run: it goes into checkpoints through [`CommHook::state`] and comes
-/// back through [`CommHook::restore`], so that a resumed run has the bits of one that was never interrupted. The first
-/// optimizer step of a run, in which the order of the buckets is learnt, goes by without it: buckets never change under a hook.
+/// State that a hook keeps between steps is saved in checkpoints with [`CommHook::state`] and restored with
+/// [`CommHook::restore`], so that a resumed run is bit-equal to an uninterrupted one. The first optimizer step of a
+/// run, which learns the order of the buckets, does not use the hook: buckets never change while a hook is active.
 pub trait CommHook: Send {
-    /// Replaces `gradients`, this rank's, by what the optimizer gets: the same bits on all ranks, usually the mean. Called for
-    /// every bucket in each optimizer step, in order, on all ranks alike. A gradient that is not finite must not
-    /// become finite: the run ends by it.
+    /// Replaces `gradients`, this rank's, with what the optimizer gets: the same bits on all ranks, usually the mean.
+    /// Called for every bucket in each optimizer step, in the same order on all ranks. A gradient that is not finite
+    /// must not become finite, because the run ends on it.
     ///
     /// # Errors
     /// The first failed collective.
@@ -28,28 +28,29 @@ pub trait CommHook: Send {
         group: &dyn ProcessGroup,
     ) -> Result<(), CommError>;
 
-    /// What this rank's later averages of `bucket` depend on; of any length, empty when on nothing.
+    /// State on which later averages of `bucket` on this rank depend; any length, empty if none.
     fn state(&self, _bucket: usize) -> &[f32] {
         &[]
     }
 
-    /// Takes back what [`CommHook::state`] gave for `bucket` when the checkpoint was saved. Not called when there was nothing.
+    /// Restores what [`CommHook::state`] returned for `bucket` when the checkpoint was saved. Not called for empty state.
     fn restore(&mut self, _bucket: usize, _state: Vec<f32>) {}
 
-    /// From here on gradients are `factor` times as large, a power of two: the loss scale of `precision = "f16"` has changed.
+    /// From now on gradients are `factor` times as large, a power of two: the loss scale of `precision = "f16"` has
+    /// changed.
     fn rescale(&mut self, _factor: f32) {}
 }
 
 type Make = dyn Fn() -> Box<dyn CommHook> + Send + Sync;
 type MakeOnDevice = dyn Fn() -> Box<dyn DeviceHook> + Send + Sync;
 
-/// A hook's name in specs, and how a rank makes its own.
+/// A hook's name in specs, and its constructor.
 #[derive(Clone)]
 pub struct HookSource {
     name: String,
     make: Arc<Make>,
     make_on_device: Option<Arc<MakeOnDevice>>,
-    /// The largest value that it carries, where that is less than f32 does.
+    /// The largest value that it can send, if less than f32's.
     largest: Option<f32>,
 }
 
@@ -63,7 +64,7 @@ impl HookSource {
         }
     }
 
-    /// Adds the form for gradients that are averaged in the device's memory. A hook without it takes them through the host.
+    /// Adds the form for gradients averaged in device memory. For a hook without it, gradients are copied to the host.
     pub fn on_device<H: DeviceHook + 'static>(
         mut self,
         make: impl Fn() -> H + Send + Sync + 'static,
@@ -72,7 +73,7 @@ impl HookSource {
         self
     }
 
-    /// Half the bytes on the wire, with error feedback.
+    /// `bf16` and `f16`: half the bytes, with error feedback.
     pub fn standard() -> [Self; 2] {
         fn half<H: Half>(name: &str) -> HookSource
         where
@@ -88,7 +89,7 @@ impl HookSource {
         &self.name
     }
 
-    /// Beyond which a gradient becomes infinite on its way between `world` ranks; `None`: only where it is so already.
+    /// Gradients above this become infinite when sent between `world` ranks; `None`: no limit below f32's.
     pub fn largest(&self, world: usize) -> Option<f32> {
         Some(self.largest? * divisor(world))
     }

@@ -1,21 +1,21 @@
-//! The state of all ranks' hooks on its way into a checkpoint and back. One bucket of one rank travels at a time.
+//! Gathers the state of all ranks' hooks for a checkpoint and scatters it again, one bucket of one rank at a time.
 
 use crate::comm::{CommError, ProcessGroup};
 use crate::error::Error;
 
-/// What all ranks' hooks carry from one step to the next.
+/// State that all ranks' hooks keep between steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HookState {
     /// The hook's name in specs.
     pub name: String,
-    /// Elements of each bucket: what the state belongs to.
+    /// Elements of each bucket to which the state belongs.
     pub buckets: Vec<usize>,
     /// `[rank][bucket]`
     pub values: Vec<Vec<Vec<f32>>>,
 }
 
 impl HookState {
-    /// Why this is no state for the hook `name` of `world` ranks over these buckets, if it is none.
+    /// Why this state does not fit the hook `name` of `world` ranks with these buckets; `None` if it fits.
     pub(super) fn misfit(&self, name: &str, world: usize, buckets: &[usize]) -> Option<String> {
         if self.values.len() != world {
             Some(format!("it is of {} processes, this run has {world}", self.values.len()))
@@ -32,8 +32,8 @@ impl HookState {
 /// Distinguishes this traffic from other messages between two ranks.
 const TAG: u32 = 0x6863;
 
-/// All ranks' states of the hook `name` on rank 0, where there is any; nothing on the others. `state` gives this rank's of a
-/// bucket. A collective.
+/// Gathers all ranks' states of the hook `name` on rank 0; `None` there if it has none, and on the other ranks. `state`
+/// returns this rank's for a bucket. A collective.
 pub(super) fn gather(
     name: &str,
     buckets: &[usize],
@@ -65,7 +65,7 @@ pub(super) fn gather(
     Ok(any.then(|| HookState { name: name.to_owned(), buckets: buckets.to_vec(), values: all }))
 }
 
-/// Gives each rank its part of `values`, which only rank 0 has; `restore` takes this rank's by bucket. A collective.
+/// Scatters `values`, which only rank 0 has; `restore` receives this rank's part by bucket. A collective.
 pub(super) fn scatter(
     restore: &mut dyn FnMut(usize, Vec<f32>),
     buckets: usize,

@@ -1,4 +1,4 @@
-//! Averages of buckets by a group that works in the device's memory.
+//! Averages buckets with a group that operates on device memory.
 
 use super::device_hook::DeviceHook;
 use super::hook::HookSource;
@@ -9,16 +9,16 @@ use crate::error::Error;
 use burn::tensor::{Device, Tensor, TensorData};
 use std::sync::Arc;
 
-/// What averages flat tensors where they lie, in the order of its calls, which is the same on all ranks.
+/// Averages flat tensors in place, in the order of the calls, which is the same on all ranks.
 pub(super) trait InPlace: Send + Sync {
-    /// Enqueues the mean of `tensor` over all ranks and returns before it is done. What comes back holds it for whatever is
-    /// launched after [`InPlace::fence`] and is not to be used before. `tensor` has no other handle.
+    /// Enqueues the mean of `tensor` over all ranks and returns before it is computed. The result is valid for
+    /// operations launched after [`InPlace::fence`] and must not be used before. `tensor` must be the only handle.
     fn average(&self, tensor: Tensor<1>) -> Result<Tensor<1>, CommError>;
-    /// What is launched from here on comes after the averages so far.
+    /// Orders everything launched after this behind the averages so far.
     fn fence(&self) -> Result<(), CommError>;
 }
 
-/// `group`, if it has collectives in the memory of its device.
+/// `group`, if it has collectives in its device's memory.
 pub(super) fn of(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
     group.device_collectives()?;
     on_cuda(group)
@@ -59,13 +59,13 @@ fn on_cuda(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
     Some(Arc::new(OnCuda(group.clone())))
 }
 
-/// One step's buckets on their way, and the hook that may change what is averaged.
+/// One step's buckets in flight, and the hook applied to them.
 pub(super) struct InPlaceBuckets {
     by: Arc<dyn InPlace>,
     world_size: usize,
     hook: Option<NamedHook>,
     launched: Vec<Tensor<1>>,
-    /// Of the first launch that failed.
+    /// Error of the first launch that failed.
     failed: Option<CommError>,
 }
 
@@ -75,7 +75,7 @@ struct NamedHook {
 }
 
 impl InPlaceBuckets {
-    /// `None` where the hook has no form for this. A process that is alone makes no hook.
+    /// `None` if the hook has no device form. A single process creates no hook.
     pub fn new(by: Arc<dyn InPlace>, world_size: usize, hook: Option<&HookSource>) -> Option<Self> {
         let hook = match hook.filter(|_| world_size > 1) {
             Some(source) => {
@@ -86,12 +86,12 @@ impl InPlaceBuckets {
         Some(Self { by, world_size, hook, launched: Vec::new(), failed: None })
     }
 
-    /// Forgets the last step's.
+    /// Discards the previous step.
     pub fn begin(&mut self) {
         self.launched.clear();
     }
 
-    /// Sends the next bucket on its way, without the hook if `plain`. False once a launch has failed.
+    /// Launches the next bucket, without the hook if `plain`. Returns false once a launch has failed.
     pub fn launch(&mut self, flat: Tensor<1>, plain: bool) -> bool {
         if self.failed.is_some() {
             return false;
@@ -107,7 +107,7 @@ impl InPlaceBuckets {
         self.failed.is_none()
     }
 
-    /// All buckets that were launched, averaged, in order: values for whatever is launched from here on.
+    /// The averages of all launched buckets, in order, for operations launched after this.
     ///
     /// # Errors
     /// The first launch that failed.
@@ -125,7 +125,7 @@ impl InPlaceBuckets {
         })
     }
 
-    /// The mean of the ranks' values, for whatever is launched from here on.
+    /// The mean of `value` over the ranks, for operations launched after this.
     pub fn agree(&self, value: Tensor<1>) -> Result<Tensor<1>, CommError> {
         let mean = self.by.average(value)?;
         self.by.fence()?;

@@ -1,5 +1,5 @@
-//! Reducers whose buckets are averaged where they lie, on two ranks that are threads of one process. What stands in for NCCL goes
-//! through the host, and shows the average only behind the fence.
+//! Reducers with buckets averaged in place, on two ranks that are threads of one process. A stand-in for NCCL goes
+//! through the host and makes the average visible only after the fence.
 
 use super::collector::Memory;
 use super::hook::HookSource;
@@ -19,7 +19,7 @@ const CAPS: BucketCaps = BucketCaps { first: 8, rest: 64 };
 struct ThroughHost {
     group: Arc<dyn ProcessGroup>,
     device: Device,
-    /// Types on the wire, and `None` for each fence.
+    /// Types on the wire; `None` for each fence.
     seen: Mutex<Vec<Option<DType>>>,
 }
 
@@ -70,7 +70,7 @@ impl Rank {
         Self { reducer, by, rank }
     }
 
-    /// One optimizer step of two micro-batches; parameter 0 gets no gradient in the first. Averages by parameter.
+    /// One optimizer step of two micro-batches; parameter 0 has no gradient in the first. Returns averages by parameter.
     fn step(&mut self, step: usize) -> Vec<Vec<f32>> {
         let sink = self.reducer.sink();
         for (micro, parameters) in [&[3, 2][..], &[3, 2, 0]].into_iter().enumerate() {
@@ -91,7 +91,7 @@ impl Rank {
     }
 }
 
-/// What two ranks' [`Rank::step`] comes to, without rounding on the wire.
+/// The expected result of [`Rank::step`] on two ranks, without rounding on the wire.
 fn expected(step: usize, parameter: usize) -> Vec<f32> {
     let sum = |rank| {
         let mut sum = gradient(rank, step + 10, parameter);
@@ -108,7 +108,7 @@ fn buckets_are_averaged_in_order_and_seen_behind_the_fence() {
     let ranks = on_ranks(2, |group| {
         let mut rank = Rank::new(group, &Device::flex(), true, None);
         let first = rank.step(0);
-        // Buckets of another order go on in the same place.
+        // Buckets in another order work in the same place.
         let order = rank.reducer.learn_order().unwrap();
         let second = rank.step(1);
         let seen = rank.by.seen.lock().unwrap().clone();
@@ -126,7 +126,7 @@ fn buckets_are_averaged_in_order_and_seen_behind_the_fence() {
     }
 }
 
-/// Both forms of a hook send and keep the same bits, and each goes on from the other's state.
+/// Both forms of a hook send and keep the same bits, and each can continue from the other's state.
 fn both_forms_of_a_hook_are_one(name: &str, wire: DType, device: &Device) {
     let hook = standard(name);
     let ranks = on_ranks(2, |group| {
@@ -162,7 +162,7 @@ fn both_forms_of_a_hook_are_one(name: &str, wire: DType, device: &Device) {
     assert_eq!(ranks[0], ranks[1]);
 }
 
-/// In the step in which the order of the buckets is learnt nothing is compressed, or residuals would be of other buckets.
+/// Nothing is compressed in the step that learns the bucket order; residuals would belong to other buckets.
 #[test]
 fn a_hook_begins_when_the_order_is_known() {
     let hook = standard("bf16");
@@ -232,7 +232,7 @@ mod on_wgpu {
     }
 }
 
-/// Infinite, not a number, or beyond the type: on a host as on a device.
+/// Infinite, NaN or overflowing values: the same on host and device.
 fn what_cannot_be_sent(device: &Device) {
     use super::device_hook::{DeviceErrorFeedback, DeviceHook};
     let mut hook = DeviceErrorFeedback::<f16>::default();

@@ -1,6 +1,6 @@
-//! Data-parallel gradients: every parameter is tapped on its way into the forward pass, so that its finished gradient
-//! arrives here while the backward pass still runs; gradients fill buckets, and a communication thread averages full
-//! buckets over the ranks meanwhile. What PyTorch calls `DistributedDataParallel`.
+//! Data-parallel gradients, PyTorch's `DistributedDataParallel`: every parameter passes through a tap on its way into
+//! the forward pass, so its finished gradient arrives here during the backward pass. Gradients fill buckets, and a
+//! communication thread averages full buckets over the ranks meanwhile.
 
 mod buckets;
 mod collector;

@@ -1,17 +1,17 @@
-//! Gradients in a device's memory: they stay there, but for their way through the process group where that works in host memory.
+//! Gradients in device memory. They stay there, except where the process group works in host memory.
 
 use super::buckets::BucketLayout;
 use crate::device::Readback;
 use crate::error::Result;
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// One model's gradients, each flat.
+/// One model's gradients, as flat tensors.
 #[derive(Debug)]
 pub(super) struct DeviceGradients {
     device: Device,
-    /// By parameter; `None` until there is one in this step.
+    /// By parameter; `None` until one arrives in this step.
     values: Vec<Option<Tensor<1>>>,
-    /// Parameters of each bucket, in the order in which they lie there, with their lengths.
+    /// Parameters of each bucket with their lengths, in packing order.
     members: Vec<Vec<(usize, usize)>>,
 }
 
@@ -30,12 +30,12 @@ impl DeviceGradients {
         &self.device
     }
 
-    /// Forgets the last step's.
+    /// Discards the previous step's gradients.
     pub fn clear(&mut self) {
         self.values.fill(None);
     }
 
-    /// Adds to what has come of this parameter in this step.
+    /// Adds to this step's gradient of a parameter.
     pub fn add(&mut self, parameter: usize, gradient: Tensor<1>) {
         let sum = match self.values[parameter].take() {
             Some(sum) => sum + gradient,
@@ -44,7 +44,7 @@ impl DeviceGradients {
         self.values[parameter] = Some(sum);
     }
 
-    /// A bucket's gradients one behind the other, those that did not come as zeros.
+    /// Concatenates a bucket's gradients, with zeros for missing ones.
     pub fn flatten(&mut self, bucket: usize) -> Tensor<1> {
         let one = |(parameter, len): &(usize, usize)| {
             self.values[*parameter].take().unwrap_or_else(|| Tensor::zeros([*len], &self.device))
@@ -52,12 +52,12 @@ impl DeviceGradients {
         Tensor::cat(self.members[bucket].iter().map(one).collect(), 0)
     }
 
-    /// As [`DeviceGradients::flatten`], on its way to the host.
+    /// As [`DeviceGradients::flatten`], with a copy to the host started.
     pub fn download(&mut self, bucket: usize) -> Result<Readback> {
         Readback::start(self.flatten(bucket))
     }
 
-    /// Takes a whole bucket back, averaged.
+    /// Stores a complete bucket after averaging.
     pub fn put(&mut self, bucket: usize, flat: Tensor<1>) {
         let mut start = 0;
         for &(parameter, len) in &self.members[bucket] {
@@ -66,13 +66,13 @@ impl DeviceGradients {
         }
     }
 
-    /// As [`DeviceGradients::put`], from the host.
+    /// As [`DeviceGradients::put`], from host memory.
     pub fn upload(&mut self, bucket: usize, values: Vec<f32>) {
         let len = values.len();
         self.put(bucket, Tensor::from_data(TensorData::new(values, [len]), &self.device));
     }
 
-    /// Every parameter's gradient; zeros where none came. `None` for what has no gradient.
+    /// Takes every parameter's gradient, zeros if none arrived. `None` for tensors without gradients.
     pub fn take(&mut self) -> Vec<Option<Tensor<1>>> {
         let none = vec![None; self.values.len()];
         let mut all = std::mem::replace(&mut self.values, none);

@@ -1,13 +1,13 @@
 //! Averages gradients over the ranks while the backward pass runs.
 //!
 //! Buckets follow the order in which rank 0's gradients arrived in the run's first optimizer step. Taps copy gradients
-//! into them. In the last micro-batch of an optimizer step a bucket whose gradients are all there goes to the
-//! communication thread, strictly in bucket order, which is the same on all ranks. `finish` launches what is left
-//! (parameters that took no part contribute zeros and are named once), waits, and averages the last bucket itself: by
-//! then the training thread has nothing else to do, and to hand over and back costs two changes of threads.
+//! into them. In the last micro-batch of an optimizer step, each complete bucket goes to the communication thread, in
+//! bucket order, which is the same on all ranks. `finish` launches the remaining buckets (unused parameters contribute
+//! zeros and are reported once), waits, and averages the last bucket on the training thread, which is idle by then:
+//! handing it over and back would cost two thread switches.
 //!
-//! Gradients of a device's memory stay there (`on_device`); for a group that works in host memory, each full bucket is asked for
-//! as it is launched, and the communication thread waits for the copy.
+//! Gradients in device memory stay there (`on_device`). For a group that works in host memory, launching a bucket
+//! requests its copy, and the communication thread waits for it.
 
 use super::buckets::{BucketLayout, Slot};
 use super::collector::{Collector, Memory, State};
@@ -34,9 +34,9 @@ pub struct Reducer {
 }
 
 impl Reducer {
-    /// `names` by parameter number, for the message about unused parameters. `learn`: `layout` stands in until
-    /// [`Reducer::learn_order`]. `device`: where the gradients are. A process that is alone has nothing to average, so it makes no
-    /// hook and learns nothing.
+    /// `names`: by parameter number, for the message about unused parameters. `learn`: `layout` is provisional until
+    /// [`Reducer::learn_order`]. `device`: where the gradients are. A single process has nothing to average, so it
+    /// creates no hook and learns no order.
     pub fn new(
         layout: BucketLayout,
         device: &Device,
@@ -67,13 +67,13 @@ impl Reducer {
         Ok(Self { collector, comm, names, told_unused: false, learning })
     }
 
-    /// What the taps report to.
+    /// Where the taps send gradients.
     pub fn sink(&self) -> Arc<dyn GradientSink> {
         self.collector.clone()
     }
 
-    /// Call before each micro-batch's backward pass. `micro` counts from 0 in the optimizer step; `last` starts the
-    /// synchronisation: no gradient leaves this process before.
+    /// Call before each micro-batch's backward pass. `micro` counts from 0 in the optimizer step; `last` enables
+    /// synchronisation, and no gradient leaves this process before.
     pub fn begin(&self, micro: usize, last: bool) {
         self.collector.lock().begin(micro, last);
     }
@@ -88,7 +88,7 @@ impl Reducer {
     /// Ends the optimizer step: returns with all buckets averaged over the ranks.
     ///
     /// # Errors
-    /// The first failed collective, and what failed on the device. Gradients are unusable then.
+    /// The first failed collective, or a device error. The gradients are invalid then.
     pub fn finish(&mut self) -> Result<(), Error> {
         let collector = self.collector.clone();
         let mut state = collector.lock();
@@ -109,8 +109,8 @@ impl Reducer {
         Ok(())
     }
 
-    /// After the first optimizer step and the use of its gradients: lays the buckets out in the order in which rank 0's gradients
-    /// arrived in its last micro-batch, and returns it; `None` when the order is known already. Call it on all ranks alike.
+    /// Rebuilds the buckets in the order in which rank 0's gradients arrived in the last micro-batch, and returns the
+    /// order; `None` if it is known already. Call on all ranks, after the first optimizer step has used its gradients.
     ///
     /// # Errors
     /// The first failed collective.
@@ -127,16 +127,16 @@ impl Reducer {
         Ok(Some(order))
     }
 
-    /// Gradients of a device's memory, by parameter and flat, which are gone from here then; `None` for a model in host memory.
+    /// Takes the gradients in device memory, flat, by parameter; `None` for a model in host memory.
     pub fn take_from_device(&self) -> Option<Vec<Option<Tensor<1>>>> {
         self.collector.lock().on_device.as_mut().map(DeviceGradients::take)
     }
 
-    /// The mean of the ranks' values: the same bits for what each computed of the same numbers with kernels of its own choice. `value`
-    /// has no other handle. Call it on all ranks alike, between `finish` and the next step.
+    /// The mean of `value` over the ranks, so that all ranks get the same bits even if each computed it with different
+    /// kernels. `value` must be the only handle. Call on all ranks, between `finish` and the next step.
     ///
     /// # Errors
-    /// The first failed collective, or a device that does not give the value.
+    /// The first failed collective, or a device error.
     pub fn agree(&self, value: Tensor<1>) -> Result<Tensor<1>, Error> {
         let Some(comm) = &self.comm else { return Ok(value) };
         if let Some(in_place) = &self.collector.lock().in_place {
@@ -148,19 +148,19 @@ impl Reducer {
         Ok(Tensor::from_data(values.as_slice(), &device))
     }
 
-    /// Calls `f` with every bucket, mutable, in order; for a model in host memory.
+    /// Calls `f` with all buckets, mutable, in order; for a model in host memory.
     pub fn with_buckets<T>(&self, f: impl FnOnce(&mut [&mut [f32]]) -> T) -> T {
         let mut state = self.collector.lock();
         let mut slices: Vec<&mut [f32]> = state.buckets.iter_mut().map(|b| b.data.as_mut_slice()).collect();
         f(&mut slices)
     }
 
-    /// Where parameter `index` lies in the buckets.
+    /// Position of parameter `index` in the buckets.
     pub fn slot(&self, index: usize) -> Option<Slot> {
         self.collector.layout.slots[index]
     }
 
-    /// Tells the hook that gradients are `factor` times as large from the next step on. Call it on all ranks alike, after `finish`.
+    /// Tells the hook that gradients are `factor` times as large from the next step on. Call on all ranks, after `finish`.
     pub fn rescale(&self, factor: f32) {
         match &mut self.collector.lock().in_place {
             Some(in_place) => in_place.rescale(factor),
@@ -168,11 +168,11 @@ impl Reducer {
         }
     }
 
-    /// What all ranks' hooks carry to the next step, on rank 0; `None` on the others, and where hooks have no state. Call it on
-    /// all ranks alike, between two optimizer steps.
+    /// Gathers the state of all ranks' hooks on rank 0; `None` on the other ranks, and if the hooks have none. Call on
+    /// all ranks, between two optimizer steps.
     ///
     /// # Errors
-    /// The first failed collective, and what failed on the device.
+    /// The first failed collective, or a device error.
     pub fn hook_state(&self) -> Result<Option<HookState>, Error> {
         let Some(comm) = &self.comm else { return Ok(None) };
         let buckets = &self.collector.layout.buckets;
@@ -182,8 +182,9 @@ impl Reducer {
         }
     }
 
-    /// Gives the ranks' hooks back what [`Reducer::hook_state`] saw when a checkpoint was saved; `saved` counts on rank 0 alone.
-    /// Says why a state is left out that belongs to no hook of this run. Call it on all ranks alike, before the first step.
+    /// Restores the hooks' state that [`Reducer::hook_state`] returned when the checkpoint was saved; only rank 0's
+    /// `saved` is used. Returns the reason if the state does not fit this run's hook and is ignored. Call on all ranks,
+    /// before the first step.
     ///
     /// # Errors
     /// The first failed collective.
@@ -212,7 +213,7 @@ impl Reducer {
         Ok(left_out)
     }
 
-    /// Says once which parameters have no gradient.
+    /// Reports the parameters without a gradient, once.
     fn tell_unused(&mut self, unused: &[usize]) {
         if !unused.is_empty() && !self.told_unused {
             self.told_unused = true;

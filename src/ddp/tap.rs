@@ -1,10 +1,10 @@
-//! Gradient taps: an identity in the forward pass whose backward step hands the parameter's finished gradient over.
+//! Gradient taps: an identity in the forward pass whose backward step passes on the parameter's finished gradient.
 //!
-//! Burn runs backward steps by depth in the graph, deepest first, and a step that hangs on a leaf has depth 1: all taps
-//! would run at the very end. So each tap has a second, untracked parent, a rung of a ladder whose depth grows with
-//! the moment at which the forward pass first uses the parameter. A tap then runs right after the layers that come later
-//! than its parameter, and communication overlaps with the rest of the backward pass. Too short a rung costs overlap, never
-//! correctness: a tap's consumers are always deeper than the tap.
+//! Burn runs backward steps by depth in the graph, deepest first, and a step attached to a leaf has depth 1, so all
+//! taps would run at the very end. Each tap therefore has a second, untracked parent: a rung of a ladder whose depth
+//! grows in the order in which the forward pass first uses the parameters. A tap then runs right after the layers that
+//! follow its parameter's, and communication overlaps with the rest of the backward pass. A rung that is too short
+//! costs overlap, never correctness: the consumers of a tap are always deeper than the tap.
 
 use crate::device::{Differentiable, Gradient, Tracked};
 use burn::backend::{Autodiff, BackendTypes};
@@ -19,15 +19,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 type AdTensor<B> = <Autodiff<B> as BackendTypes>::FloatTensorPrimitive;
 
-/// Receives each parameter's gradient once per backward pass, from the thread that runs it.
+/// Receives each parameter's gradient once per backward pass, on the thread that runs it.
 pub trait GradientSink: Send + Sync + Debug {
     fn ready(&self, parameter: usize, gradient: Gradient);
 }
 
-/// Graph depths that a layer may use before its tap stops being timely.
+/// Graph depth reserved per parameter; a layer that uses more delays its tap.
 const RUNGS_PER_PARAMETER: usize = 12;
 
-/// Untracked scalars of growing graph depth. Made once for a model, used by each step.
+/// Untracked scalars of increasing graph depth. Created once for a model and used in each step.
 pub struct TapLadder {
     rungs: Arc<[Tracked]>,
 }
@@ -46,7 +46,7 @@ impl TapLadder {
         Self { rungs: rungs.into() }
     }
 
-    /// The taps of one forward pass, to be called once for each parameter as the pass first uses it: the tensor itself, with a
+    /// The taps of one forward pass. Call for each parameter at its first use: returns the tensor itself, with a
     /// backward step that gives its gradient to `sink` and nothing to the leaf.
     pub fn taps(
         &self,
@@ -114,8 +114,8 @@ mod tests {
         }
     }
 
-    /// y = ((x w1) w2) w0 with scalars: gradients arrive in reverse order of use, whatever the numbers are, each exactly once,
-    /// and before the backward pass reaches the first layer.
+    /// y = ((x w1) w2) w0 with scalars: gradients arrive in reverse order of use, whatever the parameters' numbers,
+    /// each exactly once, and before the backward pass reaches the first layer.
     #[test]
     fn gradients_arrive_in_reverse_order_of_use() {
         let device = Device::flex().autodiff();
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(seen, vec![(0, vec![30.0]), (2, vec![42.0]), (1, vec![70.0])]);
     }
 
-    /// A parameter that is used twice gets one gradient, the sum of both uses.
+    /// A parameter used twice gets one gradient, the sum of both uses.
     #[test]
     fn a_shared_parameter_is_reported_once_with_the_sum() {
         let device = Device::flex().autodiff();

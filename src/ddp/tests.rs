@@ -1,4 +1,4 @@
-//! Reducers of two ranks, as threads of one process.
+//! Reducers of two ranks that are threads of one process.
 
 use super::{BucketCaps, BucketLayout, CommHook, HookSource, HookState, Reducer};
 use crate::comm::gloo::GlooOptions;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Elements of the parameters; the second tensor is a buffer.
 pub(super) const SIZES: [Option<usize>; 4] = [Some(5), None, Some(3), Some(2)];
-/// Three buckets, one for each parameter.
+/// Three buckets, one per parameter.
 const CAPS: BucketCaps = BucketCaps { first: 8, rest: 12 };
 
 fn groups(world: usize) -> Vec<Arc<dyn ProcessGroup>> {
@@ -35,13 +35,13 @@ pub(super) fn standard(name: &str) -> HookSource {
     HookSource::standard().into_iter().find(|h| h.name() == name).unwrap()
 }
 
-/// A rank's gradient of a parameter in a step: no two are equal, and no half type holds them.
+/// A rank's gradient of a parameter in a step. All are different, and no half type represents them exactly.
 pub(super) fn gradient(rank: usize, step: usize, parameter: usize) -> Vec<f32> {
     let len = SIZES[parameter].unwrap();
     (0..len).map(|i| 0.1 + (rank * 1000 + step * 100 + parameter * 10 + i) as f32 / 777.0).collect()
 }
 
-/// One optimizer step; the averaged gradients by parameter.
+/// One optimizer step; returns the averaged gradients by parameter.
 fn step(reducer: &mut Reducer, rank: usize, step: usize) -> Vec<Vec<f32>> {
     step_with(reducer, |parameter| gradient(rank, step, parameter))
 }
@@ -58,7 +58,7 @@ fn step_with(reducer: &mut Reducer, gradient: impl Fn(usize) -> Vec<f32>) -> Vec
     averages(reducer)
 }
 
-/// Its last owner says farewell to the peers: were that the communication thread, a process could end before it has spoken.
+/// The last owner says farewell to the peers. If that were the communication thread, the process could exit first.
 #[test]
 fn nobody_has_the_group_once_its_reducer_is_gone() {
     on_ranks(2, |group| {
@@ -82,7 +82,7 @@ fn averages(reducer: &Reducer) -> Vec<Vec<f32>> {
     })
 }
 
-/// A rank's gradient for [`error`]: each parameter's comes from one rank alone, so that no sum is rounded on the way.
+/// A rank's gradient for [`error`]: each parameter's comes from one rank alone, so that no sum is rounded.
 fn lone_gradient(rank: usize, parameter: usize) -> Vec<f32> {
     match parameter % 2 == rank {
         true => gradient(rank, 0, parameter),
@@ -90,8 +90,8 @@ fn lone_gradient(rank: usize, parameter: usize) -> Vec<f32> {
     }
 }
 
-/// The same gradients in each of 64 steps: the largest relative error of their averages' sum. Without feedback it is that of one
-/// rounding.
+/// Uses the same gradients in each of 64 steps; returns the largest relative error of the sum of their averages.
+/// Without feedback it is that of one rounding.
 fn error(hook: Option<&HookSource>, feedback: bool) -> f32 {
     const STEPS: usize = 64;
     let ranks = on_ranks(2, |group| {
@@ -179,7 +179,7 @@ fn a_state_is_left_out_where_there_is_no_hook_or_nobody_to_talk_to() {
     assert!(told[0].as_ref().unwrap().contains("this run's is `none`"), "{told:?}");
 }
 
-/// Adds its rank once more: what hooks of one's own may do, and state of another length than its bucket's.
+/// Adds its rank: a custom hook with state of another length than the bucket.
 #[derive(Default)]
 struct Counting {
     calls: Vec<f32>,
@@ -219,7 +219,7 @@ fn a_hook_of_ones_own_may_have_state_of_any_length_or_none() {
     assert_eq!(values(&ranks[0].2), [vec![vec![], vec![6.0], vec![]], vec![vec![], vec![6.0, 0.0], vec![]]]);
 }
 
-/// Arrivals of parameters in this order; the averages by parameter.
+/// Reports gradients in this order; returns the averages by parameter.
 fn arrive(reducer: &mut Reducer, rank: usize, step: usize, order: &[usize]) -> Vec<Vec<f32>> {
     reducer.begin(0, true);
     for parameter in order {
@@ -240,7 +240,7 @@ fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
         let hook = HookSource::new("counting", Counting::default);
         let mut reducer =
             Reducer::new(layout, &Device::flex(), true, names, group.clone(), Some(&hook)).unwrap();
-        // Parameter 0 gets no gradient in the first step; rank 1 sees another order.
+        // Parameter 0 has no gradient in the first step; rank 1 sees another order.
         let first = arrive(&mut reducer, rank, 0, if rank == 0 { &[2, 3] } else { &[3, 2] });
         let uncounted = reducer.hook_state().unwrap();
         let order = reducer.learn_order().unwrap();

@@ -1,4 +1,4 @@
-//! CUDA: what the driver says without opening a device, and the address of a tensor.
+//! CUDA: properties from the driver, without opening a device, and the address of a tensor.
 
 #![allow(unsafe_code)]
 
@@ -11,11 +11,11 @@ use cubecl::cuda::CudaRuntime;
 use cubecl_runtime::runtime::Runtime;
 use cudarc::driver::{result, sys};
 
-/// What is missing, if CUDA can't be used. Comes before all else, because `cudarc` panics where there is no library, and CubeCL
-/// where there are no headers.
+/// Returns what is missing if CUDA can't be used. Must be called first, because `cudarc` panics if the library is
+/// missing and CubeCL panics if the headers are.
 fn present() -> Result<(), String> {
     nccl::driver()?;
-    // SAFETY: opens and closes libnvrtc, which runs only its own code at that.
+    // SAFETY: opens and closes libnvrtc, which runs only its own code to load and unload.
     if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
         let why = "CUDA's runtime compiler is not there (no libnvrtc.so); it comes with the CUDA toolkit, or its folder \
                    belongs in LD_LIBRARY_PATH";
@@ -25,7 +25,7 @@ fn present() -> Result<(), String> {
     cubecl::cuda::install::cuda_path().map(drop).ok_or_else(|| none.to_owned())
 }
 
-/// The devices that this process sees, without opening one.
+/// Names of the devices visible to this process, without opening one.
 pub(super) fn names() -> Result<Vec<String>, String> {
     present()?;
     let said = |e: result::DriverError| format!("CUDA's driver: {e}");
@@ -37,7 +37,7 @@ pub(super) fn names() -> Result<Vec<String>, String> {
     }
 }
 
-/// What kernels depend on: the kind of card and its compute capability.
+/// What compiled kernels depend on: the model of the card and its compute capability.
 pub(super) fn card(index: usize) -> String {
     use sys::CUdevice_attribute as Attribute;
     let Some(name) = names().ok().and_then(|names| names.into_iter().nth(index)) else {
@@ -45,7 +45,7 @@ pub(super) fn card(index: usize) -> String {
     };
     let capability = |attribute| {
         let device = result::device::get(index as i32).ok()?;
-        // SAFETY: the driver gave this device; the call only reads.
+        // SAFETY: the driver returned this device; the call only reads.
         unsafe { result::device::get_attribute(device, attribute) }.ok()
     };
     let major = capability(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR).unwrap_or(0);
@@ -63,11 +63,11 @@ pub(super) fn open(index: usize, precision: Precision) -> Result<Device> {
     Ok(Device::cuda(index))
 }
 
-/// The memory of a flat float tensor, for a collective in place: what computes it has been handed to the driver when this
-/// returns, and it stays where it is for as long as the slice's guard lives.
+/// The memory of a flat float tensor, for an in-place collective. On return, all operations that compute it have been
+/// submitted to the driver. The memory does not move while the slice's guard lives.
 ///
-/// `tensor` must be the only handle of its values that is used before the collective's fence: Burn takes values for
-/// constant, and these change.
+/// `tensor` must be the only handle of its values that is used before the collective's fence: Burn assumes that values
+/// are constant, and these change.
 ///
 /// # Errors
 /// A tensor that is not contiguous on a CUDA device: a bug.
@@ -78,7 +78,7 @@ pub fn slice(tensor: &Tensor<1>) -> Result<DeviceSlice> {
     if !matches!(resolved.device, CubeDevice::Cuda(_)) {
         return Err(odd("it is not on a CUDA device"));
     }
-    // By the device's own thread, behind all launches so far.
+    // On the device's own thread, after all launches so far.
     let memory = resolved
         .client
         .get_resource::<<CudaRuntime as Runtime>::Server>(resolved.handle.clone())
@@ -93,8 +93,9 @@ pub fn slice(tensor: &Tensor<1>) -> Result<DeviceSlice> {
     if bytes < (len * dtype.size()) as u64 {
         return Err(odd("its memory is too small"));
     }
-    // SAFETY: CubeCL allocated the memory in the device's primary context; it is at least `len` elements of `dtype` long, and aligned as all
-    // of CubeCL's allocations are. The handle and the resource's binding keep it allocated and in place. Launches before
-    // `get_resource` are in order before it; the caller uses the tensor next after the fence.
+    // SAFETY: CubeCL allocated the memory in the device's primary context; it has at least `len` elements of `dtype`
+    // and the alignment of all CubeCL allocations. The handle and the resource's binding keep it allocated and in
+    // place. Launches before `get_resource` are ordered before it; the caller uses the tensor again only after the
+    // fence.
     Ok(unsafe { DeviceSlice::new(address, len, dtype, Box::new((memory, resolved.handle))) })
 }

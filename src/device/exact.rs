@@ -1,5 +1,6 @@
-//! f32 that is f32. CubeCL multiplies f32 matrices on tensor cores as TF32 wherever a device lists that type, and has no
-//! setting against it; so unless TF32 is asked for, a device is opened as one that does not have it, as before NVIDIA's Ampere.
+//! Keeps f32 exact. CubeCL multiplies f32 matrices on tensor cores as TF32 if the device lists that type, and has no
+//! setting against it. Unless TF32 is requested, a device is therefore opened as one without it, like those before
+//! NVIDIA's Ampere.
 
 #![allow(unsafe_code)]
 
@@ -14,10 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const TF32: ElemType = ElemType::Float(FloatKind::TF32);
 
-/// What `precision` may not use is not there. In bf16 and f16, what is left in f32 is meant to be.
+/// Removes the features that `precision` must not use. In bf16 and f16, operations that remain in f32 are exact too.
 ///
-/// Loads through the tensor memory accelerator (`tma`) round f32 as well. Only kernels on tensor cores load so, and those have f32 as
-/// TF32 alone, so that without it no f32 matrix comes by there; in f32, nothing has a use for them.
+/// Loads through the tensor memory accelerator (`tma`) round f32 as well. Only tensor-core kernels use such loads, and
+/// they support f32 only as TF32, so without TF32 no f32 matrix is loaded this way. With `f32`, no kernel needs them.
 fn restrict(properties: &mut DeviceProperties, precision: Precision) {
     if precision == Precision::Tf32 {
         return;
@@ -31,12 +32,12 @@ fn restrict(properties: &mut DeviceProperties, precision: Precision) {
     }
 }
 
-/// Starts CubeCL's server of a device, the first time that it is opened, so that it computes in `precision`.
+/// Starts CubeCL's server of a device when it is first opened, so that it computes in `precision`.
 ///
 /// # Errors
-/// The device was opened for another precision in this process: a bug.
+/// The device is already open with another precision in this process: a bug.
 pub(super) fn open(index: usize, precision: Precision) -> Result<()> {
-    /// Devices that are open, and what for.
+    /// Open devices and their precision.
     static OPEN: Mutex<Vec<(usize, Precision)>> = Mutex::new(Vec::new());
     let mut opened = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     match opened.iter().find(|(there, _)| *there == index) {
@@ -59,13 +60,14 @@ fn start(index: usize, precision: Precision) -> Result<()> {
     let id = CudaDevice::new(index).to_id();
     let server = CudaServer::init(id);
     let utilities: Arc<ServerUtilities> = Server::utilities(&server);
-    // This and the server's. Another version of CubeCL may hand out more, and those could be read on any thread.
+    // This handle and the server's. Another version of CubeCL may create more, which other threads could read.
     if Arc::strong_count(&utilities) != 2 {
         return Err(Error::internal("CubeCL shares a device's properties before it is open"));
     }
     let place = Arc::as_ptr(&utilities).cast_mut();
-    // SAFETY: `place` is what the `Arc` holds. Nobody else reads or borrows it while this runs: the server has just been made here
-    // and is not on its thread yet, and it is the only other holder, as was just seen. The reference ends in this block.
+    // SAFETY: `place` is the content of the `Arc`. Nobody else reads or borrows it during this block: the only other
+    // holder, as just checked, is the server, which was created here and is not on its thread yet. The reference ends
+    // in this block.
     unsafe {
         let shared = &mut (*place).properties;
         let mut properties = DeviceProperties::clone(shared);
@@ -77,7 +79,7 @@ fn start(index: usize, precision: Precision) -> Result<()> {
         .map_err(|e| Error::internal(format!("device `cuda:{index}` is open already: {e:?}")))
 }
 
-/// What a device lists that is opened for `precision`.
+/// The types and features that a device opened for `precision` lists.
 #[cfg(test)]
 pub(crate) fn listed(index: usize, precision: Precision) -> String {
     open(index, precision).and_then(|()| open(index, precision)).expect("it opens, and opens again");
@@ -106,8 +108,8 @@ pub(crate) fn listed(index: usize, precision: Precision) -> String {
 mod tests {
     use crate::comm::nccl::tests::said_by;
 
-    /// A driver of the tests' own says that its device is of compute capability 9.0. No tensor core multiplies f32 itself: that keeps
-    /// f32 from `tma` in bf16 and f16.
+    /// The tests' own driver reports a device of compute capability 9.0. Tensor cores do not multiply f32 itself, so
+    /// f32 does not use `tma` in bf16 and f16.
     #[test]
     fn tf32_is_there_only_where_it_is_asked_for() {
         for (precision, expected) in [

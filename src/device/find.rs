@@ -1,4 +1,4 @@
-//! Which devices this build and this machine have, and which one is a rank's.
+//! Finds the devices of this build and this machine, and chooses a rank's.
 
 #[cfg(feature = "wgpu")]
 use super::wgpu;
@@ -6,7 +6,7 @@ use super::{ComputeDevice, DeviceSpec, Precision};
 use crate::error::{Error, Result};
 use burn::tensor::Device;
 
-/// The names of the CUDA devices that this process sees (`CUDA_VISIBLE_DEVICES` counts), or why there are none.
+/// Names of the CUDA devices visible to this process (subject to `CUDA_VISIBLE_DEVICES`), or why there are none.
 pub fn cuda_devices() -> Result<Vec<String>, String> {
     #[cfg(feature = "cuda")]
     return super::cuda::names();
@@ -14,11 +14,11 @@ pub fn cuda_devices() -> Result<Vec<String>, String> {
     Err("this build has no CUDA support (cargo feature `cuda`)".to_owned())
 }
 
-/// The names of the devices that wgpu finds, or why there are none.
+/// Names of the devices that wgpu finds, or why there are none.
 pub fn wgpu_devices() -> Result<Vec<String>, String> {
     #[cfg(feature = "wgpu")]
     {
-        // A device is opened for its name.
+        // wgpu opens a device to read its name.
         super::kernel_cache::settle();
         let name = |device: &Device| device.identity().map_or_else(|| "unnamed".to_owned(), |it| it.name);
         let names: Vec<String> = wgpu::list().iter().map(|found| name(&found.device)).collect();
@@ -28,7 +28,7 @@ pub fn wgpu_devices() -> Result<Vec<String>, String> {
     Err("this build has no wgpu support (cargo feature `wgpu`)".to_owned())
 }
 
-/// How many devices of the kind that `spec` names this process sees; the CPU is none.
+/// Number of devices of `spec`'s kind visible to this process; 0 for the CPU.
 pub fn count(spec: DeviceSpec) -> usize {
     match spec {
         DeviceSpec::Cpu => 0,
@@ -40,10 +40,10 @@ pub fn count(spec: DeviceSpec) -> usize {
     }
 }
 
-/// Whether this build and this machine have what `spec` names.
+/// Checks that this build and this machine have the device of `spec`.
 ///
 /// # Errors
-/// No such device, with the reason (exit 69).
+/// Exit code 69, with the reason, if there is no such device.
 pub fn available(spec: DeviceSpec) -> Result<()> {
     let found = match spec {
         DeviceSpec::Auto | DeviceSpec::Cpu => return Ok(()),
@@ -61,12 +61,12 @@ pub fn available(spec: DeviceSpec) -> Result<()> {
     Err(Error::unavailable(format!("device `{spec}`: {why}")).hint("`--device cpu` trains on the CPU"))
 }
 
-/// The device of the process with this local rank; with fewer devices than processes they share, in turn.
+/// The device of the process with this local rank. If there are more processes than devices, they are assigned in turn.
 pub fn of_rank(spec: DeviceSpec, local_rank: usize) -> ComputeDevice {
     among(spec, local_rank, || count(spec))
 }
 
-/// The same where there are so many of the kind.
+/// As [`of_rank`], with a given number of devices.
 pub(crate) fn among(spec: DeviceSpec, local_rank: usize, there: impl Fn() -> usize) -> ComputeDevice {
     let one = |index: Option<usize>| index.unwrap_or_else(|| local_rank % there().max(1));
     match spec {
@@ -78,10 +78,10 @@ pub(crate) fn among(spec: DeviceSpec, local_rank: usize, there: impl Fn() -> usi
     }
 }
 
-/// Whether `device` computes in this precision. CUDA is not asked: what NVIDIA makes today has all of them.
+/// Checks that `device` supports this precision. CUDA devices are not asked: all current NVIDIA cards support all of them.
 ///
 /// # Errors
-/// It does not (exit 69).
+/// Exit code 69 if it does not.
 pub fn computes_in(precision: Precision, device: ComputeDevice) -> Result<()> {
     let fits = match (precision, device) {
         (Precision::F32, _) | (_, ComputeDevice::Cuda(_)) => true,
@@ -96,10 +96,10 @@ pub fn computes_in(precision: Precision, device: ComputeDevice) -> Result<()> {
 }
 
 impl ComputeDevice {
-    /// Burn's name for it, without autodiff; `precision` is that of this process.
+    /// The Burn device, without autodiff; `precision` is that of this process.
     ///
     /// # Errors
-    /// A build without the device's feature, or no such device (exit 69).
+    /// Exit code 69 if the build lacks the device's feature or there is no such device.
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     pub fn open(self, precision: Precision) -> Result<Device> {
         #[cfg(feature = "cubecl-devices")]

@@ -1,9 +1,9 @@
-//! Compiled kernels (on CUDA), and which kernels CubeCL's tuner found fastest, kept from start to start: a run that starts again is
-//! quick at once, and goes on with the kernels, and so with the rounding, that it had.
+//! Keeps compiled kernels (on CUDA) and the choices of CubeCL's tuner between starts: a restarted run is fast at once,
+//! and continues with the same kernels and therefore the same rounding.
 //!
-//! CubeCL keeps them in a database. Here each process has one of its own, by card, precision and local rank: nobody waits for
-//! another one's lock, a rank gets back what it chose itself, and a choice is never taken for another card's or precision's, which
-//! may not have that kernel.
+//! CubeCL stores them in a database. Here each process has its own, by card, precision and local rank: no process waits
+//! for another one's lock, a rank gets its own choices back, and a choice is never used for another card or precision,
+//! which may not have that kernel.
 
 use super::{ComputeDevice, Precision};
 use cubecl::config::cache::CacheConfig;
@@ -13,19 +13,20 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The lock, held until the process ends, and where this process keeps its kernels, in words.
+/// The lock, held until the process ends, and a description of where this process keeps its kernels.
 static KEPT: OnceLock<(Option<File>, String)> = OnceLock::new();
 
-/// No folder, and none can be made there. What CubeCL measures of the device then stays in memory, as all that it can't write; it
-/// must not be told to keep nothing of that, or measures it for every kernel anew.
+/// A path where no folder exists or can be created. CubeCL then keeps its measurements of the device in memory, as it
+/// does whenever it can't write. Persistence must not be turned off instead: CubeCL would repeat the measurements for
+/// every kernel.
 const NOWHERE: &str = "/dev/null/kernels";
-/// Processes of the same card, precision and local rank that keep their kernels at a time.
+/// Maximum processes with the same card, precision and local rank that keep kernels at the same time.
 const ALIKE: usize = 16;
-/// Bytes that must be free: the database is mapped, and a page that has no room on the disk ends the process.
+/// Bytes that must be free: the database is mapped, and a write to a page without space on disk kills the process.
 const ROOM: u64 = 64 << 20;
 
-/// Has this process keep the kernels of `device` in the first of `folders` that will do, or nowhere; says where. The first call
-/// counts, and whatever opens a device before it is one. `slot` tells the processes of one host apart.
+/// Keeps the kernels of `device` in the first usable one of `folders`, or nowhere; returns a description. The first
+/// call takes effect, and opening a device before it counts as one. `slot` distinguishes the processes of a host.
 pub fn keep_kernels(
     folders: impl IntoIterator<Item = PathBuf>,
     device: ComputeDevice,
@@ -50,12 +51,12 @@ pub fn keep_kernels(
     said
 }
 
-/// For a process that opens a device without having said where.
+/// For a process that opens a device without calling [`keep_kernels`].
 pub(super) fn settle() {
     keep_kernels([], ComputeDevice::Cpu, Precision::default(), "");
 }
 
-/// What kernels are chosen for. CubeCL itself tells devices apart by their number only.
+/// What kernels are tuned for. CubeCL itself distinguishes devices only by number.
 fn card(device: ComputeDevice) -> String {
     match device {
         #[cfg(feature = "cuda")]
@@ -70,7 +71,7 @@ fn card(device: ComputeDevice) -> String {
     }
 }
 
-/// What drivers say may be long, and of any characters.
+/// Driver descriptions may be long and contain any characters.
 fn file_name(words: &str) -> String {
     let parts = words.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
     let mut name = parts.collect::<Vec<_>>().join("-").to_ascii_lowercase();
@@ -78,7 +79,8 @@ fn file_name(words: &str) -> String {
     name
 }
 
-/// Tells CubeCL, which reads this once. What its own file and variables set is left but for what concerns keeping.
+/// Configures CubeCL, which reads its settings once. Settings of its file and variables are kept, except those about
+/// persistence.
 fn keep(place: Option<(PathBuf, String)>, said: String) -> String {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     config.autotune.disable_cache = place.is_none();
@@ -93,7 +95,7 @@ fn keep(place: Option<(PathBuf, String)>, said: String) -> String {
     }
 }
 
-/// Makes `folder`; the database there that is this process's alone for as long as it has the lock.
+/// Creates `folder` and locks a database in it for this process.
 fn hold(folder: &Path, name: &str) -> Result<(String, File), String> {
     let at = |e: std::io::Error| format!("{}: {e}", folder.display());
     fs::create_dir_all(folder).map_err(at)?;
@@ -117,7 +119,7 @@ fn hold(folder: &Path, name: &str) -> Result<(String, File), String> {
     Err(format!("{}: {ALIKE} other processes keep theirs there", folder.display()))
 }
 
-/// Where the database's engine refuses to share memory between processes.
+/// Network file systems, on which the database engine refuses to share memory between processes.
 #[cfg(target_os = "linux")]
 fn is_on_the_network(folder: &Path) -> bool {
     // AFS, CIFS, Coda, Ceph, GFS2, Lustre, NCP, NFS, OCFS2, SMB2, 9P, as in turso_core 0.8; GPFS and BeeGFS.

@@ -1,8 +1,8 @@
-//! What a rank computes on: the CPU, or one device of the machine's.
+//! The device that a rank computes on: the CPU, or one accelerator of the machine.
 //!
-//! Burn chooses its backend by the device at run time. There are two here: `Flex` computes in host memory, where our own kernels
-//! and optimizers work on slices; `Cube` is every CubeCL device (CUDA, wgpu), which has memory of its own and works
-//! through its operations one after the other while the host goes on. [`is_host`] tells which one a tensor is on.
+//! Burn selects its backend by device at run time. There are two here: `Flex` computes in host memory, where our own
+//! kernels and optimizers work on slices; `Cube` is every CubeCL device (CUDA, wgpu), which has its own memory and
+//! executes queued operations in order while the host continues. [`is_host`] tells which one a tensor is on.
 
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -42,12 +42,12 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// Where and in what a model computes.
+/// Where a model computes, and in which precision.
 #[derive(Clone, Debug)]
 pub struct Compute {
     /// Without autodiff.
     pub device: Device,
-    /// Of the forward and backward passes. Parameters are f32.
+    /// Type of the forward and backward passes. Parameters are f32.
     pub dtype: DType,
 }
 
@@ -58,8 +58,8 @@ impl Compute {
     }
 }
 
-/// A device of this machine, as checkpoints and logs name it: `cpu`, `cuda:0`, `wgpu:0`. The number counts the devices that this
-/// process sees.
+/// A device of this machine, as named in checkpoints and logs: `cpu`, `cuda:0`, `wgpu:0`. The number counts the devices
+/// visible to this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputeDevice {
     Cpu,
@@ -77,14 +77,15 @@ impl fmt::Display for ComputeDevice {
     }
 }
 
-/// Random numbers of a device come from one stream for the whole process, however many models it trains.
+/// A device has one random stream per process, shared by all models.
 static DRAWS: Mutex<()> = Mutex::new(());
 
 thread_local! {
     static DRAWING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Seeds `device`, and has to itself what `draw` draws from it. A model may be built within another one's constructor.
+/// Seeds `device` and runs `draw` with exclusive use of its random stream. A model may be built inside another one's
+/// constructor.
 pub fn drawn<T>(device: &Device, seed: u64, draw: impl FnOnce() -> T) -> T {
     struct Drawing(bool);
     impl Drop for Drawing {
@@ -98,7 +99,7 @@ pub fn drawn<T>(device: &Device, seed: u64, draw: impl FnOnce() -> T) -> T {
     draw()
 }
 
-/// Whether tensors of `device` lie in host memory.
+/// Whether tensors of `device` are in host memory.
 pub fn is_host(device: &Device) -> bool {
     let plain = device.clone().without_autodiff();
     matches!(plain.as_dispatch(), DispatchDevice::Flex(_))

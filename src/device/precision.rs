@@ -4,21 +4,20 @@ use crate::spec::choice;
 use burn::tensor::DType;
 
 choice! {
-    /// What the forward and backward passes compute in. Parameters, gradients, optimizer state, norms and losses are f32
-    /// whatever this says.
+    /// Type of the forward and backward passes. Parameters, gradients, optimizer state, norms and losses stay f32.
     Precision:
-    /// f32, to the bit.
+    /// Exact f32.
     F32 = "f32",
-    /// f32 values, of which tensor cores multiply the first 10 bits of the mantissa.
+    /// f32 values, multiplied by tensor cores with 10 bits of mantissa (CUDA only).
     Tf32 = "tf32",
-    /// bfloat16, with the range of f32.
+    /// bfloat16, with the range of f32 (devices only).
     Bf16 = "bf16",
-    /// Gradients are scaled up while they are computed, so that small ones don't vanish.
+    /// f16 with dynamic loss scaling (devices only).
     F16 = "f16",
 }
 
 impl Precision {
-    /// The type of tensors.
+    /// The element type of tensors.
     pub fn dtype(self) -> DType {
         match self {
             Precision::F32 | Precision::Tf32 => DType::F32,

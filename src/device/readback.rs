@@ -1,13 +1,13 @@
-//! Values that come back from a device while the host goes on. Burn copies a tensor to the host when its values are first looked
-//! at, behind all that the device was given by then: who looks at the numbers of a step after giving the device the next one
-//! waits for both. A thread that looks at once keeps the copy's place in the queue.
+//! Copies values from a device without blocking the host. Burn starts the copy of a tensor when its values are first
+//! read, after all operations queued by then: reading a step's numbers after queueing the next step would wait for
+//! both. A thread that reads at once keeps the copy's place in the queue.
 
 use crate::error::{Error, Result};
 use burn::tensor::{Tensor, TensorData};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::sync::OnceLock;
 
-/// A tensor's values, as f32, on their way.
+/// A tensor's values, as f32, being copied.
 pub struct Readback(Receiver<Result<Vec<f32>>>);
 
 struct Job {
@@ -16,17 +16,17 @@ struct Job {
 }
 
 impl Readback {
-    /// Asks for the values behind all that the device was given so far. Does not wait for the device, but for the thread that
-    /// gives it its work: operations that were held back to be fused with later ones go now.
+    /// Requests the values after all operations queued so far. Does not wait for the device, only for the thread that
+    /// submits its work: operations held back for fusion are submitted now.
     ///
     /// # Errors
-    /// What failed on the device.
+    /// A device error.
     pub fn start(tensor: Tensor<1>) -> Result<Self> {
         let (to, from) = bounded(1);
-        // Not the values yet: their place on the device.
+        // Not the values yet, but their location on the device.
         let job = Job { data: tensor.try_into_data().map_err(failed)?, to };
         match reader() {
-            Some(jobs) => drop(jobs.send(job)), // without a reader, `wait` finds that nobody answers
+            Some(jobs) => drop(jobs.send(job)), // without a reader, `wait` finds the channel closed
             None => job.run(),
         }
         Ok(Self(from))
@@ -35,7 +35,7 @@ impl Readback {
     /// Waits for the device.
     ///
     /// # Errors
-    /// What failed on the device.
+    /// A device error.
     pub fn wait(self) -> Result<Vec<f32>> {
         self.0
             .recv()
@@ -43,22 +43,22 @@ impl Readback {
     }
 }
 
-/// A tensor's values, as f32, row-major; waits for them.
+/// Reads a tensor's values, as f32, row-major; waits for them.
 ///
 /// # Errors
-/// What failed on the device.
+/// A device error.
 pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>> {
     tensor.try_into_vec_as().map_err(failed)
 }
 
 impl Job {
     fn run(self) {
-        // Nobody waits for a step that was given up.
+        // Nobody receives the values of an abandoned step.
         let _ = self.to.send(self.data.convert::<f32>().try_into_vec().map_err(failed));
     }
 }
 
-/// The process's reader: one thread, because each one has a stream of its own on the device.
+/// The reader thread of this process: only one, because each thread has its own stream on the device.
 fn reader() -> Option<&'static Sender<Job>> {
     static READER: OnceLock<Option<Sender<Job>>> = OnceLock::new();
     let start = || {

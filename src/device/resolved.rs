@@ -1,17 +1,18 @@
-//! A tensor as the memory that it lies in, below Burn's queue of operations that wait to be fused.
+//! Resolves a tensor to its memory, below Burn's queue of operations waiting for fusion.
 
 use burn::backend::Cube;
 use burn::tensor::Tensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
-/// The memory of a flat float tensor on a CubeCL device; what computes it has been handed to the device's own thread when this returns.
+/// The memory of a flat float tensor on a CubeCL device. On return, the operations that compute it have been passed to
+/// the device's thread.
 ///
 /// # Errors
-/// Why it has none of its own: a bug.
+/// Why it has no memory of its own: a bug.
 pub(super) fn resolved(tensor: &Tensor<1>) -> Result<CubeTensor, &'static str> {
     let fused = tensor.clone().try_into_primitive::<Cube>().map_err(|_| "it is not on a CubeCL device")?;
-    // Runs what the value still waits for in fusion's queue.
+    // Runs the operations in fusion's queue that the value depends on.
     let client = fused.client.clone();
     let resolved = client.resolve_tensor_float::<CubeBackend>(fused);
     if resolved.is_contiguous() { Ok(resolved) } else { Err("it is not contiguous") }
@@ -23,7 +24,7 @@ mod on_wgpu {
     use crate::device::testing;
     use burn::tensor::{Device, TensorData};
 
-    /// Kernels that are fused, a part that does not begin at the memory's start, and one that is copied together.
+    /// Results of fused kernels, of a slice that does not start at the beginning of its memory, and of a concatenation.
     fn flat(device: &Device) -> [Tensor<1>; 3] {
         let values: Vec<f32> = (0..48).map(|i| (i as f32 * 0.73).sin()).collect();
         let x = Tensor::<1>::from_data(TensorData::new(values, [48]), device);

@@ -1,18 +1,18 @@
-//! What a spec says about devices.
+//! The devices that a spec can name.
 
 use crate::spec::{Syntax, syntax};
 use std::fmt;
 
-/// What a process computes on.
+/// The device that a process computes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSpec {
-    /// CUDA where there is some, else the CPU.
+    /// CUDA if a CUDA device is found, else the CPU.
     #[default]
     Auto,
     Cpu,
-    /// This CUDA device; with `None`, each process takes the one of its local rank.
+    /// This CUDA device; `None`: the device of the local rank.
     Cuda(Option<usize>),
-    /// The same of the devices that wgpu finds (Vulkan, Metal, DX12).
+    /// As `Cuda`, for the devices that wgpu finds (Vulkan, Metal, DX12).
     Wgpu(Option<usize>),
 }
 
@@ -32,7 +32,7 @@ impl DeviceSpec {
         }
     }
 
-    /// The device that it names, where it names one alone.
+    /// The index, if one device is named.
     pub fn index(self) -> Option<usize> {
         match self {
             DeviceSpec::Auto | DeviceSpec::Cpu => None,

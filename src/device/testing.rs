@@ -1,4 +1,4 @@
-//! Devices with memory of their own that unit tests run on.
+//! Devices with their own memory, for unit tests.
 
 use super::{ComputeDevice, Precision};
 use burn::backend::WgpuDevice;
@@ -6,7 +6,7 @@ use burn::tensor::{Device, DeviceKind};
 use cubecl::wgpu::wgpu::{Backend, PollType};
 use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
 
-/// wgpu's first device. Says that a test is skipped where there is none.
+/// wgpu's first device. If there is none, prints that the test is skipped.
 pub(crate) fn wgpu() -> Option<Device> {
     let device = ComputeDevice::Wgpu(0).open(Precision::F32);
     if let Err(why) = &device {
@@ -15,8 +15,7 @@ pub(crate) fn wgpu() -> Option<Device> {
     device.ok()
 }
 
-/// A device that can be taken away, as a driver that is reset takes it. One in a process: it is wgpu's default device, which nothing
-/// else here opens.
+/// A device that can be lost, as in a driver reset. One per process: wgpu's default device, which nothing else opens here.
 pub(crate) struct Losable {
     pub device: Device,
     setup: WgpuSetup,
@@ -25,7 +24,7 @@ pub(crate) struct Losable {
 impl Losable {
     pub fn open() -> Option<Self> {
         wgpu()?;
-        // OpenGL's contexts belong to threads: wgpu opens no second device beside one that is in use.
+        // OpenGL contexts belong to threads: wgpu opens no second device while one is in use.
         if super::wgpu::list()[0].adapter.as_ref().is_none_or(|adapter| adapter.backend == Backend::Gl) {
             println!("skipped: there is no Vulkan, Metal or DX12 device");
             return None;
@@ -39,7 +38,7 @@ impl Losable {
 
     pub fn lose(&self) {
         self.setup.device.destroy();
-        // Has the loss told to who waits for it.
+        // Delivers the loss to its callbacks.
         let _ = self.setup.device.poll(PollType::Poll);
     }
 }

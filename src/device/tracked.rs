@@ -1,5 +1,5 @@
-//! Tensors with autodiff and gradients, on whichever backend they are: for what works below Burn's `Tensor`, which has
-//! no type for its backend.
+//! Tensors with autodiff, and gradients, on either backend, for code below Burn's `Tensor`, which has no type parameter
+//! for its backend.
 
 use burn::backend::{Autodiff, Backend, BackendTypes, Flex};
 use burn::tensor::Tensor;
@@ -9,7 +9,7 @@ use burn::backend::Cube;
 
 type Primitive<B> = <B as BackendTypes>::FloatTensorPrimitive;
 
-/// A float tensor of any rank with its place in the graph.
+/// A float tensor of any rank with its node in the graph.
 pub enum Tracked {
     Host(Primitive<Autodiff<Flex>>),
     #[cfg(feature = "cubecl-devices")]
@@ -18,7 +18,7 @@ pub enum Tracked {
 
 impl Tracked {
     /// # Panics
-    /// When the tensor's device has no autodiff: models train on one that has.
+    /// If the tensor's device has no autodiff; models train on one that has.
     pub fn of<const D: usize>(tensor: Tensor<D>) -> Self {
         #[cfg(feature = "cubecl-devices")]
         if !super::is_host(&tensor.device()) {
@@ -27,7 +27,7 @@ impl Tracked {
         Tracked::Host(tensor.try_into_primitive::<Autodiff<Flex>>().expect(NO_AUTODIFF))
     }
 
-    /// `D` is the rank that it had.
+    /// `D` must be the original rank.
     pub fn into_tensor<const D: usize>(self) -> Tensor<D> {
         match self {
             Tracked::Host(primitive) => Tensor::from_primitive::<Autodiff<Flex>>(primitive),
@@ -41,13 +41,13 @@ const NO_AUTODIFF: &str = "a model's tensors live on a device with autodiff";
 
 /// A parameter's finished gradient.
 pub enum Gradient {
-    /// Of the parameter's shape and of any strides.
+    /// With the parameter's shape and any strides.
     Host(Primitive<Flex>),
     /// Flat.
     Device(Tensor<1>),
 }
 
-/// A backend whose gradients can be told apart.
+/// A backend whose gradients can be identified.
 pub trait Differentiable: Backend {
     fn gradient(primitive: Self::FloatTensorPrimitive) -> Gradient;
 }

@@ -1,4 +1,4 @@
-//! What wgpu finds (Vulkan, Metal, DX12), and what the drivers say of it without opening a device.
+//! The adapters that wgpu finds (Vulkan, Metal, DX12), and what their drivers report without opening a device.
 
 use burn::backend::{DispatchDevice, WgpuDevice};
 use burn::tensor::{Device, DeviceType};
@@ -8,19 +8,19 @@ use std::sync::OnceLock;
 
 pub(super) struct Found {
     pub device: Device,
-    /// What its driver says, where that is known.
+    /// The driver's description, if known.
     pub adapter: Option<AdapterInfo>,
 }
 
 impl Found {
-    /// The card and its driver, in words.
+    /// Name of the card and its driver.
     pub fn card(&self) -> Option<String> {
         self.adapter.as_ref().map(|it| format!("wgpu {} {} {}", it.name, it.driver, it.driver_info))
     }
 }
 
-/// Looked for once: it starts every graphics driver, and some can't bear that on several threads. Processors that compute as devices
-/// count only where there is nothing else.
+/// Enumerates adapters once: this starts every graphics driver, and some do not support that on several threads. CPU
+/// adapters count only if there are no others.
 pub(super) fn list() -> &'static [Found] {
     static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -44,7 +44,7 @@ fn kind(device: &Device) -> Option<&WgpuDeviceKind> {
     }
 }
 
-/// Those of the graphics API that CubeCL opens devices with.
+/// Adapters of the graphics API with which CubeCL opens devices.
 fn adapters() -> Vec<AdapterInfo> {
     let backends = Backends::from(AutoGraphicsApi::backend());
     let instance =
@@ -53,7 +53,7 @@ fn adapters() -> Vec<AdapterInfo> {
     adapters.iter().map(Adapter::get_info).collect()
 }
 
-/// The adapter that CubeCL means by `kind`: it counts each kind from 0.
+/// The adapter of `kind`: CubeCL counts each kind from 0.
 fn adapter(kind: &WgpuDeviceKind, adapters: &[AdapterInfo]) -> Option<AdapterInfo> {
     let (kind, index) = match kind {
         WgpuDeviceKind::DiscreteGpu(index) => (Kind::DiscreteGpu, *index),

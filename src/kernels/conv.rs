@@ -1,8 +1,7 @@
-//! 2-d convolution (cross-correlation, as every framework calls it) and its gradients. Instead of unfolding each image
-//! into columns, a block of images is transposed so that the images are innermost (`[pixel][channel][image]`); every
-//! run of neighbouring taps is then already a contiguous operand of a matrix product over many images, however small
-//! the maps are, and padding costs nothing. Source of the method: the "direct convolution" of Zhang et al., 2018
-//! (arXiv:1809.10170), with the batch as the vector dimension.
+//! 2-d convolution (cross-correlation, as in all frameworks) and its gradients. Instead of unfolding each image into
+//! columns, a block of images is transposed to `[pixel][channel][image]`. Every run of neighbouring taps is then a
+//! contiguous operand of a matrix product over many images, however small the maps are, and padding costs nothing.
+//! Source: the "direct convolution" of Zhang et al., 2018 (arXiv:1809.10170), with the batch as the vector dimension.
 
 use super::conv_plan::{Plan, Run};
 use super::conv_weight;
@@ -10,7 +9,7 @@ use super::layout::{SKIP, gather, scatter, taps_outward, to_lanes};
 use super::product::Product;
 use super::tasks::{for_each, scratch};
 
-/// Sizes of one convolution. Pairs are (rows, columns); padding is zeros on both sides.
+/// Sizes of a convolution. Pairs are (rows, columns); zero padding on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
     pub batch: usize,
@@ -24,12 +23,12 @@ pub struct ConvShape {
 }
 
 impl ConvShape {
-    /// Rows of the output map; 0 where the kernel is larger than the padded input.
+    /// Rows of the output map; 0 if the kernel is larger than the padded input.
     pub fn out_height(&self) -> usize {
         out_size(self.height, self.kernel[0], self.stride[0], self.padding[0])
     }
 
-    /// Columns of the output map; 0 where the kernel is larger than the padded input.
+    /// Columns of the output map; 0 if the kernel is larger than the padded input.
     pub fn out_width(&self) -> usize {
         out_size(self.width, self.kernel[1], self.stride[1], self.padding[1])
     }
@@ -69,20 +68,20 @@ impl ConvShape {
     }
 }
 
-/// Positions of a window of `kernel` along an axis of `input` with `padding` on both sides.
+/// Output size along one axis: positions of a window of `kernel` on `input` with `padding` on both sides.
 pub(super) fn out_size(input: usize, kernel: usize, stride: usize, padding: usize) -> usize {
     (input + 2 * padding).checked_sub(kernel).map_or(0, |room| room / stride + 1)
 }
 
-/// Images that one block holds: enough to fill the vector registers, and at least two blocks a batch where that leaves
-/// enough. By the batch alone, never by the thread count.
+/// Images in one block: enough to fill the vector registers, and at least two blocks per batch if enough images remain.
+/// Depends on the batch only, never on the number of threads.
 fn lanes(batch: usize) -> usize {
     (batch / 2).next_multiple_of(16).clamp(16, 32).min(batch)
 }
 
-/// `out[n,o] = bias[o] + sum over c of x[n,c] * w[o,c]` (`*`: correlation). Everything in `out` is overwritten.
+/// `out[n,o] = bias[o] + sum over c of x[n,c] * w[o,c]` (`*`: correlation). Overwrites `out`.
 ///
-/// Panics when a slice's length does not match `shape`; so do the gradients below.
+/// Panics if a slice's length does not match `shape`; so do the gradients below.
 pub fn forward(
     shape: &ConvShape,
     x: &[f32],
@@ -94,7 +93,7 @@ pub fn forward(
     shape.check(x.len(), w.len(), out.len());
     let plan = Plan::forward(shape);
     let (inputs, taps) = (shape.in_channels, plan.taps.len());
-    // A 1x1 kernel's weights are in order already.
+    // The weights of a 1x1 kernel are already in order.
     let mut moved = scratch(if shape.kernel_len() == 1 { 0 } else { shape.out_channels * taps * inputs });
     if !moved.is_empty() {
         let block = shape.out_channels.div_ceil(8);
@@ -114,7 +113,7 @@ pub fn forward(
     sums.run(x, bias, out, parallelism);
 }
 
-/// Gradient by the input: `dx` (shaped as the input, overwritten) from `dy` (shaped as the output).
+/// Gradient of the input: `dx` (the input's shape, overwritten) from `dy` (the output's shape).
 pub fn backward_input(shape: &ConvShape, w: &[f32], dy: &[f32], dx: &mut [f32], parallelism: usize) {
     shape.check(dx.len(), w.len(), dy.len());
     let plan = Plan::backward(shape);
@@ -132,13 +131,13 @@ pub fn backward_input(shape: &ConvShape, w: &[f32], dy: &[f32], dx: &mut [f32], 
     sums.run(dy, None, dx, parallelism);
 }
 
-/// Gradient by the weights: `dw` (shaped as the weights, overwritten), summed over the batch.
+/// Gradient of the weights: `dw` (the weights' shape, overwritten), summed over the batch.
 pub fn backward_weight(shape: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], parallelism: usize) {
     shape.check(x.len(), dw.len(), dy.len());
     conv_weight::backward(shape, x, dy, dw, parallelism);
 }
 
-/// Gradient by the bias: `db[o]` is the sum of `dy` over images and pixels, added up in f64.
+/// Gradient of the bias: `db[o]` is the sum of `dy` over images and pixels, computed in f64.
 pub fn backward_bias(shape: &ConvShape, dy: &[f32], db: &mut [f32]) {
     assert_eq!(dy.len(), shape.output_len(), "length of a convolution's output: {shape:?}");
     assert_eq!(db.len(), shape.out_channels, "length of a convolution's bias: {shape:?}");
@@ -153,7 +152,7 @@ pub fn backward_bias(shape: &ConvShape, dy: &[f32], db: &mut [f32]) {
 fn weights_inward(shape: &ConvShape, plan: &Plan, w: &[f32], moved: &mut [f32], parallelism: usize) {
     let (inputs, outputs, all, kept) =
         (shape.in_channels, shape.out_channels, shape.kernel_len(), plan.taps.len());
-    // Where most taps only meet padding, they are dropped first rather than transposed.
+    // If most taps meet only padding, they are removed before the transposition.
     let few = 2 * kept < all;
     let mut dense = scratch(if few { outputs * inputs * kept } else { 0 });
     if few {
@@ -194,8 +193,8 @@ impl Map {
     }
 }
 
-/// A convolution in one direction: each destination pixel is the sum of its plan's runs times the weights,
-/// `[dst channels][taps][src channels]`.
+/// A convolution in one direction: each destination pixel is the sum over its plan's runs of source times weights `[dst
+/// channels][taps][src channels]`.
 struct Sums<'a> {
     plan: &'a Plan,
     weights: &'a [f32],
@@ -204,7 +203,7 @@ struct Sums<'a> {
     lanes: usize,
 }
 
-/// With fewer source channels than this, the runs of a pixel are first copied together into one longer sum.
+/// With fewer source channels, the runs of a pixel are first copied together to form one longer sum.
 pub(super) const FEW_CHANNELS: usize = 16;
 
 impl Sums<'_> {
@@ -228,7 +227,7 @@ impl Sums<'_> {
         });
     }
 
-    /// `src` and `dst` are `[pixel][channel][lanes]`, of which the first `images` lanes are in use.
+    /// `src` and `dst` are `[pixel][channel][lanes]`; the first `images` lanes are used.
     fn block(&self, src: &[f32], images: usize, dst: &mut [f32]) {
         let (channels, taps) = (self.src.channels, self.plan.taps.len());
         let together = channels < FEW_CHANNELS && taps > 1;
@@ -262,7 +261,8 @@ impl Sums<'_> {
     }
 }
 
-/// Copies the rows (`row` elements a pixel) that a pixel's runs name to their taps' places; the other taps get zeros.
+/// Copies the source rows of a pixel's runs (`row` elements per pixel) to the positions of their taps; other taps are
+/// set to zero.
 fn fill_patch(runs: &[Run], src: &[f32], row: usize, taps: usize, patch: &mut [f32]) {
     if runs.iter().map(|run| run.taps).sum::<usize>() < taps {
         patch.fill(0.0);

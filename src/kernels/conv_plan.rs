@@ -1,6 +1,6 @@
-//! Which pixels a convolution multiplies by which taps. A plan lists, for each destination pixel, runs of neighbouring
-//! source pixels that meet neighbouring taps; padding never appears, so a 3x3 kernel on a 2x2 map costs 16 pairs of
-//! pixel and tap, not 36. With the channels inside, a run is one contiguous operand of a matrix product.
+//! The pairs of pixels and taps that a convolution multiplies. A plan lists, for each destination pixel, runs of
+//! neighbouring source pixels and taps. Padding does not occur in it, so a 3x3 kernel on a 2x2 map costs 16 pairs of
+//! pixel and tap, not 36. With the channels innermost, a run is one contiguous operand of a matrix product.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::conv::ConvShape;
 
-/// `taps` neighbouring taps from position `tap` (in [`Plan::taps`]) meet as many source pixels from `src`, and their
-/// products belong to pixel `dst`. Pixels are numbered by row; positions and pixels both ascend.
+/// `taps` neighbouring taps from position `tap` (in [`Plan::taps`]) are multiplied with as many source pixels from
+/// `src`; the products are added to pixel `dst`. Pixels are numbered by row; positions and pixels both ascend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Run {
     pub dst: usize,
@@ -21,8 +21,8 @@ pub(super) struct Run {
 /// A plan for one direction. `runs` are sorted by destination; a destination may have none.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Number in the kernel (`row * kernel width + column`) of each tap that ever meets a pixel, in the order that runs
-    /// count in.
+    /// The kernel index (`row * kernel width + column`) of each tap that meets at least one pixel, in the order used by
+    /// runs.
     pub taps: Vec<usize>,
     pub runs: Vec<Run>,
 }
@@ -38,7 +38,7 @@ impl Plan {
         cached(shape, Direction::Backward)
     }
 
-    /// The runs of each destination pixel in turn.
+    /// Each destination pixel with its runs.
     pub(super) fn by_pixel(&self, pixels: usize) -> impl Iterator<Item = (usize, &[Run])> {
         let mut rest = &self.runs[..];
         (0..pixels).map(move |pixel| {
@@ -55,7 +55,7 @@ enum Direction {
     Backward,
 }
 
-/// Shapes remembered per thread: more than any one model has.
+/// Shapes cached per thread: more than any model has.
 const REMEMBERED: usize = 512;
 
 type Plans = HashMap<(ConvShape, Direction), Arc<Plan>>;
@@ -64,7 +64,7 @@ fn cached(shape: &ConvShape, direction: Direction) -> Arc<Plan> {
     thread_local! {
         static PLANS: RefCell<Plans> = RefCell::default();
     }
-    // The plan depends on neither the batch nor the channels.
+    // The plan does not depend on the batch or the channels.
     let key = (ConvShape { batch: 1, in_channels: 1, out_channels: 1, ..*shape }, direction);
     let make = || match direction {
         Direction::Forward => Arc::new(make_forward(shape)),
@@ -99,12 +99,12 @@ impl Axis {
         })
     }
 
-    /// The input position that `tap` meets at `output`, unless that is padding.
+    /// The input position for `tap` at `output`, unless it is padding.
     fn input_at(&self, output: usize, tap: usize) -> Option<usize> {
         (output * self.stride + tap).checked_sub(self.padding).filter(|&input| input < self.input)
     }
 
-    /// The output position where `tap` meets `input`, if there is one.
+    /// The output position for `tap` at `input`, if there is one.
     fn output_at(&self, input: usize, tap: usize) -> Option<usize> {
         let offset = (input + self.padding).checked_sub(tap)?;
         Some(offset / self.stride).filter(|&output| offset % self.stride == 0 && output < self.output)
@@ -123,13 +123,13 @@ fn make_forward(shape: &ConvShape) -> Plan {
 
 fn make_backward(shape: &ConvShape) -> Plan {
     let [rows, columns] = Axis::of(shape);
-    // An input pixel meets the taps of one residue of the stride; going down in taps is going up in output pixels.
+    // An input pixel meets the taps of one residue of the stride; descending taps correspond to ascending output pixels.
     let stride = columns.stride;
     let order = (0..stride).flat_map(|residue| (residue..columns.kernel).step_by(stride).rev()).collect();
     make(shape, &rows, &columns, order, [rows.input, columns.input], columns.output, Axis::output_at)
 }
 
-/// `meets(axis, dst, tap)` is the source position; `order` the order of taps inside a kernel row in which sources ascend.
+/// `meets(axis, dst, tap)` returns the source position; `order` lists the taps of a kernel row so that sources ascend.
 fn make(
     shape: &ConvShape,
     rows: &Axis,

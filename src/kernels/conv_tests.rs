@@ -1,9 +1,10 @@
-//! Convolutions against their definition in f64, over many shapes; same bits at any thread count and on every run.
+//! Convolutions compared with their definition in f64, over many shapes; equal bits with any number of threads and in
+//! every run.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Small numbers without pattern, by a linear congruence.
+/// Small pseudo-random numbers from a linear congruential generator.
 pub(in crate::kernels) fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |_| {
@@ -37,7 +38,7 @@ fn each_product(shape: &ConvShape, mut f: impl FnMut(usize, usize, usize)) {
     }
 }
 
-/// Compares with the f64 sums, allowing for f32 sums of `magnitude` (the sum of absolute products).
+/// Compares with the f64 sums, with a tolerance for f32 sums of `magnitude` (the sum of absolute products).
 fn close(what: &str, shape: &ConvShape, got: &[f32], expected: &[(f64, f64)]) {
     for (i, (&got, &(sum, magnitude))) in got.iter().zip(expected).enumerate() {
         let error = (f64::from(got) - sum).abs();
@@ -49,7 +50,7 @@ fn results(shape: &ConvShape, parallelism: usize) -> [Vec<f32>; 4] {
     let (x, w, dy) =
         (noise(shape.input_len(), 1), noise(shape.weight_len(), 2), noise(shape.output_len(), 3));
     let bias = noise(shape.out_channels, 4);
-    // What was there before must not matter.
+    // The previous content must not matter.
     let mut out = vec![f32::NAN; shape.output_len()];
     let mut dx = vec![f32::NAN; shape.input_len()];
     let mut dw = vec![f32::NAN; shape.weight_len()];
@@ -127,7 +128,7 @@ fn the_layers_of_a_resnet() {
         check(&shape(batch, [64, 32], 2, 3, 2, 1));
         check(&shape(batch, [72, 70], 1, 3, 1, 1));
     }
-    // Several blocks of images, the last one not full; several rounds of held blocks.
+    // Several blocks of images, the last one partly filled; several rounds of held blocks.
     check(&shape(150, [16, 8], 5, 3, 1, 1));
     check(&shape(150, [3, 8], 40, 3, 4, 1));
 }
@@ -136,7 +137,7 @@ fn the_layers_of_a_resnet() {
 fn maps_smaller_than_the_kernel() {
     check(&shape(3, [4, 5], 2, 5, 1, 2));
     check(&shape(3, [4, 5], 1, 7, 2, 3));
-    // No output at all, and an output that sees only padding.
+    // No output at all, and an output that meets only padding.
     check(&shape(3, [4, 5], 2, 5, 1, 0));
     check(&shape(3, [20, 5], 1, 1, 1, 1));
     check(&shape(0, [4, 5], 4, 3, 1, 1));

@@ -1,7 +1,7 @@
-//! The weights' gradient of a convolution. Input blocks are transposed to `[image][pixel][channel]` and output
-//! gradients to `[pixel][channel][image]`, so that for each run of taps the gradient is one matrix product whose sum goes
-//! over the images of a block. Tasks own blocks of output channels (or, where the kernel is small and the maps are
-//! large, groups of pixels whose partial sums are added in order), so no sum depends on who computes it.
+//! The gradient of a convolution's weights. Input blocks are transposed to `[image][pixel][channel]` and output
+//! gradients to `[pixel][channel][image]`, so that the gradient of each run of taps is one matrix product that sums
+//! over the images of a block. Each task owns a block of output channels (or, for a small kernel and large maps, a
+//! group of pixels; the groups' partial sums are added in order), so no sum depends on which thread computes it.
 
 use super::conv::{ConvShape, FEW_CHANNELS};
 use super::conv_plan::{Plan, Run};
@@ -11,26 +11,26 @@ use super::tasks::{for_each, scratch};
 
 /// Images summed by one product.
 const LANES: usize = 64;
-/// Elements of transposed input and gradients held at once, at most (when one block allows it): 4 MiB.
+/// Maximum elements of transposed input and gradients held at once (unless one block needs more): 4 MiB.
 const HELD: usize = 1 << 20;
-/// Room after each image's row, in elements: without it, rows of a power of two collide in the cache.
+/// Padding after each image's row, in elements: without it, rows of a power of two collide in the cache.
 const ROW_PADDING: usize = 16;
-/// Groups of pixels where the output channels do not make enough tasks.
+/// Groups of pixels if the output channels do not give enough tasks.
 const GROUPS: usize = 4;
 
-/// How the work of one gradient is cut; by the shape alone.
+/// How the work is divided, which depends on the shape only.
 struct Cut<'a> {
     shape: &'a ConvShape,
     plan: &'a Plan,
     lanes: usize,
     /// Elements of one image of the transposed input.
     row: usize,
-    /// Whether a pixel's taps are first copied together (few input channels), to make one longer product of them.
+    /// Whether a pixel's taps are first copied together (few input channels) to form one longer product.
     together: bool,
-    /// Elements of one output channel's gradient while it is summed: taps by input channels, rounded up if `together`.
+    /// Elements of one output channel's gradient during summation: taps x input channels, rounded up if `together`.
     width: usize,
     groups: usize,
-    /// Output channels of one task.
+    /// Output channels per task.
     block: usize,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Cut<'a> {
         Cut {
             shape,
             plan,
-            // Two blocks a batch at least, where that leaves enough images.
+            // At least two blocks per batch, if enough images remain.
             lanes: (shape.batch / 2).next_multiple_of(16).clamp(16, LANES).min(shape.batch),
             row: shape.in_channels * shape.in_pixels() + ROW_PADDING,
             together,
@@ -61,7 +61,7 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// `dw` from `x` and `dy`, whose lengths were checked.
+/// `dw` from `x` and `dy`, whose lengths have been checked.
 pub(super) fn backward(shape: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], parallelism: usize) {
     let plan = Plan::forward(shape);
     if x.is_empty() || dy.is_empty() || plan.taps.is_empty() {
@@ -92,7 +92,7 @@ pub(super) fn backward(shape: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32],
             scatter(dy, cut.dy_len(), dy.len() / cut.dy_len(), &dy_offsets, inner_dy);
         });
         let tasks_per_group = shape.out_channels.div_ceil(cut.block);
-        // A group's channels fill whole tasks, or the group is one task: no task spans two groups.
+        // Either a group's channels fill whole tasks or the group is one task: no task spans two groups.
         let tasks = sums.chunks_mut(cut.block * cut.width).enumerate();
         for_each(parallelism, tasks, |(task, sums)| {
             let mut left = images;
@@ -113,7 +113,7 @@ pub(super) fn backward(shape: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32],
     finish(&cut, &sums, dw, parallelism);
 }
 
-/// Adds one block of images to a task's sums: group `group` of the pixels, output channels from `first`.
+/// Adds one block of images to a task's sums, for pixel group `group` and output channels from `first`.
 fn add_block(cut: &Cut, group: usize, first: usize, inner: &[f32], images: usize, sums: &mut [f32]) {
     let (x, dy) = inner.split_at(cut.lanes * cut.row);
     let (outputs, channels) = (cut.shape.out_channels, cut.shape.in_channels);
@@ -146,7 +146,7 @@ fn add_block(cut: &Cut, group: usize, first: usize, inner: &[f32], images: usize
     }
 }
 
-/// `[image][taps x channels]` for one pixel; taps that meet padding get zeros, as does the room after the last tap.
+/// `[image][taps x channels]` for one pixel; zeros for taps on padding and after the last tap.
 fn fill_patches(cut: &Cut, runs: &[Run], x: &[f32], patches: &mut [f32]) {
     let channels = cut.shape.in_channels;
     let filled: usize = runs.iter().map(|run| run.taps * channels).sum();
@@ -161,7 +161,7 @@ fn fill_patches(cut: &Cut, runs: &[Run], x: &[f32], patches: &mut [f32]) {
     }
 }
 
-/// `[group][output][tap][input]` to `[output][input][kernel]`, adding up the groups in order.
+/// `[group][output][tap][input]` to `[output][input][kernel]`, adding the groups in order.
 fn finish(cut: &Cut, sums: &[f32], dw: &mut [f32], parallelism: usize) {
     let (inputs, all) = (cut.shape.in_channels, cut.shape.kernel_len());
     let block = cut.shape.out_channels.div_ceil(8);

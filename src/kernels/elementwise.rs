@@ -1,9 +1,9 @@
-//! ReLU, and the addition with ReLU that ends a residual block. NaN passes through, as in PyTorch.
+//! ReLU, and the addition with ReLU at the end of a residual block. NaN is propagated, as in PyTorch.
 
 use super::wide::wide;
 
 wide! {
-    /// `out = max(a + b, 0)`. [`relu_backward`] gives the gradient of both `a` and `b`.
+    /// `out = max(a + b, 0)`. [`relu_backward`] computes the gradient of both `a` and `b`.
     pub fn add_relu(a: &[f32], b: &[f32], out: &mut [f32]) {
         assert_eq!((a.len(), b.len()), (out.len(), out.len()), "lengths of an addition's inputs and output");
         for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {

@@ -1,12 +1,12 @@
-//! Moving tensors between NCHW and the layouts that the convolutions multiply in: blocked transposition with an offset
-//! per column, so that one routine serves every layout.
+//! Converts tensors between NCHW and the layouts of the convolutions: blocked transposition with an offset per column,
+//! so that one routine handles every layout.
 
 use super::wide::wide;
 
-/// Side of the blocks that are transposed: a cache line.
+/// Side of a transposed block: a cache line.
 const TILE: usize = 16;
 
-/// In a table of offsets: this column is left out.
+/// In a table of offsets: skip this column.
 pub(super) const SKIP: usize = usize::MAX;
 
 wide! {
@@ -33,7 +33,7 @@ wide! {
 }
 
 wide! {
-    /// The way back: `dst[r*step + q] = src[offsets[q] + r]` for `r < rows` and every column `q`, none of them skipped.
+    /// The inverse: `dst[r*step + q] = src[offsets[q] + r]` for `r < rows` and every column `q`; none is skipped.
     pub(super) fn gather(src: &[f32], offsets: &[usize], rows: usize, dst: &mut [f32], step: usize) {
         let mut tile = [[0.0f32; TILE]; TILE];
         for (i, offsets) in offsets.chunks(TILE).enumerate() {
@@ -53,7 +53,7 @@ wide! {
     }
 }
 
-/// Copies up to a tile's side; whole sides without a call.
+/// Copies up to `TILE` elements; a full tile without a function call.
 #[inline(always)]
 fn copy(from: &[f32], to: &mut [f32]) {
     if from.len() == TILE {
@@ -65,7 +65,7 @@ fn copy(from: &[f32], to: &mut [f32]) {
     }
 }
 
-/// Offsets that take one image's `[channels][pixels]` to `[pixels][channels][lanes]`, one image a lane.
+/// Offsets that transpose one image's `[channels][pixels]` to `[pixels][channels][lanes]`, one image per lane.
 pub(super) fn to_lanes(channels: usize, pixels: usize, lanes: usize) -> Vec<usize> {
     let mut offsets = Vec::with_capacity(channels * pixels);
     for channel in 0..channels {
@@ -74,8 +74,8 @@ pub(super) fn to_lanes(channels: usize, pixels: usize, lanes: usize) -> Vec<usiz
     offsets
 }
 
-/// `[outputs][inputs][taps]` to `[outputs][kept taps][inputs]`: the weights as the forward product reads them.
-/// `taps` lists the kept taps, in order; `all` is how many `src` has.
+/// `[outputs][inputs][taps]` to `[outputs][kept taps][inputs]`, the order of the forward product. `taps` lists the kept
+/// taps in order; `all` is the number of taps in `src`.
 pub(super) fn taps_outward(src: &[f32], inputs: usize, all: usize, taps: &[usize], dst: &mut [f32]) {
     for (src, dst) in src.chunks_exact(inputs * all).zip(dst.chunks_exact_mut(inputs * taps.len())) {
         for (&tap, dst) in taps.iter().zip(dst.chunks_exact_mut(inputs)) {

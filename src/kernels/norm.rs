@@ -1,19 +1,19 @@
-//! Batch normalisation of NCHW tensors over images and pixels, with PyTorch's meaning: training normalises by the
-//! batch's mean and biased variance; what running statistics make of these is the caller's. A ReLU can be fused in.
+//! Batch normalisation of NCHW tensors over images and pixels, as in PyTorch: training normalises by the batch's mean
+//! and biased variance; the caller updates the running statistics. A ReLU can be fused.
 //!
-//! Channels are worked on a few at a time, so that the second and third pass over them find them in the cache. Sums run
-//! over the images in f32, one sum per pixel of the map, and are then added up in f64, every `FOLD` images: one order
-//! on every processor and with any number of threads.
+//! A few channels are processed at a time, so that the second and third pass find them in the cache. Sums over images
+//! are computed in f32, one per pixel of the map, and added in f64 every `FOLD` images: the order is the same on every
+//! processor and with any number of threads.
 
 use super::norm_loops::{add, add_products, add_products_relu, add_squares, input_gradient, mask, normalise};
 use super::tasks::{Scratch, for_each, scratch};
 
 /// Images summed in f32 before the sums move to f64.
 const FOLD: usize = 32;
-/// Elements of one tensor that a task's channels hold, at most (when one channel allows it): 256 KiB.
+/// Maximum elements of one tensor in a task's channels (unless one channel needs more): 256 KiB.
 const HELD: usize = 1 << 16;
 
-/// Sizes of one batch normalisation: `pixels` is height times width.
+/// Sizes of a batch normalisation; `pixels` is height times width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NormShape {
     pub batch: usize,
@@ -32,7 +32,7 @@ impl NormShape {
         assert!(vectors.iter().all(|&l| l == self.channels), "vectors of {vectors:?} elements: {self:?}");
     }
 
-    /// Channels of one task.
+    /// Channels per task.
     fn block(&self) -> usize {
         (HELD / (self.batch * self.pixels).max(1)).clamp(1, self.channels.max(1))
     }
@@ -53,18 +53,19 @@ impl NormShape {
     }
 }
 
-/// What the batch was normalised by, per channel; the backward pass needs `mean` and `inv_std`.
+/// Statistics of the batch per channel; the backward pass needs `mean` and `inv_std`.
 pub struct Statistics<'a> {
     pub mean: &'a mut [f32],
-    /// The biased variance (divided by the number of values, not by one less).
+    /// Biased variance (divided by n, not n - 1).
     pub variance: &'a mut [f32],
     /// `1 / sqrt(variance + eps)`.
     pub inv_std: &'a mut [f32],
 }
 
-/// `out = (x - mean) * inv_std * weight + bias`, then ReLU if `relu`; fills `statistics`. At most `parallelism` threads.
+/// `out = (x - mean) * inv_std * weight + bias`, then ReLU if `relu`; fills `statistics`. Uses at most `parallelism`
+/// threads.
 ///
-/// Panics when the slices' lengths do not match `shape`; so do the others here.
+/// Panics if the slices' lengths do not match `shape`; so do the other functions here.
 #[allow(clippy::too_many_arguments)]
 pub fn forward_train(
     shape: NormShape,
@@ -103,8 +104,8 @@ pub fn forward_train(
     });
 }
 
-/// The same with given statistics, for evaluation: `out = (x - mean) / sqrt(variance + eps) * weight + bias`, then ReLU
-/// if `relu`.
+/// As [`forward_train`] with given statistics, for evaluation: `out = (x - mean) / sqrt(variance + eps) * weight +
+/// bias`, then ReLU if `relu`.
 #[allow(clippy::too_many_arguments)]
 pub fn forward_eval(
     shape: NormShape,
@@ -133,18 +134,18 @@ pub fn forward_eval(
     });
 }
 
-/// What the backward pass of [`forward_train`] reads.
+/// Inputs of the backward pass of [`forward_train`].
 #[derive(Clone, Copy)]
 pub struct Saved<'a> {
     pub x: &'a [f32],
     pub mean: &'a [f32],
     pub inv_std: &'a [f32],
     pub weight: &'a [f32],
-    /// The forward pass's result if it had a ReLU: where it is 0 no gradient passes. `None`: no ReLU.
+    /// The forward pass's result if it had a ReLU (no gradient passes where it is 0), else `None`.
     pub relu_out: Option<&'a [f32]>,
 }
 
-/// Gradients by the input, the weight and the bias (all overwritten) from `dy`. At most `parallelism` threads.
+/// Gradients of the input, the weight and the bias (all overwritten) from `dy`. Uses at most `parallelism` threads.
 pub fn backward(
     shape: NormShape,
     saved: Saved,
@@ -180,7 +181,7 @@ pub fn backward(
             }
         });
         sums.totals(0, dbias, 1.0);
-        // So far the sum of dy * (x - mean); the weight's gradient is that of dy times the normalised x.
+        // So far the sum of dy * (x - mean); the weight's gradient uses the normalised x.
         sums.totals(1, dweight, 1.0);
         for (c, dweight) in dweight.iter_mut().enumerate() {
             *dweight *= inv_std[first + c];
@@ -216,7 +217,7 @@ impl Part {
         &tensor[n * self.shape.image() + self.first * self.shape.pixels..][..self.len()]
     }
 
-    /// A value per channel, repeated for each of its pixels, so that the inner loops know no channels.
+    /// Repeats each channel's value for all of its pixels, so that the inner loops need no channel index.
     fn spread(&self, value: impl Fn(usize) -> f32) -> Scratch {
         let mut all = scratch(self.len());
         for (c, values) in all.chunks_exact_mut(self.shape.pixels).enumerate() {
@@ -242,7 +243,7 @@ impl Sums {
         }
     }
 
-    /// Starts again from zero; `image(n, first, second)` adds image `n` to the running sums.
+    /// Sums from zero; `image(n, first, second)` adds image `n` to the running sums.
     fn add(&mut self, part: &Part, image: impl Fn(usize, &mut [f32], &mut [f32])) {
         self.totals.iter_mut().for_each(|totals| totals.fill(0.0));
         let [first, second] = &mut self.running;

@@ -1,5 +1,5 @@
-//! The inner loops of batch normalisation, over one task's part of one image; constants come once per element (see
-//! [`super::norm`]), so that the loops know no channels.
+//! The inner loops of batch normalisation, over one task's part of one image. Constants are repeated per element (see
+//! [`super::norm`]), so the loops need no channel index.
 
 use super::wide::wide;
 

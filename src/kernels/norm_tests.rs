@@ -1,4 +1,4 @@
-//! Batch normalisation against its definition in f64 and, for the gradient, against central differences of it.
+//! Batch normalisation compared with its definition in f64, and the gradient with central differences.
 
 use super::super::conv::tests::noise;
 use super::*;
@@ -44,7 +44,7 @@ fn close(what: &str, got: f32, expected: f64, magnitude: f64) {
     assert!(error <= 3e-6 * (magnitude + 1.0), "{what}: {got}, not {expected}");
 }
 
-/// Everything for one channel, in f64.
+/// Checks all results for one channel in f64.
 fn check_channel(shape: NormShape, channel: usize, x: &[f32], dy: &[f32], relu: bool, got: &Run) {
     let c = shape.channels;
     let (weight, bias) = (f64::from(noise(c, 8)[channel]), f64::from(noise(c, 9)[channel]));
@@ -56,10 +56,10 @@ fn check_channel(shape: NormShape, channel: usize, x: &[f32], dy: &[f32], relu: 
     let variance = at.iter().map(|&i| (f64::from(x[i]) - mean).powi(2)).sum::<f64>() / count;
     let inv_std = 1.0 / (variance + f64::from(1e-5f32)).sqrt();
     close("mean", got.mean[channel], mean, mean.abs());
-    // A mean rounded to f32 moves the variance by that rounding's square.
+    // A mean rounded to f32 changes the variance by the square of the rounding error.
     close("variance", got.variance[channel], variance, variance + (mean * 6e-8).powi(2) / 3e-6);
     let normal: Vec<f64> = at.iter().map(|&i| (f64::from(x[i]) - mean) * inv_std).collect();
-    // The gradient is checked where the ReLU went the way of the result: at 0 both ways are right.
+    // The gradient is checked with the ReLU's decision from the result: at 0 either is correct.
     let open = |i: usize| !relu || got.out[i] > 0.0;
     let dy: Vec<f64> = at.iter().map(|&i| if open(i) { f64::from(dy[i]) } else { 0.0 }).collect();
     let dbias: f64 = dy.iter().sum();

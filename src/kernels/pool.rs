@@ -1,5 +1,5 @@
-//! 2-d max pooling over NCHW maps, with PyTorch's choices: padding never wins, the first of equal values in a window
-//! wins, and NaN beats everything (the last NaN of several).
+//! 2-d max pooling over NCHW maps, as in PyTorch: padding never wins, the first of equal values in a window wins, and
+//! NaN wins over every number (of several NaNs, the last).
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::layout::scatter;
 use super::tasks::{for_each, scratch};
 use super::wide::wide;
 
-/// Sizes of one pooling; `planes` is batch times channels. Pairs are (rows, columns).
+/// Sizes of a pooling; `planes` is batch times channels. Pairs are (rows, columns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolShape {
     pub planes: usize,
@@ -16,7 +16,7 @@ pub struct PoolShape {
     pub width: usize,
     pub kernel: [usize; 2],
     pub stride: [usize; 2],
-    /// At most half the kernel, so that every window holds a pixel.
+    /// At most half the kernel, so that every window contains a pixel.
     pub padding: [usize; 2],
 }
 
@@ -53,12 +53,12 @@ impl PoolShape {
     }
 }
 
-/// Planes of one task; a multiple of [`LANES`].
+/// Planes per task; a multiple of [`LANES`].
 const BLOCK: usize = 256;
-/// Planes compared at once, one a lane; enough that the compiler makes a vector loop of them rather than unroll them.
+/// Planes compared at once, one per lane; enough that the compiler vectorises the loop instead of unrolling it.
 const LANES: usize = 64;
 
-/// Fills `out` and `indices` (row * width + column of each winner in its input map). At most `parallelism` threads.
+/// Fills `out` and `indices` (row * width + column of each maximum in its input map). Uses at most `parallelism` threads.
 pub fn max_forward(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32], parallelism: usize) {
     shape.check(x.len(), out.len(), indices.len());
     if out.is_empty() {
@@ -79,7 +79,7 @@ pub fn max_forward(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut 
     });
 }
 
-/// Gradient by the input: each `dy` goes to the pixel that won. `dx` is overwritten. At most `parallelism` threads.
+/// Gradient of the input: adds each `dy` to the pixel of its maximum. Overwrites `dx`. Uses at most `parallelism` threads.
 pub fn max_backward(shape: &PoolShape, dy: &[f32], indices: &[u32], dx: &mut [f32], parallelism: usize) {
     shape.check(dx.len(), dy.len(), indices.len());
     if dy.is_empty() || dx.is_empty() {
@@ -99,14 +99,14 @@ pub fn max_backward(shape: &PoolShape, dy: &[f32], indices: &[u32], dx: &mut [f3
     });
 }
 
-/// `x` is `[pixel][lane]`; `out` and `indices` are the maps of as many lanes as are in use.
+/// `x` is `[pixel][lane]`; `out` and `indices` are the maps of the lanes in use.
 fn lanes(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32]) {
     let (width, pixels) = (shape.out_width(), shape.out_pixels());
     for pixel in 0..pixels {
         let [rows, columns] = [(pixel / width, shape.height), (pixel % width, shape.width)];
         let rows = window(rows.0, rows.1, shape.kernel[0], shape.stride[0], shape.padding[0]);
         let columns = window(columns.0, columns.1, shape.kernel[1], shape.stride[1], shape.padding[1]);
-        // A window of nothing but -inf still names its first pixel.
+        // If all values of a window are -inf, its first pixel wins.
         let first = (rows.start * shape.width + columns.start) as u32;
         let mut pair = [([f32::NEG_INFINITY; LANES], [first; LANES]); 2];
         let [mut now, mut next] = pair.each_mut();
@@ -125,8 +125,8 @@ fn lanes(shape: &PoolShape, x: &[f32], out: &mut [f32], indices: &mut [u32]) {
 }
 
 wide! {
-    /// The larger of `best` and `values` in each lane, with its index; a NaN always wins. Not in place: the compiler
-    /// would make masked stores of it, which are slow on AMD's processors.
+    /// The larger of `best` and `values` in each lane, with its index; NaN always wins. Not in place: the compiler
+    /// would generate masked stores, which are slow on AMD processors.
     fn compare(
         values: &[f32], at: u32, best: &[f32], index: &[u32], next_best: &mut [f32], next_index: &mut [u32],
     ) {
@@ -139,7 +139,7 @@ wide! {
     }
 }
 
-/// The input positions that a window sees along one axis.
+/// The input positions of a window along one axis.
 #[inline(always)]
 fn window(at: usize, input: usize, kernel: usize, stride: usize, padding: usize) -> Range<usize> {
     let start = at * stride;
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// PyTorch's loop, word for word.
+    /// PyTorch's loop, unchanged.
     fn naive(s: &PoolShape, x: &[f32]) -> Vec<(f32, usize)> {
         let mut all = Vec::new();
         for x in x.chunks_exact(s.height * s.width) {
@@ -221,7 +221,7 @@ mod tests {
         ) {
             let padding = [padding[0].min(kernel[0] / 2), padding[1].min(kernel[1] / 2)];
             let shape = PoolShape { planes, height: size[0], width: size[1], kernel, stride, padding };
-            // Coarse values, so that ties are common.
+            // Coarse values, so that ties are frequent.
             let x: Vec<f32> = noise(planes * size[0] * size[1], 4).iter().map(|x| (x * 3.0).round()).collect();
             check(&shape, &x);
         }

@@ -1,11 +1,10 @@
-//! The one matrix product that the convolutions need, as a checked call of the `gemm` crate.
+//! The matrix product of the convolutions, as a checked call of the `gemm` crate.
 
 #![allow(unsafe_code)]
 
-/// `dst[i + j*dst_step] (+)= sum over k of lhs[i + k*lhs_step] * rhs[k + j*rhs_step]` for `i < m`, `j < n`: the left
-/// operand and the result have contiguous columns (`i`), the right operand contiguous sums (`k`). With
-/// `accumulate` the sum is added to `dst`, else `dst` is overwritten (and its old contents never matter). Runs on this
-/// thread alone.
+/// `dst[i + j*dst_step] (+)= sum over k of lhs[i + k*lhs_step] * rhs[k + j*rhs_step]` for `i < m`, `j < n`. The left
+/// operand and the result are contiguous in `i`, the right operand in `k`. With `accumulate` the sum is added to `dst`,
+/// else `dst` is overwritten (its old content never matters). Runs on the calling thread only.
 pub(super) struct Product {
     pub m: usize,
     pub n: usize,
@@ -26,10 +25,10 @@ impl Product {
         assert!((n - 1) * dst_step + m <= dst.len(), "result too short");
         assert!(k == 0 || (k - 1) * lhs_step + m <= lhs.len(), "left operand too short");
         assert!(k == 0 || (n - 1) * rhs_step + k <= rhs.len(), "right operand too short");
-        // SAFETY: `gemm` touches dst[i + j*dst_step], lhs[i + l*lhs_step] and rhs[l + j*rhs_step] for i < m, j < n,
-        // l < k; the assertions above put all of them inside the slices. `dst` is borrowed mutably, so it overlaps
-        // neither operand, and its columns do not overlap each other. Slices are shorter than isize::MAX bytes, so
-        // the steps fit isize.
+        // SAFETY: `gemm` accesses dst[i + j*dst_step], lhs[i + l*lhs_step] and rhs[l + j*rhs_step] for i < m, j < n, l
+        // < k; the assertions above keep all of them within the slices. `dst` is borrowed mutably, so it overlaps
+        // neither operand, and its columns do not overlap each other. Slices are shorter than isize::MAX bytes, so the
+        // steps fit isize.
         unsafe {
             gemm::gemm(
                 m,

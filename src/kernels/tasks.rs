@@ -1,12 +1,12 @@
-//! Running a list of tasks on a few threads, and scratch memory that outlives a call: each thread keeps the buffers it
-//! has used, so that a training step allocates none after the first.
+//! Runs a list of tasks on a few threads, and provides scratch memory that outlives a call: each thread keeps its used
+//! buffers, so that a training step allocates none after the first.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
-/// Runs `work` on every task, on at most `parallelism` threads of the current rayon pool (1: here, in order). Which
-/// thread takes which task is not fixed; tasks must not depend on one another.
+/// Runs `work` on every task, on at most `parallelism` threads of the current rayon pool (1: on the calling thread, in
+/// order). Which thread takes which task is not fixed; tasks must be independent.
 pub(super) fn for_each<T: Send>(
     parallelism: usize,
     tasks: impl ExactSizeIterator<Item = T> + Send,
@@ -18,7 +18,7 @@ pub(super) fn for_each<T: Send>(
         return;
     }
     let queue = Mutex::new(tasks);
-    // The lock is held only while taking a task, so it is poisoned only if the iterator itself fails.
+    // The lock is held only while taking a task, so only a panic of the iterator itself can poison it.
     let drain = || {
         loop {
             let task = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -36,17 +36,17 @@ pub(super) fn for_each<T: Send>(
     });
 }
 
-/// Buffers kept per thread; more than this many at once are dropped instead.
+/// Buffers kept per thread; further ones are dropped.
 const KEPT: usize = 12;
 
 thread_local! {
     static FREE: RefCell<Vec<Vec<f32>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Elements of a cache line: where buffers start, so that a tile's side is one line.
+/// Elements of a cache line. Buffers are aligned to it, so that a tile's side is one line.
 const LINE: usize = 16;
 
-/// A borrowed scratch buffer, given back to its thread when dropped.
+/// A borrowed scratch buffer, returned to its thread when dropped.
 pub(super) struct Scratch {
     buffer: Vec<f32>,
     start: usize,
@@ -57,7 +57,7 @@ pub(super) struct Scratch {
 pub(super) fn scratch(len: usize) -> Scratch {
     let needed = len + LINE - 1;
     let mut buffer = FREE.with_borrow_mut(|free| {
-        // The tightest fit; failing that the largest gives way to a larger one.
+        // The smallest buffer that fits; if none does, the largest is replaced by a larger one.
         let tightest = (0..free.len()).filter(|&i| free[i].len() >= needed).min_by_key(|&i| free[i].len());
         let chosen = tightest.or_else(|| (0..free.len()).max_by_key(|&i| free[i].len()));
         chosen.map_or_else(Vec::new, |i| free.swap_remove(i))
@@ -85,7 +85,7 @@ impl DerefMut for Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        // While a thread ends its list may be gone already; the buffer is then simply freed.
+        // At the end of a thread its list may already be gone; the buffer is freed then.
         let _ = FREE.try_with(|free| {
             let mut free = free.borrow_mut();
             if free.len() < KEPT {

@@ -1,10 +1,10 @@
-//! Compiling a loop several times, for plain x86-64, AVX2 and AVX-512, and choosing when it runs. The variants are the
-//! same Rust code, so rounding and order of sums are the same in each: Rust never reorders or contracts float
-//! arithmetic.
+//! Compiles a loop several times, for plain x86-64, AVX2 and AVX-512, and selects a variant at run time. All variants
+//! are the same Rust code, so rounding and order of sums are equal: Rust never reorders or contracts float arithmetic.
 
 #![allow(unsafe_code)]
 
-/// `wide!(fn name(arg: Type, …) { body });` makes `name`, which runs `body` in the widest variant this processor has.
+/// `wide!(fn name(arg: Type, …) { body });` defines `name`, which runs `body` in the widest variant that the processor
+/// supports.
 macro_rules! wide {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$meta])*
@@ -31,11 +31,11 @@ macro_rules! wide {
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512dq")
                 {
-                    // SAFETY: a safe function whose only demand, the four features, was just checked.
+                    // SAFETY: a safe function whose only requirement, the four features, was just checked.
                     return unsafe { with_avx512($($arg),*) };
                 }
                 if is_x86_feature_detected!("avx2") {
-                    // SAFETY: a safe function whose only demand, AVX2, was just checked.
+                    // SAFETY: a safe function whose only requirement, AVX2, was just checked.
                     return unsafe { with_avx2($($arg),*) };
                 }
             }

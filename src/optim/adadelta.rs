@@ -10,22 +10,22 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adadelta {
-    /// Base learning rate, which the schedule scales.
+    /// Factor of the update.
     #[default = 1.0]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving averages of squares.
+    /// Decay rate of the running averages.
     #[default = 0.9]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub rho: f64,
-    /// Keeps divisors from zero.
+    /// Added under both square roots.
     #[default = 1e-6]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// Added to the gradient, as a share of the parameter.
+    /// L2 penalty, added to the gradient.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 

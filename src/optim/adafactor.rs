@@ -1,5 +1,5 @@
-//! `adafactor`: `torch.optim.Adafactor`: the second moment of a matrix is kept as one row and one column of means.
-//! Tensors with more than two dimensions are stacks of matrices over their last two.
+//! `adafactor`: `torch.optim.Adafactor`, which stores the second moment of a matrix as row and column means. Tensors
+//! with more than two dimensions are stacks of matrices over their last two.
 
 use super::{DecayOn, Optimizer, OptimizerConfig, clip, device, lerp, simd, slots};
 use burn::tensor::Tensor;
@@ -11,30 +11,30 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adafactor {
-    /// Base learning rate, which the schedule scales.
+    /// Largest relative step size.
     #[default = 1e-2]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Exponent of the step by which the moving averages come to their full length.
+    /// Exponent of the step in the decay rate of the second moment.
     #[default(-0.8)]
     #[schemars(range(max = 0.0))]
     pub beta2_decay: f64,
-    /// PyTorch's `eps[0]`, by default f32's epsilon.
+    /// PyTorch's `eps[0]`: lower bound of the second moment. Default: f32's epsilon.
     #[default(f64::from(f32::EPSILON))]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub eps1: f64,
-    /// PyTorch's `eps[1]`: the least root mean square that a parameter is taken to have.
+    /// PyTorch's `eps[1]`: smallest root mean square that a parameter is taken to have.
     #[default = 1e-3]
     #[schemars(range(min = 0.0))]
     pub eps2: f64,
-    /// Bound on the update's root mean square.
+    /// Clipping threshold of the update's root mean square.
     #[default = 1.0]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub d: f64,
-    /// Taken off the parameter, as a share of it and times the learning rate.
+    /// Decoupled weight decay.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 
@@ -45,18 +45,18 @@ impl OptimizerConfig for Adafactor {
 }
 
 impl Adafactor {
-    /// The weight of this step's squares in the means, and the bound on the relative step size.
+    /// Weight of this step's squares in the means, and the largest relative step size.
     fn take_and_rho(&self, step: u64, lr: f64) -> (f32, f64) {
         ((step as f64).powf(self.beta2_decay) as f32, lr.min(1.0 / (step as f64).sqrt()))
     }
 
-    /// The least variance that is divided by.
+    /// Smallest variance used as a divisor.
     fn floor(&self) -> f32 {
         (self.eps1 * self.eps1) as f32
     }
 
-    /// [`update_factors`] and [`factored_direction`] of a flat gradient of `n` matrices: the update, and the new row and
-    /// column means.
+    /// [`update_factors`] and [`factored_direction`] for a flat gradient of `n` matrices. Returns the update and the
+    /// new row and column means.
     fn factored_on_device(
         &self,
         grad: Tensor<1>,
@@ -165,7 +165,7 @@ impl Optimizer for Adafactor {
     }
 }
 
-/// Moves the row and column means of one matrix's squared gradient, sums in f64.
+/// Updates the row and column means of one matrix's squared gradient, with sums in f64.
 fn update_factors(grad: &[f32], scale: f32, take: f32, row: &mut [f32], col: &mut [f32]) {
     let mut by_col = vec![0.0f64; col.len()];
     for (g, row) in grad.chunks_exact(col.len()).zip(row.iter_mut()) {

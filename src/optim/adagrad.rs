@@ -10,24 +10,24 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adagrad {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 1e-2]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// By which the learning rate falls with the steps.
+    /// The rate is divided by 1 + (step - 1) x `lr_decay`.
     #[schemars(range(min = 0.0))]
     pub lr_decay: f64,
-    /// What the sum of squares starts from.
+    /// Starting value of the sum of squared gradients.
     #[schemars(range(min = 0.0))]
     pub initial_accumulator_value: f64,
-    /// Keeps divisors from zero.
+    /// Added to the denominator.
     #[default = 1e-10]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// Added to the gradient, as a share of the parameter.
+    /// L2 penalty, added to the gradient.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 
@@ -38,10 +38,10 @@ impl OptimizerConfig for Adagrad {
 }
 
 impl Adagrad {
-    /// The decayed learning rate, and what joins the accumulator.
+    /// The decayed learning rate, and the value to add to the accumulator.
     fn size_and_initial(&self, step: u64, lr: f64) -> (f32, f32) {
         let size = (lr / (1.0 + (step - 1) as f64 * self.lr_decay)) as f32;
-        // State comes as zeros; the initial value joins at the first step.
+        // State starts as zeros; the initial value is added in the first step.
         (size, if step == 1 { self.initial_accumulator_value as f32 } else { 0.0 })
     }
 }

@@ -1,5 +1,5 @@
-//! `adam` and `adamw`: `torch.optim.Adam` and `AdamW`, with AMSGrad. They differ in where the weight decay goes:
-//! into the gradient (Adam), or straight off the parameter (AdamW).
+//! `adam` and `adamw`: `torch.optim.Adam` and `AdamW`, with AMSGrad. They differ in how weight decay is applied: as a
+//! penalty in the gradient (Adam), or directly to the parameter (AdamW).
 
 use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, device, lerp, simd, slots};
 use burn::tensor::Tensor;
@@ -9,19 +9,19 @@ use smart_default::SmartDefault;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Where the weight decay goes.
+/// How weight decay is applied.
 pub trait Decay: fmt::Debug + Clone + Default + PartialEq + JsonSchema + Send + Sync + 'static {
-    /// It does not pass through the moments.
+    /// Whether it bypasses the moments.
     const DECOUPLED: bool;
     /// PyTorch's default.
     const WEIGHT_DECAY: f64;
 }
 
-/// Into the gradient: Adam.
+/// As a penalty in the gradient: Adam.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct Coupled;
 
-/// Straight off the parameter: AdamW.
+/// Directly to the parameter: AdamW.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct Decoupled;
 
@@ -39,25 +39,25 @@ impl Decay for Decoupled {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adam<D: Decay> {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 1e-3]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving averages of the gradient and of its square.
+    /// Decay rates of the first and second moment.
     #[default([0.9, 0.999])]
     #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
-    /// Keeps divisors from zero.
+    /// Added to the denominator.
     #[default = 1e-8]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// Divide by the largest average of squares so far.
+    /// Use the largest second moment so far.
     pub amsgrad: bool,
-    /// Added to the gradient (`adam`), or taken straight off the parameter (`adamw`), as a share of it.
+    /// L2 penalty, added to the gradient (`adam`), or decoupled weight decay (`adamw`).
     #[default(D::WEIGHT_DECAY)]
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
     #[serde(skip)]
     pub(super) kind: PhantomData<D>,
@@ -69,7 +69,7 @@ impl<D: Decay> OptimizerConfig for Adam<D> {
     }
 }
 
-/// What one step multiplies by.
+/// The factors of one step.
 struct Factors {
     shrink: f32,
     l2: f32,

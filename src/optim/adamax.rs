@@ -10,22 +10,22 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adamax {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 2e-3]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving average of the gradient, and of its largest value.
+    /// Decay rates of the first moment and of the infinity norm.
     #[default([0.9, 0.999])]
     #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
-    /// Keeps divisors from zero.
+    /// Added to the gradient's magnitude.
     #[default = 1e-8]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// Added to the gradient, as a share of the parameter.
+    /// L2 penalty, added to the gradient.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 

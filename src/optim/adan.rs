@@ -1,5 +1,5 @@
-//! `adan`: Xie et al. 2022 (arXiv 2208.06677), as burn-optim 0.22.1 has it: its `beta`s are one minus the paper's,
-//! its weight decay is proximal unless `no_prox`. PyTorch has none.
+//! `adan`: Xie et al. 2022 (arXiv 2208.06677), as in burn-optim 0.22.1: `betas` are one minus the paper's, and weight
+//! decay is proximal unless `no_prox`. PyTorch has none.
 
 use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, device, simd, slots};
 use burn::tensor::Tensor;
@@ -11,24 +11,24 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adan {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 1e-3]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving averages of the gradient, of its change and of the square of both.
+    /// Decay rates of the gradient, of its difference and of the second moment: one minus those of the paper.
     #[default([0.98, 0.92, 0.99])]
     #[schemars(schema_with = "betas::<3>")]
     pub betas: [f64; 3],
-    /// Keeps divisors from zero.
+    /// Added to the denominator.
     #[default = 1e-8]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// Take the decay off before the update instead of dividing by it afterwards.
+    /// Multiply the parameter by 1 - `lr` x `weight_decay` before the update instead of dividing after it.
     pub no_prox: bool,
-    /// As a share of the parameter, times the learning rate.
+    /// Weight decay, proximal unless `no_prox`.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 
@@ -38,7 +38,7 @@ impl OptimizerConfig for Adan {
     }
 }
 
-/// What one step multiplies and divides by.
+/// The factors of one step.
 struct Factors {
     before: f32,
     after: f32,
@@ -67,7 +67,7 @@ impl Adan {
             bc2: bias_correction(self.betas[1], step) as f32,
             root: bias_correction(self.betas[2], step).sqrt() as f32,
             eps: self.eps as f32,
-            // There is no previous gradient at the first step: the difference counts as zero.
+            // The first step has no previous gradient; the difference counts as zero.
             differs: if step == 1 { 0.0 } else { 1.0 },
         }
     }

@@ -1,32 +1,32 @@
-//! The global gradient norm and the clip coefficient, as `torch.nn.utils.clip_grad_norm_` has them.
+//! The global gradient norm and the clip coefficient, as in `torch.nn.utils.clip_grad_norm_`.
 //!
-//! Squares are summed in f64 over fixed lanes, so the result depends on the order of the slices and on nothing else:
-//! not on the CPU, not on threads. Squares of finite f32 values cannot overflow an f64 sum and nothing can cancel, so
-//! **the norm is finite exactly when every element is**: the finite check costs no pass of its own.
+//! Squares are summed in f64 over a fixed number of lanes, so the result depends only on the order of the slices, not
+//! on the CPU or on threads. Squares of finite f32 values cannot overflow an f64 sum and nothing can cancel, so **the
+//! norm is finite exactly when every element is**: checking that needs no separate pass.
 
 #![allow(unsafe_code)]
 
 /// Parallel sums; also the width of the vectorised loop.
 const LANES: usize = 16;
 
-/// A sum of squares in the making.
+/// A running sum of squares.
 #[derive(Clone, Debug, Default)]
 pub struct SumOfSquares {
     lanes: [f64; LANES],
 }
 
 impl SumOfSquares {
-    /// Adds the squares of `values`. Slice by slice: splitting a slice elsewhere may change the last bit.
+    /// Adds the squares of `values`. Splitting a slice differently may change the last bit.
     pub fn add(&mut self, values: &[f32]) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the CPU has AVX2, which is all that `add_avx2` requires.
+            // SAFETY: the CPU has AVX2, the only requirement of `add_avx2`.
             return unsafe { add_avx2(&mut self.lanes, values) };
         }
         add_portable(&mut self.lanes, values);
     }
 
-    /// The L2 norm of all that was added. Not finite exactly when some element was not.
+    /// The L2 norm of all values added. Finite exactly when all of them are.
     pub fn norm(&self) -> f64 {
         self.lanes.iter().sum::<f64>().sqrt()
     }
@@ -53,7 +53,7 @@ fn add_portable(lanes: &mut [f64; LANES], values: &[f32]) {
     *lanes = sums;
 }
 
-/// The L2 norm over all `slices`, in their order. Not finite exactly when some element is not.
+/// The L2 norm over all `slices`, in order. Finite exactly when all elements are.
 pub fn global_norm<'a>(slices: impl IntoIterator<Item = &'a [f32]>) -> f64 {
     let mut sum = SumOfSquares::default();
     for slice in slices {
@@ -62,7 +62,7 @@ pub fn global_norm<'a>(slices: impl IntoIterator<Item = &'a [f32]>) -> f64 {
     sum.norm()
 }
 
-/// What every gradient is multiplied by so that their norm is at most `max_norm`:
+/// The factor of every gradient that limits their norm to `max_norm`:
 /// `min(1, max_norm / (norm + 1e-6))`.
 pub fn clip_coefficient(norm: f64, max_norm: f64) -> f32 {
     (max_norm / (norm + 1e-6)).min(1.0) as f32

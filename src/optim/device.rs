@@ -1,17 +1,17 @@
-//! What the optimizers' updates share as Burn tensor operations: the counterpart of [`simd`](super::simd) and
-//! [`clip`](super::clip) for tensors that stay on their device. No value is read back here, since the host would wait
-//! for the device: what depends on a value is a mask. Only operations that CubeCL's fusion knows, so that an
-//! element-wise update becomes one kernel (it does not know `sign`, `powi` or the boolean operators).
+//! Common parts of the optimizers as Burn tensor operations, the counterpart of [`simd`](super::simd) and
+//! [`clip`](super::clip) for tensors that stay on their device. No value is read back, because the host would wait for
+//! the device: what depends on a value is a mask. Only operations that CubeCL can fuse are used, so that an
+//! element-wise update becomes one kernel (it can't fuse `sign`, `powi` or boolean operators).
 //!
-//! Sums are f32 here and f64 on the host, and a GPU's compiler may fuse `a * b + c`: results agree to some ulps with
-//! the host's, not bit for bit.
+//! Sums are f32 here and f64 on the host, and a GPU's compiler may fuse `a * b + c`: results agree with the host's to
+//! a few ulps, not bit for bit.
 
 use burn::tensor::Tensor;
 
-/// `(param, state) = f(param, grad * scale, state)`; returns the parameter. The tensors are handed over, not lent, so
-/// that whoever reads one last may write in its place.
+/// `(param, state) = f(param, grad * scale, state)`; returns the parameter. Tensors are passed by value, so that their
+/// last reader may write in place.
 ///
-/// Panics when the number of state tensors is not `N`: the caller passed another optimizer's state.
+/// Panics if the number of state tensors is not `N`: the caller passed another optimizer's state.
 pub(super) fn for_all<const N: usize, F>(
     param: Tensor<1>,
     grad: Tensor<1>,
@@ -23,14 +23,14 @@ where
     F: FnOnce(Tensor<1>, Tensor<1>, [Tensor<1>; N]) -> (Tensor<1>, [Tensor<1>; N]),
 {
     assert_eq!(state.len(), N, "optimizer state has the wrong number of tensors");
-    // Something must lie in the slots meanwhile: another handle of `scale` costs nothing.
+    // A placeholder for the slots; another handle of `scale` costs nothing.
     let before = std::array::from_fn(|slot| std::mem::replace(&mut state[slot], scale.clone()));
     let (param, after) = f(param, grad * scale, before);
     state.iter_mut().zip(after).for_each(|(slot, new)| *slot = new);
     param
 }
 
-/// `grad + decay * param`: weight decay that passes through the gradient.
+/// `grad + decay * param`: coupled weight decay.
 pub(super) fn decayed(grad: Tensor<1>, param: &Tensor<1>, decay: f32) -> Tensor<1> {
     if decay == 0.0 { grad } else { grad + param.clone() * decay }
 }
@@ -41,7 +41,7 @@ pub(super) fn lerp<const D: usize>(a: Tensor<D>, b: Tensor<D>, weight: f32) -> T
     if weight < 0.5 { a + between * weight } else { b - between * (1.0 - weight) }
 }
 
-/// `average * keep + take * x * x`: a moving average of squares moves on.
+/// `average * keep + take * x * x`: updates a moving average of squares.
 pub(super) fn add_square(average: Tensor<1>, x: Tensor<1>, keep: f32, take: f32) -> Tensor<1> {
     average * keep + x.clone() * take * x
 }
@@ -62,15 +62,15 @@ pub(super) fn ratio_or(ratio: Tensor<1>, norms: [Tensor<1>; 2], otherwise: f32) 
 /// Squares are summed in f32, so the norm is infinite not only for gradients that are not finite but also for finite
 /// ones whose squares overflow (elements from about 1.8e19). Both count as not finite.
 ///
-/// Panics when there are no gradients: they say which device the norm is on.
+/// Panics if there are no gradients: they determine the device of the norm.
 pub fn norm_on_device(gradients: &[Tensor<1>]) -> Tensor<1> {
-    // Additions of `[1]` tensors, not `cat` and `sum`: those fuse into the reductions.
+    // Additions of `[1]` tensors, because these fuse into the reductions; `cat` and `sum` do not.
     let sums = gradients.iter().map(|gradient| sum_of_squares(gradient.clone()));
     sums.reduce(|a, b| a + b).expect("a model without parameters is not trained").sqrt()
 }
 
-/// `[1]`: what every gradient is multiplied by so that their norm is at most `max_norm`:
-/// `min(1, max_norm / (norm + 1e-6))`, and 1 without a `max_norm`. Means nothing where `norm` is not finite.
+/// `[1]`: the factor of every gradient that limits their norm to `max_norm`, `min(1, max_norm / (norm + 1e-6))`; 1
+/// without a `max_norm`. Undefined if `norm` is not finite.
 pub fn clip_on_device(norm: Tensor<1>, max_norm: Option<f64>) -> Tensor<1> {
     match max_norm {
         Some(max_norm) => ((norm + 1e-6).recip() * max_norm).clamp_max(1.0),

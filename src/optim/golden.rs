@@ -1,6 +1,6 @@
-//! Twenty steps of every optimizer against references: PyTorch 2.15 in f64 for those that it has (parameters
-//! `cos(i)`, gradients of `testing::gradient`, both rounded to f32 first), scalar f64 code from the papers' formulas
-//! for the others.
+//! Twenty steps of every optimizer against references: PyTorch 2.15 in f64 for those that it has (parameters `cos(i)`,
+//! gradients of `testing::gradient`, both rounded to f32 first), and scalar f64 code from the papers' formulas for the
+//! others.
 
 use super::testing::{gradient, plan, start, twenty_steps};
 
@@ -57,7 +57,7 @@ fn optimizers_follow_pytorch_for_twenty_steps() {
          [0.936161252, 0.556123911, -0.379573026, -0.934747329, -0.590824890, 0.284622911]),
         ("name = \"adafactor\"\nlr = 0.05\nweight_decay = 0.01", &[1, 3, 2],
          [0.958429130, 0.541719338, -0.432493638, -0.919078355, -0.606286636, 0.320161037]),
-        // PyTorch's Muon with its bf16 iteration done in f64.
+        // PyTorch's Muon with its bf16 iteration computed in f64.
         ("name = \"muon\"\nlr = 0.02\nweight_decay = 0.1", &[2, 3],
          [0.923407823, 0.512751257, -0.365812065, -0.938507477, -0.602473599, 0.300046159]),
         ("name = \"muon\"\nlr = 0.02\nweight_decay = 0.1", &[3, 2],
@@ -68,7 +68,7 @@ fn optimizers_follow_pytorch_for_twenty_steps() {
     }
 }
 
-/// Twenty steps in f64; `step(t, params, gradients)` moves the parameters.
+/// Twenty steps in f64; `step(t, params, gradients)` updates the parameters.
 fn reference(mut step: impl FnMut(i32, &mut [f64; 6], [f64; 6])) -> [f64; 6] {
     let mut p: [f64; 6] = std::array::from_fn(|i| f64::from(start(i)));
     for t in 1..=20 {

@@ -1,5 +1,5 @@
-//! `lamb`: You et al. 2019 (arXiv 1904.00962), as burn-optim 0.22.1 has it: an Adam update, with decay added, scaled
-//! per tensor by the ratio of the parameter's norm to the update's. PyTorch has none.
+//! `lamb`: You et al. 2019 (arXiv 1904.00962), as in burn-optim 0.22.1: an Adam update plus weight decay, scaled per
+//! tensor by the ratio of the parameter's norm to the update's. PyTorch has none.
 
 use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, clip, device, lerp, simd, slots};
 use burn::tensor::Tensor;
@@ -11,25 +11,25 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Lamb {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 1e-3]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving averages of the gradient and of its square.
+    /// Decay rates of the first and second moment.
     #[default([0.9, 0.999])]
     #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
-    /// Keeps divisors from zero.
+    /// Added to the denominator.
     #[default = 1e-6]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// Scale updates by the ratio of norms.
+    /// Scale each tensor's update by the norm of the parameter over the norm of the update.
     #[default = true]
     pub trust_ratio: bool,
-    /// Added to the update, as a share of the parameter.
+    /// Added to the Adam update, before the trust ratio.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 
@@ -39,7 +39,7 @@ impl OptimizerConfig for Lamb {
     }
 }
 
-/// What one step multiplies and divides by.
+/// The factors of one step.
 struct Factors {
     decay: f32,
     take1: f32,

@@ -1,6 +1,6 @@
-//! `lars`: You et al. 2017 (arXiv 1708.03888), momentum SGD with a learning rate per layer, in the form of the MLPerf
-//! ResNet reference: tensors with fewer than two dimensions (biases, norms) take plain momentum SGD. Neither PyTorch
-//! nor burn-optim has it.
+//! `lars`: You et al. 2017 (arXiv 1708.03888), SGD with momentum and a learning rate per layer, in the form of the
+//! MLPerf ResNet reference: tensors with fewer than two dimensions (biases, norms) take plain SGD with momentum.
+//! Neither PyTorch nor burn-optim has it.
 
 use super::{DecayOn, Optimizer, OptimizerConfig, clip, device, simd, slots};
 use burn::tensor::Tensor;
@@ -12,26 +12,26 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Lars {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 0.1]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving sum of updates.
+    /// Momentum factor.
     #[default = 0.9]
     #[schemars(range(min = 0.0))]
     pub momentum: f64,
-    /// Share of the ratio of norms that a tensor's learning rate gets.
+    /// Factor of each tensor's learning rate.
     #[default = 1e-3]
     #[schemars(range(min = 0.0))]
     pub trust_coefficient: f64,
-    /// Keeps divisors from zero.
+    /// Added to the denominator of the local rate.
     #[default = 1e-8]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// Added to the gradient, as a share of the parameter.
+    /// L2 penalty, added to the gradient.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 
@@ -42,7 +42,7 @@ impl OptimizerConfig for Lars {
 }
 
 impl Lars {
-    /// What the learning rate of this tensor is multiplied by.
+    /// The factor of this tensor's learning rate.
     fn ratio(&self, shape: &[usize], decay: f64, param: &[f32], grad: &[f32], scale: f32) -> f64 {
         if shape.len() < 2 {
             return 1.0;

@@ -1,4 +1,4 @@
-//! `lion`: Chen et al. 2023 (arXiv 2302.06675), as burn-optim 0.22.1 and the authors' code have it. PyTorch has none.
+//! `lion`: Chen et al. 2023 (arXiv 2302.06675), as in burn-optim 0.22.1 and the authors' code. PyTorch has none.
 
 use super::{DecayOn, Optimizer, OptimizerConfig, betas, device, simd, slots};
 use burn::tensor::Tensor;
@@ -10,18 +10,18 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Lion {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 1e-4]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the direction, and of the moving average that is kept.
+    /// Interpolation of the update, and decay rate of the momentum.
     #[default([0.9, 0.99])]
     #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
-    /// Taken off the parameter, as a share of it and times the learning rate.
+    /// Decoupled weight decay.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 
@@ -53,7 +53,7 @@ impl Optimizer for Lion {
         simd::for_each(param, grad, slots::<1>(state), |p, g, [m]| {
             let g = g * scale;
             let direction = m * keep1 + g * take1;
-            // Not `signum`, which is ±1 at ±0: a parameter without a gradient must stay where it is.
+            // Not `signum`, which is ±1 at ±0: a parameter without a gradient must not change.
             let sign = if direction > 0.0 {
                 1.0
             } else if direction < 0.0 {

@@ -1,13 +1,13 @@
 //! Optimizers, learning-rate schedules and gradient clipping, over host `f32` slices or tensors on a device.
 //!
-//! An [`OptimizerPlan`] is what `[optimizer]` resolves to: an [`Optimizer`] that declares the keys of its table, and
-//! updates one parameter tensor: host slices in one fused pass, or as Burn tensor operations where they lie
-//! ([`Optimizer::update_on_device`]). A [`Schedule`] is what `[scheduler]` resolves to: a pure function from the number
-//! of optimizer steps done to the learning rate, so that a resumed run needs no scheduler state.
-//! [`clip`] has the global gradient norm, [`norm_on_device`] its counterpart. Nothing here knows which device there is,
-//! or of processes. On slices every result is a deterministic function of its inputs, bit for bit.
+//! An [`OptimizerPlan`] is the resolved `[optimizer]`: an [`Optimizer`], which declares the keys of its table and
+//! updates one parameter tensor, either as host slices in one fused pass or as Burn tensor operations on the tensor's
+//! device ([`Optimizer::update_on_device`]). A [`Schedule`] is the resolved `[scheduler]`: a pure function from the
+//! number of optimizer steps done to the learning rate, so that a resumed run needs no scheduler state. [`clip`] has
+//! the global gradient norm, [`norm_on_device`] its counterpart on devices. Nothing here depends on the kind of device
+//! or on processes. On slices, every result is a deterministic function of its inputs, bit for bit.
 //!
-//! Formulas and defaults are PyTorch's (`torch.optim`, single-tensor path) unless an optimizer says otherwise.
+//! Formulas and defaults are PyTorch's (`torch.optim`, single-tensor path) unless an optimizer states otherwise.
 
 mod adadelta;
 mod adafactor;
@@ -45,27 +45,28 @@ use burn::tensor::Tensor;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use std::fmt;
 
-/// Updates one parameter tensor at a time. All tensor state lives with the caller, who saves and restores it under
-/// the names that [`slots`](Optimizer::slots) gives; new state is all zeros.
+/// Updates one parameter tensor at a time. The caller owns all tensor state, and saves and restores it under the names
+/// from [`slots`](Optimizer::slots); new state is all zeros.
 pub trait Optimizer: Send + Sync + fmt::Debug {
     /// Names of the state tensors of each parameter (PyTorch's names where it has the optimizer).
     fn slots(&self) -> &'static [&'static str];
 
-    /// Shape of state tensor `slots()[slot]` for a parameter of this shape. `[0]` where this parameter has none.
+    /// Shape of state tensor `slots()[slot]` for a parameter of this shape; `[0]` if the parameter has none.
     fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
         let _ = slot;
         shape.to_vec()
     }
 
-    /// One update of one parameter, in place.
+    /// Updates one parameter in place.
     ///
-    /// * `step` counts from 1: the number of this update.
+    /// * `step`: the number of this update, from 1.
     /// * `lr`: the learning rate of this step.
-    /// * `scale` multiplies the gradient on the fly: the clip coefficient, one over the accumulated batches.
-    /// * `shape`: the parameter's; `param` and `grad` have its product as length.
-    /// * `state`: one slice per slot, each as long as the product of its `slot_shape`.
+    /// * `scale`: multiplied with the gradient during the update; combines the clip coefficient and one over the number
+    ///   of accumulated batches.
+    /// * `shape`: the parameter's; its product is the length of `param` and `grad`.
+    /// * `state`: one slice per slot, with the product of its `slot_shape` as length.
     ///
-    /// Panics when a length is wrong or the number of state slices is not that of `slots()`.
+    /// Panics if a length is wrong or the number of state slices is not that of `slots()`.
     #[allow(clippy::too_many_arguments, reason = "one call a tensor; a struct would only rename them")]
     fn update(
         &self,
@@ -78,14 +79,14 @@ pub trait Optimizer: Send + Sync + fmt::Debug {
         state: &mut [&mut [f32]],
     );
 
-    /// The same update as tensor operations, on whatever device the tensors are; returns the new parameter. Reads no
-    /// value back, so it does not wait for the device. Not for tensors that are tracked for a backward pass.
+    /// The same update as tensor operations, on any device; returns the new parameter. Reads no value back, so it does
+    /// not wait for the device. Not for tensors that are tracked by autodiff.
     ///
-    /// * `scale`: `[1]`, on the same device, so that the host need not wait for the norm that it is made from.
-    /// * `param` and `grad` are flat, of `shape`'s product; `state` is one flat tensor per slot, as long as the product
-    ///   of its `slot_shape`, and is replaced.
+    /// * `scale`: `[1]`, on the same device, so that the host does not wait for the norm that it is computed from.
+    /// * `param` and `grad`: flat, with the product of `shape` as length.
+    /// * `state`: one flat tensor per slot, with the product of its `slot_shape` as length; replaced.
     ///
-    /// Panics when the number of state tensors is not that of `slots()`.
+    /// Panics if the number of state tensors is not that of `slots()`.
     #[allow(clippy::too_many_arguments, reason = "the arguments of `update`")]
     fn update_on_device(
         &self,
@@ -100,16 +101,16 @@ pub trait Optimizer: Send + Sync + fmt::Debug {
 }
 
 choice! {
-    /// Which parameters weight decay applies to.
+    /// Which parameters get weight decay.
     DecayOn:
-    /// All of them, as in PyTorch.
+    /// All parameters, as in PyTorch.
     All = "all",
-    /// Those with two or more dimensions: no biases, no norms (nanoGPT's rule).
+    /// Tensors with two or more dimensions: no biases or norms, as in nanoGPT.
     Matrices = "matrices",
 }
 
 impl DecayOn {
-    /// The decay of a parameter of this shape.
+    /// The weight decay of a parameter of this shape.
     fn of(self, weight_decay: f64, shape: &[usize]) -> f64 {
         match self {
             DecayOn::Matrices if shape.len() < 2 => 0.0,
@@ -118,7 +119,7 @@ impl DecayOn {
     }
 }
 
-/// Every optimizer that ships with ddp-run, under its name in specs; the order is that of messages.
+/// The optimizers of ddp-run under their names in specs, in the order of messages.
 pub fn standard_kinds() -> [(&'static str, OptimizerKind); 15] {
     [
         ("sgd", OptimizerPlan::read::<sgd::Sgd>),
@@ -139,20 +140,20 @@ pub fn standard_kinds() -> [(&'static str, OptimizerKind); 15] {
     ]
 }
 
-/// What `betas` may be.
+/// The schema of `betas`.
 fn betas<const N: usize>(_: &mut SchemaGenerator) -> Schema {
     let one = serde_json::json!({ "type": "number", "minimum": 0.0, "exclusiveMaximum": 1.0 });
     json_schema!({ "type": "array", "items": one, "minItems": N, "maxItems": N })
 }
 
-/// The state slices as an array, or a panic that names the fault: the caller passed another optimizer's state.
+/// The state slices as an array. Panics if the caller passed another optimizer's state.
 fn slots<'a, const N: usize>(state: &'a mut [&mut [f32]]) -> [&'a mut [f32]; N] {
     assert_eq!(state.len(), N, "optimizer state has the wrong number of tensors");
     let mut slices = state.iter_mut();
     std::array::from_fn(|_| &mut **slices.next().expect("length was checked"))
 }
 
-/// `torch.lerp`: `a + weight * (b - a)`, in the order of operations that PyTorch uses on either side of one half.
+/// `torch.lerp`: `a + weight * (b - a)`, with PyTorch's order of operations on either side of one half.
 #[inline(always)]
 fn lerp(a: f32, b: f32, weight: f32) -> f32 {
     if weight < 0.5 { a + weight * (b - a) } else { b - (b - a) * (1.0 - weight) }

@@ -1,6 +1,6 @@
 //! `muon`: `torch.optim.Muon` for tensors with two or more dimensions (taken as `[d0, rest]`), AdamW for the others,
-//! which PyTorch leaves to a second optimizer. Newton-Schulz runs in f32 (PyTorch: bf16), on one thread, so that its
-//! bits do not depend on the number of threads; the GEMM's kernel, and with it the last bits, does depend on the CPU.
+//! which PyTorch leaves to a second optimizer. Newton-Schulz runs in f32 (PyTorch: bf16) on one thread, so that its
+//! bits do not depend on the number of threads; they do depend on the CPU, through the GEMM kernel.
 
 #![allow(unsafe_code)]
 
@@ -16,28 +16,28 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Muon {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 1e-3]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving average of gradients.
+    /// Momentum factor.
     #[default = 0.95]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub momentum: f64,
-    /// Nesterov's form of momentum.
+    /// Nesterov momentum.
     #[default = true]
     pub nesterov: bool,
-    /// Of the Newton-Schulz iteration.
+    /// Newton-Schulz iterations.
     #[default = 5]
     #[schemars(range(min = 1, max = 100))]
     pub ns_steps: usize,
-    /// PyTorch's `adjust_lr_fn`.
+    /// Scale of a matrix's update (PyTorch's `adjust_lr_fn`).
     pub adjust_lr: AdjustLr,
-    /// Taken off the parameter, as a share of it and times the learning rate.
+    /// Decoupled weight decay.
     #[default = 0.1]
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 
@@ -48,11 +48,11 @@ impl OptimizerConfig for Muon {
 }
 
 choice! {
-    /// PyTorch's `adjust_lr_fn`.
+    /// Scale of a matrix's update (PyTorch's `adjust_lr_fn`).
     AdjustLr:
-    /// `0.2 sqrt(max(rows, cols))`: updates as large as AdamW's, so that one learning rate serves both.
+    /// 0.2 sqrt(max(rows, columns)): updates of AdamW's magnitude, so that the same learning rate suits both.
     MatchRmsAdamw = "match-rms-adamw",
-    /// `sqrt(max(1, rows / cols))`.
+    /// sqrt(max(1, rows / columns)).
     Original = "original",
 }
 
@@ -61,7 +61,7 @@ impl Muon {
         Adam { weight_decay: self.weight_decay, decay: self.decay, ..Adam::default() }
     }
 
-    /// What parameter and orthogonalised update are multiplied by.
+    /// The factors of the parameter and of the orthogonalised update.
     fn shrink_and_size(&self, lr: f64, shape: &[usize]) -> (f32, f32) {
         let (rows, cols) = as_matrix(shape);
         let (a, b) = (rows as f64, cols as f64);
@@ -140,19 +140,20 @@ impl Optimizer for Muon {
     }
 }
 
-/// Keller Jordan's coefficients.
+/// Coefficients of Keller Jordan.
 const A: f32 = 3.4445;
 const B: f32 = -4.775;
 const C: f32 = 2.0315;
 
-/// Brings the singular values of row-major `x` (`rows` x `cols`) near one: `steps` quintic Newton-Schulz iterations.
+/// Orthogonalises row-major `x` (`rows` x `cols`): `steps` quintic Newton-Schulz iterations, which bring its singular
+/// values close to one.
 fn orthogonalise(x: &mut [f32], rows: usize, cols: usize, steps: usize) {
     if x.is_empty() {
         return;
     }
     let norm = clip::global_norm([&*x]).max(1e-7) as f32;
     x.iter_mut().for_each(|v| *v /= norm);
-    // The Gram matrix is taken on the shorter side. Strides say which: `long` walks along the longer side.
+    // The Gram matrix of the shorter side; `long` is the stride along the longer side.
     let (n, k) = (rows.min(cols), rows.max(cols));
     let (short, long) = if rows <= cols { (cols, 1) } else { (1, cols) };
     let mut gram = vec![0.0f32; n * n];
@@ -182,7 +183,7 @@ fn orthogonalise_on_device(x: Tensor<1>, shape: &[usize], steps: usize) -> Tenso
     x.reshape([rows * cols])
 }
 
-/// `out = left x right` with the sizes `[m, n, k]`, each operand with its (row, column) stride. One thread.
+/// `out = left x right` with sizes `[m, n, k]` and a (row, column) stride per operand. Single-threaded.
 fn product(
     out: &mut [f32],
     out_strides: (usize, usize),
@@ -235,7 +236,7 @@ mod tests {
             let mut x: Vec<f32> = (0..rows * cols).map(|i| ((i * 37 + 11) % 23) as f32 - 11.0).collect();
             orthogonalise(&mut x, rows, cols, 5);
             let n = rows.min(cols);
-            // The trace of the Gram matrix is the sum of squared singular values; each lies in about [0.7, 1.2].
+            // The trace of the Gram matrix is the sum of squared singular values, each of which is in about [0.7, 1.2].
             let trace = x.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>();
             assert!((0.4 * n as f64..1.5 * n as f64).contains(&trace), "{rows}x{cols}: {trace}");
         }
@@ -243,7 +244,7 @@ mod tests {
 
     #[test]
     fn product_honours_strides() {
-        // left 2x3 row-major, right = left transposed by strides: the Gram matrix.
+        // `left` is 2x3, row-major; `right` is its transpose, by strides: the product is the Gram matrix.
         let left = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let mut out = [0.0; 4];
         product(&mut out, (2, 1), &left, (3, 1), &left, (1, 3), [2, 2, 3]);

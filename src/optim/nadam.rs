@@ -10,28 +10,28 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct NAdam {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 2e-3]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving averages of the gradient and of its square.
+    /// Decay rates of the first and second moment.
     #[default([0.9, 0.999])]
     #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
-    /// Keeps divisors from zero.
+    /// Added to the denominator.
     #[default = 1e-8]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// By which the momentum comes to its full value.
+    /// Decay of the momentum schedule.
     #[default = 4e-3]
     #[schemars(range(min = 0.0))]
     pub momentum_decay: f64,
-    /// Take the decay straight off the parameter, as AdamW does.
+    /// Decouple the weight decay, as in AdamW.
     pub decoupled_weight_decay: bool,
-    /// Added to the gradient, as a share of the parameter.
+    /// L2 penalty, added to the gradient, or decoupled weight decay with `decoupled_weight_decay`.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 
@@ -41,7 +41,7 @@ impl OptimizerConfig for NAdam {
     }
 }
 
-/// What one step multiplies and divides by.
+/// The factors of one step.
 struct Factors {
     shrink: f32,
     l2: f32,
@@ -60,8 +60,8 @@ impl NAdam {
         self.betas[0] * (1.0 - 0.5 * 0.96f64.powf(step as f64 * self.momentum_decay))
     }
 
-    /// `mu(1) * … * mu(step)`. PyTorch keeps it as state; here it is recomputed, which is cheap because the product
-    /// falls below what `1 - product` can show within some tens of factors.
+    /// `mu(1) * … * mu(step)`. PyTorch keeps it as state. Here it is recomputed, which is cheap: after a few dozen
+    /// factors the product is too small to affect `1 - product`.
     fn mu_product(&self, step: u64) -> f64 {
         let mut product = 1.0;
         for i in 1..=step {

@@ -1,4 +1,4 @@
-//! The optimizer as a spec resolves to it: a value that can be printed, compared and built.
+//! The resolved optimizer: a value that can be printed, compared and built.
 
 use super::Optimizer;
 use crate::spec::Fields;
@@ -8,23 +8,23 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// An optimizer that declares the keys of its `[optimizer]` table: its fields are their values.
+/// An optimizer that declares the keys of its `[optimizer]` table as its fields.
 pub trait OptimizerConfig: Optimizer + Serialize + DeserializeOwned + JsonSchema + Default + 'static {
-    /// Base learning rate, which the schedule scales.
+    /// Base learning rate, before the schedule.
     fn lr(&self) -> f64;
 
-    /// Reports keys that don't go together.
+    /// Reports keys that exclude each other.
     #[doc(hidden)]
     fn check(&self, _fields: &mut Fields<'_>) {}
 }
 
-/// Reads the `[optimizer]` table of one name: [`OptimizerPlan::read`].
+/// Reads the `[optimizer]` table of one optimizer: [`OptimizerPlan::read`].
 pub type OptimizerKind = fn(&str, &mut Fields<'_>) -> OptimizerPlan;
 
-/// What `[optimizer]` resolves to.
+/// The resolved `[optimizer]`.
 #[derive(Clone, Debug, Serialize)]
 pub struct OptimizerPlan {
-    /// As in specs.
+    /// The name in specs.
     pub name: String,
     #[serde(flatten)]
     config: Map<String, Value>,
@@ -41,8 +41,7 @@ impl PartialEq for OptimizerPlan {
 }
 
 impl OptimizerPlan {
-    /// Reads `[optimizer]` with the optimizers that there are, by name. Problems go into `fields`; `None` after one with
-    /// the name.
+    /// Reads `[optimizer]`, given all optimizers by name. Problems are added to `fields`; `None` if the name is wrong.
     pub fn configure<'k>(
         fields: &mut Fields<'_>,
         kinds: impl Iterator<Item = (&'k str, OptimizerKind)>,
@@ -51,7 +50,7 @@ impl OptimizerPlan {
         Some(read(name, fields))
     }
 
-    /// Reads the keys that `T` declares. What comes of it after a problem must not be run.
+    /// Reads the keys that `T` declares. The result must not be used if there was a problem.
     pub fn read<T: OptimizerConfig>(name: &str, fields: &mut Fields<'_>) -> Self {
         let optimizer: T = fields.config();
         optimizer.check(fields);
@@ -62,22 +61,22 @@ impl OptimizerPlan {
         Self { name: name.to_owned(), config, lr: optimizer.lr(), optimizer: Arc::new(optimizer) }
     }
 
-    /// Names of the state tensors of each parameter, in the order that [`Optimizer::update`] takes them.
+    /// Names of the state tensors of each parameter, in the order of [`Optimizer::update`].
     pub fn state_slots(&self) -> &'static [&'static str] {
         self.optimizer.slots()
     }
 
-    /// Shape of state tensor `state_slots()[slot]` for a parameter of this shape; `[0]` where it has none.
+    /// Shape of state tensor `state_slots()[slot]` for a parameter of this shape; `[0]` if it has none.
     pub fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
         self.optimizer.slot_shape(slot, shape)
     }
 
-    /// State elements (f32) of a parameter of this shape, all slots together.
+    /// State elements (f32) of a parameter of this shape, over all slots.
     pub fn state_len(&self, shape: &[usize]) -> usize {
         (0..self.state_slots().len()).map(|slot| self.slot_shape(slot, shape).iter().product::<usize>()).sum()
     }
 
-    /// The running optimizer. It holds no state; see [`Optimizer`].
+    /// The optimizer to run. It holds no state; see [`Optimizer`].
     pub fn build(&self) -> Arc<dyn Optimizer> {
         self.optimizer.clone()
     }

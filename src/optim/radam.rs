@@ -10,24 +10,24 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct RAdam {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 1e-3]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving averages of the gradient and of its square.
+    /// Decay rates of the first and second moment.
     #[default([0.9, 0.999])]
     #[schemars(schema_with = "betas::<2>")]
     pub betas: [f64; 2],
-    /// Keeps divisors from zero.
+    /// Added to the denominator.
     #[default = 1e-8]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// Take the decay straight off the parameter, as AdamW does.
+    /// Decouple the weight decay, as in AdamW.
     pub decoupled_weight_decay: bool,
-    /// Added to the gradient, as a share of the parameter.
+    /// L2 penalty, added to the gradient, or decoupled weight decay with `decoupled_weight_decay`.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 
@@ -37,7 +37,7 @@ impl OptimizerConfig for RAdam {
     }
 }
 
-/// What one step multiplies by.
+/// The factors of one step.
 struct Factors {
     shrink: f32,
     l2: f32,
@@ -51,7 +51,7 @@ struct Factors {
 }
 
 impl RAdam {
-    /// The variance rectification of this step; `None` while the variance is not tractable yet (the first steps).
+    /// The variance rectification of this step; `None` in the first steps, where the variance is not tractable yet.
     fn rectification(&self, step: u64) -> Option<f64> {
         let beta2 = self.betas[1];
         let limit = 2.0 / (1.0 - beta2) - 1.0;

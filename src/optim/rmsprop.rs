@@ -10,27 +10,27 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct RmsProp {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 1e-2]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving average of squares.
+    /// Decay rate of the squared-gradient average.
     #[default = 0.99]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub alpha: f64,
-    /// Keeps divisors from zero.
+    /// Added to the denominator.
     #[default = 1e-8]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
-    /// Of the moving sum of updates; 0 for none.
+    /// Momentum factor.
     #[schemars(range(min = 0.0))]
     pub momentum: f64,
-    /// Divide by the variance instead of the mean square.
+    /// Divide by the estimated variance instead of the second moment.
     pub centered: bool,
-    /// Added to the gradient, as a share of the parameter.
+    /// L2 penalty, added to the gradient.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 

@@ -11,22 +11,22 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Sgd {
-    /// Base learning rate, which the schedule scales.
+    /// Learning rate.
     #[default = 1e-3]
     #[schemars(range(min = 0.0))]
     pub lr: f64,
-    /// Of the moving sum of gradients; 0 for none.
+    /// Momentum factor.
     #[schemars(range(min = 0.0))]
     pub momentum: f64,
-    /// Share of the gradient that does not join the sum.
+    /// Dampening of the momentum.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub dampening: f64,
-    /// Nesterov's form of momentum.
+    /// Nesterov momentum.
     pub nesterov: bool,
-    /// Added to the gradient, as a share of the parameter.
+    /// L2 penalty, added to the gradient.
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
-    /// Which parameters it applies to.
+    /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
 
@@ -43,9 +43,9 @@ impl OptimizerConfig for Sgd {
 }
 
 impl Sgd {
-    /// Factors of the buffer and of the gradient that joins it.
+    /// Factors of the momentum buffer and of the gradient added to it.
     fn keep_and_take(&self, step: u64) -> (f32, f32) {
-        // The first step sets the buffer to the gradient itself, not dampened; so it does not need to be zero.
+        // The first step sets the buffer to the undampened gradient, so it need not be zero before.
         if step == 1 { (0.0, 1.0) } else { (self.momentum as f32, (1.0 - self.dampening) as f32) }
     }
 }

@@ -1,16 +1,16 @@
-//! Every optimizer's two paths side by side from the same numbers: host slices (which `golden` holds to references) and
+//! Compares both forms of every optimizer on the same values: host slices (which `golden` compares with references) and
 //! tensor operations, on Burn's CPU backend and, with the feature `wgpu`, fused on a device.
 
 use super::testing::{gradient, plan, start};
 use super::{Optimizer, standard_kinds};
 use burn::tensor::{Device, Tensor};
 
-/// Enough for RAdam to change over to the rectified update, after its fifth step.
+/// Enough for RAdam's rectified update, which starts after the fifth step.
 const STEPS: u64 = 9;
 
-/// Element-wise updates: both paths do the same f32 operations in the same order; a GPU's compiler may fuse some.
+/// Element-wise updates: both forms do the same f32 operations in the same order; a GPU's compiler may fuse some.
 const EXACT: f64 = 0.0;
-/// Updates with sums: in f64 on the host, in f32 on the device; Muon's matrix products add in another order.
+/// Updates with sums: f64 on the host, f32 on the device. Muon's matrix products sum in another order.
 const CLOSE: f64 = 2e-6;
 
 #[rustfmt::skip]
@@ -51,10 +51,10 @@ const CASES: [(&str, f64); 34] = [
     ("name = \"muon\"\ndecay = \"matrices\"", CLOSE),
 ];
 
-/// `[6, 4]` for the rows that outnumber the columns in Muon's Gram matrix.
+/// `[6, 4]`: more rows than columns, for Muon's Gram matrix.
 const SHAPES: [&[usize]; 4] = [&[5], &[4, 6], &[6, 4], &[3, 2, 3, 3]];
 
-/// One parameter and its state, both ways.
+/// One parameter and its state in both forms.
 struct Sides {
     shape: &'static [usize],
     host: Vec<Vec<f32>>,
@@ -83,8 +83,8 @@ impl Sides {
         *param = optimizer.update_on_device(step, lr, scale, self.shape, param.clone(), grad, state);
     }
 
-    /// Compares relative to the element, or to the tensor's root mean square where that is larger: what a factor of
-    /// the whole tensor (a norm) rounds differently shows in small elements too.
+    /// Compares relative to the element, or to the tensor's root mean square if that is larger: rounding of a factor
+    /// common to the whole tensor (a norm) affects small elements too.
     fn check(&self, tolerance: f64, what: &str) {
         for (index, (host, tensor)) in self.host.iter().zip(&self.tensors).enumerate() {
             let device = tensor.to_data().try_into_vec::<f32>().unwrap();
@@ -104,7 +104,7 @@ impl Sides {
     }
 }
 
-/// `least`: the tolerance of every case is at least this.
+/// `least`: minimum of the tolerance in every case.
 fn compare(device: &Device, shapes: &[&'static [usize]], least: f64) {
     for (spec, tolerance) in CASES {
         let (plan, optimizer) = (plan(spec), plan(spec).build());
@@ -112,7 +112,7 @@ fn compare(device: &Device, shapes: &[&'static [usize]], least: f64) {
             let numel: usize = shape.iter().product();
             let mut sides = Sides::new(&*optimizer, shape, (0..numel).map(start).collect(), device);
             for step in 1..=STEPS {
-                // Every seventh element never has a gradient; rate and clip coefficient change from step to step.
+                // Every seventh element never has a gradient; learning rate and clip coefficient change from step to step.
                 let grad: Vec<f32> =
                     (0..numel).map(|i| if i % 7 == 2 { 0.0 } else { 2.0 * gradient(i, step) }).collect();
                 let (lr, scale) = (plan.lr * (1.0 - 0.07 * step as f64), 0.5 / step as f32);
@@ -146,7 +146,7 @@ fn parameters_and_gradients_of_zero_take_the_same_branch() {
 #[test]
 fn kernels_on_wgpu_do_what_slices_do() {
     let Some(device) = crate::device::testing::wgpu() else { return };
-    // Two shapes only: most of the time goes into compiling kernels.
+    // Only two shapes: most of the time is spent compiling kernels.
     compare(&device, &[SHAPES[0], SHAPES[2]], CLOSE);
 }
 

@@ -1,16 +1,16 @@
-//! The one loop of every element-wise optimizer: walks parameter, gradient and state tensors together, in place,
-//! in one pass over memory. On x86-64 the loop is compiled twice, for the baseline and for AVX2, and chosen at run
-//! time. Both do the same IEEE operations in the same order per element (Rust never contracts `a * b + c` into a
-//! fused multiply-add), so the resulting bits do not depend on the CPU.
+//! The loop of every element-wise optimizer: updates parameter and state tensors in place, in one pass over memory. On
+//! x86-64 it is compiled twice, for the baseline and for AVX2, and selected at run time. Both versions do the same IEEE
+//! operations in the same order per element (Rust never contracts `a * b + c` into a fused multiply-add), so the bits
+//! do not depend on the CPU.
 
 #![allow(unsafe_code)]
 
-/// Elements handled together: two AVX2 registers per tensor.
+/// Elements processed together: two AVX2 registers per tensor.
 const LANES: usize = 16;
 
 /// For each element `i`: `(param[i], state[k][i]) = f(param[i], grad[i], state[k][i])`.
 ///
-/// Panics when the lengths differ: the caller sized the state wrongly.
+/// Panics if the lengths differ: the caller sized the state wrongly.
 pub(super) fn for_each<const N: usize, F>(param: &mut [f32], grad: &[f32], state: [&mut [f32]; N], f: F)
 where
     F: Fn(f32, f32, [f32; N]) -> (f32, [f32; N]) + Copy,
@@ -21,7 +21,7 @@ where
     }
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the CPU has AVX2, which is all that `avx2` requires.
+        // SAFETY: the CPU has AVX2, the only requirement of `avx2`.
         return unsafe { avx2(param, grad, state, f) };
     }
     portable(param, grad, state, f);
@@ -44,7 +44,7 @@ where
     let whole = param.len() / LANES * LANES;
     let mut at = 0;
     while at < whole {
-        // Locals of fixed size cannot alias each other, which is what lets the compiler vectorise.
+        // Local arrays of fixed size cannot alias, so the compiler can vectorise.
         let mut p = [0.0f32; LANES];
         let mut g = [0.0f32; LANES];
         let mut s = [[0.0f32; LANES]; N];
@@ -87,7 +87,7 @@ where
 mod tests {
     use super::*;
 
-    /// Rounds differently if a multiply and an add were fused.
+    /// Rounds differently if a multiplication and an addition were fused.
     fn step(p: f32, g: f32, [a, b]: [f32; 2]) -> (f32, [f32; 2]) {
         let a = a * 0.9 + g * 0.1;
         let b = b * 0.99 + g * g * 0.01;

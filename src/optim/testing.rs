@@ -1,9 +1,9 @@
-//! What the tests of this room share.
+//! Helpers for the tests of this module.
 
 use super::{Optimizer, OptimizerPlan, standard_kinds};
 use crate::spec::{Fields, JobTree};
 
-/// Reads `text` as one table. Gives what was read and every problem, rendered; no problems is the empty string.
+/// Reads `text` as one table. Returns the value and all problems as text (empty if none).
 pub fn read<T>(text: &str, configure: fn(&mut Fields<'_>) -> T) -> (T, String) {
     let tree = JobTree::parse("test.toml", text, &[]).expect("the text is TOML");
     let mut made = None;
@@ -24,7 +24,7 @@ pub fn plan(spec: &str) -> OptimizerPlan {
     plan.expect("a known name")
 }
 
-/// The gradient of element `i` at step `t`, in f32 as everywhere: the same formula as in the PyTorch script.
+/// The gradient of element `i` at step `t`, computed in f32 as in the PyTorch script.
 pub fn gradient(i: usize, t: u64) -> f32 {
     ((0.7 * i as f64 + 0.3 * t as f64).sin() * (1.0 + 0.1 * i as f64)) as f32
 }
@@ -33,7 +33,7 @@ pub fn start(i: usize) -> f32 {
     (i as f64).cos() as f32
 }
 
-/// Twenty steps on six parameters of this shape. The gradients are passed doubled, with `scale` one half.
+/// Twenty steps on six parameters of this shape. Gradients are passed doubled, with a `scale` of one half.
 pub fn twenty_steps(optimizer: &dyn Optimizer, lr: f64, shape: &[usize]) -> Vec<f32> {
     let mut param: Vec<f32> = (0..6).map(start).collect();
     let slots = 0..optimizer.slots().len();

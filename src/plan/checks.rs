@@ -1,4 +1,4 @@
-//! Combinations that can't work, each reported at the value to change.
+//! Checks of combinations that can't work; each problem is reported at the value to change.
 
 use super::{BatchAlgebra, World};
 use crate::checkpoint::{CheckpointConfig, Every, OnPreempt, RankBy};
@@ -30,7 +30,7 @@ pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device
     }
 }
 
-/// Our CPU kernels are f32 only, and only CUDA has tf32.
+/// Our CPU kernels are f32 only, and only CUDA has TF32.
 pub(super) fn precision_and_device(root: &mut Fields<'_>, precision: Precision, device: DeviceSpec) {
     let fits = match (precision, device) {
         (Precision::F32, _) | (_, DeviceSpec::Auto | DeviceSpec::Cuda(_)) => true,
@@ -43,7 +43,7 @@ pub(super) fn precision_and_device(root: &mut Fields<'_>, precision: Precision, 
     }
 }
 
-/// Each of a node's `processes` takes a device of its own, unless the spec lets them share.
+/// Checks that each of a node's `processes` has its own device, unless the spec allows sharing.
 pub(super) fn devices_suffice(
     device: DeviceSpec,
     processes: usize,
@@ -51,7 +51,7 @@ pub(super) fn devices_suffice(
     share: bool,
 ) -> Result<(), Error> {
     let there = match device {
-        // Without any, `auto` is the CPU, which all share.
+        // Without devices, `auto` is the CPU, which all processes share.
         DeviceSpec::Cpu => return Ok(()),
         DeviceSpec::Auto if devices == 0 => return Ok(()),
         DeviceSpec::Auto | DeviceSpec::Cuda(None) | DeviceSpec::Wgpu(None) => devices,
@@ -94,7 +94,7 @@ pub(super) fn batches(
     }
 }
 
-/// A job that is started again and again must have got somewhere.
+/// A job that is requeued must save something, or it never makes progress.
 pub(super) fn requeue(root: &mut Fields<'_>, requeue: bool, save_every: Every, on_preempt: OnPreempt) {
     if requeue && save_every == Every::Never && on_preempt == OnPreempt::Exit {
         let message = "a job that saves nothing would begin anew each time: `save_every = \"never\"` and \
@@ -103,14 +103,14 @@ pub(super) fn requeue(root: &mut Fields<'_>, requeue: bool, save_every: Every, o
     }
 }
 
-/// Whether checkpoints can be ranked as the spec says. Settles how many of the best are kept.
+/// Checks that checkpoints can be ranked by `best`, and resolves `keep_best`.
 pub(super) fn ranking(
     fields: &mut Fields<'_>,
     config: &mut CheckpointConfig,
     facts: &DataFacts,
     eval_every: u64,
 ) {
-    // A data set that knows its size and has no validation split says `None`, or 0.
+    // A data set that knows its size has no validation split if it reports `None` or 0.
     let none = facts.val == Some(0) || facts.val.is_none() && facts.train.is_some();
     let unranked = match (config.best, none, eval_every) {
         (RankBy::TrainLoss, ..) => None,
@@ -142,7 +142,7 @@ pub(super) fn map_location(fields: &mut Fields<'_>, config: &CheckpointConfig) {
     }
 }
 
-/// Whether the data set's targets have a top-5 accuracy. Settles `auto` as far as they are known.
+/// Checks whether top-5 accuracy applies to the data set's targets, and resolves `auto` as far as they are known.
 pub(super) fn top5(fields: &mut Fields<'_>, config: &mut MetricsConfig, target: Option<&FieldFacts>) {
     let Some(target) = target else { return };
     match target.kind {
@@ -161,7 +161,7 @@ pub(super) fn top5(fields: &mut Fields<'_>, config: &mut MetricsConfig, target: 
     }
 }
 
-/// Why `metric` is not measured of such targets.
+/// Why `metric` is not measured for such targets; `None` if it is.
 pub(super) fn unmeasured(metric: RankBy, target: &FieldFacts) -> Option<String> {
     match (metric, target.kind) {
         (RankBy::ValAccuracy | RankBy::ValTop5 | RankBy::ValPerplexity, FieldKind::Float) => {

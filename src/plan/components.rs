@@ -1,4 +1,4 @@
-//! The components that a registry knows by name: each reads the rest of its table itself.
+//! The components registered by name; each reads the rest of its table itself.
 
 use crate::data::{DataFacts, DatasetSource, LoaderConfig};
 use crate::ddp::HookSource;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// `[dataset]`, less what concerns loading.
+/// `[dataset]` without the loader's keys.
 #[derive(Clone, Debug)]
 pub struct DatasetPlan {
     pub name: String,
@@ -83,7 +83,7 @@ fn pretrained(fields: &mut Fields<'_>) -> (Option<PathBuf>, bool) {
     (Some(path), fields.or_default("pretrained_strict", strict, true))
 }
 
-/// The hook of a name; `none` is the plain all-reduce.
+/// The communication hook of this name; `none` is the plain all-reduce.
 pub(super) fn comm_hook(fields: &mut Fields<'_>, name: &str, registry: &Registry) -> Option<HookSource> {
     const NONE: &str = "none";
     let hook = registry.comm_hook_source(name).cloned();

@@ -1,4 +1,4 @@
-//! A plan as a spec of its own, and its hash.
+//! A plan as a spec, and its hash.
 
 use super::Plan;
 use crate::spec::ResolvedValue;
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
 impl Plan {
-    /// The resolved job as a spec, every default written out: it resolves to a plan with the same values.
+    /// The resolved job as a spec with all defaults; it resolves to a plan with the same values.
     pub fn to_toml(&self) -> String {
         let mut root = Table::new();
         for resolved in &self.values {
@@ -18,14 +18,14 @@ impl Plan {
         format!("# Resolved by ddp-run; `ddp-run train` on this file runs the same job.\n{body}")
     }
 
-    /// Whether results may depend on a key, by its dotted path: it is not declared that they don't, and neither is the
-    /// table that it stands in.
+    /// Whether results may depend on a key, given by its dotted path: neither the key nor its table is declared as
+    /// without effect.
     pub fn changes_results(&self, key: &str) -> bool {
         let tables = key.match_indices('.').map(|(at, _)| &key[..at]);
         !tables.chain([key]).any(|path| self.without_effect.contains(path))
     }
 
-    /// Every value of a table by its key in it, as JSON.
+    /// All values of a table as JSON, by key.
     pub fn table(&self, name: &str) -> serde_json::Map<String, serde_json::Value> {
         let in_table = |v: &ResolvedValue| {
             let key = v.key.strip_prefix(name)?.strip_prefix('.')?;
@@ -35,7 +35,7 @@ impl Plan {
     }
 }
 
-/// Puts `value` at a dotted path, making tables on the way; a number names an element of a list of tables.
+/// Inserts `value` at a dotted path and creates tables as needed; a number is an index in a list of tables.
 fn insert(table: &mut Table, path: &[&str], value: Value) {
     match path {
         [] => {}
@@ -59,14 +59,14 @@ fn insert(table: &mut Table, path: &[&str], value: Value) {
     }
 }
 
-/// SHA-256 over the values that results depend on, sorted by key.
+/// SHA-256 over the values that affect results, sorted by key.
 pub(super) fn hash(plan: &Plan) -> String {
     let mut counted: Vec<&ResolvedValue> =
         plan.values.iter().filter(|v| plan.changes_results(&v.key)).collect();
     counted.sort_by(|a, b| a.key.cmp(&b.key));
     let mut hasher = Sha256::new();
     for resolved in counted {
-        // Neither a key nor a value on one line holds a newline, so the lines can't run into each other.
+        // Keys and one-line values contain no newline, so the lines are unambiguous.
         hasher.update(format!("{}={}\n", resolved.key, resolved.value).as_bytes());
     }
     HEXLOWER.encode(&hasher.finalize())

@@ -1,4 +1,4 @@
-//! The keys above the first table.
+//! The keys of the top level.
 
 use crate::checkpoint::Every;
 use crate::comm::Backend;
@@ -8,17 +8,17 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
 
-/// What every job has.
+/// The top-level keys, which every job has.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["name", "batch_size"]))]
 pub(super) struct JobConfig {
-    /// The run's name, and its folder's.
+    /// Name of the run; its folder is `runs/<name>`.
     #[schemars(extend("x-changes-results" = false))]
     pub name: String,
-    /// What all random numbers come from.
+    /// Seed of every random number: initial weights, shuffling, augmentation, dropout.
     pub seed: u64,
-    /// Times that the training samples are gone through.
+    /// Passes over the training data.
     #[default = 1]
     #[schemars(range(min = 1))]
     pub epochs: u64,
@@ -26,14 +26,14 @@ pub(super) struct JobConfig {
     #[default = 1]
     #[schemars(range(min = 1, max = 1_073_741_824))]
     pub batch_size: usize,
-    /// How often a checkpoint is saved.
+    /// How often a checkpoint is saved; unless `"never"`, the end of the run is saved too.
     #[schemars(extend("x-changes-results" = false))]
     pub save_every: Every,
-    /// Which engine moves gradients between processes.
+    /// The library that exchanges gradients; `auto` is `nccl` on CUDA devices, else `gloo`.
     pub backend: Backend,
     /// What each process computes on.
     pub device: DeviceSpec,
-    /// What the forward and backward passes compute in.
+    /// Type of the forward and backward passes; parameters, norms, losses and optimizer state stay f32.
     pub precision: Precision,
 }
 

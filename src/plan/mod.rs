@@ -1,9 +1,9 @@
-//! What a job comes to: everything resolved and checked, before a device, a socket or a data set is touched.
+//! The resolved job: everything is resolved and checked before a device, a socket or a data set is touched.
 //!
-//! [`Plan::resolve`] reads a [`JobTree`] with the components of a [`Registry`] and the number of processes that is
-//! asked for, and gives an immutable [`Plan`] or every problem at once. A plan prints itself ([`Plan::text`],
-//! [`Plan::json`]), writes itself as a spec that resolves to the same plan ([`Plan::to_toml`]) and has a hash that
-//! changes exactly when a value changes that results depend on.
+//! [`Plan::resolve`] reads a [`JobTree`] with the components of a [`Registry`] and the requested number of processes,
+//! and returns an immutable [`Plan`] or all problems at once. A plan can be printed ([`Plan::text`], [`Plan::json`])
+//! and written as a spec that resolves to the same plan ([`Plan::to_toml`]); its hash changes exactly when a value
+//! changes that results depend on.
 
 mod checks;
 mod components;
@@ -38,7 +38,7 @@ use crate::telemetry::MetricsConfig;
 use crate::train::{Batching, Loss, Settings, TrainConfig};
 use std::collections::BTreeSet;
 
-/// A resolved job: the configurations of its components, and what they come to together.
+/// A resolved job: the configurations of its components, and the values derived from them together.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub name: String,
@@ -66,19 +66,19 @@ pub struct Plan {
     pub slurm: SlurmConfig,
     pub distributed: DistributedConfig,
     pub reducer: ReducerConfig,
-    /// What averages gradients in place of a plain all-reduce.
+    /// Replaces the plain all-reduce of gradients.
     pub comm_hook: Option<HookSource>,
     pub batch: BatchAlgebra,
-    /// Of a run that goes on: the steps that are done, and those to the end of its epochs with them.
+    /// For a resumed run: optimizer steps completed, and the total at the end of its epochs.
     pub going_on: Option<(u64, u64)>,
-    /// `None` where the model's size follows from data that is not read yet.
+    /// `None` if the model's size depends on data that has not been read yet.
     pub sizes: Option<Sizes>,
-    /// Every value that the job runs with, in the order of the tables, and who said so.
+    /// All values of the job with their origins, in the order of the tables.
     pub values: Vec<ResolvedValue>,
-    /// The keys that results don't depend on, as they are declared, whether they are written or not.
+    /// Keys declared as not affecting results, whether the spec sets them or not.
     without_effect: BTreeSet<String>,
-    /// SHA-256, in hex, over the values that results depend on. Not among them: the job's name, where its data
-    /// lies, how it is launched, watched and saved, and the number of processes.
+    /// SHA-256, in hex, over the values that results depend on. These do not include the job's name, the location of
+    /// its data, how it is launched, monitored and saved, and the number of processes.
     pub hash: String,
 }
 
@@ -86,7 +86,7 @@ impl Plan {
     /// Resolves and checks a job.
     ///
     /// # Errors
-    /// Every problem of the spec, each at its place.
+    /// All problems of the spec, each with its position.
     pub fn resolve(tree: &JobTree, registry: &Registry, world: WorldRequest) -> Result<Plan, Diagnostics> {
         let (plan, mut values) = tree.read(|root| resolve::plan(root, registry, world))?;
         values.sort_by_key(|v| print::table_rank(&v.key));
@@ -96,30 +96,31 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether anybody has said what `key` is; it may be the default.
+    /// Whether `key` is set anywhere, even to its default.
     pub fn says(&self, key: &str) -> bool {
         self.values.iter().any(|value| value.key == key && value.origin != Origin::Default)
     }
 
-    /// Whether this node's `processes` can each have a device of its own.
+    /// Checks that each of this node's `processes` can have its own device.
     ///
     /// # Errors
-    /// Fewer devices without `launch.share_devices` (exit 2), or none (exit 69).
+    /// Too few devices without `launch.share_devices` (exit code 2), or none (exit code 69).
     pub fn devices_suffice(&self, processes: usize, devices: usize) -> Result<(), Error> {
         checks::devices_suffice(self.device, processes, devices, self.launch.share_devices)
     }
 
-    /// Checks the metric that ranks checkpoints against the opened data's targets, which the spec may not have known.
+    /// Checks the metric that ranks checkpoints against the targets of the opened data set, which may be unknown when
+    /// the spec is read.
     ///
     /// # Errors
-    /// A metric that is not measured of them (exit 78).
+    /// A metric that does not apply to these targets (exit code 78).
     pub fn ranks_by(&self, target: &FieldFacts) -> Result<(), Error> {
         let hint = "`best` in `[checkpoint]` names the metric; \"val.loss\" fits every data set";
         let error = |why| Error::spec(why).hint(hint);
         checks::unmeasured(self.checkpoint.best, target).map_or(Ok(()), |why| Err(error(why)))
     }
 
-    /// What the training loop goes by.
+    /// The settings of the training loop.
     pub fn settings(&self) -> Settings {
         Settings {
             seed: self.seed,
@@ -138,12 +139,12 @@ impl Plan {
         }
     }
 
-    /// How the steps of a run on `world` processes are made up, when it starts.
+    /// The composition of micro-batches and steps at the start of a run on `world` processes.
     pub fn batching(&self, world: usize) -> Batching {
         Batching::of(world, self.batch_size, self.train.accumulate)
     }
 
-    /// Optimizer steps of the whole run; `None` where only the data can tell.
+    /// Optimizer steps of the whole run; `None` if this depends on the data.
     pub fn total_steps(&self) -> Option<u64> {
         let anew = || Some(self.epochs.saturating_mul(self.batch.steps_per_epoch? as u64));
         let by_epochs = self.going_on.map(|(_, all)| all).or_else(anew);

@@ -1,4 +1,4 @@
-//! How a plan is shown: as text to read before the first step, and as JSON for programs.
+//! Shows a plan: as text for users, and as JSON for programs.
 
 use super::Plan;
 use super::units::{show_bytes, show_count};
@@ -7,7 +7,7 @@ use serde_json::json;
 use std::fmt::Write;
 
 impl Plan {
-    /// Every value with its origin, table by table, and then what they come to.
+    /// All values with their origins, table by table, followed by derived values.
     pub fn text(&self) -> String {
         let mut out = self.values_text();
         for (title, rows) in self.facts() {
@@ -30,7 +30,7 @@ impl Plan {
                 None => tables.push((table, vec![row])),
             }
         }
-        // One long value (a list of columns) must not push the origins of all others off the screen.
+        // A single long value (a list of columns) must not push the origins of all others off the screen.
         let width = |i: usize, most: usize| {
             let lengths = tables.iter().flat_map(|(_, rows)| rows.iter().map(move |r| r[i].chars().count()));
             lengths.filter(|l| *l <= most).max().unwrap_or(0)
@@ -48,7 +48,7 @@ impl Plan {
         out
     }
 
-    /// What the values come to, in groups of (name, value).
+    /// The derived values, as groups of (name, value).
     fn facts(&self) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
         let mut groups = vec![("Work", self.work()), ("Data", self.data())];
         groups.push(("Model", self.model_facts()));
@@ -130,7 +130,7 @@ impl Plan {
             Some(FieldFacts { shape, kind: FieldKind::Index(n) }) => format!("{shape:?} indices below {n}"),
         };
         let facts = &self.dataset.facts;
-        // Where the size of the training split is known, so are the others.
+        // If the size of the training split is known, so are the others.
         let part = |n: Option<usize>| match (n, facts.train) {
             (None | Some(0), Some(_)) => "none".to_owned(),
             (n, _) => count(n),
@@ -173,7 +173,7 @@ impl Plan {
         ]
     }
 
-    /// The same for programs.
+    /// The plan as JSON, for programs.
     pub fn json(&self) -> serde_json::Value {
         json!({
             "name": self.name,
@@ -192,7 +192,7 @@ impl Plan {
     }
 }
 
-/// A value as TOML writes it on one line, with small numbers in exponents.
+/// A value as one-line TOML, with exponents for small numbers.
 fn one_line(value: &toml::Value) -> String {
     match value {
         toml::Value::Float(x) if *x != 0.0 && x.abs() < 1e-4 => format!("{x:e}"),
@@ -200,7 +200,7 @@ fn one_line(value: &toml::Value) -> String {
     }
 }
 
-/// Order of the tables in a plan: what is trained, on what, how; then saving, watching and launching.
+/// Order of the tables in a plan: model, data and training first, then saving, metrics and launching.
 pub(super) fn table_rank(key: &str) -> usize {
     const ORDER: [&str; 9] = [
         "model",

@@ -1,4 +1,4 @@
-//! Reads a job's tables in order, so that each component sees what those before it settled.
+//! Reads a job's tables in order; each component can use what earlier ones have resolved.
 
 use super::job::JobConfig;
 use super::{BatchAlgebra, Plan, Sizes, WorldRequest};
@@ -16,10 +16,10 @@ use crate::spec::Fields;
 use crate::telemetry::MetricsConfig;
 use crate::train::TrainConfig;
 
-/// Nothing is known of data whose table is wrong.
+/// Facts about data whose table is wrong: none.
 const NO_FACTS: DataFacts = DataFacts { input: None, target: None, train: None, val: None, test: None };
 
-/// Reads everything, whatever is wrong on the way. `None` only after a problem.
+/// Reads all tables, in spite of problems. `None` only after a problem.
 pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldRequest) -> Option<Plan> {
     let JobConfig { name, seed, epochs, batch_size, save_every, backend, device, precision } =
         JobConfig::read(root);
@@ -44,7 +44,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     checks::requeue(root, slurm.requeue, save_every, checkpoint.on_preempt);
     checks::batches(root, &batch, &world, batch_size, train.accumulate, loader.drop_last);
     let (dataset, model, optimizer) = (dataset?, model?, optimizer?);
-    // After a problem the model may be one that can't be built.
+    // After a problem it may be impossible to build the model.
     let tensors = if root.is_sound() { model.source.tensors() } else { None };
     let sizes = tensors.map(|t| Sizes::of(&t, &optimizer, reducer.bucket_caps(), &world));
     Some(Plan {

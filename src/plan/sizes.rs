@@ -1,4 +1,4 @@
-//! What the model takes: memory, disk, and traffic between processes.
+//! Resources that the model needs: memory, disk, and traffic between processes.
 
 use super::World;
 use crate::ddp::{BucketCaps, BucketLayout};
@@ -6,23 +6,23 @@ use crate::models::{Role, TensorFacts};
 use crate::optim::OptimizerPlan;
 use serde::Serialize;
 
-/// Everything is f32. Bytes are those of one rank.
+/// All values are f32. Bytes are per rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sizes {
-    /// Values in parameters (not in buffers).
+    /// Elements of parameters (not of buffers).
     pub parameters: u64,
-    /// Of these, the ones that are trained.
+    /// Of these, elements of trainable parameters.
     pub trainable: u64,
-    /// Values in buffers, such as batch-norm statistics.
+    /// Elements of buffers, such as batch-norm statistics.
     pub buffers: u64,
     pub model_bytes: u64,
     pub gradient_bytes: u64,
     pub optimizer_bytes: u64,
     /// Tensors of one checkpoint.
     pub checkpoint_bytes: u64,
-    /// Gradient buckets, each one all-reduce a step.
+    /// Gradient buckets; each is one all-reduce per step.
     pub buckets: usize,
-    /// Sent by each rank per optimizer step, with a ring: 2 (w - 1) / w of the gradients.
+    /// Bytes sent by each rank per optimizer step with a ring: 2 (w - 1) / w of the gradients.
     pub all_reduce_bytes_per_step: u64,
 }
 

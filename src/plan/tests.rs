@@ -1,4 +1,4 @@
-//! The room as its users see it: specs with components of their own resolve, print, export and hash.
+//! The module's public interface: specs with custom components are resolved, printed, exported and hashed.
 
 use super::*;
 use crate::checkpoint::OnPreempt;
@@ -20,7 +20,7 @@ use smart_default::SmartDefault;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// 1000 samples in 10 classes unless the spec says otherwise; nothing to open.
+/// 1000 samples in 10 classes unless the spec says otherwise; can't be opened.
 #[derive(Debug, Clone)]
 struct Stub(DataFacts);
 
@@ -115,7 +115,7 @@ impl CommHook for StubHook {
     }
 }
 
-/// An optimizer of a user's own, which changes nothing.
+/// A custom optimizer that changes nothing.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct Still {
@@ -241,7 +241,7 @@ fn steps_and_sizes_follow_from_the_world() {
     assert_eq!(resolve(&["dataset.known=false"]).total_steps(), None);
 }
 
-/// Whatever were done or kept once a process would find no end, or no memory.
+/// Anything done or stored per process would take forever or exhaust memory.
 #[test]
 fn a_plan_costs_nothing_per_process() {
     let (done, end) = std::sync::mpsc::channel();

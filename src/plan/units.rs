@@ -1,4 +1,4 @@
-//! Counts and bytes, written as people do.
+//! Formats counts and bytes for people.
 
 /// `42.6 MiB`.
 pub(crate) fn show_bytes(bytes: u64) -> String {

@@ -1,9 +1,9 @@
-//! What is allowed, but hardly meant.
+//! Warnings about values that are allowed but probably unintended.
 
 use super::Plan;
 
 impl Plan {
-    /// Keys and what is odd about them.
+    /// Keys with a warning each.
     pub fn warnings(&self) -> Vec<(&'static str, String)> {
         self.small_rest().map(|why| ("dataset.val_split", why)).into_iter().collect()
     }

@@ -1,4 +1,4 @@
-//! How many processes, on how many nodes.
+//! The number of processes and nodes.
 
 use crate::device::DeviceSpec;
 use crate::launch::Nproc;
@@ -12,17 +12,17 @@ pub struct World {
     pub world_size: usize,
 }
 
-/// What the command line, a launcher and the machine say about the number of processes. What is `None` comes from
-/// `[launch]`.
+/// What the command line, a launcher and the machine specify about the number of processes. Anything that is `None` is
+/// taken from `[launch]`.
 #[derive(Clone, Copy, Debug)]
 pub struct WorldRequest {
-    /// So many processes in all, whatever the spec says (`plan --world`, or WORLD_SIZE under a launcher).
+    /// The total number of processes, overriding the spec (`plan --world`, or WORLD_SIZE under a launcher).
     pub world_size: Option<usize>,
     pub nnodes: Option<usize>,
     pub nproc_per_node: Option<Nproc>,
     /// Usable cores of a node, for `nproc_per_node = "auto"` and `"cpu"`.
     pub cores: usize,
-    /// How many devices of a kind a node has. `check` and `plan` don't look, and say 0.
+    /// Number of devices of a kind on a node. `check` and `plan` do not look for devices and use 0.
     pub devices: fn(DeviceSpec) -> usize,
 }
 

@@ -1,6 +1,7 @@
-//! Values that are one of a few names.
+//! Values that are one of a fixed set of names.
 
-/// An enum whose values have names in specs; the first is the default. Docs of the values are those of the JSON Schema.
+/// Defines an enum whose values have names in specs; the first is the default. Their doc comments are the descriptions
+/// in the JSON Schema.
 macro_rules! choice {
     ($(#[$meta:meta])* $name:ident: $($(#[$variant_meta:meta])* $variant:ident = $text:literal),+ $(,)?) => {
         $(#[$meta])*
@@ -13,15 +14,15 @@ macro_rules! choice {
 
         #[allow(dead_code, reason = "not every choice is listed, or read outside of specs")]
         impl $name {
-            /// Each of them.
+            /// All values.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// As in specs.
+            /// The name in specs.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
             }
 
-            /// None unless `text` is one of the names.
+            /// `None` unless `text` is one of the names.
             pub fn parse(text: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|c| c.name() == text)
             }

@@ -1,4 +1,4 @@
-//! What the readers of a job leave behind: values, problems, and keys that nobody knew.
+//! Collects results of reading a job: values, problems, and unknown keys.
 
 use super::diagnostics::Problem;
 use super::source::{Origin, Span};
@@ -8,16 +8,16 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// A value as the job runs with it, and who said so.
+/// A value of the resolved job and its origin.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct ResolvedValue {
-    /// Dotted; the tables of a list are named by their index (`scheduler.0.name`).
+    /// Dotted; tables of a list are given by index (`scheduler.0.name`).
     pub key: String,
     pub value: toml::Value,
     pub origin: Origin,
 }
 
-/// A key that nobody read, and those that its table's reader knows.
+/// An unknown key, with the known keys of its table.
 pub(super) struct Unknown {
     pub table: String,
     pub key: String,
@@ -25,13 +25,13 @@ pub(super) struct Unknown {
     pub known: KnownKeys,
 }
 
-/// The keys of one table that its reader knows; all unknown ones of the table share them.
+/// The known keys of one table, shared by all of its unknown ones.
 pub(super) type KnownKeys = Rc<[Cow<'static, str>]>;
 
-/// Unknown keys of a job that are compared with the known ones: what has more is no spec with mistakes.
+/// Number of unknown keys that are compared with the known ones; a file with more is not a spec with typos.
 const EXPLAINED: usize = 1000;
 
-/// The values that readers have seen, in the order in which they first did.
+/// The values read, in the order in which they were first seen.
 #[derive(Default)]
 pub(super) struct Values {
     list: Vec<Option<ResolvedValue>>,
@@ -39,7 +39,7 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// The place of a key, which it keeps.
+    /// The position of a key, which stays fixed.
     pub fn reserve(&mut self, key: String) -> usize {
         let next = self.list.len();
         let place = *self.places.entry(key).or_insert(next);
@@ -49,24 +49,24 @@ impl Values {
         place
     }
 
-    /// A later value of a key takes the place of the earlier one.
+    /// A later value of a key replaces the earlier one.
     pub fn note(&mut self, value: ResolvedValue) {
         let place = self.reserve(value.key.clone());
         self.list[place] = Some(value);
     }
 }
 
-/// What the readers of a job leave behind.
+/// Everything that reading a job produces.
 #[derive(Default)]
 pub(super) struct Collector {
     pub problems: RefCell<Vec<Problem>>,
     pub unknown: RefCell<Vec<Unknown>>,
-    /// Table, key, and the problem that it is not there.
+    /// Table, key, and the problem that the key is missing.
     pub missing: RefCell<Vec<(String, String, Problem)>>,
     pub values: RefCell<Values>,
-    /// Every (table, key) that a reader knows.
+    /// Every known (table, key).
     pub known: RefCell<BTreeSet<(String, String)>>,
-    /// Keys that results don't depend on, by their dotted paths.
+    /// Dotted paths of keys that results do not depend on.
     pub without_effect: RefCell<BTreeSet<String>>,
 }
 
@@ -77,7 +77,7 @@ impl Collector {
         let mut unknown = self.unknown.into_inner();
         unknown.sort_by_key(|u| u.span);
         let (explained, rest) = unknown.split_at(unknown.len().min(EXPLAINED));
-        // A misspelled key is one mistake, not an unknown key and a missing one.
+        // A misspelled key is reported once, not as unknown and as missing.
         let meant: BTreeSet<(&str, &str)> =
             explained.iter().filter_map(|u| Some((u.table.as_str(), u.nearest()?))).collect();
         let missing = self.missing.into_inner().into_iter();
@@ -91,7 +91,7 @@ impl Collector {
         (self.values.into_inner().list.into_iter().flatten().collect(), problems)
     }
 
-    /// Whether nothing is wrong so far.
+    /// Whether no problem has been found so far.
     pub fn is_sound(&self) -> bool {
         self.problems.borrow().is_empty() && self.missing.borrow().is_empty()
     }
@@ -108,7 +108,7 @@ fn unknown_message(unknown: &Unknown, known: &BTreeSet<(String, String)>) -> Str
     if let Some(best) = unknown.nearest() {
         return format!("unknown key; did you mean `{best}`?");
     }
-    // A key in the wrong table: the classic is a top-level key below the first header.
+    // A key in the wrong table; typically a top-level key after the first header.
     let mut elsewhere = known.iter().filter(|(table, key)| *key == unknown.key && *table != unknown.table);
     match (elsewhere.next(), elsewhere.next()) {
         (Some((table, key)), _) if table.is_empty() => {

@@ -1,6 +1,5 @@
-//! Tables that are read into structs: all that is said of a key is in its declaration there. Its type and the range or
-//! the choices that it has tell what is wrong with a value, and where; its default is what holds where nothing is
-//! written; a description, and whether results depend on it, go with it.
+//! Reads tables into structs whose declarations contain all facts about a key: type and range or choices determine the
+//! error messages, the default applies if the key is not set, and a description and the effect on results are attached.
 
 use super::decode;
 use super::diagnostics::{Kind as Rests, Problem};
@@ -18,13 +17,13 @@ use std::ops::RangeBounds;
 static EMPTY: Table = Table { entries: Vec::new() };
 
 impl<'a> Fields<'a> {
-    /// Reads the keys of `T`, of which each has a default: what is wrong is reported and read as absent. A required key
-    /// (`#[schemars(extend("required" = [..]))]`) has one that stands in for it after a problem.
+    /// Reads the keys of `T`, each of which has a default: a wrong value is reported and replaced by it. A required key
+    /// (`#[schemars(extend("required" = [..]))]`) has one too, as a placeholder after a problem.
     pub fn config<T: DeserializeOwned + JsonSchema + Default>(&mut self) -> T {
         self.parse().unwrap_or_default()
     }
 
-    /// Reads the keys of `T`; other keys of the table are left to others. `None` after a problem.
+    /// Reads the keys of `T`; other keys of the table are left for other readers. `None` after a problem.
     pub fn parse<T: DeserializeOwned + JsonSchema>(&mut self) -> Option<T> {
         let schema = schema::of::<T>();
         let mut entries = self.declared(&schema);
@@ -34,7 +33,7 @@ impl<'a> Fields<'a> {
         }
         let (decoded, wrong) = loop {
             let decoded = decode::entries::<T>(&entries, self.path(), self.header);
-            // What its type alone can tell of a value: without it the others are read.
+            // A value that only its type's `Deserialize` rejects: report it and read the others without it.
             match (decoded.wrong, decoded.value) {
                 (Some(at), Err(problem)) if schema["properties"].get(&entries[at].key).is_some() => {
                     let entry = entries.remove(at);
@@ -47,7 +46,7 @@ impl<'a> Fields<'a> {
             }
         };
         self.out.unknown.borrow_mut().extend(wrong);
-        // A required key that is not there has been reported, or its value has.
+        // A missing required key, or its wrong value, has already been reported.
         let told = |problem: &Problem| problem.kind == Rests::Absence && (self.muted || !open);
         decoded
             .map_err(|problem| {
@@ -58,8 +57,8 @@ impl<'a> Fields<'a> {
             .ok()
     }
 
-    /// The entries of the declared keys whose values may be what they are. Notes them, and the defaults of what is not
-    /// written.
+    /// The entries of the declared keys whose values match their schemas. Records these values, and the defaults of
+    /// unset keys.
     fn declared(&mut self, schema: &Json) -> Vec<&'a Entry> {
         let mut entries = Vec::new();
         for (key, of_key) in schema::properties(schema) {
@@ -89,7 +88,7 @@ impl<'a> Fields<'a> {
         entries
     }
 
-    /// The entries that nobody has read so far, for a type that takes any key.
+    /// The entries that have not been read so far, for a type that accepts any key.
     fn rest(&mut self) -> Vec<&'a Entry> {
         let table = self.table.unwrap_or(&EMPTY);
         let rest = table.entries.iter().filter(|e| !self.known.iter().any(|k| *k == e.key));
@@ -118,7 +117,7 @@ impl<'a> Fields<'a> {
         let kind = schema::kind(schema);
         let fits = match (&kind, &node.value) {
             (_, Value::Broken) => false,
-            // serde has no dates: it would read the text of one.
+            // serde has no dates: it would read one as its text.
             (Kind::Own, Value::Datetime(_)) => schema::expected(schema).is_none(),
             (Kind::Own, _) | (Kind::Boolean, Value::Boolean(_)) | (Kind::String, Value::String(_)) => true,
             (Kind::Integer(range), Value::Integer(i)) => range.contains(i),

@@ -1,4 +1,4 @@
-//! Reading a table into a type through serde, with places for what is wrong.
+//! Reads a table into a type with serde, with positions for errors.
 
 use super::collect::{KnownKeys, Unknown};
 use super::diagnostics::{Kind, Problem};
@@ -13,12 +13,12 @@ use std::fmt;
 
 pub(super) struct Decoded<T> {
     pub value: Result<T, Problem>,
-    /// The entry whose value is wrong.
+    /// Index of the entry whose value is wrong.
     pub wrong: Option<usize>,
     pub unknown: Vec<Unknown>,
 }
 
-/// Reads the entries of the table at `path` as a `T`. What is missing is reported at `header`.
+/// Reads the entries of the table at `path` as a `T`. Missing keys are reported at `header`.
 pub(super) fn entries<T: DeserializeOwned>(entries: &[&Entry], path: &str, header: Span) -> Decoded<T> {
     let unknown = RefCell::new(Vec::new());
     let map = MapDe { entries, next: 0, path, known: KnownKeys::default(), unknown: &unknown };
@@ -31,12 +31,12 @@ pub(super) fn entries<T: DeserializeOwned>(entries: &[&Entry], path: &str, heade
     Decoded { value, wrong, unknown: unknown.into_inner() }
 }
 
-/// serde's complaint; the innermost place it passes on its way out is the one that is kept.
+/// An error from serde, with the innermost position at which it was caught.
 #[derive(Debug)]
 struct DecodeError {
     message: String,
     span: Option<Span>,
-    /// The entry of the table that it comes from.
+    /// Index of the table entry that it comes from.
     entry: Option<usize>,
     absence: bool,
 }
@@ -84,7 +84,7 @@ impl de::Error for DecodeError {
     }
 }
 
-/// As [`Value::describe`], where there is such a value.
+/// As [`Value::describe`], if there is a corresponding value.
 fn describe(found: Unexpected<'_>) -> String {
     match found {
         Unexpected::Str(s) => Value::String(s.to_owned()).describe(),
@@ -142,7 +142,7 @@ struct MapDe<'a> {
     entries: &'a [&'a Entry],
     next: usize,
     path: &'a str,
-    /// Field names of the type that is being read, where serde tells them.
+    /// Field names of the type being read, if serde provides them.
     known: KnownKeys,
     unknown: &'a UnknownKeys,
 }
@@ -181,7 +181,7 @@ impl<'de> de::MapAccess<'de> for MapDe<'_> {
     }
 }
 
-/// The entry whose value is being read.
+/// The entry being read.
 struct Place<'a> {
     entry: &'a Entry,
     table: &'a str,
@@ -197,7 +197,7 @@ struct NodeDe<'a> {
 }
 
 impl NodeDe<'_> {
-    /// Reads a table's entries; anything else as it comes.
+    /// Reads a table from its entries, and any other value by its own type.
     fn any<'de, V: Visitor<'de>>(
         self,
         known: &'static [&'static str],
@@ -282,7 +282,7 @@ impl<'de> de::Deserializer<'de> for NodeDe<'_> {
         }
     }
 
-    /// serde asks for this when the type has no such field: the key is unknown.
+    /// serde calls this if the type has no such field: the key is unknown.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         if let Some(place) = self.place {
             self.unknown.borrow_mut().push(Unknown {

@@ -1,6 +1,6 @@
-//! Problems with their places, and how they are shown.
+//! Problems with their positions, and how they are shown.
 //!
-//! Every problem of a job is collected and shown at once, grouped by the file that it is in:
+//! All problems of a job are collected and shown at once, grouped by file:
 //!
 //! ```text
 //! error: 1 problem in configs/cifar.toml
@@ -17,7 +17,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr;
 
-/// One thing wrong, at one place.
+/// A problem at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub span: Span,
@@ -27,14 +27,14 @@ pub struct Problem {
     pub(super) kind: Kind,
 }
 
-/// What a problem rests on, which tells whether to believe it when part of the job could not be read.
+/// What a problem is based on; decides whether it is reliable if part of the job could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The marked text alone.
     Local,
-    /// Something that is not there.
+    /// A missing entry.
     Absence,
-    /// How several things go together.
+    /// A combination of several values.
     Judgement,
 }
 
@@ -44,12 +44,12 @@ impl Problem {
     }
 }
 
-/// Problems of one file that are shown. Nobody reads more, and a file that is no spec at all can have any number.
+/// Maximum problems shown per file; a file that is not a spec can have any number.
 const SHOWN: usize = 50;
-/// Characters of a long line that are shown before, in and after its marked text.
+/// Characters of a long line that are shown before, in and after the marked text.
 const AROUND: usize = 120;
 
-/// Everything that is wrong with one job, in the order of its sources and lines.
+/// All problems of a job, in the order of its sources and lines.
 #[derive(Clone, Debug)]
 pub struct Diagnostics {
     sources: Arc<Vec<Source>>,
@@ -63,9 +63,10 @@ impl Diagnostics {
         Self { sources, problems }
     }
 
-    /// Problems of reading the texts (`early`) with those found in what was read (`later`), except for what may be
-    /// due to the early ones: all that touches one, and, where the tree is `shaky`, all that is said of more than the
-    /// marked text. Of a text that is torn, only what stands before the tear is believed.
+    /// Combines problems from reading the texts (`early`) with problems found in the resulting tree (`later`), leaving
+    /// out those that may be consequences of the early ones: every problem that touches an early one and, if the tree
+    /// is `shaky`, every problem not based on the marked text alone. In a torn text, only problems before the tear are
+    /// kept.
     pub(super) fn combine(
         sources: Arc<Vec<Source>>,
         early: &[Problem],
@@ -88,14 +89,14 @@ impl Diagnostics {
         &self.problems
     }
 
-    /// Name of the source, line and column (from 1) of a problem.
+    /// Source name, line and column (from 1) of a problem.
     pub fn place(&self, problem: &Problem) -> (&str, usize, usize) {
         let source = &self.sources[problem.span.source];
         let (line, column) = source.position(problem.span.start);
         (&source.name, line, column)
     }
 
-    /// The whole message, without a final newline.
+    /// The whole message, without a trailing newline.
     pub fn render(&self, colour: bool) -> String {
         let mut out = String::new();
         for (i, group) in self.groups().enumerate() {
@@ -115,7 +116,7 @@ impl Diagnostics {
         out
     }
 
-    /// Problems of the same file together; all of the command line's are one group.
+    /// Groups problems of the same file; those of the command line form one group.
     fn groups(&self) -> impl Iterator<Item = &[Problem]> {
         self.problems.chunk_by(|a, b| {
             let (a, b) = (a.span.source, b.span.source);
@@ -148,7 +149,7 @@ impl Diagnostics {
         out
     }
 
-    /// What stands in the gutter: a line number; nothing for a one-line argument.
+    /// The text of the gutter: a line number; empty for a one-line argument.
     fn line_label(&self, problem: &Problem) -> String {
         let source = &self.sources[problem.span.source];
         match source.role {
@@ -197,7 +198,7 @@ impl fmt::Display for Diagnostics {
 impl std::error::Error for Diagnostics {}
 
 impl From<Diagnostics> for Error {
-    /// The message without its leading `error: `, which whoever prints the error adds.
+    /// The message without the leading `error: `, which the printer of the error adds.
     fn from(diagnostics: Diagnostics) -> Self {
         let paint = Paint::for_stderr();
         let text = diagnostics.render(paint.on);
@@ -216,8 +217,8 @@ fn first_part(text: &str) -> &str {
     text.char_indices().nth(AROUND).map_or(text, |(at, _)| &text[..at])
 }
 
-/// Text as it is shown: tabs become four spaces and control characters a dot, so that carets stand where they should
-/// and a spec can't write to the terminal.
+/// Text as displayed: tabs become four spaces and control characters a dot, so that carets are aligned and a spec can't
+/// send control sequences to the terminal.
 fn display(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -231,14 +232,14 @@ fn display(text: &str) -> String {
     out
 }
 
-/// Colours, if they are on.
+/// Colours, if enabled.
 #[derive(Clone, Copy)]
 struct Paint {
     on: bool,
 }
 
 impl Paint {
-    /// On when stderr is a terminal and `NO_COLOR` is not set (<https://no-color.org>).
+    /// Enabled if stderr is a terminal and `NO_COLOR` is not set (<https://no-color.org>).
     fn for_stderr() -> Self {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         Self { on: !no_color && std::io::stderr().is_terminal() }

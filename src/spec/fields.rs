@@ -15,15 +15,15 @@ use std::collections::BTreeSet;
 pub struct Fields<'a> {
     job: &'a JobTree,
     pub(super) out: &'a Collector,
-    /// `None` for an optional table that is not there.
+    /// `None` for an optional table that is not present.
     pub(super) table: Option<&'a Table>,
     path: String,
-    /// Where to point for what is missing.
+    /// The position at which missing keys are reported.
     pub(super) header: Span,
-    /// A problem covers this table already.
+    /// A problem already covers this table.
     pub(super) muted: bool,
     pub(super) known: Vec<Cow<'static, str>>,
-    /// Whoever read the rest of the table has said what is unknown in it.
+    /// Another reader has reported the unknown keys of this table.
     rest_is_read: bool,
 }
 
@@ -52,22 +52,22 @@ impl<'a> Fields<'a> {
         self.entry(key).is_some()
     }
 
-    /// Whether the key is written and a string.
+    /// Whether the key is set to a string.
     pub fn is_str(&self, key: &str) -> bool {
         self.entry(key).is_some_and(|e| matches!(e.node.value, Value::String(_)))
     }
 
-    /// Whether no problem is on record yet, in this table or any other.
+    /// Whether no problem has been found yet in any table.
     pub fn is_sound(&self) -> bool {
         self.out.is_sound()
     }
 
-    /// The keys that are written, in their order.
+    /// The keys that are set, in order.
     pub fn keys(&self) -> Vec<&'a str> {
         self.table.map(|t| t.keys().collect()).unwrap_or_default()
     }
 
-    /// The job's `seed`, for components whose own seed defaults to it. 0 where it is absent or wrong.
+    /// The job's `seed`, the default of components' own seeds. 0 if it is absent or wrong.
     pub fn seed(&self) -> u64 {
         match self.job.root.get("seed").map(|e| &e.node.value) {
             Some(Value::Integer(i)) => u64::try_from(*i).unwrap_or(0),
@@ -77,7 +77,7 @@ impl<'a> Fields<'a> {
 
     // ---- tables --------------------------------------------------------------------------------------------------
 
-    /// A sub-table, if it is written.
+    /// A sub-table, if it is present.
     pub fn table(&mut self, key: &'static str) -> Option<Fields<'a>> {
         let path = self.join(key);
         let entry = self.take(key)?;
@@ -92,7 +92,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A sub-table, or an empty one where it is not written: all its defaults hold.
+    /// A sub-table, or an empty one with all defaults if it is not present.
     pub fn section(&mut self, key: &'static str) -> Fields<'a> {
         let wrong = self.has(key);
         self.table(key).unwrap_or_else(|| {
@@ -102,7 +102,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A sub-table that must be written.
+    /// A required sub-table.
     pub fn req_section(&mut self, key: &'static str) -> Fields<'a> {
         let absent = !self.has(key);
         if absent {
@@ -144,7 +144,7 @@ impl<'a> Fields<'a> {
 
     // ---- problems ------------------------------------------------------------------------------------------------
 
-    /// A problem with `key`'s value, or with what its table lacks when the key is not written.
+    /// Reports a problem with `key`'s value, or with the table if the key is not set.
     pub fn problem(&mut self, key: &str, message: impl Into<String>) {
         self.problem_at(&[key], message);
     }
@@ -154,18 +154,18 @@ impl<'a> Fields<'a> {
         self.push(Problem { hint: Some(hint.into()), kind: Kind::Judgement, ..problem });
     }
 
-    /// A problem with a value further down: keys of tables and indices of lists, from this table. The deepest one that
-    /// is written is pointed at.
+    /// Reports a problem with a nested value: `path` consists of keys of tables and indices of lists, from this table.
+    /// The problem points at the deepest part that exists.
     pub fn problem_at(&mut self, path: &[&str], message: impl Into<String>) {
         self.push(Problem { kind: Kind::Judgement, ..Problem::new(self.locate(path), message) });
     }
 
-    /// A problem with the key itself: it has no business here.
+    /// Reports a problem with the key itself: it must not be set here.
     pub fn problem_with_key(&mut self, key: &str, message: impl Into<String>) {
         self.problem_with_key_at(&[key], message);
     }
 
-    /// As [`Fields::problem_with_key`], for a key of a table further down.
+    /// As [`Fields::problem_with_key`], for a key of a nested table.
     pub fn problem_with_key_at(&mut self, path: &[&str], message: impl Into<String>) {
         let span = match path.split_last() {
             Some((key, tables)) => {
@@ -181,30 +181,30 @@ impl<'a> Fields<'a> {
         self.push(Problem { kind: Kind::Judgement, ..Problem::new(span, message) });
     }
 
-    /// Leaves the rest of the table unchecked: what its keys mean can't be known after a problem.
+    /// Leaves the rest of the table unchecked: after a problem the meaning of its keys is unknown.
     pub fn ignore_rest(&mut self) {
         self.rest_is_read = true;
     }
 
-    // ---- what is known besides ------------------------------------------------------------------------------------
+    // ---- effect on results ---------------------------------------------------------------------------------------
 
-    /// Says of keys of this table that results don't depend on them.
+    /// Declares that results do not depend on these keys of this table.
     pub fn without_effect(&self, keys: &[&str]) {
         self.out.without_effect.borrow_mut().extend(keys.iter().map(|key| self.join(key)));
     }
 
-    /// Every key, by its dotted path, of which that has been said, in all tables that were read.
+    /// The dotted paths of all keys declared so, in all tables that were read.
     pub fn all_without_effect(&self) -> BTreeSet<String> {
         self.out.without_effect.borrow().clone()
     }
 
-    /// Notes what a value comes to, for the plan to show, where it is not what is written (`auto`).
+    /// Records the resolved value of a key, for the plan to show, if it differs from what is written (`auto`).
     pub fn note_resolved(&mut self, key: &str, value: impl Into<toml::Value>) {
         let origin = self.entry(key).map_or(Origin::Default, |e| self.job.origin(e.node.span));
         self.record(key, value.into(), origin);
     }
 
-    // ---- the works -----------------------------------------------------------------------------------------------
+    // ---- internals -----------------------------------------------------------------------------------------------
 
     pub(super) fn join(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
@@ -269,7 +269,7 @@ impl<'a> Fields<'a> {
         self.record(key, value, self.job.origin(span));
     }
 
-    /// Keeps a key's place in the order of values, if it ever gets one.
+    /// Reserves a key's position in the order of values, in case it gets one.
     pub(super) fn reserve(&self, key: &str) {
         self.out.values.borrow_mut().reserve(self.join(key));
     }

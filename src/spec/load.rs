@@ -1,4 +1,4 @@
-//! From files and arguments to one merged tree: `extends` chains, then the command line's edits.
+//! Merges files and arguments into one tree: `extends` chains, then the command line's edits.
 
 use super::collect::{Collector, ResolvedValue};
 use super::diagnostics::{Diagnostics, Problem};
@@ -12,17 +12,17 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// No spec is longer than this; what is was not meant as one.
+/// Maximum size of a spec; a longer file is something else.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// A job as typed: the spec, what it extends, and the command line's edits, merged.
+/// A job as written: the spec, the specs that it extends, and the command line's edits, merged.
 #[derive(Clone, Debug)]
 pub struct JobTree {
     pub(super) sources: Arc<Vec<Source>>,
     pub(super) root: Table,
-    /// Problems of reading the texts, which wait to be shown with those of what was read.
+    /// Problems of reading the texts, kept until they are shown together with those of the tree.
     early: Vec<Problem>,
-    /// What is missing from the tree may just not have been read.
+    /// Something missing from the tree may be in text that could not be read.
     shaky: bool,
     torn: Vec<Span>,
 }
@@ -30,8 +30,8 @@ pub struct JobTree {
 impl JobTree {
     /// Reads the spec at `path` and its bases.
     ///
-    /// The only error here is a file that can't be read. Syntax errors, wrong edits and bases that are missing or go
-    /// in a circle wait for [`JobTree::read`], to be shown with all that it finds.
+    /// The only error here is a file that can't be read. Syntax errors, wrong edits, missing bases and cycles of bases
+    /// are kept for [`JobTree::read`], to be shown with all other problems.
     pub fn load(path: &Path, edits: &[Override]) -> Result<JobTree, Diagnostics> {
         let name = path.display().to_string();
         match read_text(path) {
@@ -43,8 +43,7 @@ impl JobTree {
         }
     }
 
-    /// As [`JobTree::load`], for a text at hand, which is always readable; `extends` in it is relative to the folder of
-    /// `name`.
+    /// As [`JobTree::load`], for a text in memory; an `extends` in it is relative to the folder of `name`.
     pub fn parse(name: &str, text: &str, edits: &[Override]) -> Result<JobTree, Diagnostics> {
         Ok(Self::build(name, text.to_owned(), None, edits))
     }
@@ -65,8 +64,8 @@ impl JobTree {
         }
     }
 
-    /// Lets `read` read the whole tree, and gives what it made and every value that it saw, or every problem: those
-    /// that it found, keys that it did not read, and syntax errors.
+    /// Reads the whole tree with `read`. Returns its result and all values, or all problems: those that it reported,
+    /// keys that it did not read, and syntax errors.
     pub fn read<T>(
         &self,
         read: impl FnOnce(&mut Fields<'_>) -> T,
@@ -83,7 +82,7 @@ impl JobTree {
         Err(Diagnostics::combine(self.sources.clone(), &self.early, self.shaky, &self.torn, found))
     }
 
-    /// The texts that the job came from: the spec first, then its bases, then the command line's edits.
+    /// The texts of the job: the spec, then its bases, then the command line's edits.
     pub fn sources(&self) -> &[Source] {
         &self.sources
     }
@@ -93,7 +92,7 @@ impl JobTree {
     }
 }
 
-/// A file's one name, whatever path led to it, to find cycles.
+/// A canonical name of the file, to detect cycles.
 fn identify(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
@@ -113,7 +112,7 @@ fn read_text(path: &Path) -> Result<String, String> {
 #[derive(Default)]
 struct Loader {
     sources: Vec<Source>,
-    /// Identity and shown name of each file on the way to the current one.
+    /// Identity and displayed name of each file in the current chain.
     chain: Vec<(PathBuf, String)>,
     problems: Vec<Problem>,
     shaky: bool,
@@ -121,7 +120,7 @@ struct Loader {
 }
 
 impl Loader {
-    /// Parses one text and lays it over what it extends. Problems are left in `self`.
+    /// Parses one text and merges it over its base. Problems are recorded in `self`.
     fn document(&mut self, role: Role, path: PathBuf, identity: PathBuf, text: String) -> Table {
         let source = self.sources.len();
         let name = path.display().to_string();
@@ -141,7 +140,7 @@ impl Loader {
                 below
             }
             Err(message) => {
-                // A key that only the base has would now be reported as missing.
+                // Otherwise a key that only the base has would be reported as missing.
                 self.shaky = true;
                 self.problems.push(Problem::new(extends.node.span, message));
                 table

@@ -1,9 +1,9 @@
-//! Laying one tree over another: tables merge key by key, anything else is replaced whole.
+//! Merges one tree over another: tables are merged key by key, anything else is replaced.
 
 use super::tree::{Table, Value};
 use std::collections::HashMap;
 
-/// Lays `over` onto `base`. The later key's place is the one that problems point to.
+/// Merges `over` into `base`. Problems point at the overriding key.
 pub(super) fn merge(base: &mut Table, over: Table) {
     let places: HashMap<String, usize> =
         base.entries.iter().enumerate().map(|(i, entry)| (entry.key.clone(), i)).collect();

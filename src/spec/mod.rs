@@ -1,4 +1,4 @@
-//! What was typed: job specs as positioned trees, and the reading of them.
+//! Reads job specs as trees with source positions.
 //!
 //! A [`JobTree`] is a spec after `extends`, `--set` and `--unset`: every key and value in it knows the text that it
 //! came from. Components read their tables of it through [`Fields`], into structs of their own that declare

@@ -1,4 +1,4 @@
-//! `--set KEY=VALUE` and `--unset KEY`: edits of the merged tree that are checked like the file itself.
+//! `--set KEY=VALUE` and `--unset KEY`: edits of the merged tree, checked like the file itself.
 
 use super::diagnostics::Problem;
 use super::merge::merge;
@@ -7,16 +7,16 @@ use super::source::{Role, Source, Span};
 use super::suggest::did_you_mean;
 use super::tree::{Entry, Node, Table, Value};
 
-/// One edit from the command line, as typed after its flag.
+/// One edit of the command line, as typed after its flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Override {
-    /// `KEY=VALUE`. The value is TOML; a bare word that is not is taken as a string.
+    /// `KEY=VALUE`. The value is TOML; a bare word is taken as a string.
     Set(String),
-    /// A dotted key that the spec or one of its bases sets.
+    /// A dotted key that is set in the spec or one of its bases.
     Unset(String),
 }
 
-/// Applies the edits in order, adding each to `sources`, so that problems can show it.
+/// Applies the edits in order and adds each to `sources`, so that problems can show it.
 pub(super) fn apply(root: &mut Table, edits: &[Override], sources: &mut Vec<Source>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for edit in edits {
@@ -38,7 +38,7 @@ pub(super) fn apply(root: &mut Table, edits: &[Override], sources: &mut Vec<Sour
     problems
 }
 
-/// A key of a dotted path and where it stands.
+/// A key of a dotted path with its position.
 struct Segment {
     key: String,
     span: Span,
@@ -47,7 +47,7 @@ struct Segment {
 struct Edit<'a> {
     text: &'a str,
     source: usize,
-    /// Where `text` starts in its source.
+    /// Start of `text` in its source.
     offset: usize,
 }
 
@@ -80,7 +80,7 @@ impl Edit<'_> {
         Span::new(self.source, range.start + self.offset..range.end + self.offset)
     }
 
-    /// Splits a dotted key, quoted parts and all, by letting TOML read it.
+    /// Splits a dotted key, with quoted parts, by parsing it as TOML.
     fn path(&self, key: &str) -> Result<Vec<Segment>, Vec<Problem>> {
         let whole = 0..key.len();
         if key.trim().is_empty() {
@@ -116,7 +116,8 @@ impl Edit<'_> {
             return Err(vec![self.problem(range, "missing value; `\"\"` is the empty string")]);
         }
         parse::value(text, self.source, self.offset + start).or_else(|problems| {
-            // What opens a quote or a bracket was meant as TOML, and so was what reads as a number; else it's a word.
+            // Text with a leading quote or bracket, or that looks like a number, was meant as TOML; anything else is a
+            // word.
             let number = text.bytes().all(|b| b.is_ascii_digit() || b"+-._".contains(&b));
             if text.starts_with(['"', '\'', '[', '{']) || (number && text.parse::<f64>().is_ok()) {
                 return Err(problems);
@@ -126,7 +127,7 @@ impl Edit<'_> {
     }
 }
 
-/// Position of the first `=` that is not inside quotes.
+/// Position of the first `=` outside quotes.
 fn unquoted_equals(text: &str) -> Option<usize> {
     let mut quote = None;
     for (i, c) in text.char_indices() {
@@ -202,7 +203,7 @@ fn remove(root: &mut Table, path: &[Segment]) -> Result<(), Vec<Problem>> {
     }
 }
 
-/// `scheduler.0`: tables of a list are named by their index.
+/// `scheduler.0`: tables of a list are addressed by index.
 fn element<'t>(
     items: &'t mut [Node],
     list: &Segment,

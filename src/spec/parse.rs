@@ -1,4 +1,4 @@
-//! TOML text to a positioned tree, going on after errors.
+//! Parses TOML text to a tree with positions, continuing after errors.
 
 use super::diagnostics::Problem;
 use super::source::{Span, SpanIndex};
@@ -11,28 +11,28 @@ use toml::de::{DeTable, DeValue};
 pub(super) struct Parsed {
     pub root: Table,
     pub problems: Vec<Problem>,
-    /// Lines had to be left out: what seems missing may well be in them.
+    /// Lines were left out: a missing key may be in one of them.
     pub shaky: bool,
-    /// From here on nothing could be read: a bracket or a quote never closes.
+    /// Nothing could be read from here on: a bracket or quote is not closed.
     pub torn: Option<Span>,
 }
 
-/// More rounds than this are not a spec with mistakes.
+/// A text that needs more rounds is not a spec with typos.
 const MAX_ROUNDS: usize = 100;
-/// Bytes that are parsed in all rounds together, whatever the text: a spec has some thousand.
+/// Maximum bytes parsed in all rounds together; a spec has a few thousand.
 const MAX_WORK: usize = 8 << 20;
 
-/// How often a text of so many bytes may be parsed again.
+/// Maximum number of times that a text of this size is parsed again.
 pub(super) fn rounds(bytes: usize) -> usize {
     (MAX_WORK / bytes.max(1)).min(MAX_ROUNDS)
 }
 
-/// Parses a whole document, which is source number `source`.
+/// Parses a whole document, source number `source`.
 ///
-/// The parser gives up at the first line that it can't make out. Such a line is blanked, and what is left is parsed
-/// again, so that every error is found and every position stays what it is.
+/// The parser stops at the first line that it can't parse. That line is blanked and the rest is parsed again, so that
+/// all errors are found and all positions stay correct.
 pub(super) fn document(text: &str, source: usize) -> Parsed {
-    // The parser knows a byte-order mark, but its spans don't count it.
+    // The parser skips a byte-order mark, but its spans do not count it.
     let (body, offset) = match text.strip_prefix('\u{feff}') {
         Some(rest) => (rest, text.len() - rest.len()),
         None => (text, 0),
@@ -48,7 +48,7 @@ pub(super) fn document(text: &str, source: usize) -> Parsed {
         errors.sort_by_key(|(range, _)| range.start);
         let bad = errors.iter().position(|(range, message)| !is_local(message, &left, range.start));
         if let Some(opener) = never_closed(&errors, table.get_ref(), &left) {
-            // What follows it was taken for its contents.
+            // The rest of the text was parsed as its content.
             errors.retain(|(range, _)| range.start < opener.start);
             let message = format!("this `{}` is never closed", &body[opener.clone()]);
             let tear = walk.span(opener);
@@ -76,7 +76,7 @@ pub(super) fn document(text: &str, source: usize) -> Parsed {
     unreachable!("the last round returns")
 }
 
-/// The opening bracket or quotes of the outermost value that an error says is still open at the end.
+/// The opening bracket or quote of the outermost value that is still open at the end, according to an error.
 fn never_closed(errors: &[(Range<usize>, &str)], root: &DeTable<'_>, text: &str) -> Option<Range<usize>> {
     let open = |message: &str| {
         message.starts_with("unclosed array,")
@@ -111,7 +111,7 @@ fn outermost_around(table: &DeTable<'_>, at: usize, text: &str) -> Option<usize>
     })
 }
 
-/// What an error makes unreadable: its line, and below a broken header all lines up to the next.
+/// The range that an error makes unreadable: its line, and after a broken header all lines up to the next one.
 fn unreadable(text: &str, at: usize) -> Range<usize> {
     let at = at.min(text.len());
     let start = text[..at].rfind('\n').map_or(0, |i| i + 1);
@@ -125,13 +125,13 @@ fn unreadable(text: &str, at: usize) -> Range<usize> {
     start..end
 }
 
-/// Spaces for every byte but line ends.
+/// Replaces every byte except line ends with a space.
 fn blank(text: &mut String, range: Range<usize>) {
     let blanked: String = text[range.clone()].bytes().map(|b| if b == b'\n' { '\n' } else { ' ' }).collect();
     text.replace_range(range, &blanked);
 }
 
-/// Parses one value, which stands at byte `offset` of source number `source`. `Err` holds the syntax errors.
+/// Parses one value, at byte `offset` of source number `source`. `Err` contains the syntax errors.
 pub(super) fn value(text: &str, source: usize, offset: usize) -> Result<Node, Vec<Problem>> {
     let (value, errors) = DeValue::parse_recoverable(text);
     let mut walk = Walk { text, source, offset, ..Walk::default() };
@@ -146,7 +146,7 @@ pub(super) fn value(text: &str, source: usize, offset: usize) -> Result<Node, Ve
     if walk.problems.is_empty() { Ok(node) } else { Err(walk.problems) }
 }
 
-/// Whether a syntax error leaves everything else where it belongs.
+/// Whether a syntax error leaves the position of everything else intact.
 fn is_local(message: &str, text: &str, at: usize) -> bool {
     if message.starts_with("duplicate key") || message.starts_with("cannot extend") {
         return true;
@@ -157,7 +157,7 @@ fn is_local(message: &str, text: &str, at: usize) -> bool {
     message.starts_with("string values must be quoted") && !in_header
 }
 
-/// The parser's messages in the words of the rest of the program; `found` is the marked text.
+/// Rewords the parser's messages in this program's terms; `found` is the marked text.
 fn reword(message: &str, found: &str) -> String {
     let found = found.trim();
     let said = match message {
@@ -187,12 +187,12 @@ struct Walk<'t> {
     source: usize,
     offset: usize,
     problems: Vec<Problem>,
-    /// Where the parser's own problems are.
+    /// Positions of the parser's own problems.
     reported: SpanIndex,
 }
 
 impl Walk<'_> {
-    /// A syntax error in the words of the rest of the program.
+    /// A syntax error in this program's words.
     fn problem(&self, range: Range<usize>, message: &str) -> Problem {
         let found = self.text.get(range.clone()).unwrap_or("");
         Problem::new(self.span(range), reword(message, found))
@@ -237,7 +237,7 @@ impl Walk<'_> {
     }
 
     fn broken(&mut self, span: Span, message: &str) -> Value {
-        // Recovery hands over half-read numbers too; those were reported by the parser.
+        // Error recovery also returns partly read numbers, which the parser has reported.
         if !self.reported.touches(span) {
             self.problems.push(Problem::new(span, message));
         }

@@ -1,14 +1,14 @@
-//! Durations, read and written as people do.
+//! Durations, in the form in which people write them.
 
 use super::Syntax;
 use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// Longer than any job; keeps arithmetic on deadlines from overflowing.
+/// Longer than any job; keeps deadline arithmetic from overflowing.
 const MAX_SECONDS: f64 = 1e9;
 
-/// How long something may take; above zero.
+/// A duration above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
 
@@ -58,7 +58,7 @@ pub(crate) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     Some((number, text[end..].trim_start()))
 }
 
-/// A time with its unit: ms, s, min or h.
+/// A duration with its unit: ms, s, min or h.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = number_and_unit(text)?;
     let seconds = match unit {

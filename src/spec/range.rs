@@ -1,4 +1,4 @@
-//! How an accepted range is said: "from 1 to 4096", "of at least 1", "above 0 and below 1".
+//! Words for an accepted range: "from 1 to 4096", "of at least 1", "above 0 and below 1".
 
 use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};

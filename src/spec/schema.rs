@@ -1,5 +1,5 @@
-//! What a type's JSON Schema says of its keys: which there are, what their values may be, what holds where they are not
-//! written. So a struct with `#[derive(Deserialize, JsonSchema)]` is all that a table needs for a declaration.
+//! Reads a type's JSON Schema: its keys, their accepted values and their defaults. A struct with `#[derive(Deserialize,
+//! JsonSchema)]` is therefore all that a table needs as its declaration.
 
 use super::names::any_of;
 use super::range::words;
@@ -8,9 +8,9 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json};
 use std::ops::Bound;
 
-/// What is accepted, after "expected", where the type's own `Deserialize` alone can tell.
+/// What is accepted, as text after "expected", if only the type's own `Deserialize` can check it.
 pub(super) const EXPECTED: &str = "x-expected";
-/// `false` for a key, or a whole table, that results don't depend on.
+/// `false` for a key, or a whole table, that results do not depend on.
 const CHANGES_RESULTS: &str = "x-changes-results";
 
 /// The schema of `T`, without references.
@@ -19,13 +19,13 @@ pub(super) fn of<T: JsonSchema>() -> Json {
     settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
-/// Its keys, in the order of the declaration.
+/// Its keys, in order of declaration.
 pub(super) fn properties(schema: &Json) -> impl Iterator<Item = (&str, &Json)> {
     let map = schema.get("properties").and_then(Json::as_object);
     map.into_iter().flatten().map(|(key, schema)| (key.as_str(), schema))
 }
 
-/// Whether other keys than its properties may be there.
+/// Whether keys other than its properties are allowed.
 pub(super) fn is_open(schema: &Json) -> bool {
     let others = schema.get("additionalProperties").is_some_and(|others| *others != Json::Bool(false));
     others || !matches!(only_type(schema), Some("object" | "null"))
@@ -44,7 +44,7 @@ pub(super) fn expected(schema: &Json) -> Option<&str> {
     schema.get(EXPECTED)?.as_str()
 }
 
-/// What holds for a key that is not written, where that is a value.
+/// The default of a key, if it is a value.
 pub(super) fn default(schema: &Json) -> Option<toml::Value> {
     to_toml(schema.get("default")?)
 }
@@ -68,19 +68,19 @@ fn to_toml(value: &Json) -> Option<toml::Value> {
 
 pub(super) type Range<T> = (Bound<T>, Bound<T>);
 
-/// What a value may be.
+/// The kind of value that a key accepts.
 pub(super) enum Kind<'a> {
     Boolean,
     Integer(Range<i64>),
     Number(Range<f64>),
     String,
     Choice(Vec<&'a str>),
-    /// So many, where that is fixed.
+    /// With this length, if it is fixed.
     List(&'a Json, Option<usize>),
-    /// A table whose keys may be any.
+    /// A table with any keys.
     Map(&'a Json),
     Table(&'a Map<String, Json>),
-    /// What only the type's own `Deserialize` can tell.
+    /// Only the type's own `Deserialize` can check it.
     Own,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn kind(schema: &Json) -> Kind<'_> {
     }
 }
 
-/// The one type that is accepted besides `null`.
+/// The one accepted type besides `null`.
 fn only_type(schema: &Json) -> Option<&str> {
     match schema.get("type")? {
         Json::String(one) => Some(one),
@@ -128,7 +128,7 @@ fn only_type(schema: &Json) -> Option<&str> {
     }
 }
 
-/// The names of a choice; `None` where it takes more than a name.
+/// The names of a choice; `None` if other values are accepted too.
 fn names(schema: &Json) -> Option<Vec<&str>> {
     if let Some(names) = schema.get("enum").and_then(Json::as_array) {
         return names.iter().filter(|name| !name.is_null()).map(Json::as_str).collect();
@@ -151,7 +151,7 @@ fn range<T>(schema: &Json, read: impl Fn(&Json) -> Option<T>) -> Range<T> {
 }
 
 impl Kind<'_> {
-    /// After "expected".
+    /// The text after "expected".
     pub fn words(&self) -> String {
         match self {
             Kind::Boolean => "true or false".to_owned(),

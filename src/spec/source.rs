@@ -1,11 +1,11 @@
-//! The texts that a job came from, and places in them.
+//! The source texts of a job, and positions in them.
 
 use std::fmt;
 
-/// What part a text plays in a job.
+/// The role of a text in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The spec that was named.
+    /// The spec named on the command line.
     Spec,
     /// A file that it extends.
     Base,
@@ -13,14 +13,14 @@ pub(super) enum Role {
     Override,
 }
 
-/// One text that a job came from: a file, or an argument of the command line.
+/// A source text: a file, or an argument of the command line.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The file's path as typed (bases: as found), or `--set`.
+    /// The file's path as typed (for bases, as found), or `--set`.
     pub name: String,
     pub text: String,
     pub(super) role: Role,
-    /// Where each line starts: a text may have as many problems as lines.
+    /// Start of each line, precomputed because a text may have as many problems as lines.
     lines: Vec<usize>,
 }
 
@@ -44,7 +44,7 @@ impl Source {
         let offset = self.text.floor_char_boundary(offset);
         let line = self.line(offset);
         let before = &self.text[self.lines[line]..offset];
-        // A byte-order mark is not a character that anyone counts.
+        // A byte-order mark is not counted as a character.
         let column = before.chars().filter(|c| *c != '\u{feff}').count() + 1;
         (line + 1, column)
     }
@@ -79,16 +79,16 @@ impl Span {
     }
 }
 
-/// Where a resolved value came from.
+/// The origin of a resolved value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Origin {
-    /// The spec that was named.
+    /// The spec named on the command line.
     Spec,
     /// A file that it extends.
     Base(String),
     /// `--set` on the command line.
     Override,
-    /// Nobody said; the component's default.
+    /// The component's default.
     Default,
 }
 
@@ -109,10 +109,10 @@ impl serde::Serialize for Origin {
     }
 }
 
-/// Whether any of some spans touches a given one, without looking at each.
+/// Tells whether any of a set of spans touches a given one, without checking each.
 #[derive(Debug, Default)]
 pub(super) struct SpanIndex {
-    /// Source and start of each, sorted, with the furthest end of those of the same source up to it.
+    /// Source and start of each span, sorted, with the largest end of all spans of that source up to it.
     furthest: Vec<(usize, usize, usize)>,
 }
 
@@ -129,7 +129,7 @@ impl SpanIndex {
         Self { furthest }
     }
 
-    /// Whether one of them overlaps `span` or ends where it starts, or the other way round.
+    /// Whether one of the spans overlaps or adjoins `span`.
     pub fn touches(&self, span: Span) -> bool {
         let up_to = self.furthest.partition_point(|f| (f.0, f.1) <= (span.source, span.end));
         let last = up_to.checked_sub(1).map(|i| self.furthest[i]);

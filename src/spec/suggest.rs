@@ -1,7 +1,7 @@
-//! "Did you mean": the nearest known name by edit distance.
+//! "Did you mean": the closest known name by edit distance.
 
-/// The candidate nearest to `typed`, if any is near enough to be what was meant: at most a third of its characters
-/// differ (Damerau-Levenshtein, ignoring case and `-` against `_`), or one is the other without its separators.
+/// The candidate closest to `typed`, if it is close enough: at most a third of its characters differ
+/// (Damerau-Levenshtein, ignoring case and `-` against `_`), or they are equal without separators.
 pub fn closest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |s: &str| s.to_lowercase().replace('-', "_");
     let typed = plain(typed);
@@ -15,7 +15,7 @@ pub fn closest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -
             let distance = if other.replace('_', "") == typed.replace('_', "") {
                 0
             } else if length.abs_diff(other_length) > allowed {
-                // The distance is that at least, and finding it takes room for the product of both lengths.
+                // The distance is at least that large, and computing it needs memory for the product of both lengths.
                 return None;
             } else {
                 strsim::damerau_levenshtein(&typed, &other)
@@ -26,7 +26,7 @@ pub fn closest<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .map(|(_, candidate)| candidate)
 }
 
-/// `; did you mean `x`?`, or a list of what there is when nothing is near (or nothing at all when that is long).
+/// `; did you mean `x`?`, or the list of candidates if none is close (nothing if the list is long).
 pub fn did_you_mean<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> String {
     if let Some(best) = closest(typed, candidates.clone()) {
         return format!("; did you mean `{best}`?");

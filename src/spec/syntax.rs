@@ -1,31 +1,32 @@
-//! Types with a syntax of their own: durations, devices, numbers of nodes.
+//! Types with their own syntax: durations, devices, numbers of nodes.
 
 use super::schema::EXPECTED;
 use serde::{Deserialize, Deserializer, de};
 
-/// How specs write the values of a type. serde and the JSON Schema follow from it, by [`syntax!`](crate::spec::syntax).
+/// How specs write the values of a type. [`syntax!`](crate::spec::syntax) derives serde's traits and the JSON Schema
+/// from it.
 pub trait Syntax: Sized {
     /// What is accepted, after "expected".
     const EXPECTED: &'static str;
-    /// The types of JSON that it comes in.
+    /// The JSON types in which it can be written.
     const TYPES: &'static [&'static str];
 
     fn read(value: &toml::Value) -> Option<Self>;
     fn write(&self) -> toml::Value;
 
-    /// What `Deserialize` does.
+    /// The implementation of `Deserialize`.
     fn from_serde<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let value = toml::Value::deserialize(from)?;
         Self::read(&value).ok_or_else(|| de::Error::custom(format_args!("expected {}", Self::EXPECTED)))
     }
 
-    /// What `JsonSchema` says.
+    /// The implementation of `JsonSchema`.
     fn schema() -> schemars::Schema {
         schemars::json_schema!({ "type": Self::TYPES, EXPECTED: Self::EXPECTED })
     }
 }
 
-/// `Deserialize`, `Serialize` and `JsonSchema` of a type that has a [`Syntax`].
+/// Implements `Deserialize`, `Serialize` and `JsonSchema` for a type with a [`Syntax`].
 macro_rules! syntax {
     ($type:ty) => {
         impl<'de> serde::Deserialize<'de> for $type {

@@ -1,8 +1,8 @@
-//! The positioned tree: TOML values that know where they were written.
+//! The tree of a spec: TOML values with their source positions.
 
 use super::source::Span;
 
-/// A value and its place.
+/// A value with its position.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub value: Value,
@@ -19,7 +19,7 @@ pub(super) enum Value {
     Datetime(toml::value::Datetime),
     Array(Vec<Node>),
     Table(Table),
-    /// Could not be read; a problem is on record already, so nothing more is said about it.
+    /// Could not be read; already reported, so nothing more is said about it.
     Broken,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub key: String,
     pub key_span: Span,
     pub node: Node,
-    /// Where to point when the entry's table lacks something: its header, or its key where it is inline.
+    /// Where to report keys missing in the entry's table: its header, or its key if it is inline.
     pub header: Span,
 }
 
@@ -58,7 +58,7 @@ impl Table {
 }
 
 impl Value {
-    /// As a person would say it: `the string "x"`, `3`, `a list`.
+    /// A description for messages: `the string "x"`, `3`, `a list`.
     pub fn describe(&self) -> String {
         match self {
             Value::String(s) if s.chars().count() > 40 => {

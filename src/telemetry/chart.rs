@@ -1,4 +1,4 @@
-//! Line charts as SVG: on the report's page, and in a file of their own. Colours and strokes are in [`STYLE`].
+//! Line charts as SVG, for the report page and for separate files. Colours and strokes are in [`STYLE`].
 
 mod scale;
 
@@ -12,34 +12,34 @@ pub(crate) const STYLE: &str = include_str!("chart/chart.css");
 /// Of the page's charts, in SVG units; the page scales them.
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 260.0;
-/// Around the lines, for labels.
+/// Margins for labels.
 const LEFT: f64 = 72.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 36.0;
 
-/// In the style sheet.
+/// Number of colours in the style sheet.
 const COLOURS: usize = 8;
 
-/// More points than this on a line can't be told apart; they are averaged.
+/// More points on a line are indistinguishable; they are averaged.
 const MAX_POINTS: usize = 600;
 
 type Point = (f64, f64);
 
-/// How a line is drawn.
+/// Line style.
 #[derive(Clone, Copy)]
 pub(crate) enum Look {
-    /// In the colour of this number.
+    /// Solid, in the colour with this number.
     Line(usize),
-    /// So, with a marker at each point, whose tooltip is its value.
+    /// As `Line`, with a marker at each point and the value as its tooltip.
     Marked(usize),
-    /// In the background.
+    /// Pale, in the background.
     Faint,
-    /// Dashed in the way of this number: what the others are compared with.
+    /// Dashed, in the style with this number: a reference line.
     Limit(usize),
 }
 
-/// One line.
+/// A named line.
 pub(crate) struct Series {
     name: String,
     points: Vec<Point>,
@@ -59,7 +59,7 @@ impl Series {
         }
     }
 
-    /// Its entry in the legend of a drawing, to the right of `(x, y)`.
+    /// Draws the series' legend entry to the right of `(x, y)`.
     pub fn key(&self, out: &mut String, x: f64, y: f64) {
         let _ = write!(out, "<path class=\"{}\" d=\"{}\"/>", self.class(), path(&[(x, y), (x + 34.0, y)]));
         if let Look::Marked(number) = self.look {
@@ -75,15 +75,15 @@ impl Series {
     }
 }
 
-/// How values lie along an axis, and how they are written.
+/// How an axis maps and formats values.
 #[derive(Clone, Copy)]
 pub(crate) struct Axis {
     pub log: bool,
-    /// What the values count, at the end of the axis.
+    /// Unit, shown at the end of the axis.
     pub unit: &'static str,
-    /// A tick's text, on an axis that spans so much.
+    /// Formats a tick's value, given the span of the axis.
     pub tick: fn(f64, f64) -> String,
-    /// A point's, in full.
+    /// Formats a point's value in full.
     pub text: fn(f64) -> String,
 }
 
@@ -93,7 +93,8 @@ impl Axis {
     }
 }
 
-/// A titled chart of the points that its axes can show. One without any is not drawn.
+/// A titled chart. Points that an axis can't show (not finite, or not positive on a logarithmic axis) are left out, and
+/// so are series without points.
 pub(crate) struct Chart<'a> {
     title: &'a str,
     x: Axis,
@@ -111,7 +112,7 @@ impl<'a> Chart<'a> {
         Self { title, x, y, series }
     }
 
-    /// For a page.
+    /// Writes the chart as a `<figure>` of the page.
     pub fn figure(&self, out: &mut String) {
         if self.series.is_empty() {
             return;
@@ -129,7 +130,7 @@ impl<'a> Chart<'a> {
         out.push_str("</svg></figure>");
     }
 
-    /// For a drawing: a card with its title, at `(left, top)`.
+    /// Writes the chart as a titled card of a drawing, at `(left, top)`.
     pub fn card(&self, out: &mut String, [left, top, width, height]: [f64; 4]) {
         let _ = writeln!(
             out,
@@ -141,7 +142,7 @@ impl<'a> Chart<'a> {
         out.push_str("</g></g>\n");
     }
 
-    /// Axes and lines, in so much room.
+    /// Draws axes and lines in an area of this size.
     fn plot(&self, out: &mut String, width: f64, height: f64) {
         let all = || self.series.iter().flat_map(|s| &s.points);
         if all().next().is_none() {
@@ -155,7 +156,7 @@ impl<'a> Chart<'a> {
             let _ = writeln!(out, "<path class=\"{}\" d=\"{}\"/>", s.class(), path(&places));
             let number = match s.look {
                 Look::Marked(number) => number,
-                // It would not be seen.
+                // A line with one point would be invisible.
                 Look::Line(number) if places.len() == 1 => number,
                 _ => continue,
             };
@@ -202,7 +203,7 @@ impl<'a> Chart<'a> {
     }
 }
 
-/// A path through the points.
+/// An SVG path through the points.
 fn path(points: &[Point]) -> String {
     points.iter().enumerate().fold(String::new(), |mut text, (i, (x, y))| {
         let _ = write!(text, "{}{x:.1} {y:.1}", if i == 0 { "M" } else { "L" });
@@ -210,7 +211,7 @@ fn path(points: &[Point]) -> String {
     })
 }
 
-/// Circle, square, diamond, triangle; with the colour, 32 different ones.
+/// Circle, square, diamond or triangle; together with the colours, 32 combinations.
 fn marker(out: &mut String, number: usize, (x, y): Point, tip: &str) {
     let shapes = [
         "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
@@ -227,7 +228,7 @@ fn marker(out: &mut String, number: usize, (x, y): Point, tip: &str) {
     );
 }
 
-/// At most [`MAX_POINTS`] points: means of neighbours.
+/// Averages neighbouring points so that at most [`MAX_POINTS`] remain.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     if points.len() <= MAX_POINTS {
         return points;
@@ -242,8 +243,8 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// A moving average centred on each point, about a fortieth of the points wide; at the ends as far as there are points
-/// on both sides. Points that are not finite are left out.
+/// A centred moving average over about a fortieth of the points, narrowed at the ends so that it stays symmetric.
+/// Points that are not finite are left out.
 pub(crate) fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let points: Vec<(f64, f64)> = points.iter().copied().filter(|p| p.1.is_finite()).collect();
     let half = points.len() / 80;

@@ -1,4 +1,4 @@
-//! The end of a run as its supervisor knows it, where rank 0 knew less or could not say it any more.
+//! The end of a run as its supervisor records it, when rank 0 knew less or could not write it.
 
 use super::events::{EndEvent, Event};
 use super::{MetricsWriter, provenance, read_events, report};
@@ -6,7 +6,7 @@ use crate::error::Result;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-/// A run's metrics as they were before it was started.
+/// State of a run's metrics before a start.
 #[derive(Clone, Debug)]
 pub struct Before {
     path: PathBuf,
@@ -20,14 +20,15 @@ impl Before {
         Self { stamp: stamp(&path), path, since: Instant::now() }
     }
 
-    /// Writes how the run ended, unless rank 0 said the same, and makes the report if it does not tell all of it. Rank 0 may be dead, or
-    /// know only that it lost a peer: what it said of the end is replaced. It may also have been killed between its last line and the
-    /// report. A run that never came to its metrics leaves those of an earlier one as they are.
+    /// Records how the run ended, unless rank 0 recorded the same, and writes the report if it is out of date. Rank 0
+    /// may be dead, or know only that it lost a peer: its end event is replaced. It may also have been killed between
+    /// its last line and the report. A run that failed before it wrote metrics leaves those of an earlier run
+    /// unchanged.
     pub fn conclude(&self, run_dir: &Path, code: u8, reason: &str) -> Result<()> {
         if stamp(&self.path) == self.stamp {
             return Ok(());
         }
-        // Set aside, with nothing written since: only the end is to be told.
+        // The metrics were moved aside and nothing has been written since: record only the end.
         let events = if self.path.exists() { read_events(&self.path)? } else { Vec::new() };
         let (mut end, mut told) =
             (EndEvent { step: 0, epoch: 0, reason: String::new(), exit_code: code, seconds: 0.0 }, None);
@@ -39,7 +40,7 @@ impl Before {
                 Event::Epoch(it) => (end.step, end.epoch) = (it.step, it.epoch + 1),
                 Event::Checkpoint(it) => (end.step, end.epoch) = (it.step.max(end.step), it.epoch),
                 Event::Resume(it) => (end.step, end.epoch) = (it.step, it.epoch),
-                // From the beginning, where no resumption follows.
+                // A start from the beginning, unless a resume event follows.
                 Event::Restart(_) => (end.step, end.epoch) = (0, 0),
                 Event::End(it) => {
                     told = Some(it.exit_code);
@@ -61,14 +62,14 @@ impl Before {
         report::write(run_dir).map(drop)
     }
 
-    /// How long the run has run: until the checkpoint that this start went on from, and since.
+    /// The run's duration: up to the checkpoint that this start resumed from, plus the time since.
     fn seconds(&self, run_dir: &Path) -> f64 {
         let parent = provenance::read(&run_dir.join("run.json")).ok().and_then(|file| file.latest.parent);
         parent.map_or(0.0, |parent| parent.seconds) + self.since.elapsed().as_secs_f64()
     }
 }
 
-/// Length of the file and when it was last written to; `None` where there is none.
+/// The file's length and time of last modification; `None` if it does not exist.
 fn stamp(path: &Path) -> Option<(u64, SystemTime)> {
     let about = std::fs::metadata(path).ok()?;
     Some((about.len(), about.modified().ok()?))
@@ -99,16 +100,16 @@ mod tests {
         let write = |event: &Event| MetricsWriter::open(&path).unwrap().write(event).unwrap();
         write(&Event::End(end(91, "rank 1 closed its connection")));
         before.conclude(folder.path(), 90, "rank 1 was killed").unwrap();
-        // One, with what rank 0 knew of the time.
+        // One end event, with the duration that rank 0 recorded.
         let first = [end(90, "rank 1 was killed")];
         assert_eq!(ends(folder.path()), first);
         let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
         assert!(page.contains("rank 1 was killed (exit code 90)"), "{page}");
-        // The same, or an attempt that wrote nothing: all is told.
+        // The same again, or an attempt that wrote nothing: the recorded end stays.
         before.conclude(folder.path(), 90, "once more").unwrap();
         Before::of(folder.path()).conclude(folder.path(), 78, "a wrong start").unwrap();
         assert_eq!(ends(folder.path()), first);
-        // A rank 0 that was killed in the next attempt has said nothing of it.
+        // Rank 0 was killed in the next attempt and did not record it.
         let before = Before::of(folder.path());
         let checkpoint = "checkpoints/step-9".to_owned();
         write(&Event::Resume(ResumeEvent {
@@ -135,7 +136,7 @@ mod tests {
         let [kept, last] = &ends(folder.path())[..] else { panic!("{:?}", ends(folder.path())) };
         assert_eq!((kept, last.step, last.reason.as_str()), (&first[0], 9, "rank 0 was killed"));
         assert!(last.seconds > 1e6, "{last:?}");
-        // One that began anew, and was killed before its first line.
+        // A run that started over and was killed before its first line.
         let before = Before::of(folder.path());
         write(&Event::Restart(RestartEvent { attempt: 1, reason: "nothing was saved".into() }));
         before.conclude(folder.path(), 90, "rank 0 was killed").unwrap();

@@ -1,4 +1,4 @@
-//! `[metrics]`: what is reported, and how often.
+//! `[metrics]`: which metrics are written, and how often.
 
 use crate::spec::{Syntax, syntax};
 use schemars::JsonSchema;
@@ -10,20 +10,20 @@ use smart_default::SmartDefault;
 #[serde(default)]
 #[schemars(extend("x-changes-results" = false))]
 pub struct MetricsConfig {
-    /// Optimizer steps between step events.
+    /// Optimizer steps per `step` line of `metrics.jsonl`.
     #[default = 10]
     #[schemars(range(min = 1))]
     pub log_every: u64,
-    /// Whether to report top-5 accuracy; by default of more than five classes.
+    /// Measure top-5 accuracy; `auto` does so with more than five classes.
     pub top5: Top5,
 }
 
-/// `None`: whether there are more than five classes is known once the data is open.
+/// `None`: `auto`, decided when the data set is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Top5(pub Option<bool>);
 
 impl Top5 {
-    /// Whether it is reported over so many classes.
+    /// Whether top-5 accuracy is measured with this number of classes.
     pub fn of(self, classes: usize) -> bool {
         self.0.unwrap_or(classes > 5)
     }

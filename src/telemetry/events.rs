@@ -1,11 +1,11 @@
-//! The lines of `metrics.jsonl`. They are a contract: a change is an entry in CHANGELOG.md; keys may
-//! be added at the end of an event, never renamed or reordered.
+//! The lines of `metrics.jsonl`. Their format is stable: a change needs an entry in CHANGELOG.md, and keys may be added
+//! at the end of an event but never renamed or reordered.
 
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// One line. Epochs count from 0; `step` is the number of optimizer steps done.
+/// One line. Epochs count from 0; `step` is the number of completed optimizer steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
@@ -18,7 +18,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Optimizer steps done, where the event knows.
+    /// Completed optimizer steps, if the event has them.
     pub fn step(&self) -> Option<u64> {
         match self {
             Event::Step(e) => Some(e.step),
@@ -31,25 +31,25 @@ impl Event {
     }
 }
 
-/// After an optimizer step. Values are global: over all ranks.
+/// Written after an optimizer step. Values are over all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepEvent {
     pub step: u64,
     pub epoch: u64,
-    /// Mean training loss since the last such line. JSON has no NaN: a loss that is not finite is `null`.
+    /// Mean training loss since the previous step event. JSON has no NaN: a loss that is not finite is `null`.
     #[serde(with = "nullable")]
     pub loss: f64,
     pub lr: f64,
     pub samples_per_s: f64,
-    /// Global gradient norm before clipping, where it is computed.
+    /// Global gradient norm before clipping, if it is computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
-    /// Share of the time that the training step waited for data, 0 to 1.
+    /// Fraction of the time that the training step waited for data, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_wait: Option<f64>,
 }
 
-/// After an epoch and its validation.
+/// Written after an epoch and its validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochEvent {
     pub epoch: u64,
@@ -60,65 +60,64 @@ pub struct EpochEvent {
     pub step: u64,
     pub lr: f64,
     pub samples_per_s: f64,
-    /// Share of the time that training steps waited for data, 0 to 1.
+    /// Fraction of the time that training steps waited for data, 0 to 1.
     pub data_wait: f64,
 }
 
-/// A checkpoint is complete on disk.
+/// Written when a checkpoint is complete on disk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointEvent {
     pub step: u64,
-    /// Epochs completed.
+    /// Completed epochs.
     pub epoch: u64,
     /// Relative to the run folder.
     pub path: String,
     pub bytes: u64,
     pub seconds: f64,
-    /// Seconds that the training step waited for it.
+    /// Seconds for which the training step waited for the save.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up_s: Option<f64>,
 }
 
-/// The workers are started again.
+/// Written when the workers are restarted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RestartEvent {
-    /// Counts the starts since the last progress: 2 for the first restart, 1 for a new start of a run that had saved nothing.
+    /// Starts since the last progress: 2 for the first restart, 1 for a new start of a run that had saved nothing.
     pub attempt: u64,
     pub reason: String,
 }
 
-/// The run goes on from a checkpoint.
+/// Written when the run resumes from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResumeEvent {
     pub step: u64,
-    /// Epochs completed.
+    /// Completed epochs.
     pub epoch: u64,
     /// Relative to the run folder.
     pub path: String,
     pub world: usize,
-    /// Samples of an optimizer step, which the number of processes may have changed.
+    /// Samples per optimizer step, which depends on the number of processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub global_batch: Option<usize>,
-    /// Micro-batches of an optimizer step.
+    /// Micro-batches per optimizer step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accumulate: Option<usize>,
 }
 
-/// The workers stop.
+/// Written when the workers end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EndEvent {
     pub step: u64,
-    /// Epochs completed.
+    /// Completed epochs.
     pub epoch: u64,
-    /// `done`, `stopped`, or what failed.
+    /// `done`, `stopped`, or the failure.
     pub reason: String,
     pub exit_code: u8,
-    /// How long the run has run, over all its starts.
+    /// Duration of the run over all its starts.
     pub seconds: f64,
 }
 
-/// Named values in their order: `loss` first, then the task's metrics; `n`, the samples that they were taken over, last
-/// where it is said.
+/// Named values in order: `loss` first, then the task's metrics, then `n`, the number of samples, if known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     values: Vec<(String, f64)>,
@@ -130,7 +129,7 @@ impl Metrics {
         Self { values: vec![("loss".to_owned(), loss)], n: None }
     }
 
-    /// Adds a value; one of the same name is replaced.
+    /// Adds a value, replacing one of the same name.
     pub fn with(mut self, name: &str, value: f64) -> Self {
         match self.values.iter_mut().find(|(n, _)| n == name) {
             Some((_, old)) => *old = value,
@@ -191,7 +190,7 @@ impl<'de> Deserialize<'de> for Metrics {
     }
 }
 
-/// NaN and infinities as JSON `null`, and back as NaN.
+/// NaN and infinities become `null` in JSON; `null` is read as NaN.
 mod nullable {
     use serde::{Deserialize, Deserializer, Serializer};
 

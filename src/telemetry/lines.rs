@@ -1,4 +1,4 @@
-//! `metrics.jsonl` line by line: events, what a crash or a full disk has left of one, and what others wrote.
+//! Parses `metrics.jsonl` line by line: events, torn events left by a crash or a full disk, and foreign lines.
 
 use super::events::Event;
 use crate::error::{IoContext, Result};
@@ -6,25 +6,25 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-/// No line that this program writes comes near; what is longer is read in pieces.
+/// Far above the longest line that this program writes; longer lines are read in pieces.
 pub const MAX_LINE: usize = 1 << 20;
 
-/// How every line begins. It stands nowhere else in one: quotes within a text are escaped.
+/// The start of every event line. It occurs nowhere else in one, because quotes in strings are escaped.
 const BEGINNING: &[u8] = b"{\"event\":";
 
 /// A line, or a piece of one that is too long to be an event.
 pub struct Line<'a> {
     /// From 1.
     pub number: usize,
-    /// `None` where it is no event that this version knows.
+    /// `None` if it is not an event known to this version.
     pub event: Option<Event>,
     /// Without the newline.
     pub bytes: &'a [u8],
-    /// The line ends with these.
+    /// This is the end of the line.
     pub ends: bool,
 }
 
-/// Calls `f` with every line that is not torn, in order.
+/// Calls `f` with every line, in order, leaving out torn ones.
 pub fn for_each_line(path: &Path, mut f: impl FnMut(Line<'_>) -> Result<()>) -> Result<()> {
     let mut reader = BufReader::new(File::open(path).doing("read", path)?);
     let (mut read, mut number, mut within) = (Vec::new(), 1, false);
@@ -49,8 +49,8 @@ pub fn for_each_line(path: &Path, mut f: impl FnMut(Line<'_>) -> Result<()>) -> 
     }
 }
 
-/// The events that stand on a line: one, or torn ones and a whole one on their heels. A line on which there is anything else is one of
-/// others, and stays in one piece.
+/// The events of a line: one, or a complete one that follows torn ones. A line with any other content is foreign and is
+/// returned whole.
 fn events(line: &[u8], whole: bool) -> Vec<(Option<Event>, &[u8])> {
     let mut parts = parts(line);
     if !whole && parts.last().is_none_or(|part| was_being_written(part)) {
@@ -67,7 +67,7 @@ fn events(line: &[u8], whole: bool) -> Vec<(Option<Event>, &[u8])> {
     found
 }
 
-/// Where a line may begin, it is cut.
+/// Splits a line wherever an event may start.
 fn parts(line: &[u8]) -> Vec<&[u8]> {
     let mut starts: Vec<usize> = (1..line.len()).filter(|at| line[*at..].starts_with(BEGINNING)).collect();
     starts.insert(0, 0);
@@ -75,20 +75,20 @@ fn parts(line: &[u8]) -> Vec<&[u8]> {
     starts.iter().zip(ends).map(|(start, end)| &line[*start..end]).collect()
 }
 
-/// Whether a line without an end is one of ours. After a power failure there may be zeros where it was to be.
+/// Whether an unterminated line is a torn event. After a power failure it may consist of zeros.
 fn was_being_written(tail: &[u8]) -> bool {
     tail.iter().zip(BEGINNING).all(|(a, b)| a == b) || tail.iter().all(|byte| *byte == 0)
 }
 
 enum Part<'a> {
-    /// Its rest is missing.
+    /// An event whose end is missing.
     Torn,
-    /// Without an event: of a kind that only another version knows.
+    /// `None` for an event kind of another version.
     Event(Option<Event>, &'a [u8]),
     Foreign,
 }
 
-/// Less than its beginning may be left of another line behind it.
+/// Parses a part. Before the event there may be the first bytes of another torn event, shorter than `BEGINNING`.
 fn understood(part: &[u8]) -> Part<'_> {
     let mut rest = part;
     loop {

@@ -1,7 +1,8 @@
-//! What a run tells the world: metrics, progress, logs, provenance, TensorBoard and the report.
+//! Everything that a run reports: metrics, progress, logs, provenance, TensorBoard and the report page.
 //!
-//! Events flow in one direction, from the trainer to here; nothing here calls back. `metrics.jsonl` ([`MetricsWriter`],
-//! [`Event`]) is the contract that scripts hold on to; everything else is for people and is made from the same events.
+//! Events flow in one direction, from the trainer to this module; nothing here calls back. `metrics.jsonl`
+//! ([`MetricsWriter`], [`Event`]) is the stable interface for scripts; the other outputs are for people and are
+//! produced from the same events.
 
 pub(crate) mod chart;
 mod clock;

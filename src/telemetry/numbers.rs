@@ -1,6 +1,6 @@
-//! Numbers for people: short, and of one width from line to line where that matters.
+//! Formats numbers for people: short, and with a constant width from line to line where that matters.
 
-/// Four significant digits, in a plain form for everyday sizes.
+/// Four significant digits, without an exponent for common magnitudes.
 pub(super) fn significant(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -34,7 +34,7 @@ pub(super) fn rate(per_second: f64) -> String {
     if per_second >= 10.0 { format!("{per_second:.0}") } else { format!("{per_second:.2}") }
 }
 
-/// A time in seconds, as `12.3 s` or, from ten minutes, as [`clock`] has it.
+/// A time in seconds, as `12.3 s`; from ten minutes on in the format of [`clock`].
 pub(super) fn seconds(seconds: f64) -> String {
     if seconds < 600.0 { format!("{seconds:.1} s") } else { clock(seconds) }
 }

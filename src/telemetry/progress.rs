@@ -1,4 +1,4 @@
-//! Progress for people: one steady line on a terminal, plain lines elsewhere, and the lines of an epoch's end.
+//! Progress output: one status line on a terminal, plain lines elsewhere, and a summary of each epoch.
 
 use super::events::EpochEvent;
 use super::numbers::{clock, exponent, rate, seconds, significant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProgressMode {
-    /// A bar on a terminal, else plain.
+    /// A bar on a terminal, else plain lines.
     #[default]
     Auto,
     Bar,
@@ -26,22 +26,22 @@ impl ProgressMode {
     pub const CHOICES: [(&'static str, ProgressMode); 4] =
         [("auto", Self::Auto), ("bar", Self::Bar), ("plain", Self::Plain), ("none", Self::None)];
 
-    /// One of the choices.
+    /// The choice with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::CHOICES.into_iter().find(|(choice, _)| *choice == name).map(|(_, mode)| mode)
     }
 }
 
-/// Plain progress says nothing more often than this, so that a log of a quick run stays short.
+/// Shortest time between two plain lines, so that the log of a fast run stays short.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
-/// The size of a run.
+/// The length of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
     pub epochs: u64,
-    /// Optimizer steps to the end of the epochs.
+    /// Optimizer steps in all epochs.
     pub steps: u64,
-    /// `train.max_steps`: ends a run early.
+    /// `train.max_steps`, which may end the run earlier.
     pub max_steps: Option<u64>,
 }
 
@@ -51,30 +51,30 @@ impl Totals {
     }
 }
 
-/// What progress shows of a step.
+/// Progress values of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepLine {
     /// From 0.
     pub epoch: u64,
-    /// Optimizer steps done, in the whole run.
+    /// Completed optimizer steps of the whole run.
     pub step: u64,
     pub loss: f64,
     pub lr: f64,
     pub samples_per_s: f64,
 }
 
-/// What the tutorials' line shows.
+/// Values of the line in the format of the PyTorch tutorials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochLine {
     pub rank: usize,
     pub epoch: u64,
     /// Per process.
     pub batch_size: usize,
-    /// Batches of this rank in the epoch.
+    /// Batches per rank and epoch.
     pub steps: u64,
 }
 
-/// `[GPU: 0 Epoch: 0, Batch size: 32 | Steps 16]`, as PyTorch's DDP tutorials print it; `GPU` is the rank on CPUs too.
+/// `[GPU: 0 Epoch: 0, Batch size: 32 | Steps 16]`, as printed by PyTorch's DDP tutorials; `GPU` is the rank, on CPUs too.
 pub fn tutorial_line(line: EpochLine) -> String {
     let EpochLine { rank, epoch, batch_size, steps } = line;
     format!("[GPU: {rank} Epoch: {epoch}, Batch size: {batch_size} | Steps {steps}]")
@@ -119,7 +119,7 @@ enum Show {
 }
 
 impl Progress {
-    /// Shows on stderr.
+    /// Writes to stderr.
     pub fn new(mode: ProgressMode, totals: Totals) -> Self {
         let terminal = std::io::stderr().is_terminal();
         match mode {
@@ -138,12 +138,12 @@ impl Progress {
         Self { totals, show: Show::Bar(bar) }
     }
 
-    /// A line at most every `every`, and one for the last step, to `out`.
+    /// Writes to `out`: at most one line per `every`, and one for the last step.
     pub fn plain(totals: Totals, out: Box<dyn Write + Send>, every: Duration) -> Self {
         Self { totals, show: Show::Plain { out, every, started: Instant::now(), first: None, last: None } }
     }
 
-    /// A resumed run starts here: the time left is estimated from the steps that this process does.
+    /// Starts at `step` in a resumed run: the remaining time is estimated from the steps of this process only.
     pub fn resume_at(&mut self, step: u64) {
         match &mut self.show {
             Show::Bar(bar) => {
@@ -155,7 +155,7 @@ impl Progress {
         }
     }
 
-    /// An optimizer step is done.
+    /// Reports a completed optimizer step.
     pub fn step(&mut self, line: StepLine) {
         self.step_at(line, Instant::now());
     }
@@ -182,14 +182,14 @@ impl Progress {
                 let numbers = numbers(&line);
                 let (step, eta) = (line.step, clock(eta));
                 let line = format!("epoch {epoch}/{epochs}  step {step}/{steps}  {numbers}  eta {eta}\n");
-                // Progress is a courtesy.
+                // Errors of the progress output are ignored.
                 let _ = out.write_all(line.as_bytes());
             }
             Show::Nothing => {}
         }
     }
 
-    /// A line of its own, above the bar: an epoch's summary, a warning.
+    /// Prints a separate line above the bar, such as an epoch summary or a warning.
     pub fn message(&mut self, text: &str) {
         match &mut self.show {
             Show::Bar(bar) => bar.suspend(|| say!("{text}")),
@@ -200,7 +200,7 @@ impl Progress {
         }
     }
 
-    /// Takes the bar off the terminal.
+    /// Removes the bar from the terminal.
     pub fn finish(&mut self) {
         if let Show::Bar(bar) = &self.show {
             bar.finish_and_clear();
@@ -266,7 +266,7 @@ mod tests {
         );
     }
 
-    /// A step that is done so long after the start.
+    /// Completes a step this long after the start.
     fn step_after(progress: &mut Progress, passed: Duration, line: StepLine) {
         let Show::Plain { started, .. } = &progress.show else { panic!("plain") };
         let now = *started + passed;

@@ -1,4 +1,4 @@
-//! `run.json`: what ran, from which sources, on what.
+//! `run.json`: provenance of a run: what ran, from which sources, on which hardware.
 
 use super::RunId;
 use super::clock::rfc3339;
@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Git may hang on a network file system; a run does not wait for it longer than this.
+/// Git can hang on a network file system; a run waits at most this long for it.
 const GIT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Starts kept in `run.json` besides the latest: a job that restarts for weeks must not grow the file without end.
+/// Earlier starts kept in `run.json`, so that a job which restarts for weeks does not grow the file without limit.
 const MAX_EARLIER: usize = 100;
 
 /// One start of a run.
@@ -29,24 +29,24 @@ pub struct Provenance {
     /// What started the processes: `ddp-run`, or `Slurm: job 12.0, task 0 of 4 on node n1`.
     #[serde(default)]
     pub launcher: String,
-    /// The run that it belongs to; `None` in files of earlier versions.
+    /// The run that this start belongs to; `None` in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// The checkpoint that it went on from; `None` for a start from the beginning.
+    /// The checkpoint that it resumed from; `None` for a start from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// `None` outside a repository, or without git.
+    /// `None` outside a repository or without git.
     pub git: Option<Git>,
     pub versions: Versions,
     pub host: Host,
 }
 
-/// Where a branch of a run's history begins.
+/// The checkpoint at which a branch of a run's history begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parent {
     pub path: String,
     pub step: u64,
-    /// How long the run had trained by then.
+    /// Training time of the run up to this checkpoint.
     #[serde(default)]
     pub seconds: f64,
 }
@@ -54,7 +54,7 @@ pub struct Parent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Git {
     pub commit: String,
-    /// Tracked files differ from the commit. `None` where git did not say in time.
+    /// Tracked files differ from the commit. `None` if git did not answer in time.
     pub dirty: Option<bool>,
 }
 
@@ -62,7 +62,7 @@ pub struct Git {
 pub struct Versions {
     pub ddp_run: String,
     pub burn: String,
-    /// `None` where the build could not ask it.
+    /// `None` if the build could not determine it.
     pub rustc: Option<String>,
 }
 
@@ -73,16 +73,16 @@ pub struct Host {
     pub kernel: String,
     pub arch: String,
     pub cpu: String,
-    /// Usable by this process.
+    /// Cores available to this process.
     pub cores: usize,
 }
 
-/// What only the caller knows of a start.
+/// Facts about a start that only the caller knows.
 #[derive(Clone, Debug)]
 pub struct Start<'a> {
     pub name: &'a str,
     pub spec_hash: &'a str,
-    /// The folder whose git state is recorded: that of the spec.
+    /// The spec's folder, whose git state is recorded.
     pub source_dir: &'a Path,
     pub world: usize,
     pub devices: Vec<String>,
@@ -91,7 +91,7 @@ pub struct Start<'a> {
 }
 
 impl Provenance {
-    /// Gathers everything. Takes some milliseconds, at most some seconds where git hangs.
+    /// Collects the provenance. Takes a few milliseconds, or a few seconds if git hangs.
     pub fn gather(start: Start<'_>) -> Self {
         Self {
             started: rfc3339(SystemTime::now()),
@@ -118,7 +118,7 @@ impl Provenance {
 }
 
 impl Versions {
-    /// Of this build.
+    /// The versions of this build.
     pub fn here() -> Self {
         Self {
             ddp_run: env!("CARGO_PKG_VERSION").to_owned(),
@@ -128,7 +128,7 @@ impl Versions {
     }
 }
 
-/// A run's starts: the latest, and those before it.
+/// The starts of a run: the latest and the earlier ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunFile {
     #[serde(flatten)]
@@ -138,13 +138,13 @@ pub struct RunFile {
     pub earlier: Vec<Provenance>,
 }
 
-/// Writes `run.json` atomically, once for each start. What an existing one says is kept under `earlier`; one that can't be
-/// read is replaced with a warning, for provenance never stops a run.
+/// Writes `run.json` atomically, once per start. The starts in an existing file are kept under `earlier`. A file that
+/// can't be read is replaced with a warning: provenance never stops a run.
 pub fn write(path: &Path, latest: Provenance) -> Result<()> {
     let mut earlier = Vec::new();
     if path.exists() {
         match read(path) {
-            // Workers that a supervisor starts again.
+            // Workers restarted by a supervisor.
             Ok(before) if before.latest.is_the_start_of(&latest) => return Ok(()),
             Ok(before) => {
                 earlier = before.earlier;
@@ -175,7 +175,7 @@ fn git(folder: &Path, limit: Duration) -> Option<Git> {
     Some(Git { commit, dirty: status.map(|s| !s.trim().is_empty()) })
 }
 
-/// Output of a git command, if it succeeds in time. The repository's own hooks and monitors are not run.
+/// Output of a git command if it succeeds in time. The repository's hooks and file-system monitors are not run.
 fn run_git(folder: &Path, args: &[&str], deadline: Instant) -> Option<String> {
     let mut child = Command::new("git")
         .args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"])
@@ -309,7 +309,7 @@ mod tests {
         let pipe = dir.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
         let (gave_up, end) = std::sync::mpsc::channel();
-        // Nobody ever writes to the pipe; the child is killed, not waited for.
+        // Nothing is ever written to the pipe: the child is killed at the deadline.
         std::thread::spawn(move || {
             gave_up.send(run_git(pipe.parent().unwrap(), &["hash-object", "pipe"], Instant::now()))
         });

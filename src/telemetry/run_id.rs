@@ -1,28 +1,30 @@
-//! Which run a start belongs to: a launcher starts the same command again after a failure, and a user starts it anew.
+//! Identifies the run that a start belongs to: a launcher repeats the same command after a failure, and a user starts a
+//! new run with it.
 
 use crate::comm::rendezvous::Secret;
 use crate::error::Result;
 use serde::{Deserialize, Serialize};
 
-/// The run of one start, as `run.json` and `.lock` name it.
+/// The run of one start, as recorded in `run.json` and `.lock`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunId {
-    /// The launcher's name for its job, such as `slurm-12`, which attempts share; else that of the start.
+    /// The launcher's job, such as `slurm-12`, shared by all attempts; else the same as `start`.
     pub job: String,
-    /// Of the job, from 1.
+    /// Attempt of the job, from 1.
     pub attempt: u32,
-    /// What names the run by itself (`DDP_RUN_ID`, `torchrun --rdzv-id`), so that every start has it; else drawn by each start.
+    /// The run's name from the launcher or user (`DDP_RUN_ID`, `torchrun --rdzv-id`), equal in every start; else drawn at
+    /// random by each start.
     pub start: String,
 }
 
 impl RunId {
-    /// A name that no other start draws.
+    /// A random name.
     pub fn draw() -> Result<String> {
         Ok(Secret::generate()?.to_hex()[..12].to_owned())
     }
 
-    /// Whether this start is the run of `before`, started again, and no new one. A job's next attempt is; a second start in
-    /// the same attempt was typed.
+    /// Whether this start repeats the run `before` rather than beginning a new one. A later attempt of the same job
+    /// does; a second start within one attempt was typed by the user.
     pub fn goes_on(&self, before: &RunId) -> bool {
         self.start == before.start || (self.job == before.job && self.attempt > before.attempt)
     }

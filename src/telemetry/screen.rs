@@ -1,4 +1,4 @@
-//! The terminal that the progress bar is drawn on: each frame is one write, and none waits for a terminal that is held (Ctrl-S).
+//! The terminal of the progress bar. Each frame is one write, which does not wait for a stopped terminal (Ctrl-S).
 
 #![allow(unsafe_code)]
 
@@ -8,14 +8,14 @@ use std::fmt::Write;
 use std::io::{IsTerminal, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Frames a second.
+/// Frames per second.
 const RATE: u8 = 20;
 
-/// The frame that is being put together.
+/// The frame under construction.
 #[derive(Debug, Default)]
 struct Screen(Mutex<String>);
 
-/// Standard error, if a bar can be drawn there.
+/// Standard error, if it can show a bar.
 pub(super) fn target() -> ProgressDrawTarget {
     let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
     match std::io::stderr().is_terminal() && !dumb {
@@ -26,7 +26,7 @@ pub(super) fn target() -> ProgressDrawTarget {
 
 /// Columns and rows.
 fn size() -> (u16, u16) {
-    // SAFETY: the call fills `size`, for which all zeroes are valid, and nothing else.
+    // SAFETY: the call writes only to `size`, for which all zeroes are valid.
     let size = unsafe {
         let mut size = std::mem::zeroed::<libc::winsize>();
         libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &mut size);

@@ -1,5 +1,5 @@
 //! TensorBoard event files, written directly: TFRecord frames of hand-encoded `tensorflow.Event` messages with scalar
-//! summaries. `tensorboard --logdir runs` then shows every run's curves.
+//! summaries. `tensorboard --logdir runs` shows the curves of all runs.
 
 use super::events::Event;
 use crate::error::{IoContext, Result};
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Appends scalars to one event file. Each start of a run writes a file of its own; TensorBoard joins them.
+/// Appends scalars to one event file. Each start of a run writes its own file; TensorBoard merges them.
 #[derive(Debug)]
 pub struct TensorBoardWriter {
     path: PathBuf,
@@ -16,13 +16,13 @@ pub struct TensorBoardWriter {
 }
 
 impl TensorBoardWriter {
-    /// Creates `<folder>/events.out.tfevents.<time>.<pid>.ddp-run`. Where there are earlier files, a session log tells
-    /// TensorBoard to discard what they say of steps after `done`.
+    /// Creates `<folder>/events.out.tfevents.<time>.<pid>.ddp-run`. If there are earlier files, a session log tells
+    /// TensorBoard to discard their values for steps after `done`.
     pub fn create(folder: &Path, done: u64) -> Result<Self> {
         let first = !folder.exists();
         fs::create_dir_all(folder).doing("create", folder)?;
         let seconds = now() as u64;
-        // TensorBoard reads files in the order of their names, so the time comes first; a name is never used twice.
+        // TensorBoard reads files in the order of their names, so the time comes first. Names are unique.
         let (path, file) = (0..)
             .find_map(|n| {
                 let name = format!("events.out.tfevents.{seconds:010}.{}.{n}.ddp-run", std::process::id());
@@ -38,7 +38,7 @@ impl TensorBoardWriter {
         bytes_field(&mut version, 3, b"brain.Event:2");
         writer.record(&version)?;
         if !first {
-            // SessionLog { status: START }: events of earlier files from this step on are stale.
+            // SessionLog { status: START }: values of earlier files from this step on are stale.
             let mut start = wall_time();
             varint_field(&mut start, 2, done + 1);
             bytes_field(&mut start, 7, &[0x08, 1]);
@@ -52,7 +52,7 @@ impl TensorBoardWriter {
         &self.path
     }
 
-    /// Writes what an event has to show, if anything: `step/loss`, `step/lr`, `train/…`, `val/…`.
+    /// Writes the scalars of an event, if it has any: `step/loss`, `step/lr`, `train/…`, `val/…`.
     pub fn write(&mut self, event: &Event) -> Result<()> {
         let mut scalars = Vec::new();
         match event {
@@ -76,7 +76,7 @@ impl TensorBoardWriter {
         self.scalars(step, &scalars)
     }
 
-    /// Writes named scalars of one step.
+    /// Writes named scalars for one step.
     pub fn scalars(&mut self, step: u64, scalars: &[(&str, f64)]) -> Result<()> {
         // Event { wall_time = 1 double, step = 2, summary = 5 { value = 1 { tag = 1, simple_value = 2 float } } }
         let mut summary = Vec::new();
@@ -93,7 +93,7 @@ impl TensorBoardWriter {
         self.record(&event)
     }
 
-    /// One TFRecord: length, masked CRC of the length, data, masked CRC of the data; in one write.
+    /// Writes one TFRecord with a single write: length, masked CRC of the length, data, masked CRC of the data.
     fn record(&mut self, data: &[u8]) -> Result<()> {
         let length = (data.len() as u64).to_le_bytes();
         let mut frame = Vec::with_capacity(data.len() + 16);
@@ -109,7 +109,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
-/// An event that so far has its time only.
+/// An encoded event that contains only the time.
 fn wall_time() -> Vec<u8> {
     let mut event = Vec::new();
     key(&mut event, 1, 1);
@@ -141,12 +141,12 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// TFRecord's mask: a CRC of data that holds CRCs would otherwise be weak.
+/// TFRecord masks CRCs, because a CRC of data that contains CRCs is weak.
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (Castagnoli). Records are some hundred bytes: a byte at a time is quick enough.
+/// CRC-32C (Castagnoli). Records have a few hundred bytes, so one byte at a time is fast enough.
 fn crc32c(data: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0u32; 256];
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa); // RFC 3720, B.4
     }
 
-    /// The frames of a file, each checked.
+    /// The frames of a file, with their CRCs checked.
     fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         while !bytes.is_empty() {
@@ -264,7 +264,7 @@ mod tests {
         let a = TensorBoardWriter::create(&folder, 0).unwrap();
         let b = TensorBoardWriter::create(&folder, 0).unwrap();
         assert_ne!(a.path(), b.path());
-        // The second one takes back what the first says, from the first step on.
+        // The second file invalidates the first from the first step on.
         let [a, b] = [a, b].map(|writer| frames(&fs::read(writer.path()).unwrap()));
         assert_eq!((a.len(), b.len()), (1, 2));
         assert_eq!(fields(&b[1])[1..], [(2, 1u64.to_le_bytes().to_vec()), (7, vec![8, 1])]);

@@ -1,6 +1,6 @@
-//! `metrics.jsonl` on disk: one `write` a line in append mode. A crash or a full disk may tear a line; the next one may follow on the
-//! heels of what is left of it. Readers leave out what is torn, wherever it stands, and the next start removes it. A line that is no
-//! event stays where it is, and nobody reads it.
+//! Writes `metrics.jsonl`: one `write` per line, in append mode. A crash or a full disk may leave a torn line, and the
+//! next line may follow it without a newline. Readers skip torn lines, and the next start removes them. A line that is
+//! not an event is kept and ignored.
 
 use super::events::{EndEvent, Event};
 use super::lines::{Line, for_each_line};
@@ -10,36 +10,36 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Appends events. One per run: rank 0 has it.
+/// Appends events. There is one per run, on rank 0.
 #[derive(Debug)]
 pub struct MetricsWriter {
     path: PathBuf,
     file: File,
 }
 
-/// What a start finds in the file, once it holds nothing that will happen again.
+/// What a start finds in the file after truncation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     path: PathBuf,
     events: usize,
-    /// The last step of which anything is told.
+    /// The last step of any event other than an end.
     step: u64,
-    /// Lines that are no events, and the number of the first.
+    /// Lines that are not events, and the number of the first.
     others: usize,
     first_other: usize,
 }
 
 impl MetricsWriter {
-    /// Opens for appending; creates the file. What a crash has left of a line is removed.
+    /// Opens the file for appending, creating it if necessary, and removes a torn line.
     pub fn open(path: &Path) -> Result<Self> {
         rewrite(path, |_, _| true)?;
         Ok(Self { path: path.to_owned(), file: append(path)? })
     }
 
-    /// Writes one line. It is in the kernel's hands when this returns; see [`syncing`](Self::syncing).
+    /// Writes one line. On return it is in the kernel's page cache; see [`syncing`](Self::syncing).
     ///
     /// # Errors
-    /// A full disk, say. Nothing of the line is left then.
+    /// An I/O error, such as a full disk. Nothing of the line remains then.
     pub fn write(&mut self, event: &Event) -> Result<()> {
         self.write_by(event, |mut file, line| file.write_all(line))
     }
@@ -54,28 +54,28 @@ impl MetricsWriter {
         line.push(b'\n');
         let whole = self.file.metadata().doing("write", &self.path)?.len();
         let written = write_all(&self.file, &line).inspect_err(|_| {
-            // Where this fails too, readers know a torn line.
+            // If this fails too, readers skip the torn line.
             let _ = self.file.set_len(whole);
         });
         written.doing("write", &self.path)
     }
 
-    /// What waits until all lines that are written are on the disk, on any thread. Called before a checkpoint is written, so
-    /// that no checkpoint is ahead of its metrics.
+    /// Returns a function that waits, on any thread, until all lines written so far are on disk. It runs before a
+    /// checkpoint is written, so that no checkpoint is ahead of its metrics.
     pub fn syncing(&self) -> Result<impl FnOnce() -> Result<()> + Send + use<>> {
         let path = self.path.clone();
         let file = self.file.try_clone().doing("write", &path)?;
         Ok(move || file.sync_data().doing("write", &path))
     }
 
-    /// Drops whatever happened after `step`, the ends and resumptions of what was set aside included.
+    /// Removes all events after `step`, including ends and resumes: they belong to the branch that was moved aside.
     pub fn cut_after(path: &Path, step: u64) -> Result<()> {
         rewrite(path, |_, event| event.step().is_none_or(|s| s <= step)).map(drop)
     }
 
-    /// On resume: drops what a checkpoint at `step` with `epochs_completed` does not know, namely steps and checkpoints
-    /// after `step`, and epochs not completed; they will happen again. Restarts, resumes and ends are history
-    /// and stay. The file is replaced atomically.
+    /// On resume: removes what a checkpoint at `step` with `epochs_completed` does not include: steps and checkpoints
+    /// after `step`, and incomplete epochs. They will happen again. Restart, resume and end events are history and are
+    /// kept. The file is replaced atomically.
     pub fn truncate_after(&mut self, step: u64, epochs_completed: u64) -> Result<Found> {
         let found = rewrite(&self.path, |_, event| match event {
             Event::Step(e) => e.step <= step,
@@ -87,7 +87,7 @@ impl MetricsWriter {
         Ok(found)
     }
 
-    /// Writes the run's end, in the place of another one where that is the last event: who writes it later knows more.
+    /// Writes the run's end event. An end that is the last event is replaced, because the later writer knows more.
     pub fn conclude(path: &Path, end: EndEvent) -> Result<()> {
         let mut told = None;
         if path.exists() {
@@ -106,7 +106,8 @@ impl MetricsWriter {
 }
 
 impl Found {
-    /// What is odd about the metrics of a run that goes on at `step` and writes a line `every` so many: `own` if they are to lead there.
+    /// Warnings about the metrics of a run that resumes at `step` and writes a line every `every` steps. `own`: they
+    /// should lead up to `step`.
     pub fn doubts(&self, step: u64, every: u64, own: bool) -> Vec<String> {
         let path = self.path.display();
         let missing = (own && self.step / every < step / every).then(|| {
@@ -137,7 +138,7 @@ impl Found {
         match &line.event {
             Some(event) => {
                 self.events += 1;
-                // Where it ended is not what the metrics tell of.
+                // An end event does not show which steps have lines.
                 let told = !matches!(event, Event::End(_));
                 self.step = self.step.max(event.step().filter(|_| told).unwrap_or(0));
             }
@@ -150,7 +151,7 @@ impl Found {
     }
 }
 
-/// All events in the file, in order. Torn lines, events of kinds unknown to this version and lines of others are left out.
+/// Reads all events in order. Torn lines, foreign lines and events unknown to this version are left out.
 pub fn read_events(path: &Path) -> Result<Vec<Event>> {
     let mut events = Vec::new();
     for_each_line(path, |line| {
@@ -160,7 +161,8 @@ pub fn read_events(path: &Path) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// Keeps the events that `keep` wants, by their line's number, and all that is none. Does not touch a file that needs no change.
+/// Keeps the events for which `keep` (with the line's number) is true, and all lines that are not events. A file that
+/// needs no change is not touched.
 fn rewrite(path: &Path, keep: impl Fn(usize, &Event) -> bool) -> Result<Found> {
     let mut found = Found { path: path.to_owned(), ..Found::default() };
     if !path.exists() {

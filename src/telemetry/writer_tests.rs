@@ -107,11 +107,11 @@ fn a_line_that_is_torn_anywhere_is_removed_and_no_whole_one_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("metrics.jsonl");
     let whole = format!("{first}\n{last}\n");
-    // At zero, an empty line where one was to be: nothing of it was written.
+    // With a cut at zero, an empty line: nothing of the event was written.
     for cut in 1..torn.len() {
         let torn = &torn.as_bytes()[..cut];
         let newline: &[u8] = b"\n";
-        // The next line on its heels, twice so, or on a line of its own.
+        // Followed by the next line without a newline, once or twice, or on a separate line.
         for middle in [&[torn][..], &[torn, torn], &[torn, newline], &[torn, newline, torn]] {
             let bytes = [first.as_bytes(), newline, &middle.concat(), last.as_bytes(), newline].concat();
             fs::write(&path, &bytes).unwrap();
@@ -120,7 +120,7 @@ fn a_line_that_is_torn_anywhere_is_removed_and_no_whole_one_with_it() {
             assert_eq!(fs::read_to_string(&path).unwrap(), whole, "cut at {cut}");
         }
     }
-    // The line is whole and only its newline is missing.
+    // The line is complete; only its newline is missing.
     fs::write(&path, format!("{first}\n{torn}{last}\n")).unwrap();
     MetricsWriter::open(&path).unwrap();
     assert_eq!(read_events(&path).unwrap(), [step(1), end, step(3)]);
@@ -149,7 +149,7 @@ fn a_file_that_needs_no_change_is_not_replaced() {
     assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
 }
 
-/// What was damaged, noted down or written by a later version.
+/// Damaged lines, notes by hand, and events of a later version.
 #[test]
 fn lines_that_are_no_events_stay_where_they_are_and_are_told_of() {
     let line = |event: &Event| serde_json::to_string(event).unwrap() + "\n";
@@ -217,7 +217,7 @@ fn metrics_that_were_cut_before_the_checkpoint_are_noticed() {
     let mut doubts = |at, every, own| {
         writer.truncate_after(at, 0).unwrap().doubts(at, every, own).pop().unwrap_or_default()
     };
-    // Not every step has a line.
+    // Not every step has an event.
     assert_eq!(doubts(29, 10, true), "");
     assert_eq!(doubts(45, 10, false), "", "it comes from elsewhere");
     let told = format!(
@@ -225,7 +225,7 @@ fn metrics_that_were_cut_before_the_checkpoint_are_noticed() {
         path.display()
     );
     assert_eq!(doubts(45, 10, true), told);
-    // Somebody removed all of it.
+    // Someone removed the file.
     fs::remove_file(&path).unwrap();
     assert!(doubts(45, 10, true).contains("ends at step 0,"));
 }

@@ -1,35 +1,36 @@
-//! How an epoch divides into samples per rank, micro-batches and optimizer steps.
+//! Divides an epoch into samples per rank, micro-batches and optimizer steps.
 
 use serde::Serialize;
 
-/// An epoch in numbers. All but `global_batch` are `None` while the data set's size is unknown.
+/// The sizes of an epoch. All but `global_batch` are `None` while the size of the data set is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BatchAlgebra {
     pub train_samples: Option<usize>,
     /// Samples that each rank draws per epoch, padding included (PyTorch's `DistributedSampler.num_samples`).
     pub samples_per_rank: Option<usize>,
-    /// Batches of each rank per epoch.
+    /// Micro-batches per rank and epoch.
     pub micro_batches_per_epoch: Option<usize>,
     /// Optimizer steps per epoch.
     pub steps_per_epoch: Option<usize>,
-    /// Samples that one full optimizer step averages over: batch size x processes x accumulation.
+    /// Samples that a full optimizer step averages over: batch size x processes x accumulation.
     pub global_batch: usize,
-    /// Samples that are drawn a second time per epoch, so that ranks have equally many.
+    /// Samples used a second time per epoch, so that all ranks have the same number.
     pub padded: Option<usize>,
-    /// Samples that are left out of each epoch.
+    /// Samples left out of each epoch.
     pub dropped: Option<usize>,
 }
 
 impl BatchAlgebra {
-    /// For `n` training samples over `world` ranks in batches of `batch`. `drop_last` is both the sampler's (no
-    /// padding: ranks get equally many by leaving out a few) and the loader's (no short last batch). The last step of
-    /// an epoch may accumulate fewer than `accumulate` batches. `world`, `batch` and `accumulate` are at least 1.
+    /// For `n` training samples on `world` ranks in batches of `batch`. `drop_last` is both the sampler's (no padding;
+    /// a few samples are left out so that all ranks have the same number) and the loader's (no short last batch). The
+    /// last step of an epoch may accumulate fewer than `accumulate` batches. `world`, `batch` and `accumulate` are at
+    /// least 1.
     pub fn of(n: usize, world: usize, batch: usize, accumulate: usize, drop_last: bool) -> Self {
         Self::in_units(world.saturating_mul(batch), n, world, batch, accumulate, drop_last)
     }
 
-    /// The same where `drop_last` leaves out what is beyond whole `unit`s of samples: a run that goes on with other ranks leaves out
-    /// what it did before, and its last batch may be short instead.
+    /// As [`Self::of`], but `drop_last` leaves out the samples beyond whole `unit`s: a run resumed with another number
+    /// of ranks leaves out the same samples as before, and its last batch may be short instead.
     pub fn in_units(
         unit: usize,
         n: usize,
@@ -39,7 +40,7 @@ impl BatchAlgebra {
         drop_last: bool,
     ) -> Self {
         let (world, batch, accumulate) = (world.max(1), batch.max(1), accumulate.max(1));
-        // PyTorch rounds the uneven case up from `n - world`, which is `n / world` whenever n >= world.
+        // PyTorch rounds `(n - world) / world` up if `n` does not divide evenly; that equals `n / world` for n >= world.
         let per_rank = if drop_last { n / world } else { n.div_ceil(world) };
         let taken = if drop_last { (n - n % unit.max(1)) / world } else { per_rank };
         let micro_batches = taken.div_ceil(batch);
@@ -56,7 +57,7 @@ impl BatchAlgebra {
         }
     }
 
-    /// While the number of samples is unknown.
+    /// For an unknown number of samples.
     pub fn unknown(world: usize, batch: usize, accumulate: usize) -> Self {
         Self {
             train_samples: None,
@@ -75,14 +76,14 @@ impl BatchAlgebra {
         all.map_or(0, |((n, padded), dropped)| (n + padded - dropped) / world.max(1))
     }
 
-    /// Samples of the last step of an epoch, where it has fewer than the others.
+    /// Samples of the last step of an epoch, if it has fewer than the others.
     pub fn short_step(&self) -> Option<usize> {
         let all = self.train_samples.zip(self.padded).zip(self.dropped);
         let rest = all.map(|((n, padded), dropped)| (n + padded - dropped) % self.global_batch.max(1));
         rest.filter(|rest| *rest > 0)
     }
 
-    /// Batches of each rank per epoch; 0 while unknown.
+    /// Micro-batches per rank and epoch; 0 while unknown.
     pub fn micro_batches(&self) -> u64 {
         self.micro_batches_per_epoch.unwrap_or(0) as u64
     }
@@ -141,12 +142,12 @@ mod tests {
         let one = BatchAlgebra::in_units(8, 94, 1, 4, 2, true);
         assert_eq!((two.dropped, two.steps_per_epoch()), (Some(6), 11));
         assert_eq!((one.dropped, one.steps_per_epoch()), (Some(6), 11));
-        // Three on each of four ranks are no full batch, but part of the run's last step.
+        // Three samples on each of four ranks are not a full batch, but part of the run's last step.
         let four = BatchAlgebra::in_units(4, 94, 4, 4, 1, true);
         assert_eq!((four.dropped, four.micro_batches(), four.taken_per_rank(4)), (Some(2), 6, 23));
     }
 
-    /// `DistributedSampler.__init__`, as PyTorch writes it.
+    /// `DistributedSampler.__init__`, as written in PyTorch.
     fn pytorch_num_samples(n: usize, world: usize, drop_last: bool) -> usize {
         if drop_last && !n.is_multiple_of(world) {
             ((n as f64 - world as f64) / world as f64).ceil() as usize

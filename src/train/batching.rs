@@ -1,16 +1,16 @@
-//! How samples make up micro-batches and optimizer steps, and what becomes of that when a run goes on with another number
-//! of processes, or with another batch size in its spec.
+//! How samples are grouped into micro-batches and optimizer steps, and how the grouping changes when a run resumes with
+//! another number of processes or another batch size.
 
 use super::BatchAlgebra;
 use crate::spec::choice;
 use serde::{Deserialize, Serialize};
 
 choice! {
-    /// What a run does when it goes on with another number of processes.
+    /// What to do when a run resumes with another number of processes.
     OnResize:
-    /// Accumulates more or fewer micro-batches, so that a step averages over as many samples as before.
+    /// Adapt `accumulate` so that the global batch stays.
     KeepGlobalBatch = "keep-global-batch",
-    /// Goes on with the spec's micro-batches per step: a step averages over more or fewer samples.
+    /// Keep `accumulate`: the global batch changes.
     KeepLocalBatch = "keep-local-batch",
 }
 
@@ -20,17 +20,17 @@ pub struct Batching {
     pub world: usize,
     /// Samples per process and micro-batch.
     pub batch_size: usize,
-    /// Micro-batches per optimizer step: the spec's, unless they make up for processes that came or went.
+    /// Micro-batches per optimizer step: the spec's, unless adapted to a changed number of processes.
     pub accumulate: usize,
-    /// Samples per optimizer step that the run is to keep. What steps have differs where the processes don't divide it.
+    /// Samples per optimizer step to keep. Actual steps differ if the number of processes does not divide it.
     pub kept: usize,
-    /// Samples of a micro-batch over all processes where that was set: with `drop_last` an epoch is made of whole ones.
+    /// Samples of a micro-batch over all processes when this was set: with `drop_last` an epoch consists of whole units.
     #[serde(default)]
     pub unit: usize,
 }
 
 impl Batching {
-    /// Steps of `accumulate` micro-batches on `world` processes, to be kept.
+    /// Steps of `accumulate` micro-batches on `world` processes, as the global batch to keep.
     pub fn of(world: usize, batch_size: usize, accumulate: usize) -> Self {
         let unit = world * batch_size;
         Self { world, batch_size, accumulate, kept: unit * accumulate, unit }
@@ -41,14 +41,14 @@ impl Batching {
         self.world * self.batch_size * self.accumulate
     }
 
-    /// An epoch of `samples`, or what is left of one.
+    /// The sizes of an epoch of `samples`, or of the rest of one.
     pub fn algebra(&self, samples: usize, drop_last: bool) -> BatchAlgebra {
         let Self { world, batch_size, accumulate, unit, .. } = *self;
         BatchAlgebra::in_units(unit, samples, world, batch_size, accumulate, drop_last)
     }
 
-    /// A run with this batching goes on with `world` processes. `accumulate` is the spec's. Keeping the global batch takes the
-    /// number of micro-batches that comes nearest, at least 1.
+    /// This batching for a run that resumes with `world` processes. `accumulate` is the spec's. To keep the global
+    /// batch, the nearest number of micro-batches is used, at least 1.
     pub fn on(&self, world: usize, accumulate: usize, on_resize: OnResize) -> Self {
         let per_micro = world * self.batch_size;
         match on_resize {
@@ -60,7 +60,7 @@ impl Batching {
         }
     }
 
-    /// What is different from `before`, in one line; `None` when steps are made up as they were.
+    /// The difference from `before`, in one line; `None` if steps are composed as before.
     pub fn change_from(&self, before: &Self) -> Option<String> {
         let Self { world, batch_size, accumulate, .. } = *self;
         if (world, batch_size, accumulate) == (before.world, before.batch_size, before.accumulate) {
@@ -92,7 +92,7 @@ mod tests {
         let on = |world| four.on(world, 3, OnResize::KeepGlobalBatch);
         let accumulated = [1, 2, 3, 4, 6, 12].map(|world| (on(world).accumulate, on(world).global_batch()));
         assert_eq!(accumulated, [(12, 24), (6, 24), (4, 24), (3, 24), (2, 24), (1, 24)]);
-        // The nearest where it does not divide; one where each process has more than that already.
+        // The nearest multiple if it does not divide; one micro-batch if a single one per process already exceeds it.
         assert_eq!((on(5).accumulate, on(5).global_batch()), (2, 20));
         assert_eq!((on(7).accumulate, on(16).accumulate), (2, 1));
         assert_eq!(four.on(1, 3, OnResize::KeepLocalBatch), Batching::of(1, 2, 3));

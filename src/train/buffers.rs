@@ -1,4 +1,4 @@
-//! Buffers (running state, such as batch norms' statistics) over the ranks, as `train.buffers` says.
+//! Synchronises buffers (running state, such as batch-norm statistics) between ranks, as `train.buffers` says.
 
 use crate::comm::{CommError, ProcessGroup, ReduceOp};
 use crate::error::Result;
@@ -6,17 +6,17 @@ use crate::models::{Model, Role};
 use crate::spec::choice;
 
 choice! {
-    /// What happens to buffers (batch-norm statistics), which each rank gathers from its own samples.
+    /// Running state of the model, such as batch-norm statistics, which each rank computes from its own samples.
     BufferSync:
-    /// Rank 0's are the model's, as in PyTorch's DDP: the others take them over before an evaluation. PyTorch copies them before
-    /// every forward pass, which comes to the same, because training never reads them.
+    /// Rank 0's, sent to the other ranks before an evaluation. PyTorch's DDP sends them before every forward pass;
+    /// training never reads them, so the result is the same.
     Broadcast = "broadcast",
-    /// The mean over ranks, after each step.
+    /// The mean over the ranks, after each step.
     Mean = "mean",
 }
 
-/// `"mean"`: buffers are averaged over the ranks after each step. `"broadcast"`: the others take over those of rank 0's that their
-/// next step may depend on.
+/// `"mean"`: averages buffers over the ranks after each step. `"broadcast"`: sends rank 0's buffers on which the next
+/// training step may depend.
 pub(super) fn after_step(sync: BufferSync, model: &mut dyn Model, group: &dyn ProcessGroup) -> Result<()> {
     if group.world_size() == 1 {
         return Ok(());
@@ -31,8 +31,8 @@ pub(super) fn after_step(sync: BufferSync, model: &mut dyn Model, group: &dyn Pr
     }
 }
 
-/// `"broadcast"`: rank 0's buffers are the model's. Training never reads a batch norm's statistics, so one broadcast before an
-/// evaluation equals PyTorch's broadcast before every forward pass.
+/// `"broadcast"`: sends rank 0's buffers to the other ranks. Training never reads batch-norm statistics, so one
+/// broadcast before an evaluation equals PyTorch's broadcast before every forward pass.
 pub(super) fn before_evaluation(
     sync: BufferSync,
     model: &mut dyn Model,
@@ -44,7 +44,7 @@ pub(super) fn before_evaluation(
     over(Role::is_buffer, model, &mut |values| group.broadcast(values.into(), 0))
 }
 
-/// Runs `collective` over all tensors of the roles that are meant, as one array.
+/// Runs `collective` on all tensors of the selected roles, as one array.
 fn over(
     meant: impl Fn(Role) -> bool,
     model: &mut dyn Model,

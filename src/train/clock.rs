@@ -1,10 +1,10 @@
-//! The clock of learning-rate schedules. It counts in optimizer steps of the batching that the run began with, by the samples that
-//! are done, so that a rate belongs to a sample of the run, whatever steps are made of by then; and it reaches the run's end when
-//! the run does, by epochs or by `max_steps`.
+//! The clock of learning-rate schedules. It counts completed samples in optimizer steps of the run's first batching, so
+//! that a rate belongs to a sample of the run however steps are composed; and it reaches its end when the run ends, by
+//! epochs or by `max_steps`.
 
 use super::Position;
 
-/// Where a run stands in its learning-rate schedule.
+/// Position in the learning-rate schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     pub done: u64,
@@ -13,8 +13,8 @@ pub struct Clock {
 }
 
 impl Position {
-    /// The clock of a run of `epochs` over `samples`, or of `max_steps` if these come first. Where the batching never changed,
-    /// `done` is `step`.
+    /// The clock of a run of `epochs` over `samples`, or of `max_steps` if that is shorter. If the batching never
+    /// changed, `done` equals `step`.
     pub fn clock(&self, samples: usize, drop_last: bool, epochs: u64, max_steps: Option<u64>) -> Clock {
         let first = self.first.algebra(samples, drop_last);
         let steps_per_epoch = first.steps_per_epoch();
@@ -28,7 +28,7 @@ impl Position {
         let total = by_epochs.min(max);
         let share =
             |done: u64, of: u64| (u128::from(done) * u128::from(total) / u128::from(of.max(1))) as u64;
-        // Of the two ends the one that is nearer.
+        // Use whichever end is closer.
         let done = share(self.step, max).max(share(done, by_epochs));
         Clock { done, steps_per_epoch, total }
     }
@@ -40,7 +40,7 @@ mod tests {
     use crate::train::{Batching, Sums};
     use proptest::prelude::*;
 
-    /// Takes an optimizer step, or closes an epoch that is done or cut short.
+    /// Takes an optimizer step, or closes an epoch that is complete or cut short.
     fn go_on(position: &mut Position, n: usize, drop_last: bool, max: Option<u64>) {
         let left = position.rest_algebra(n, drop_last).micro_batches() - position.micro;
         if left == 0 || max.is_some_and(|max| position.step >= max) {
@@ -68,7 +68,7 @@ mod tests {
             }
         }
 
-        /// A change moves no hand of the clock, and there is one end.
+        /// A change of the batching does not move the clock, and the run has one end.
         #[test]
         fn over_changes_of_the_batching_the_clock_goes_on_and_ends_with_the_run(
             n in 30usize..200, drop_last: bool, max in proptest::option::of(1u64..60),
@@ -83,7 +83,7 @@ mod tests {
                     break;
                 }
                 position.regroup(Batching::of(world, batch, accumulate), n, drop_last);
-                // The rest of an epoch may be less than a batch, which is left out then.
+                // The rest of an epoch may be less than a batch, which is then left out.
                 prop_assert!(clock(&position) == before || drop_last && clock(&position).done > before.done);
                 before = clock(&position);
                 for _ in 0..steps {

@@ -1,4 +1,4 @@
-//! `[train]`: how a run learns.
+//! `[train]`: loss, accumulation, clipping, evaluation.
 
 use super::{BufferSync, Loss, OnResize};
 use crate::checkpoint::{Every, OnPreempt};
@@ -15,35 +15,36 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct TrainConfig {
-    /// What is minimised.
+    /// Loss to minimise.
     pub loss: LossChoice,
-    /// Share of each target that is spread over all classes; of cross-entropy alone.
+    /// Label smoothing; only with `cross-entropy`.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub label_smoothing: Option<f64>,
-    /// Micro-batches per optimizer step.
+    /// Micro-batches per optimizer step, without synchronisation between them. The gradient is the mean over the
+    /// samples of the step.
     #[default = 1]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub accumulate: usize,
     /// Largest global L2 norm of the gradients.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip_norm: Option<f64>,
-    /// End after so many optimizer steps, even in mid-epoch.
+    /// Ends the run after this many optimizer steps, in mid-epoch too, with an evaluation.
     #[schemars(range(min = 1))]
     pub max_steps: Option<u64>,
-    /// Epochs between evaluations; 0 for never.
+    /// Epochs between evaluations; 0 is never.
     #[default = 1]
     pub eval_every: u64,
-    /// What happens to buffers.
+    /// How ranks synchronise running state of the model, such as batch-norm statistics.
     pub buffers: BufferSync,
-    /// What a run does when it goes on with another number of processes.
+    /// What to do when the run resumes with another number of processes.
     #[schemars(extend("x-changes-results" = false))]
     pub on_resize: OnResize,
 }
 
 choice! {
-    /// What is minimised.
+    /// Loss to minimise.
     LossChoice:
-    /// Cross-entropy of classes, the mean squared error of numbers.
+    /// `cross-entropy` for classes and tokens, `mse` for numbers.
     Auto = "auto",
     /// `torch.nn.functional.cross_entropy`.
     CrossEntropy = "cross-entropy",
@@ -52,7 +53,8 @@ choice! {
 }
 
 impl TrainConfig {
-    /// Reads `[train]`, and chooses the loss for the data set's targets, as far as they are known. `None` after a problem.
+    /// Reads `[train]` and chooses the loss for the data set's targets, as far as they are known. The loss is `None`
+    /// after a problem.
     pub fn read(fields: &mut Fields<'_>, target: Option<&FieldFacts>) -> (Option<Loss>, Self) {
         let config: Self = fields.config();
         let loss = config.choose_loss(target.map(|t| t.kind));
@@ -80,7 +82,7 @@ impl TrainConfig {
                 "mse needs numbers as targets; the data set has {classes} classes: \"cross-entropy\" fits them"
             )),
             (LossChoice::Auto, Some(FieldKind::Float)) | (LossChoice::Mse, _) => Ok(Loss::Mse),
-            // Targets that only the data can tell of are classes, whose number it has; `Loss::fits` checks that then.
+            // Targets unknown before the data is read are taken as classes; `Loss::fits` checks this later.
             (LossChoice::Auto, _) | (LossChoice::CrossEntropy, _) => {
                 Ok(Loss::CrossEntropy { label_smoothing: self.label_smoothing.unwrap_or(0.0) })
             }
@@ -88,7 +90,7 @@ impl TrainConfig {
     }
 }
 
-/// All that the loop goes by.
+/// All settings of the training loop.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub seed: u64,
@@ -104,6 +106,6 @@ pub struct Settings {
     pub comm_hook: Option<HookSource>,
     pub save_every: Every,
     pub on_preempt: OnPreempt,
-    /// Optimizer steps between step events.
+    /// Optimizer steps per step event.
     pub log_every: u64,
 }

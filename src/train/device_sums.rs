@@ -1,5 +1,4 @@
-//! [`Sums`] of a batch whose outputs stay on the device: what needs the outputs is reduced there to a handful of numbers,
-//! which are read when they are asked for.
+//! [`Sums`] of a batch whose outputs stay on the device: they are reduced there to a few numbers, which are read on demand.
 
 use super::Sums;
 use crate::data::{FieldData, HostBatch};
@@ -8,15 +7,15 @@ use crate::error::Result;
 use crate::models::Target;
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
 
-/// The sums of one batch: known, or on their way from the device.
+/// The sums of one batch: known, or being copied from the device.
 pub enum BatchSums {
     Known(Sums),
     Coming(DeviceSums),
 }
 
 impl BatchSums {
-    /// Mean loss over rows and outputs `[rows, outputs]`, both without autodiff; `batch` is what `target` was sent from.
-    /// `host`: the device computes in host memory.
+    /// From the mean loss over rows and outputs `[rows, outputs]`, both without autodiff; `batch` is the source of
+    /// `target`. `host`: the device computes in host memory.
     pub fn new(
         loss: Tensor<1>,
         outputs: Tensor<2>,
@@ -33,8 +32,8 @@ impl BatchSums {
         Ok(Self::Known(sums))
     }
 
-    /// Asks a device for them now, without waiting for it, so that `read` does not wait for what it is given later. See
-    /// [`Readback::start`].
+    /// Requests the copy from the device now, without waiting for it, so that `read` does not wait for work enqueued
+    /// later. See [`Readback::start`].
     pub fn fetch(self) -> Result<Self> {
         match self {
             Self::Known(_) => Ok(self),
@@ -42,10 +41,10 @@ impl BatchSums {
         }
     }
 
-    /// Waits for the device where they are on their way.
+    /// Returns the sums; waits for the device if they are being copied.
     ///
     /// # Errors
-    /// What failed on the device, in this batch or before it.
+    /// A device error in this batch or before it.
     pub fn read(self) -> Result<Sums> {
         match self {
             Self::Known(sums) => Ok(sums),
@@ -54,13 +53,13 @@ impl BatchSums {
     }
 }
 
-/// Sums on their way.
+/// Sums being computed on the device.
 pub struct DeviceSums {
     /// Mean loss, then `correct` and `top5`, or `absolute` and `squared`. Counts are exact up to 2^24 rows.
     values: Values,
-    /// True where `values` holds counts.
+    /// Whether `values` holds counts.
     counts: bool,
-    /// What the host knows by itself.
+    /// What is known on the host.
     known: Sums,
 }
 
@@ -70,9 +69,9 @@ enum Values {
 }
 
 impl DeviceSums {
-    /// The sums of one batch, as in [`Sums::of_batch`]: mean loss over rows and outputs `[rows, outputs]`, both without autodiff;
-    /// `host` is what `target` was sent from. Labels are below the number of outputs, as the loss wants them. Errors are summed
-    /// in f32.
+    /// The sums of one batch, as in [`Sums::of_batch`], from the mean loss over rows and outputs `[rows, outputs]`,
+    /// both without autodiff; `host` is the source of `target`. Labels are below the number of outputs, as the loss
+    /// requires. Errors are summed in f32.
     pub fn of_batch(loss: Tensor<1>, outputs: Tensor<2>, target: &Target, host: &HostBatch) -> Self {
         let outputs = outputs.cast(FloatDType::F32);
         let target = target.clone();
@@ -104,7 +103,7 @@ impl DeviceSums {
     /// Waits for the device.
     ///
     /// # Errors
-    /// What failed on the device, in this batch or before it.
+    /// A device error in this batch or before it.
     pub fn read(self) -> Result<Sums> {
         let values = match self.values {
             Values::There(values) => read(*values)?,
@@ -119,7 +118,8 @@ impl DeviceSums {
     }
 }
 
-/// For each row, how many outputs come before the label's own, `[rows, 1]`: the order of [`Sums::of_batch`], without sorting.
+/// For each row, the number of outputs ranked before the label's, `[rows, 1]`: the order of [`Sums::of_batch`], without
+/// sorting.
 fn ranks(outputs: Tensor<2>, labels: Tensor<1, Int>) -> Tensor<2, Int> {
     let shape @ [rows, width] = outputs.dims();
     let labels = labels.reshape([rows, 1]);
@@ -150,7 +150,7 @@ mod tests {
         HostBatch { len, input, target: HostField { shape, data }, indices: vec![], draws: vec![] }
     }
 
-    /// The device's sums and the host's; targets have autodiff, outputs have it no more.
+    /// The sums computed on the device and on the host. Targets have autodiff, outputs no longer do.
     fn both(outputs: &[f32], width: usize, host: &HostBatch) -> (Sums, Sums) {
         let device = Device::flex().autodiff();
         let rows = outputs.len() / width;
@@ -170,7 +170,7 @@ mod tests {
         (sums(false), sums(true))
     }
 
-    /// Scores from a small set, so that ties, infinities and NaNs meet the labels in every order.
+    /// Scores from a small set, so that ties, infinities and NaN meet the labels in every order.
     #[test]
     fn ranks_are_the_hosts() {
         let scores = [0.0, -0.0, 1.0, -1.0, 2.5, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
@@ -184,7 +184,7 @@ mod tests {
             let rows = 400;
             let outputs: Vec<f32> = (0..rows * width).map(|_| scores[draw(scores.len())]).collect();
             let labels: Vec<i64> = (0..rows).map(|_| draw(width) as i64).collect();
-            // Each row by itself: sums could hide two mistakes that cancel.
+            // Row by row: in sums, two errors could cancel.
             for (row, label) in outputs.chunks(width).zip(&labels) {
                 let host = batch(vec![], FieldData::Index(vec![*label]), 1);
                 let (got, expected) = both(row, width, &host);
@@ -215,7 +215,7 @@ mod tests {
             let (got, expected) = both(&outputs, width, &host);
             assert!((got.absolute / expected.absolute - 1.0).abs() < 1e-6, "{got:?}");
             assert!((got.squared / expected.squared - 1.0).abs() < 1e-6, "{got:?}");
-            // A small variance about a large mean keeps its digits: targets are summed in f64.
+            // A small variance about a large mean keeps its precision: targets are summed in f64.
             assert!((got.r2() - expected.r2()).abs() < 1e-5, "{} {}", got.r2(), expected.r2());
             assert_eq!(
                 Sums { absolute: 0.0, squared: 0.0, ..got },

@@ -1,4 +1,4 @@
-//! Exact evaluation over all ranks: each sample counts once, whatever the number of ranks.
+//! Exact evaluation over all ranks: each sample counts once, with any number of ranks.
 
 use super::device_sums::BatchSums;
 use super::feed::{DeviceBatch, Feed};
@@ -20,7 +20,7 @@ pub struct EvalOptions {
 }
 
 /// Evaluates `dataset` over all ranks of `group`: every rank takes each world-th sample, without padding. The result is
-/// the same on all ranks; `samples` equals the data set's size.
+/// equal on all ranks; `samples` is the size of the data set.
 pub fn evaluate(
     model: &dyn Model,
     loss: Loss,
@@ -47,7 +47,7 @@ pub fn evaluate(
         &device,
         host,
     )?;
-    // A device has the next batch in its queue before the sums of the one before are waited for.
+    // On a device, the next batch is enqueued before the sums of the previous one are read.
     let mut before: Option<BatchSums> = None;
     while let Some(batch) = feed.next() {
         let DeviceBatch { input, target, host: batch } = batch?;

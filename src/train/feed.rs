@@ -1,6 +1,6 @@
-//! Batches on the device, one after the other. On a device with memory of its own images arrive as bytes and are transformed
-//! there, and those of the next batch are sent before the current one is handed out, on a stream for copies: the device
-//! copies while it computes.
+//! Feeds batches to the device. For a device with its own memory, images are sent as bytes and transformed there. The
+//! images of the next batch are sent on a copy stream before the current batch is returned, so copies overlap with
+//! computation.
 
 use crate::data::{
     Dataset, DeviceBytes, DeviceTransform, FieldData, HostBatch, Loader, LoaderOptions, Order,
@@ -14,29 +14,29 @@ use std::sync::{Arc, LazyLock};
 pub struct DeviceBatch {
     pub input: Input,
     pub target: Target,
-    /// What it was made of; give it back by [`Feed::recycle`].
+    /// The host batch that it was made from; return it with [`Feed::recycle`].
     pub host: HostBatch,
 }
 
-/// A batch of which what takes long is on its way.
+/// A batch whose images are being copied.
 struct Sent {
     images: Option<DeviceBytes>,
     host: HostBatch,
 }
 
-/// The stream that images are copied on. What another stream reads of it is kept until that has been read, which CubeCL waits for behind
-/// eight such reads: so only what is large goes this way, and one operation reads it.
+/// The stream for copying images. CubeCL keeps memory that another stream reads until the read is complete, and waits
+/// once eight such reads are pending, so only images use this stream and one operation reads them.
 static COPIES: LazyLock<StreamId> = LazyLock::new(StreamId::allocate);
 
-/// From a [`Loader`]'s batches to the device's.
+/// Converts a [`Loader`]'s batches to batches on the device.
 ///
-/// Sending copies a batch to memory that the tensor owns, and never waits for the device. CubeCL's CUDA runtime stages what it
-/// is given through pinned memory of its own, on a thread of its own, before it enqueues the copy, so batches are not staged here
+/// Sending copies a batch to memory that the tensor owns and never waits for the device. CubeCL's CUDA runtime copies
+/// the data to pinned memory on its own thread before it enqueues the transfer, so batches are not staged here
 /// (`Device::staging` would make this thread wait for that one).
 pub struct Feed {
     loader: Loader,
     device: Device,
-    /// Tensors are host memory: nothing is gained by bytes or by sending ahead.
+    /// Tensors are in host memory: sending bytes, or sending ahead, has no advantage.
     host: bool,
     transform: Option<DeviceTransform>,
     ahead: Option<Result<Sent>>,
@@ -59,7 +59,7 @@ impl Feed {
         Ok(Self { loader, device: device.clone(), host, transform, ahead: None })
     }
 
-    /// Gives a batch's buffers back, to be filled again.
+    /// Returns a batch's buffers for reuse.
     pub fn recycle(&mut self, batch: HostBatch) {
         self.loader.recycle(batch);
     }
@@ -91,7 +91,7 @@ impl Iterator for Feed {
 
     fn next(&mut self) -> Option<Self::Item> {
         let current = self.ahead.take().or_else(|| self.send())?;
-        // Only what is there: the current batch must not wait for the next one to be read.
+        // Only if it is ready: the current batch must not wait until the next one is read.
         if !self.host && current.is_ok() && self.loader.ready() {
             self.ahead = self.send();
         }
@@ -112,7 +112,7 @@ mod tests {
     struct Images {
         transform: ImageTransform,
         damaged: Option<u64>,
-        /// Who reads this sample waits until something is sent.
+        /// The reader of this sample waits until something is sent.
         gate: Option<(u64, Mutex<mpsc::Receiver<()>>)>,
     }
 
@@ -176,7 +176,7 @@ mod tests {
         Feed::new(Arc::new(images), order, options, &Device::flex(), host).unwrap()
     }
 
-    /// Indices, labels and pixels of all batches, which are given back.
+    /// Indices, labels and pixels of all batches, which are recycled.
     fn drain(mut feed: Feed) -> Vec<(Vec<u64>, Vec<i64>, Vec<f32>)> {
         let mut all = Vec::new();
         while let Some(batch) = feed.next() {
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Waits until the loader's next batch is there.
+    /// Waits until the loader's next batch is ready.
     fn await_loader(feed: &mut Feed) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !feed.loader.ready() {

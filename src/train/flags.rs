@@ -1,16 +1,16 @@
-//! What ranks tell each other once a step besides gradients: the sums of the step, and wishes (stop, save).
+//! What ranks exchange once a step besides gradients: the sums of the step, and requests (stop, save).
 
 use super::Sums;
 use crate::comm::{CommError, ProcessGroup, ReduceOp};
 
-/// Wishes; set on all ranks once any rank has one.
+/// Requests; after the exchange, set on all ranks if any rank set them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     pub stop: bool,
     pub save: bool,
 }
 
-/// Adds `sums` over the ranks and joins their `flags`, in one small all-reduce.
+/// Adds `sums` over the ranks and combines their `flags`, in one small all-reduce.
 pub fn exchange(sums: Sums, flags: Flags, group: &dyn ProcessGroup) -> Result<(Sums, Flags), CommError> {
     let mut all = [0.0; Sums::LEN + 2];
     let (numbers, wishes) = all.split_at_mut(Sums::LEN);

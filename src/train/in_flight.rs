@@ -1,6 +1,6 @@
-//! Steps on a device. The host puts a step in the device's queue and goes on to the next one; a step's loss, metrics and gradient
-//! norm are waited for when the next step is in the queue as well, so that the device never waits for the host in between.
-//! Where something depends on the numbers (a save, a stop, the end of an epoch, a loss scale) the step *lands* at once.
+//! Steps on a device. The host enqueues a step and continues with the next one. A step's loss, metrics and gradient
+//! norm are read when the next step is enqueued too, so that the device never waits for the host in between. Where
+//! something depends on these numbers (a save, a stop, the end of an epoch, a loss scale), the step *lands* at once.
 
 use super::device_sums::BatchSums;
 use super::flags::{Flags, exchange};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use burn::tensor::Tensor;
 use std::time::{Duration, Instant};
 
-/// A step that the device has in its queue.
+/// A step enqueued on the device.
 pub(super) struct InFlight {
     pub micro_batches: u64,
     sums: Vec<BatchSums>,
@@ -20,12 +20,12 @@ pub(super) struct InFlight {
     lr: f64,
     begun: Instant,
     waited: Duration,
-    /// Left out by the loss scale: its numbers may be anything.
+    /// Skipped by the loss scale; its numbers may have any value.
     skipped: bool,
 }
 
 impl Trainer<'_> {
-    /// Puts the update of a step in the device's queue, whose forward and backward passes are there. Returns the wishes of the step
+    /// Enqueues the update of a step whose forward and backward passes are enqueued. Returns the requests of the step
     /// that has landed, if one has.
     pub(super) fn launch(&mut self, passes: Passes) -> Result<Flags> {
         let Passes { sums, count, weight, begun, waited } = passes;
@@ -37,7 +37,7 @@ impl Trainer<'_> {
         let scale = self.position.loss_scale.map_or(1.0, |scale| scale.scale);
         let mut norm = self.updater.norm(&gradients, weight, scale);
         if self.updater.clips() || self.position.loss_scale.is_some() {
-            // Ranks compute it with kernels of their own choice; what depends on it is to be the same everywhere.
+            // Ranks may compute the norm with different kernels; the update must be equal on all of them.
             norm = self.reducer.agree(norm)?;
         }
         let counts = self.update_counts(&norm, step)?;
@@ -66,7 +66,7 @@ impl Trainer<'_> {
         Ok(Flags { stop: flags.stop || own.stop, save: flags.save || own.save })
     }
 
-    /// With a loss scale: whether the ranks' gradients have not overflowed in this step, which waits for the device.
+    /// With a loss scale: whether the update applies, that is, no gradient overflowed in this step. Waits for the device.
     fn update_counts(&mut self, norm: &Tensor<1>, step: u64) -> Result<bool> {
         let Some(scale) = &mut self.position.loss_scale else { return Ok(true) };
         let norm = read_norm(Readback::start(norm.clone())?, &*self.group)?;
@@ -79,7 +79,7 @@ impl Trainer<'_> {
         counts.ok_or_else(|| not_finite::behind(not_finite::gradient(step, norm), hook, world))
     }
 
-    /// Waits for the step in flight, if there is one, counts and reports it. The ranks' wishes, which they tell each other at this.
+    /// Waits for the step in flight, if any, then counts and reports it. Returns the requests that the ranks exchange here.
     pub(super) fn land(&mut self) -> Result<Flags> {
         let Some(InFlight { micro_batches, sums, grad_norm, lr, begun, waited, skipped }) =
             self.in_flight.take()
@@ -92,7 +92,7 @@ impl Trainer<'_> {
         let (mut sums, flags) = exchange(local, self.wishes(), &*self.group)?;
         let step = self.position.step + 1;
         if skipped {
-            // As PyTorch's GradScaler: the run goes on without this step, and so do its metrics.
+            // As in PyTorch's GradScaler: the step is skipped, and its metrics are left out.
             sums = Sums { samples: sums.samples, ..Sums::default() };
         } else if !sums.mean_loss().is_finite() {
             return Err(not_finite::loss(step, sums.mean_loss()));
@@ -109,10 +109,10 @@ impl Trainer<'_> {
     }
 }
 
-/// The norm, which is waited for.
+/// Waits for the norm and returns it.
 fn read_norm(coming: Readback, group: &dyn ProcessGroup) -> Result<f64> {
     let norm = f64::from(coming.wait()?[0]);
-    // A group that has failed lets the device go on with whatever is in its buffers.
+    // After a failed collective the device continues with invalid buffers.
     group.device_collectives().map_or(Ok(()), |device| device.check())?;
     Ok(norm)
 }

@@ -6,7 +6,7 @@ use crate::models::Target;
 use burn::tensor::Tensor;
 use burn::tensor::activation::log_softmax;
 
-/// What training minimises.
+/// The loss that training minimises.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
 pub enum Loss {
@@ -17,7 +17,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// `output` `[rows, outputs]`; one index a row, or as many float targets as outputs. Returns `[1]`.
+    /// `output` is `[rows, outputs]`; `target` has one index per row, or as many floats as `output`. Returns `[1]`.
     pub fn of(&self, output: Tensor<2>, target: Target) -> Tensor<1> {
         match self {
             Loss::CrossEntropy { label_smoothing } => cross_entropy(output, target, *label_smoothing),
@@ -29,10 +29,10 @@ impl Loss {
         }
     }
 
-    /// Checks the loss against the opened data's targets, which the spec may not have known.
+    /// Checks the loss against the targets of the opened data set, which may be unknown when the spec is read.
     ///
     /// # Errors
-    /// Numbers for cross-entropy, or classes for the mean squared error (exit 78).
+    /// Exit code 78: numbers with cross-entropy, or classes with the mean squared error.
     pub fn fits(&self, target: &FieldFacts) -> Result<(), Error> {
         match (self, target.kind) {
             (Loss::CrossEntropy { .. }, FieldKind::Float) => {

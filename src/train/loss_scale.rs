@@ -1,12 +1,12 @@
-//! Dynamic loss scaling for `precision = "f16"`, as `torch.amp.GradScaler` has it: the loss is multiplied by a scale so that small
-//! gradients don't vanish in f16. A step whose gradients overflow is left out and halves the scale; 2000 good ones in a row
-//! double it.
+//! Dynamic loss scaling for `precision = "f16"`, as in `torch.amp.GradScaler`: the loss is multiplied by a scale so
+//! that small gradients do not underflow in f16. A step whose gradients overflow is skipped and halves the scale; 2000
+//! finite steps in a row double it.
 
 use serde::{Deserialize, Serialize};
 
 const START: f64 = 65536.0;
 const GOOD_STEPS: u32 = 2000;
-/// A run whose gradients overflow without any scale is not one of scaling.
+/// If gradients overflow at this scale, scaling is not the cause.
 const LEAST: f64 = 1.0;
 
 /// Part of a run's position: equal on all ranks.
@@ -14,7 +14,7 @@ const LEAST: f64 = 1.0;
 pub struct LossScale {
     pub scale: f64,
     good_steps: u32,
-    /// Steps left out so far: optimizers don't count them.
+    /// Steps skipped so far, which optimizers do not count.
     pub skipped: u64,
 }
 
@@ -25,7 +25,8 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// After a step: whether it counts. `None` when gradients overflow that are not scaled at all.
+    /// Updates the scale after a step. Returns whether the step counts, or `None` if gradients overflow at the smallest
+    /// scale.
     pub fn after(&mut self, finite: bool) -> Option<bool> {
         if finite {
             self.good_steps += 1;

@@ -1,5 +1,5 @@
-//! From settings, data and a model to a trained model: the loop, the losses, the sums behind every metric, evaluation.
-//! Events go out through [`Observer`]; nothing calls back in.
+//! The training loop: settings, data and a model in, a trained model out; losses, the sums behind every metric,
+//! evaluation. Events go out through [`Observer`]; nothing calls back in.
 
 mod algebra;
 mod batching;

@@ -1,4 +1,4 @@
-//! The errors of numbers that went wrong.
+//! Errors for values that are not finite.
 
 use crate::ddp::HookSource;
 use crate::error::{Error, ExitCode};
@@ -7,7 +7,7 @@ pub(super) fn gradient(step: u64, norm: f64) -> Error {
     error(format!("the gradient of step {step} is not finite (norm {norm}); nothing was saved with it"))
 }
 
-/// The same error where a hook may be what a gradient became infinite in.
+/// Adds a hint if the communication hook may have overflowed.
 pub(super) fn behind(error: Error, hook: Option<&HookSource>, world: usize) -> Error {
     let Some((hook, largest)) = hook.and_then(|hook| Some((hook, hook.largest(world)?))) else {
         return error;

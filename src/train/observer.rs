@@ -1,4 +1,4 @@
-//! What the loop tells the outside. Rank 0's observer writes metrics, progress and checkpoints; the others' write a log.
+//! The events of the training loop. Rank 0's observer writes metrics, progress and checkpoints; the others' write a log.
 
 use super::{BatchAlgebra, Position, StepReport, Sums, Updater};
 use crate::ddp::HookState;
@@ -9,9 +9,9 @@ use std::time::Duration;
 /// Receives the events of one rank's training, in order, on the training thread.
 pub trait Observer {
     fn epoch_begins(&mut self, position: &Position, algebra: &BatchAlgebra);
-    /// After each optimizer step; `position` already counts it.
+    /// Called after each optimizer step; `position` already counts it.
     fn step(&mut self, position: &Position, report: &StepReport);
-    /// After the epoch's evaluation; `position.epoch` is the epoch that ends, or that `max_steps` cuts short.
+    /// Called after the epoch's evaluation; `position.epoch` is the epoch that ends, or that `max_steps` cuts short.
     fn epoch(
         &mut self,
         position: &Position,
@@ -21,11 +21,11 @@ pub trait Observer {
         data_wait: Duration,
         lr: f64,
     );
-    /// Rank 0 only: takes copies of what a checkpoint needs and returns; writing may go on elsewhere. `hook` is the state of
-    /// all ranks' communication hooks, where they have one.
+    /// Rank 0 only: copies what a checkpoint needs and returns; writing may continue on another thread. `hook` is the
+    /// state of all ranks' communication hooks, if they have one.
     ///
     /// # Errors
-    /// A checkpoint that could not be written, this one or an earlier one.
+    /// A failure to write this checkpoint or an earlier one.
     fn save(
         &mut self,
         position: &Position,

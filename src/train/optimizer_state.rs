@@ -1,15 +1,15 @@
-//! What an optimizer keeps between steps, in host memory or on a device.
+//! State of an optimizer between steps, in host memory or on a device.
 
 use crate::device::read;
 use crate::error::Result;
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// One array for each slot of each parameter.
+/// One array per parameter and slot.
 pub struct OptimizerState {
     place: Place,
 }
 
-/// `[parameter][slot]`; nothing for buffers.
+/// `[parameter][slot]`; empty for buffers.
 enum Place {
     Host(Vec<Vec<Vec<f32>>>),
     /// Flat tensors.
@@ -17,7 +17,7 @@ enum Place {
 }
 
 impl OptimizerState {
-    /// Arrays of zeros; `lengths` gives each parameter's. In host memory without a `device`.
+    /// Arrays of zeros with the given lengths per parameter. Without a `device` they are in host memory.
     pub(super) fn zeros(lengths: impl Iterator<Item = Vec<usize>>, device: Option<Device>) -> Self {
         let place = match device {
             None => Place::Host(lengths.map(|l| l.into_iter().map(|n| vec![0.0; n]).collect()).collect()),
@@ -37,10 +37,10 @@ impl OptimizerState {
         }
     }
 
-    /// Shows the values of array `slot` of parameter `index`.
+    /// Calls `see` with the values of array `slot` of parameter `index`.
     ///
     /// # Errors
-    /// What failed on the device; never in host memory.
+    /// A device error; never in host memory.
     pub fn read<T>(&self, index: usize, slot: usize, see: impl FnOnce(&[f32]) -> T) -> Result<T> {
         match &self.place {
             Place::Host(all) => Ok(see(&all[index][slot])),
@@ -48,10 +48,10 @@ impl OptimizerState {
         }
     }
 
-    /// Lets `change` write the values of each of a parameter's arrays.
+    /// Calls `change` with the values of each array of a parameter, to overwrite.
     ///
     /// # Errors
-    /// Those of `change`, and what failed on the device.
+    /// Those of `change`, and device errors.
     pub fn edit(
         &mut self,
         index: usize,
@@ -76,7 +76,7 @@ impl OptimizerState {
     /// A parameter's arrays in host memory.
     ///
     /// # Panics
-    /// On a device.
+    /// If the state is on a device.
     pub(super) fn slices(&mut self, index: usize) -> Vec<&mut [f32]> {
         match &mut self.place {
             Place::Host(all) => all[index].iter_mut().map(Vec::as_mut_slice).collect(),
@@ -87,7 +87,7 @@ impl OptimizerState {
     /// A parameter's arrays on a device.
     ///
     /// # Panics
-    /// In host memory.
+    /// If the state is in host memory.
     pub(super) fn tensors(&mut self, index: usize) -> &mut [Tensor<1>] {
         match &mut self.place {
             Place::Device(all, _) => &mut all[index],

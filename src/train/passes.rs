@@ -1,4 +1,4 @@
-//! The forward and backward passes of a step, and its end in host memory; `in_flight` has the one on a device.
+//! The forward and backward passes of a step, and the end of a step in host memory; `in_flight` has the end on a device.
 
 use super::device_sums::BatchSums;
 use super::flags::{Flags, exchange};
@@ -7,20 +7,20 @@ use crate::comm::Phase;
 use crate::error::Result;
 use std::time::{Duration, Instant};
 
-/// A step whose gradients are averaged, before its update.
+/// A step with averaged gradients, before its update.
 pub(super) struct Passes {
     /// Of each micro-batch, on this rank.
     pub sums: Vec<BatchSums>,
-    /// Micro-batches.
+    /// Number of micro-batches.
     pub count: usize,
-    /// How many full ones they come to, by their samples.
+    /// Number of full micro-batches that they are equal to, by samples.
     pub weight: f64,
     pub begun: Instant,
-    /// For data.
+    /// Time waited for data.
     pub waited: Duration,
 }
 
-/// The sums of a step's micro-batches, in their order.
+/// Adds the sums of a step's micro-batches, in order.
 pub(super) fn add(sums: Vec<BatchSums>) -> Result<Sums> {
     let mut all = Sums::default();
     for sums in sums {
@@ -30,7 +30,7 @@ pub(super) fn add(sums: Vec<BatchSums>) -> Result<Sums> {
 }
 
 impl Trainer<'_> {
-    /// Ends a step in host memory; the ranks' wishes.
+    /// Ends a step in host memory and returns the ranks' requests.
     pub(super) fn update(&mut self, passes: Passes) -> Result<Flags> {
         let Passes { sums, count, weight, begun, waited } = passes;
         let local = add(sums)?;

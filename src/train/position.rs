@@ -1,63 +1,65 @@
-//! Where a run stands: what `state.json` needs besides tensors.
+//! A run's position: what `state.json` needs besides tensors.
 
 use super::{BatchAlgebra, Batching, LossScale, Sums};
 use serde::{Deserialize, Serialize};
 
-/// What was measured of a run when an epoch ended.
+/// Metrics at the end of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The epoch's sums, over the steps that led to these weights.
     pub train: Sums,
-    /// The evaluation of these weights, where one was due.
+    /// The evaluation of these weights, if one was due.
     pub val: Option<Sums>,
 }
 
 /// The counters of a run. Equal on all ranks.
 ///
-/// An epoch's order is one permutation of the samples, and each micro-batch takes the next `world * batch_size` of it. So what
-/// is done of an epoch is always a prefix, and a run goes on after it with any number of processes: each sample of the
-/// epoch is seen once, whatever changed in between.
+/// An epoch's order is one permutation of the samples, and each micro-batch takes the next `world * batch_size` of it.
+/// The finished part of an epoch is therefore always a prefix, from which a run can resume with any number of
+/// processes: each sample of the epoch is used once, whatever changed in between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Position {
-    /// Epochs completed, which is the number of the current one.
+    /// Completed epochs; also the index of the current one.
     pub epoch: u64,
     /// Samples of the current epoch, a prefix of its order, that were done when the batching last changed.
     #[serde(default)]
     pub start: u64,
-    /// Micro-batches of the current epoch that are done since `start`.
+    /// Micro-batches of the current epoch completed since `start`.
     pub micro: u64,
-    /// Optimizer steps of the current epoch that are done.
+    /// Optimizer steps completed in the current epoch.
     pub step_in_epoch: u64,
-    /// Optimizer steps done.
+    /// Optimizer steps completed.
     pub step: u64,
-    /// Micro-batches done, over all epochs: numbers the random streams.
+    /// Micro-batches completed over all epochs; numbers the random streams.
     pub micro_total: u64,
-    /// Samples trained on by all ranks together, padding included.
+    /// Samples trained on by all ranks, padding included.
     pub samples: u64,
     /// Sums of the current epoch so far, over all ranks.
     pub epoch_sums: Sums,
-    /// Sums since the last step line of `metrics.jsonl`, so that a resumed run writes the lines it would have written.
+    /// Sums since the last step line of `metrics.jsonl`, so that a resumed run writes the same lines as an
+    /// uninterrupted one.
     pub window: Sums,
-    /// At the end of an epoch, or where `max_steps` cut it short, of exactly these weights: the next step takes it back.
+    /// Metrics of exactly these weights, at the end of an epoch or where `max_steps` cut it short; cleared by the next
+    /// step.
     #[serde(default)]
     pub measured: Option<Measured>,
-    /// The parameters in the order that fills the gradient buckets, learnt in the first step of several ranks: the order of
-    /// summation, and so a resumed run's bits, follow from it.
+    /// The parameters in the order that fills the gradient buckets, learnt in the first step with several ranks. The
+    /// order of summation, and so the bits of a resumed run, depend on it.
     #[serde(default)]
     pub bucket_order: Option<Vec<usize>>,
-    /// Of a run in f16.
+    /// With `precision = "f16"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<LossScale>,
-    /// What `micro` and steps are made of.
+    /// Composition of micro-batches and steps.
     #[serde(default)]
     pub batching: Batching,
-    /// What they were made of when the run began: learning-rate schedules count in these steps.
+    /// Their composition at the start of the run; learning-rate schedules count in these steps.
     #[serde(default)]
     pub first: Batching,
 }
 
 impl Position {
-    /// The start of a run.
+    /// The position at the start of a run.
     pub fn new(batching: Batching) -> Self {
         Self {
             epoch: 0,
@@ -77,17 +79,17 @@ impl Position {
         }
     }
 
-    /// The part of the epoch from `start` on.
+    /// The sizes of the epoch's part from `start` on.
     pub fn rest_algebra(&self, samples: usize, drop_last: bool) -> BatchAlgebra {
         self.batching.algebra(samples.saturating_sub(self.start as usize), drop_last)
     }
 
-    /// Whether an epoch of so many samples has this position.
+    /// Whether an epoch of this many samples contains this position.
     pub fn fits(&self, samples: usize, drop_last: bool) -> bool {
         self.start <= samples as u64 && self.micro <= self.rest_algebra(samples, drop_last).micro_batches()
     }
 
-    /// Goes on in other units after the samples that are done. An epoch whose last micro-batch is done stays done.
+    /// Continues with another batching after the completed samples. An epoch whose last micro-batch is done stays done.
     pub fn regroup(&mut self, batching: Batching, samples: usize, drop_last: bool) {
         if self.micro > 0 && batching != self.batching {
             self.start = if self.epoch_is_done(samples, drop_last) { samples as u64 } else { self.seen() };
@@ -96,17 +98,17 @@ impl Position {
         self.batching = batching;
     }
 
-    /// Samples of the current epoch that are done, the prefix of its order.
+    /// Completed samples of the current epoch, a prefix of its order.
     pub fn seen(&self) -> u64 {
         self.start + self.micro * (self.batching.world * self.batching.batch_size) as u64
     }
 
-    /// All micro-batches of the current epoch are done; it is not closed yet.
+    /// Whether all micro-batches of the current epoch are done; it is not closed yet.
     pub fn epoch_is_done(&self, samples: usize, drop_last: bool) -> bool {
         self.micro >= self.rest_algebra(samples, drop_last).micro_batches()
     }
 
-    /// Optimizer steps to the end of so many epochs.
+    /// Optimizer steps left in a run of this many epochs.
     pub fn steps_left(&self, epochs: u64, samples: usize, drop_last: bool) -> u64 {
         let Some(later) = epochs.checked_sub(self.epoch + 1) else { return 0 };
         let micro = self.rest_algebra(samples, drop_last).micro_batches().saturating_sub(self.micro);
@@ -115,7 +117,8 @@ impl Position {
         later.saturating_mul(per_epoch).saturating_add(steps)
     }
 
-    /// Nothing is left to do of so many epochs, or of so many steps: an epoch that these cut short is measured too.
+    /// Whether a run of this many epochs or steps is complete, including the metrics of an epoch that `max_steps` cuts
+    /// short.
     pub fn is_over(&self, epochs: u64, max_steps: Option<u64>) -> bool {
         let spent = max_steps.is_some_and(|max| self.step >= max);
         self.epoch >= epochs || spent && (self.step_in_epoch == 0 || self.measured.is_some())
@@ -137,8 +140,8 @@ impl Position {
         self.measured = None;
     }
 
-    /// Notes what was measured at the epoch's end. Where `max_steps` cut it short it is not `whole`, and goes on here when there
-    /// are more steps.
+    /// Records the metrics at the end of an epoch. One that is not `whole` was cut short by `max_steps` and continues
+    /// from here if there are more steps.
     pub(super) fn close(&mut self, whole: bool, val: Option<Sums>) {
         self.measured = Some(Measured { train: self.epoch_sums, val });
         if whole {
@@ -156,7 +159,7 @@ mod tests {
     use crate::train::OnResize;
     use proptest::prelude::*;
 
-    /// What all ranks see of an epoch, from the position on, in `steps` optimizer steps or to the end; step by step.
+    /// The samples of an epoch on all ranks, step by step, from the position on, for `steps` optimizer steps or to the end.
     fn seen(position: &mut Position, n: usize, drop_last: bool, steps: u64) -> Vec<Vec<u64>> {
         let Batching { world, batch_size, accumulate, .. } = position.batching;
         let ranks: Vec<_> = (0..world)
@@ -181,7 +184,7 @@ mod tests {
         indices
     }
 
-    /// World, batch size, accumulation and steps of each part of a run; whether it keeps the global batch.
+    /// For each part of a run: world size, batch size, accumulation, steps, and whether it keeps the global batch.
     fn changes() -> impl Strategy<Value = Vec<(usize, usize, usize, u64, bool)>> {
         prop::collection::vec((1usize..7, 1usize..6, 1usize..4, 0u64..9, any::<bool>()), 1..6)
     }
@@ -189,7 +192,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Over any changes of processes, batch size and accumulation, at any step boundaries.
+        /// Over any changes of processes, batch size and accumulation, at any step boundary.
         #[test]
         fn each_index_of_an_epoch_is_seen_once_plus_the_declared_padding_at_its_end(
             n in 1usize..120, drop_last: bool, changes in changes(),
@@ -212,14 +215,15 @@ mod tests {
             }
             prop_assert_eq!(position.micro, position.rest_algebra(n, drop_last).micro_batches());
             prop_assert_eq!(all.len(), n + padded - dropped);
-            // In the order of the epoch, whose start is the padding.
+            // In the order of the epoch, whose first samples are the padding.
             let alone = DistributedSampler { len: n, world: 1, rank: 0, start: 0, shuffle: true, drop_last, seed: 5 };
             let order = alone.epoch(3);
             let expected: Vec<u64> = (0..all.len()).map(|at| order.get(at % n) as u64).collect();
             prop_assert_eq!(all, expected);
         }
 
-        /// Where the processes divide the global batch and the samples, each step has the samples that it would have had.
+        /// If the number of processes divides the global batch and the samples, each step has the same samples as
+        /// without the change.
         #[test]
         fn a_kept_global_batch_has_the_same_samples_up_to_the_epochs_end(
             parts in 1usize..30, batch in 1usize..4, accumulate in 1usize..4, drop_last: bool, steps in 0u64..12,

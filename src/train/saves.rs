@@ -1,5 +1,5 @@
-//! When a run saves. A save that falls on an epoch's end waits for the evaluation there, so that the checkpoint has it: nothing else
-//! says how good exactly its weights are. A stop does not wait.
+//! When a run saves. A save at the end of an epoch waits for the evaluation, so that the checkpoint contains the
+//! metrics of exactly its weights. A stop does not wait.
 
 use super::flags::Flags;
 use super::{Ended, Position, Trainer};
@@ -8,13 +8,14 @@ use crate::comm::Phase;
 use crate::error::Result;
 use std::time::Instant;
 
-/// What a run remembers of its saves.
+/// State of a run's saves.
 pub(super) struct Saves {
     started: Instant,
     begun: Instant,
-    /// The step of the last one, or of the checkpoint that the run went on from, and whether it had its epoch's end behind it.
+    /// The step of the last save, or of the checkpoint that the run resumed from, and whether it includes the metrics
+    /// of the epoch's end.
     pub last: Option<(u64, bool)>,
-    /// One waits for the evaluation at the epoch's end.
+    /// A save is waiting for the evaluation at the end of the epoch.
     pub waiting: bool,
 }
 
@@ -26,13 +27,13 @@ impl Saves {
     }
 }
 
-/// Positions that differ in nothing else are one state.
+/// Positions with the same key are the same state.
 fn key(position: &Position) -> (u64, bool) {
     (position.step, position.measured.is_some())
 }
 
 impl Trainer<'_> {
-    /// Does what the ranks wish between two steps, in an epoch that ends after `micro_batches`.
+    /// Carries out the ranks' requests between two steps, in an epoch of `micro_batches`.
     pub(super) fn act_on(&mut self, flags: Flags, micro_batches: u64) -> Result<Ended> {
         if flags.stop {
             if self.settings.on_preempt == OnPreempt::Save {
@@ -41,7 +42,7 @@ impl Trainer<'_> {
             self.note(Phase::Finish);
             return Ok(Ended::Stopped);
         }
-        // With a step in flight the model is ahead of the position; a step that is to be saved has landed.
+        // With a step in flight the model is ahead of the position; a step that is to be saved has landed before.
         if self.in_flight.is_none() && (flags.save || self.saves_after(self.position.step)) {
             match self.position.micro >= micro_batches || self.spent() {
                 true => self.saves.waiting = true,
@@ -62,8 +63,8 @@ impl Trainer<'_> {
         matches!(self.settings.save_every, Every::Steps(n) if step.is_multiple_of(n))
     }
 
-    /// Hands a checkpoint to the observer of rank 0, with the state of all ranks' hooks; the others go on at once. Nothing happens
-    /// where the last one holds the same.
+    /// Passes a checkpoint to rank 0's observer, with the state of all ranks' hooks; the other ranks continue at once.
+    /// Does nothing if the last save is of the same state.
     pub(super) fn save(&mut self) -> Result<()> {
         self.note(Phase::Save);
         self.saves.begun = Instant::now();

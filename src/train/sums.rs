@@ -1,10 +1,10 @@
-//! Sums from which every reported metric is a ratio. They add up over batches and over ranks, so that a metric is exact
-//! whatever the number of ranks, and a resumed run reports the bits of one that was never interrupted.
+//! Sums from which every reported metric is computed as a ratio. They are added over batches and ranks, so that a
+//! metric is exact with any number of ranks and bit-equal after a resume.
 
 use crate::data::FieldData;
 use serde::{Deserialize, Serialize};
 
-/// Running sums in f64. `loss` is weighted by rows (samples, or tokens for a language model).
+/// Running sums in f64. `loss` is weighted by rows (samples; tokens for a language model).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
     #[serde(deserialize_with = "number")]
@@ -13,7 +13,7 @@ pub struct Sums {
     pub samples: f64,
     pub correct: f64,
     pub top5: f64,
-    /// Sum of absolute errors, of squared errors, of targets and of squared targets, over all elements.
+    /// Sums of absolute errors, squared errors, targets and squared targets, over all elements.
     #[serde(deserialize_with = "number")]
     pub absolute: f64,
     #[serde(deserialize_with = "number")]
@@ -23,7 +23,7 @@ pub struct Sums {
     pub elements: f64,
 }
 
-/// JSON has no NaN, and an evaluation may come to it: it is `null` there.
+/// JSON has no NaN, which an evaluation may produce: it is `null` there.
 fn number<'de, D: serde::Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(json)?.unwrap_or(f64::NAN))
 }
@@ -48,7 +48,7 @@ impl Sums {
         *self = Self::from_array(a);
     }
 
-    /// The sums of one batch: mean loss over rows, outputs `[rows, outputs]` row-major, and the targets.
+    /// The sums of one batch from its mean loss over rows, its outputs `[rows, outputs]`, row-major, and its targets.
     pub fn of_batch(loss: f64, samples: usize, outputs: &[f32], width: usize, target: &FieldData) -> Self {
         let rows = outputs.len() / width.max(1);
         let mut sums =
@@ -108,8 +108,8 @@ impl Sums {
     }
 }
 
-/// How many classes come before `label` in the order of scores; among equal ones the lower index comes first, as in
-/// `argmax`. A score that is not a number comes before all others, as in PyTorch.
+/// The number of classes ranked before `label`, by score. Of equal scores the lower index comes first, as in `argmax`;
+/// NaN comes before all other scores, as in PyTorch.
 fn rank_of(row: &[f32], label: usize) -> usize {
     let Some(&own) = row.get(label) else { return row.len() };
     let before = |(i, s): (usize, &f32)| {

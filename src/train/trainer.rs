@@ -1,6 +1,6 @@
-//! The training loop. One optimizer step is: `accumulate` micro-batches forward and backward (gradients reduced over the
-//! ranks while the last one's backward pass runs), one exchange of the step's sums and flags, the update. Everything
-//! that decides what happens next (stop, save, end) comes out of that exchange, so all ranks decide alike.
+//! The training loop. One optimizer step consists of `accumulate` forward and backward passes (gradients are averaged
+//! over the ranks during the last backward pass), one exchange of the step's sums and flags, and the update. Every
+//! decision about what follows (stop, save, end) depends on that exchange, so all ranks decide alike.
 
 use super::device_sums::BatchSums;
 use super::evaluate::{EvalOptions, evaluate};
@@ -20,21 +20,21 @@ use crate::models::Model;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a trainer is put together from.
+/// The components of a trainer.
 pub struct Parts<'a> {
     pub group: Arc<dyn ProcessGroup>,
     pub splits: Splits,
-    /// With the state to start from (fresh or loaded), equal on all ranks; the updater's, too.
+    /// Model and updater hold the initial state (fresh or loaded), equal on all ranks.
     pub model: Box<dyn Model>,
     pub updater: Updater,
-    /// Counts in the units of this run: its batching says what a micro-batch and a step are.
+    /// Counts in the units of this run: its batching defines micro-batches and steps.
     pub position: Position,
-    /// Polled once a step.
+    /// Polled once per step.
     pub stop: &'a dyn Fn() -> bool,
     pub observer: &'a mut dyn Observer,
 }
 
-/// Everything one rank needs to train.
+/// Everything that one rank needs to train.
 pub struct Trainer<'a> {
     pub(super) settings: Settings,
     pub(super) group: Arc<dyn ProcessGroup>,
@@ -43,13 +43,13 @@ pub struct Trainer<'a> {
     pub(super) updater: Updater,
     pub(super) reducer: Reducer,
     ladder: TapLadder,
-    /// Of the steps whose sums are known.
+    /// After the last step whose sums are known.
     pub(super) position: Position,
     /// The model's tensors are in host memory.
     host: bool,
-    /// A step that is in the device's queue.
+    /// A step enqueued on the device.
     pub(super) in_flight: Option<InFlight>,
-    /// When the last step's sums came.
+    /// When the sums of the last step arrived.
     pub(super) settled: Instant,
     stop: &'a dyn Fn() -> bool,
     pub(super) observer: &'a mut dyn Observer,
@@ -61,15 +61,15 @@ pub struct Trainer<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Done,
-    /// Stopped on request, with a checkpoint to go on from unless `checkpoint.on_preempt` says otherwise.
+    /// Stopped on request, after a save unless `checkpoint.on_preempt` is `exit`.
     Stopped,
 }
 
-/// What one optimizer step saw, over all ranks.
+/// Results of one optimizer step, over all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct StepReport {
     pub sums: Sums,
-    /// This rank's share.
+    /// This rank's part.
     pub local: Sums,
     pub lr: f64,
     pub grad_norm: f64,
@@ -79,7 +79,7 @@ pub struct StepReport {
 
 impl<'a> Trainer<'a> {
     /// # Errors
-    /// The thread of communication can't be started.
+    /// The communication thread can't be started.
     pub fn new(settings: Settings, parts: Parts<'a>) -> Result<Self> {
         let Parts { group, splits, model, updater, mut position, stop, observer } = parts;
         let sizes: Vec<Option<usize>> =
@@ -116,8 +116,8 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Gives the communication hooks their state of a checkpoint, which only rank 0 has; says so when it does not fit this run.
-    /// Call it on all ranks, before `run`.
+    /// Restores the communication hooks' state from a checkpoint, which only rank 0 has. Returns the reason if it does
+    /// not fit this run. Call on all ranks, before `run`.
     ///
     /// # Errors
     /// The first failed collective.
@@ -125,7 +125,7 @@ impl<'a> Trainer<'a> {
         Ok(self.reducer.restore_hook(saved)?)
     }
 
-    /// Trains to the end of the plan, or until a stop is requested.
+    /// Trains until the run is complete or a stop is requested.
     pub fn run(&mut self) -> Result<Ended> {
         while !self.position.is_over(self.settings.epochs, self.settings.train.max_steps) {
             if self.epoch()? == Ended::Stopped {
@@ -139,13 +139,13 @@ impl<'a> Trainer<'a> {
         Ok(Ended::Done)
     }
 
-    /// Tells the group where in its work this rank is.
+    /// Reports this rank's phase to the group, for messages about failures.
     pub(super) fn note(&self, phase: Phase) {
         let step = self.position.step + u64::from(self.in_flight.is_some());
         self.group.note(Place { step, phase });
     }
 
-    /// Where the run stands once the step in flight has landed; without its sums.
+    /// The position after the step in flight, without its sums.
     pub(super) fn ahead(&self) -> Position {
         let mut position = self.position.clone();
         if let Some(step) = &self.in_flight {
@@ -159,7 +159,7 @@ impl<'a> Trainer<'a> {
         self.model
     }
 
-    /// True once `train.max_steps` optimizer steps are done.
+    /// Whether `train.max_steps` optimizer steps are done.
     pub(super) fn spent(&self) -> bool {
         self.settings.train.max_steps.is_some_and(|max| self.ahead().step >= max)
     }
@@ -205,7 +205,7 @@ impl<'a> Trainer<'a> {
             Prefix { order, len: rest.taken_per_rank(sampler.world) },
             LoaderOptions {
                 batch_size: self.position.batching.batch_size,
-                // What is left out is not in the order.
+                // The order already leaves out what is dropped.
                 drop_last: false,
                 seed: self.settings.seed,
                 epoch: self.position.epoch,
@@ -218,7 +218,7 @@ impl<'a> Trainer<'a> {
         )
     }
 
-    /// One optimizer step. Its wishes, or on a device those of the step before.
+    /// Takes one optimizer step. Returns its requests, or on a device those of the step before.
     fn step(&mut self, feed: &mut Feed, micro_batches: u64) -> Result<Flags> {
         let begun = Instant::now();
         let ahead = self.ahead();
@@ -235,7 +235,7 @@ impl<'a> Trainer<'a> {
             waited += asked.elapsed();
             tracing::trace!(epoch = self.position.epoch, indices = ?batch.host.indices, "batch");
             let number = ahead.micro_total + micro as u64;
-            // Each sample of a step weighs the same. The last micro-batch of an epoch may be short, on all ranks alike.
+            // Each sample of a step has the same weight. The last micro-batch of an epoch may be short, on all ranks alike.
             let share = batch.host.len as f64 / *full.get_or_insert(batch.host.len) as f64;
             weight += share;
             sums.push(self.micro_batch(feed, batch, number, share, micro, micro + 1 == count)?);
@@ -246,12 +246,12 @@ impl<'a> Trainer<'a> {
         if self.host { self.update(passes) } else { self.launch(passes) }
     }
 
-    /// What this rank wishes.
+    /// This rank's requests.
     pub(super) fn wishes(&self) -> Flags {
         Flags { stop: (self.stop)(), save: self.timed_save_due() }
     }
 
-    /// Counts a step whose sums are known, and reports it.
+    /// Counts and reports a step whose sums are known.
     pub(super) fn done(&mut self, micro_batches: u64, report: &StepReport) {
         self.position.advance(micro_batches, &report.sums);
         self.data_wait += Duration::from_secs_f64(report.data_wait);
@@ -261,7 +261,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Learning rate of the step that comes after `position`. The schedule ends where the run does.
+    /// Learning rate of the step after `position`. The schedule ends with the run.
     pub(super) fn lr(&self, position: &Position) -> f64 {
         let (samples, drop_last) = (self.splits.train.len(), self.settings.loader.drop_last);
         let Clock { done, steps_per_epoch, total } =
@@ -269,8 +269,8 @@ impl<'a> Trainer<'a> {
         self.settings.schedule.lr(self.settings.lr, done, steps_per_epoch, total)
     }
 
-    /// Forward and backward of one micro-batch, the `number`th of the run and the `micro`th of its step, whose gradient counts
-    /// `share` times; its sums on this rank.
+    /// Forward and backward pass of one micro-batch: number `number` of the run and `micro` of its step, whose gradient
+    /// is weighted by `share`. Returns its sums on this rank.
     fn micro_batch(
         &mut self,
         feed: &mut Feed,
@@ -282,7 +282,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<BatchSums> {
         self.note(Phase::Forward);
         let DeviceBatch { input, target, host: batch } = batch;
-        // Dropout draws from a stream named by (seed, rank, micro-batch), so a resumed run draws what it would have drawn.
+        // Dropout draws from a stream keyed by (seed, rank, micro-batch), so a resumed run draws the same values.
         drawn(self.model.device(), stream(self.settings.seed, self.group.rank() as u64, number), || ());
         self.reducer.begin(micro, last);
         let taps = self.ladder.taps(self.reducer.sink());
@@ -300,7 +300,7 @@ impl<'a> Trainer<'a> {
         Ok(sums)
     }
 
-    /// Evaluates where that is due, and closes the epoch. One that is not `whole` was cut short by `max_steps`.
+    /// Evaluates if due, and closes the epoch. One that is not `whole` was cut short by `max_steps`.
     fn finish_epoch(&mut self, whole: bool, training: Duration) -> Result<()> {
         let every = self.settings.train.eval_every;
         let epoch = self.position.epoch;
@@ -314,7 +314,7 @@ impl<'a> Trainer<'a> {
         let lr = self.lr(&self.position);
         self.observer.epoch(&self.position, &train, val.as_ref(), training, self.data_wait, lr);
         self.data_wait = Duration::ZERO;
-        // What was saved of this very step before its evaluation is saved again with it.
+        // If this step was saved before its evaluation, it is saved again with the result.
         let again = self.saves.last == Some((self.position.step, false));
         self.position.close(whole, val);
         let due =
@@ -336,7 +336,7 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// Names a random stream: splitmix64's finaliser (Steele et al. 2014) over the three numbers.
+/// The key of a random stream: splitmix64's finaliser (Steele et al. 2014) over the three numbers.
 pub(super) fn stream(seed: u64, rank: u64, micro_batch: u64) -> u64 {
     let mix = |mut z: u64| {
         z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,5 +1,5 @@
-//! One optimizer step over averaged gradients: norm, clipping, then each parameter's update. In host memory it is fused and in place;
-//! on a device everything is put in its queue, and the norm is for whoever reads it.
+//! The update of one optimizer step from averaged gradients: norm, clipping, then each parameter. In host memory it is
+//! fused and in place; on a device all operations are enqueued, and the caller reads the norm.
 
 use super::not_finite;
 use super::optimizer_state::OptimizerState;
@@ -18,7 +18,7 @@ pub struct Updater {
     state: OptimizerState,
 }
 
-/// What a step did, for the log.
+/// Results of an update, for the log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Updated {
     /// L2 norm of all gradients before clipping.
@@ -26,7 +26,7 @@ pub struct Updated {
 }
 
 impl Updater {
-    /// State lies where the model's parameters do: on `device`.
+    /// Keeps the state where the model's parameters are, on `device`.
     pub fn new(
         plan: &OptimizerPlan,
         clip_norm: Option<f64>,
@@ -56,7 +56,7 @@ impl Updater {
         self.optimizer.slot_shape(slot, shape)
     }
 
-    /// For each of [`Updater::slots`] one array per trainable parameter, in the module's layout.
+    /// One array per slot of [`Updater::slots`] and trainable parameter, in the module's layout.
     pub fn state(&self) -> &OptimizerState {
         &self.state
     }
@@ -65,12 +65,12 @@ impl Updater {
         &mut self.state
     }
 
-    /// Applies optimizer step number `step` (from 1) in host memory. Gradients are sums over micro-batches
-    /// that come to `weight` full ones, averaged over ranks.
+    /// Applies optimizer step number `step` (from 1) in host memory. Gradients are sums over micro-batches equal to
+    /// `weight` full ones, averaged over ranks.
     ///
     /// # Errors
-    /// A gradient that is not finite: nothing has been changed then. All ranks hold the same averaged gradients, so all
-    /// of them see it in the same step.
+    /// A gradient that is not finite; nothing has changed then. All ranks hold the same averaged gradients, so all of
+    /// them fail in the same step.
     pub fn apply(
         &mut self,
         model: &mut dyn Model,
@@ -102,8 +102,8 @@ impl Updater {
         })
     }
 
-    /// The L2 norm over `gradients`, which are sums of `weight` micro-batches, averaged over ranks and `loss_scale` times too large. Flat, by
-    /// parameter; on their device, as the norm is.
+    /// The L2 norm of `gradients`, which are flat, by parameter, on their device, and are sums of `weight`
+    /// micro-batches, averaged over ranks and multiplied by `loss_scale`. The norm is on the device too.
     pub fn norm(&self, gradients: &[Option<Tensor<1>>], weight: f64, loss_scale: f64) -> Tensor<1> {
         let all: Vec<Tensor<1>> = gradients.iter().flatten().cloned().collect();
         norm_on_device(&all) / (weight * loss_scale)
@@ -114,8 +114,8 @@ impl Updater {
         self.clip_norm.is_some()
     }
 
-    /// As [`Updater::apply`], put in the device's queue. Whether `norm` (see [`Updater::norm`]) is finite is for the caller to find out,
-    /// before anything is saved.
+    /// As [`Updater::apply`], enqueued on the device. The caller must check that `norm` (see [`Updater::norm`]) is
+    /// finite before anything is saved.
     #[allow(clippy::too_many_arguments)]
     pub fn apply_on_device(
         &mut self,

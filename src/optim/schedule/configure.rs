@@ -1,4 +1,4 @@
-//! Reads `[scheduler]` or `[[scheduler]]`: the keys of a kind, and those of every kind.
+//! Reads `[scheduler]` or `[[scheduler]]`: a schedule's own keys and the keys of all schedules.
 
 use super::kinds::{WARMUP_START, Warmup};
 use super::{Curve, Length, Schedule, Segment, Unit};
@@ -7,27 +7,26 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A kind of schedule that declares the keys of its table: its fields are their values.
+/// A schedule that declares the keys of its table as its fields.
 pub trait ScheduleConfig: Curve + Serialize + DeserializeOwned + JsonSchema + Default + 'static {
-    /// What its time is counted in, where the spec does not say. Epochs where PyTorch users call `scheduler.step()` once
-    /// an epoch.
+    /// Its default unit: epochs where PyTorch users call `scheduler.step()` once per epoch.
     const UNIT: Unit = Unit::Epoch;
-    /// Whether a linear warm-up can be put before it: not where it is one, or has one.
+    /// Whether it may follow a linear warm-up: not if it is or contains one.
     const WARMS_UP: bool = true;
 
-    /// Reports keys that don't go together, and settles what depends on others.
+    /// Reports keys that exclude each other, and resolves defaults that depend on other keys.
     #[doc(hidden)]
     fn settle(&mut self, _fields: &mut Fields<'_>) {}
 }
 
-/// Reads the `[scheduler]` table of one name: [`Segment::read`].
+/// Reads the `[scheduler]` table of one schedule: [`Segment::read`].
 pub type ScheduleKind = fn(&str, &mut Fields<'_>) -> Vec<Segment>;
 
-/// What a segment counts its time in.
+/// The unit of a segment's times.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct Time {
-    /// By default as the kind has it.
+    /// How often the rate changes, and the unit of the times. The default depends on the schedule.
     unit: Option<Unit>,
 }
 
@@ -35,32 +34,32 @@ struct Time {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct WarmupBefore {
-    /// Its length, in epochs.
+    /// Length of the warm-up, in epochs.
     #[schemars(range(min = 1))]
     warmup_epochs: Option<u64>,
-    /// Its length, in optimizer steps.
+    /// Length of the warm-up, in optimizer steps.
     #[schemars(range(min = 1))]
     warmup_steps: Option<u64>,
-    /// The share of the base rate that it starts from.
+    /// Factor of the rate at the start of the warm-up.
     #[schemars(range(min = 0.0, max = 1.0))]
     warmup_start_factor: Option<f64>,
 }
 
-/// The length of a segment; by default the rest of the run.
+/// The length of a segment in a chain. Default: the rest of the run.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct Lengths {
-    /// In epochs.
+    /// Length, in epochs.
     #[schemars(range(min = 1))]
     epochs: Option<u64>,
-    /// In optimizer steps.
+    /// Length, in optimizer steps.
     #[schemars(range(min = 1))]
     steps: Option<u64>,
 }
 
 impl Schedule {
-    /// Reads key `scheduler` of the root table with the kinds that there are, by name; constant where it is absent. Problems
-    /// go into the fields.
+    /// Reads the key `scheduler` of the root table, given all schedules by name; constant if the key is absent.
+    /// Problems are added to `fields`.
     pub fn configure<'k>(
         root: &mut Fields<'_>,
         kinds: impl Iterator<Item = (&'k str, ScheduleKind)>,
@@ -87,7 +86,7 @@ impl Schedule {
 }
 
 impl Segment {
-    /// Reads one table: the segment of a `T`, behind the warm-up before it if it asks for one.
+    /// Reads one table: the segment of a `T`, after a warm-up if the table asks for one.
     pub fn read<T: ScheduleConfig>(name: &str, fields: &mut Fields<'_>) -> Vec<Segment> {
         let mut curve: T = fields.config();
         curve.settle(fields);

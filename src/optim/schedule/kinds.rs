@@ -1,4 +1,4 @@
-//! The kinds of schedules: each declares the keys of its table and has its closed form. Formulas and defaults are PyTorch's.
+//! The schedules: each declares the keys of its table and has a closed form. Formulas and defaults are PyTorch's.
 
 use super::{Curve, ScheduleConfig, Unit};
 use crate::spec::Fields;
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 use std::f64::consts::PI;
 
-/// torchvision's reference scripts use it; PyTorch's own default for `LinearLR`, a third, is no warm-up.
+/// From torchvision's reference scripts; PyTorch's default for `LinearLR`, 1/3, is too high for a warm-up.
 pub(super) const WARMUP_START: f64 = 0.01;
 
-/// The base rate.
+/// The base learning rate.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct Constant {}
@@ -28,11 +28,11 @@ impl ScheduleConfig for Constant {}
 #[serde(default)]
 #[schemars(extend("required" = ["step_size"]))]
 pub(super) struct Step {
-    /// Time between changes.
+    /// Time between two changes.
     #[default = 1]
     #[schemars(range(min = 1))]
     pub step_size: u64,
-    /// What the rate is multiplied by.
+    /// Factor of each change.
     #[default = 0.1]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub gamma: f64,
@@ -53,7 +53,7 @@ impl ScheduleConfig for Step {}
 pub(super) struct MultiStep {
     /// Times of the changes.
     pub milestones: Vec<u64>,
-    /// What the rate is multiplied by.
+    /// Factor of each change.
     #[default = 0.1]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub gamma: f64,
@@ -72,7 +72,7 @@ impl ScheduleConfig for MultiStep {}
 #[serde(default)]
 #[schemars(extend("required" = ["gamma"]))]
 pub(super) struct Exponential {
-    /// What the rate is multiplied by.
+    /// Factor of each unit of time.
     #[default = 1.0]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub gamma: f64,
@@ -86,14 +86,14 @@ impl Curve for Exponential {
 
 impl ScheduleConfig for Exponential {}
 
-/// `CosineAnnealingLR`: half a cosine from the base rate to `eta_min` over `t_max`, and back up if it goes on.
+/// `CosineAnnealingLR`: half a cosine from the base rate to `eta_min` over `t_max`, and back up after that.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct Cosine {
-    /// Its length; by default the whole segment.
+    /// Time from the base rate to `eta_min`. Default: the schedule's length.
     #[schemars(range(min = 1))]
     pub t_max: Option<u64>,
-    /// The least rate.
+    /// Smallest rate.
     #[schemars(range(min = 0.0))]
     pub eta_min: f64,
 }
@@ -106,7 +106,8 @@ impl Curve for Cosine {
 
 impl ScheduleConfig for Cosine {}
 
-/// `CosineAnnealingWarmRestarts`: cosines of `t_0`, then each `t_mult` times as long as the one before.
+/// `CosineAnnealingWarmRestarts`: a cosine of length `t_0`, then further ones, each `t_mult` times as long as the one
+/// before.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["t_0"]))]
@@ -115,11 +116,11 @@ pub(super) struct CosineRestarts {
     #[default = 1]
     #[schemars(range(min = 1))]
     pub t_0: u64,
-    /// What each is longer by.
+    /// Factor of the length of each further cosine.
     #[default = 1]
     #[schemars(range(min = 1))]
     pub t_mult: u64,
-    /// The least rate.
+    /// Smallest rate.
     #[schemars(range(min = 0.0))]
     pub eta_min: f64,
 }
@@ -133,19 +134,19 @@ impl Curve for CosineRestarts {
 
 impl ScheduleConfig for CosineRestarts {}
 
-/// `LinearLR`: the factor goes from `start_factor` to `end_factor` over `total_iters`, and stays.
+/// `LinearLR`: the factor changes from `start_factor` to `end_factor` over `total_iters`, then stays.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct Linear {
-    /// The first factor.
+    /// Factor of the rate at the start.
     #[default(1.0 / 3.0)]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub start_factor: f64,
-    /// The last factor.
+    /// Factor of the rate at the end.
     #[default = 1.0]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub end_factor: f64,
-    /// Its length; by default 5, in a chain the whole segment.
+    /// Time between the two. Default: 5; in a chain the schedule's length.
     #[schemars(range(min = 1))]
     pub total_iters: Option<u64>,
 }
@@ -171,11 +172,11 @@ impl ScheduleConfig for Linear {
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct Polynomial {
-    /// The exponent.
+    /// Exponent of (1 - t / total).
     #[default = 1.0]
     #[schemars(range(min = 0.0))]
     pub power: f64,
-    /// Its length; by default the whole segment.
+    /// Time until the rate is 0. Default: the schedule's length.
     #[schemars(range(min = 1))]
     pub total_iters: Option<u64>,
 }
@@ -189,11 +190,11 @@ impl Curve for Polynomial {
 
 impl ScheduleConfig for Polynomial {}
 
-/// A linear warm-up: `LinearLR` with `end_factor` 1 over the whole segment.
+/// A linear warm-up: `LinearLR` with `end_factor` 1 over the segment.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct Warmup {
-    /// The first factor.
+    /// Factor of the rate at the start.
     #[default(WARMUP_START)]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub start_factor: f64,
@@ -221,11 +222,11 @@ impl ScheduleConfig for Warmup {
 #[serde(default)]
 #[schemars(extend("required" = ["d_model"]))]
 pub(super) struct Noam {
-    /// The model's width.
+    /// Width of the model.
     #[default = 1]
     #[schemars(range(min = 1))]
     pub d_model: u64,
-    /// Length of the way up.
+    /// Length of the warm-up.
     #[default = 4000]
     #[schemars(range(min = 1))]
     pub warmup_steps: u64,
@@ -247,7 +248,7 @@ impl ScheduleConfig for Noam {
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct InverseSqrt {
-    /// Length of the way up.
+    /// Length of the linear warm-up to the base rate.
     #[default = 4000]
     #[schemars(range(min = 1))]
     pub warmup_steps: u64,
@@ -265,7 +266,7 @@ impl ScheduleConfig for InverseSqrt {
     const WARMS_UP: bool = false;
 }
 
-/// A time that stands for the whole segment where it is not given.
+/// A time that defaults to the segment's length.
 pub(super) fn whole(time: Option<u64>, span: u64) -> u64 {
     time.unwrap_or(span).max(1)
 }
@@ -275,12 +276,12 @@ pub(super) fn cosine(base: f64, end: f64, at: f64) -> f64 {
     end + (base - end) * (1.0 + (PI * at).cos()) / 2.0
 }
 
-/// Time within the current cycle, and the cycle's length.
+/// The time since the start of the current cycle, and the cycle's length.
 fn within_cycle(t: u64, first: u64, mult: u64) -> (u64, u64) {
     if mult == 1 {
         return (t % first, first);
     }
-    // Cycles grow geometrically: at most 64 turns, whatever `t`.
+    // Cycles grow geometrically: at most 64 iterations for any `t`.
     let (mut t, mut length) = (t, first);
     while t >= length {
         t -= length;

@@ -1,9 +1,9 @@
 //! Learning-rate schedules: pure functions from the number of optimizer steps done to the learning rate.
 //!
-//! A [`Schedule`] is a chain of [`Segment`]s, one after the other, each starting anew from the base learning rate, as
-//! PyTorch's `SequentialLR` has it. Every kind is in closed form, so a resumed run needs no scheduler state and any
-//! step is O(1) to reach. A segment counts its time `t` in epochs (PyTorch's habit of one `scheduler.step()` an
-//! epoch) or in optimizer steps; one that counts epochs changes the rate at the run's epoch boundaries only.
+//! A [`Schedule`] is a chain of [`Segment`]s, each of which starts from the base learning rate, as in PyTorch's
+//! `SequentialLR`. Every schedule has a closed form, so a resumed run needs no scheduler state, and the rate of any
+//! step takes O(1). A segment counts its time `t` in epochs (as PyTorch users do with one `scheduler.step()` per epoch)
+//! or in optimizer steps; one that counts epochs changes the rate only at epoch boundaries of the run.
 
 mod configure;
 mod kinds;
@@ -17,22 +17,22 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
 
-/// A kind of schedule with its parameters, in closed form.
+/// A schedule with its parameters, in closed form.
 pub trait Curve: fmt::Debug + Send + Sync {
-    /// The rate at time `t` of a segment that spans `span`, both in the segment's unit. `base` is the base rate.
+    /// The rate at time `t` of a segment of length `span`, both in the segment's unit. `base` is the base rate.
     fn lr(&self, base: f64, t: u64, span: u64) -> f64;
 }
 
 choice! {
-    /// What a segment counts its time in.
+    /// How often the rate changes, and the unit of the times.
     Unit:
-    /// Passes over the training samples.
+    /// Passes over the training data.
     Epoch = "epoch",
     /// Optimizer steps.
     Step = "step",
 }
 
-/// A stretch of training.
+/// The length of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Length {
@@ -49,14 +49,14 @@ impl Length {
     }
 }
 
-/// One kind of schedule for a stretch of the run.
+/// One schedule for a part of the run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Segment {
     name: String,
     #[serde(flatten)]
     config: Map<String, Value>,
     unit: Unit,
-    /// `None` for the last one: the rest of the run.
+    /// `None` for the last segment: the rest of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     length: Option<Length>,
     #[serde(skip)]
@@ -80,7 +80,7 @@ impl PartialEq for Segment {
     }
 }
 
-/// Every kind of schedule that ships with ddp-run, under its name in specs; the order is that of messages.
+/// The schedules of ddp-run under their names in specs, in the order of messages.
 pub fn standard_kinds() -> [(&'static str, ScheduleKind); 12] {
     [
         ("constant", Segment::read::<kinds::Constant>),
@@ -98,21 +98,21 @@ pub fn standard_kinds() -> [(&'static str, ScheduleKind); 12] {
     ]
 }
 
-/// What `[scheduler]` or `[[scheduler]]` resolves to. Read by [`Schedule::configure`].
+/// The resolved `[scheduler]` or `[[scheduler]]`, read by [`Schedule::configure`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Schedule {
-    /// Never empty. All but the last have a length.
+    /// Not empty. All but the last have a length.
     segments: Vec<Segment>,
 }
 
 impl Schedule {
-    /// The base learning rate throughout.
+    /// The base learning rate throughout the run.
     pub fn constant() -> Self {
         Self { segments: vec![Segment::new("constant", kinds::Constant {}, Unit::Epoch, None)] }
     }
 
-    /// A chain. `None` when it is empty, or when a segment other than the last has no length.
+    /// A chain. `None` if it is empty or a segment other than the last has no length.
     pub fn chain(segments: Vec<Segment>) -> Option<Self> {
         let (_, before) = segments.split_last()?;
         before.iter().all(|s| s.length.is_some()).then_some(Self { segments })
@@ -122,9 +122,9 @@ impl Schedule {
         &self.segments
     }
 
-    /// The learning rate of the next optimizer step when `step` are done (0 for the first), in a run of `total_steps`.
+    /// The learning rate of the next optimizer step after `step` steps (0 for the first), in a run of `total_steps`.
     ///
-    /// Past the end of a run, each kind goes on as its formula says.
+    /// Beyond the end of the run, each formula continues.
     pub fn lr(&self, base_lr: f64, step: u64, steps_per_epoch: u64, total_steps: u64) -> f64 {
         let per_epoch = steps_per_epoch.max(1);
         let mut start = 0u64;

@@ -8,36 +8,36 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
 choice! {
-    /// How one-cycle moves between its rates.
+    /// Form of both phases.
     Anneal:
-    /// Along half a cosine.
+    /// Half a cosine.
     Cos = "cos",
-    /// In a straight line.
+    /// A straight line.
     Linear = "linear",
 }
 
-/// `OneCycleLR` with two phases; momentum is left alone.
+/// `OneCycleLR` with two phases; momentum does not change.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct OneCycle {
-    /// The largest rate; by default the base rate.
+    /// Largest rate. Default: the base rate.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub max_lr: Option<f64>,
-    /// Share of the cycle on the way up.
+    /// Part of the time in which the rate rises.
     #[default = 0.3]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub pct_start: f64,
-    /// How it moves between its rates.
+    /// Form of both phases.
     pub anneal: Anneal,
-    /// The largest rate by the first one.
+    /// The first rate is `max_lr` / `div_factor`.
     #[default = 25.0]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub div_factor: f64,
-    /// The first rate by the last one.
+    /// The last rate is the first one / `final_div_factor`.
     #[default = 1e4]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub final_div_factor: f64,
-    /// Its length; by default the whole segment.
+    /// Time of both phases. Default: the schedule's length.
     #[schemars(range(min = 1))]
     pub total_steps: Option<u64>,
 }
@@ -55,13 +55,13 @@ impl ScheduleConfig for OneCycle {
     const UNIT: Unit = Unit::Step;
 }
 
-/// Up from the first rate to the second by step `pct_start x total - 1`, down to the third by step `total - 1`.
+/// Rises from the first rate to the second by step `pct_start x total - 1`, then falls to the third by step `total - 1`.
 fn one_cycle([initial, max, min]: [f64; 3], pct_start: f64, anneal: Anneal, t: u64, total: u64) -> f64 {
     let (peak, end) = (pct_start * total as f64 - 1.0, total as f64 - 1.0);
     let t = (t as f64).min(end);
     let (from, to, at) =
         if t <= peak { (initial, max, t / peak) } else { (max, min, (t - peak) / (end - peak)) };
-    // A phase without length (a cycle of one step, or its peak at step 0) is where it ends.
+    // A phase of length zero (a cycle of one step, or a peak at step 0) is at its end.
     let at = if at.is_finite() { at } else { 1.0 };
     match anneal {
         Anneal::Cos => cosine(from, to, at),

@@ -1,4 +1,4 @@
-//! Golden values from PyTorch 2.15 (base rate 0.1, ten calls), and this program's own rules on units and lengths.
+//! Golden values from PyTorch 2.15 (base rate 0.1, ten calls), and tests of units and lengths, which PyTorch does not have.
 
 use super::*;
 use crate::optim::testing::read;
@@ -13,7 +13,7 @@ fn schedule(text: &str) -> Schedule {
     schedule
 }
 
-/// The rates of steps `0..n` with `per_epoch` steps an epoch, base rate 0.1.
+/// The rates of steps `0..n` with `per_epoch` steps per epoch and base rate 0.1.
 fn rates(text: &str, n: u64, per_epoch: u64, total: u64) -> Vec<f64> {
     let schedule = schedule(text);
     (0..n).map(|step| schedule.lr(0.1, step, per_epoch, total)).collect()

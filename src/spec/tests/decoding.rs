@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 use std::collections::BTreeMap;
 
-/// Keys with defaults, of every kind.
+/// Keys of every kind, with defaults.
 #[derive(Deserialize, JsonSchema, SmartDefault, Debug, PartialEq)]
 #[serde(default)]
 #[schemars(extend("required" = ["name"]))]
@@ -129,7 +129,7 @@ fn all_that_is_wrong_is_said_at_once_in_the_words_of_the_declaration() {
     );
 }
 
-/// As a user writes one: keys that must be there, tables in tables.
+/// As a user would write it: required keys, nested tables.
 #[derive(Deserialize, JsonSchema, Debug, PartialEq)]
 struct Mine {
     size: usize,

@@ -1,5 +1,5 @@
-//! Files that are no specs at all, but as long as one may be: nothing is done once for each pair of lines (these tests would not
-//! end), and not more is printed than someone reads.
+//! Files of the maximum length that are not specs: nothing is done once per pair of lines (these tests would not end),
+//! and the output stays readable.
 
 use super::*;
 
@@ -35,13 +35,13 @@ fn a_base_and_a_table_of_a_users_own_may_have_any_number_of_keys() {
 #[test]
 fn numbers_out_of_range_and_duplicates_may_be_any_number() {
     let wrong: String = (0..100_000).map(|i| format!("k{i} = 99999999999999999999\n")).collect();
-    // Each is unknown besides.
+    // Each is an unknown key as well.
     assert_eq!(problems(&wrong, &[]).len(), 200_000);
     let again: String = "a = 1\n".repeat(100_000);
     assert_eq!(problems(&again, &[]).len(), 99_999);
 }
 
-/// Each broken line is one more parse of what is left, but of long texts not many.
+/// Each broken line means one more parse of the rest, but the number is limited for long texts.
 #[test]
 fn broken_lines_are_parsed_again_within_bounds() {
     assert_eq!(problems(&"a 3\n".repeat(90), &[]).len(), 90);

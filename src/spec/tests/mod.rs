@@ -1,4 +1,4 @@
-//! The room as its users see it: trees from texts and files, and the places of problems.
+//! The module's public interface: trees from texts and files, and the positions of problems.
 
 use super::diagnostics::Problem;
 use super::*;
@@ -207,11 +207,11 @@ fn carets_stand_under_wide_characters_and_tabs() {
     let text = d.to_string();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[2], "    1 |     t = { y = '日本☕', b = 1 }");
-    // Two ideographs take four columns, a symbol that is shown as an emoji two.
+    // Two ideographs take four columns, a symbol displayed as an emoji two.
     assert_eq!(lines[3], format!("      | {}^ unknown key; known here: `x`, `y`", " ".repeat(4 + 20)));
 }
 
-/// Pieces of which broken specs are made.
+/// Fragments of broken specs.
 fn fragment() -> impl Strategy<Value = String> {
     let pieces = [
         "a",

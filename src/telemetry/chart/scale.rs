@@ -1,12 +1,12 @@
-//! From values to places along an axis, and the round values that are marked on it.
+//! Maps values to positions along an axis, and chooses its tick marks.
 
 use super::Axis;
 use crate::telemetry::numbers::exponent;
 
-/// More labels on an axis of sizes run into each other.
+/// With more labels a logarithmic axis becomes illegible: they overlap.
 const MAX_LABELS: usize = 8;
 
-/// A range of values, and where it lies in the drawing.
+/// A range of values and its position in the drawing.
 pub struct Scale {
     low: f64,
     high: f64,
@@ -15,16 +15,16 @@ pub struct Scale {
     to: f64,
 }
 
-/// A value that is marked on an axis.
+/// A tick mark of an axis.
 pub struct Tick {
     pub at: f64,
     pub text: String,
-    /// A power of ten, or any value of an even axis.
+    /// A power of ten on a logarithmic axis; any tick of a linear one.
     pub strong: bool,
 }
 
 impl Scale {
-    /// From the least to the largest value, with a little air on a logarithmic axis.
+    /// For the x axis: the range of the values, with a small margin if logarithmic.
     pub fn along(axis: &Axis, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (low, high) = range(values);
         let (low, high) = match axis.log {
@@ -38,7 +38,8 @@ impl Scale {
         Self { low, high, log: axis.log, from, to }
     }
 
-    /// With some air: on a logarithmic axis between round values; else down to zero where zero is near, as for a learning rate.
+    /// For the y axis: with a margin. A logarithmic axis ends at round values; a linear one starts at zero if the
+    /// values are close to it, as for a learning rate.
     pub fn upwards(axis: &Axis, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
         let (low, high) = range(values);
         let (low, high) = if axis.log {
@@ -60,8 +61,8 @@ impl Scale {
         Tick { at: self.at(value), text: (axis.tick)(value, self.high - self.low), strong }
     }
 
-    /// Along: steps and epochs, which are whole numbers; on a logarithmic axis those of `values`, which ascend, whose labels stand clear
-    /// of each other, the largest among them.
+    /// Ticks of the x axis (steps or epochs): whole numbers. On a logarithmic axis, those of `values` (ascending) whose
+    /// labels do not overlap, including the largest.
     pub fn steps(&self, axis: &Axis, values: &[f64]) -> Vec<Tick> {
         if !self.log {
             let whole = ticks(self.low, self.high, 6).into_iter().filter(|value| value.fract() == 0.0);
@@ -77,7 +78,8 @@ impl Scale {
         out
     }
 
-    /// Upwards: round values; those between decades have labels where there are few decades.
+    /// Ticks of the y axis: round values. On a logarithmic axis, values between decades have labels only if there are
+    /// few decades.
     pub fn levels(&self, axis: &Axis) -> Vec<Tick> {
         if !self.log {
             let round = ticks(self.low, self.high, 5).into_iter();
@@ -96,7 +98,7 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)))
 }
 
-/// About `count` round numbers between the two.
+/// About `count` round numbers from `low` to `high`.
 fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let rough = (high - low) / count as f64;
     let power = 10f64.powf(rough.log10().floor());
@@ -109,7 +111,7 @@ fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     (first..).map(|i| i as f64 * step).take_while(|t| *t <= high + step * 1e-9).take(20).collect()
 }
 
-/// 1, 2 and 5 of every decade within; true for the decades themselves.
+/// 1, 2 and 5 times each power of ten in the range; true for the powers themselves.
 fn decades(low: f64, high: f64) -> Vec<(f64, bool)> {
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     (first..=last)
@@ -118,7 +120,8 @@ fn decades(low: f64, high: f64) -> Vec<(f64, bool)> {
         .collect()
 }
 
-/// The largest of 1, 2, 5 x 10^n that is not above `value`; of a negative value, minus the smallest not below.
+/// The largest of 1, 2, 5 x 10^n that is not above `value`; for a negative value, minus the smallest that is not below
+/// its magnitude.
 fn round_below(value: f64) -> f64 {
     let size = value.abs();
     let decade = 10f64.powf(size.log10().floor());
@@ -129,7 +132,7 @@ fn round_below(value: f64) -> f64 {
     steps.into_iter().rev().find(|s| *s <= size * 1.000_001).unwrap_or(size)
 }
 
-/// A tick's text, as exact as ticks this far apart need.
+/// A tick's text, with the digits needed for ticks `span` apart.
 pub(crate) fn label(value: f64, span: f64) -> String {
     let size = value.abs().max(span);
     if value == 0.0 {

@@ -1,5 +1,5 @@
-//! `report.html`: one self-contained page about a run, made from `metrics.jsonl`, `run.json` and `job.toml`. It has no
-//! scripts and asks for nothing from elsewhere (its content-security policy forbids both), so it can be mailed.
+//! `report.html`: a self-contained page about a run, generated from `metrics.jsonl`, `run.json` and `job.toml`. It has
+//! no scripts and loads nothing (its content-security policy forbids both), so it can be sent by mail.
 
 use super::chart::{self, Axis, Chart, Look, Series};
 use super::events::{EndEvent, EpochEvent, Event, StepEvent};
@@ -11,14 +11,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 const STYLE: &str = include_str!("report.css");
-/// On a line; more of them run into each other.
+/// Per line; more of them overlap.
 const MAX_MARKERS: usize = 60;
 
 pub(super) fn path(run_dir: &Path) -> PathBuf {
     run_dir.join("report.html")
 }
 
-/// Writes `report.html` into the run's folder, from what the folder holds; gives its path.
+/// Writes `report.html` to the run's folder and returns its path.
 pub fn write(run_dir: &Path) -> Result<PathBuf> {
     let events = read_events(&run_dir.join("metrics.jsonl"))?;
     let run = run_dir.join("run.json");
@@ -31,7 +31,7 @@ pub fn write(run_dir: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The page. `name` stands in where there is no provenance.
+/// Renders the page. `name` is used if there is no provenance.
 pub fn render(name: &str, events: &[Event], run: Option<&Provenance>, spec: Option<&str>) -> String {
     let name = run.map_or(name, |r| &r.name);
     let steps: Vec<&StepEvent> =
@@ -61,11 +61,11 @@ pub fn render(name: &str, events: &[Event], run: Option<&Provenance>, spec: Opti
     )
 }
 
-/// The end of the run, unless it goes on after it.
+/// The end event, unless the run continued after it.
 fn ended(events: &[Event]) -> Option<&EndEvent> {
     let last = events.iter().rev().find_map(|e| match e {
         Event::End(end) => Some(Some(end)),
-        // Work after an end.
+        // The run continued.
         Event::Step(_) | Event::Resume(_) | Event::Restart(_) => Some(None),
         _ => None,
     });
@@ -95,10 +95,10 @@ fn header(out: &mut String, name: &str, events: &[Event], run: Option<&Provenanc
     out.push_str("</header>");
 }
 
-/// The few numbers that one looks for first.
+/// The key figures at the top of the page.
 fn tiles(out: &mut String, steps: &[&StepEvent], epochs: &[&EpochEvent], end: Option<&EndEvent>) {
     let mut tiles = Vec::new();
-    // Not every step has a line.
+    // Not every step has an event.
     let last_step = steps.last().map(|s| s.step).max(epochs.last().map(|e| e.step)).max(end.map(|e| e.step));
     tiles.push(("epochs", epochs.len().to_string()));
     tiles.push(("steps", last_step.unwrap_or(0).to_string()));
@@ -210,7 +210,7 @@ fn epoch_table(out: &mut String, epochs: &[&EpochEvent]) {
     out.push_str("</tbody></table></div></section>");
 }
 
-/// Restarts, resumes and ends; absent from a run that went through in one go.
+/// Restarts, resumes and ends; left out for a run without interruption.
 fn history(out: &mut String, events: &[Event]) {
     let lines: Vec<String> = events
         .iter()

@@ -106,6 +106,6 @@ fn a_failed_run_says_so() {
     let end = EndEvent { step: 317, epoch: 0, reason: "rank 1 <died>".into(), exit_code: 90, seconds: 1.0 };
     let page = render("x", &[Event::End(end)], None, None);
     assert!(page.contains("rank 1 &lt;died&gt; (exit code 90)"));
-    // Not every step has a line.
+    // Not every step has an event.
     assert!(page.contains("<dt>steps</dt><dd>317</dd>"), "{page}");
 }
