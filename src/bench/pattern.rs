@@ -1,7 +1,7 @@
 //! The content of the buffers, for which every result is known exactly in every type.
 //!
-//! Element i has a base value c(i) between 2 and 256 / world - 1, chosen by a hash. Ranks 2k and 2k+1 contribute c(i)
-//! + 1 and c(i) - 1, in an order given by another bit of the hash; an odd last rank contributes c(i). So the mean is
+//! Element i has a base value c(i) between 2 and 256 / world - 1, chosen by a hash. Ranks 2k and 2k+1 contribute
+//! c(i) + 1 and c(i) - 1, in an order given by another bit of the hash; an odd last rank contributes c(i). So the mean is
 //! c(i), the sum world x c(i), the maximum c(i) + 1 and the minimum c(i) - 1. Every partial sum is an integer of at
 //! most 256 (exact in bf16, no overflow in u8), and a rank that is left out, counted twice or misplaced changes the
 //! result. Reducing a mean, maximum or minimum again does not change it, so results can be checked after any number
