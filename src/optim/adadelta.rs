@@ -1,12 +1,12 @@
 //! `adadelta`: `torch.optim.Adadelta`.
 
-use super::{DecayOn, Optimizer, OptimizerConfig, device, simd, slots};
-use burn::tensor::Tensor;
+use super::elementwise::{Elementwise, Formula, Run, Value, add_square};
+use super::{DecayOn, OptimizerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-/// `[optimizer] name = "adadelta"`
+/// `torch.optim.Adadelta`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adadelta {
@@ -35,50 +35,39 @@ impl OptimizerConfig for Adadelta {
     }
 }
 
-impl Optimizer for Adadelta {
+impl Elementwise for Adadelta {
     fn slots(&self) -> &'static [&'static str] {
         &["square_avg", "acc_delta"]
     }
 
-    fn update(
-        &self,
-        _step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
-        let (lr, decay) = (lr as f32, self.decay.of(self.weight_decay, shape) as f32);
-        let (keep, take, eps) = (self.rho as f32, (1.0 - self.rho) as f32, self.eps as f32);
-        simd::for_each(param, grad, slots::<2>(state), |p, g, [square, acc]| {
-            let g = g * scale + decay * p;
-            let square = square * keep + take * g * g;
-            let delta = (acc + eps).sqrt() / (square + eps).sqrt() * g;
-            let acc = acc * keep + take * delta * delta;
-            (p - lr * delta, [square, acc])
-        });
-    }
-
-    fn update_on_device(
-        &self,
-        _step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
-        let (lr, decay) = (lr as f32, self.decay.of(self.weight_decay, shape) as f32);
-        let (keep, take, eps) = (self.rho as f32, (1.0 - self.rho) as f32, self.eps as f32);
-        device::for_all(param, grad, scale, state, |p, g, [square, acc]| {
-            let g = device::decayed(g, &p, decay);
-            let square = device::add_square(square, g.clone(), keep, take);
-            let delta = (acc.clone() + eps).sqrt() / (square.clone() + eps).sqrt() * g;
-            let acc = device::add_square(acc, delta.clone(), keep, take);
-            (p - delta * lr, [square, acc])
+    fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        on.run(Factors {
+            lr: lr as f32,
+            decay: self.decay.of(self.weight_decay, shape) as f32,
+            keep: self.rho as f32,
+            take: (1.0 - self.rho) as f32,
+            eps: self.eps as f32,
         })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Factors {
+    lr: f32,
+    decay: f32,
+    keep: f32,
+    take: f32,
+    eps: f32,
+}
+
+impl Formula<2> for Factors {
+    #[inline(always)]
+    fn apply<V: Value>(self, p: V, g: V, [square, acc]: [V; 2]) -> (V, [V; 2]) {
+        let Self { lr, decay, keep, take, eps } = self;
+        let g = g.decayed(&p, decay);
+        let square = add_square(square, g.clone(), keep, take);
+        let delta = (acc.clone() + eps).sqrt() / (square.clone() + eps).sqrt() * g;
+        let acc = add_square(acc, delta.clone(), keep, take);
+        (p - delta * lr, [square, acc])
     }
 }

@@ -1,13 +1,15 @@
 //! `adafactor`: `torch.optim.Adafactor`, which stores the second moment of a matrix as row and column means. Tensors
 //! with more than two dimensions are stacks of matrices over their last two.
 
-use super::{DecayOn, Optimizer, OptimizerConfig, clip, device, lerp, simd, slots};
+use super::elementwise::lerp;
+use super::rule::{Host, OnDevice, Rule};
+use super::{DecayOn, OptimizerConfig, clip, device, simd, slots};
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-/// `[optimizer] name = "adafactor"`
+/// `torch.optim.Adafactor`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adafactor {
@@ -66,8 +68,8 @@ impl Adafactor {
     ) -> (Tensor<1>, [Tensor<1>; 2]) {
         let grad = grad.reshape([n, rows, cols]);
         let square = grad.clone() * grad.clone();
-        let row = device::lerp(row.reshape([n, rows, 1]), square.clone().mean_dim(2), take);
-        let col = device::lerp(col.reshape([n, 1, cols]), square.mean_dim(1), take);
+        let row = lerp(row.reshape([n, rows, 1]), square.clone().mean_dim(2), take);
+        let col = lerp(col.reshape([n, 1, cols]), square.mean_dim(1), take);
         let mean = row.clone().mean_dim(1).clamp_min(self.eps1);
         let variance = row.clone() * col.clone() / mean;
         let update = grad / variance.clamp_min(self.floor()).sqrt();
@@ -75,7 +77,7 @@ impl Adafactor {
     }
 }
 
-impl Optimizer for Adafactor {
+impl Rule for Adafactor {
     fn slots(&self) -> &'static [&'static str] {
         &["row_var", "col_var", "variance"]
     }
@@ -93,16 +95,8 @@ impl Optimizer for Adafactor {
         shape
     }
 
-    fn update(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
+    fn on_host(&self, step: u64, lr: f64, shape: &[usize], on: Host<'_, '_>) {
+        let Host { scale, param, grad, state } = on;
         let (take, rho) = self.take_and_rho(step, lr);
         let count = (param.len().max(1) as f64).sqrt();
         let alpha = self.eps2.max(clip::global_norm([&*param]) / count) * rho;
@@ -132,16 +126,8 @@ impl Optimizer for Adafactor {
         simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
     }
 
-    fn update_on_device(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
+    fn on_device(&self, step: u64, lr: f64, shape: &[usize], on: OnDevice<'_>) -> Tensor<1> {
+        let OnDevice { scale, param, grad, state } = on;
         let (take, rho) = self.take_and_rho(step, lr);
         let count = (shape.iter().product::<usize>().max(1) as f64).sqrt();
         let shrink = (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32;
@@ -158,7 +144,7 @@ impl Optimizer for Adafactor {
             })
         } else {
             device::for_all(param, grad, scale, &mut state[2..], |p, g, [v]| {
-                let v = device::lerp(v, g.clone() * g.clone(), take);
+                let v = lerp(v, g.clone() * g.clone(), take);
                 (apply(p, g / v.clone().clamp_min(self.floor()).sqrt()), [v])
             })
         }

@@ -1,12 +1,12 @@
 //! `adagrad`: `torch.optim.Adagrad`.
 
-use super::{DecayOn, Optimizer, OptimizerConfig, device, simd, slots};
-use burn::tensor::Tensor;
+use super::elementwise::{Elementwise, Formula, Run, Value};
+use super::{DecayOn, OptimizerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-/// `[optimizer] name = "adagrad"`
+/// `torch.optim.Adagrad`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adagrad {
@@ -37,55 +37,35 @@ impl OptimizerConfig for Adagrad {
     }
 }
 
-impl Adagrad {
-    /// The decayed learning rate, and the value to add to the accumulator.
-    fn size_and_initial(&self, step: u64, lr: f64) -> (f32, f32) {
-        let size = (lr / (1.0 + (step - 1) as f64 * self.lr_decay)) as f32;
-        // State starts as zeros; the initial value is added in the first step.
-        (size, if step == 1 { self.initial_accumulator_value as f32 } else { 0.0 })
-    }
-}
-
-impl Optimizer for Adagrad {
+impl Elementwise for Adagrad {
     fn slots(&self) -> &'static [&'static str] {
         &["sum"]
     }
 
-    fn update(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
-        let (decay, eps) = (self.decay.of(self.weight_decay, shape) as f32, self.eps as f32);
-        let (size, initial) = self.size_and_initial(step, lr);
-        simd::for_each(param, grad, slots::<1>(state), |p, g, [sum]| {
-            let g = g * scale + decay * p;
-            let sum = (sum + initial) + g * g;
-            (p - size * g / (sum.sqrt() + eps), [sum])
-        });
-    }
-
-    fn update_on_device(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
-        let (decay, eps) = (self.decay.of(self.weight_decay, shape) as f32, self.eps as f32);
-        let (size, initial) = self.size_and_initial(step, lr);
-        device::for_all(param, grad, scale, state, |p, g, [sum]| {
-            let g = device::decayed(g, &p, decay);
-            let sum = (sum + initial) + g.clone() * g.clone();
-            (p - g * size / (sum.clone().sqrt() + eps), [sum])
+    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        on.run(Factors {
+            decay: self.decay.of(self.weight_decay, shape) as f32,
+            size: (lr / (1.0 + (step - 1) as f64 * self.lr_decay)) as f32,
+            // State starts as zeros; the initial value is added in the first step.
+            initial: if step == 1 { self.initial_accumulator_value as f32 } else { 0.0 },
+            eps: self.eps as f32,
         })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Factors {
+    decay: f32,
+    size: f32,
+    initial: f32,
+    eps: f32,
+}
+
+impl Formula<1> for Factors {
+    #[inline(always)]
+    fn apply<V: Value>(self, p: V, g: V, [sum]: [V; 1]) -> (V, [V; 1]) {
+        let g = g.decayed(&p, self.decay);
+        let sum = (sum + self.initial) + g.clone() * g.clone();
+        (p - g * self.size / (sum.clone().sqrt() + self.eps), [sum])
     }
 }

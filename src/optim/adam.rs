@@ -1,8 +1,8 @@
 //! `adam` and `adamw`: `torch.optim.Adam` and `AdamW`, with AMSGrad. They differ in how weight decay is applied: as a
 //! penalty in the gradient (Adam), or directly to the parameter (AdamW).
 
-use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, device, lerp, simd, slots};
-use burn::tensor::Tensor;
+use super::elementwise::{Elementwise, Formula, Moments, Run, Value};
+use super::{DecayOn, OptimizerConfig, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -35,7 +35,7 @@ impl Decay for Decoupled {
     const WEIGHT_DECAY: f64 = 1e-2;
 }
 
-/// `[optimizer] name = "adam"` and `"adamw"`
+/// `torch.optim.Adam` and `torch.optim.AdamW`, which differ in how weight decay is applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adam<D: Decay> {
@@ -69,97 +69,45 @@ impl<D: Decay> OptimizerConfig for Adam<D> {
     }
 }
 
-/// The factors of one step.
+impl<D: Decay> Elementwise for Adam<D> {
+    fn slots(&self) -> &'static [&'static str] {
+        if self.amsgrad { &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"] } else { &["exp_avg", "exp_avg_sq"] }
+    }
+
+    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        let decay = self.decay.of(self.weight_decay, shape);
+        let factors = Factors {
+            moments: Moments::new(self.betas, lr, decay, D::DECOUPLED),
+            size: (lr / bias_correction(self.betas[0], step)) as f32,
+            root: bias_correction(self.betas[1], step).sqrt() as f32,
+            eps: self.eps as f32,
+        };
+        if self.amsgrad { on.run::<3, _>(factors) } else { on.run::<2, _>(factors) }
+    }
+}
+
+#[derive(Clone, Copy)]
 struct Factors {
-    shrink: f32,
-    l2: f32,
-    take1: f32,
-    keep2: f32,
-    take2: f32,
+    moments: Moments,
     size: f32,
     root: f32,
     eps: f32,
 }
 
-impl<D: Decay> Adam<D> {
-    fn factors(&self, step: u64, lr: f64, shape: &[usize]) -> Factors {
-        let decay = self.decay.of(self.weight_decay, shape);
-        let (shrink, l2) = if D::DECOUPLED { ((1.0 - lr * decay) as f32, 0.0) } else { (1.0, decay as f32) };
-        Factors {
-            shrink,
-            l2,
-            take1: (1.0 - self.betas[0]) as f32,
-            keep2: self.betas[1] as f32,
-            take2: (1.0 - self.betas[1]) as f32,
-            size: (lr / bias_correction(self.betas[0], step)) as f32,
-            root: bias_correction(self.betas[1], step).sqrt() as f32,
-            eps: self.eps as f32,
-        }
+impl Formula<2> for Factors {
+    #[inline(always)]
+    fn apply<V: Value>(self, p: V, g: V, moments: [V; 2]) -> (V, [V; 2]) {
+        let (p, _, [m, v]) = self.moments.update(p, g, moments);
+        (p - m.clone() * self.size / (v.clone().sqrt() / self.root + self.eps), [m, v])
     }
 }
 
-impl<D: Decay> Optimizer for Adam<D> {
-    fn slots(&self) -> &'static [&'static str] {
-        if self.amsgrad { &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"] } else { &["exp_avg", "exp_avg_sq"] }
-    }
-
-    fn update(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
-        let Factors { shrink, l2, take1, keep2, take2, size, root, eps } = self.factors(step, lr, shape);
-        let moments = move |p: f32, g: f32, m: f32, v: f32| {
-            let p = p * shrink;
-            let g = g * scale + l2 * p;
-            (p, lerp(m, g, take1), v * keep2 + take2 * g * g)
-        };
-        if self.amsgrad {
-            simd::for_each(param, grad, slots::<3>(state), |p, g, [m, v, top]| {
-                let (p, m, v) = moments(p, g, m, v);
-                let top = if v > top { v } else { top };
-                (p - size * m / (top.sqrt() / root + eps), [m, v, top])
-            });
-        } else {
-            simd::for_each(param, grad, slots::<2>(state), |p, g, [m, v]| {
-                let (p, m, v) = moments(p, g, m, v);
-                (p - size * m / (v.sqrt() / root + eps), [m, v])
-            });
-        }
-    }
-
-    fn update_on_device(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
-        let Factors { shrink, l2, take1, keep2, take2, size, root, eps } = self.factors(step, lr, shape);
-        let moments = |p: Tensor<1>, g, m, v| {
-            let p = p * shrink;
-            let g = device::decayed(g, &p, l2);
-            (p, device::lerp(m, g.clone(), take1), device::add_square(v, g, keep2, take2))
-        };
-        if self.amsgrad {
-            device::for_all(param, grad, scale, state, |p, g, [m, v, top]| {
-                let (p, m, v) = moments(p, g, m, v);
-                let top = top.max_pair(v.clone());
-                (p - m.clone() * size / (top.clone().sqrt() / root + eps), [m, v, top])
-            })
-        } else {
-            device::for_all(param, grad, scale, state, |p, g, [m, v]| {
-                let (p, m, v) = moments(p, g, m, v);
-                (p - m.clone() * size / (v.clone().sqrt() / root + eps), [m, v])
-            })
-        }
+/// AMSGrad.
+impl Formula<3> for Factors {
+    #[inline(always)]
+    fn apply<V: Value>(self, p: V, g: V, [m, v, top]: [V; 3]) -> (V, [V; 3]) {
+        let (p, _, [m, v]) = self.moments.update(p, g, [m, v]);
+        let top = top.max(v.clone());
+        (p - m.clone() * self.size / (top.clone().sqrt() / self.root + self.eps), [m, v, top])
     }
 }

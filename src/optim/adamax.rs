@@ -1,12 +1,12 @@
 //! `adamax`: `torch.optim.Adamax`.
 
-use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, device, lerp, simd, slots};
-use burn::tensor::Tensor;
+use super::elementwise::{Elementwise, Formula, Run, Value, lerp};
+use super::{DecayOn, OptimizerConfig, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-/// `[optimizer] name = "adamax"`
+/// `torch.optim.Adamax`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adamax {
@@ -35,53 +35,37 @@ impl OptimizerConfig for Adamax {
     }
 }
 
-impl Optimizer for Adamax {
+impl Elementwise for Adamax {
     fn slots(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_inf"]
     }
 
-    fn update(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
-        let decay = self.decay.of(self.weight_decay, shape) as f32;
-        let (take1, keep2) = ((1.0 - self.betas[0]) as f32, self.betas[1] as f32);
-        let size = (lr / bias_correction(self.betas[0], step)) as f32;
-        let eps = self.eps as f32;
-        simd::for_each(param, grad, slots::<2>(state), |p, g, [m, top]| {
-            let g = g * scale + decay * p;
-            let m = lerp(m, g, take1);
-            let (kept, new) = (top * keep2, g.abs() + eps);
-            let top = if new > kept { new } else { kept };
-            (p - size * m / top, [m, top])
-        });
-    }
-
-    fn update_on_device(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
-        let decay = self.decay.of(self.weight_decay, shape) as f32;
-        let (take1, keep2) = ((1.0 - self.betas[0]) as f32, self.betas[1] as f32);
-        let size = (lr / bias_correction(self.betas[0], step)) as f32;
-        let eps = self.eps as f32;
-        device::for_all(param, grad, scale, state, |p, g, [m, top]| {
-            let g = device::decayed(g, &p, decay);
-            let m = device::lerp(m, g.clone(), take1);
-            let top = (top * keep2).max_pair(g.abs() + eps);
-            (p - m.clone() * size / top.clone(), [m, top])
+    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        on.run(Factors {
+            decay: self.decay.of(self.weight_decay, shape) as f32,
+            take1: (1.0 - self.betas[0]) as f32,
+            keep2: self.betas[1] as f32,
+            size: (lr / bias_correction(self.betas[0], step)) as f32,
+            eps: self.eps as f32,
         })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Factors {
+    decay: f32,
+    take1: f32,
+    keep2: f32,
+    size: f32,
+    eps: f32,
+}
+
+impl Formula<2> for Factors {
+    #[inline(always)]
+    fn apply<V: Value>(self, p: V, g: V, [m, top]: [V; 2]) -> (V, [V; 2]) {
+        let g = g.decayed(&p, self.decay);
+        let m = lerp(m, g.clone(), self.take1);
+        let top = (top * self.keep2).max(g.abs() + self.eps);
+        (p - m.clone() * self.size / top.clone(), [m, top])
     }
 }

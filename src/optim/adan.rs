@@ -1,13 +1,13 @@
 //! `adan`: Xie et al. 2022 (arXiv 2208.06677), as in burn-optim 0.22.1: `betas` are one minus the paper's, and weight
 //! decay is proximal unless `no_prox`. PyTorch has none.
 
-use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, device, simd, slots};
-use burn::tensor::Tensor;
+use super::elementwise::{Elementwise, Formula, Run, Value, add_square};
+use super::{DecayOn, OptimizerConfig, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-/// `[optimizer] name = "adan"`
+/// Xie et al. 2022, [arXiv 2208.06677](https://arxiv.org/abs/2208.06677). PyTorch has none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Adan {
@@ -38,7 +38,32 @@ impl OptimizerConfig for Adan {
     }
 }
 
-/// The factors of one step.
+impl Elementwise for Adan {
+    fn slots(&self) -> &'static [&'static str] {
+        &["exp_avg", "exp_avg_sq", "exp_avg_diff", "neg_pre_grad"]
+    }
+
+    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        let decay = lr * self.decay.of(self.weight_decay, shape);
+        let (before, after) =
+            if self.no_prox { ((1.0 - decay) as f32, 1.0) } else { (1.0, (1.0 + decay) as f32) };
+        on.run(Factors {
+            before,
+            after,
+            lr: lr as f32,
+            keep: self.betas.map(|b| b as f32),
+            take: self.betas.map(|b| (1.0 - b) as f32),
+            bc1: bias_correction(self.betas[0], step) as f32,
+            bc2: bias_correction(self.betas[1], step) as f32,
+            root: bias_correction(self.betas[2], step).sqrt() as f32,
+            eps: self.eps as f32,
+            // The first step has no previous gradient; the difference counts as zero.
+            differs: if step == 1 { 0.0 } else { 1.0 },
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
 struct Factors {
     before: f32,
     after: f32,
@@ -52,79 +77,17 @@ struct Factors {
     differs: f32,
 }
 
-impl Adan {
-    fn factors(&self, step: u64, lr: f64, shape: &[usize]) -> Factors {
-        let decay = lr * self.decay.of(self.weight_decay, shape);
-        let (before, after) =
-            if self.no_prox { ((1.0 - decay) as f32, 1.0) } else { (1.0, (1.0 + decay) as f32) };
-        Factors {
-            before,
-            after,
-            lr: lr as f32,
-            keep: self.betas.map(|b| b as f32),
-            take: self.betas.map(|b| (1.0 - b) as f32),
-            bc1: bias_correction(self.betas[0], step) as f32,
-            bc2: bias_correction(self.betas[1], step) as f32,
-            root: bias_correction(self.betas[2], step).sqrt() as f32,
-            eps: self.eps as f32,
-            // The first step has no previous gradient; the difference counts as zero.
-            differs: if step == 1 { 0.0 } else { 1.0 },
-        }
-    }
-}
-
-impl Optimizer for Adan {
-    fn slots(&self) -> &'static [&'static str] {
-        &["exp_avg", "exp_avg_sq", "exp_avg_diff", "neg_pre_grad"]
-    }
-
-    fn update(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
-        let Factors { before, after, lr, keep, take, bc1, bc2, root, eps, differs } =
-            self.factors(step, lr, shape);
-        let ([keep1, keep2, keep3], [take1, take2, take3]) = (keep, take);
-        simd::for_each(param, grad, slots::<4>(state), |p, g, [m, v, d, previous]| {
-            let g = g * scale;
-            let diff = differs * (g + previous);
-            let look = g + keep2 * diff;
-            let m = m * keep1 + take1 * g;
-            let d = d * keep2 + take2 * diff;
-            let v = v * keep3 + take3 * look * look;
-            let denom = v.sqrt() / root + eps;
-            let delta = m / bc1 / denom + keep2 * d / bc2 / denom;
-            ((p * before - lr * delta) / after, [m, v, d, -g])
-        });
-    }
-
-    fn update_on_device(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
-        let Factors { before, after, lr, keep, take, bc1, bc2, root, eps, differs } =
-            self.factors(step, lr, shape);
-        device::for_all(param, grad, scale, state, |p, g, [m, v, d, previous]| {
-            let diff = (g.clone() + previous) * differs;
-            let look = g.clone() + diff.clone() * keep[1];
-            let m = m * keep[0] + g.clone() * take[0];
-            let d = d * keep[1] + diff * take[1];
-            let v = device::add_square(v, look, keep[2], take[2]);
-            let denom = v.clone().sqrt() / root + eps;
-            let delta = m.clone() / bc1 / denom.clone() + d.clone() * keep[1] / bc2 / denom;
-            ((p * before - delta * lr) / after, [m, v, d, -g])
-        })
+impl Formula<4> for Factors {
+    #[inline(always)]
+    fn apply<V: Value>(self, p: V, g: V, [m, v, d, previous]: [V; 4]) -> (V, [V; 4]) {
+        let Self { before, after, lr, keep, take, bc1, bc2, root, eps, differs } = self;
+        let diff = (g.clone() + previous) * differs;
+        let look = g.clone() + diff.clone() * keep[1];
+        let m = m * keep[0] + g.clone() * take[0];
+        let d = d * keep[1] + diff * take[1];
+        let v = add_square(v, look, keep[2], take[2]);
+        let denom = v.clone().sqrt() / root + eps;
+        let delta = m.clone() / bc1 / denom.clone() + d.clone() * keep[1] / bc2 / denom;
+        ((p * before - delta * lr) / after, [m, v, d, -g])
     }
 }

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn norm_is_that_of_all_slices_together() {
+    fn norm_covers_all_slices() {
         let a: Vec<f32> = (0..37).map(|i| i as f32 * 0.25 - 3.0).collect();
         let b: Vec<f32> = (0..16).map(|i| 1.0 / (i + 1) as f32).collect();
         let plain = a.iter().chain(&b).map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn coefficient_is_pytorchs() {
+    fn coefficient_matches_pytorch() {
         assert_eq!(clip_coefficient(0.5, 1.0), 1.0);
         assert_eq!(clip_coefficient(0.0, 1.0), 1.0);
         assert_eq!(clip_coefficient(4.0, 1.0), (1.0f64 / (4.0 + 1e-6)) as f32);

@@ -30,22 +30,6 @@ where
     param
 }
 
-/// `grad + decay * param`: coupled weight decay.
-pub(super) fn decayed(grad: Tensor<1>, param: &Tensor<1>, decay: f32) -> Tensor<1> {
-    if decay == 0.0 { grad } else { grad + param.clone() * decay }
-}
-
-/// [`lerp`](super::lerp) of each element.
-pub(super) fn lerp<const D: usize>(a: Tensor<D>, b: Tensor<D>, weight: f32) -> Tensor<D> {
-    let between = b.clone() - a.clone();
-    if weight < 0.5 { a + between * weight } else { b - between * (1.0 - weight) }
-}
-
-/// `average * keep + take * x * x`: updates a moving average of squares.
-pub(super) fn add_square(average: Tensor<1>, x: Tensor<1>, keep: f32, take: f32) -> Tensor<1> {
-    average * keep + x.clone() * take * x
-}
-
 /// `[1]`: the L2 norm of one tensor.
 pub(super) fn norm(x: Tensor<1>) -> Tensor<1> {
     sum_of_squares(x).sqrt()
@@ -98,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn norm_is_that_of_all_tensors_together() {
+    fn norm_covers_all_tensors() {
         let a: Vec<f32> = (0..1037).map(|i| ((i * 7919) % 1009) as f32 * 0.37 - 100.0).collect();
         let b: Vec<f32> = (0..16).map(|i| 300.0 / (i + 1) as f32).collect();
         let (got, expected) =
@@ -116,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn clip_is_the_hosts() {
+    fn clip_coefficient_matches_the_host() {
         for norm in [0.0f32, 0.5, 1.0, 4.0, 1e6] {
             let (got, expected) =
                 (value(clip_on_device(tensor(&[norm]), Some(1.5))), clip_coefficient(norm.into(), 1.5));

@@ -14,7 +14,7 @@ fn check(spec: &str, shape: &[usize], expected: &[f64]) {
 }
 
 #[test]
-fn optimizers_follow_pytorch_for_twenty_steps() {
+fn optimizers_match_pytorch_for_twenty_steps() {
     #[rustfmt::skip]
     let cases: [(&str, &[usize], [f64; 6]); 22] = [
         ("name = \"sgd\"\nlr = 0.1", &[2, 3],
@@ -82,7 +82,7 @@ fn norm(x: &[f64]) -> f64 {
 }
 
 #[test]
-fn lion_follows_its_paper() {
+fn lion_matches_its_paper() {
     let mut m = [0.0; 6];
     let expected = reference(|_, p, g| {
         for i in 0..6 {
@@ -94,7 +94,7 @@ fn lion_follows_its_paper() {
 }
 
 #[test]
-fn lion_leaves_a_parameter_without_gradient_where_it_is() {
+fn lion_keeps_a_parameter_without_gradient() {
     let plan = plan("name = \"lion\"");
     let (mut p, mut m) = ([1.0f32, -2.0], [0.0f32; 2]);
     plan.build().update(1, 0.1, 1.0, &[2], &mut p, &[0.0, -0.0], &mut [&mut m]);
@@ -102,7 +102,7 @@ fn lion_leaves_a_parameter_without_gradient_where_it_is() {
 }
 
 #[test]
-fn adan_follows_its_paper() {
+fn adan_matches_its_paper() {
     for no_prox in [false, true] {
         let [mut m, mut d, mut n, mut last] = [[0.0; 6]; 4];
         let expected = reference(|t, p, g| {
@@ -127,7 +127,7 @@ fn adan_follows_its_paper() {
 }
 
 #[test]
-fn lamb_follows_its_paper() {
+fn lamb_matches_its_paper() {
     let (mut m, mut v) = ([0.0; 6], [0.0; 6]);
     let expected = reference(|t, p, g| {
         let mut update = [0.0; 6];
@@ -161,7 +161,7 @@ fn lars_scales_matrices_by_the_trust_ratio_and_leaves_vectors_alone() {
 }
 
 #[test]
-fn decay_on_matrices_spares_vectors() {
+fn decay_on_matrices_excludes_vectors() {
     let spec = "name = \"adamw\"\nlr = 0.1\nweight_decay = 0.5\ndecay = \"matrices\"";
     let plan = plan(spec);
     let optimizer = plan.build();
@@ -175,7 +175,7 @@ fn decay_on_matrices_spares_vectors() {
 }
 
 #[test]
-fn state_of_adafactor_and_muon_is_only_as_large_as_needed() {
+fn adafactor_and_muon_have_only_the_state_they_need() {
     let adafactor = plan("name = \"adafactor\"");
     assert_eq!(adafactor.state_len(&[64, 32]), 96);
     assert_eq!(adafactor.state_len(&[64]), 64);

@@ -1,13 +1,15 @@
 //! `lamb`: You et al. 2019 (arXiv 1904.00962), as in burn-optim 0.22.1: an Adam update plus weight decay, scaled per
 //! tensor by the ratio of the parameter's norm to the update's. PyTorch has none.
 
-use super::{DecayOn, Optimizer, OptimizerConfig, betas, bias_correction, clip, device, lerp, simd, slots};
+use super::elementwise::{Value, add_square, lerp};
+use super::rule::{Host, OnDevice, Rule};
+use super::{DecayOn, OptimizerConfig, betas, bias_correction, clip, device, simd, slots};
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-/// `[optimizer] name = "lamb"`
+/// You et al. 2019, [arXiv 1904.00962](https://arxiv.org/abs/1904.00962). PyTorch has none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Lamb {
@@ -40,6 +42,7 @@ impl OptimizerConfig for Lamb {
 }
 
 /// The factors of one step.
+#[derive(Clone, Copy)]
 struct Factors {
     decay: f32,
     take1: f32,
@@ -65,27 +68,30 @@ impl Lamb {
     }
 }
 
-impl Optimizer for Lamb {
+impl Factors {
+    /// The new moments.
+    #[inline(always)]
+    fn moments<V: Value>(self, g: V, [m, v]: [V; 2]) -> [V; 2] {
+        [lerp(m, g.clone(), self.take1), add_square(v, g, self.keep2, self.take2)]
+    }
+
+    /// The update before the trust ratio.
+    #[inline(always)]
+    fn direction<V: Value>(self, p: &V, m: V, v: V) -> V {
+        (m / self.bc1 / ((v / self.bc2).sqrt() + self.eps)).decayed(p, self.decay)
+    }
+}
+
+impl Rule for Lamb {
     fn slots(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_avg_sq"]
     }
 
-    fn update(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
-        let Factors { decay, take1, keep2, take2, bc1, bc2, eps } = self.factors(step, shape);
-        let direction = move |p: f32, m: f32, v: f32| m / bc1 / ((v / bc2).sqrt() + eps) + decay * p;
-
-        simd::for_each(param, grad, slots::<2>(state), |p, g, [m, v]| {
-            let g = g * scale;
-            (p, [lerp(m, g, take1), v * keep2 + take2 * g * g])
+    fn on_host(&self, step: u64, lr: f64, shape: &[usize], on: Host<'_, '_>) {
+        let Host { scale, param, grad, state } = on;
+        let factors = self.factors(step, shape);
+        simd::for_each(param, grad, slots::<2>(state), |p, g, moments| {
+            (p, factors.moments(g * scale, moments))
         });
         let [m, v] = slots::<2>(state);
         let mut size = lr as f32;
@@ -94,7 +100,7 @@ impl Optimizer for Lamb {
             let mut block = [0.0f32; 1024];
             for ((p, m), v) in param.chunks(1024).zip(m.chunks_mut(1024)).zip(v.chunks_mut(1024)) {
                 let block = &mut block[..p.len()];
-                simd::for_each(block, p, [m, v], |_, p, [m, v]| (direction(p, m, v), [m, v]));
+                simd::for_each(block, p, [m, v], |_, p, [m, v]| (factors.direction(&p, m, v), [m, v]));
                 update.add(block);
             }
             let (of_param, of_update) = (clip::global_norm([&*param]), update.norm());
@@ -102,25 +108,15 @@ impl Optimizer for Lamb {
                 size = (lr * of_param / of_update) as f32;
             }
         }
-        simd::for_each(param, grad, [m, v], |p, _, [m, v]| (p - size * direction(p, m, v), [m, v]));
+        simd::for_each(param, grad, [m, v], |p, _, [m, v]| (p - size * factors.direction(&p, m, v), [m, v]));
     }
 
-    fn update_on_device(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
-        let Factors { decay, take1, keep2, take2, bc1, bc2, eps } = self.factors(step, shape);
-        device::for_all(param, grad, scale, state, |p, g, [m, v]| {
-            let m = device::lerp(m, g.clone(), take1);
-            let v = device::add_square(v, g, keep2, take2);
-            let direction = m.clone() / bc1 / ((v.clone() / bc2).sqrt() + eps);
-            let direction = device::decayed(direction, &p, decay);
+    fn on_device(&self, step: u64, lr: f64, shape: &[usize], on: OnDevice<'_>) -> Tensor<1> {
+        let OnDevice { scale, param, grad, state } = on;
+        let factors = self.factors(step, shape);
+        device::for_all(param, grad, scale, state, |p, g, moments| {
+            let [m, v] = factors.moments(g, moments);
+            let direction = factors.direction(&p, m.clone(), v.clone());
             if !self.trust_ratio {
                 return (p - direction * lr as f32, [m, v]);
             }

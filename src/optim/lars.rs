@@ -2,13 +2,16 @@
 //! MLPerf ResNet reference: tensors with fewer than two dimensions (biases, norms) take plain SGD with momentum.
 //! Neither PyTorch nor burn-optim has it.
 
-use super::{DecayOn, Optimizer, OptimizerConfig, clip, device, simd, slots};
+use super::elementwise::Value;
+use super::rule::{Host, OnDevice, Rule};
+use super::{DecayOn, OptimizerConfig, clip, device, simd, slots};
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-/// `[optimizer] name = "lars"`
+/// You et al. 2017, [arXiv 1708.03888](https://arxiv.org/abs/1708.03888), in the form of the MLPerf ResNet reference:
+/// tensors with fewer than two dimensions take plain SGD with momentum. PyTorch has none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Lars {
@@ -24,7 +27,7 @@ pub struct Lars {
     #[default = 1e-3]
     #[schemars(range(min = 0.0))]
     pub trust_coefficient: f64,
-    /// Added to the denominator of the local rate.
+    /// Added to the denominator of each tensor's rate.
     #[default = 1e-8]
     #[schemars(range(min = 0.0))]
     pub eps: f64,
@@ -52,21 +55,13 @@ impl Lars {
     }
 }
 
-impl Optimizer for Lars {
+impl Rule for Lars {
     fn slots(&self) -> &'static [&'static str] {
         &["momentum_buffer"]
     }
 
-    fn update(
-        &self,
-        _step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
+    fn on_host(&self, _step: u64, lr: f64, shape: &[usize], on: Host<'_, '_>) {
+        let Host { scale, param, grad, state } = on;
         let decay = self.decay.of(self.weight_decay, shape);
         let local = (lr * self.ratio(shape, decay, param, grad, scale)) as f32;
         let (decay, momentum) = (decay as f32, self.momentum as f32);
@@ -76,19 +71,11 @@ impl Optimizer for Lars {
         });
     }
 
-    fn update_on_device(
-        &self,
-        _step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
+    fn on_device(&self, _step: u64, lr: f64, shape: &[usize], on: OnDevice<'_>) -> Tensor<1> {
+        let OnDevice { scale, param, grad, state } = on;
         let decay = self.decay.of(self.weight_decay, shape);
         device::for_all(param, grad, scale, state, |p, g, [m]| {
-            let direction = device::decayed(g.clone(), &p, decay as f32);
+            let direction = g.clone().decayed(&p, decay as f32);
             let step = if shape.len() < 2 {
                 direction * lr as f32
             } else {

@@ -1,12 +1,12 @@
 //! `lion`: Chen et al. 2023 (arXiv 2302.06675), as in burn-optim 0.22.1 and the authors' code. PyTorch has none.
 
-use super::{DecayOn, Optimizer, OptimizerConfig, betas, device, simd, slots};
-use burn::tensor::Tensor;
+use super::elementwise::{Elementwise, Formula, Run, Value};
+use super::{DecayOn, OptimizerConfig, betas};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-/// `[optimizer] name = "lion"`
+/// Chen et al. 2023, [arXiv 2302.06675](https://arxiv.org/abs/2302.06675). PyTorch has none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Lion {
@@ -31,58 +31,34 @@ impl OptimizerConfig for Lion {
     }
 }
 
-impl Optimizer for Lion {
+impl Elementwise for Lion {
     fn slots(&self) -> &'static [&'static str] {
         &["exp_avg"]
     }
 
-    fn update(
-        &self,
-        _step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
-        let shrink = (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32;
-        let lr = lr as f32;
-        let (keep1, take1) = (self.betas[0] as f32, (1.0 - self.betas[0]) as f32);
-        let (keep2, take2) = (self.betas[1] as f32, (1.0 - self.betas[1]) as f32);
-        simd::for_each(param, grad, slots::<1>(state), |p, g, [m]| {
-            let g = g * scale;
-            let direction = m * keep1 + g * take1;
-            // Not `signum`, which is ±1 at ±0: a parameter without a gradient must not change.
-            let sign = if direction > 0.0 {
-                1.0
-            } else if direction < 0.0 {
-                -1.0
-            } else {
-                0.0
-            };
-            (p * shrink - lr * sign, [m * keep2 + g * take2])
-        });
-    }
-
-    fn update_on_device(
-        &self,
-        _step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
-        let shrink = (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32;
-        let (keep1, take1) = (self.betas[0] as f32, (1.0 - self.betas[0]) as f32);
-        let (keep2, take2) = (self.betas[1] as f32, (1.0 - self.betas[1]) as f32);
-        device::for_all(param, grad, scale, state, |p, g, [m]| {
-            let direction = m.clone() * keep1 + g.clone() * take1;
-            let (up, down) = (direction.clone().greater_elem(0.0), direction.clone().lower_elem(0.0));
-            let sign = direction.mask_fill(up, 1.0).mask_fill(down, -1.0);
-            (p * shrink - sign * lr as f32, [m * keep2 + g * take2])
+    fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        on.run(Factors {
+            lr: lr as f32,
+            shrink: (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32,
+            keep: self.betas.map(|beta| beta as f32),
+            take: self.betas.map(|beta| (1.0 - beta) as f32),
         })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Factors {
+    lr: f32,
+    shrink: f32,
+    keep: [f32; 2],
+    take: [f32; 2],
+}
+
+impl Formula<1> for Factors {
+    #[inline(always)]
+    fn apply<V: Value>(self, p: V, g: V, [m]: [V; 1]) -> (V, [V; 1]) {
+        let Self { lr, shrink, keep, take } = self;
+        let direction = m.clone() * keep[0] + g.clone() * take[0];
+        (p * shrink - direction.sign() * lr, [m * keep[1] + g * take[1]])
     }
 }

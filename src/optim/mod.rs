@@ -2,10 +2,10 @@
 //!
 //! An [`OptimizerPlan`] is the resolved `[optimizer]`: an [`Optimizer`], which declares the keys of its table and
 //! updates one parameter tensor, either as host slices in one fused pass or as Burn tensor operations on the tensor's
-//! device ([`Optimizer::update_on_device`]). A [`Schedule`] is the resolved `[scheduler]`: a pure function from the
-//! number of optimizer steps done to the learning rate, so that a resumed run needs no scheduler state. [`clip`] has
-//! the global gradient norm, [`norm_on_device`] its counterpart on devices. Nothing here depends on the kind of device
-//! or on processes. On slices, every result is a deterministic function of its inputs, bit for bit.
+//! device. Most have one [`Formula`](elementwise::Formula) for both. A [`Schedule`] is the resolved `[scheduler]`: a
+//! pure function from the number of optimizer steps done to the learning rate, so that a resumed run needs no scheduler
+//! state. [`clip`] has the global gradient norm, [`norm_on_device`] its counterpart on devices. Nothing here depends on
+//! the kind of device or on processes. On slices, every result is a deterministic function of its inputs, bit for bit.
 //!
 //! Formulas and defaults are PyTorch's (`torch.optim`, single-tensor path) unless an optimizer states otherwise.
 
@@ -17,6 +17,7 @@ mod adamax;
 mod adan;
 pub mod clip;
 mod device;
+mod elementwise;
 #[cfg(test)]
 mod golden;
 mod lamb;
@@ -27,6 +28,7 @@ mod nadam;
 mod plan;
 mod radam;
 mod rmsprop;
+mod rule;
 pub mod schedule;
 mod sgd;
 #[cfg(test)]
@@ -43,6 +45,8 @@ pub use schedule::Schedule;
 use crate::spec::choice;
 use burn::tensor::Tensor;
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use serde_json::{Map, Value};
 use std::fmt;
 
 /// Updates one parameter tensor at a time. The caller owns all tensor state, and saves and restores it under the names
@@ -146,17 +150,19 @@ fn betas<const N: usize>(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": one, "minItems": N, "maxItems": N })
 }
 
+/// The keys of a component with their values.
+fn values(config: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(config) {
+        Ok(Value::Object(values)) => values,
+        _ => Map::new(),
+    }
+}
+
 /// The state slices as an array. Panics if the caller passed another optimizer's state.
 fn slots<'a, const N: usize>(state: &'a mut [&mut [f32]]) -> [&'a mut [f32]; N] {
     assert_eq!(state.len(), N, "optimizer state has the wrong number of tensors");
     let mut slices = state.iter_mut();
     std::array::from_fn(|_| &mut **slices.next().expect("length was checked"))
-}
-
-/// `torch.lerp`: `a + weight * (b - a)`, with PyTorch's order of operations on either side of one half.
-#[inline(always)]
-fn lerp(a: f32, b: f32, weight: f32) -> f32 {
-    if weight < 0.5 { a + weight * (b - a) } else { b - (b - a) * (1.0 - weight) }
 }
 
 /// `1 - beta^step`, the bias correction of a moving average that started at zero.

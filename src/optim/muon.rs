@@ -5,14 +5,17 @@
 #![allow(unsafe_code)]
 
 use super::adam::{Adam, Decoupled};
-use super::{DecayOn, Optimizer, OptimizerConfig, clip, device, lerp, simd, slots};
+use super::elementwise::{Elementwise, lerp};
+use super::rule::{Host, OnDevice, Rule};
+use super::{DecayOn, OptimizerConfig, clip, device, simd, slots};
 use crate::spec::choice;
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-/// `[optimizer] name = "muon"`
+/// `torch.optim.Muon`. Tensors with fewer than two dimensions take AdamW with `betas` 0.9 and 0.999, `eps` 1e-8 and the
+/// same `lr` and `weight_decay`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct Muon {
@@ -79,7 +82,7 @@ fn as_matrix(shape: &[usize]) -> (usize, usize) {
     (shape[0], shape[1..].iter().product())
 }
 
-impl Optimizer for Muon {
+impl Rule for Muon {
     fn slots(&self) -> &'static [&'static str] {
         &["momentum_buffer", "exp_avg", "exp_avg_sq"]
     }
@@ -88,18 +91,10 @@ impl Optimizer for Muon {
         if (slot == 0) == (shape.len() >= 2) { shape.to_vec() } else { vec![0] }
     }
 
-    fn update(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
+    fn on_host(&self, step: u64, lr: f64, shape: &[usize], on: Host<'_, '_>) {
+        let Host { scale, param, grad, state } = on;
         if shape.len() < 2 {
-            return self.adamw().update(step, lr, scale, shape, param, grad, &mut state[1..]);
+            return self.adamw().step(step, lr, shape, Host { scale, param, grad, state: &mut state[1..] });
         }
         let [buffer, _, _] = slots::<3>(state);
         let (take, momentum) = ((1.0 - self.momentum) as f32, self.momentum as f32);
@@ -116,24 +111,21 @@ impl Optimizer for Muon {
         simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
     }
 
-    fn update_on_device(
-        &self,
-        step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
+    fn on_device(&self, step: u64, lr: f64, shape: &[usize], on: OnDevice<'_>) -> Tensor<1> {
+        let OnDevice { scale, param, grad, state } = on;
         if shape.len() < 2 {
-            return self.adamw().update_on_device(step, lr, scale, shape, param, grad, &mut state[1..]);
+            return self.adamw().step(
+                step,
+                lr,
+                shape,
+                OnDevice { scale, param, grad, state: &mut state[1..] },
+            );
         }
         let (take, momentum) = ((1.0 - self.momentum) as f32, self.momentum as f32);
         let (shrink, size) = self.shrink_and_size(lr, shape);
         device::for_all(param, grad, scale, &mut state[..1], |p, g, [m]| {
-            let m = device::lerp(m, g.clone(), take);
-            let update = if self.nesterov { device::lerp(g, m.clone(), momentum) } else { m.clone() };
+            let m = lerp(m, g.clone(), take);
+            let update = if self.nesterov { lerp(g, m.clone(), momentum) } else { m.clone() };
             let update = orthogonalise_on_device(update, shape, self.ns_steps);
             (p * shrink - update * size, [m])
         })

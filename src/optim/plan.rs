@@ -1,6 +1,6 @@
 //! The resolved optimizer: a value that can be printed, compared and built.
 
-use super::Optimizer;
+use super::{Optimizer, values};
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -54,10 +54,7 @@ impl OptimizerPlan {
     pub fn read<T: OptimizerConfig>(name: &str, fields: &mut Fields<'_>) -> Self {
         let optimizer: T = fields.config();
         optimizer.check(fields);
-        let config = match serde_json::to_value(&optimizer) {
-            Ok(Value::Object(config)) => config,
-            _ => Map::new(),
-        };
+        let config = values(&optimizer);
         Self { name: name.to_owned(), config, lr: optimizer.lr(), optimizer: Arc::new(optimizer) }
     }
 
@@ -88,7 +85,7 @@ mod tests {
     use crate::optim::testing::{optimizer, read};
 
     #[test]
-    fn every_name_has_pytorchs_defaults_and_builds() {
+    fn every_optimizer_has_defaults_and_builds() {
         for (name, _) in standard_kinds() {
             let (plan, problems) = read(&format!("name = \"{name}\""), optimizer);
             let plan = plan.expect("a known name");
@@ -108,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_all_reported_with_what_was_expected() {
+    fn reports_every_mistake_with_the_expected_value() {
         let text = "name = \"sgd\"\nlr = -1\nnesterov = true\nmomentun = 0.9\ndecay = \"matrix\"";
         let (_, problems) = read(text, optimizer);
         for part in ["at least 0", "Nesterov", "did you mean `momentum`", "did you mean \"matrices\""] {

@@ -1,12 +1,12 @@
 //! `rmsprop`: `torch.optim.RMSprop` (momentum, centred).
 
-use super::{DecayOn, Optimizer, OptimizerConfig, device, lerp, simd, slots};
-use burn::tensor::Tensor;
+use super::elementwise::{Elementwise, Formula, Run, Value, add_square, lerp};
+use super::{DecayOn, OptimizerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-/// `[optimizer] name = "rmsprop"`
+/// `torch.optim.RMSprop`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct RmsProp {
@@ -40,7 +40,7 @@ impl OptimizerConfig for RmsProp {
     }
 }
 
-impl Optimizer for RmsProp {
+impl Elementwise for RmsProp {
     fn slots(&self) -> &'static [&'static str] {
         match (self.momentum > 0.0, self.centered) {
             (false, false) => &["square_avg"],
@@ -50,84 +50,51 @@ impl Optimizer for RmsProp {
         }
     }
 
-    fn update(
-        &self,
-        _step: u64,
-        lr: f64,
-        scale: f32,
-        shape: &[usize],
-        param: &mut [f32],
-        grad: &[f32],
-        state: &mut [&mut [f32]],
-    ) {
-        let (lr, decay, eps) = (lr as f32, self.decay.of(self.weight_decay, shape) as f32, self.eps as f32);
-        let (keep, take, momentum) = (self.alpha as f32, (1.0 - self.alpha) as f32, self.momentum as f32);
-        let square = move |p: f32, g: f32, square: f32| {
-            let g = g * scale + decay * p;
-            (g, square * keep + take * g * g)
+    fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        let factors = Factors {
+            lr: lr as f32,
+            decay: self.decay.of(self.weight_decay, shape) as f32,
+            eps: self.eps as f32,
+            keep: self.alpha as f32,
+            take: (1.0 - self.alpha) as f32,
+            momentum: (self.momentum > 0.0).then_some(self.momentum as f32),
+            centered: self.centered,
         };
-        match (self.momentum > 0.0, self.centered) {
-            (false, false) => simd::for_each(param, grad, slots::<1>(state), |p, g, [s]| {
-                let (g, s) = square(p, g, s);
-                (p - lr * g / (s.sqrt() + eps), [s])
-            }),
-            (true, false) => simd::for_each(param, grad, slots::<2>(state), |p, g, [s, m]| {
-                let (g, s) = square(p, g, s);
-                let m = m * momentum + g / (s.sqrt() + eps);
-                (p - lr * m, [s, m])
-            }),
-            (false, true) => simd::for_each(param, grad, slots::<2>(state), |p, g, [s, a]| {
-                let (g, s) = square(p, g, s);
-                let a = lerp(a, g, take);
-                (p - lr * g / ((s - a * a).sqrt() + eps), [s, a])
-            }),
-            (true, true) => simd::for_each(param, grad, slots::<3>(state), |p, g, [s, m, a]| {
-                let (g, s) = square(p, g, s);
-                let a = lerp(a, g, take);
-                let m = m * momentum + g / ((s - a * a).sqrt() + eps);
-                (p - lr * m, [s, m, a])
-            }),
+        match Elementwise::slots(self).len() {
+            1 => on.run::<1, _>(factors),
+            2 => on.run::<2, _>(factors),
+            _ => on.run::<3, _>(factors),
         }
     }
+}
 
-    fn update_on_device(
-        &self,
-        _step: u64,
-        lr: f64,
-        scale: Tensor<1>,
-        shape: &[usize],
-        param: Tensor<1>,
-        grad: Tensor<1>,
-        state: &mut [Tensor<1>],
-    ) -> Tensor<1> {
-        let (lr, decay, eps) = (lr as f32, self.decay.of(self.weight_decay, shape) as f32, self.eps as f32);
-        let (keep, take, momentum) = (self.alpha as f32, (1.0 - self.alpha) as f32, self.momentum as f32);
-        let square = |p: &Tensor<1>, g, square| {
-            let g = device::decayed(g, p, decay);
-            (g.clone(), device::add_square(square, g, keep, take))
-        };
-        let centred = |s: &Tensor<1>, a: &Tensor<1>| (s.clone() - a.clone() * a.clone()).sqrt() + eps;
-        match (self.momentum > 0.0, self.centered) {
-            (false, false) => device::for_all(param, grad, scale, state, |p, g, [s]| {
-                let (g, s) = square(&p, g, s);
-                (p - g * lr / (s.clone().sqrt() + eps), [s])
-            }),
-            (true, false) => device::for_all(param, grad, scale, state, |p, g, [s, m]| {
-                let (g, s) = square(&p, g, s);
-                let m = m * momentum + g / (s.clone().sqrt() + eps);
-                (p - m.clone() * lr, [s, m])
-            }),
-            (false, true) => device::for_all(param, grad, scale, state, |p, g, [s, a]| {
-                let (g, s) = square(&p, g, s);
-                let a = device::lerp(a, g.clone(), take);
-                (p - g * lr / centred(&s, &a), [s, a])
-            }),
-            (true, true) => device::for_all(param, grad, scale, state, |p, g, [s, m, a]| {
-                let (g, s) = square(&p, g, s);
-                let a = device::lerp(a, g.clone(), take);
-                let m = m * momentum + g / centred(&s, &a);
-                (p - m.clone() * lr, [s, m, a])
-            }),
+#[derive(Clone, Copy)]
+struct Factors {
+    lr: f32,
+    decay: f32,
+    eps: f32,
+    keep: f32,
+    take: f32,
+    momentum: Option<f32>,
+    centered: bool,
+}
+
+/// The state of `slots`: the average of squares, the momentum buffer if there is one, the average of gradients if
+/// centred.
+impl<const N: usize> Formula<N> for Factors {
+    #[inline(always)]
+    fn apply<V: Value>(self, p: V, g: V, mut state: [V; N]) -> (V, [V; N]) {
+        let g = g.decayed(&p, self.decay);
+        state[0] = add_square(state[0].clone(), g.clone(), self.keep, self.take);
+        let mut variance = state[0].clone();
+        if self.centered {
+            let average = lerp(state[N - 1].clone(), g.clone(), self.take);
+            state[N - 1] = average.clone();
+            variance = variance - average.clone() * average;
         }
+        let denom = variance.sqrt() + self.eps;
+        let Some(momentum) = self.momentum else { return (p - g * self.lr / denom, state) };
+        state[1] = state[1].clone() * momentum + g / denom;
+        (p - state[1].clone() * self.lr, state)
     }
 }

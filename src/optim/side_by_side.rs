@@ -124,7 +124,7 @@ fn compare(device: &Device, shapes: &[&'static [usize]], least: f64) {
 }
 
 #[test]
-fn tensor_operations_do_what_slices_do() {
+fn tensor_operations_match_slices() {
     compare(&Device::flex(), &SHAPES, EXACT);
 }
 
@@ -144,7 +144,7 @@ fn parameters_and_gradients_of_zero_take_the_same_branch() {
 
 #[cfg(feature = "wgpu")]
 #[test]
-fn kernels_on_wgpu_do_what_slices_do() {
+fn wgpu_kernels_match_slices() {
     let Some(device) = crate::device::testing::wgpu() else { return };
     // Only two shapes: most of the time is spent compiling kernels.
     compare(&device, &[SHAPES[0], SHAPES[2]], CLOSE);

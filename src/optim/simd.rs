@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_gives_the_bits_of_the_plain_loop_at_every_length() {
+    fn every_path_matches_the_plain_loop_bit_for_bit() {
         for n in [0, 1, 15, 16, 17, 31, 32, 33, 1003] {
             let grad: Vec<f32> = (0..n).map(|i| ((i * 7919) % 1009) as f32 * 0.0137 - 6.5).collect();
             let mut expected = (vec![0.3f32; n], vec![0.1f32; n], vec![0.2f32; n]);
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "differ in length")]
-    fn a_state_of_another_length_is_refused() {
+    fn panics_if_the_state_has_another_length() {
         for_each(&mut [0.0; 4], &[0.0; 4], [&mut [0.0; 3]], |p, _, s| (p, s));
     }
 }

@@ -1,6 +1,6 @@
 //! Reads `[scheduler]` or `[[scheduler]]`: a schedule's own keys and the keys of all schedules.
 
-use super::kinds::{WARMUP_START, Warmup};
+use super::warmup::{WARMUP_START, Warmup};
 use super::{Curve, Length, Schedule, Segment, Unit};
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -26,21 +26,23 @@ pub type ScheduleKind = fn(&str, &mut Fields<'_>) -> Vec<Segment>;
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct Time {
-    /// How often the rate changes, and the unit of the times. The default depends on the schedule.
+    /// How often the rate changes, and the unit of the times below. Default: `step` for `warmup`, `one-cycle`, `noam` and
+    /// `inverse-sqrt`, else `epoch`.
     unit: Option<Unit>,
 }
 
-/// A linear warm-up before a segment.
+/// A linear warm-up before the schedule.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(extend("x-section" = "Warm-up"))]
 struct WarmupBefore {
-    /// Length of the warm-up, in epochs.
+    /// Length of the warm-up, in epochs; not with `warmup_steps`.
     #[schemars(range(min = 1))]
     warmup_epochs: Option<u64>,
-    /// Length of the warm-up, in optimizer steps.
+    /// Length of the warm-up, in optimizer steps; not with `warmup_epochs`.
     #[schemars(range(min = 1))]
     warmup_steps: Option<u64>,
-    /// Factor of the rate at the start of the warm-up.
+    /// Factor of the rate at the start of the warm-up; only with a length. Default: 0.01.
     #[schemars(range(min = 0.0, max = 1.0))]
     warmup_start_factor: Option<f64>,
 }
@@ -49,10 +51,10 @@ struct WarmupBefore {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct Lengths {
-    /// Length, in epochs.
+    /// Length in a chain, in epochs; not with `steps`. Default: the rest of the run.
     #[schemars(range(min = 1))]
     epochs: Option<u64>,
-    /// Length, in optimizer steps.
+    /// Length in a chain, in optimizer steps; not with `epochs`. Default: the rest of the run.
     #[schemars(range(min = 1))]
     steps: Option<u64>,
 }

@@ -6,14 +6,26 @@
 //! or in optimizer steps; one that counts epochs changes the rate only at epoch boundaries of the run.
 
 mod configure;
-mod kinds;
+mod constant;
+mod cosine;
+mod cosine_restarts;
+mod exponential;
+mod inverse_sqrt;
+mod linear;
+mod multistep;
+mod noam;
 mod one_cycle;
+mod polynomial;
+mod step;
+mod warmup;
 
 pub use configure::{ScheduleConfig, ScheduleKind};
 
+use super::values;
 use crate::spec::choice;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::f64::consts::PI;
 use std::fmt;
 use std::sync::Arc;
 
@@ -65,11 +77,7 @@ pub struct Segment {
 
 impl Segment {
     fn new<T: ScheduleConfig>(name: &str, curve: T, unit: Unit, length: Option<Length>) -> Self {
-        let config = match serde_json::to_value(&curve) {
-            Ok(Value::Object(config)) => config,
-            _ => Map::new(),
-        };
-        Self { name: name.to_owned(), config, unit, length, curve: Arc::new(curve) }
+        Self { name: name.to_owned(), config: values(&curve), unit, length, curve: Arc::new(curve) }
     }
 }
 
@@ -83,18 +91,18 @@ impl PartialEq for Segment {
 /// The schedules of ddp-run under their names in specs, in the order of messages.
 pub fn standard_kinds() -> [(&'static str, ScheduleKind); 12] {
     [
-        ("constant", Segment::read::<kinds::Constant>),
-        ("step", Segment::read::<kinds::Step>),
-        ("multistep", Segment::read::<kinds::MultiStep>),
-        ("exponential", Segment::read::<kinds::Exponential>),
-        ("cosine", Segment::read::<kinds::Cosine>),
-        ("cosine-restarts", Segment::read::<kinds::CosineRestarts>),
-        ("linear", Segment::read::<kinds::Linear>),
-        ("polynomial", Segment::read::<kinds::Polynomial>),
-        ("warmup", Segment::read::<kinds::Warmup>),
+        ("constant", Segment::read::<constant::Constant>),
+        ("step", Segment::read::<step::Step>),
+        ("multistep", Segment::read::<multistep::MultiStep>),
+        ("exponential", Segment::read::<exponential::Exponential>),
+        ("cosine", Segment::read::<cosine::Cosine>),
+        ("cosine-restarts", Segment::read::<cosine_restarts::CosineRestarts>),
+        ("linear", Segment::read::<linear::Linear>),
+        ("polynomial", Segment::read::<polynomial::Polynomial>),
+        ("warmup", Segment::read::<warmup::Warmup>),
         ("one-cycle", Segment::read::<one_cycle::OneCycle>),
-        ("noam", Segment::read::<kinds::Noam>),
-        ("inverse-sqrt", Segment::read::<kinds::InverseSqrt>),
+        ("noam", Segment::read::<noam::Noam>),
+        ("inverse-sqrt", Segment::read::<inverse_sqrt::InverseSqrt>),
     ]
 }
 
@@ -109,7 +117,7 @@ pub struct Schedule {
 impl Schedule {
     /// The base learning rate throughout the run.
     pub fn constant() -> Self {
-        Self { segments: vec![Segment::new("constant", kinds::Constant {}, Unit::Epoch, None)] }
+        Self { segments: vec![Segment::new("constant", constant::Constant {}, Unit::Epoch, None)] }
     }
 
     /// A chain. `None` if it is empty or a segment other than the last has no length.
@@ -147,6 +155,16 @@ impl Schedule {
         }
         base_lr
     }
+}
+
+/// A time that defaults to the segment's length.
+fn whole(time: Option<u64>, span: u64) -> u64 {
+    time.unwrap_or(span).max(1)
+}
+
+/// From `base` at 0 to `end` at 1 along half a cosine; periodic.
+fn cosine(base: f64, end: f64, at: f64) -> f64 {
+    end + (base - end) * (1.0 + (PI * at).cos()) / 2.0
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! `one-cycle`: PyTorch's `OneCycleLR`.
 
-use super::kinds::{cosine, whole};
-use super::{Curve, ScheduleConfig, Unit};
+use super::{Curve, ScheduleConfig, Unit, cosine, whole};
 use crate::spec::choice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -16,7 +15,7 @@ choice! {
     Linear = "linear",
 }
 
-/// `OneCycleLR` with two phases; momentum does not change.
+/// `OneCycleLR`: two phases; momentum does not change.
 #[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct OneCycle {

@@ -50,7 +50,7 @@ const GOLDEN: [(&str, [f64; 10]); 10] = [
 ];
 
 #[test]
-fn every_kind_equals_pytorch_per_epoch_and_per_step() {
+fn every_schedule_matches_pytorch_per_epoch_and_per_step() {
     for (table, expected) in GOLDEN {
         let unit = if table.contains("unit") { "" } else { "unit = \"step\"" };
         let per_step = rates(&format!("[scheduler]\n{table}\n{unit}"), 10, 4, 10);
@@ -65,7 +65,7 @@ fn every_kind_equals_pytorch_per_epoch_and_per_step() {
 }
 
 #[test]
-fn a_chain_is_sequential_lr() {
+fn a_chain_matches_sequential_lr() {
     let text = "[[scheduler]]\nname = \"warmup\"\nunit = \"epoch\"\nepochs = 3\n\
                 [[scheduler]]\nname = \"step\"\nstep_size = 2\ngamma = 0.5\nepochs = 4\n\
                 [[scheduler]]\nname = \"exponential\"\ngamma = 0.9";
@@ -106,7 +106,7 @@ fn noam_and_inverse_sqrt_peak_at_the_end_of_their_warmup() {
 }
 
 #[test]
-fn odd_runs_give_finite_rates() {
+fn unusual_lengths_give_finite_rates() {
     for (table, _) in GOLDEN {
         let schedule = schedule(&format!("[scheduler]\n{table}"));
         for (step, per_epoch, total) in [(0, 0, 0), (0, 1, 1), (5, 1, 1), (u64::MAX, 1, 10), (7, 100, 3)] {
@@ -117,7 +117,7 @@ fn odd_runs_give_finite_rates() {
 }
 
 #[test]
-fn absent_is_constant_and_mistakes_are_reported() {
+fn is_constant_by_default_and_reports_mistakes() {
     assert_eq!(schedule(""), Schedule::constant());
     for (text, part) in [
         ("[scheduler]\nname = \"cosin\"", "did you mean \"cosine\""),
@@ -135,7 +135,7 @@ fn absent_is_constant_and_mistakes_are_reported() {
 }
 
 #[test]
-fn it_prints_as_the_spec_has_it() {
+fn serialises_with_the_keys_of_the_spec() {
     let schedule = schedule("[scheduler]\nname = \"cosine\"\nwarmup_epochs = 2");
     assert_eq!(
         serde_json::to_string(&schedule).unwrap(),
