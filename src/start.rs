@@ -26,7 +26,7 @@ pub fn start(
     stop: &StopFlag,
 ) -> Result<ExitCode> {
     if plan.nodes.nnodes == NodeRange::ONE {
-        origin.is_alone(plan.says("launch.nnodes"), plan.nodes.rdzv_endpoint.as_ref())?;
+        origin.is_alone(plan.is_set("launch.nnodes"), plan.nodes.rdzv_endpoint.as_ref())?;
     }
     ready(plan, &origin)?;
     job.out_dir = match out {

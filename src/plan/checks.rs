@@ -17,14 +17,14 @@ pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device
     if matches!(device, DeviceSpec::Cpu | DeviceSpec::Wgpu(_)) {
         root.problem_with_hint(
             "backend",
-            format!("nccl moves data between CUDA devices, and `device = \"{device}\"`"),
-            "`backend = \"gloo\"` serves every device",
+            format!("nccl needs CUDA devices, but `device = \"{device}\"`"),
+            "`backend = \"gloo\"` works on every device",
         );
     } else if let DeviceSpec::Cuda(Some(index)) = device
         && per_node > 1
     {
         let message = format!(
-            "nccl needs a CUDA device for each of {per_node} processes, and `device` names one, cuda:{index}"
+            "nccl needs a CUDA device for each of {per_node} processes, but `device` names only cuda:{index}"
         );
         root.problem_with_hint("backend", message, "`device = \"cuda\"` gives each process its own");
     }
@@ -38,7 +38,7 @@ pub(super) fn precision_and_device(root: &mut Fields<'_>, precision: Precision, 
         (_, DeviceSpec::Cpu) | (Precision::Tf32, DeviceSpec::Wgpu(_)) => false,
     };
     if !fits {
-        let message = format!("`{}` is not what `device = \"{device}\"` computes in", precision.name());
+        let message = format!("`device = \"{device}\"` does not support `{}`", precision.name());
         root.problem_with_hint("precision", message, "`precision = \"f32\"` works on every device");
     }
 }
@@ -61,12 +61,14 @@ pub(super) fn devices_suffice(
         return Ok(());
     }
     if there == 0 {
-        let what = format!("device `{device}` is not there: this machine has {devices} of its kind");
+        let what = format!("device `{device}` is missing: this machine has {devices} of this kind");
         return Err(Error::unavailable(what).hint("`--device cpu` trains on the CPU"));
     }
     let devices = if there == 1 { "one device".to_owned() } else { format!("{there} devices") };
-    Err(Error::usage(format!("{processes} processes on this machine have {devices} between them"))
-        .hint("start as many processes as there are devices, or set `share_devices = true` in `[launch]`"))
+    Err(Error::usage(format!(
+        "{processes} processes on this machine need a device each, and it has {devices}"
+    ))
+    .hint("start as many processes as there are devices, or set `share_devices = true` in `[launch]`"))
 }
 
 pub(super) fn batches(
@@ -81,7 +83,7 @@ pub(super) fn batches(
     let micro = batch.micro_batches();
     let ranks = world.world_size;
     if samples == 0 {
-        root.problem("dataset", "no training samples are left by the split");
+        root.problem("dataset", "the split leaves no training samples");
     } else if micro == 0 && drop_last {
         let message = format!(
             "larger than the {per_rank} samples of each of {ranks} ranks; with `drop_last` an epoch would have no batch, found {batch_size}"
@@ -97,7 +99,7 @@ pub(super) fn batches(
 /// A job that is requeued must save something, or it never makes progress.
 pub(super) fn requeue(root: &mut Fields<'_>, requeue: bool, save_every: Every, on_preempt: OnPreempt) {
     if requeue && save_every == Every::Never && on_preempt == OnPreempt::Exit {
-        let message = "a job that saves nothing would begin anew each time: `save_every = \"never\"` and \
+        let message = "a requeued job that saves nothing would start over each time: `save_every = \"never\"` and \
                        `checkpoint.on_preempt = \"exit\"`";
         root.problem_at(&["launch", "requeue"], message);
     }
@@ -154,7 +156,10 @@ pub(super) fn top5(fields: &mut Fields<'_>, config: &mut MetricsConfig, target: 
         }
         FieldKind::Float => {
             if config.top5 == Top5(Some(true)) {
-                fields.problem("top5", "top-5 accuracy needs class targets; the data set's are numbers");
+                fields.problem(
+                    "top5",
+                    "top-5 accuracy needs class targets; the data set's targets are numbers",
+                );
             }
             config.top5 = Top5(Some(false));
         }
@@ -165,17 +170,17 @@ pub(super) fn top5(fields: &mut Fields<'_>, config: &mut MetricsConfig, target: 
 pub(super) fn unmeasured(metric: RankBy, target: &FieldFacts) -> Option<String> {
     match (metric, target.kind) {
         (RankBy::ValAccuracy | RankBy::ValTop5 | RankBy::ValPerplexity, FieldKind::Float) => {
-            Some(format!("`{metric}` needs class targets; the data set's are numbers"))
+            Some(format!("`{metric}` needs class targets; the data set's targets are numbers"))
         }
         (RankBy::ValMae | RankBy::ValR2, FieldKind::Index(_)) => {
-            Some(format!("`{metric}` needs numbers as targets; the data set's are classes"))
+            Some(format!("`{metric}` needs numbers as targets; the data set's targets are classes"))
         }
         (RankBy::ValTop5, FieldKind::Index(classes)) if classes <= 5 => {
             Some(format!("`{metric}` of {classes} classes is always 1: \"val.accuracy\" tells them apart"))
         }
-        (RankBy::ValPerplexity, FieldKind::Index(_)) if target.shape.is_empty() => {
-            Some(format!("`{metric}` is one of tokens; \"val.loss\" ranks classes in the same order"))
-        }
+        (RankBy::ValPerplexity, FieldKind::Index(_)) if target.shape.is_empty() => Some(format!(
+            "`{metric}` is measured for tokens only; \"val.loss\" ranks classes in the same order"
+        )),
         _ => None,
     }
 }
@@ -186,7 +191,7 @@ mod tests {
     use crate::error::ExitCode;
 
     #[test]
-    fn each_process_has_a_device_unless_they_may_share() {
+    fn requires_a_device_per_process_unless_sharing_is_allowed() {
         let fits = |device, processes, devices, share| {
             devices_suffice(device, processes, devices, share).map_err(|e| e.code)
         };

@@ -13,7 +13,7 @@ use smart_default::SmartDefault;
 #[serde(default)]
 #[schemars(extend("required" = ["name", "batch_size"]))]
 pub(super) struct JobConfig {
-    /// Name of the run; its folder is `runs/<name>`.
+    /// Name of the run; its folder is `runs/<name>`. Letters, digits, `.`, `_` and `-`, not starting with `.` or `-`.
     #[schemars(extend("x-changes-results" = false))]
     pub name: String,
     /// Seed of every random number: initial weights, shuffling, augmentation, dropout.
@@ -29,9 +29,10 @@ pub(super) struct JobConfig {
     /// How often a checkpoint is saved; unless `"never"`, the end of the run is saved too.
     #[schemars(extend("x-changes-results" = false))]
     pub save_every: Every,
-    /// The library that exchanges gradients; `auto` is `nccl` on CUDA devices, else `gloo`.
+    /// The library that exchanges gradients.
     pub backend: Backend,
-    /// What each process computes on.
+    /// What each process computes on. `auto`: CUDA where a CUDA device is found, else the CPU. Without `N`: the device of
+    /// the local rank.
     pub device: DeviceSpec,
     /// Type of the forward and backward passes; parameters, norms, losses and optimizer state stay f32.
     pub precision: Precision,
@@ -45,7 +46,8 @@ impl JobConfig {
         if root.is_str("name") && name.is_empty() {
             root.problem("name", "a name can't be empty");
         } else if !name.chars().all(plain) || name.starts_with(['.', '-']) {
-            let why = "a name is made of letters, digits, `.`, `_` and `-`, and starts with none of the last";
+            let why =
+                "a name consists of letters, digits, `.`, `_` and `-`, and does not start with `.` or `-`";
             root.problem("name", why);
         }
         config

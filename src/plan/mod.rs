@@ -70,7 +70,7 @@ pub struct Plan {
     pub comm_hook: Option<HookSource>,
     pub batch: BatchAlgebra,
     /// For a resumed run: optimizer steps completed, and the total at the end of its epochs.
-    pub going_on: Option<(u64, u64)>,
+    pub resumed: Option<(u64, u64)>,
     /// `None` if the model's size depends on data that has not been read yet.
     pub sizes: Option<Sizes>,
     /// All values of the job with their origins, in the order of the tables.
@@ -96,8 +96,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether `key` is set anywhere, even to its default.
-    pub fn says(&self, key: &str) -> bool {
+    /// Whether the spec or the command line sets `key`, even to its default.
+    pub fn is_set(&self, key: &str) -> bool {
         self.values.iter().any(|value| value.key == key && value.origin != Origin::Default)
     }
 
@@ -146,8 +146,8 @@ impl Plan {
 
     /// Optimizer steps of the whole run; `None` if this depends on the data.
     pub fn total_steps(&self) -> Option<u64> {
-        let anew = || Some(self.epochs.saturating_mul(self.batch.steps_per_epoch? as u64));
-        let by_epochs = self.going_on.map(|(_, all)| all).or_else(anew);
+        let from_start = || Some(self.epochs.saturating_mul(self.batch.steps_per_epoch? as u64));
+        let by_epochs = self.resumed.map(|(_, all)| all).or_else(from_start);
         match (by_epochs, self.train.max_steps) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -77,7 +77,7 @@ impl Plan {
         );
         let unknown = || "known when the data is read".to_owned();
         let count = |n: Option<usize>| n.map_or_else(unknown, |n| show_count(n as u64));
-        let done = self.going_on.map(|(done, _)| format!(", of which {} are done", show_count(done)));
+        let done = self.resumed.map(|(done, _)| format!(", of which {} are done", show_count(done)));
         let steps = self.total_steps().map_or_else(unknown, show_count) + &done.unwrap_or_default();
         let mut rows = vec![
             ("processes", processes),
@@ -89,17 +89,17 @@ impl Plan {
         if let (Some(padded), Some(dropped)) = (batch.padded, batch.dropped) {
             let samples = |n: usize, what: &str| match n {
                 0 => "none".to_owned(),
-                1 => format!("1 sample an epoch {what}"),
-                n => format!("{} samples an epoch {what}", show_count(n as u64)),
+                1 => format!("1 sample per epoch {what}"),
+                n => format!("{} samples per epoch {what}", show_count(n as u64)),
             };
-            rows.push(("padding", samples(padded, "drawn twice")));
+            rows.push(("padding", samples(padded, "repeated")));
             rows.push(("dropped", samples(dropped, "left out")));
         }
         if let Some(samples) = batch.short_step() {
             let samples = show_count(samples as u64);
             rows.push((
                 "last step",
-                format!("{samples} samples an epoch; micro-batches weigh by their samples"),
+                format!("{samples} samples per epoch; micro-batches are weighted by their samples"),
             ));
         }
         rows.push(("loss", self.loss_text()));
@@ -151,7 +151,7 @@ impl Plan {
         let traffic = match (self.world.world_size, sizes.buckets) {
             (1, _) => "none with one process".to_owned(),
             (_, buckets) => format!(
-                "{} a step from each rank, in {buckets} bucket{}{}",
+                "{} per step from each rank, in {buckets} bucket{}{}",
                 show_bytes(sizes.all_reduce_bytes_per_step),
                 if buckets == 1 { "" } else { "s" },
                 match &self.comm_hook {
@@ -193,28 +193,20 @@ impl Plan {
 }
 
 /// A value as one-line TOML, with exponents for small numbers.
-fn one_line(value: &toml::Value) -> String {
+pub(super) fn one_line(value: &toml::Value) -> String {
     match value {
         toml::Value::Float(x) if *x != 0.0 && x.abs() < 1e-4 => format!("{x:e}"),
         other => other.to_string(),
     }
 }
 
-/// Order of the tables in a plan: model, data and training first, then saving, metrics and launching.
+/// The tables in the order of a plan: model, data and training first, then saving, metrics and launching.
+pub(super) const TABLES: [&str; 9] =
+    ["model", "dataset", "train", "optimizer", "scheduler", "checkpoint", "metrics", "launch", "distributed"];
+
 pub(super) fn table_rank(key: &str) -> usize {
-    const ORDER: [&str; 9] = [
-        "model",
-        "dataset",
-        "train",
-        "optimizer",
-        "scheduler",
-        "checkpoint",
-        "metrics",
-        "launch",
-        "distributed",
-    ];
     match key.split_once('.') {
         None => 0,
-        Some((table, _)) => 1 + ORDER.iter().position(|t| *t == table).unwrap_or(ORDER.len()),
+        Some((table, _)) => 1 + TABLES.iter().position(|t| *t == table).unwrap_or(TABLES.len()),
     }
 }

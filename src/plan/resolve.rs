@@ -19,7 +19,7 @@ use crate::train::TrainConfig;
 /// Facts about data whose table is wrong: none.
 const NO_FACTS: DataFacts = DataFacts { input: None, target: None, train: None, val: None, test: None };
 
-/// Reads all tables, in spite of problems. `None` only after a problem.
+/// Reads all tables, even after problems. `None` only after a problem.
 pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldRequest) -> Option<Plan> {
     let JobConfig { name, seed, epochs, batch_size, save_every, backend, device, precision } =
         JobConfig::read(root);
@@ -73,7 +73,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         reducer,
         comm_hook,
         batch,
-        going_on: None,
+        resumed: None,
         sizes,
         values: Vec::new(),
         without_effect: root.all_without_effect(),

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_and_bytes() {
+    fn formats_counts_and_bytes() {
         assert_eq!(show_count(11_173_962), "11,173,962");
         assert_eq!(show_count(999), "999");
         assert_eq!(show_bytes(1023), "1023 B");

@@ -11,7 +11,7 @@ impl Plan {
     fn small_rest(&self) -> Option<String> {
         let split = self.values.iter().find(|v| v.key == "dataset.val_split")?.value.as_float()?;
         let left = 100.0 * (1.0 - split);
-        (split > 0.5).then(|| format!("{split} leaves {left:.1} % of the samples to train on"))
+        (split > 0.5).then(|| format!("{split} leaves {left:.1} % of the samples for training"))
     }
 }
 
@@ -22,7 +22,7 @@ mod tests {
     use crate::spec::JobTree;
 
     #[test]
-    fn a_split_that_leaves_little_is_said() {
+    fn warns_about_a_split_with_few_training_samples() {
         let plan = |split: &str| {
             let spec = format!(
                 "name = \"a\"\nbatch_size = 8\nmodel.name = \"linear\"\noptimizer.name = \"sgd\"\n\
@@ -38,7 +38,7 @@ mod tests {
         let most = plan("0.99");
         assert_eq!(
             most.warnings(),
-            [("dataset.val_split", "0.99 leaves 1.0 % of the samples to train on".to_owned())]
+            [("dataset.val_split", "0.99 leaves 1.0 % of the samples for training".to_owned())]
         );
         assert!(
             most.text().contains("\nWarnings\n  dataset.val_split  0.99 leaves 1.0 %"),

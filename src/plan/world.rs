@@ -68,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn the_spec_says_it_unless_the_command_line_does() {
+    fn command_line_overrides_the_spec() {
         assert_eq!(world(WorldRequest::default(), 2, 4), (2, 4, 8));
         let request = WorldRequest { nproc_per_node: Some(Nproc::Count(3)), ..WorldRequest::default() };
         assert_eq!(world(request, 2, 4), (2, 3, 6));
     }
 
     #[test]
-    fn without_a_word_there_is_a_process_for_each_device() {
+    fn defaults_to_a_process_per_device() {
         let devices: fn(DeviceSpec) -> usize = |device| if device == DeviceSpec::Cpu { 0 } else { 8 };
         let request = WorldRequest { cores: 16, devices, ..WorldRequest::default() };
         let nproc = |nproc, device| request.resolve(1, nproc, device).nproc_per_node;
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_world_size_is_kept_whatever_the_spec_says() {
+    fn a_given_world_size_overrides_the_spec() {
         assert_eq!(world(WorldRequest::of(16), 1, 4), (1, 16, 16));
         assert_eq!(world(WorldRequest::of(16), 2, 4), (2, 8, 16));
         assert_eq!(world(WorldRequest::of(7), 2, 4), (1, 7, 7));

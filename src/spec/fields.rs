@@ -1,5 +1,5 @@
-//! Reading one table of a job, with every problem kept and every value noted. Values are read in `config`;
-//! here are the tables, the problems and the book-keeping.
+//! Reads one table of a job: its sub-tables, problems, and the record of known keys and values. `config` decodes the
+//! values.
 
 use super::ResolvedValue;
 use super::collect::{Collector, KnownKeys, Unknown};
@@ -10,8 +10,8 @@ use super::tree::{Entry, Node, Table, Value};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// Reads one table. What reads a key marks it as known; keys that are never asked for are reported when the reader
-/// is dropped. A wrong value is reported at its place and read as absent.
+/// Reads one table. Reading a key marks it as known; keys that nothing has read are reported when the reader is dropped.
+/// An invalid value is reported at its position and treated as absent.
 pub struct Fields<'a> {
     job: &'a JobTree,
     pub(super) out: &'a Collector,
@@ -20,10 +20,10 @@ pub struct Fields<'a> {
     path: String,
     /// The position at which missing keys are reported.
     pub(super) header: Span,
-    /// A problem already covers this table.
+    /// Missing keys are not reported: a problem with the whole table has been.
     pub(super) muted: bool,
     pub(super) known: Vec<Cow<'static, str>>,
-    /// Another reader has reported the unknown keys of this table.
+    /// Unknown keys of this table are not reported.
     rest_is_read: bool,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Fields<'a> {
         &self.path
     }
 
-    /// Whether the key is written. Does not mark it as known.
+    /// Whether the key is set. Does not mark it as known.
     pub fn has(&self, key: &str) -> bool {
         self.entry(key).is_some()
     }
@@ -181,7 +181,7 @@ impl<'a> Fields<'a> {
         self.push(Problem { kind: Kind::Judgement, ..Problem::new(span, message) });
     }
 
-    /// Leaves the rest of the table unchecked: after a problem the meaning of its keys is unknown.
+    /// Leaves the other keys of the table unchecked: after a problem their meaning is unknown.
     pub fn ignore_rest(&mut self) {
         self.rest_is_read = true;
     }
@@ -193,7 +193,7 @@ impl<'a> Fields<'a> {
         self.out.without_effect.borrow_mut().extend(keys.iter().map(|key| self.join(key)));
     }
 
-    /// The dotted paths of all keys declared so, in all tables that were read.
+    /// The dotted paths of all keys that results do not depend on, in all tables that were read.
     pub fn all_without_effect(&self) -> BTreeSet<String> {
         self.out.without_effect.borrow().clone()
     }

@@ -6,8 +6,8 @@ use super::suggest::closest;
 use super::tree::{Node, Value};
 
 impl Fields<'_> {
-    /// Reads `name`, which tells what else belongs to the table: the one of `kinds` that has it. After a problem the rest is
-    /// left unchecked.
+    /// Reads `name`, on which the other keys of the table depend, and returns the one of `kinds` with that name. After a
+    /// problem the other keys are not checked.
     pub fn kind<'k, K>(&mut self, kinds: impl Iterator<Item = (&'k str, K)>) -> Option<(&'k str, K)> {
         let mut kinds: Vec<(&str, K)> = kinds.collect();
         let Some(entry) = self.take("name") else {
@@ -15,8 +15,8 @@ impl Fields<'_> {
             self.ignore_rest();
             return None;
         };
-        let is_typed = |(name, _): &(&str, K)| matches!(&entry.node.value, Value::String(s) if s == name);
-        if let Some(at) = kinds.iter().position(is_typed) {
+        let is_named = |(name, _): &(&str, K)| matches!(&entry.node.value, Value::String(s) if s == name);
+        if let Some(at) = kinds.iter().position(is_named) {
             self.note("name", entry.node.span, entry.node.value.to_toml());
             return Some(kinds.swap_remove(at));
         }
@@ -25,7 +25,7 @@ impl Fields<'_> {
         None
     }
 
-    /// Reports that `key`'s value is none of `names`, with the nearest.
+    /// Reports that the value of `key` is not one of `names`, and suggests the closest.
     pub fn unknown_name(&mut self, key: &str, names: &[&str]) {
         if let Some(entry) = self.entry(key) {
             self.wrong_choice(&entry.node, names);

@@ -38,10 +38,19 @@ pub(super) fn apply(root: &mut Table, edits: &[Override], sources: &mut Vec<Sour
     problems
 }
 
+/// What an edit returns: all its problems.
+type Edited<T = ()> = Result<T, Vec<Problem>>;
+
 /// A key of a dotted path with its position.
 struct Segment {
     key: String,
     span: Span,
+}
+
+impl Segment {
+    fn entry(&self, node: Node) -> Entry {
+        Entry { key: self.key.clone(), key_span: self.span, header: self.span, node }
+    }
 }
 
 struct Edit<'a> {
@@ -52,7 +61,7 @@ struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    fn set(&self, root: &mut Table) -> Result<(), Vec<Problem>> {
+    fn set(&self, root: &mut Table) -> Edited {
         let Some(equals) = unquoted_equals(self.text) else {
             return Err(vec![
                 self.problem(0..self.text.len(), "expected KEY=VALUE, as in `optimizer.lr=1e-3`"),
@@ -63,7 +72,7 @@ impl Edit<'_> {
         insert(root, &path, value)
     }
 
-    fn unset(&self, root: &mut Table) -> Result<(), Vec<Problem>> {
+    fn unset(&self, root: &mut Table) -> Edited {
         if let Some(equals) = unquoted_equals(self.text) {
             let rest = equals..self.text.len();
             return Err(vec![self.problem(rest, "`--unset` takes a key alone; `--set` gives it a value")]);
@@ -81,7 +90,7 @@ impl Edit<'_> {
     }
 
     /// Splits a dotted key, with quoted parts, by parsing it as TOML.
-    fn path(&self, key: &str) -> Result<Vec<Segment>, Vec<Problem>> {
+    fn path(&self, key: &str) -> Edited<Vec<Segment>> {
         let whole = 0..key.len();
         if key.trim().is_empty() {
             return Err(vec![self.problem(whole, "missing key before `=`, as in `optimizer.lr=1e-3`")]);
@@ -107,7 +116,7 @@ impl Edit<'_> {
         Ok(path)
     }
 
-    fn value(&self, from: usize) -> Result<Node, Vec<Problem>> {
+    fn value(&self, from: usize) -> Edited<Node> {
         let raw = &self.text[from..];
         let text = raw.trim();
         let start = from + (raw.len() - raw.trim_start().len());
@@ -141,74 +150,52 @@ fn unquoted_equals(text: &str) -> Option<usize> {
     None
 }
 
-fn insert(root: &mut Table, path: &[Segment], value: Node) -> Result<(), Vec<Problem>> {
+fn insert(root: &mut Table, path: &[Segment], value: Node) -> Edited {
     let Some((last, parents)) = path.split_last() else { return Ok(()) };
-    let mut table = root;
-    let mut rest = parents;
-    while let Some((segment, tail)) = rest.split_first() {
-        rest = tail;
-        if table.get(&segment.key).is_none() {
-            let node = Node { value: Value::Table(Table::default()), span: segment.span };
-            table.entries.push(Entry {
-                key: segment.key.clone(),
-                key_span: segment.span,
-                header: segment.span,
-                node,
-            });
-        }
-        let Some(entry) = table.get_mut(&segment.key) else { return Ok(()) };
-        table = match &mut entry.node.value {
-            Value::Table(inner) => inner,
-            Value::Array(items) => {
-                let Some((index, tail)) = rest.split_first() else {
-                    return Err(vec![not_a_table(segment, &Value::Array(Vec::new()))]);
-                };
-                rest = tail;
-                element(items, segment, index)?
-            }
-            other => return Err(vec![not_a_table(segment, other)]),
-        };
-    }
-    let key_span = last.span;
-    let over = Entry { key: last.key.clone(), key_span, header: key_span, node: value };
-    merge(table, Table { entries: vec![over] });
+    let table = descend(root, parents, |table, missing| {
+        let node = Node { value: Value::Table(Table::default()), span: missing.span };
+        table.entries.push(missing.entry(node));
+        Ok(())
+    })?;
+    merge(table, Table { entries: vec![last.entry(value)] });
     Ok(())
 }
 
-fn remove(root: &mut Table, path: &[Segment]) -> Result<(), Vec<Problem>> {
+fn remove(root: &mut Table, path: &[Segment]) -> Edited {
     let Some((last, parents)) = path.split_last() else { return Ok(()) };
-    let mut table = root;
-    let mut rest = parents;
-    while let Some((segment, tail)) = rest.split_first() {
-        rest = tail;
-        if table.get(&segment.key).is_none() {
-            return Err(vec![not_set(segment, table)]);
-        }
-        let Some(entry) = table.get_mut(&segment.key) else { return Ok(()) };
-        table = match &mut entry.node.value {
-            Value::Table(inner) => inner,
-            Value::Array(items) => {
-                let Some((index, tail)) = rest.split_first() else {
-                    return Err(vec![not_a_table(segment, &Value::Array(Vec::new()))]);
-                };
-                rest = tail;
-                element(items, segment, index)?
-            }
-            other => return Err(vec![not_a_table(segment, other)]),
-        };
-    }
+    let table = descend(root, parents, |table, missing| Err(vec![not_set(missing, table)]))?;
     match table.remove(&last.key) {
         Some(_) => Ok(()),
         None => Err(vec![not_set(last, table)]),
     }
 }
 
+/// The table at `path`. `missing` is called for a table that is not there; it adds it, or fails.
+fn descend<'t>(
+    root: &'t mut Table,
+    path: &[Segment],
+    missing: impl Fn(&mut Table, &Segment) -> Edited,
+) -> Edited<&'t mut Table> {
+    let (mut table, mut path) = (root, path.iter());
+    while let Some(segment) = path.next() {
+        if table.get(&segment.key).is_none() {
+            missing(table, segment)?;
+        }
+        let entry = table.get_mut(&segment.key).expect("`missing` adds it, or fails");
+        table = match &mut entry.node.value {
+            Value::Table(inner) => inner,
+            Value::Array(items) => match path.next() {
+                Some(index) => element(items, segment, index)?,
+                None => return Err(vec![not_a_table(segment, &Value::Array(Vec::new()))]),
+            },
+            other => return Err(vec![not_a_table(segment, other)]),
+        };
+    }
+    Ok(table)
+}
+
 /// `scheduler.0`: tables of a list are addressed by index.
-fn element<'t>(
-    items: &'t mut [Node],
-    list: &Segment,
-    index: &Segment,
-) -> Result<&'t mut Table, Vec<Problem>> {
+fn element<'t>(items: &'t mut [Node], list: &Segment, index: &Segment) -> Edited<&'t mut Table> {
     let count = items.len();
     let found = index.key.parse::<usize>().ok().and_then(|i| items.get_mut(i));
     match found.map(|node| &mut node.value) {

@@ -23,7 +23,7 @@ mod tests {
     use super::words;
 
     #[test]
-    fn ranges_read_as_people_say_them() {
+    fn describes_ranges_in_words() {
         assert_eq!(words(&(1..=4096)), " from 1 to 4096");
         assert_eq!(words(&(1..)), " of at least 1");
         assert_eq!(words(&(0..)), " of at least 0");

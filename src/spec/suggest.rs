@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_offered() {
+    fn suggests_the_closest_name() {
         let keys = ["batch_size", "backend", "epochs", "seed"];
         assert_eq!(closest("batchsize", keys), Some("batch_size"));
         assert_eq!(closest("batch-size", keys), Some("batch_size"));
@@ -56,12 +56,12 @@ mod tests {
     }
 
     #[test]
-    fn one_letter_is_not_taken_for_another() {
+    fn does_not_suggest_for_single_letters() {
         assert_eq!(closest("x", ["y"]), None);
     }
 
     #[test]
-    fn without_a_near_name_the_choices_are_listed() {
+    fn lists_the_choices_without_a_close_name() {
         assert_eq!(did_you_mean("qqq", ["adam", "sgd"]), "; known here: `adam`, `sgd`");
         assert_eq!(did_you_mean("qqq", []), "");
     }

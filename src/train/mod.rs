@@ -27,8 +27,6 @@ pub use algebra::BatchAlgebra;
 pub use batching::{Batching, OnResize};
 pub use buffers::BufferSync;
 pub use clock::Clock;
-#[cfg(test)]
-pub use config::LossChoice;
 pub use config::{Settings, TrainConfig};
 pub use evaluate::{EvalOptions, evaluate};
 pub use loss::Loss;

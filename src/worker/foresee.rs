@@ -37,6 +37,6 @@ fn going_on(plan: &Plan, state: State) -> Option<Plan> {
     let mut plan = plan.clone();
     plan.batch = position.batching.algebra(samples, drop_last);
     plan.train.accumulate = position.batching.accumulate;
-    plan.going_on = Some((position.step, position.step.saturating_add(left)));
+    plan.resumed = Some((position.step, position.step.saturating_add(left)));
     Some(plan)
 }

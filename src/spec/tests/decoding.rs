@@ -64,7 +64,7 @@ fn config(text: &str) -> (Config, Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn a_struct_declares_its_keys_and_every_value_is_noted_in_their_order() {
+fn records_values_in_the_order_of_declaration() {
     let (read, values, problems) = config("[t]\nbetas = [0, 1]\nname = 'x'\nshare = 0\ngrace = '2 min'");
     assert_eq!(problems, [""; 0]);
     assert_eq!(Size::parse("large").map(|size| size.to_string()).as_deref(), Some("large"));
@@ -92,7 +92,7 @@ fn a_struct_declares_its_keys_and_every_value_is_noted_in_their_order() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said_at_once_in_the_words_of_the_declaration() {
+fn reports_all_problems_with_the_declared_ranges_and_choices() {
     let text = "[t]\ncount = 10\nnorm = 0\nshare = 1.0\nsize = 'larg'\nbetas = [1, -1.5, 'x']\nplaces = { a = 1 }\n\
                 async = 'yes'\ngrace = 'soon'\nbind = 'here'\nnorn = 1";
     let (read, _, problems) = config(text);
@@ -163,7 +163,7 @@ fn mine<T: serde::de::DeserializeOwned + JsonSchema>(text: &str) -> (Option<T>, 
 }
 
 #[test]
-fn a_users_type_is_read_through_serde_with_exact_places() {
+fn reads_a_user_type_through_serde_with_exact_positions() {
     let (read, found) = mine("[model]\nname = 'm'\nsize = 3\nkind = 'large'\ninner.sizes = [1, 2.5]");
     let inner = Some(Inner { sizes: vec![1.0, 2.5] });
     assert_eq!((read, found), (Some(Mine { size: 3, kind: Kind::Large, inner }), vec![]));
@@ -195,7 +195,7 @@ fn a_users_type_is_read_through_serde_with_exact_places() {
 }
 
 #[test]
-fn a_users_type_may_take_any_key() {
+fn a_user_type_may_accept_any_key() {
     type Any = BTreeMap<String, u8>;
     let of = |text: &str| mine::<Any>(&format!("[model]\nname = 'm'\n{text}"));
     assert_eq!(of("a = 1\nb = 2"), (Some(Any::from([("a".into(), 1), ("b".into(), 2)])), vec![]));

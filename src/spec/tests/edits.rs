@@ -38,7 +38,7 @@ fn overrides_are_checked_like_the_file() {
 }
 
 #[test]
-fn override_values_are_toml_and_words_are_strings() {
+fn reads_override_values_as_toml_and_bare_words_as_strings() {
     let text = |value: &str| {
         let tree = tree("", &[set(&format!("t.y={value}"))]);
         tree.read(|r| r.section("t").config::<T>().y).unwrap().0
@@ -53,7 +53,7 @@ fn override_values_are_toml_and_words_are_strings() {
 }
 
 #[test]
-fn unset_removes_what_is_set_and_nothing_else() {
+fn unset_removes_only_the_named_key() {
     assert_eq!(values("a = 2\n[t]\nx = 0", &[unset("t")])[1..], values("", &[])[1..]);
     assert_eq!(values("l = [{z = 1}]\na = 1", &[unset("l"), unset("a")]), values("", &[]));
     assert_eq!(

@@ -17,7 +17,7 @@ fn load_problems(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn extends_chains_merge_and_each_value_knows_its_file() {
+fn merges_extends_chains_and_keeps_the_file_of_each_value() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "base/root.toml", "a = 1\nl = [{z = 1}, {z = 2}]\n[t]\nx = 0.1\ny = 'root'\n");
     write(dir.path(), "base/mid.toml", "extends = 'root.toml'\nl = [{z = 9}]\n[t]\nx = 0.2\n");
@@ -32,7 +32,7 @@ fn extends_chains_merge_and_each_value_knows_its_file() {
 }
 
 #[test]
-fn a_problem_in_a_base_is_shown_in_the_base() {
+fn shows_a_problem_of_a_base_in_the_base() {
     let dir = tempfile::tempdir().unwrap();
     let base = write(dir.path(), "base.toml", "a = 1\n\n[t]\nxx = 0.1\n");
     let job = write(dir.path(), "job.toml", "extends = 'base.toml'\nb = 1\n");
@@ -47,7 +47,7 @@ fn a_problem_in_a_base_is_shown_in_the_base() {
 }
 
 #[test]
-fn a_cycle_names_its_chain_and_a_missing_base_its_path() {
+fn reports_cycles_and_missing_bases_with_their_paths() {
     let dir = tempfile::tempdir().unwrap();
     let a = write(dir.path(), "a.toml", "aa = 1\nextends = 'b.toml'");
     let b = write(dir.path(), "b.toml", "extends = './a.toml'");

@@ -4,7 +4,7 @@
 use super::*;
 
 #[test]
-fn any_number_of_problems_is_counted_and_the_first_are_shown() {
+fn counts_all_problems_and_shows_the_first() {
     let text: String = (0..300_000).map(|i| format!("k{i} = 1\n")).collect();
     let found = tree(&text, &[]).read(read_little).expect_err("nobody knows these");
     assert_eq!(found.problems().len(), 300_000);
@@ -15,7 +15,7 @@ fn any_number_of_problems_is_counted_and_the_first_are_shown() {
 }
 
 #[test]
-fn a_base_and_a_table_of_a_users_own_may_have_any_number_of_keys() {
+fn reads_large_bases_and_user_tables() {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Own {
         _x: Option<u8>,
@@ -33,7 +33,7 @@ fn a_base_and_a_table_of_a_users_own_may_have_any_number_of_keys() {
 }
 
 #[test]
-fn numbers_out_of_range_and_duplicates_may_be_any_number() {
+fn reports_many_duplicates_and_numbers_out_of_range() {
     let wrong: String = (0..100_000).map(|i| format!("k{i} = 99999999999999999999\n")).collect();
     // Each is an unknown key as well.
     assert_eq!(problems(&wrong, &[]).len(), 200_000);
@@ -43,7 +43,7 @@ fn numbers_out_of_range_and_duplicates_may_be_any_number() {
 
 /// Each broken line means one more parse of the rest, but the number is limited for long texts.
 #[test]
-fn broken_lines_are_parsed_again_within_bounds() {
+fn bounds_the_work_on_broken_lines() {
     assert_eq!(problems(&"a 3\n".repeat(90), &[]).len(), 90);
     let headers: String = (1..1500).map(|depth| format!("[{}]\n", ["a"].repeat(depth).join("."))).collect();
     let found = problems(&headers, &[]);
@@ -52,7 +52,7 @@ fn broken_lines_are_parsed_again_within_bounds() {
 }
 
 #[test]
-fn of_a_long_line_what_is_wrong_is_shown() {
+fn shows_the_wrong_part_of_a_long_line() {
     let long = format!("l = [{}{{ z = 0 }}]", "{ z = 1 }, ".repeat(100_000));
     let found = tree(&long, &[]).read(read_little).expect_err("zero is wrong").to_string();
     assert!(found.lines().all(|line| line.chars().count() < 400), "{}", found.len());

@@ -77,7 +77,7 @@ fn values(text: &str, edits: &[Override]) -> Vec<String> {
 }
 
 #[test]
-fn values_are_noted_with_their_origins() {
+fn records_values_with_their_origins() {
     assert_eq!(
         values("a = 2\n[t]\nx = 0", &[set("t.y=because")]),
         ["a = 2 (spec)", "t.x = 0.0 (spec)", "t.y = \"because\" (override)"]
@@ -88,7 +88,7 @@ fn values_are_noted_with_their_origins() {
 }
 
 #[test]
-fn every_problem_is_found_at_its_place() {
+fn reports_every_problem_at_its_position() {
     let text = "a = 10\nt.x = \"é\" # dotted\nt.yy = 1\n[[l]]\n[[l]]\nz = 0\nq = {}\n";
     assert_eq!(
         problems(text, &[]),
@@ -125,7 +125,7 @@ fn columns_count_characters_and_ignore_a_byte_order_mark() {
 }
 
 #[test]
-fn a_key_in_the_wrong_table_is_sent_home() {
+fn names_the_table_of_a_misplaced_key() {
     assert_eq!(
         problems("[t]\na = 3\n[[l]]\nz = 1\ny = ''", &[]),
         [
@@ -137,7 +137,7 @@ fn a_key_in_the_wrong_table_is_sent_home() {
 }
 
 #[test]
-fn all_syntax_errors_are_reported_with_all_others() {
+fn reports_syntax_errors_with_all_other_problems() {
     let text = "a 3\n= 1\n[t]\nx = \"\ny = yes\nz = 1\n[[l]\nz = 1\n[s]\n";
     let found = problems(text, &[]);
     let starts: Vec<&str> = found.iter().filter_map(|p| p.split('+').next()).collect();
@@ -146,7 +146,7 @@ fn all_syntax_errors_are_reported_with_all_others() {
 }
 
 #[test]
-fn nothing_is_said_of_what_a_bracket_swallowed() {
+fn ignores_text_inside_an_unclosed_bracket() {
     assert_eq!(
         problems("b = 1\nl = [\n{ z = 1 },\nq = 3\n[t]\nx = true\n", &[]),
         [
@@ -157,7 +157,7 @@ fn nothing_is_said_of_what_a_bracket_swallowed() {
 }
 
 #[test]
-fn duplicates_are_reported_and_the_first_one_holds() {
+fn reports_duplicates_and_keeps_the_first() {
     assert_eq!(
         problems("a = 1\na = 20\n[t]\n[t]\nx = 2", &[]),
         [
@@ -169,7 +169,7 @@ fn duplicates_are_reported_and_the_first_one_holds() {
 }
 
 #[test]
-fn numbers_that_fit_nowhere_are_refused() {
+fn rejects_numbers_that_overflow() {
     assert_eq!(
         problems("a = 99999999999999999999\n[t]\nx = 1e999", &[]),
         [
@@ -202,7 +202,7 @@ fn colour_marks_the_same_text() {
 }
 
 #[test]
-fn carets_stand_under_wide_characters_and_tabs() {
+fn aligns_carets_under_wide_characters_and_tabs() {
     let d = tree("\tt = { y = '日本☕', b = 1 }", &[]).read(read_little).expect_err("a problem");
     let text = d.to_string();
     let lines: Vec<&str> = text.lines().collect();
@@ -275,7 +275,7 @@ proptest! {
 }
 
 #[test]
-fn a_misspelled_required_key_is_one_problem() {
+fn reports_a_misspelled_required_key_once() {
     #[derive(Deserialize, JsonSchema, SmartDefault)]
     #[serde(default)]
     #[schemars(extend("required" = ["batch_size"]))]

@@ -1,0 +1,107 @@
+//! The text, JSON, TOML and hash of a plan.
+
+use super::{JOB, resolve, resolve_for};
+use crate::plan::{Plan, WorldRequest};
+use std::collections::BTreeSet;
+
+#[test]
+fn to_toml_resolves_to_the_same_plan() {
+    let sets = [
+        "seed=3",
+        "save_every=500 steps",
+        "scheduler=[{name=\"warmup\", steps=4}, {name=\"cosine\"}]",
+        "checkpoint.map_location={\"cuda:0\"=\"cpu\"}",
+        "train.clip_norm=0.1",
+        "train.label_smoothing=0.1",
+        "launch.nproc_per_node=3",
+        "distributed.transport=tcp",
+        "distributed.interface=eth0",
+        "distributed.sockets=2",
+        "dataset.val=100",
+        "optimizer.eps=1e-12",
+        "optimizer.lr=0.1",
+    ];
+    let first = resolve(&sets);
+    let text = first.to_toml();
+    let second = resolve_for(&text, &[], WorldRequest::default()).unwrap_or_else(|d| panic!("{d}\n{text}"));
+    let plain =
+        |plan: &Plan| -> Vec<_> { plan.values.iter().map(|v| (v.key.clone(), v.value.clone())).collect() };
+    assert_eq!(plain(&first), plain(&second));
+    assert_eq!(first.hash, second.hash);
+    assert_eq!(first.optimizer, second.optimizer);
+    assert_eq!(first.schedule, second.schedule);
+    assert_eq!(second.to_toml(), text);
+    assert_eq!((first.world, first.batch, first.sizes), (second.world, second.batch, second.sizes));
+}
+
+#[test]
+fn hash_covers_exactly_the_keys_that_change_results() {
+    let base = resolve(&[]).hash;
+    assert_eq!(base.len(), 64);
+    let same = [
+        "name=other",
+        "save_every=never",
+        "launch.nproc_per_node=2",
+        "metrics.log_every=1",
+        "checkpoint.keep_last=1",
+        "distributed.timeout=5",
+        "distributed.interface=eth0",
+        "distributed.sockets=2",
+        "dataset.root=elsewhere",
+        "dataset.workers=4",
+        "train.on_resize=keep-local-batch",
+        "seed=0",
+        "optimizer.lr=0.001",
+        "optimizer.weight_decay=1e-2",
+    ];
+    for set in same {
+        assert_eq!(resolve(&[set]).hash, base, "{set}");
+    }
+    let different = [
+        "seed=1",
+        "batch_size=16",
+        "epochs=2",
+        "optimizer.lr=0.002",
+        "train.accumulate=2",
+        "dataset.shuffle=false",
+        "model.dropout=0.1",
+        "scheduler.name=cosine",
+        "distributed.bucket_cap_mb=1",
+        "distributed.transport=tcp",
+        "distributed.algorithm=ring",
+        "distributed.comm_hook=mine",
+    ];
+    let mut seen = BTreeSet::from([base]);
+    for set in different {
+        assert!(seen.insert(resolve(&[set]).hash), "{set}");
+    }
+}
+
+#[test]
+fn text_shows_values_and_derived_values() {
+    let text = resolve_for(JOB, &["seed=9", "dataset.val=100"], WorldRequest::of(3)).unwrap().text();
+    let has = |line: &str| {
+        assert!(text.lines().any(|l| l.split_whitespace().eq(line.split_whitespace())), "{line}\n{text}")
+    };
+    has("seed 9 override");
+    has("name \"adamw\" spec");
+    has("eps 1e-8 default");
+    has("[optimizer]");
+    has("global batch 24 (8 x 3 processes)");
+    has("steps per epoch 42");
+    has("padding 2 samples per epoch repeated");
+    has("dropped none");
+    has("last step 18 samples per epoch; micro-batches are weighted by their samples");
+    has("parameters 50 (200 B)");
+    has("validation 100");
+    has("test none");
+}
+
+#[test]
+fn json_has_the_same_values() {
+    let json = resolve(&["dataset.val=100"]).json();
+    assert_eq!(json["batch"]["steps_per_epoch"], 125);
+    assert_eq!(json["world"]["world_size"], 1);
+    assert_eq!(json["values"][0], serde_json::json!({ "key": "name", "value": "job", "origin": "spec" }));
+    assert_eq!(json["loss"]["name"], "cross-entropy");
+}

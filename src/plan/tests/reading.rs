@@ -1,0 +1,156 @@
+//! What `Plan::resolve` makes of a spec.
+
+use super::{JOB, refused, resolve, resolve_for};
+use crate::checkpoint::{Every, OnPreempt};
+use crate::comm::gloo::{AlgorithmChoice, Transport};
+use crate::comm::testing::HANG;
+use crate::device::DeviceSpec;
+use crate::launch::Nproc;
+use crate::optim::{Optimizer, OptimizerConfig};
+use crate::plan::WorldRequest;
+use crate::registry::Registry;
+use crate::telemetry::Top5;
+use burn::tensor::Tensor;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smart_default::SmartDefault;
+use std::time::Duration;
+
+#[test]
+fn reads_values_with_their_own_syntax() {
+    let plan = resolve(&[
+        "save_every=10 min",
+        "device=cuda:1",
+        "distributed.timeout=90",
+        "distributed.init_timeout=2 min",
+        "launch.nproc_per_node=cpu",
+        "launch.requeue=true",
+        "checkpoint.on_preempt=exit",
+        "checkpoint.grace=90 s",
+        "launch.bind=\"::1\"",
+        "metrics.top5=false",
+        "checkpoint.map_location={\"cuda:0\"=\"cuda:2\"}",
+    ]);
+    assert_eq!(plan.save_every, Every::Time(Duration::from_secs(600)));
+    assert_eq!(plan.device, DeviceSpec::Cuda(Some(1)));
+    assert_eq!(*plan.distributed.timeout, Duration::from_secs(90));
+    assert_eq!(*plan.distributed.init_timeout, Duration::from_secs(120));
+    assert_eq!(plan.launch.nproc_per_node, Nproc::Cpu);
+    assert!(plan.slurm.requeue);
+    assert_eq!(plan.checkpoint.on_preempt, OnPreempt::Exit);
+    assert_eq!(*plan.checkpoint.grace, Duration::from_secs(90));
+    assert!(plan.nodes.bind.is_ipv6());
+    assert_eq!(plan.metrics.top5, Top5(Some(false)));
+    assert_eq!(plan.checkpoint.map_location.unwrap()["cuda:0"], "cuda:2");
+}
+
+#[test]
+fn passes_distributed_keys_to_the_engine() {
+    for transport in Transport::ALL {
+        let set = format!("distributed.transport={transport}");
+        assert_eq!(resolve(&[&set]).distributed.gloo().transport, *transport);
+    }
+    for algorithm in AlgorithmChoice::ALL {
+        let set = format!("distributed.algorithm={algorithm}");
+        assert_eq!(resolve(&[&set]).distributed.gloo().algorithm, *algorithm);
+    }
+    let plan = resolve(&["distributed.interface=eth0", "distributed.sockets=16"]);
+    let options = plan.distributed.gloo();
+    assert_eq!((options.interface.as_deref(), options.sockets), (Some("eth0"), Some(16)));
+    assert!(plan.text().contains("sockets"));
+}
+
+#[test]
+fn resolves_communication_hooks_by_name() {
+    assert!(resolve(&[]).comm_hook.is_none());
+    assert!(resolve(&["distributed.comm_hook=none"]).comm_hook.is_none());
+    let plan = resolve_for(JOB, &["distributed.comm_hook=mine"], WorldRequest::of(2)).unwrap();
+    assert_eq!(plan.comm_hook.as_ref().unwrap().name(), "mine");
+    assert!(plan.text().contains("in 1 bucket, before the hook `mine`"));
+    assert_eq!(refused(&["distributed.comm_hook=mine2"]), ["unknown value; did you mean \"mine\"?"]);
+    assert_eq!(
+        refused(&["distributed.comm_hook=powersgd"]),
+        ["expected \"none\", \"bf16\", \"f16\" or \"mine\", found the string \"powersgd\""]
+    );
+    for (name, hook) in [("bf16", "bf16"), ("f16", "f16")] {
+        assert_eq!(Registry::standard().comm_hook_source(name).unwrap().name(), hook);
+    }
+}
+
+/// A custom optimizer that changes nothing.
+#[derive(Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+pub(super) struct Still {
+    #[default = 0.5]
+    lr: f64,
+    #[default = 2]
+    #[schemars(range(min = 1))]
+    often: usize,
+}
+
+impl OptimizerConfig for Still {
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+}
+
+impl Optimizer for Still {
+    fn slots(&self) -> &'static [&'static str] {
+        &[]
+    }
+    fn update(&self, _: u64, _: f64, _: f32, _: &[usize], _: &mut [f32], _: &[f32], _: &mut [&mut [f32]]) {}
+    fn update_on_device(
+        &self,
+        _: u64,
+        _: f64,
+        _: Tensor<1>,
+        _: &[usize],
+        param: Tensor<1>,
+        _: Tensor<1>,
+        _: &mut [Tensor<1>],
+    ) -> Tensor<1> {
+        param
+    }
+}
+
+#[test]
+fn accepts_a_registered_optimizer() {
+    let plan = resolve(&["optimizer={name=\"still\",often=3}"]);
+    assert_eq!((plan.optimizer.name.as_str(), plan.optimizer.lr), ("still", 0.5));
+    assert_eq!(plan.json()["optimizer"], serde_json::json!({ "name": "still", "lr": 0.5, "often": 3 }));
+    assert_eq!(
+        refused(&["optimizer={name=\"still\",often=0,ofen=1}"]),
+        ["expected an integer of at least 1, found 0", "unknown key; did you mean `often`?"]
+    );
+    assert_eq!(refused(&["optimizer.name=stil"]), ["unknown value; did you mean \"still\"?"]);
+}
+
+#[test]
+fn computes_steps_and_sizes_from_the_world_size() {
+    let plan = resolve_for(JOB, &["epochs=3"], WorldRequest::of(4)).unwrap();
+    assert_eq!(
+        (plan.batch.steps_per_epoch, plan.batch.global_batch, plan.total_steps()),
+        (Some(32), 32, Some(96))
+    );
+    let sizes = plan.sizes.unwrap();
+    assert_eq!((sizes.parameters, sizes.buffers, sizes.buckets), (50, 3, 1));
+    assert_eq!((sizes.gradient_bytes, sizes.optimizer_bytes), (200, 400));
+    assert_eq!(sizes.all_reduce_bytes_per_step, 300, "a ring of 4 sends 2 x 3/4 of the gradients");
+    assert_eq!(sizes.checkpoint_bytes, 53 * 4 + 400);
+    assert_eq!(resolve(&["train.max_steps=5"]).total_steps(), Some(5));
+    assert_eq!(resolve(&["dataset.known=false"]).total_steps(), None);
+}
+
+/// Anything done or stored per process would take forever or exhaust memory.
+#[test]
+fn resolves_a_huge_world_without_work_per_process() {
+    let (done, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let samples = format!("dataset.samples={}", 1u64 << 60);
+        let plan = resolve_for(JOB, &[&samples], WorldRequest::of(1 << 40));
+        done.send(plan.map(|plan| (plan.world.world_size, plan.text())).map_err(|e| e.to_string()))
+    });
+    let (world_size, text) = end.recv_timeout(HANG).expect("it ends").expect("a plan");
+    assert_eq!(world_size, 1 << 40);
+    assert!(text.contains("1,099,511,627,776"), "{text}");
+}
