@@ -154,7 +154,7 @@ pub mod testing {
         pub use crate::nodes::{KeySource, NodeRange, Nodes, Outcome};
     }
     pub mod plan {
-        pub use crate::plan::{BatchAlgebra, Plan, WorldRequest};
+        pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, update_reference};
     }
     pub mod spec {
         pub use crate::spec::{JobTree, Origin, Override};

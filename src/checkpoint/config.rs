@@ -16,9 +16,10 @@ pub struct CheckpointConfig {
     #[default = 3]
     #[schemars(range(max = 1_048_576))]
     pub keep_last: usize,
-    /// Metric that ranks checkpoints, measured with exactly the saved weights.
+    /// Metric that ranks checkpoints, measured with exactly the saved weights. A save at the end of an epoch waits for the
+    /// evaluation; one in mid-epoch is not ranked.
     pub best: RankBy,
-    /// Best checkpoints to keep in addition. Default 1; 0 where `best` is never measured.
+    /// Best checkpoints to keep in addition. Default: 1; 0 where `best` is never measured.
     #[schemars(range(max = 1_048_576))]
     pub keep_best: Option<usize>,
     /// Where tensors of a device are loaded to, in PyTorch's form: `{ "cuda:0" = "cuda:2" }`. Without it each rank
@@ -28,7 +29,7 @@ pub struct CheckpointConfig {
     #[serde(rename = "async")]
     #[default = true]
     pub asynchronous: bool,
-    /// What to do on a stop signal.
+    /// What to do on a stop signal, at the next step boundary.
     pub on_preempt: OnPreempt,
     /// Time from a stop signal until a run that has not ended is killed.
     #[default(Period::seconds(600))]
@@ -59,7 +60,7 @@ choice! {
     ValR2 = "val.r2",
     /// Perplexity of a language model: exp(loss).
     ValPerplexity = "val.perplexity",
-    /// Mean training loss over the epoch.
+    /// Mean training loss over the epoch that ends there.
     TrainLoss = "train.loss",
 }
 

@@ -27,7 +27,7 @@ pub struct DistributedConfig {
     #[default(Period::seconds(1800))]
     #[schemars(extend("x-changes-results" = false))]
     pub timeout: Period,
-    /// How long processes look for each other.
+    /// How long the rendezvous waits for all ranks.
     #[default(Period::seconds(300))]
     #[schemars(extend("x-changes-results" = false))]
     pub init_timeout: Period,
@@ -35,10 +35,10 @@ pub struct DistributedConfig {
     pub transport: Transport,
     /// How an all-reduce is carried out.
     pub algorithm: AlgorithmChoice,
-    /// The network interface that peers connect to; by default the one that reaches rank 0.
+    /// Network interface to which peers connect, such as `eth0`. Default: the one that reaches rank 0.
     #[schemars(extend("x-changes-results" = false))]
     pub interface: Option<String>,
-    /// TCP connections for data between two ranks; by default 1 within a host and 4 between hosts.
+    /// TCP connections for data between two processes; not with `shm`. Default: 1 within a host, 4 between hosts.
     #[schemars(range(min = 1, max = 16), extend("x-changes-results" = false))]
     pub sockets: Option<usize>,
 }

@@ -8,12 +8,13 @@ use smart_default::SmartDefault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct LoaderConfig {
-    /// Draw the samples of each epoch in a new order.
+    /// Draw the training samples in a new order in each epoch.
     #[default = true]
     pub shuffle: bool,
-    /// Leave out the samples that would make an epoch uneven: no padding, no short last batch.
+    /// Leave out the samples that do not fill a batch on every rank. `false`: pad with samples from the start of the
+    /// permutation; the last batch may be short.
     pub drop_last: bool,
-    /// Threads that assemble batches; 0 assembles each in the training thread.
+    /// Threads that assemble batches; 0 assembles them in the training thread.
     #[default = 1]
     #[schemars(range(max = 256), extend("x-changes-results" = false))]
     pub workers: usize,

@@ -13,38 +13,42 @@ pub struct ChannelStats {
     pub std: [f64; 3],
 }
 
-/// Of their pixels.
+/// Transforms of the pixels.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
+#[schemars(extend("x-section" = "Images"))]
 struct Pixels {
-    /// Subtract `mean` and divide by `std`; otherwise pixels stay in [0, 1].
+    /// Subtract `mean` and divide by `std`; `false` leaves pixels in 0 to 1.
     #[default = true]
     normalize: bool,
-    /// Mean of the pixels, per channel; by default the data set's usual one.
+    /// Mean of the pixels, one number per channel. Default: the data set's.
     #[schemars(inner(range(min = 0.0, max = 1.0)))]
     mean: Option<Vec<f64>>,
-    /// Standard deviation of the pixels, per channel; by default the data set's usual one.
+    /// Standard deviation of the pixels, one number per channel. Default: the data set's.
     #[schemars(inner(range(min = 1e-6, max = 1.0)))]
     std: Option<Vec<f64>>,
-    /// Random transforms of training images: `crop`, `flip`, `cutout`.
+    /// Random transforms of training images, of `crop`, `flip` and `cutout`.
     augment: Vec<String>,
 }
 
-/// Of the augmentation `crop`.
+// Read only with the augmentation `crop`.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
+#[schemars(extend("x-section" = "Images"))]
 struct Crop {
-    /// Pad with so many black pixels on each side, then cut out a window of the image's size at a random place.
+    /// Black pixels added on each side before `crop` takes a random window of the image's size. Only with `crop`.
     #[default = 4]
     #[schemars(range(min = 1, max = 1024))]
     crop_padding: usize,
 }
 
-/// Of the augmentation `cutout`.
+// Read only with the augmentation `cutout`.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
+#[schemars(extend("x-section" = "Images"))]
 struct Cutout {
-    /// Set a square of this side, centred at a random pixel, to zero after normalisation (DeVries and Taylor 2017).
+    /// Side of the square, centred at a random pixel, that `cutout` sets to zero after normalisation (DeVries and Taylor
+    /// 2017). Only with `cutout`.
     #[default = 8]
     #[schemars(range(min = 1, max = 1024))]
     cutout: usize,
@@ -92,8 +96,8 @@ impl Augment {
         };
         let (crop, cutout) = (reads("crop_padding", "crop"), reads("cutout", "cutout"));
         Self {
-            crop: crop.then(|| fields.config::<Crop>().crop_padding),
-            cutout: cutout.then(|| fields.config::<Cutout>().cutout),
+            crop: fields.config_if(crop).map(|Crop { crop_padding }| crop_padding),
+            cutout: fields.config_if(cutout).map(|Cutout { cutout }| cutout),
             flip: has("flip"),
         }
     }

@@ -8,20 +8,22 @@ use serde::Deserialize;
 use smart_default::SmartDefault;
 use std::sync::Arc;
 
-/// How a data set is split.
+/// The training and the validation split.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
+#[schemars(extend("x-section" = "Splits"))]
 pub struct SplitOptions {
-    /// Part of the training samples that validation gets.
+    /// Part of the training samples that becomes the validation split; default of `csv`: 0.1. With 0 the official test set
+    /// is the validation split where there is one. Above 0.5 is a warning.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub val_split: f64,
-    /// `Generator().manual_seed(split_seed)`.
+    /// Seed of the split, which equals PyTorch's `random_split` with this seed.
     #[default = 42]
     pub split_seed: u64,
-    /// At most so many samples for training, the first of the split.
+    /// Use at most this many training samples, the first of the split.
     #[schemars(range(min = 1))]
     pub max_train: Option<usize>,
-    /// At most so many samples for validation, the first of the split.
+    /// Use at most this many validation samples, the first of the split.
     #[schemars(range(min = 1))]
     pub max_val: Option<usize>,
 }

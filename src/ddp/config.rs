@@ -9,14 +9,17 @@ use smart_default::SmartDefault;
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct ReducerConfig {
-    /// Communication hook: what replaces the plain all-reduce.
+    /// Communication hook, which replaces the plain all-reduce; a name above or
+    /// [one of your own](extending.md#a-communication-hook). `bf16` and `f16` send half the bytes, with error feedback; each
+    /// rank's residual is in the checkpoint. A gradient above 65504 times the number of ranks (rounded up to a power of two)
+    /// does not fit `f16`: the run ends with 92, or lowers the loss scale.
     #[default = "none"]
     pub comm_hook: String,
     /// MiB of gradients in a bucket; buckets fill in the order in which gradients become ready.
     #[default = 25.0]
     #[schemars(range(max = 65536.0), extend("exclusiveMinimum" = 0.0))]
     pub bucket_cap_mb: f64,
-    /// MiB of gradients in the first bucket. A small one is sent early.
+    /// MiB of gradients in the first bucket; a small one is sent early.
     #[default = 1.0]
     #[schemars(range(max = 65536.0), extend("exclusiveMinimum" = 0.0))]
     pub first_bucket_mb: f64,

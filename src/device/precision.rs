@@ -8,7 +8,7 @@ choice! {
     Precision:
     /// Exact f32.
     F32 = "f32",
-    /// f32 values, multiplied by tensor cores with 10 bits of mantissa (CUDA only).
+    /// f32 values that tensor cores multiply with 10 bits of mantissa (CUDA only).
     Tf32 = "tf32",
     /// bfloat16, with the range of f32 (devices only).
     Bf16 = "bf16",

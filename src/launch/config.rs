@@ -10,12 +10,13 @@ use smart_default::SmartDefault;
 #[serde(default)]
 #[schemars(extend("x-changes-results" = false))]
 pub struct LaunchConfig {
-    /// Processes on each node.
+    /// Processes on each node. `devices`: one per device, else one; `auto`: one per device, else one per core; `gpu`: one
+    /// per device, an error (69) without one; `cpu`: one per core.
     #[default(Nproc::Devices)]
     pub nproc_per_node: Nproc,
-    /// Compute threads of each of them; by default cores / processes.
+    /// Compute threads of each process. Default: cores / processes.
     #[schemars(range(min = 1, max = 4096))]
     pub threads: Option<usize>,
-    /// Whether processes of a node may take the same device.
+    /// Allow more processes on a node than it has devices. Gradients then go by gloo unless `backend = "nccl"`.
     pub share_devices: bool,
 }

@@ -13,11 +13,17 @@ use burn::tensor::{Bool, Device, Int, Tensor};
 choice! {
     /// Named sizes: nanoGPT's, and GPT-2's published ones.
     Preset:
+    /// 3 layers, 3 heads, width 48.
     Nano = "nano",
+    /// 4 layers, 4 heads, width 128.
     Micro = "micro",
+    /// 6 layers, 6 heads, width 192.
     Mini = "mini",
+    /// 6 layers, 6 heads, width 384.
     Shakespeare = "shakespeare",
+    /// 12 layers, 12 heads, width 768.
     Gpt2 = "gpt2",
+    /// 24 layers, 16 heads, width 1024.
     Gpt2Medium = "gpt2-medium",
 }
 

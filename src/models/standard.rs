@@ -95,14 +95,14 @@ where
     }
 }
 
-/// `[model] name = "linear"`
+/// One linear layer.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct LinearTable {
-    /// Values per sample; by default the data's.
+    /// Values per sample. Default: from the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     in_features: Option<usize>,
-    /// Outputs: classes, or numbers of the target; by default the data's.
+    /// Outputs: classes, or numbers of the target. Default: from the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     out_features: Option<usize>,
 }
@@ -117,17 +117,17 @@ fn linear(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     })
 }
 
-/// `[model] name = "mlp"`
+/// A multilayer perceptron.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct MlpTable {
-    /// Values per sample; by default the data's.
+    /// Values per sample. Default: from the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     in_features: Option<usize>,
-    /// Outputs: classes, or numbers of the target; by default the data's.
+    /// Outputs: classes, or numbers of the target. Default: from the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     num_classes: Option<usize>,
-    /// Widths of the hidden layers.
+    /// Widths of the hidden layers, each followed by ReLU.
     #[default(vec![512, 512])]
     #[schemars(inner(range(min = 1, max = 1_048_576)))]
     hidden: Vec<usize>,
@@ -149,14 +149,14 @@ fn mlp(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     })
 }
 
-/// `[model] name = "cnn"`
+/// A convolutional network.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct CnnTable {
-    /// Outputs: classes, or numbers of the target; by default the data's.
+    /// Outputs: classes, or numbers of the target. Default: from the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     num_classes: Option<usize>,
-    /// Channels of each block: a 3x3 convolution, ReLU and 2x2 max pooling.
+    /// One block per entry: a 3x3 convolution with this many channels, ReLU and 2x2 max pooling.
     #[default(vec![32, 64])]
     #[schemars(inner(range(min = 1, max = 8192)))]
     channels: Vec<usize>,
@@ -186,14 +186,14 @@ fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     })
 }
 
-/// `[model] name = "resnet18"` and the deeper ones
+/// Structure and tensor names are torchvision's.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct ResNetTable {
-    /// Outputs: classes, or numbers of the target; by default the data's.
+    /// Outputs: classes, or numbers of the target. Default: from the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     num_classes: Option<usize>,
-    /// How the network begins.
+    /// The first layers.
     stem: Stem,
 }
 
@@ -208,29 +208,29 @@ fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn M
     })
 }
 
-/// `[model] name = "gpt"`
+/// A decoder-only transformer, as in nanoGPT.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct GptTable {
-    /// What the next three are by default.
+    /// Default of the next three sizes.
     #[default(Preset::Micro)]
     preset: Preset,
-    /// Transformer blocks.
+    /// Transformer blocks. Default: from the preset.
     #[schemars(range(min = 1, max = 512))]
     n_layer: Option<usize>,
-    /// Attention heads.
+    /// Attention heads. Default: from the preset.
     #[schemars(range(min = 1, max = 512))]
     n_head: Option<usize>,
-    /// Width of the embedding, a multiple of `n_head`.
+    /// Width of the embedding, a multiple of `n_head`. Default: from the preset.
     #[schemars(range(min = 1, max = 65_536))]
     n_embd: Option<usize>,
     /// Dropout probability.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     dropout: f64,
-    /// Positions; by default the data's.
+    /// Positions; at least the data set's `block_size`. Default: from the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     block_size: Option<usize>,
-    /// Tokens; by default the data's.
+    /// Tokens; at least the data set's. Default: from the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     vocab_size: Option<usize>,
 }

@@ -12,18 +12,20 @@ use std::net::{IpAddr, Ipv4Addr};
 #[serde(default)]
 #[schemars(extend("x-changes-results" = false))]
 pub struct NodesConfig {
-    /// Nodes of the run.
+    /// Nodes, each with a supervisor and `nproc_per_node` processes; a range lets nodes join and leave
+    /// ([clusters.md](clusters.md#several-nodes)).
     #[default(NodeRange::ONE)]
     pub nnodes: NodeRange,
-    /// Where the nodes' supervisors meet; the command line may say it too.
+    /// Rendezvous of the nodes: an address of node 0, or a file on a file system that all nodes share. The flag
+    /// `--rdzv-endpoint` overrides it.
     pub rdzv_endpoint: Option<RdzvEndpoint>,
-    /// Restarts after failures, without progress in between.
+    /// Restarts after failures without progress in between ([failures.md](failures.md#restarts)).
     #[schemars(range(max = 1_048_576))]
     pub max_restarts: u32,
-    /// How long the other nodes wait for one that was lost.
+    /// How long the other nodes wait for a lost one.
     #[default(Period::seconds(300))]
     pub rejoin_timeout: Period,
-    /// Address that rank 0 listens on.
+    /// Address on which rank 0 listens.
     #[default(IpAddr::V4(Ipv4Addr::LOCALHOST))]
     #[schemars(extend("x-expected" = "an IP address, such as \"127.0.0.1\" or \"0.0.0.0\""))]
     pub bind: IpAddr,

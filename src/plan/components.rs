@@ -1,4 +1,4 @@
-//! The components registered by name; each reads the rest of its table itself.
+//! Components registered by name; each reads the other keys of its table itself.
 
 use crate::data::{DataFacts, DatasetSource, LoaderConfig};
 use crate::ddp::HookSource;
@@ -28,13 +28,15 @@ pub struct ModelPlan {
     pub pretrained_strict: bool,
 }
 
-/// What `[model]` says of any model; the other keys are its own.
+/// The keys of `[model]` that all models share.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct Pretrained {
-    /// PyTorch weights to start from: `.safetensors` or `.pt`.
+    /// PyTorch weights to start from: a `.safetensors`, `.pt`, `.pth` or `.bin` file.
+    #[schemars(extend("format" = "path"))]
     pretrained: Option<PathBuf>,
-    /// Whether every tensor of the model must be in them, with its shape. By default so.
+    /// Only with `pretrained`. `true`, the default: every tensor of the model must be in the file with its shape; `false`
+    /// loads the tensors that fit and lists the others.
     pretrained_strict: Option<bool>,
 }
 

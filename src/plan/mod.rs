@@ -10,6 +10,7 @@ mod components;
 mod export;
 mod job;
 mod print;
+mod reference;
 mod resolve;
 mod sizes;
 mod units;
@@ -18,6 +19,7 @@ mod world;
 
 pub use crate::train::BatchAlgebra;
 pub use components::{DatasetPlan, ModelPlan};
+pub use reference::update as update_reference;
 pub use sizes::Sizes;
 pub(crate) use units::show_bytes;
 pub use world::{World, WorldRequest};

@@ -1,6 +1,7 @@
 //! Collects results of reading a job: values, problems, and unknown keys.
 
 use super::diagnostics::Problem;
+use super::reference::Declaration;
 use super::source::{Origin, Span};
 use super::suggest::closest;
 use std::borrow::Cow;
@@ -68,6 +69,8 @@ pub(super) struct Collector {
     pub known: RefCell<BTreeSet<(String, String)>>,
     /// Dotted paths of keys that results do not depend on.
     pub without_effect: RefCell<BTreeSet<String>>,
+    /// The declarations of all keys that were read, in order.
+    pub declarations: RefCell<Vec<Declaration>>,
 }
 
 impl Collector {

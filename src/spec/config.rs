@@ -2,8 +2,9 @@
 //! error messages, the default applies if the key is not set, and a description and the effect on results are attached.
 
 use super::decode;
-use super::diagnostics::{Kind as Rests, Problem};
+use super::diagnostics::{Kind as ProblemKind, Problem};
 use super::fields::Fields;
+use super::reference::Declaration;
 use super::schema::{self, Kind};
 use super::source::Origin;
 use super::tree::{Entry, Node, Table, Value};
@@ -17,10 +18,19 @@ use std::ops::RangeBounds;
 static EMPTY: Table = Table { entries: Vec::new() };
 
 impl<'a> Fields<'a> {
-    /// Reads the keys of `T`, each of which has a default: a wrong value is reported and replaced by it. A required key
-    /// (`#[schemars(extend("required" = [..]))]`) has one too, as a placeholder after a problem.
+    /// Reads the keys of `T`, each of which has a default: an invalid value is reported and replaced by the default. A
+    /// required key (`#[schemars(extend("required" = [..]))]`) has a default too, as a placeholder after a problem.
     pub fn config<T: DeserializeOwned + JsonSchema + Default>(&mut self) -> T {
         self.parse().unwrap_or_default()
+    }
+
+    /// As [`Fields::config`] if the keys of `T` apply; otherwise they are not read, and so unknown if they are set.
+    pub fn config_if<T: DeserializeOwned + JsonSchema + Default>(&mut self, applies: bool) -> Option<T> {
+        if applies {
+            return Some(self.config());
+        }
+        self.declare(schema::of::<T>());
+        None
     }
 
     /// Reads the keys of `T`; other keys of the table are left for other readers. `None` after a problem.
@@ -31,7 +41,7 @@ impl<'a> Fields<'a> {
         if open {
             entries.extend(self.rest());
         }
-        let (decoded, wrong) = loop {
+        let (decoded, unknown) = loop {
             let decoded = decode::entries::<T>(&entries, self.path(), self.header);
             // A value that only its type's `Deserialize` rejects: report it and read the others without it.
             match (decoded.wrong, decoded.value) {
@@ -45,16 +55,21 @@ impl<'a> Fields<'a> {
                 (_, value) => break (value, decoded.unknown),
             }
         };
-        self.out.unknown.borrow_mut().extend(wrong);
+        self.declare(schema);
+        self.out.unknown.borrow_mut().extend(unknown);
         // A missing required key, or its wrong value, has already been reported.
-        let told = |problem: &Problem| problem.kind == Rests::Absence && (self.muted || !open);
+        let reported = |problem: &Problem| problem.kind == ProblemKind::Absence && (self.muted || !open);
         decoded
             .map_err(|problem| {
-                if !told(&problem) {
+                if !reported(&problem) {
                     self.push(problem)
                 }
             })
             .ok()
+    }
+
+    fn declare(&self, schema: Json) {
+        self.out.declarations.borrow_mut().push(Declaration { table: self.path().to_owned(), schema });
     }
 
     /// The entries of the declared keys whose values match their schemas. Records these values, and the defaults of
@@ -88,7 +103,7 @@ impl<'a> Fields<'a> {
         entries
     }
 
-    /// The entries that have not been read so far, for a type that accepts any key.
+    /// The entries that nothing has read so far, for a type that accepts any key.
     fn rest(&mut self) -> Vec<&'a Entry> {
         let table = self.table.unwrap_or(&EMPTY);
         let rest = table.entries.iter().filter(|e| !self.known.iter().any(|k| *k == e.key));
@@ -100,7 +115,7 @@ impl<'a> Fields<'a> {
         rest
     }
 
-    /// What a key comes to whose default is declared by nobody: it depends on others.
+    /// The value of a key whose default depends on other keys: `read` if it is set, else `default`.
     pub fn or_default<T: Serialize>(&self, key: &str, read: Option<T>, default: T) -> T {
         read.unwrap_or_else(|| {
             if !self.has(key)
@@ -112,7 +127,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Reports what in a value is not as its schema says.
+    /// Whether a value matches its schema; reports every part that does not.
     fn conforms(&self, node: &Node, schema: &Json) -> bool {
         let kind = schema::kind(schema);
         let fits = match (&kind, &node.value) {
@@ -163,7 +178,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Integers are numbers too; infinities and NaN are none.
+/// The number, if it is finite and in `range`; integers count as numbers.
 fn number(value: &Value, range: &impl RangeBounds<f64>) -> Option<f64> {
     let x = match value {
         Value::Integer(i) => *i as f64,

@@ -6,6 +6,7 @@ use super::fields::Fields;
 use super::merge::merge;
 use super::overrides::{self, Override};
 use super::parse;
+use super::reference::Declaration;
 use super::source::{Origin, Role, Source, Span};
 use super::tree::{Node, Table, Value};
 use std::io::Read;
@@ -80,6 +81,13 @@ impl JobTree {
             return Ok((made, values));
         }
         Err(Diagnostics::combine(self.sources.clone(), &self.early, self.shaky, &self.torn, found))
+    }
+
+    /// The declarations of all keys that `read` reads; problems are ignored.
+    pub fn declarations(&self, read: impl FnOnce(&mut Fields<'_>)) -> Vec<Declaration> {
+        let out = Collector::default();
+        read(&mut Fields::root(self, &out));
+        out.declarations.into_inner()
     }
 
     /// The texts of the job: the spec, then its bases, then the command line's edits.

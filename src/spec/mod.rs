@@ -1,9 +1,8 @@
 //! Reads job specs as trees with source positions.
 //!
 //! A [`JobTree`] is a spec after `extends`, `--set` and `--unset`: every key and value in it knows the text that it
-//! came from. Components read their tables of it through [`Fields`], into structs of their own that declare
-//! the keys ([`Fields::config`]). It collects every problem with its place, so that [`Diagnostics`] shows them all at
-//! once. Nothing here knows what any key means, and nothing here touches a device, a socket or a data set: the only files
+//! came from. Components read their tables through [`Fields`] into structs that declare the keys ([`Fields::config`]).
+//! Every problem is collected with its position, so that [`Diagnostics`] shows all of them at once. Nothing here knows what any key means, and nothing here touches a device, a socket or a data set: the only files
 //! read are the spec and its bases.
 
 mod choice;
@@ -19,6 +18,7 @@ mod overrides;
 mod parse;
 mod period;
 mod range;
+mod reference;
 mod schema;
 mod source;
 mod suggest;
@@ -33,6 +33,7 @@ pub use load::JobTree;
 pub use overrides::Override;
 pub use period::Period;
 pub(crate) use period::{duration, number_and_unit};
+pub use reference::{Declaration, DeclaredKey};
 pub use source::Origin;
 pub use suggest::did_you_mean;
 pub use syntax::Syntax;

@@ -1,6 +1,7 @@
 //! Durations, in the form in which people write them.
 
 use super::Syntax;
+use super::schema::EXPECTED;
 use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
@@ -38,6 +39,10 @@ impl Syntax for Period {
             _ => None,
         };
         duration.filter(|d| !d.is_zero()).map(Self)
+    }
+
+    fn schema() -> schemars::Schema {
+        schemars::json_schema!({ "type": Self::TYPES, "format": "duration", EXPECTED: Self::EXPECTED })
     }
 
     fn write(&self) -> toml::Value {

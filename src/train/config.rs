@@ -17,24 +17,26 @@ use smart_default::SmartDefault;
 pub struct TrainConfig {
     /// Loss to minimise.
     pub loss: LossChoice,
-    /// Label smoothing; only with `cross-entropy`.
+    /// Label smoothing; only with `cross-entropy`. Default 0.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub label_smoothing: Option<f64>,
     /// Micro-batches per optimizer step, without synchronisation between them. The gradient is the mean over the
-    /// samples of the step.
+    /// samples of the step, so a short micro-batch at the end of an epoch weighs less.
     #[default = 1]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub accumulate: usize,
     /// Largest global L2 norm of the gradients.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip_norm: Option<f64>,
-    /// Ends the run after this many optimizer steps, in mid-epoch too, with an evaluation.
+    /// Ends the run after this many optimizer steps, in mid-epoch too, with an evaluation. A larger value continues it
+    /// there.
     #[schemars(range(min = 1))]
     pub max_steps: Option<u64>,
     /// Epochs between evaluations; 0 is never.
     #[default = 1]
     pub eval_every: u64,
-    /// How ranks synchronise running state of the model, such as batch-norm statistics.
+    /// How ranks synchronise running state of the model, such as batch-norm statistics, which each rank computes from its
+    /// own samples.
     pub buffers: BufferSync,
     /// What to do when the run resumes with another number of processes.
     #[schemars(extend("x-changes-results" = false))]

@@ -8,6 +8,6 @@ use serde::Deserialize;
 #[serde(default)]
 #[schemars(extend("x-changes-results" = false))]
 pub struct SlurmConfig {
-    /// Ask Slurm to start the job again when it was stopped on request.
+    /// After a stop on request in a Slurm job, have Slurm requeue the job.
     pub requeue: bool,
 }

@@ -27,7 +27,7 @@ choice! {
     HalvingDoubling = "halving-doubling",
     /// Up a binomial tree, then down.
     Tree = "tree",
-    /// One rank gathers, reduces and sends back: there to be compared with.
+    /// One rank gathers, reduces and sends back; for comparison.
     ParameterServer = "parameter-server",
     /// Shared memory inside a host, a ring between hosts.
     Hierarchical = "hierarchical",

@@ -19,15 +19,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 choice! {
-    /// What is done about a blank cell.
+    /// What to do with an empty cell.
     Blanks:
-    /// It is reported.
+    /// Report it.
     Error = "error",
-    /// Its row is left out.
+    /// Drop its row.
     Drop = "drop",
-    /// It has the training rows' mean.
+    /// Use the mean of the training rows.
     Mean = "mean",
-    /// It has zero.
+    /// Use zero.
     Zero = "zero",
 }
 
@@ -40,32 +40,33 @@ choice! {
     Classification = "classification",
 }
 
-/// `[dataset] name = "csv"`
+/// A table with a header line. Columns of numbers are inputs as they are; columns of text are one-hot. A run prints the
+/// type that it detected for each column.
 #[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["target"]))]
 struct CsvSource {
     #[serde(skip)]
     file: NamedFile,
-    /// What separates columns, one ASCII character.
+    /// Separator of columns: one ASCII character.
     #[default = ","]
     delimiter: String,
-    /// The column that is predicted.
+    /// The column that the model predicts.
     target: String,
-    /// The columns that it is predicted from; by default all others.
+    /// The input columns. Default: all columns but the target.
     features: Option<Vec<String>>,
-    /// The texts of a column, in their order; by default those of the file.
+    /// The texts of a column and their order: `column = [texts]`. Default: from the file.
     // No value of the plan where it is not written.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     categories: BTreeMap<String, Vec<String>>,
-    /// What is done about a blank cell.
+    /// What to do with an empty cell.
     blanks: Blanks,
-    /// Texts that are blank.
+    /// Texts that count as empty.
     #[default(["", "NA", "N/A", "NaN", "nan", "null"].map(str::to_owned).to_vec())]
     blank_marks: Vec<String>,
     /// What the target is.
     task: Task,
-    /// Scale each column of numbers to mean 0 and deviation 1 over the training rows.
+    /// Scale each column of numbers to mean 0 and standard deviation 1, both measured on the training split.
     #[default = true]
     standardise: bool,
     #[serde(skip)]
@@ -74,11 +75,11 @@ struct CsvSource {
     split: SplitOptions,
 }
 
-/// What may be said of a target that is a number.
+// Read only for `regression`.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct NumberTarget {
-    /// Scale the target in the same way.
+    /// Scale the target in the same way; only for `regression`.
     #[default = true]
     standardise_target: bool,
 }
@@ -100,7 +101,8 @@ pub fn csv(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
         }
     }
     let numbers = source.task == Task::Regression;
-    let standardise_target = numbers && fields.config::<NumberTarget>().standardise_target;
+    let standardise_target =
+        fields.config_if(numbers).is_some_and(|NumberTarget { standardise_target }| standardise_target);
     let split = SplitOptions::with_default(fields, 0.1);
     Arc::new(CsvSource { file, standardise_target, split, ..source })
 }

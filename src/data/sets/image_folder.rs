@@ -24,21 +24,23 @@ use std::sync::Arc;
 const USUAL: ChannelStats = ChannelStats { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 
 choice! {
-    /// What becomes of images that can't be read.
+    /// What to do with unreadable images.
     BadImages:
-    /// The run ends when it comes to one.
+    /// End the run at the first one.
     Error = "error",
-    /// They are looked for before the run starts, and left out.
+    /// Read all images at the first start, leave out the unreadable ones, and keep the result in `cache` until a file
+    /// changes.
     Skip = "skip",
 }
 
-/// `[dataset] name = "image-folder"`
+/// PNG and JPEG files: `root/train/<class>/…` with `root/val/<class>/…` and `root/test/<class>/…`, or `root/<class>/…`
+/// with `val_split`. Hidden files, folders without images and other formats are ignored; the run reports how many.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 #[schemars(extend("required" = ["root"]))]
 struct FolderSource {
     /// The folder.
-    #[schemars(extend("x-changes-results" = false))]
+    #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     root: PathBuf,
     /// Width and height that images are scaled to.
     #[default = 224]
@@ -48,10 +50,10 @@ struct FolderSource {
     #[default = 3]
     #[schemars(range(min = 1, max = 3))]
     channels: usize,
-    /// What becomes of images that can't be read.
+    /// What to do with unreadable images.
     bad_images: BadImages,
-    /// Where it is noted which can't be read.
-    #[schemars(extend("x-changes-results" = false))]
+    /// Where the result of `bad_images = "skip"` is kept. Default: `~/.cache/ddp-run`.
+    #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     cache: Cache,
     #[serde(skip)]
     split: SplitOptions,

@@ -6,21 +6,23 @@ use serde::Deserialize;
 use smart_default::SmartDefault;
 use std::path::PathBuf;
 
-/// Where to look for them, and how strictly.
+/// `cifar10` reads the folder `cifar-10-batches-bin`, `cifar-10-binary.tar.gz`, `cifar-10-batches-py` or
+/// `cifar-10-python.tar.gz` in `root`. The MNIST sets read the four IDX files, gzipped or not, in `root`, `root/mnist` or
+/// `root/MNIST/raw` (Fashion-MNIST: `root/fashion-mnist`, `root/FashionMNIST/raw`).
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct OfficialFiles {
     /// Folder of the files.
     #[default = "data"]
-    #[schemars(extend("x-changes-results" = false))]
+    #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     pub root: PathBuf,
-    /// Where they are unpacked when `root` is read-only.
-    #[schemars(extend("x-changes-results" = false))]
+    /// Where files are unpacked when `root` is read-only. Default: `~/.cache/ddp-run`.
+    #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     pub cache: Cache,
-    /// Where to download missing files from.
+    /// Where to download missing files from. A downloaded file gets its name after it was read and checked.
     #[schemars(extend("x-changes-results" = false))]
     pub url: Option<String>,
-    /// Only the official files will do: their sizes and digests.
+    /// Accept the official files only (size and digest).
     #[default = true]
     pub verify: bool,
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use smart_default::SmartDefault;
 use std::sync::Arc;
 
-/// `[dataset] name = "random"`
+/// A linear function of normal features, with noise; generated from `seed`.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct RandomSource {

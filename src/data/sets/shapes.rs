@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// The classes, in the order of their labels.
 pub const FIGURES: [&str; 8] = ["circle", "square", "triangle", "cross", "ring", "bar", "dots", "frame"];
 
-/// `[dataset] name = "shapes"`
+/// Images of drawn figures (circle, square, triangle, cross, ring, bar, dots, frame); generated from `seed`, nothing to
+/// download.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct ShapesSource {

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// `[dataset] name = "text"`
+/// UTF-8 text; each character is a token.
 #[derive(Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct TextSource {
@@ -27,14 +27,14 @@ struct TextSource {
     #[default = 64]
     #[schemars(range(min = 1, max = 1_048_576))]
     block_size: usize,
-    /// Part of the text, from its end, that validation gets.
+    /// Part of the text, from its end, that is the validation split.
     #[default = 0.1]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     val_split: f64,
-    /// At most so many samples for training, the first of the text.
+    /// Use at most this many training samples, the first of the text.
     #[schemars(range(min = 1))]
     max_train: Option<usize>,
-    /// At most so many samples for validation, the first of its part.
+    /// Use at most this many validation samples, the first of its part.
     #[schemars(range(min = 1))]
     max_val: Option<usize>,
 }

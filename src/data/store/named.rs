@@ -9,21 +9,21 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// What `[dataset]` says of the one file of a data set.
+/// The one file of the data set.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
-#[schemars(extend("required" = ["path"]))]
+#[schemars(extend("required" = ["path"], "x-section" = "File"))]
 pub struct NamedFile {
-    /// Its path.
-    #[schemars(extend("x-changes-results" = false))]
+    /// The file.
+    #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     pub path: PathBuf,
-    /// Where to download it from if it is missing.
+    /// Where to download the file from if it is missing.
     #[schemars(extend("x-changes-results" = false))]
     url: Option<String>,
-    /// Digest that it must have.
+    /// Digest that the file must have: 64 hexadecimal digits.
     sha256: Option<String>,
-    /// Where digests that were checked are noted.
-    #[schemars(extend("x-changes-results" = false))]
+    /// Folder in which verified digests are recorded. Default: `~/.cache/ddp-run`.
+    #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     cache: Cache,
 }
 

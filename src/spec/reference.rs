@@ -1,0 +1,153 @@
+//! What declarations say of their keys, for the reference in docs/spec.md.
+
+use super::range::words;
+use super::schema::{self, Kind};
+use serde_json::Value as Json;
+use std::ops::Bound;
+
+/// The keys that a component declares by reading them ([`Fields::config`](super::Fields::config)).
+#[derive(Clone, Debug)]
+pub struct Declaration {
+    /// Dotted path of the table; empty for the top level.
+    pub table: String,
+    pub(super) schema: Json,
+}
+
+/// One key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeclaredKey {
+    pub name: String,
+    /// `integer`, `list of 2 floats`.
+    pub kind: String,
+    pub required: bool,
+    /// `None` if it depends on other keys.
+    pub default: Option<toml::Value>,
+    /// The accepted range or choices; empty if its type accepts every value.
+    pub range: String,
+    pub description: String,
+    pub changes_results: bool,
+}
+
+impl Declaration {
+    /// The section of the reference for keys that several components share (`x-section`).
+    pub fn section(&self) -> Option<&str> {
+        self.schema.get("x-section")?.as_str()
+    }
+
+    /// The comment on the struct.
+    pub fn description(&self) -> String {
+        description(&self.schema)
+    }
+
+    /// The keys, in order of declaration.
+    pub fn keys(&self) -> Vec<DeclaredKey> {
+        schema::properties(&self.schema).map(|(name, key)| self.key(name, key)).collect()
+    }
+
+    fn key(&self, name: &str, key: &Json) -> DeclaredKey {
+        let required = schema::is_required(&self.schema, name);
+        let choices = variants(key).into_iter().filter_map(|variant| {
+            let about = Some(description(variant)).filter(|about| !about.is_empty())?;
+            Some(format!(" `{}`: {}", variant["const"].as_str()?, lower_first(&about)))
+        });
+        DeclaredKey {
+            name: name.to_owned(),
+            kind: type_words(key),
+            required,
+            default: schema::default(key).filter(|_| !required),
+            range: range_words(key),
+            description: description(key) + &choices.collect::<String>(),
+            changes_results: schema::changes_results(&self.schema) && schema::changes_results(key),
+        }
+    }
+}
+
+fn description(schema: &Json) -> String {
+    schema["description"].as_str().unwrap_or_default().replace('\n', " ").trim().to_owned()
+}
+
+/// `All parameters.` as `all parameters.`; a leading name in capitals stays.
+fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    match (chars.next(), chars.clone().next()) {
+        (Some(first), Some(second)) if second.is_lowercase() || second == ' ' => {
+            first.to_lowercase().chain(chars).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// The values of a choice with their descriptions.
+fn variants(schema: &Json) -> Vec<&Json> {
+    let list = |key: &str| schema.get(key).and_then(Json::as_array).into_iter().flatten();
+    if schema.get("const").is_some() {
+        return vec![schema];
+    }
+    list("oneOf").chain(list("anyOf")).flat_map(variants).collect()
+}
+
+fn type_words(schema: &Json) -> String {
+    // `path` and `duration`; numbers have formats such as `uint64`.
+    if let Some(format) = schema["format"].as_str().filter(|format| ["path", "duration"].contains(format)) {
+        return format.to_owned();
+    }
+    match schema::kind(schema) {
+        Kind::Boolean => "bool".to_owned(),
+        Kind::Integer(_) => "integer".to_owned(),
+        Kind::Number(_) => "float".to_owned(),
+        Kind::String | Kind::Choice(_) => "string".to_owned(),
+        Kind::List(items, None) => format!("list of {}", plural(items)),
+        Kind::List(items, Some(n)) => format!("list of {n} {}", plural(items)),
+        Kind::Map(values) => format!("table of {}", plural(values)),
+        Kind::Table(_) => "table".to_owned(),
+        Kind::Own => {
+            let types: Vec<&str> = match &schema["type"] {
+                Json::String(one) => vec![one],
+                many => many.as_array().into_iter().flatten().filter_map(Json::as_str).collect(),
+            };
+            let word = |name: &&str| {
+                match *name {
+                    "boolean" => "bool",
+                    "number" => "float",
+                    other => other,
+                }
+                .to_owned()
+            };
+            types.iter().filter(|name| **name != "null").map(word).collect::<Vec<_>>().join(" or ")
+        }
+    }
+}
+
+fn plural(schema: &Json) -> String {
+    let words = type_words(schema);
+    words.strip_prefix("list ").map_or_else(|| format!("{words}s"), |rest| format!("lists {rest}"))
+}
+
+fn range_words(schema: &Json) -> String {
+    if schema["format"] == "duration" {
+        return "above 0".to_owned();
+    }
+    if let Some(expected) = schema::expected(schema) {
+        return expected.to_owned();
+    }
+    match schema::kind(schema) {
+        Kind::Integer(range) => bounds(range, |n| match n.checked_ilog2() {
+            Some(power) if power > 16 && n == 1 << power => format!("2^{power}"),
+            _ => n.to_string(),
+        }),
+        Kind::Number(range) => {
+            bounds(range, |x| if x != 0.0 && x < 1e-4 { format!("{x:e}") } else { x.to_string() })
+        }
+        Kind::Choice(names) => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+        Kind::List(items, _) => match range_words(items) {
+            range if range.is_empty() => range,
+            range => format!("each {range}"),
+        },
+        _ => String::new(),
+    }
+}
+
+fn bounds<T: Copy>((low, high): (Bound<T>, Bound<T>), show: impl Fn(T) -> String) -> String {
+    let range = (low.map(&show), high.map(&show));
+    words::<String>(&range).trim_start_matches(" from").trim_start_matches(" of").trim().to_owned()
+}
