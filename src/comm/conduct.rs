@@ -4,7 +4,7 @@
 use super::call::Call;
 use super::calls::Calls;
 use super::header::{Header, Operation};
-use super::{CommError, CommErrorKind};
+use super::{CommError, CommErrorKind, messages};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl<S: Shared> Drop for PanicGuard<S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let rank = self.0.rank();
-            self.0.end(CommErrorKind::Aborted, Some(rank), &format!("rank {rank} panicked in a collective"));
+            self.0.end(CommErrorKind::Aborted, Some(rank), &messages::panicked(rank));
         }
     }
 }
@@ -78,11 +78,7 @@ pub(super) fn conduct<'a, E: Engine>(
     let guard = PanicGuard(engine.shared().clone());
     let (rank, world) = (guard.0.rank(), engine.world());
     if let Err(e) = call.check(rank, world) {
-        return Err(engine.fail(
-            e.kind,
-            Some(rank),
-            &format!("rank {rank} made a wrong call: {}", e.message),
-        ));
+        return Err(engine.fail(e.kind, Some(rank), &messages::invalid_call(rank, &e.message)));
     }
     let sequence = engine.numbers().next(&header);
     engine.begin(Header { sequence, ..header }, call.patience(timeout))?;

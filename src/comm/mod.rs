@@ -17,6 +17,7 @@ mod fuzz;
 pub mod gloo;
 mod gpu;
 mod header;
+mod messages;
 pub mod mpi;
 pub mod nccl;
 mod probe;

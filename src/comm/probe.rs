@@ -1,8 +1,9 @@
 //! The probe that a call sends at its deadline, in engines whose ranks answer from within their calls: every peer is
 //! asked for a sign of life before one is blamed.
 
-use super::Place;
 use super::header::Header;
+use super::rendezvous::name_ranks;
+use super::{Place, messages};
 use std::time::{Duration, Instant};
 
 /// Bounds on the time that peers have to answer.
@@ -44,9 +45,40 @@ impl Probe {
         }
     }
 
-    /// The call that `peer` is in, and its step and phase.
-    pub(super) fn answer(&self, peer: usize) -> Option<&(Header, Place)> {
+    fn answer(&self, peer: usize) -> Option<&(Header, Place)> {
         self.answers.get(peer)?.as_ref()
+    }
+
+    /// Which rank is late, and the message: one that gives no sign of life, else one that is in another call; of these,
+    /// one that rank `me` is waiting for in its `call` comes first. `last_seen` tells of ranks that have not answered.
+    pub(super) fn verdict(
+        &self,
+        (me, call): (usize, &Header),
+        patience: Duration,
+        awaited: &[usize],
+        departed: impl Fn(usize) -> bool,
+        last_seen: impl Fn(usize) -> Option<String>,
+    ) -> (Option<usize>, String) {
+        let peers = || (0..self.answers.len()).filter(|p| *p != me);
+        let silent: Vec<usize> = peers().filter(|p| self.answer(*p).is_none() && !departed(*p)).collect();
+        let whereabouts = |p: usize| match self.answer(p) {
+            Some((call, place)) => Some(format!("rank {p} is in {call}, {place}")),
+            None => last_seen(p),
+        };
+        let lines =
+            silent.iter().copied().chain(peers().filter(|p| !silent.contains(p))).filter_map(whereabouts);
+        let report: String = lines.take(TOLD).map(|line| format!("; {line}")).collect();
+        if let Some(culprit) = silent.iter().find(|p| awaited.contains(p)).or(silent.first()) {
+            return (Some(*culprit), messages::silent(&silent, patience, me) + &report);
+        }
+        let elsewhere = |p: &usize| self.answer(*p).is_some_and(|(other, _)| other != call);
+        let culprit = awaited.iter().copied().chain(peers()).find(elsewhere).or(awaited.first().copied());
+        let awaited = match (awaited, culprit) {
+            ([], None) => "the others".to_owned(),
+            ([], Some(culprit)) => name_ranks(&[culprit]),
+            _ => name_ranks(awaited),
+        };
+        (culprit, messages::no_progress(me, &awaited, call, patience) + &report)
     }
 }
 

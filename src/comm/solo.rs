@@ -2,7 +2,7 @@
 //! the other groups (invalid calls are rejected, an aborted group stays unusable), so that code that works with one
 //! rank works with many.
 
-use super::{Call, CommError, CommErrorKind, Place, ProcessGroup};
+use super::{Call, CommError, CommErrorKind, Place, ProcessGroup, messages};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// World size 1, rank 0.
@@ -40,7 +40,7 @@ impl ProcessGroup for SoloGroup {
         self.failed.get().cloned().map_or(Ok(()), Err)
     }
     fn abort(&self, why: &str) {
-        let error = CommError::new(CommErrorKind::Aborted, Some(0), format!("rank 0 gave up: {why}"));
+        let error = CommError::new(CommErrorKind::Aborted, Some(0), messages::aborted(0, why));
         self.failed.get_or_init(|| error);
     }
     fn note(&self, place: Place) {

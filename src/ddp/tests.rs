@@ -262,3 +262,16 @@ fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
         assert_eq!(counted, rank == 0);
     }
 }
+
+#[test]
+fn a_state_that_does_not_fit_is_left_out_with_the_reason() {
+    let state = HookState { name: "bf16".into(), buckets: vec![2, 3, 5], values: vec![vec![vec![]; 3]; 2] };
+    let reasons = [
+        state.misfit("bf16", 1, &[2, 3, 5]),
+        state.misfit("none", 2, &[2, 3, 5]),
+        state.misfit("bf16", 2, &[5, 5]),
+        state.misfit("bf16", 2, &[2, 3, 5]),
+    ];
+    let reasons = reasons.map(|why| why.unwrap_or_default()).join("\n");
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(reasons) });
+}

@@ -8,7 +8,7 @@ use super::shm::Arena;
 use super::wire::Wire;
 use crate::comm::conduct::{self, Numbers};
 use crate::comm::probe::Probe;
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::{CommError, CommErrorKind, messages};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -198,13 +198,11 @@ impl Engine {
                 Err(e) => return e,
             }
         }
-        let cause = format!("rank {peer} is gone: {what} (seen by rank {})", self.me);
-        self.fail(CommErrorKind::PeerLost, Some(peer), &cause)
+        self.fail(CommErrorKind::PeerLost, Some(peer), &messages::lost(peer, what, self.me))
     }
 
     /// A rank that has said goodbye is still needed.
     pub(super) fn missed(&self, peer: usize) -> CommError {
-        let cause = format!("rank {peer} has left the group, but rank {} still needs it", self.me);
-        self.fail(CommErrorKind::PeerLost, Some(peer), &cause)
+        self.fail(CommErrorKind::PeerLost, Some(peer), &messages::left(peer, self.me))
     }
 }

@@ -44,7 +44,7 @@ pub use options::{AlgorithmChoice, GlooOptions, Transport};
 use super::rendezvous::RendezvousConfig;
 use super::{
     Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, Watch, calls::lock, conduct::conduct,
-    control, header,
+    control, header, messages,
 };
 use control::Control;
 use engine::Engine;
@@ -122,8 +122,7 @@ impl ProcessGroup for GlooGroup {
     }
 
     fn abort(&self, why: &str) {
-        let cause = format!("rank {} gave up: {why}", self.rank);
-        self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &cause);
+        self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &messages::aborted(self.rank, why));
     }
 
     fn note(&self, place: Place) {

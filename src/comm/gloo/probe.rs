@@ -5,16 +5,15 @@
 use super::control::Control;
 use super::engine::Engine;
 use super::header::Header;
-use crate::comm::probe::{Probe, TOLD};
-use crate::comm::rendezvous::name_ranks;
-use crate::comm::{CommError, CommErrorKind, Place};
+use crate::comm::probe::Probe;
+use crate::comm::{CommError, CommErrorKind, messages};
 use std::time::Instant;
 
 impl Engine {
     /// Called when the deadline, or the time for answers after it, has passed.
     pub(super) fn overdue(&mut self, waiting_for: Vec<usize>) -> Result<(), CommError> {
         match &self.probe {
-            Some(_) => Err(self.verdict(&waiting_for)),
+            Some(probe) => Err(self.verdict(probe, &waiting_for)),
             None => {
                 self.probe = Some(Probe::new(self.world, Instant::now(), self.patience, self.answers));
                 let frame = Control::Probe.frame();
@@ -24,50 +23,15 @@ impl Engine {
         }
     }
 
-    fn answer(&self, peer: usize) -> Option<&(Header, Place)> {
-        self.probe.as_ref()?.answer(peer)
-    }
-
-    fn verdict(&self, waiting_for: &[usize]) -> CommError {
-        let silent: Vec<usize> =
-            self.peers().filter(|p| self.answer(*p).is_none() && !self.has_departed(*p)).collect();
-        let after = format!("after {:?} (timeout)", self.patience);
-        // A rank that this call needs, before one that is only busy elsewhere.
-        let needed = silent.iter().find(|p| waiting_for.contains(p));
-        if let Some(first) = needed.or(silent.first()) {
-            let cause = format!(
-                "{} gave no sign of life {after}: stopped, or busy outside of any collective (asked by rank {}){}",
-                name_ranks(&silent),
-                self.me,
-                self.report(&silent)
-            );
-            return self.fail(CommErrorKind::Timeout, Some(*first), &cause);
-        }
-        // All ranks are alive and waiting: report where each one is. Those in another call are the likely culprits.
-        let elsewhere = |p: &usize| self.answer(*p).is_some_and(|(h, _)| *h != self.header);
-        let culprit = self.peers().find(elsewhere).or(waiting_for.first().copied());
-        let cause = format!(
-            "no progress {after}: rank {} waits for {} in {}{}",
-            self.me,
-            name_ranks(waiting_for),
-            self.header,
-            self.report(&[])
-        );
+    fn verdict(&self, probe: &Probe, awaited: &[usize]) -> CommError {
+        let (departed, last_seen) = (|p| self.has_departed(p), |p| self.last_seen(p));
+        let call = (self.me, &self.header);
+        let (culprit, cause) = probe.verdict(call, self.patience, awaited, departed, last_seen);
         self.fail(CommErrorKind::Timeout, culprit, &cause)
     }
 
-    /// Where each rank is, ranks in `first` before the others.
-    fn report(&self, first: &[usize]) -> String {
-        let rest = self.peers().filter(|p| !first.contains(p));
-        let lines = first.iter().copied().chain(rest).filter_map(|p| self.whereabouts(p));
-        lines.take(TOLD).map(|line| format!("; {line}")).collect()
-    }
-
-    /// What a rank has answered; for a silent rank of this host, what it has left in shared memory.
-    fn whereabouts(&self, peer: usize) -> Option<String> {
-        if let Some((header, place)) = self.answer(peer) {
-            return Some(format!("rank {peer} is in {header}, {place}"));
-        }
+    /// What a silent rank of this host has left in shared memory.
+    fn last_seen(&self, peer: usize) -> Option<String> {
         let arena = self.shared.arena()?;
         let local = arena.local(peer)?;
         let last = match arena.last_header(self.round, local).and_then(|h| Header::decode(&h).ok()) {
@@ -104,8 +68,7 @@ impl Engine {
         if link.departed {
             return Ok(());
         }
-        let cause = format!("rank {peer} is gone: {what} (seen by rank {})", self.me);
-        Err(self.fail(CommErrorKind::PeerLost, Some(peer), &cause))
+        Err(self.fail(CommErrorKind::PeerLost, Some(peer), &messages::lost(peer, what, self.me)))
     }
 
     fn obey(&mut self, peer: usize) -> Result<(), CommError> {

@@ -6,7 +6,7 @@ use super::control::Control;
 use super::engine::Engine;
 use crate::comm::probe::{LONGEST, TOLD, grace};
 use crate::comm::rendezvous::name_ranks;
-use crate::comm::{CommError, CommErrorKind, Place, Watch};
+use crate::comm::{CommError, CommErrorKind, Place, Watch, messages};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl Watch for GlooGroup {
     }
 
     fn overdue(&self, call: &str, number: u64, patience: Duration) -> CommError {
-        let late = format!("{call} was not done after {patience:?} (timeout)");
+        let late = messages::overdue(call, patience);
         // A call in which another thread waits knows better which rank is missing. It reaches its verdict within its
         // deadline and the time for answers, and gets the same time again on a busy machine: giving up at that very
         // moment would often come before its verdict. Only a call that waits as long as its peers are alive has no
@@ -132,8 +132,7 @@ impl Engine {
             let who = format!("{} gave no sign of life (asked by rank {})", name_ranks(&silent), self.me);
             (CommErrorKind::Timeout, Some(*first), who)
         } else if let Some(gone) = self.peers().find(|p| self.has_departed(*p)) {
-            let who = format!("rank {gone} has left the group, but rank {} still needs it", self.me);
-            (CommErrorKind::PeerLost, Some(gone), who)
+            (CommErrorKind::PeerLost, Some(gone), messages::left(gone, self.me))
         } else if let Some(last) = behind.first() {
             let who = format!("rank {} waits for {}, still before this call", self.me, name_ranks(&behind));
             (CommErrorKind::Timeout, Some(*last), who)

@@ -8,7 +8,7 @@ use crate::comm::calls::Calls;
 use crate::comm::conduct::{self, Numbers};
 use crate::comm::header::{HEADER, Header};
 use crate::comm::probe::Probe;
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::{CommError, CommErrorKind, messages};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -232,17 +232,18 @@ impl Engine {
             return Ok(());
         }
         if let Some(rank) = headers.iter().position(Option::is_none) {
-            let cause = format!("rank {rank} sent bytes that are not a message");
-            return Err(self.fail(CommErrorKind::Mismatch, Some(rank), &cause));
+            return Err(self.fail(
+                CommErrorKind::Mismatch,
+                Some(rank),
+                &messages::not_a_message(rank, self.me),
+            ));
         }
         let followers = |rank: usize| headers.iter().filter(|h| **h == headers[rank]).count();
         // Of equally large groups, the one with the lowest rank is taken to be right.
         let right = (0..headers.len()).rev().max_by_key(|rank| followers(*rank)).unwrap_or(0);
         let odd = headers.iter().position(|h| *h != headers[right]).unwrap_or(right);
-        let words = |rank: usize| headers[rank].map(|h| h.to_string()).unwrap_or_default();
-        let (a, b) = (right.min(odd), right.max(odd));
-        let cause = format!("ranks disagree on what is called: rank {a} {}, rank {b} {}", words(a), words(b));
-        Err(self.fail(CommErrorKind::Mismatch, Some(odd), &cause))
+        let side = |rank: usize| (rank, headers[rank].map(|h| h.to_string()).unwrap_or_default());
+        Err(self.fail(CommErrorKind::Mismatch, Some(odd), &messages::mismatch([side(right), side(odd)])))
     }
 }
 

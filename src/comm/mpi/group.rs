@@ -6,7 +6,7 @@ use super::meet;
 use crate::comm::calls::lock;
 use crate::comm::conduct::conduct;
 use crate::comm::{
-    Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, ReduceOp, SliceMut, reduce,
+    Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, ReduceOp, SliceMut, messages, reduce,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -106,8 +106,7 @@ impl ProcessGroup for MpiGroup {
     }
 
     fn abort(&self, why: &str) {
-        let cause = format!("rank {} gave up: {why}", self.rank);
-        self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &cause);
+        self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &messages::aborted(self.rank, why));
         // A running call checks for failures within milliseconds, and then releases the engine.
         if let Some(engine) = lock(&self.engine).as_mut() {
             engine.tell_failure();

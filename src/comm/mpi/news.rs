@@ -6,10 +6,8 @@ use super::engine::Engine;
 use super::library::{Channel, Pending};
 use super::pause::Pause;
 use crate::comm::control::{Control, FrameReader, MAX_FRAME};
-use crate::comm::header::Header;
-use crate::comm::probe::{Probe, TOLD};
-use crate::comm::rendezvous::name_ranks;
-use crate::comm::{CommError, CommErrorKind, Place};
+use crate::comm::probe::Probe;
+use crate::comm::{CommError, CommErrorKind, messages};
 use std::time::{Duration, Instant};
 
 /// Bytes of the sender's rank, in front of a frame.
@@ -170,8 +168,7 @@ impl Engine {
             }
             Some(Control::Bell | Control::Where | Control::Here(..)) => Ok(()),
             None => {
-                let cause = format!("rank {peer} sent news that is not a message");
-                Err(self.fail(CommErrorKind::Mismatch, Some(peer), &cause))
+                Err(self.fail(CommErrorKind::Mismatch, Some(peer), &messages::not_a_message(peer, self.me)))
             }
         }
     }
@@ -183,49 +180,20 @@ impl Engine {
         let gone = (0..self.world)
             .find(|rank| peer.is_none_or(|p| p == *rank) && long_ago(&self.news.departed[*rank]));
         let Some(gone) = gone else { return Ok(()) };
-        let cause = format!("rank {gone} has left the group, but rank {} still needs it", self.me);
-        Err(self.fail(CommErrorKind::PeerLost, Some(gone), &cause))
+        Err(self.fail(CommErrorKind::PeerLost, Some(gone), &messages::left(gone, self.me)))
     }
 
     /// Called when the deadline, or the time for answers after it, has passed.
     pub(super) fn overdue(&mut self, peer: Option<usize>) -> Result<(), CommError> {
-        if self.probe.is_some() {
-            return Err(self.verdict(peer));
+        if let Some(probe) = &self.probe {
+            let departed = |p: usize| self.news.departed[p].is_some();
+            let (call, awaited) = ((self.me, &self.header), peer.as_slice());
+            let (culprit, cause) = probe.verdict(call, self.patience, awaited, departed, |_| None);
+            return Err(self.fail(CommErrorKind::Timeout, culprit, &cause));
         }
         self.probe = Some(Probe::new(self.world, Instant::now(), self.patience, self.graces.answers));
         self.tell_all(Control::Probe);
         Ok(())
-    }
-
-    fn answer(&self, peer: usize) -> Option<&(Header, Place)> {
-        self.probe.as_ref()?.answer(peer)
-    }
-
-    /// Which rank is late: one that gives no sign of life, else one that is in another call.
-    fn verdict(&mut self, peer: Option<usize>) -> CommError {
-        let silent: Vec<usize> =
-            self.peers().filter(|p| self.answer(*p).is_none() && self.news.departed[*p].is_none()).collect();
-        let after = format!("after {:?} (timeout)", self.patience);
-        let report: String = self
-            .peers()
-            .filter_map(|p| self.answer(p).map(|(call, place)| format!("; rank {p} is in {call}, {place}")))
-            .take(TOLD)
-            .collect();
-        let needed = silent.iter().find(|p| peer == Some(**p)).or(silent.first());
-        if let Some(first) = needed.copied() {
-            let cause = format!(
-                "{} gave no sign of life {after}: stopped, or busy outside of any collective (asked by rank {}){report}",
-                name_ranks(&silent),
-                self.me,
-            );
-            return self.fail(CommErrorKind::Timeout, Some(first), &cause);
-        }
-        let elsewhere = |p: &usize| self.answer(*p).is_some_and(|(call, _)| *call != self.header);
-        let culprit = peer.or_else(|| self.peers().find(elsewhere));
-        let waits_for = culprit.map_or_else(|| "the others".to_owned(), |c| format!("rank {c}"));
-        let cause =
-            format!("no progress {after}: rank {} waits for {waits_for} in {}{report}", self.me, self.header);
-        self.fail(CommErrorKind::Timeout, culprit, &cause)
     }
 
     /// Leaves the group in order: waits, without a limit, until no rank needs anything more. True if MPI may be ended,

@@ -7,7 +7,7 @@
 use super::engine::Engine;
 use super::library::{Channel, Pending, Reduction, Result as MpiResult, Words};
 use crate::comm::header::{HEADER, Header};
-use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
+use crate::comm::{CommError, CommErrorKind, DType, ReduceOp, messages};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::collections::VecDeque;
@@ -236,10 +236,7 @@ impl Engine {
         let theirs = Header::decode(&header).ok();
         if theirs.is_none_or(|theirs| !self.header.agrees_with(&theirs, self.me, from)) {
             let theirs = theirs.map_or_else(|| "something else".to_owned(), |h| h.to_string());
-            let mut sides = [(self.me, self.header.to_string()), (from, theirs)];
-            sides.sort();
-            let [(a, call_a), (b, call_b)] = sides;
-            let cause = format!("ranks disagree on what is called: rank {a} {call_a}, rank {b} {call_b}");
+            let cause = messages::mismatch([(self.me, self.header.to_string()), (from, theirs)]);
             return Err(self.fail(CommErrorKind::Mismatch, Some(from), &cause));
         }
         buf.chunks_mut(STAGE).try_for_each(|piece| self.recv_piece(piece, from))

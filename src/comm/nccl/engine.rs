@@ -9,7 +9,9 @@ use super::order::Order;
 use super::queue::{Pending, Queue};
 use crate::comm::calls::{Calls, lock};
 use crate::comm::header::{Algorithm, Header, Operation};
-use crate::comm::{CommError, CommErrorKind, DeviceCollectives, DeviceSlice, ProcessGroup, ReduceOp, check};
+use crate::comm::{
+    CommError, CommErrorKind, DeviceCollectives, DeviceSlice, ProcessGroup, ReduceOp, check, messages,
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -76,16 +78,13 @@ pub(super) fn blame(control: &dyn ProcessGroup, why: &str) -> CommError {
 fn give_up(control: &dyn ProcessGroup, why: &str) -> CommError {
     control.abort(why);
     let rank = control.rank();
-    let own = || CommError::new(CommErrorKind::Aborted, Some(rank), format!("rank {rank} gave up: {why}"));
+    let own = || CommError::new(CommErrorKind::Aborted, Some(rank), messages::aborted(rank, why));
     hear(control).err().unwrap_or_else(own)
 }
 
 /// Ends the control group because the call `what`, number `number` of this engine, has taken longer than `timeout`.
 pub(super) fn overdue(control: &dyn ProcessGroup, what: &str, number: u64, timeout: Duration) -> CommError {
-    let alone = || {
-        let message = format!("{what} was not done after {timeout:?} (timeout)");
-        CommError::new(CommErrorKind::Timeout, None, message)
-    };
+    let alone = || CommError::new(CommErrorKind::Timeout, None, messages::overdue(what, timeout));
     control.watch().map_or_else(alone, |watch| watch.overdue(what, number, timeout))
 }
 

@@ -27,6 +27,8 @@ pub(crate) use door::{Door, Knock, Whereabouts, call};
 pub(crate) use io::{Trouble, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
 pub use secret::{Secret, SecretText};
+#[cfg(test)]
+pub(super) use tests::messages;
 #[cfg(any(test, fuzzing))]
 pub(crate) use wire::decode_anything;
 pub(crate) use wire::{HostId, MAX_WORLD, cut};

@@ -5,6 +5,8 @@ mod leftovers;
 mod silent;
 
 use super::accept::MAGIC;
+use super::identity::{Identity, Refusal};
+use super::wire::Purpose;
 use super::*;
 use crate::comm::gloo::{GlooGroup, GlooOptions};
 use crate::comm::testing::{HANG, Port};
@@ -242,8 +244,9 @@ fn a_rank_0_that_never_listens_is_named() {
     assert!(error(&outcome).message.contains("rank 1 could not reach rank 0"), "{}", error(&outcome));
 }
 
-#[test]
-fn impossible_configurations_are_refused_before_any_socket() {
+/// Impossible configurations, which are refused before any socket; peers that do not belong here, to rank 0 of 3; and
+/// why a message did not come.
+pub(in crate::comm) fn messages() -> Vec<String> {
     let m = Meeting::new("127.0.0.1:0");
     let bad = [
         m.guest(2, 2),
@@ -253,8 +256,27 @@ fn impossible_configurations_are_refused_before_any_socket() {
         RendezvousConfig { run_id: "x".repeat(129), ..m.guest(1, 2) },
         RendezvousConfig { endpoint: Endpoint::Bind(m.address), ..m.guest(1, 2) },
     ];
-    for config in bad {
-        let outcome = connect(config);
-        assert!(!error(&outcome).message.contains("init_timeout"), "{}", error(&outcome));
+    let mut all: Vec<String> = bad.into_iter().map(|c| error(&connect(c)).message.clone()).collect();
+    let (own, at) = (m.guest(0, 3), SocketAddr::from(([10, 0, 0, 2], 5000)));
+    let strangers = [
+        RendezvousConfig { run_id: "other".into(), ..m.guest(1, 3) },
+        RendezvousConfig { generation: 2, ..m.guest(1, 3) },
+        RendezvousConfig { generation: 4, ..m.guest(1, 3) },
+        RendezvousConfig { plan_hash: "ffff".into(), ..m.guest(1, 3) },
+        m.guest(1, 4),
+        m.guest(3, 3),
+        m.guest(0, 3),
+    ];
+    let join = |c| Identity::of(&c, [0; 16]).join(Purpose::Rendezvous, at).split_off(wire::LENGTH);
+    let version = [&[1][..], &(wire::PROTOCOL + 1).to_le_bytes()].concat();
+    for message in strangers.into_iter().map(join).chain([version, vec![2]]) {
+        let refusal = Identity::of(&own, [0; 16]).judge(&message, at).expect_err("refused");
+        let (Refusal::Stray(why) | Refusal::Outdated(why) | Refusal::Conflict(why)) = refusal;
+        all.push(why);
     }
+    all.extend(
+        [Trouble::Closed, Trouble::Deadline, Trouble::Watched, Trouble::TooLong(9)].map(|t| t.to_string()),
+    );
+    all.extend([Target::At("n1:29500"), Target::File("/shared/meet".as_ref())].map(|t| t.to_string()));
+    all
 }

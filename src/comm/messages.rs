@@ -1,0 +1,141 @@
+//! The texts of failures that several engines report, worded for every rank.
+
+use super::header::Header;
+use super::rendezvous::name_ranks;
+use std::time::Duration;
+
+pub(super) fn aborted(rank: usize, why: &str) -> String {
+    format!("rank {rank} gave up: {why}")
+}
+
+pub(super) fn panicked(rank: usize) -> String {
+    format!("rank {rank} panicked in a collective")
+}
+
+pub(super) fn invalid_call(rank: usize, why: &str) -> String {
+    format!("rank {rank} made a wrong call: {why}")
+}
+
+/// The connection to `peer` has ended, as rank `me` has noticed.
+pub(super) fn lost(peer: usize, how: &str, me: usize) -> String {
+    format!("rank {peer} is gone: {how} (seen by rank {me})")
+}
+
+/// `peer` has said goodbye, and rank `me` is still in a call that needs it.
+pub(super) fn left(peer: usize, me: usize) -> String {
+    format!("rank {peer} has left the group, but rank {me} still needs it")
+}
+
+pub(super) fn not_a_message(peer: usize, me: usize) -> String {
+    format!("rank {peer} sent bytes that are not a message (seen by rank {me})")
+}
+
+pub(super) fn other_run(peer: usize) -> String {
+    format!("rank {peer} sends messages of another run or generation")
+}
+
+/// Two ranks and their calls. Calls that read alike differ in their algorithm.
+pub(super) fn mismatch(mut sides: [(usize, String); 2]) -> String {
+    sides.sort();
+    let [(a, call_a), (b, call_b)] = sides;
+    let hint = if call_a == call_b { " by another algorithm" } else { "" };
+    format!("ranks disagree on what is called: rank {a} {call_a}, rank {b} {call_b}{hint}")
+}
+
+/// A call of an engine that has passed its deadline.
+pub(super) fn overdue(call: &str, patience: Duration) -> String {
+    format!("{call} was not done after {patience:?} (timeout)")
+}
+
+/// At the deadline of a call, some ranks have not answered rank `me`.
+pub(super) fn silent(ranks: &[usize], patience: Duration, me: usize) -> String {
+    let ranks = name_ranks(ranks);
+    format!(
+        "{ranks} gave no sign of life after {patience:?} (timeout): stopped, or busy outside of any collective (asked by \
+         rank {me})"
+    )
+}
+
+/// At the deadline of a call, all ranks have answered.
+pub(super) fn no_progress(me: usize, awaited: &str, call: &Header, patience: Duration) -> String {
+    format!("no progress after {patience:?} (timeout): rank {me} waits for {awaited} in {call}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::super::gloo::GlooOptions;
+    use super::super::header::tests::sample;
+    use super::super::header::{Header, Operation};
+    use super::super::probe::Probe;
+    use super::super::rendezvous;
+    use super::super::{DType, GpuUuid, Phase, Place, ReduceOp, on_one_gpu};
+    use super::*;
+    use std::time::Instant;
+
+    /// Calls, their arguments, and failures of calls.
+    fn collectives() -> Vec<String> {
+        let calls = Operation::ALL.map(|operation| Header { operation, root: 2, tag: 9, ..sample() });
+        let mut all = calls.map(|call| call.to_string()).to_vec();
+        let arguments = [
+            check::reduction("all_reduce", DType::I32, ReduceOp::Mean),
+            check::root("broadcast", 3, 3),
+            check::peer("send", 5, 1, 3),
+            check::peer("send", 1, 1, 3),
+            check::blocks("all_gather", (DType::F32, 2), (DType::I32, 6), 3),
+            check::blocks("all_gather", (DType::F32, 2), (DType::F32, 7), 3),
+        ];
+        all.extend(arguments.map(|wrong| invalid_call(1, &wrong.unwrap_err().message)));
+        let barrier = calls[5].to_string();
+        let second = Duration::from_secs(1);
+        all.extend([
+            aborted(1, "disk full"),
+            panicked(1),
+            lost(2, "connection closed", 0),
+            left(1, 0),
+            not_a_message(1, 0),
+            other_run(1),
+            mismatch([(1, barrier.clone()), (0, calls[0].to_string())]),
+            mismatch([(1, barrier.clone()), (0, barrier)]),
+            overdue(&calls[0].to_string(), second),
+        ]);
+        all
+    }
+
+    /// What a rank says at its deadline: ranks 1 and 2 are silent, then only rank 2, then none.
+    fn timeouts() -> Vec<String> {
+        let patience = Duration::from_millis(300);
+        let mut probe = Probe::new(4, Instant::now(), patience, None);
+        let place = Place { step: 7, phase: Phase::Backward };
+        let other = Header { operation: Operation::Barrier, ..sample() };
+        let mut all = Vec::new();
+        for (peer, call) in [(3, sample()), (1, other), (2, sample())] {
+            probe.heard(peer, call, place);
+            let last_seen =
+                |p: usize| (p == 2).then(|| format!("rank {p} was last seen in {other}, {place}"));
+            for awaited in [&[2][..], &[]] {
+                let (culprit, message) =
+                    probe.verdict((0, &sample()), patience, awaited, |_| false, last_seen);
+                all.push(format!("{culprit:?} {message}"));
+            }
+        }
+        all
+    }
+
+    fn setups() -> Vec<String> {
+        let no_interface = GlooOptions { interface: Some("no-such0".into()), ..GlooOptions::default() };
+        let no_interface = no_interface.address().unwrap_err().message;
+        let gpus = [1, 2, 1, 1].map(|gpu| Some(GpuUuid([gpu; 16])));
+        vec![
+            no_interface.split_once("there are: ").map_or_else(String::new, |(text, _)| text.to_owned()),
+            on_one_gpu(&gpus, |_, _| false).unwrap().to_string(),
+            rendezvous::Secret::from_hex("beef").unwrap_err().message,
+        ]
+    }
+
+    #[test]
+    fn messages_of_failures() {
+        let all = [collectives(), timeouts(), setups(), rendezvous::messages()].concat();
+        insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(all.join("\n")) });
+    }
+}
