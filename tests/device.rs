@@ -229,7 +229,7 @@ fn devices_that_are_not_there_or_too_few_are_refused() {
     }
     if there() && computes_in(Precision::Bf16, ComputeDevice::Wgpu(0)).is_err() {
         let flags = ["--device", "wgpu", "--set", "precision=bf16"];
-        refused(&flags, 69, "device `wgpu:0` does not compute in bf16");
+        refused(&flags, 69, "device `wgpu:0` does not support bf16");
     }
 }
 
@@ -275,7 +275,7 @@ fn kernels_are_kept_and_starts_that_use_them_have_the_same_bits() {
     let word = named.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap();
     assert!(card.starts_with("wgpu-") && card.contains(word), "`{card}` is not of `{named}`");
     let off = run("off", Path::new("off"));
-    assert!(off.2.ends_with("kernels are not kept") && off.3 > 0, "{} {}", off.2, off.3);
+    assert!(off.2.ends_with("kernels are not cached") && off.3 > 0, "{} {}", off.2, off.3);
     assert!(largest_gap(&off.1, &warm.1) < 1e-5);
 }
 
@@ -296,5 +296,5 @@ fn a_rank_under_a_launcher_keeps_its_kernels_too() {
     assert_code(&output_of(command.env("DDP_RUN_KERNEL_CACHE", &kept)), 0);
     let log = std::fs::read_to_string(dir.path().join("run/logs/rank-0.log")).unwrap();
     let one = databases(&kept).len() == 1;
-    assert!(log.contains("kernels are kept in") && one, "{log}");
+    assert!(log.contains("kernels are cached in") && one, "{log}");
 }

@@ -11,7 +11,7 @@ fn misuse(message: String) -> CommError {
 pub(crate) fn reduction(call: &str, dtype: DType, op: ReduceOp) -> Result<(), CommError> {
     if op == ReduceOp::Mean && !dtype.is_float() {
         return Err(misuse(format!(
-            "{call}: a mean of {dtype} is not defined; sum, or convert to a float type"
+            "{call}: mean is not defined for {dtype}; use sum, or convert to a float type"
         )));
     }
     Ok(())
@@ -19,17 +19,17 @@ pub(crate) fn reduction(call: &str, dtype: DType, op: ReduceOp) -> Result<(), Co
 
 pub(crate) fn root(call: &str, root: usize, world: usize) -> Result<(), CommError> {
     if root >= world {
-        return Err(misuse(format!("{call}: root {root} is not a rank of a world of {world}")));
+        return Err(misuse(format!("{call}: root {root} is out of range for world size {world}")));
     }
     Ok(())
 }
 
 pub(crate) fn peer(call: &str, peer: usize, me: usize, world: usize) -> Result<(), CommError> {
     if peer >= world {
-        return Err(misuse(format!("{call}: rank {peer} is not in a world of {world}")));
+        return Err(misuse(format!("{call}: rank {peer} is out of range for world size {world}")));
     }
     if peer == me {
-        return Err(misuse(format!("{call}: rank {me} cannot exchange messages with itself")));
+        return Err(misuse(format!("{call}: rank {me} cannot send to or receive from itself")));
     }
     Ok(())
 }
@@ -43,14 +43,14 @@ pub(crate) fn blocks(
 ) -> Result<(), CommError> {
     if block.0 != whole.0 {
         return Err(misuse(format!(
-            "{call}: input and output are of two types, {} and {}",
+            "{call}: the types of input and output differ: {} and {}",
             block.0, whole.0
         )));
     }
     if block.1.checked_mul(world) != Some(whole.1) {
         return Err(misuse(format!(
-            "{call}: {} elements are not {world} blocks of {} elements",
-            whole.1, block.1
+            "{call}: expected {world} blocks of {} elements, got {} elements",
+            block.1, whole.1
         )));
     }
     Ok(())

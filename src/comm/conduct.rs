@@ -192,7 +192,7 @@ mod tests {
         let mut nothing: [u8; 0] = [];
         let call = Call::Broadcast { buf: (&mut nothing[..]).into(), root: 3 };
         let wrong = conduct(&mut engine, call, sample(), Duration::ZERO, |_, _| panic!("not run"));
-        let text = "rank 1 made a wrong call: broadcast: root 3 is not a rank of a world of 3";
+        let text = "rank 1 made an invalid call: broadcast: root 3 is out of range for world size 3";
         let error = CommError::new(CommErrorKind::Misuse, Some(1), text);
         assert_eq!(wrong, Err(error.clone()));
         assert_eq!(engine.call(|_| panic!("the group is over")), Err(error));

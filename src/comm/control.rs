@@ -170,7 +170,11 @@ mod tests {
     fn frames_come_back_however_they_are_cut() {
         let long = "é".repeat(2000);
         let frames = [
-            Control::Abort { kind: CommErrorKind::Timeout, culprit: Some(3), cause: "rank 3 is silent" },
+            Control::Abort {
+                kind: CommErrorKind::Timeout,
+                culprit: Some(3),
+                cause: "rank 3 did not respond",
+            },
             Control::Goodbye,
             Control::Probe,
             Control::Echo(sample(), Place { step: u64::MAX, phase: Phase::Finish }),

@@ -5,7 +5,7 @@ use super::rendezvous::name_ranks;
 use std::time::Duration;
 
 pub(super) fn aborted(rank: usize, why: &str) -> String {
-    format!("rank {rank} gave up: {why}")
+    format!("rank {rank} aborted: {why}")
 }
 
 pub(super) fn panicked(rank: usize) -> String {
@@ -13,52 +13,52 @@ pub(super) fn panicked(rank: usize) -> String {
 }
 
 pub(super) fn invalid_call(rank: usize, why: &str) -> String {
-    format!("rank {rank} made a wrong call: {why}")
+    format!("rank {rank} made an invalid call: {why}")
 }
 
-/// The connection to `peer` has ended, as rank `me` has noticed.
-pub(super) fn lost(peer: usize, how: &str, me: usize) -> String {
-    format!("rank {peer} is gone: {how} (seen by rank {me})")
+/// The connection to `peer` has ended, as rank `me` has detected.
+pub(super) fn disconnected(peer: usize, how: &str, me: usize) -> String {
+    format!("rank {peer} disconnected: {how} (detected by rank {me})")
 }
 
 /// `peer` has said goodbye, and rank `me` is still in a call that needs it.
 pub(super) fn left(peer: usize, me: usize) -> String {
-    format!("rank {peer} has left the group, but rank {me} still needs it")
+    format!("rank {peer} left the process group while rank {me} still needed it")
 }
 
-pub(super) fn not_a_message(peer: usize, me: usize) -> String {
-    format!("rank {peer} sent bytes that are not a message (seen by rank {me})")
+pub(super) fn invalid_message(peer: usize, me: usize) -> String {
+    format!("rank {peer} sent an invalid message (detected by rank {me})")
 }
 
 pub(super) fn other_run(peer: usize) -> String {
-    format!("rank {peer} sends messages of another run or generation")
+    format!("rank {peer} sent a message of a different run or generation")
 }
 
 /// Two ranks and their calls. Calls that read alike differ in their algorithm.
 pub(super) fn mismatch(mut sides: [(usize, String); 2]) -> String {
     sides.sort();
     let [(a, call_a), (b, call_b)] = sides;
-    let hint = if call_a == call_b { " by another algorithm" } else { "" };
-    format!("ranks disagree on what is called: rank {a} {call_a}, rank {b} {call_b}{hint}")
+    let hint = if call_a == call_b { " with a different algorithm" } else { "" };
+    format!("collective calls do not match: rank {a} called {call_a}, rank {b} called {call_b}{hint}")
 }
 
 /// A call of an engine that has passed its deadline.
 pub(super) fn overdue(call: &str, patience: Duration) -> String {
-    format!("{call} was not done after {patience:?} (timeout)")
+    format!("{call} did not complete within {patience:?} (timeout)")
 }
 
 /// At the deadline of a call, some ranks have not answered rank `me`.
-pub(super) fn silent(ranks: &[usize], patience: Duration, me: usize) -> String {
+pub(super) fn no_response(ranks: &[usize], patience: Duration, me: usize) -> String {
     let ranks = name_ranks(ranks);
     format!(
-        "{ranks} gave no sign of life after {patience:?} (timeout): stopped, or busy outside of any collective (asked by \
-         rank {me})"
+        "{ranks} did not respond after {patience:?} (timeout): stopped, or busy outside of collectives (probed by rank \
+         {me})"
     )
 }
 
 /// At the deadline of a call, all ranks have answered.
 pub(super) fn no_progress(me: usize, awaited: &str, call: &Header, patience: Duration) -> String {
-    format!("no progress after {patience:?} (timeout): rank {me} waits for {awaited} in {call}")
+    format!("no progress after {patience:?} (timeout): rank {me} is waiting for {awaited} in {call}")
 }
 
 #[cfg(test)]
@@ -91,9 +91,9 @@ mod tests {
         all.extend([
             aborted(1, "disk full"),
             panicked(1),
-            lost(2, "connection closed", 0),
+            disconnected(2, "connection closed", 0),
             left(1, 0),
-            not_a_message(1, 0),
+            invalid_message(1, 0),
             other_run(1),
             mismatch([(1, barrier.clone()), (0, calls[0].to_string())]),
             mismatch([(1, barrier.clone()), (0, barrier)]),
@@ -102,7 +102,7 @@ mod tests {
         all
     }
 
-    /// What a rank says at its deadline: ranks 1 and 2 are silent, then only rank 2, then none.
+    /// The message at a deadline: first ranks 1 and 2 have not answered, then only rank 2, then none.
     fn timeouts() -> Vec<String> {
         let patience = Duration::from_millis(300);
         let mut probe = Probe::new(4, Instant::now(), patience, None);
@@ -111,8 +111,7 @@ mod tests {
         let mut all = Vec::new();
         for (peer, call) in [(3, sample()), (1, other), (2, sample())] {
             probe.heard(peer, call, place);
-            let last_seen =
-                |p: usize| (p == 2).then(|| format!("rank {p} was last seen in {other}, {place}"));
+            let last_seen = |p: usize| (p == 2).then(|| format!("rank {p} last entered {other}, {place}"));
             for awaited in [&[2][..], &[]] {
                 let (culprit, message) =
                     probe.verdict((0, &sample()), patience, awaited, |_| false, last_seen);
@@ -127,7 +126,7 @@ mod tests {
         let no_interface = no_interface.address().unwrap_err().message;
         let gpus = [1, 2, 1, 1].map(|gpu| Some(GpuUuid([gpu; 16])));
         vec![
-            no_interface.split_once("there are: ").map_or_else(String::new, |(text, _)| text.to_owned()),
+            no_interface.split_once("available: ").map_or_else(String::new, |(text, _)| text.to_owned()),
             on_one_gpu(&gpus, |_, _| false).unwrap().to_string(),
             rendezvous::Secret::from_hex("beef").unwrap_err().message,
         ]

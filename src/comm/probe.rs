@@ -1,5 +1,5 @@
 //! The probe that a call sends at its deadline, in engines whose ranks answer from within their calls: every peer is
-//! asked for a sign of life before one is blamed.
+//! asked to respond before one is blamed.
 
 use super::header::Header;
 use super::rendezvous::name_ranks;
@@ -49,7 +49,7 @@ impl Probe {
         self.answers.get(peer)?.as_ref()
     }
 
-    /// Which rank is late, and the message: one that gives no sign of life, else one that is in another call; of these,
+    /// Which rank is late, and the message: one that has not answered, else one that is in another call; of these,
     /// one that rank `me` is waiting for in its `call` comes first. `last_seen` tells of ranks that have not answered.
     pub(super) fn verdict(
         &self,
@@ -69,12 +69,12 @@ impl Probe {
             silent.iter().copied().chain(peers().filter(|p| !silent.contains(p))).filter_map(whereabouts);
         let report: String = lines.take(TOLD).map(|line| format!("; {line}")).collect();
         if let Some(culprit) = silent.iter().find(|p| awaited.contains(p)).or(silent.first()) {
-            return (Some(*culprit), messages::silent(&silent, patience, me) + &report);
+            return (Some(*culprit), messages::no_response(&silent, patience, me) + &report);
         }
         let elsewhere = |p: &usize| self.answer(*p).is_some_and(|(other, _)| other != call);
         let culprit = awaited.iter().copied().chain(peers()).find(elsewhere).or(awaited.first().copied());
         let awaited = match (awaited, culprit) {
-            ([], None) => "the others".to_owned(),
+            ([], None) => "the other ranks".to_owned(),
             ([], Some(culprit)) => name_ranks(&[culprit]),
             _ => name_ranks(awaited),
         };

@@ -197,7 +197,7 @@ impl Reducer {
         let left_out = saved.as_ref().and_then(|saved| {
             let why = saved.misfit(name, world, buckets)?;
             Some(format!(
-                "the checkpoint's state of the communication hook `{}` is left out: {why}",
+                "the checkpoint's state of the communication hook `{}` is ignored: {why}",
                 saved.name
             ))
         });
@@ -219,7 +219,7 @@ impl Reducer {
             self.told_unused = true;
             let name = |parameter: &usize| self.names.get(*parameter).map(String::as_str).unwrap_or("?");
             let unused: Vec<&str> = unused.iter().map(name).collect();
-            tracing::warn!("no gradient for {}: they contribute zeros", unused.join(", "));
+            tracing::warn!("no gradient for {}: zeros are used instead", unused.join(", "));
         }
     }
 }

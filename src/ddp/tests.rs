@@ -157,9 +157,9 @@ fn hooks_that_are_saved_and_restored_go_on_with_the_same_bits() {
     assert_eq!(residuals(&go_on(Some(state.clone()))[0].2), residuals(&saved_on(4)[0].0));
     assert_ne!(residuals(&go_on(None)[0].2), residuals(&saved_on(4)[0].0), "the state had no effect");
     let others = [
-        (HookState { name: "f16".into(), ..state.clone() }, "this run's is `bf16`"),
-        (HookState { values: state.values[..1].to_vec(), ..state.clone() }, "it is of 1 processes"),
-        (HookState { buckets: vec![5, 5], ..state.clone() }, "the bucket sizes have changed"),
+        (HookState { name: "f16".into(), ..state.clone() }, "this run uses `bf16`"),
+        (HookState { values: state.values[..1].to_vec(), ..state.clone() }, "it was saved by 1 processes"),
+        (HookState { buckets: vec![5, 5], ..state.clone() }, "the bucket sizes differ"),
     ];
     for (other, why) in others {
         let fresh = go_on(Some(other));
@@ -176,7 +176,7 @@ fn a_state_is_left_out_where_there_is_no_hook_or_nobody_to_talk_to() {
     assert!(alone.restore_hook(Some(state.clone())).unwrap().unwrap().contains("this run has 1"));
     assert_eq!(alone.hook_state().unwrap(), None);
     let told = on_ranks(2, |group| reducer(&group, None).restore_hook(Some(state.clone())).unwrap());
-    assert!(told[0].as_ref().unwrap().contains("this run's is `none`"), "{told:?}");
+    assert!(told[0].as_ref().unwrap().contains("this run uses `none`"), "{told:?}");
 }
 
 /// Adds its rank: a custom hook with state of another length than the bucket.

@@ -22,7 +22,7 @@ pub fn wgpu_devices() -> Result<Vec<String>, String> {
         super::kernel_cache::settle();
         let name = |device: &Device| device.identity().map_or_else(|| "unnamed".to_owned(), |it| it.name);
         let names: Vec<String> = wgpu::list().iter().map(|found| name(&found.device)).collect();
-        if names.is_empty() { Err("there is no Vulkan, Metal or DX12 device".to_owned()) } else { Ok(names) }
+        if names.is_empty() { Err("no Vulkan, Metal or DX12 device was found".to_owned()) } else { Ok(names) }
     }
     #[cfg(not(feature = "wgpu"))]
     Err("this build has no wgpu support (cargo feature `wgpu`)".to_owned())
@@ -91,7 +91,7 @@ pub fn computes_in(precision: Precision, device: ComputeDevice) -> Result<()> {
     if fits {
         return Ok(());
     }
-    let message = format!("device `{device}` does not compute in {}", precision.name());
+    let message = format!("device `{device}` does not support {}", precision.name());
     Err(Error::unavailable(message).hint("`precision = \"f32\"` works on every device"))
 }
 
@@ -111,7 +111,7 @@ impl ComputeDevice {
             #[cfg(feature = "wgpu")]
             ComputeDevice::Wgpu(index) => {
                 let there = wgpu::list().get(index).map(|found| found.device.clone());
-                there.ok_or_else(|| Error::unavailable(format!("device `{self}` is not there")))
+                there.ok_or_else(|| Error::unavailable(format!("device `{self}` does not exist")))
             }
             #[allow(unreachable_patterns, reason = "a build may have all devices")]
             _ => Err(Error::unavailable(format!("device `{self}`: this build has no support for it"))),

@@ -39,14 +39,17 @@ pub fn keep_kernels(
         for folder in folders {
             match hold(&folder, &name) {
                 Ok((name, lock)) => {
-                    let said = format!("kernels are kept in {}", folder.join(format!("{name}.db")).display());
+                    let said = format!(
+                        "compiled kernels are cached in {}",
+                        folder.join(format!("{name}.db")).display()
+                    );
                     return (Some(lock), keep(Some((folder, name)), said));
                 }
                 Err(error) => why.push(error),
             }
         }
         let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
-        (None, keep(None, format!("kernels are not kept{why}")))
+        (None, keep(None, format!("compiled kernels are not cached{why}")))
     });
     said
 }
@@ -91,7 +94,7 @@ fn keep(place: Option<(PathBuf, String)>, said: String) -> String {
     config.environment.name = name;
     match CubeClRuntimeConfig::try_set(config) {
         true => said,
-        false => "kernels are kept where CubeCL was told to before".to_owned(),
+        false => "compiled kernels are cached where CubeCL was configured before".to_owned(),
     }
 }
 
@@ -116,7 +119,7 @@ fn hold(folder: &Path, name: &str) -> Result<(String, File), String> {
             Err(TryLockError::Error(e)) => return Err(at(e)),
         }
     }
-    Err(format!("{}: {ALIKE} other processes keep theirs there", folder.display()))
+    Err(format!("{}: {ALIKE} other processes use this cache", folder.display()))
 }
 
 /// Network file systems, on which the database engine refuses to share memory between processes.

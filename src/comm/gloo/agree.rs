@@ -34,7 +34,7 @@ impl Engine {
     }
 
     pub(super) fn garbage(&self, peer: usize) -> CommError {
-        self.fail(CommErrorKind::Mismatch, Some(peer), &messages::not_a_message(peer, self.me))
+        self.fail(CommErrorKind::Mismatch, Some(peer), &messages::invalid_message(peer, self.me))
     }
 
     /// A connection that the call does not need at the moment has data: the header of the peer's call.

@@ -198,7 +198,7 @@ impl Engine {
                 Err(e) => return e,
             }
         }
-        self.fail(CommErrorKind::PeerLost, Some(peer), &messages::lost(peer, what, self.me))
+        self.fail(CommErrorKind::PeerLost, Some(peer), &messages::disconnected(peer, what, self.me))
     }
 
     /// A rank that has said goodbye is still needed.

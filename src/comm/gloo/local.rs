@@ -31,7 +31,7 @@ pub(super) trait Work {
 impl Engine {
     fn arena(&self) -> Result<Arc<Arena>, CommError> {
         self.shared.arena().cloned().ok_or_else(|| {
-            let message = format!("rank {} shares no memory with others", self.me);
+            let message = format!("rank {} has no shared memory", self.me);
             CommError::new(CommErrorKind::Misuse, None, message)
         })
     }

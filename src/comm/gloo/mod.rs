@@ -84,7 +84,7 @@ impl GlooGroup {
         })
     }
 
-    /// From now on this many answers of peers end the wait for signs of life, and no timeout does: every live peer is
+    /// From now on this many answers of peers end the wait for answers to a probe, and no timeout does: every live peer is
     /// heard, however busy the machine is.
     #[cfg(test)]
     pub(crate) fn count_answers(&self, answers: usize) {

@@ -72,7 +72,7 @@ impl GlooOptions {
                 names.sort_unstable();
                 names.dedup();
                 Err(failed(format!(
-                    "there is no network interface `{name}` with an address here; there are: {}",
+                    "network interface `{name}` does not exist or has no address; available: {}",
                     names.join(", ")
                 )))
             }
@@ -98,7 +98,7 @@ mod tests {
         let options = GlooOptions { interface: Some("no-such0".into()), ..GlooOptions::default() };
         let error = options.address().unwrap_err();
         assert_eq!(error.kind, CommErrorKind::Rendezvous);
-        let there = error.message.split("there are: ").nth(1).unwrap();
+        let there = error.message.split("available: ").nth(1).unwrap();
         let mut names: Vec<&str> = there.split(", ").collect();
         names.dedup();
         assert_eq!(names.join(", "), there, "each once");

@@ -1,4 +1,4 @@
-//! What a call does at its deadline: before a rank is blamed, every peer is asked for a sign of life. A rank that is
+//! What a call does at its deadline: before a rank is blamed, every peer is probed. A rank that is
 //! itself waiting answers from within its call; a rank that is stopped, or busy elsewhere, does not, and is the one to
 //! name, even if this rank was waiting for another one in between.
 
@@ -30,15 +30,15 @@ impl Engine {
         self.fail(CommErrorKind::Timeout, culprit, &cause)
     }
 
-    /// What a silent rank of this host has left in shared memory.
+    /// The last call and place of a rank of this host that does not answer, from shared memory.
     fn last_seen(&self, peer: usize) -> Option<String> {
         let arena = self.shared.arena()?;
         let local = arena.local(peer)?;
         let last = match arena.last_header(self.round, local).and_then(|h| Header::decode(&h).ok()) {
-            Some(header) => format!("after or in {header}"),
-            None => format!("before the call that rank {} is in", self.me),
+            Some(header) => format!("last entered {header}"),
+            None => format!("has not entered the call of rank {}", self.me),
         };
-        Some(format!("rank {peer} was last seen {last}, {}", arena.place(local)))
+        Some(format!("rank {peer} {last}, {}", arena.place(local)))
     }
 
     /// Reads what `peer` has sent on its control connection.
@@ -68,7 +68,7 @@ impl Engine {
         if link.departed {
             return Ok(());
         }
-        Err(self.fail(CommErrorKind::PeerLost, Some(peer), &messages::lost(peer, what, self.me)))
+        Err(self.fail(CommErrorKind::PeerLost, Some(peer), &messages::disconnected(peer, what, self.me)))
     }
 
     fn obey(&mut self, peer: usize) -> Result<(), CommError> {

@@ -70,7 +70,7 @@ pub(super) fn set_up(
         Transport::Tcp => Topology::scattered(world),
         Transport::Shm if together.hosts.len() > 1 => {
             return Err(failed(format!(
-                "transport = \"shm\" needs all ranks on one host, but they are on {}; use \"auto\"",
+                "transport = \"shm\" requires all ranks on one host, but they are on {} hosts; use \"auto\"",
                 together.hosts.len()
             )));
         }
@@ -107,14 +107,14 @@ fn share_memory(
         }
         _ if all_have_it == [1] => return Ok(topology),
         Some(Err(why)) => why,
-        _ => "another host has none".into(),
+        _ => "another host does not have it".into(),
     };
     if transport == Transport::Shm {
         return Err(failed(format!(
-            "transport = \"shm\", but there is no shared memory: {why}; use \"auto\""
+            "transport = \"shm\", but shared memory is not available: {why}; use \"auto\""
         )));
     }
-    tracing::warn!("no shared memory ({why}); the ranks of a host use TCP");
+    tracing::warn!("shared memory is not available ({why}); ranks of the same host use TCP");
     Ok(Topology::scattered(engine.world))
 }
 

@@ -254,7 +254,7 @@ impl Engine {
             Ok(true) => {}
             Ok(false) => return Ok(false),
             Err(e) => {
-                let cause = format!("rank {} cannot wait for its connections: {e}", self.me);
+                let cause = format!("rank {} cannot poll its connections: {e}", self.me);
                 return Err(self.fail(CommErrorKind::Aborted, Some(self.me), &cause));
             }
         }

@@ -64,12 +64,12 @@ impl Watch for GlooGroup {
 fn whereabouts(peer: usize, (calls, place): (u64, Place)) -> String {
     match calls {
         0 => format!("; rank {peer} is at {place}"),
-        _ => format!("; rank {peer} made call {calls}, {place}"),
+        _ => format!("; rank {peer} has made call {calls}, {place}"),
     }
 }
 
 impl Engine {
-    /// Answers peers that have asked for a sign of life before this call began.
+    /// Answers peers that have sent a probe before this call began.
     pub(super) fn answer_late(&mut self) {
         if !self.links.iter().flatten().any(|link| link.asked) {
             return;
@@ -129,16 +129,16 @@ impl Engine {
         let told = self.peers().filter_map(|p| self.here(p).map(|here| (p, here))).take(TOLD);
         let report: String = told.map(|(p, here)| whereabouts(p, here)).collect();
         let (kind, culprit, who) = if let Some(first) = silent.first() {
-            let who = format!("{} gave no sign of life (asked by rank {})", name_ranks(&silent), self.me);
+            let who = format!("{} did not respond (probed by rank {})", name_ranks(&silent), self.me);
             (CommErrorKind::Timeout, Some(*first), who)
         } else if let Some(gone) = self.peers().find(|p| self.has_departed(*p)) {
             (CommErrorKind::PeerLost, Some(gone), messages::left(gone, self.me))
         } else if let Some(last) = behind.first() {
-            let who = format!("rank {} waits for {}, still before this call", self.me, name_ranks(&behind));
+            let who = format!("rank {} is waiting for {} to make this call", self.me, name_ranks(&behind));
             (CommErrorKind::Timeout, Some(*last), who)
         } else {
             let calls = if number > 0 { " and have made this call" } else { "" };
-            (CommErrorKind::Timeout, None, format!("all ranks live{calls}"))
+            (CommErrorKind::Timeout, None, format!("all ranks respond{calls}"))
         };
         self.fail(kind, culprit, &format!("{late}: {who}{report}"))
     }

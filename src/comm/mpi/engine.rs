@@ -235,7 +235,7 @@ impl Engine {
             return Err(self.fail(
                 CommErrorKind::Mismatch,
                 Some(rank),
-                &messages::not_a_message(rank, self.me),
+                &messages::invalid_message(rank, self.me),
             ));
         }
         let followers = |rank: usize| headers.iter().filter(|h| **h == headers[rank]).count();

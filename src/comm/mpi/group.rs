@@ -138,7 +138,7 @@ impl Drop for MpiGroup {
             let Engine { keeper, library, .. } = engine;
             if !keeper.finalize(library) {
                 tracing::warn!(
-                    "rank {}: MPI_Finalize does not come back; the process ends without it",
+                    "rank {}: MPI_Finalize did not return; the process exits without it",
                     self.rank
                 );
             }

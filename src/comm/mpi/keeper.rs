@@ -29,14 +29,13 @@ impl Keeper {
         let (say, started) = channel();
         let keep = move || {
             let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized) else {
-                let _ = say.send(Err("MPI has been started before in this process".to_owned()));
+                let _ = say.send(Err("MPI was already initialized in this process".to_owned()));
                 return;
             };
             let opened = match threading {
                 Threading::Serialized | Threading::Multiple => Library::open().map_err(|MpiError(e)| e),
                 Threading::Single | Threading::Funneled => {
-                    Err("this MPI lets only one thread call it; ddp-run needs MPI_THREAD_SERIALIZED"
-                        .to_owned())
+                    Err("this MPI does not support MPI_THREAD_SERIALIZED, which ddp-run requires".to_owned())
                 }
             };
             let _ = say.send(opened);

@@ -68,7 +68,8 @@ unsafe impl Send for Pending {}
 
 /// MPI's own name and version; MPI need not be started.
 pub(super) fn version() -> std::result::Result<String, String> {
-    let text = mpi::environment::library_version().map_err(|e| format!("MPI's version is no text: {e}"))?;
+    let text =
+        mpi::environment::library_version().map_err(|e| format!("MPI's version is not valid text: {e}"))?;
     // MPICH's text continues with all build options, Open MPI's ends with a NUL.
     let line = text.lines().next().unwrap_or_default().trim_end_matches('\0');
     Ok(line.split_whitespace().collect::<Vec<_>>().join(" ").replace("MPICH Version:", "MPICH"))

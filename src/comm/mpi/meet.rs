@@ -40,7 +40,7 @@ pub(super) fn meet(config: &MpiConfig) -> Result<Engine, CommError> {
     let begun = Instant::now();
     let (keeper, library) = Keeper::start(config.init_timeout).map_err(|e| match e {
         Unstarted::Silent => failed(format!(
-            "MPI did not start within {:?}: rank {} waits for others of the {} ranks (timeout)",
+            "MPI did not start within {:?} on rank {} of {} (timeout): other ranks may be missing",
             config.init_timeout, config.rank, config.world_size
         )),
         Unstarted::Refused(why) => failed(format!("MPI cannot be started: {why}")),
@@ -66,7 +66,7 @@ fn disagreement(engine: &Engine, config: &MpiConfig) -> String {
         _ => String::new(),
     };
     format!(
-        "this process is rank {} of {} by its environment, but rank {} of {} by MPI{hint}",
+        "the environment says rank {} of {}, but MPI says rank {} of {}{hint}",
         config.rank, config.world_size, engine.me, engine.world
     )
 }
@@ -92,7 +92,7 @@ fn compare(engine: &mut Engine, plan_hash: &str, patience: Duration) -> Result<(
 
 fn write(field: &mut [u8], text: &str) -> Result<(), CommError> {
     let Some(to) = field.get_mut(1..=text.len()) else {
-        return Err(failed(format!("`{text}` has {} bytes, over {}", text.len(), FIELD - 1)));
+        return Err(failed(format!("`{text}` has {} bytes; the maximum is {}", text.len(), FIELD - 1)));
     };
     to.copy_from_slice(text.as_bytes());
     field[0] = text.len() as u8;
@@ -112,11 +112,13 @@ fn conflict(all: &[u8]) -> Option<(usize, String)> {
     let (rank, [its_plan, its_version]) = ranks.find(|(_, [p, v])| (p, v) != (&plan, &version))?;
     let cause = if its_version == version {
         format!(
-            "rank {rank} was started with another plan ({its_plan}) than rank 0 ({plan}); start every rank with the \
-             same spec and overrides"
+            "rank {rank} has a different plan ({its_plan}) from rank 0 ({plan}); start every rank with the same spec and \
+             overrides"
         )
     } else {
-        format!("rank {rank} is ddp-run {its_version}, rank 0 {version}; run the same ddp-run on every node")
+        format!(
+            "rank {rank} runs ddp-run {its_version}, rank 0 runs {version}; run the same version on every node"
+        )
     };
     Some((rank, cause))
 }
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!(conflict(&identities(&[("abc", "1.0"); 3])), None);
         let (rank, cause) = conflict(&identities(&[("abc", "1.0"), ("abc", "1.0"), ("abd", "1.0")])).unwrap();
         assert_eq!(rank, 2);
-        assert!(cause.contains("another plan (abd) than rank 0 (abc)"), "{cause}");
+        assert!(cause.contains("a different plan (abd) from rank 0 (abc)"), "{cause}");
         let (rank, cause) = conflict(&identities(&[("abc", "1.0"), ("abd", "1.1")])).unwrap();
         assert_eq!(rank, 1);
         assert!(cause.contains("ddp-run 1.1"), "{cause}");

@@ -142,7 +142,7 @@ impl Engine {
     fn obey(&mut self, message: &[u8]) -> Result<(), CommError> {
         let opened = open(message).filter(|(sender, _)| *sender < self.world);
         let Some((peer, mut reader)) = opened else {
-            return Err(self.fail(CommErrorKind::Mismatch, None, "a rank sent news that is not a message"));
+            return Err(self.fail(CommErrorKind::Mismatch, None, "a rank sent an invalid control message"));
         };
         match reader.take() {
             Some(Control::Abort { kind, culprit, cause }) => {
@@ -168,7 +168,7 @@ impl Engine {
             }
             Some(Control::Bell | Control::Where | Control::Here(..)) => Ok(()),
             None => {
-                Err(self.fail(CommErrorKind::Mismatch, Some(peer), &messages::not_a_message(peer, self.me)))
+                Err(self.fail(CommErrorKind::Mismatch, Some(peer), &messages::invalid_message(peer, self.me)))
             }
         }
     }
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_message_is_a_sender_and_a_frame_and_anything_else_is_refused() {
-        let cause = "rank 3 gave up: disk full";
+        let cause = "rank 3 aborted: disk full";
         let frame = Control::Abort { kind: CommErrorKind::Aborted, culprit: Some(3), cause }.frame();
         let mut message = [&3u32.to_le_bytes()[..], &frame].concat();
         let whole = message.len();

@@ -235,7 +235,7 @@ impl Engine {
         self.recv_piece(&mut header, from)?;
         let theirs = Header::decode(&header).ok();
         if theirs.is_none_or(|theirs| !self.header.agrees_with(&theirs, self.me, from)) {
-            let theirs = theirs.map_or_else(|| "something else".to_owned(), |h| h.to_string());
+            let theirs = theirs.map_or_else(|| "an invalid message".to_owned(), |h| h.to_string());
             let cause = messages::mismatch([(self.me, self.header.to_string()), (from, theirs)]);
             return Err(self.fail(CommErrorKind::Mismatch, Some(from), &cause));
         }

@@ -28,12 +28,12 @@ pub(super) fn present() -> Result<(), String> {
         // SAFETY: opens and closes libcuda, which runs only its own code when it is loaded.
         if !unsafe { sys::is_culib_present() } {
             return Err(
-                "CUDA's driver is not there: no libcuda.so.1; install NVIDIA's driver, or add its folder to \
+                "the CUDA driver was not found: no libcuda.so.1; install NVIDIA's driver, or add its folder to \
                         LD_LIBRARY_PATH"
                     .to_owned(),
             );
         }
-        result::init().map_err(said("CUDA's driver does not start: cuInit"))
+        result::init().map_err(said("the CUDA driver failed to start: cuInit"))
     };
     LOADED.get_or_init(load).clone()
 }
@@ -48,7 +48,8 @@ pub(super) fn count() -> Result<c_int, String> {
 fn device(ordinal: usize) -> Result<sys::CUdevice, String> {
     let count = count()?;
     let number = c_int::try_from(ordinal).ok().filter(|n| *n < count);
-    let number = number.ok_or_else(|| format!("there is no CUDA device {ordinal} among {count}"))?;
+    let number =
+        number.ok_or_else(|| format!("CUDA device {ordinal} does not exist: this process sees {count}"))?;
     result::device::get(number).map_err(said("cuDeviceGet"))
 }
 
@@ -148,14 +149,14 @@ impl Context {
     /// Records `event` at the end of all work launched in the context so far.
     pub(super) fn record(&self, event: &Event) -> Result<(), String> {
         let record =
-            self.record_event.ok_or("the driver is from before CUDA 12.5 and has no cuCtxRecordEvent")?;
+            self.record_event.ok_or("the driver is older than CUDA 12.5 and has no cuCtxRecordEvent")?;
         // SAFETY: context and event are alive, and the event is of this context.
         unsafe { record(self.primary.raw, event.raw) }.result().map_err(said("cuCtxRecordEvent"))
     }
 
     /// Makes all work launched in the context from now on wait for `event`.
     pub(super) fn wait(&self, event: &Event) -> Result<(), String> {
-        let wait = self.wait_event.ok_or("the driver is from before CUDA 12.5 and has no cuCtxWaitEvent")?;
+        let wait = self.wait_event.ok_or("the driver is older than CUDA 12.5 and has no cuCtxWaitEvent")?;
         // SAFETY: both are alive.
         unsafe { wait(self.primary.raw, event.raw) }.result().map_err(said("cuCtxWaitEvent"))
     }

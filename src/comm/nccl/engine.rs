@@ -155,7 +155,7 @@ impl Engine {
         drop(communicator);
         match result {
             Some(result) => result.map_err(|why| self.lost(&why)),
-            None => Err(self.broken("its NCCL communicator has ended")),
+            None => Err(self.broken("the NCCL communicator has been destroyed")),
         }
     }
 
@@ -277,7 +277,7 @@ impl DeviceCollectives for Engine {
         let mut turn = lock(&self.turn);
         self.check()?;
         if let Err(e) = check::reduction("all_reduce", buffer.dtype(), op) {
-            let why = format!("it made a wrong call: {}", e.message);
+            let why = format!("it made an invalid call: {}", e.message);
             return Err(self.fail(CommError { kind: e.kind, ..give_up(&*self.control, &why) }));
         }
         *turn += 1;

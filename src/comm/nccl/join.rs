@@ -113,7 +113,7 @@ fn judge(hands: &[Hand]) -> Result<()> {
     if !missing.is_empty() {
         let told = missing[..missing.len().min(TOLD)].join("\n  ");
         return Err(Error::unavailable(format!("backend `nccl` cannot be used:\n  {told}"))
-            .hint("`backend = \"gloo\"` needs no NCCL; `ddp-run env` shows what there is"));
+            .hint("`backend = \"gloo\"` needs no NCCL; `ddp-run env` shows what is available"));
     }
     let cards: Vec<&Card> = hands.iter().flatten().collect();
     let version = |rank: usize| Version(cards[rank].nccl);
@@ -124,7 +124,7 @@ fn judge(hands: &[Hand]) -> Result<()> {
             version(0),
             version(other)
         ))
-        .hint("NCCL's versions don't understand each other: install the same on every node"));
+        .hint("different versions of NCCL cannot communicate: install the same version on every node"));
     }
     let gpus: Vec<Option<GpuUuid>> = cards.iter().map(|card| Some(card.gpu)).collect();
     let Some(shared) = on_one_gpu(&gpus, |a, b| nccl_lets_share(cards[a], cards[b])) else { return Ok(()) };
@@ -171,7 +171,7 @@ fn form(
             break error;
         }
         if begun.elapsed() > timeout {
-            break overdue(control, "the joining of all ranks by NCCL", 0, timeout);
+            break overdue(control, "NCCL initialization", 0, timeout);
         }
         std::thread::sleep(LOOK);
     };

@@ -73,7 +73,7 @@ impl Opened {
             why.push(error.unwrap_or_else(|| name.to_string_lossy().into_owned()));
         }
         Err(format!(
-            "NCCL is not there: {}; install it, or add its folder to LD_LIBRARY_PATH",
+            "NCCL was not found: {}; install it, or add its folder to LD_LIBRARY_PATH",
             why.join("; ")
         ))
     }
@@ -85,7 +85,7 @@ impl Opened {
         // SAFETY: the handle is that of an opened library, `name` a C string.
         let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         if symbol.is_null() {
-            return Err(format!("NCCL has no {}: 2.18 or later is needed", name.to_string_lossy()));
+            return Err(format!("NCCL has no {}: 2.18 or later is required", name.to_string_lossy()));
         }
         // SAFETY: the sizes are equal, and by the caller's promise a symbol that is not null is a function of type `F`.
         Ok(unsafe { std::mem::transmute_copy(&symbol) })
@@ -129,7 +129,7 @@ impl Nccl {
         };
         match version {
             OLDEST.. => Ok(Self { version, ..nccl }),
-            _ => Err(format!("NCCL is version {}; 2.18 or later is needed", Version(version))),
+            _ => Err(format!("NCCL is version {}; 2.18 or later is required", Version(version))),
         }
     }
 

@@ -98,7 +98,7 @@ fn leave(engine: &Engine) {
         Err(why) => communicator.abort().and(Err(why)),
     };
     if let Err(why) = ended {
-        tracing::warn!("rank {}: at the end of NCCL's communicator: {why}", engine.control.rank());
+        tracing::warn!("rank {}: NCCL's communicator could not be destroyed: {why}", engine.control.rank());
     }
 }
 
@@ -113,6 +113,9 @@ pub(super) fn stop(engine: &Engine, thread: JoinHandle<()>) {
         // The thread has nothing left to do but return.
         let _ = thread.join();
     } else {
-        tracing::warn!("rank {}: NCCL does not end; the process goes on without it", engine.control.rank());
+        tracing::warn!(
+            "rank {}: NCCL did not shut down in time; the process continues without it",
+            engine.control.rank()
+        );
     }
 }

@@ -114,7 +114,7 @@ impl Acceptor {
                         self.pending.pop_front();
                         if self.warned.insert("short") {
                             tracing::warn!(
-                                "rendezvous: the system gives no descriptor or memory for another connection ({e}); those who wait are let in when it does"
+                                "rendezvous: no file descriptor or memory for another connection ({e}); retrying"
                             );
                         }
                         self.resume = Some(Instant::now() + BREATHER);
@@ -133,7 +133,7 @@ impl Acceptor {
                 self.warn(
                     "crowd",
                     oldest.map(|p| p.address),
-                    "too many connections wait to prove the secret",
+                    "too many connections have not authenticated yet",
                 );
             }
             self.pending.push_back(Pending {
@@ -173,16 +173,16 @@ impl Acceptor {
     fn expire(&mut self) {
         let now = Instant::now();
         while let Some(p) = self.pending.pop_front_if(|p| p.until <= now) {
-            self.warn("idle", Some(p.address), "it did not prove the run's secret in time");
+            self.warn("idle", Some(p.address), "it did not authenticate in time");
         }
     }
 
     /// Warns once per kind: a peer that sends garbage must not be able to fill the log.
     pub(super) fn warn(&mut self, kind: &'static str, address: Option<SocketAddr>, why: &str) {
         if self.warned.insert(kind) {
-            let from = address.map_or_else(|| "somebody".to_owned(), |a| a.to_string());
+            let from = address.map_or_else(|| "an unknown address".to_owned(), |a| a.to_string());
             tracing::warn!(
-                "rendezvous: refused a connection from {from}: {why} (further ones like it are not logged)"
+                "rendezvous: rejected a connection from {from}: {why} (further rejections for this reason are not logged)"
             );
         }
     }
@@ -204,16 +204,16 @@ impl Pending {
         loop {
             if self.filled < self.need {
                 match (&self.stream).read(&mut self.buffer[self.filled..self.need]) {
-                    Ok(0) => return Err("it closed the connection before it proved the run's secret"),
+                    Ok(0) => return Err("it closed the connection before it authenticated"),
                     Ok(n) => self.filled += n,
                     Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
                     Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    Err(_) => return Err("it broke the connection before it proved the run's secret"),
+                    Err(_) => return Err("the connection failed before it authenticated"),
                 }
                 if !self.buffer.starts_with(&MAGIC[..self.filled.min(MAGIC.len())])
                     && matches!(self.stage, Stage::Proof)
                 {
-                    return Err("it does not speak ddp-run's protocol");
+                    return Err("it does not use ddp-run's protocol");
                 }
                 continue;
             }
@@ -223,14 +223,14 @@ impl Pending {
                     let length =
                         u32::from_le_bytes([self.buffer[0], self.buffer[1], self.buffer[2], self.buffer[3]]);
                     if length as usize > MAX_JOIN {
-                        return Err("it announced a message over the limit");
+                        return Err("it announced a message that exceeds the limit");
                     }
                     self.expect(Stage::Join, length as usize);
                 }
                 Stage::Join => {
                     return match wire::decode(&self.buffer[..self.need]) {
                         Ok(Message::Join(_)) | Err(WireError::Protocol(_)) => Ok(true),
-                        _ => Err("it sent something else than a request to join"),
+                        _ => Err("it did not send a join request"),
                     };
                 }
             }
@@ -245,16 +245,16 @@ impl Pending {
 
     fn check_proof(&mut self, secret: &Secret) -> Result<(), &'static str> {
         let (hello, proof) = self.buffer[..HELLO + PROOF].split_at(HELLO);
-        let Some(theirs) = hello.last_chunk::<NONCE>() else { return Err("it sent a short greeting") };
+        let Some(theirs) = hello.last_chunk::<NONCE>() else { return Err("it sent an incomplete hello") };
         if !secret.verify(Role::Connector, &self.nonce, theirs, proof) {
             let _ = (&self.stream).write(&[NOT_PROVED]);
-            return Err("it could not prove the run's secret");
+            return Err("it does not have the run's secret");
         }
         let mut answer = [PROVED; 1 + PROOF];
         answer[1..].copy_from_slice(&secret.prove(Role::Listener, &self.nonce, theirs));
         match (&self.stream).write(&answer) {
             Ok(n) if n == answer.len() => {}
-            _ => return Err("it broke the connection"),
+            _ => return Err("the connection failed"),
         }
         self.expect(Stage::Length, LENGTH);
         Ok(())

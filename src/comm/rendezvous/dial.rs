@@ -121,17 +121,17 @@ impl Dial<'_> {
             ProofError::Trouble(t) => t.into(),
             // The address in a file may be left over from another run.
             _ if matches!(target, Target::File(_)) => {
-                Attempt::Again("who listens there does not know the run's secret".into())
+                Attempt::Again("the process that listens there does not have the run's secret".into())
             }
             ProofError::Stranger => {
-                Attempt::Never(format!("{me} expected {peer} at {target}, but it is not ddp-run that answers there"))
+                Attempt::Never(format!("{me} expected {peer} at {target}, but the process there is not ddp-run"))
             }
             ProofError::Refused => Attempt::Never(format!(
-                "{peer} at {target} refused {me}'s proof of the run's secret: the two were started with \
-                 different secrets"
+                "{peer} at {target} rejected {me}'s proof of the run's secret: they were started with different \
+                 secrets"
             )),
             ProofError::Impostor => Attempt::Never(format!(
-                "the process at {target} could not prove the run's secret to {me}: it is not {peer} of this run"
+                "the process at {target} does not have the secret of {me}: it is not {peer} of this run"
             )),
         })?;
         write_by(&stream, &join(&stream).map_err(|e| Attempt::Never(e.message))?, self.deadline)?;
@@ -142,9 +142,7 @@ impl Dial<'_> {
                 Ok(Message::Refused(why)) => return Err(Attempt::Never(why.to_owned())),
                 Ok(Message::Outdated(why)) => return Err(Attempt::Again(why.to_owned())),
                 _ => {
-                    return Err(Attempt::Never(format!(
-                        "{peer} at {target} sent an answer that makes no sense"
-                    )));
+                    return Err(Attempt::Never(format!("{peer} at {target} sent an unexpected message")));
                 }
             }
         }
@@ -157,11 +155,11 @@ impl Dial<'_> {
             Target::At(address) => address.to_owned(),
             Target::File(path) => file::lookup(path)
                 .map_err(|e| Attempt::Again(e.to_string()))?
-                .ok_or_else(|| Attempt::Again("there is none yet".into()))?,
+                .ok_or_else(|| Attempt::Again("the file has no address yet".into()))?,
         };
         let addresses = resolve(&target, self.deadline)
             .map_err(|e| Attempt::Again(format!("cannot resolve `{target}`: {e}")))?;
-        let mut last = "the name has no address".to_owned();
+        let mut last = "the name resolves to no address".to_owned();
         for address in addresses {
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -169,7 +167,9 @@ impl Dial<'_> {
             }
             match TcpStream::connect_timeout(&address, left.min(CONNECT)) {
                 // A loopback port without a listener can connect to itself.
-                Ok(s) if s.local_addr().ok() == s.peer_addr().ok() => last = "nobody listens there".into(),
+                Ok(s) if s.local_addr().ok() == s.peer_addr().ok() => {
+                    last = "no process listens there".into()
+                }
                 Ok(stream) => return Ok(stream),
                 Err(e) => last = e.to_string(),
             }
@@ -181,8 +181,8 @@ impl Dial<'_> {
 /// For a listener that accepted the connection, or whose system did.
 fn unanswered(stream: &TcpStream) -> String {
     match stream.peer_addr() {
-        Ok(address) => format!("what listens at {address} gives no answer"),
-        Err(_) => "what listens there gives no answer".into(),
+        Ok(address) => format!("the listener at {address} does not respond"),
+        Err(_) => "the listener there does not respond".into(),
     }
 }
 
@@ -196,7 +196,7 @@ fn resolve(target: &str, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
     let lookup = move || answer.send(name.to_socket_addrs().map(Vec::from_iter).map_err(|e| e.to_string()));
     std::thread::Builder::new().name("resolve".into()).spawn(lookup).map_err(|e| e.to_string())?;
     let left = deadline.saturating_duration_since(Instant::now());
-    found.recv_timeout(left).unwrap_or_else(|_| Err("no answer in time".into()))
+    found.recv_timeout(left).unwrap_or_else(|_| Err("timed out".into()))
 }
 
 #[cfg(test)]

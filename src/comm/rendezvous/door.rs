@@ -41,8 +41,8 @@ impl Door {
                     }
                     continue;
                 }
-                Ok(_) => "this is where supervisors meet; workers meet elsewhere",
-                Err(_) => "it is another version of ddp-run; run the same one on every node",
+                Ok(_) => "this endpoint accepts supervisors, not workers",
+                Err(_) => "it runs a different version of ddp-run; run the same version on every node",
             };
             tell(&stream, Message::Refused(why));
             self.0.warn("stray", Some(from), why);
@@ -83,7 +83,7 @@ pub(crate) fn call(
         DialError::Failed(e) => {
             CommError { message: e.message.replace("before init_timeout", "in time"), ..e }
         }
-        DialError::Watched => failed("nothing is watched"),
+        DialError::Watched => failed("no connection is watched"),
     })
 }
 
@@ -121,7 +121,7 @@ mod tests {
             assert!(matches!(door.next(&[], soon), Ok(Knock::Deadline)));
         }
         let error = stranger.join().expect("thread").expect_err("a stranger");
-        assert!(error.message.contains("refused node 7's proof"), "{error}");
+        assert!(error.message.contains("rejected node 7's proof"), "{error}");
         drop(guest.join());
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn run(
         let heard = match side.read() {
             // It may have been a rank 0 that was being ended: no ranks of this generation have met yet.
             Err(Trouble::Closed | Trouble::Io(_)) if config.generation > 0 => {
-                Heard::Leftover(format!("rank 0 at {target} left during the rendezvous"))
+                Heard::Leftover(format!("rank 0 at {target} disconnected during the rendezvous"))
             }
             read => side.heard(read)?,
         };
@@ -49,7 +49,7 @@ pub(super) fn run(
             Heard::Table(table) => break (side, listener, table),
             Heard::Leftover(_) if Instant::now() < deadline => {}
             Heard::Leftover(why) => return Err(CommError { peer: Some(0), ..failed(why) }),
-            Heard::Go => return Err(failed("rank 0 sent an answer that makes no sense")),
+            Heard::Go => return Err(failed("rank 0 sent an unexpected message")),
         }
         let _ = poll_until(&mut [], Some((Instant::now() + pause).min(deadline)));
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -60,7 +60,7 @@ pub(super) fn run(
     tell(&side.host, Message::Ready);
     match side.hear()? {
         Heard::Go => Ok(mesh),
-        Heard::Table(_) | Heard::Leftover(_) => Err(failed("rank 0 sent an answer that makes no sense")),
+        Heard::Table(_) | Heard::Leftover(_) => Err(failed("rank 0 sent an unexpected message")),
     }
 }
 
@@ -126,10 +126,10 @@ impl GuestSide<'_> {
         let bytes = read.map_err(|e| {
             from_host(match e {
                 Trouble::Deadline => format!(
-                    "rank {rank} waited for the other ranks until init_timeout, but rank 0 at {} has not seen them all",
+                    "rank {rank} timed out at init_timeout: rank 0 at {} has not reported that all ranks are connected",
                     self.target
                 ),
-                e => format!("rank 0 at {} left during the rendezvous (seen by rank {rank}): {e}", self.target),
+                e => format!("rank 0 at {} disconnected during the rendezvous (detected by rank {rank}): {e}", self.target),
             })
         })?;
         match wire::decode(&bytes) {
@@ -143,7 +143,7 @@ impl GuestSide<'_> {
                     false => Err(from_host("rank 0 sent an address table of the wrong length".into())),
                 }
             }
-            _ => Err(from_host("rank 0 sent an answer that makes no sense".into())),
+            _ => Err(from_host("rank 0 sent an unexpected message".into())),
         }
     }
 
@@ -151,7 +151,7 @@ impl GuestSide<'_> {
     fn bad_news(&self) -> CommError {
         match self.hear() {
             Err(e) => e,
-            Ok(_) => failed("rank 0 sent an answer that makes no sense"),
+            Ok(_) => failed("rank 0 sent an unexpected message"),
         }
     }
 
@@ -162,7 +162,7 @@ impl GuestSide<'_> {
         for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.rank) {
             let target = match address.port() {
                 // The address at which rank 0 has already been reached.
-                0 => self.host.peer_addr().map_err(|e| failed(format!("rank 0 is gone: {e}")))?,
+                0 => self.host.peer_addr().map_err(|e| failed(format!("rank 0 disconnected: {e}")))?,
                 _ => self.scoped(*address),
             };
             let target = target.to_string();
@@ -249,7 +249,7 @@ mod tests {
         let (config, options) = (&config, &options);
         let side = GuestSide { config, options, me, target, deadline, host: host_stream, listen };
         let lost = side.hear().err().unwrap();
-        assert!(lost.message.contains("rank 1 waited for the other ranks until init_timeout"), "{lost}");
+        assert!(lost.message.contains("rank 1 timed out at init_timeout"), "{lost}");
         drop(side);
         let mut outcomes = meet(vec![m.guest(1, 3), m.guest(2, 3)]);
         outcomes.push(host.join().unwrap());

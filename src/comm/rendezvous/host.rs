@@ -84,7 +84,11 @@ impl<'a> Host<'a> {
                 Event::Watched(index) => {
                     // The rank may come back: a restarted worker connects again.
                     let gone = self.guests.remove(index);
-                    tracing::warn!("rendezvous: rank {} ({}) left before all had come", gone.rank, gone.from);
+                    tracing::warn!(
+                        "rendezvous: rank {} ({}) disconnected before all ranks had connected",
+                        gone.rank,
+                        gone.from
+                    );
                 }
                 Event::Deadline => {
                     let came = |r: &usize| self.guests.iter().any(|g| g.rank == *r);
@@ -93,7 +97,7 @@ impl<'a> Host<'a> {
                         CommErrorKind::Rendezvous,
                         missing.first().copied(),
                         format!(
-                            "{} of {} did not come to rank 0 at {} before init_timeout",
+                            "{} of {} did not connect to rank 0 at {} before init_timeout",
                             name_ranks(&missing),
                             self.me.world,
                             self.at
@@ -116,14 +120,15 @@ impl<'a> Host<'a> {
                     return Ok(());
                 };
                 let why = format!(
-                    "two processes claim rank {rank}: {} and {from}; each node needs a --node-rank of its own",
+                    "two processes have rank {rank}: {} and {from}; give each node a different --node-rank",
                     other.from
                 );
                 Refusal::Conflict(why)
             }
-            Ok(join) => {
-                Refusal::Stray(format!("rank {} ({from}) came before the rendezvous was complete", join.rank))
-            }
+            Ok(join) => Refusal::Stray(format!(
+                "rank {} ({from}) connected before the rendezvous was complete",
+                join.rank
+            )),
             Err(refusal) => refusal,
         };
         refuse(&mut self.acceptor, &stream, from, refusal)
@@ -157,7 +162,10 @@ impl<'a> Host<'a> {
                     return Err(CommError::new(
                         CommErrorKind::Rendezvous,
                         late.first().copied(),
-                        format!("{} could not connect to all others before init_timeout", name_ranks(&late)),
+                        format!(
+                            "{} could not connect to all other ranks before init_timeout",
+                            name_ranks(&late)
+                        ),
                     ));
                 }
             }
@@ -171,8 +179,10 @@ impl<'a> Host<'a> {
         for guest in &self.guests {
             write_by(&guest.stream, &frame, self.deadline.max(Instant::now() + Duration::from_secs(1)))
                 .map_err(|e| {
-                    let message =
-                        format!("rank {} ({}) left during the rendezvous: {e}", guest.rank, guest.from);
+                    let message = format!(
+                        "rank {} ({}) disconnected during the rendezvous: {e}",
+                        guest.rank, guest.from
+                    );
                     CommError::new(CommErrorKind::Rendezvous, Some(guest.rank), message)
                 })?;
         }
@@ -185,7 +195,7 @@ impl<'a> Host<'a> {
         let error = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(guest.rank), m);
         let until = self.deadline.min(Instant::now() + Duration::from_secs(1));
         let bytes = read_message(&guest.stream, MAX_TEXT + 1, &[], until).map_err(|e| {
-            error(format!("rank {} ({}) left during the rendezvous: {e}", guest.rank, guest.from))
+            error(format!("rank {} ({}) disconnected during the rendezvous: {e}", guest.rank, guest.from))
         })?;
         match wire::decode(&bytes) {
             Ok(Message::Ready) => {
@@ -193,9 +203,7 @@ impl<'a> Host<'a> {
                 Ok(())
             }
             Ok(Message::Failed(why)) => Err(error(why.to_owned())),
-            _ => {
-                Err(error(format!("rank {} ({}) sent an answer that makes no sense", guest.rank, guest.from)))
-            }
+            _ => Err(error(format!("rank {} ({}) sent an unexpected message", guest.rank, guest.from))),
         }
     }
 }
@@ -222,7 +230,7 @@ mod tests {
         host.deadline = Instant::now();
         let lost = host.meet();
         for e in [error(&lost), error(&guest.join().unwrap())] {
-            assert!(e.message.contains("ranks 1 and 3 of 4 did not come to rank 0"), "{e}");
+            assert!(e.message.contains("ranks 1 and 3 of 4 did not connect to rank 0"), "{e}");
         }
     }
 }

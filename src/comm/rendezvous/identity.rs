@@ -57,42 +57,42 @@ impl<'a> Identity<'a> {
             Ok(Message::Join(join)) => join,
             Err(WireError::Protocol(theirs)) => {
                 return Err(Refusal::Conflict(format!(
-                    "a process at {from} speaks version {theirs} of the rendezvous protocol, rank {me} version \
-                     {PROTOCOL}; run the same ddp-run on every node"
+                    "a process at {from} uses version {theirs} of the rendezvous protocol, but rank {me} uses version \
+                     {PROTOCOL}; run the same version of ddp-run on every node"
                 )));
             }
-            _ => return Err(Refusal::Stray("it sent something else than a request to join".into())),
+            _ => return Err(Refusal::Stray("it did not send a join request".into())),
         };
         let peer = format!("rank {} ({from})", join.rank);
         if join.run_id != self.run_id || join.generation < self.generation {
             return Err(Refusal::Stray(format!(
-                "{peer} belongs to run `{}`, generation {}; rank {me} to run `{}`, generation {}",
+                "{peer} belongs to run `{}`, generation {}, but rank {me} belongs to run `{}`, generation {}",
                 join.run_id, join.generation, self.run_id, self.generation
             )));
         }
         if join.generation > self.generation {
             return Err(Refusal::Outdated(format!(
-                "{peer} is of generation {} of run `{}`, rank {me} only of generation {}: rank {me} is a leftover \
+                "{peer} is in generation {} of run `{}`, but rank {me} is in generation {}: rank {me} is a process \
                  of an earlier start",
                 join.generation, self.run_id, self.generation
             )));
         }
         let conflict = if join.world as usize != self.world {
             format!(
-                "{peer} was started for a world of {}, rank {me} for a world of {}; give every node the same \
-                 --nnodes and --nproc-per-node",
+                "{peer} has world size {}, but rank {me} has world size {}; give every node the same --nnodes and \
+                 --nproc-per-node",
                 join.world, self.world
             )
         } else if join.rank as usize >= self.world {
-            format!("{peer} is not in a world of {}", self.world)
+            format!("{peer} is out of range for world size {}", self.world)
         } else if join.plan_hash != self.plan_hash {
             format!(
-                "{peer} was started with another plan ({}) than rank {me} ({}); start every rank with the same \
-                 spec and overrides",
+                "{peer} has a different plan ({}) from rank {me} ({}); start every rank with the same spec and \
+                 overrides",
                 join.plan_hash, self.plan_hash
             )
         } else if join.rank as usize == me {
-            format!("{peer} claims a rank that is taken by the process that it connected to")
+            format!("{peer} has the same rank as the process that it connected to")
         } else {
             return Ok(join);
         };

@@ -24,10 +24,10 @@ impl std::fmt::Display for Trouble {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Trouble::Io(e) => write!(f, "{e}"),
-            Trouble::Closed => f.write_str("the connection was closed"),
-            Trouble::Deadline => f.write_str("no answer in time"),
+            Trouble::Closed => f.write_str("connection closed"),
+            Trouble::Deadline => f.write_str("timed out"),
             Trouble::Watched => f.write_str("the rendezvous ended"),
-            Trouble::TooLong(n) => write!(f, "a message of {n} bytes is over the limit"),
+            Trouble::TooLong(n) => write!(f, "a message of {n} bytes exceeds the limit"),
         }
     }
 }

@@ -95,8 +95,8 @@ impl<'a> MeshBuilder<'a> {
         let refusal = match self.me.judge(message, from) {
             Ok(join) => match self.slot(join.rank as usize, join.purpose) {
                 None => Refusal::Stray(format!(
-                    "rank {} ({from}) came after the rendezvous of all ranks was complete, or with more sockets a \
-                     pair than rank {me}",
+                    "rank {} ({from}) connected after the rendezvous was complete, or uses more sockets per pair \
+                     than rank {me}",
                     join.rank
                 )),
                 Some(slot) if slot.as_ref().is_none_or(is_closed) && join.rank as usize > me => {

@@ -172,7 +172,7 @@ fn bind(rank: usize, address: SocketAddr, deadline: Instant) -> Result<TcpListen
         }
         if !waits {
             tracing::warn!(
-                "rendezvous: another process listens on {address}; rank {rank} waits until it ends"
+                "rendezvous: {address} is in use by another process; rank {rank} retries until init_timeout"
             );
             waits = true;
         }
@@ -183,23 +183,27 @@ fn bind(rank: usize, address: SocketAddr, deadline: Instant) -> Result<TcpListen
 fn check(config: &RendezvousConfig) -> Result<(), CommError> {
     let RendezvousConfig { rank, world_size, .. } = config;
     if *world_size == 0 || *world_size > MAX_WORLD {
-        return Err(failed(format!("a world of {world_size} ranks is not possible (1 to {MAX_WORLD})")));
+        return Err(failed(format!("world size {world_size} is out of range (1 to {MAX_WORLD})")));
     }
     if rank >= world_size {
         return Err(failed(format!(
-            "rank {rank} is not in a world of {world_size} (0 to {})",
+            "rank {rank} is out of range for world size {world_size} (0 to {})",
             world_size - 1
         )));
     }
     for (what, text) in [("run id", &config.run_id), ("plan hash", &config.plan_hash)] {
         if text.len() > wire::MAX_NAME {
-            return Err(failed(format!("the {what} has {} bytes, over {}", text.len(), wire::MAX_NAME)));
+            return Err(failed(format!(
+                "the {what} has {} bytes; the maximum is {}",
+                text.len(),
+                wire::MAX_NAME
+            )));
         }
     }
     let listens = !matches!(config.endpoint, Endpoint::Connect(_) | Endpoint::Lookup(_));
     if *world_size > 1 && listens != (*rank == 0) {
         return Err(failed(format!(
-            "rank 0 listens and the others connect; rank {rank} was told the opposite"
+            "rank 0 must listen and the other ranks must connect; rank {rank} is configured otherwise"
         )));
     }
     Ok(())

@@ -22,7 +22,7 @@ impl Secret {
     pub fn generate() -> Result<Self, CommError> {
         let mut bytes = Zeroizing::new([0; 32]);
         getrandom::fill(bytes.as_mut_slice())
-            .map_err(|e| wrong(&format!("cannot draw a random secret: {e}")))?;
+            .map_err(|e| wrong(&format!("cannot generate a random secret: {e}")))?;
         Ok(Self(bytes))
     }
 

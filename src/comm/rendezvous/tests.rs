@@ -163,7 +163,7 @@ fn strangers_are_refused_while_the_others_meet() {
     }
     let impostor = RendezvousConfig { secret: Secret::generate().unwrap(), ..m.guest(1, 3) };
     let refused = connect(impostor);
-    assert!(error(&refused).message.contains("refused rank 1's proof of the run's secret"));
+    assert!(error(&refused).message.contains("rejected rank 1's proof of the run's secret"));
     let mut outcomes = meet(vec![m.guest(1, 3), m.guest(2, 3)]);
     outcomes.push(host.join().unwrap());
     works(outcomes);
@@ -185,7 +185,7 @@ fn a_listener_that_is_not_ours_is_told_from_rank_0() {
     stream.write_all(&[&MAGIC[..], &[7; 32]].concat()).unwrap();
     stream.read_exact(&mut [0; 72]).unwrap();
     stream.write_all(&[1; 33]).unwrap();
-    assert!(error(&other.join().unwrap()).message.contains("could not prove the run's secret to rank 1"));
+    assert!(error(&other.join().unwrap()).message.contains("does not have the secret of rank 1"));
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn ranks_of_different_plans_worlds_or_ranks_are_all_told_both_sides() {
     type Change = fn(&mut RendezvousConfig);
     let changes: [(Change, &[&str]); 2] = [
         (|c| c.plan_hash = "ffff".into(), &["rank 2 ", "(ffff)", "rank 0 (0123abcd)"]),
-        (|c| c.world_size = 4, &["rank 2 ", "world of 4", "rank 0 for a world of 3"]),
+        (|c| c.world_size = 4, &["rank 2 ", "world size 4", "rank 0 has world size 3"]),
     ];
     for (change, words) in changes {
         let mut m = Meeting::new("127.0.0.1:0");
@@ -214,7 +214,7 @@ fn two_processes_that_claim_a_rank_are_both_told() {
     let outcomes = meet(vec![m.host(3), m.guest(1, 3), m.guest(1, 3)]);
     for outcome in &outcomes {
         assert!(
-            error(outcome).message.contains("two processes claim rank 1: 127.0.0.1:"),
+            error(outcome).message.contains("two processes have rank 1: 127.0.0.1:"),
             "{}",
             error(outcome)
         );
@@ -228,7 +228,7 @@ fn leftovers_of_other_runs_and_generations_are_sent_away_and_the_run_forms() {
     let host = thread::spawn(move || connect(host));
     let old = RendezvousConfig { generation: 2, ..m.guest(1, 2) };
     let other = RendezvousConfig { run_id: "other".into(), ..m.guest(1, 2) };
-    for (stray, word) in meet(vec![old, other]).iter().zip(["generation 2; rank 0", "run `other`"]) {
+    for (stray, word) in meet(vec![old, other]).iter().zip(["generation 2, but rank 0", "run `other`"]) {
         assert!(error(stray).message.contains(word), "{}", error(stray));
     }
     let mut outcomes = meet(vec![m.guest(1, 2)]);

@@ -21,9 +21,7 @@ impl Segment {
         // Beyond this limit the kernel does not return an error but kills the process.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < len as u64) {
-            return Err(io::Error::other(format!(
-                "{len} bytes are over the limit of a file's size (ulimit -f)"
-            )));
+            return Err(io::Error::other(format!("{len} bytes exceed the file size limit (ulimit -f)")));
         }
         let fd = memfd_create("ddp-run", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, len as u64)?;
@@ -34,7 +32,7 @@ impl Segment {
     /// Maps a file that another process has created; rejects one that could still shrink under the mapping.
     pub(super) fn open(fd: &OwnedFd, len: usize) -> io::Result<Self> {
         if !fcntl_get_seals(fd)?.contains(seals()) || fstat(fd)?.st_size != len as i64 {
-            return Err(io::Error::other("the shared memory is not of the agreed size"));
+            return Err(io::Error::other("the shared memory does not have the expected size and seals"));
         }
         Self::map(fd, len)
     }

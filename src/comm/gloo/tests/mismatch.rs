@@ -162,7 +162,8 @@ fn a_wrong_call_of_one_rank_is_told_to_all() {
     for error in results {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Misuse, Some(2)));
         assert!(
-            error.message.contains("rank 2 made a wrong call") && error.message.contains("mean of i64"),
+            error.message.contains("rank 2 made an invalid call")
+                && error.message.contains("not defined for i64"),
             "{error}"
         );
     }
@@ -190,8 +191,7 @@ fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
     });
     for error in results {
         assert_eq!(error.kind, CommErrorKind::Mismatch, "{error}");
-        let disagreement =
-            "rank 0 reduce #1 (sum of 4 u8 to rank 2), rank 1 broadcast #1 (10 f32 from rank 0)";
+        let disagreement = "rank 0 called reduce #1 (sum of 4 u8 to rank 2), rank 1 called broadcast #1 (10 f32 from rank 0)";
         assert!(error.message.contains(disagreement), "{error}");
     }
 }
@@ -214,7 +214,8 @@ fn a_header_that_came_before_its_call_is_judged_when_the_call_begins() {
     });
     for error in results {
         assert_eq!(error.kind, CommErrorKind::Mismatch, "{error}");
-        let disagreement = "rank 0 broadcast #1 (4 u8 from rank 2), rank 1 all_reduce #1 (sum of 10 f32)";
+        let disagreement =
+            "rank 0 called broadcast #1 (4 u8 from rank 2), rank 1 called all_reduce #1 (sum of 10 f32)";
         assert!(error.message.contains(disagreement), "{error}");
     }
 }

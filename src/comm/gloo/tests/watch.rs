@@ -75,8 +75,8 @@ fn the_rank_that_is_furthest_behind_is_named_by_all() {
         for error in overdue(transport, [Some(5), Some(4), Some(3)]).into_iter().flatten() {
             assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(2)), "{error}");
             for part in [
-                "all_reduce #5 by another was not done after 1s (timeout): rank 0 waits for ranks 2 and 1, still before",
-                "rank 1 made call 4, step 4, phase data; rank 2 made call 3, step 3, phase data",
+                "all_reduce #5 by another did not complete within 1s (timeout): rank 0 is waiting for ranks 2 and 1 to make",
+                "rank 1 has made call 4, step 4, phase data; rank 2 has made call 3, step 3, phase data",
             ] {
                 assert!(error.message.contains(part), "{error}");
             }
@@ -90,7 +90,7 @@ fn a_rank_that_does_not_answer_is_named_before_one_that_is_behind() {
         for error in overdue(transport, [Some(5), Some(4), None]).into_iter().flatten() {
             assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(2)), "{error}");
             assert!(
-                error.message.contains("rank 2 gave no sign of life (asked by rank 0); rank 1 made call 4"),
+                error.message.contains("rank 2 did not respond (probed by rank 0); rank 1 has made call 4"),
                 "{error}"
             );
         }
@@ -101,7 +101,7 @@ fn a_rank_that_does_not_answer_is_named_before_one_that_is_behind() {
 fn nobody_is_named_where_all_have_made_the_call() {
     for error in overdue(Transport::Auto, [Some(5), Some(5), Some(6)]).into_iter().flatten() {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, None), "{error}");
-        assert!(error.message.contains("all ranks live and have made this call"), "{error}");
+        assert!(error.message.contains("all ranks respond and have made this call"), "{error}");
     }
 }
 
@@ -117,7 +117,7 @@ fn a_rank_that_left_is_missed() {
     });
     let error = results.into_iter().flatten().next().unwrap();
     assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
-    assert!(error.message.contains("rank 1 has left the group"), "{error}");
+    assert!(error.message.contains("rank 1 left the process group"), "{error}");
 }
 
 /// A question that arrived between two calls used to be lost if the listener read it, not the next call.
@@ -139,7 +139,7 @@ fn who_was_asked_between_two_calls_answers_in_the_next() {
         });
         for error in results.into_iter().flatten() {
             assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(2)), "{error}");
-            assert!(error.message.contains("rank 2 gave no sign of life"), "{error}");
+            assert!(error.message.contains("rank 2 did not respond"), "{error}");
         }
     }
 }
@@ -164,10 +164,13 @@ fn a_call_that_another_thread_waits_in_has_its_own_deadline_or_ends_with_the_ver
     // The call's verdict is waited for, however late it is.
     for error in overdue_in_a_call(Wait::Deadline, AMPLE) {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(1)), "{error}");
-        assert!(error.message.contains("rank 1 gave no sign of life"), "{error}");
+        assert!(error.message.contains("rank 1 did not respond"), "{error}");
     }
     for error in overdue_in_a_call(Wait::WhilePeersLive, PATIENCE) {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, None), "{error}");
-        assert!(error.message.contains("by another was not done after 1s (timeout) on rank 0"), "{error}");
+        assert!(
+            error.message.contains("by another did not complete within 1s (timeout) on rank 0"),
+            "{error}"
+        );
     }
 }

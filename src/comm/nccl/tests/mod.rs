@@ -103,11 +103,11 @@ fn calls_of_both_kinds_are_recorded() {
 #[test]
 fn a_collective_that_never_ends_is_given_up_at_the_deadline_on_all_ranks() {
     let launch = Launch::new("hang", 2).set(1, "FAKE_NCCL_HANG", "2");
-    let says = ["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL was not done after 5s (timeout)"];
+    let says = ["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL did not complete within 5s (timeout)"];
     let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
     assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
     assert!(
-        outcome.said.iter().flatten().all(|s| s.contains("all ranks live and have made this call")),
+        outcome.said.iter().flatten().all(|s| s.contains("all ranks respond and have made this call")),
         "{outcome}"
     );
 }
@@ -115,14 +115,18 @@ fn a_collective_that_never_ends_is_given_up_at_the_deadline_on_all_ranks() {
 #[test]
 fn a_collective_that_never_gets_into_its_stream_is_given_up_at_the_deadline() {
     let launch = Launch::new("hang", 2).set(0, "FAKE_NCCL_STUCK", "2");
-    fails(launch, &[0, 1], &["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL was not done after 5s"]);
+    fails(
+        launch,
+        &[0, 1],
+        &["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL did not complete within 5s"],
+    );
 }
 
 /// The communicator is aborted while the call hangs.
 #[test]
 fn a_call_that_does_not_come_back_from_nccl_is_given_up_at_the_deadline() {
     let launch = Launch::new("hang", 2).set(0, "FAKE_NCCL_BLOCK", "2");
-    let says = ["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL was not done after 5s"];
+    let says = ["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL did not complete within 5s"];
     let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
     assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
 }
@@ -131,22 +135,25 @@ fn a_call_that_does_not_come_back_from_nccl_is_given_up_at_the_deadline() {
 fn a_rank_that_does_not_come_to_a_collective_is_named() {
     let says = [
         "Timeout, peer 1",
-        "waits for rank 1, still before this call",
-        "rank 1 made call 1, step 7, phase data",
+        "is waiting for rank 1 to make this call",
+        "rank 1 has made call 1, step 7, phase data",
     ];
     fails(Launch::new("late", 3).on_a_gpu_too(), &[0, 1, 2], &says);
 }
 
 #[test]
 fn a_stopped_rank_is_named_at_the_deadline() {
-    fails(Launch::new("stopped", 3), &[0, 2], &["Timeout, peer 1", "rank 1 gave no sign of life"]);
+    fails(Launch::new("stopped", 3), &[0, 2], &["Timeout, peer 1", "rank 1 did not respond"]);
 }
 
 #[test]
 fn a_killed_rank_is_named_long_before_the_deadline() {
     let launch = Launch::new("killed", 3).on_a_gpu_too();
-    let says =
-        ["PeerLost, peer 1", "rank 1 is gone", "all_reduce #2 (sum of 1000 f32) by NCCL, step 7, phase sync"];
+    let says = [
+        "PeerLost, peer 1",
+        "rank 1 disconnected",
+        "all_reduce #2 (sum of 1000 f32) by NCCL, step 7, phase sync",
+    ];
     fails(launch, &[0, 2], &says);
 }
 
@@ -154,27 +161,27 @@ fn a_killed_rank_is_named_long_before_the_deadline() {
 #[test]
 fn a_peer_that_nccl_misses_is_named_if_it_is_gone() {
     let launch = Launch::new("missed", 3).set(0, "FAKE_NCCL_LOST", "2");
-    fails(launch, &[0, 2], &["PeerLost, peer 1", "rank 1 is gone"]);
+    fails(launch, &[0, 2], &["PeerLost, peer 1", "rank 1 disconnected"]);
 }
 
 /// NCCL on rank 0 reports a lost peer, but all are alive: the failure is rank 0's own.
 #[test]
 fn a_failure_of_nccl_ends_the_group_on_all_ranks() {
     let launch = Launch::new("lost", 2).set(0, "FAKE_NCCL_LOST", "2");
-    let says = ["Aborted, peer 0", "rank 0 gave up: NCCL: remote process exited", "said the fake"];
+    let says = ["Aborted, peer 0", "rank 0 aborted: NCCL: remote process exited", "said the fake"];
     let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
     assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
 }
 
 #[test]
 fn a_rank_that_gives_up_ends_what_the_others_wait_for() {
-    fails(Launch::new("abort", 2).on_a_gpu_too(), &[0, 1], &["Aborted, peer 0", "rank 0 gave up: disk full"]);
+    fails(Launch::new("abort", 2).on_a_gpu_too(), &[0, 1], &["Aborted, peer 0", "rank 0 aborted: disk full"]);
 }
 
 #[test]
 fn a_failed_call_of_the_control_group_ends_the_device_group() {
     let launch = Launch::new("control", 2);
-    let Some(outcome) = fails(launch, &[0, 1], &["Mismatch", "ranks disagree on what is called"]) else {
+    let Some(outcome) = fails(launch, &[0, 1], &["Mismatch", "collective calls do not match"]) else {
         return;
     };
     assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
@@ -183,13 +190,13 @@ fn a_failed_call_of_the_control_group_ends_the_device_group() {
 #[test]
 fn a_wrong_call_ends_the_group_for_all() {
     let launch = Launch::new("misuse", 2);
-    fails(launch, &[0, 1], &["peer 1", "made a wrong call: all_reduce: a mean of i32 is not defined"]);
+    fails(launch, &[0, 1], &["peer 1", "made an invalid call: all_reduce: mean is not defined for i32"]);
 }
 
 #[test]
 fn a_rank_that_never_joins_ends_the_start_in_time() {
     let launch = Launch::new("join", 2).set(1, "FAKE_NCCL_INIT", "never");
-    let says = ["93", "the joining of all ranks by NCCL was not done after 1s (timeout): all ranks live"];
+    let says = ["93", "NCCL initialization did not complete within 1s (timeout): all ranks respond"];
     let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
     assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
 }
@@ -197,7 +204,7 @@ fn a_rank_that_never_joins_ends_the_start_in_time() {
 #[test]
 fn a_rank_that_fails_to_join_is_named_by_all() {
     let launch = Launch::new("join-fails", 3).set(2, "FAKE_NCCL_INIT", "fail");
-    fails(launch, &[0, 1, 2], &["91", "rank 2 gave up: NCCL: internal error"]);
+    fails(launch, &[0, 1, 2], &["91", "rank 2 aborted: NCCL: internal error"]);
 }
 
 #[test]
@@ -257,9 +264,9 @@ fn ranks_with_different_versions_of_nccl_are_refused() {
 #[test]
 fn what_is_missing_on_a_rank_is_told_on_all() {
     let missing = [
-        (Libraries::NoNccl, "rank 1: NCCL is not there: libnccl.so.2: "),
-        (Libraries::NoDriver, "rank 1: CUDA's driver is not there: no libcuda.so.1"),
-        (Libraries::OldNccl, "rank 1: NCCL has no ncclCommInitRankConfig: 2.18 or later is needed"),
+        (Libraries::NoNccl, "rank 1: NCCL was not found: libnccl.so.2: "),
+        (Libraries::NoDriver, "rank 1: the CUDA driver was not found: no libcuda.so.1"),
+        (Libraries::OldNccl, "rank 1: NCCL has no ncclCommInitRankConfig: 2.18 or later is required"),
     ];
     for (libraries, says) in missing {
         // On a machine with the real libraries, none is missing.
@@ -271,12 +278,12 @@ fn what_is_missing_on_a_rank_is_told_on_all() {
     fails(
         launch,
         &[0, 1],
-        &["69", "rank 1: CUDA's driver does not start: cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-cap"],
+        &["69", "rank 1: the CUDA driver failed to start: cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-cap"],
     );
     let launch = Launch::new("sums", 2).set(0, "DDP_RUN_NCCL_DEVICE", "1");
-    fails(launch, &[0, 1], &["69", "rank 0: there is no CUDA device 1 among 1"]);
+    fails(launch, &[0, 1], &["69", "rank 0: CUDA device 1 does not exist: this process sees 1"]);
     let launch = Launch::new("sums", 2).set(0, "FAKE_NCCL_VERSION", "21400");
-    fails(launch, &[0, 1], &["69", "rank 0: NCCL is version 2.14.0; 2.18 or later is needed"]);
+    fails(launch, &[0, 1], &["69", "rank 0: NCCL is version 2.14.0; 2.18 or later is required"]);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn ranks_meet_by_a_file_which_is_gone_afterwards() {
         RendezvousConfig { init_timeout: Duration::from_millis(100), ..by_file(1, 2, &path, &secret) };
     let outcome = connect(lonely);
     assert!(
-        error(&outcome).message.contains("meet before init_timeout: there is none yet"),
+        error(&outcome).message.contains("meet before init_timeout: the file has no address yet"),
         "{}",
         error(&outcome)
     );
@@ -60,7 +60,7 @@ fn a_stale_file_only_costs_another_look() {
     std::fs::write(&path, format!("{}\n", listener.local_addr().unwrap())).unwrap();
     let mut acceptor = accept::Acceptor::new(vec![listener], Secret::generate().unwrap()).unwrap();
     let until = Instant::now() + HANG;
-    while !acceptor.has_warned("it could not prove the run's secret") {
+    while !acceptor.has_warned("it does not have the run's secret") {
         assert!(Instant::now() < until, "the guest does not come");
         let glance = Instant::now() + Duration::from_millis(10);
         assert!(matches!(acceptor.next(&[], glance).unwrap(), accept::Event::Deadline));

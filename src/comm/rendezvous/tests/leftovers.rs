@@ -12,7 +12,11 @@ fn a_newer_generation_outlasts_the_leftover_of_an_older_one() {
     let guest = m.guest(1, 2);
     let guest = thread::spawn(move || connect(guest));
     let leftover = old.join().unwrap();
-    assert!(error(&leftover).message.contains("rank 0 is a leftover"), "{}", error(&leftover));
+    assert!(
+        error(&leftover).message.contains("rank 0 is a process of an earlier start"),
+        "{}",
+        error(&leftover)
+    );
     assert!(!guest.is_finished());
     let host = connect(config(0, 2, Endpoint::Bind(m.address), &m.secret));
     works(vec![host, guest.join().unwrap()]);
@@ -39,7 +43,7 @@ fn a_rank_0_that_vanishes_is_waited_for_after_a_restart_and_given_up_at_the_star
             works(vec![host, guest.join().unwrap()]);
         } else {
             let lost = guest.join().unwrap();
-            assert!(error(&lost).message.contains("left during the rendezvous"), "{}", error(&lost));
+            assert!(error(&lost).message.contains("disconnected during the rendezvous"), "{}", error(&lost));
         }
     }
 }

@@ -51,7 +51,7 @@ fn what_was_silent_until_the_end_is_named() {
         let guest = RendezvousConfig { init_timeout: 8 * ATTEMPT, ..guest };
         let outcome = mesh(guest, ATTEMPT);
         let told = &error(&outcome).message;
-        let silent = format!("before init_timeout: what listens at {} gives no answer", m.address);
+        let silent = format!("before init_timeout: the listener at {} does not respond", m.address);
         assert!(told.starts_with("rank 1 could not reach rank 0 at ") && told.ends_with(&silent), "{told}");
     }
 }
