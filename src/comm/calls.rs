@@ -114,10 +114,6 @@ impl Calls {
         *lock(&self.place)
     }
 
-    pub(super) fn last(&self) -> Option<CallRecord> {
-        lock(&self.calls).back().map(Call::record)
-    }
-
     pub(super) fn history(&self) -> Vec<CallRecord> {
         lock(&self.calls).iter().map(Call::record).collect()
     }

@@ -12,8 +12,9 @@ use std::time::Duration;
 pub(super) trait Shared {
     fn rank(&self) -> usize;
     fn calls(&self) -> &Calls;
-    /// Ends the group, unless it has already ended.
-    fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str);
+    /// Ends the group, unless it has already ended; returns the first failure. `cause` is worded for every rank; what
+    /// this rank was doing is added to its error.
+    fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError;
 }
 
 pub(super) trait Engine {
@@ -61,7 +62,7 @@ impl<S: Shared> Drop for PanicGuard<S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let rank = self.0.rank();
-            self.0.end(CommErrorKind::Aborted, Some(rank), &messages::panicked(rank));
+            self.0.fail(CommErrorKind::Aborted, Some(rank), &messages::panicked(rank));
         }
     }
 }
@@ -92,68 +93,8 @@ pub(super) fn conduct<'a, E: Engine>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Wait;
     use super::super::header::tests::sample;
     use super::*;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::OnceLock;
-
-    struct Ends {
-        calls: Calls,
-        error: OnceLock<CommError>,
-    }
-
-    impl Shared for Ends {
-        fn rank(&self) -> usize {
-            1
-        }
-        fn calls(&self) -> &Calls {
-            &self.calls
-        }
-        fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) {
-            self.error.get_or_init(|| CommError::new(kind, culprit, cause));
-        }
-    }
-
-    struct Fake {
-        ends: Arc<Ends>,
-        numbers: Numbers,
-    }
-
-    impl Fake {
-        fn new() -> Self {
-            let ends = Arc::new(Ends { calls: Calls::new(), error: OnceLock::new() });
-            Self { ends, numbers: Numbers::new(3) }
-        }
-
-        fn call(&mut self, run: impl FnOnce(&mut Self) -> Result<(), CommError>) -> Result<(), CommError> {
-            let call = Call::Barrier(Wait::Deadline);
-            let header = call.header(sample());
-            conduct(self, call, header, Duration::ZERO, |engine, _| run(engine))
-        }
-    }
-
-    impl Engine for Fake {
-        type Shared = Ends;
-        fn shared(&self) -> &Arc<Ends> {
-            &self.ends
-        }
-        fn world(&self) -> usize {
-            3
-        }
-        fn numbers(&mut self) -> &mut Numbers {
-            &mut self.numbers
-        }
-        fn begin(&mut self, header: Header, _: Option<Duration>) -> Result<(), CommError> {
-            self.ends.error.get().cloned().map_or(Ok(()), Err)?;
-            self.ends.calls.started(header);
-            Ok(())
-        }
-        fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-            self.ends.end(kind, culprit, cause);
-            self.ends.error.get().cloned().expect("it has ended")
-        }
-    }
 
     #[test]
     fn calls_are_counted_by_kind_and_peer() {
@@ -171,43 +112,5 @@ mod tests {
         for (operation, root, number) in calls {
             assert_eq!(next(operation, root), number, "{operation:?} {root}");
         }
-    }
-
-    #[test]
-    fn a_call_is_recorded_while_it_runs_and_when_it_is_done() {
-        let mut engine = Fake::new();
-        for sequence in [1, 2] {
-            let ran = engine.call(|engine| {
-                assert_eq!(engine.ends.calls.running().map(|h| h.sequence), Some(sequence));
-                Ok(())
-            });
-            assert_eq!((ran, engine.ends.calls.running()), (Ok(()), None));
-        }
-    }
-
-    #[test]
-    fn what_goes_wrong_ends_the_group_once() {
-        let mut engine = Fake::new();
-        let misuse = |text: &str| CommError::new(CommErrorKind::Misuse, None, text);
-        let mut nothing: [u8; 0] = [];
-        let call = Call::Broadcast { buf: (&mut nothing[..]).into(), root: 3 };
-        let wrong = conduct(&mut engine, call, sample(), Duration::ZERO, |_, _| panic!("not run"));
-        let text = "rank 1 made an invalid call: broadcast: root 3 is out of range for world size 3";
-        let error = CommError::new(CommErrorKind::Misuse, Some(1), text);
-        assert_eq!(wrong, Err(error.clone()));
-        assert_eq!(engine.call(|_| panic!("the group is over")), Err(error));
-        assert!(engine.ends.calls.history().is_empty());
-
-        let mut engine = Fake::new();
-        assert_eq!(engine.call(|_| Err(misuse("a bug"))), Err(misuse("a bug")));
-        assert_eq!(engine.ends.error.get(), Some(&misuse("a bug")));
-        assert!(engine.ends.calls.running().is_some(), "the record shows what failed");
-
-        let mut engine = Fake::new();
-        let ends = engine.ends.clone();
-        let panicked = catch_unwind(AssertUnwindSafe(|| engine.call(|_| panic!("on purpose"))));
-        let error = ends.error.get().expect("the group has ended");
-        assert!(panicked.is_err() && error.kind == CommErrorKind::Aborted && error.peer == Some(1));
-        assert_eq!(error.message, "rank 1 panicked in a collective");
     }
 }

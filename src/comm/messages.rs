@@ -63,13 +63,12 @@ pub(super) fn no_progress(me: usize, awaited: &str, call: &Header, patience: Dur
 
 #[cfg(test)]
 mod tests {
-    use super::super::check;
     use super::super::gloo::GlooOptions;
     use super::super::header::tests::sample;
     use super::super::header::{Header, Operation};
     use super::super::probe::Probe;
     use super::super::rendezvous;
-    use super::super::{DType, GpuUuid, Phase, Place, ReduceOp, on_one_gpu};
+    use super::super::{Call, GpuUuid, Phase, Place, ReduceOp, on_one_gpu};
     use super::*;
     use std::time::Instant;
 
@@ -77,13 +76,14 @@ mod tests {
     fn collectives() -> Vec<String> {
         let calls = Operation::ALL.map(|operation| Header { operation, root: 2, tag: 9, ..sample() });
         let mut all = calls.map(|call| call.to_string()).to_vec();
+        let (mut i, mut f, block) = ([0i32; 6], [0f32; 7], [0f32; 2]);
         let arguments = [
-            check::reduction("all_reduce", DType::I32, ReduceOp::Mean),
-            check::root("broadcast", 3, 3),
-            check::peer("send", 5, 1, 3),
-            check::peer("send", 1, 1, 3),
-            check::blocks("all_gather", (DType::F32, 2), (DType::I32, 6), 3),
-            check::blocks("all_gather", (DType::F32, 2), (DType::F32, 7), 3),
+            Call::AllReduce { buf: (&mut i[..]).into(), op: ReduceOp::Mean }.check(1, 3),
+            Call::Broadcast { buf: (&mut i[..]).into(), root: 3 }.check(1, 3),
+            Call::Send { buf: (&block[..]).into(), to: 5, tag: 0 }.check(1, 3),
+            Call::Send { buf: (&block[..]).into(), to: 1, tag: 0 }.check(1, 3),
+            Call::AllGather { input: (&block[..]).into(), output: (&mut i[..]).into() }.check(1, 3),
+            Call::AllGather { input: (&block[..]).into(), output: (&mut f[..]).into() }.check(1, 3),
         ];
         all.extend(arguments.map(|wrong| invalid_call(1, &wrong.unwrap_err().message)));
         let barrier = calls[5].to_string();

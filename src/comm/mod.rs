@@ -19,6 +19,7 @@ mod gpu;
 mod header;
 mod messages;
 pub mod mpi;
+mod named;
 pub mod nccl;
 mod probe;
 mod record;
@@ -42,33 +43,21 @@ pub use record::{CallRecord, Phase, Place};
 pub use solo::SoloGroup;
 pub use watch::Watch;
 
+use named::named;
 use std::time::Duration;
 
-/// How elements at the same position are combined. `Mean` divides the sum by the world size (floats only).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum ReduceOp {
-    /// In rank order.
-    Sum,
-    /// The sum divided by the world size.
-    Mean,
-    /// NaN wins.
-    Max,
-    /// NaN wins.
-    Min,
-}
-
-impl ReduceOp {
-    /// All operations.
-    pub const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min];
-
-    /// `sum`, `mean`, `max`, `min`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ReduceOp::Sum => "sum",
-            ReduceOp::Mean => "mean",
-            ReduceOp::Max => "max",
-            ReduceOp::Min => "min",
-        }
+named! {
+    /// How elements at the same position are combined. `Mean` divides the sum by the world size (floats only).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+    pub enum ReduceOp {
+        /// The order of the operands depends on the transport and the algorithm: rank order in shared memory.
+        Sum = "sum",
+        /// The sum divided by the world size.
+        Mean = "mean",
+        /// NaN wins.
+        Max = "max",
+        /// NaN wins.
+        Min = "min",
     }
 }
 
@@ -191,6 +180,11 @@ impl CommError {
     /// Creates an error from its parts.
     pub fn new(kind: CommErrorKind, peer: Option<usize>, message: impl Into<String>) -> Self {
         Self { kind, peer, message: message.into() }
+    }
+
+    /// The group could not be formed; no rank is to blame.
+    pub(crate) fn rendezvous(message: impl Into<String>) -> Self {
+        Self::new(CommErrorKind::Rendezvous, None, message)
     }
 }
 

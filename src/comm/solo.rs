@@ -2,8 +2,9 @@
 //! the other groups (invalid calls are rejected, an aborted group stays unusable), so that code that works with one
 //! rank works with many.
 
+use super::calls::lock;
 use super::{Call, CommError, CommErrorKind, Place, ProcessGroup, messages};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 /// World size 1, rank 0.
 #[derive(Debug, Default)]
@@ -44,10 +45,10 @@ impl ProcessGroup for SoloGroup {
         self.failed.get_or_init(|| error);
     }
     fn note(&self, place: Place) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        *lock(&self.place) = place;
     }
     fn place(&self) -> Place {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.place)
     }
 }
 

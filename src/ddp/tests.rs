@@ -43,16 +43,17 @@ pub(super) fn gradient(rank: usize, step: usize, parameter: usize) -> Vec<f32> {
 
 /// One optimizer step; returns the averaged gradients by parameter.
 fn step(reducer: &mut Reducer, rank: usize, step: usize) -> Vec<Vec<f32>> {
-    step_with(reducer, |parameter| gradient(rank, step, parameter))
+    step_with(reducer, &[3, 2, 0], |parameter| gradient(rank, step, parameter))
 }
 
-fn step_with(reducer: &mut Reducer, gradient: impl Fn(usize) -> Vec<f32>) -> Vec<Vec<f32>> {
+/// The same with the gradients of these parameters, in the order of their arrival.
+fn step_with(reducer: &mut Reducer, order: &[usize], gradient: impl Fn(usize) -> Vec<f32>) -> Vec<Vec<f32>> {
     reducer.begin(0, true);
     let sink = reducer.sink();
-    for parameter in [3, 2, 0] {
-        let values = TensorData::from(gradient(parameter).as_slice());
+    for parameter in order {
+        let values = TensorData::from(gradient(*parameter).as_slice());
         let tensor = Tensor::<1>::from_data(values, &Device::flex());
-        sink.ready(parameter, Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()));
+        sink.ready(*parameter, Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()));
     }
     reducer.finish().unwrap();
     averages(reducer)
@@ -98,8 +99,8 @@ fn error(hook: Option<&HookSource>, feedback: bool) -> f32 {
         let mut kept = reducer(&group, hook);
         let mine = |parameter| lone_gradient(group.rank(), parameter);
         let of_step = |_| match feedback {
-            true => step_with(&mut kept, mine),
-            false => step_with(&mut reducer(&group, hook), mine),
+            true => step_with(&mut kept, &[3, 2, 0], mine),
+            false => step_with(&mut reducer(&group, hook), &[3, 2, 0], mine),
         };
         (0..STEPS).map(of_step).collect::<Vec<_>>()
     });
@@ -219,18 +220,6 @@ fn a_hook_of_ones_own_may_have_state_of_any_length_or_none() {
     assert_eq!(values(&ranks[0].2), [vec![vec![], vec![6.0], vec![]], vec![vec![], vec![6.0, 0.0], vec![]]]);
 }
 
-/// Reports gradients in this order; returns the averages by parameter.
-fn arrive(reducer: &mut Reducer, rank: usize, step: usize, order: &[usize]) -> Vec<Vec<f32>> {
-    reducer.begin(0, true);
-    for parameter in order {
-        let values = TensorData::from(gradient(rank, step, *parameter).as_slice());
-        let tensor = Tensor::<1>::from_data(values, &Device::flex());
-        reducer.sink().ready(*parameter, Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()));
-    }
-    reducer.finish().unwrap();
-    averages(reducer)
-}
-
 #[test]
 fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
     let ranks = on_ranks(2, |group| {
@@ -241,12 +230,13 @@ fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
         let mut reducer =
             Reducer::new(layout, &Device::flex(), true, names, group.clone(), Some(&hook)).unwrap();
         // Parameter 0 has no gradient in the first step; rank 1 sees another order.
-        let first = arrive(&mut reducer, rank, 0, if rank == 0 { &[2, 3] } else { &[3, 2] });
+        let first =
+            step_with(&mut reducer, if rank == 0 { &[2, 3] } else { &[3, 2] }, |p| gradient(rank, 0, p));
         let uncounted = reducer.hook_state().unwrap();
         let order = reducer.learn_order().unwrap();
         let again = reducer.learn_order().unwrap();
         let slots: Vec<_> = (0..SIZES.len()).map(|p| reducer.slot(p).map(|s| s.bucket)).collect();
-        let second = arrive(&mut reducer, rank, 1, &[3, 0, 2]);
+        let second = step_with(&mut reducer, &[3, 0, 2], |p| gradient(rank, 1, p));
         (first, uncounted, order, again, slots, second, reducer.hook_state().unwrap().is_some())
     });
     for (rank, (first, uncounted, order, again, slots, second, counted)) in ranks.into_iter().enumerate() {

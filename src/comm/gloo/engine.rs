@@ -6,7 +6,7 @@ use super::link::{Got, Link};
 use super::shared::Shared;
 use super::shm::Arena;
 use super::wire::Wire;
-use crate::comm::conduct::{self, Numbers};
+use crate::comm::conduct::{self, Numbers, Shared as _};
 use crate::comm::probe::Probe;
 use crate::comm::{CommError, CommErrorKind, messages};
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //!
 //! Every element is reduced in the order of local ranks, whatever its position in the buffer.
 
-use super::chunks::{AllGather, AllReduce, ReduceScatter};
+use super::chunks::{AllGather, AllReduce};
 use super::engine::Engine;
 use super::header::Header;
 use super::large::divisor;
@@ -167,26 +167,6 @@ impl Engine {
         let blocks: Vec<Range<usize>> =
             (0..self.world).map(|rank| if rank == root { 0..n } else { n..n }).collect();
         self.through_slots(&mut AllGather { buf, blocks: &blocks })
-    }
-
-    /// On entry, `buf` holds this rank's block.
-    pub(super) fn all_gather_in_memory(
-        &mut self,
-        buf: &mut [u8],
-        blocks: &[Range<usize>],
-    ) -> Result<(), CommError> {
-        self.through_slots(&mut AllGather { buf, blocks })
-    }
-
-    /// `buf` holds the blocks of all ranks; on return, this rank's is reduced.
-    pub(super) fn reduce_scatter_in_memory(
-        &mut self,
-        buf: &mut [u8],
-        blocks: &[Range<usize>],
-        kind: Kind,
-    ) -> Result<(), CommError> {
-        let divisor = divisor(kind.op, self.world);
-        self.through_slots(&mut ReduceScatter { buf, blocks, kind, divisor })
     }
 
     /// Handles a notice that differs from this rank's own.

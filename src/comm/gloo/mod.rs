@@ -15,8 +15,6 @@ mod agree;
 mod chunks;
 mod compare;
 mod engine;
-#[cfg(any(test, fuzzing))]
-mod fuzz;
 mod hierarchy;
 mod lanes;
 mod large;
@@ -37,13 +35,13 @@ mod wait;
 mod watch;
 mod wire;
 
-#[cfg(any(test, fuzzing))]
-pub(crate) use fuzz::decode_anything;
 pub use options::{AlgorithmChoice, GlooOptions, Transport};
 
 use super::rendezvous::RendezvousConfig;
 use super::{
-    Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, Watch, calls::lock, conduct::conduct,
+    Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, Watch,
+    calls::lock,
+    conduct::{Shared as _, conduct},
     control, header, messages,
 };
 use control::Control;
@@ -89,11 +87,6 @@ impl GlooGroup {
     #[cfg(test)]
     pub(crate) fn count_answers(&self, answers: usize) {
         lock(&self.engine).answers = Some(answers);
-    }
-
-    /// The last call made, running or done; None before the first.
-    pub fn status(&self) -> Option<CallRecord> {
-        self.shared.calls.last()
     }
 
     /// The header of a call; the algorithm follows from the operation and the size of the buffer.

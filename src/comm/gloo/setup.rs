@@ -17,10 +17,6 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn failed(message: impl Into<String>) -> CommError {
-    CommError::new(CommErrorKind::Rendezvous, None, message)
-}
-
 /// Connects to the other ranks within `init_timeout`; the engine is then ready for its first call.
 pub(super) fn set_up(
     config: &mut RendezvousConfig,
@@ -42,26 +38,18 @@ pub(super) fn set_up(
     let (mut links, mut control) = (Vec::new(), Vec::new());
     for sockets in mesh.sockets {
         if let Some(s) = &sockets {
-            keep_alive(&s.control).map_err(|e| failed(format!("cannot set up the connections: {e}")))?;
+            keep_alive(&s.control)
+                .map_err(|e| CommError::rendezvous(format!("cannot set up the connections: {e}")))?;
         }
         let (data, c) = sockets.map(|s| (s.data, s.control)).unzip();
         links.push(data.map(|streams| Link::new(Wire::tcp(streams))));
         control.push(c.map(ControlSocket::new));
     }
-    let base = Header {
-        operation: Operation::Barrier,
-        dtype: DType::U8,
-        reduce_op: ReduceOp::Sum,
-        algorithm: Algorithm::Direct,
-        root: 0,
-        tag: 0,
-        run: Sha256::digest(config.run_id.as_bytes()).first_chunk().map_or(0, |b| u64::from_le_bytes(*b)),
-        generation: config.generation,
-        sequence: 0,
-        count: 0,
-    };
+    let run = Sha256::digest(config.run_id.as_bytes()).first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+    let base = Header::base(Algorithm::Direct, run, config.generation);
     let shared = Shared::new(rank, control);
-    let shared = Arc::new(shared.map_err(|e| failed(format!("cannot set up the connections: {e}")))?);
+    let shared =
+        Arc::new(shared.map_err(|e| CommError::rendezvous(format!("cannot set up the connections: {e}")))?);
     let mut engine = Engine::new(rank, links, shared, base);
     let together = Topology::of(&mesh.hosts);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -69,7 +57,7 @@ pub(super) fn set_up(
     let topology = match options.transport {
         Transport::Tcp => Topology::scattered(world),
         Transport::Shm if together.hosts.len() > 1 => {
-            return Err(failed(format!(
+            return Err(CommError::rendezvous(format!(
                 "transport = \"shm\" requires all ranks on one host, but they are on {} hosts; use \"auto\"",
                 together.hosts.len()
             )));
@@ -93,7 +81,7 @@ fn share_memory(
     let arena = match host.len() {
         1 => None,
         _ => {
-            let socket = |rank: &usize| engine.links[*rank].as_ref().and_then(|l| l.wire.outgoing());
+            let socket = |rank: &usize| engine.links[*rank].as_ref().and_then(|l| l.wire.streams().first());
             let sockets: Vec<Option<&TcpStream>> = host.iter().map(socket).collect();
             Some(shm::share(engine.me, host, &sockets, deadline))
         }
@@ -110,7 +98,7 @@ fn share_memory(
         _ => "another host does not have it".into(),
     };
     if transport == Transport::Shm {
-        return Err(failed(format!(
+        return Err(CommError::rendezvous(format!(
             "transport = \"shm\", but shared memory is not available: {why}; use \"auto\""
         )));
     }
@@ -128,8 +116,9 @@ fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(),
         ..engine.header
     };
     let left = deadline.saturating_duration_since(Instant::now());
-    let kind = Kind { dtype: DType::U8, op: ReduceOp::Min };
-    let agreed = engine.begin(header, Some(left)).and_then(|()| engine.all_reduce_doubling(value, kind));
+    let (kind, all) = (Kind { dtype: DType::U8, op: ReduceOp::Min }, (0..engine.world).collect::<Vec<_>>());
+    let agreed =
+        engine.begin(header, Some(left)).and_then(|()| engine.all_reduce_doubling(&all, value, kind));
     engine.shared.calls.forget();
     match agreed {
         Err(e) if e.kind == CommErrorKind::Timeout => Err(CommError { kind: CommErrorKind::Rendezvous, ..e }),

@@ -67,8 +67,24 @@ impl conduct::Shared for Shared {
     fn calls(&self) -> &Calls {
         &self.calls
     }
-    fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) {
-        self.fail(kind, culprit, cause);
+
+    /// Ends the group on all ranks.
+    fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+        let mut first = false;
+        let error = self.failed.get_or_init(|| {
+            first = true;
+            CommError::new(kind, culprit, format!("{cause}{}", self.calls.doing(self.rank)))
+        });
+        if first {
+            let frame = Control::Abort { kind, culprit, cause }.frame();
+            self.control.iter().flatten().for_each(|c| c.send(&frame));
+            let _ = (&self.wake.0).write(&[1]);
+            if let Some(arena) = self.arena() {
+                arena.mark_failed();
+                arena.ring_all();
+            }
+        }
+        error.clone()
     }
 }
 
@@ -121,26 +137,6 @@ impl Shared {
     /// Readable once the group has failed.
     pub(super) fn wake_end(&self) -> &UnixStream {
         &self.wake.1
-    }
-
-    /// Ends the group on all ranks, unless it has already ended; returns the first failure. `cause` is worded for every
-    /// rank; what this rank was doing is added here.
-    pub(super) fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-        let mut first = false;
-        let error = self.failed.get_or_init(|| {
-            first = true;
-            CommError::new(kind, culprit, format!("{cause}{}", self.calls.doing(self.rank)))
-        });
-        if first {
-            let frame = Control::Abort { kind, culprit, cause }.frame();
-            self.control.iter().flatten().for_each(|c| c.send(&frame));
-            let _ = (&self.wake.0).write(&[1]);
-            if let Some(arena) = self.arena() {
-                arena.mark_failed();
-                arena.ring_all();
-            }
-        }
-        error.clone()
     }
 
     /// Simulates a killed process: from now on this rank fails without telling its peers.

@@ -12,15 +12,10 @@ use crate::comm::reduce::combine;
 const ALIGN: usize = 64;
 
 impl Engine {
-    pub(super) fn all_reduce_doubling(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
-        let all: Vec<usize> = (0..self.world).collect();
-        self.all_reduce_doubling_among(&all, buf, kind)
-    }
-
     /// In round k, each rank exchanges its result with the one whose index in `ranks` differs in bit k. Those beyond
     /// the largest power of two first hand their buffer to a partner, and get the result at the end. A mean is over the
     /// whole world.
-    pub(super) fn all_reduce_doubling_among(
+    pub(super) fn all_reduce_doubling(
         &mut self,
         ranks: &[usize],
         buf: &mut [u8],

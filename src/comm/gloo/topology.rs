@@ -55,6 +55,10 @@ impl Topology {
         self.hosts.iter().filter_map(|h| h.first().copied()).collect()
     }
 
+    pub(super) fn all(&self) -> Vec<usize> {
+        (0..self.world).collect()
+    }
+
     /// The algorithm of a call of `operation` on buffers of `bytes`.
     pub(super) fn choose(&self, choice: AlgorithmChoice, operation: Operation, bytes: usize) -> Algorithm {
         let one_memory = self.hosts.len() == 1;

@@ -6,6 +6,7 @@
 
 use super::engine::Engine;
 use super::header::HEADER;
+use super::lanes::Lanes;
 use super::shm::Arena;
 use crate::comm::rendezvous::poll_until;
 use crate::comm::{CommError, CommErrorKind};
@@ -240,12 +241,15 @@ impl Engine {
             // A connection from which nothing is expected would report its end again and again. So would one whose
             // header has been accepted, with the header of the peer's next call.
             let idle = !link.reading && !link.matched && !link.data_closed && link.parked().is_none();
-            let incoming = link.wire.incoming().filter(|_| data && (recv_from == Some(peer) || idle));
+            let incoming =
+                link.wire.lanes().map(Lanes::incoming).filter(|_| data && (recv_from == Some(peer) || idle));
             if let Some(stream) = incoming {
                 sources.push(Source::Data(peer));
                 fds.push(PollFd::new(stream, PollFlags::IN));
             }
-            if let Some(stream) = link.wire.outgoing().filter(|_| data && send_to == Some(peer)) {
+            if let Some(stream) =
+                link.wire.lanes().map(Lanes::outgoing).filter(|_| data && send_to == Some(peer))
+            {
                 sources.push(Source::Data(peer));
                 fds.push(PollFd::new(stream, PollFlags::OUT));
             }

@@ -4,6 +4,7 @@
 use super::GlooGroup;
 use super::control::Control;
 use super::engine::Engine;
+use crate::comm::conduct::Shared as _;
 use crate::comm::probe::{LONGEST, TOLD, grace};
 use crate::comm::rendezvous::name_ranks;
 use crate::comm::{CommError, CommErrorKind, Place, Watch, messages};

@@ -5,7 +5,7 @@ use super::library::{self, Library, MpiError, Pending, Words};
 use super::news::{Graces, News};
 use super::pause::Pause;
 use crate::comm::calls::Calls;
-use crate::comm::conduct::{self, Numbers};
+use crate::comm::conduct::{self, Numbers, Shared as _};
 use crate::comm::header::{HEADER, Header};
 use crate::comm::probe::Probe;
 use crate::comm::{CommError, CommErrorKind, messages};
@@ -43,16 +43,6 @@ impl Shared {
     pub(super) fn failed(&self) -> Option<&Failed> {
         self.failed.get()
     }
-
-    /// Ends the group on this rank, unless it has already ended; returns the first failure. The engine tells the other
-    /// ranks when it runs next.
-    pub(super) fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-        let failed = self.failed.get_or_init(|| {
-            let message = format!("{cause}{}", self.calls.doing(self.rank));
-            Failed { error: CommError::new(kind, culprit, message), cause: cause.to_owned() }
-        });
-        failed.error.clone()
-    }
 }
 
 pub(super) struct Engine {
@@ -80,9 +70,13 @@ impl conduct::Shared for Shared {
     fn calls(&self) -> &Calls {
         &self.calls
     }
-    /// The other ranks learn of it when this rank aborts or drops the group.
-    fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) {
-        self.fail(kind, culprit, cause);
+    /// The engine tells the other ranks when it runs next, at the latest when the group is dropped.
+    fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+        let failed = self.failed.get_or_init(|| {
+            let message = format!("{cause}{}", self.calls.doing(self.rank));
+            Failed { error: CommError::new(kind, culprit, message), cause: cause.to_owned() }
+        });
+        failed.error.clone()
     }
 }
 

@@ -4,7 +4,7 @@ use super::MpiConfig;
 use super::engine::{Engine, PAYLOAD, Shared};
 use super::meet;
 use crate::comm::calls::lock;
-use crate::comm::conduct::conduct;
+use crate::comm::conduct::{Shared as _, conduct};
 use crate::comm::{
     Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, ReduceOp, SliceMut, messages, reduce,
 };

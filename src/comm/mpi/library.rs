@@ -211,34 +211,22 @@ impl Library {
         Ok(Pending { request, memory: Some(memory), done: false })
     }
 
-    /// `memory[1]` receives the reduction of every rank's `memory[0]`.
-    pub(super) fn all_reduce(
-        &mut self,
-        memory: [Words; 2],
-        count: usize,
-        over: Reduction,
-    ) -> Result<Pending> {
-        let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
-        let bytes = count * over.dtype.size();
-        // SAFETY: both buffers hold `count` elements (checked in `start`) and belong to MPI until the request is done.
-        self.start(memory, bytes, bytes, |from, to, request| unsafe {
-            ffi::MPI_Iallreduce(from, to, int(count), dtype, op, comm, request)
-        })
-    }
-
-    /// Like `all_reduce`, on `root` only.
+    /// `memory[1]` receives the reduction of every rank's `memory[0]`, on all ranks or only on `root`.
     pub(super) fn reduce(
         &mut self,
         memory: [Words; 2],
         count: usize,
         over: Reduction,
-        root: usize,
+        root: Option<usize>,
     ) -> Result<Pending> {
         let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
         let bytes = count * over.dtype.size();
-        // SAFETY: as in `all_reduce`.
+        // SAFETY: both buffers hold `count` elements (checked in `start`) and belong to MPI until the request is done.
         self.start(memory, bytes, bytes, |from, to, request| unsafe {
-            ffi::MPI_Ireduce(from, to, int(count), dtype, op, int(root), comm, request)
+            match root {
+                None => ffi::MPI_Iallreduce(from, to, int(count), dtype, op, comm, request),
+                Some(root) => ffi::MPI_Ireduce(from, to, int(count), dtype, op, int(root), comm, request),
+            }
         })
     }
 
@@ -251,7 +239,7 @@ impl Library {
     ) -> Result<Pending> {
         let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
         let bytes = count * over.dtype.size();
-        // SAFETY: as in `all_reduce`; the memory to read has a block for each rank.
+        // SAFETY: as in `reduce`; the memory to read has a block for each rank.
         self.start(memory, bytes * self.world, bytes, |from, to, request| unsafe {
             ffi::MPI_Ireduce_scatter_block(from, to, int(count), dtype, op, comm, request)
         })

@@ -6,8 +6,8 @@ use super::engine::Engine;
 use super::keeper::{Keeper, Unstarted};
 use super::library;
 use crate::comm::conduct::Engine as _;
-use crate::comm::header::{Algorithm, Header, Operation};
-use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
+use crate::comm::header::{Algorithm, Header};
+use crate::comm::{CommError, CommErrorKind};
 use std::time::{Duration, Instant};
 
 /// A length and its text.
@@ -15,39 +15,24 @@ const FIELD: usize = 1 + 128;
 /// Each rank's plan hash and ddp-run version.
 const IDENTITY: usize = 2 * FIELD;
 
-fn failed(message: impl Into<String>) -> CommError {
-    CommError::new(CommErrorKind::Rendezvous, None, message)
-}
-
 /// Header fields that all calls of a group have in common.
 pub(super) fn base() -> Header {
-    Header {
-        operation: Operation::Barrier,
-        dtype: DType::U8,
-        reduce_op: ReduceOp::Sum,
-        algorithm: Algorithm::Library,
-        root: 0,
-        tag: 0,
-        run: 0,
-        generation: 0,
-        sequence: 0,
-        count: 0,
-    }
+    Header::base(Algorithm::Library, 0, 0)
 }
 
 /// Starts MPI and returns an engine whose ranks have met.
 pub(super) fn meet(config: &MpiConfig) -> Result<Engine, CommError> {
     let begun = Instant::now();
     let (keeper, library) = Keeper::start(config.init_timeout).map_err(|e| match e {
-        Unstarted::Silent => failed(format!(
+        Unstarted::Silent => CommError::rendezvous(format!(
             "MPI did not start within {:?} on rank {} of {} (timeout): other ranks may be missing",
             config.init_timeout, config.rank, config.world_size
         )),
-        Unstarted::Refused(why) => failed(format!("MPI cannot be started: {why}")),
+        Unstarted::Refused(why) => CommError::rendezvous(format!("MPI cannot be started: {why}")),
     })?;
     let mut engine = Engine::new(keeper, library, base());
     if (engine.me, engine.world) != (config.rank, config.world_size) {
-        return Err(failed(disagreement(&engine, config)));
+        return Err(CommError::rendezvous(disagreement(&engine, config)));
     }
     if engine.world > 1 {
         let left = config.init_timeout.saturating_sub(begun.elapsed());
@@ -92,7 +77,11 @@ fn compare(engine: &mut Engine, plan_hash: &str, patience: Duration) -> Result<(
 
 fn write(field: &mut [u8], text: &str) -> Result<(), CommError> {
     let Some(to) = field.get_mut(1..=text.len()) else {
-        return Err(failed(format!("`{text}` has {} bytes; the maximum is {}", text.len(), FIELD - 1)));
+        return Err(CommError::rendezvous(format!(
+            "`{text}` has {} bytes; the maximum is {}",
+            text.len(),
+            FIELD - 1
+        )));
     };
     to.copy_from_slice(text.as_bytes());
     field[0] = text.len() as u8;

@@ -134,10 +134,7 @@ impl Engine {
                 let wide = work.bytes(chunk.len());
                 let mut memory = [engine.memory(wide), engine.memory(wide)];
                 work.load(&buf[part(&chunk, size, 0, 0)], bytes(&mut memory[0], wide));
-                match root {
-                    None => engine.library.all_reduce(memory, chunk.len(), work.over),
-                    Some(root) => engine.library.reduce(memory, chunk.len(), work.over, root),
-                }
+                engine.library.reduce(memory, chunk.len(), work.over, root)
             },
             |buf, chunk, memory| {
                 if root.is_none_or(|root| root == me) {

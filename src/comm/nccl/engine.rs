@@ -276,22 +276,19 @@ impl DeviceCollectives for Engine {
     fn all_reduce(&self, buffer: DeviceSlice, op: ReduceOp) -> Result<(), CommError> {
         let mut turn = lock(&self.turn);
         self.check()?;
-        if let Err(e) = check::reduction("all_reduce", buffer.dtype(), op) {
-            let why = format!("it made an invalid call: {}", e.message);
-            return Err(self.fail(CommError { kind: e.kind, ..give_up(&*self.control, &why) }));
+        if let Some(wrong) = check::reduction(buffer.dtype(), op) {
+            let why = format!("it made an invalid call: all_reduce: {wrong}");
+            let kind = CommErrorKind::Misuse;
+            return Err(self.fail(CommError { kind, ..give_up(&*self.control, &why) }));
         }
         *turn += 1;
         let header = Header {
             operation: Operation::AllReduce,
             dtype: buffer.dtype(),
             reduce_op: op,
-            algorithm: Algorithm::Library,
-            root: 0,
-            tag: 0,
-            run: 0,
-            generation: 0,
             sequence: *turn,
             count: buffer.len() as u64,
+            ..Header::base(Algorithm::Library, 0, 0)
         };
         let (begin, done) = self.begin().map_err(|why| self.broken(&why))?;
         self.check()?;

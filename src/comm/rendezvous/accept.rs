@@ -8,7 +8,7 @@ use super::io::{Trouble, poll_until};
 use super::outlook::{Outlook, outlook};
 use super::secret::Secret;
 use super::wire::{self, LENGTH, MAX_JOIN, Message, WireError};
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::CommError;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::{HashSet, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -195,7 +195,7 @@ impl Acceptor {
 }
 
 fn listener_failed(e: std::io::Error) -> CommError {
-    CommError::new(CommErrorKind::Rendezvous, None, format!("rendezvous: cannot accept connections: {e}"))
+    CommError::rendezvous(format!("rendezvous: cannot accept connections: {e}"))
 }
 
 impl Pending {

@@ -3,11 +3,11 @@
 use super::accept::{ProofError, prove_to};
 use super::io::{Trouble, poll_until, read_message, write_by};
 use super::wire::{self, MAX_TEXT, Message};
-use super::{CommError, Secret, failed, file};
+use super::{CommError, Secret, file};
 use rustix::event::{PollFd, PollFlags};
 use std::fmt;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -20,15 +20,15 @@ const CONNECT: Duration = Duration::from_secs(3);
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Where the other side listens.
-#[derive(Clone, Copy)]
-pub(super) enum Target<'a> {
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
     /// `host:port`.
-    At(&'a str),
+    At(String),
     /// The address in this file, read at each attempt.
-    File(&'a Path),
+    File(PathBuf),
 }
 
-impl fmt::Display for Target<'_> {
+impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::At(address) => f.write_str(address),
@@ -38,7 +38,7 @@ impl fmt::Display for Target<'_> {
 }
 
 pub(super) struct Dial<'a> {
-    pub target: Target<'a>,
+    pub target: &'a Target,
     /// The name of the other side in messages.
     pub peer: &'a str,
     /// The name of this side in messages: `rank 3`.
@@ -86,7 +86,7 @@ impl Dial<'_> {
             match self.attempt(answer, &mut join) {
                 Ok(stream) => return Ok(stream),
                 Err(Attempt::Watched) => return Err(DialError::Watched),
-                Err(Attempt::Never(why)) => return Err(DialError::Failed(failed(why))),
+                Err(Attempt::Never(why)) => return Err(DialError::Failed(CommError::rendezvous(why))),
                 // An attempt cut short by the deadline knows less about the other side than the one before.
                 Err(Attempt::Again(why)) if last.is_empty() || Instant::now() < self.deadline => last = why,
                 Err(Attempt::Again(_)) => {}
@@ -98,7 +98,7 @@ impl Dial<'_> {
             }
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
             if Instant::now() >= self.deadline {
-                return Err(DialError::Failed(failed(format!(
+                return Err(DialError::Failed(CommError::rendezvous(format!(
                     "{} could not reach {} at {} before init_timeout: {last}",
                     self.me, self.peer, self.target
                 ))));
@@ -152,7 +152,7 @@ impl Dial<'_> {
     fn connect(&self) -> Result<TcpStream, Attempt> {
         // A name may resolve only after its pod or node is up.
         let target = match self.target {
-            Target::At(address) => address.to_owned(),
+            Target::At(address) => address.clone(),
             Target::File(path) => file::lookup(path)
                 .map_err(|e| Attempt::Again(e.to_string()))?
                 .ok_or_else(|| Attempt::Again("the file has no address yet".into()))?,

@@ -4,9 +4,8 @@ use super::accept::{Acceptor, Event};
 use super::dial::{ATTEMPT, Dial, DialError, Target};
 use super::mesh::tell;
 use super::wire::{self, Join, Message, Purpose};
-use super::{CommError, Secret, failed};
+use super::{CommError, Secret};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// Accepts connections from supervisors.
@@ -50,40 +49,27 @@ impl Door {
     }
 }
 
-/// Where a supervisor listens.
-#[derive(Clone, Debug)]
-pub(crate) enum Whereabouts {
-    /// `host:port`.
-    At(String),
-    /// The address in this file, read at each attempt.
-    File(PathBuf),
-}
-
 /// Connects to the supervisor at `target`, which `me` needs, and authenticates both sides. Retries until `deadline`.
 pub(crate) fn call(
-    target: &Whereabouts,
+    target: &Target,
     peer: &str,
     me: &str,
     secret: &Secret,
     deadline: Instant,
 ) -> Result<TcpStream, CommError> {
     let join = |stream: &TcpStream| {
-        let listen = stream.local_addr().map_err(|e| failed(e.to_string()))?;
+        let listen = stream.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?;
         let (run_id, plan_hash, host) = ("", "", [0; 16]);
         let purpose = Purpose::Supervisor;
         Ok(Message::Join(Join { purpose, rank: 0, world: 0, generation: 0, run_id, plan_hash, listen, host })
             .frame())
-    };
-    let target = match target {
-        Whereabouts::At(address) => Target::At(address),
-        Whereabouts::File(path) => Target::File(path),
     };
     let attempt = Some(ATTEMPT);
     Dial { target, peer, me, secret, watch: &[], attempt, deadline }.run(true, join).map_err(|e| match e {
         DialError::Failed(e) => {
             CommError { message: e.message.replace("before init_timeout", "in time"), ..e }
         }
-        DialError::Watched => failed("no connection is watched"),
+        DialError::Watched => CommError::rendezvous("no connection is watched"),
     })
 }
 
@@ -101,7 +87,7 @@ mod tests {
     fn supervisors_meet_and_strangers_do_not() {
         let secret = Secret::generate().expect("secret");
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-        let target = Whereabouts::At(listener.local_addr().expect("address").to_string());
+        let target = Target::At(listener.local_addr().expect("address").to_string());
         let mut door = Door::new(Some(listener), secret.clone()).expect("door");
         let other = Secret::generate().expect("secret");
         let (own, theirs) = (target.clone(), target.clone());

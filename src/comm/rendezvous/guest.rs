@@ -6,7 +6,7 @@ use super::identity::Identity;
 use super::io::{Trouble, poll_until, read_message};
 use super::mesh::{MeshBuilder, name_ranks, tell};
 use super::wire::{self, Entry, MAX_MESSAGE, Message, Purpose};
-use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig, failed};
+use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ struct GuestSide<'a> {
     config: &'a RendezvousConfig,
     options: &'a MeshOptions,
     me: Identity<'a>,
-    target: Target<'a>,
+    target: &'a Target,
     deadline: Instant,
     /// The connection to rank 0.
     host: TcpStream,
@@ -30,7 +30,7 @@ struct GuestSide<'a> {
 pub(super) fn run(
     config: &RendezvousConfig,
     options: &MeshOptions,
-    target: Target<'_>,
+    target: &Target,
     deadline: Instant,
 ) -> Result<Mesh, CommError> {
     let me = Identity::of(config, options.host);
@@ -48,8 +48,8 @@ pub(super) fn run(
         match heard {
             Heard::Table(table) => break (side, listener, table),
             Heard::Leftover(_) if Instant::now() < deadline => {}
-            Heard::Leftover(why) => return Err(CommError { peer: Some(0), ..failed(why) }),
-            Heard::Go => return Err(failed("rank 0 sent an unexpected message")),
+            Heard::Leftover(why) => return Err(CommError { peer: Some(0), ..CommError::rendezvous(why) }),
+            Heard::Go => return Err(CommError::rendezvous("rank 0 sent an unexpected message")),
         }
         let _ = poll_until(&mut [], Some((Instant::now() + pause).min(deadline)));
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -60,7 +60,9 @@ pub(super) fn run(
     tell(&side.host, Message::Ready);
     match side.hear()? {
         Heard::Go => Ok(mesh),
-        Heard::Table(_) | Heard::Leftover(_) => Err(failed("rank 0 sent an unexpected message")),
+        Heard::Table(_) | Heard::Leftover(_) => {
+            Err(CommError::rendezvous("rank 0 sent an unexpected message"))
+        }
     }
 }
 
@@ -70,7 +72,7 @@ fn join(
     config: &RendezvousConfig,
     options: &MeshOptions,
     me: &Identity<'_>,
-    target: Target<'_>,
+    target: &Target,
     deadline: Instant,
 ) -> Result<(TcpStream, TcpListener, SocketAddr), CommError> {
     let name = format!("rank {}", config.rank);
@@ -79,16 +81,19 @@ fn join(
     let mut bound: Option<(TcpListener, SocketAddr)> = None;
     let host = dial
         .run(false, |stream| {
-            let (listener, listen) = listen_beside(stream, options)
-                .map_err(|e| failed(format!("rank {} cannot listen for its peers: {e}", config.rank)))?;
+            let (listener, listen) = listen_beside(stream, options).map_err(|e| {
+                CommError::rendezvous(format!("rank {} cannot listen for its peers: {e}", config.rank))
+            })?;
             bound = Some((listener, listen));
             Ok(me.join(Purpose::Rendezvous, listen))
         })
         .map_err(|e| match e {
             DialError::Failed(e) => CommError { peer: Some(0), ..e },
-            DialError::Watched => failed("the rendezvous ended"),
+            DialError::Watched => CommError::rendezvous("the rendezvous ended"),
         })?;
-    let Some((listener, listen)) = bound else { return Err(failed("the rendezvous has no listener")) };
+    let Some((listener, listen)) = bound else {
+        return Err(CommError::rendezvous("the rendezvous has no listener"));
+    };
     Ok((host, listener, listen))
 }
 
@@ -151,7 +156,7 @@ impl GuestSide<'_> {
     fn bad_news(&self) -> CommError {
         match self.hear() {
             Err(e) => e,
-            Ok(_) => failed("rank 0 sent an unexpected message"),
+            Ok(_) => CommError::rendezvous("rank 0 sent an unexpected message"),
         }
     }
 
@@ -162,14 +167,17 @@ impl GuestSide<'_> {
         for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.rank) {
             let target = match address.port() {
                 // The address at which rank 0 has already been reached.
-                0 => self.host.peer_addr().map_err(|e| failed(format!("rank 0 disconnected: {e}")))?,
+                0 => self
+                    .host
+                    .peer_addr()
+                    .map_err(|e| CommError::rendezvous(format!("rank 0 disconnected: {e}")))?,
                 _ => self.scoped(*address),
             };
-            let target = target.to_string();
+            let target = Target::At(target.to_string());
             for purpose in mesh.purposes(peer) {
                 let name = format!("rank {peer}");
                 let dial = Dial {
-                    target: Target::At(&target),
+                    target: &target,
                     peer: &name,
                     me: &me,
                     secret: &self.config.secret,
@@ -241,7 +249,7 @@ mod tests {
         let host = std::thread::spawn(move || connect(host));
         let (config, options) = (m.guest(1, 3), options(ATTEMPT));
         let Endpoint::Connect(address) = &config.endpoint else { panic!("guests connect") };
-        let (me, target) = (Identity::of(&config, options.host), Target::At(address));
+        let (me, target) = (Identity::of(&config, options.host), &Target::At(address.clone()));
         let joined = join(&config, &options, &me, target, deadline_of(&config)).unwrap();
         let (host_stream, _listener, listen) = joined;
         // Its deadline passes as soon as it has joined; rank 2 has not come yet.

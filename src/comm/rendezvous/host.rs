@@ -6,7 +6,7 @@ use super::identity::{Identity, Refusal};
 use super::io::{is_closed, read_message, write_by};
 use super::mesh::{MeshBuilder, name_ranks, refuse, tell};
 use super::wire::{self, Entry, HostId, MAX_TEXT, Message, Purpose};
-use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig, failed};
+use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -51,8 +51,9 @@ impl<'a> Host<'a> {
         let mut listen = None;
         if let Some(address) = options.address {
             let second = TcpListener::bind((address, 0)).and_then(|l| Ok((l.local_addr()?, l)));
-            let (at, second) = second
-                .map_err(|e| failed(format!("rank {} cannot listen on {address}: {e}", config.rank)))?;
+            let (at, second) = second.map_err(|e| {
+                CommError::rendezvous(format!("rank {} cannot listen on {address}: {e}", config.rank))
+            })?;
             listen = Some(at);
             listeners.push(second);
         }

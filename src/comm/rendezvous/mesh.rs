@@ -4,7 +4,7 @@ use super::accept::Acceptor;
 use super::identity::{Identity, Refusal};
 use super::io::{is_closed, write_by};
 use super::wire::{HostId, Message, Purpose};
-use super::{CommError, Mesh, MeshOptions, PeerSockets, failed};
+use super::{CommError, Mesh, MeshOptions, PeerSockets, lanes};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -30,11 +30,11 @@ pub(super) fn refuse(
         }
         Refusal::Outdated(why) => {
             tell(stream, Message::Outdated(&why));
-            Err(failed(why))
+            Err(CommError::rendezvous(why))
         }
         Refusal::Conflict(why) => {
             tell(stream, Message::Refused(&why));
-            Err(failed(why))
+            Err(CommError::rendezvous(why))
         }
     }
 }
@@ -55,7 +55,7 @@ impl<'a> MeshBuilder<'a> {
     /// `hosts` is by rank.
     pub(super) fn new(me: Identity<'a>, hosts: Vec<HostId>, options: &MeshOptions) -> Self {
         let half = |host: &HostId| Half {
-            data: (0..options.lanes(*host == me.host)).map(|_| None).collect(),
+            data: (0..lanes(options.sockets, *host == me.host)).map(|_| None).collect(),
             control: None,
         };
         Self { me, links: hosts.iter().map(half).collect(), hosts }

@@ -22,8 +22,8 @@ mod secret;
 mod tests;
 mod wire;
 
-pub(crate) use dial::ATTEMPT;
-pub(crate) use door::{Door, Knock, Whereabouts, call};
+pub(crate) use dial::{ATTEMPT, Target};
+pub(crate) use door::{Door, Knock, call};
 pub(crate) use io::{Trouble, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
 pub use secret::{Secret, SecretText};
@@ -34,7 +34,6 @@ pub(crate) use wire::decode_anything;
 pub(crate) use wire::{HostId, MAX_WORLD, cut};
 
 use super::{CommError, CommErrorKind};
-use dial::Target;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -101,12 +100,6 @@ pub(crate) struct MeshOptions {
     pub attempt: Duration,
 }
 
-impl MeshOptions {
-    fn lanes(&self, same_host: bool) -> usize {
-        lanes(self.sockets, same_host)
-    }
-}
-
 /// Data connections between two ranks. A single flow rarely fills a link between hosts; within a host the processor is the limit.
 pub(crate) fn lanes(sockets: Option<usize>, same_host: bool) -> usize {
     sockets.unwrap_or(if same_host { 1 } else { 4 }).clamp(1, wire::MAX_LANES)
@@ -145,16 +138,19 @@ pub(crate) fn form_mesh(
         Endpoint::Bind(address) => host::run(config, options, bind(rank, address, deadline)?, deadline),
         Endpoint::Publish { address, host, file } => {
             let listener = bind(rank, (address, 0).into(), deadline)?;
-            let port = listener.local_addr().map_err(|e| failed(e.to_string()))?.port();
+            let port = listener.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?.port();
             let host = if host.contains(':') { format!("[{host}]") } else { host };
             let published = file::publish(&file, &format!("{host}:{port}"));
             let _published = published.map_err(|e| {
-                failed(format!("rank {rank} cannot write its address to {}: {e}", file.display()))
+                CommError::rendezvous(format!(
+                    "rank {rank} cannot write its address to {}: {e}",
+                    file.display()
+                ))
             })?;
             host::run(config, options, listener, deadline)
         }
-        Endpoint::Connect(address) => guest::run(config, options, Target::At(&address), deadline),
-        Endpoint::Lookup(path) => guest::run(config, options, Target::File(&path), deadline),
+        Endpoint::Connect(address) => guest::run(config, options, &Target::At(address), deadline),
+        Endpoint::Lookup(path) => guest::run(config, options, &Target::File(path), deadline),
     }
 }
 
@@ -168,7 +164,7 @@ fn bind(rank: usize, address: SocketAddr, deadline: Instant) -> Result<TcpListen
         };
         let taken = error.kind() == std::io::ErrorKind::AddrInUse;
         if !taken || Instant::now() >= deadline {
-            return Err(failed(format!("rank {rank} cannot listen on {address}: {error}")));
+            return Err(CommError::rendezvous(format!("rank {rank} cannot listen on {address}: {error}")));
         }
         if !waits {
             tracing::warn!(
@@ -183,17 +179,19 @@ fn bind(rank: usize, address: SocketAddr, deadline: Instant) -> Result<TcpListen
 fn check(config: &RendezvousConfig) -> Result<(), CommError> {
     let RendezvousConfig { rank, world_size, .. } = config;
     if *world_size == 0 || *world_size > MAX_WORLD {
-        return Err(failed(format!("world size {world_size} is out of range (1 to {MAX_WORLD})")));
+        return Err(CommError::rendezvous(format!(
+            "world size {world_size} is out of range (1 to {MAX_WORLD})"
+        )));
     }
     if rank >= world_size {
-        return Err(failed(format!(
+        return Err(CommError::rendezvous(format!(
             "rank {rank} is out of range for world size {world_size} (0 to {})",
             world_size - 1
         )));
     }
     for (what, text) in [("run id", &config.run_id), ("plan hash", &config.plan_hash)] {
         if text.len() > wire::MAX_NAME {
-            return Err(failed(format!(
+            return Err(CommError::rendezvous(format!(
                 "the {what} has {} bytes; the maximum is {}",
                 text.len(),
                 wire::MAX_NAME
@@ -202,13 +200,9 @@ fn check(config: &RendezvousConfig) -> Result<(), CommError> {
     }
     let listens = !matches!(config.endpoint, Endpoint::Connect(_) | Endpoint::Lookup(_));
     if *world_size > 1 && listens != (*rank == 0) {
-        return Err(failed(format!(
+        return Err(CommError::rendezvous(format!(
             "rank 0 must listen and the other ranks must connect; rank {rank} is configured otherwise"
         )));
     }
     Ok(())
-}
-
-fn failed(message: impl Into<String>) -> CommError {
-    CommError::new(CommErrorKind::Rendezvous, None, message)
 }

@@ -277,6 +277,6 @@ pub(in crate::comm) fn messages() -> Vec<String> {
     all.extend(
         [Trouble::Closed, Trouble::Deadline, Trouble::Watched, Trouble::TooLong(9)].map(|t| t.to_string()),
     );
-    all.extend([Target::At("n1:29500"), Target::File("/shared/meet".as_ref())].map(|t| t.to_string()));
+    all.extend([Target::At("n1:29500".into()), Target::File("/shared/meet".into())].map(|t| t.to_string()));
     all
 }

@@ -159,8 +159,7 @@ impl Arena {
     pub(crate) fn pipe_write(&self, to: usize, bytes: &[u8]) -> usize {
         let pipe = self.layout.pipe(self.me, to);
         let written = self.segment.word(pipe.written).load(Ordering::Relaxed);
-        let room = PIPE - written.wrapping_sub(self.segment.word(pipe.read).load(Ordering::Acquire)) as usize;
-        let count = room.min(bytes.len());
+        let count = self.pipe_room(to).min(bytes.len());
         let start = written as usize % PIPE;
         let first = count.min(PIPE - start);
         // SAFETY: between `written` and `read` + PIPE the reader touches nothing.

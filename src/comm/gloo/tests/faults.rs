@@ -28,7 +28,7 @@ fn a_rank_that_dies_before_a_call_is_named_by_all() {
             [(3, Transport::Shm), (3, Transport::Tcp), (5, Transport::Shm), (5, Transport::Tcp)]
         {
             let together = Barrier::new(world);
-            let results = with_owned(form(transport, world, AMPLE), |g| {
+            let results = on_ranks(form(transport, world, AMPLE), |g| {
                 all_reduce(&g, 5).unwrap();
                 together.wait();
                 if g.rank() == 2 {
@@ -63,7 +63,7 @@ fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
         let results = thread::scope(|scope| {
             let watcher = scope.spawn(|| {
                 let target = &groups[victim];
-                while target.status().is_none_or(|s| s.sequence < 3) {
+                while target.history().pop().is_none_or(|s| s.sequence < 3) {
                     thread::yield_now();
                 }
                 // Sockets close one after the other; a rank that is not cut off yet must not hear the dead rank blame others.
@@ -89,7 +89,7 @@ fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
 #[test]
 fn a_rank_that_leaves_in_peace_is_missed_only_by_who_needs_it() {
     for transport in TRANSPORTS {
-        let results = with_owned(form(transport, 3, AMPLE), |g| {
+        let results = on_ranks(form(transport, 3, AMPLE), |g| {
             all_reduce(&g, 5).unwrap();
             if g.rank() == 1 {
                 return None;
@@ -107,7 +107,7 @@ fn a_rank_that_leaves_in_peace_is_missed_only_by_who_needs_it() {
 #[test]
 fn finishing_at_different_moments_harms_nobody() {
     for round in 0..30 {
-        with_owned(form(TRANSPORTS[round / 3 % 2], 4, AMPLE), |g| {
+        on_ranks(form(TRANSPORTS[round / 3 % 2], 4, AMPLE), |g| {
             all_reduce(&g, 50_000).unwrap();
             let mut v = vec![g.rank() as f32; if round % 2 == 0 { 10 } else { 100_000 }];
             match round % 3 {
@@ -179,7 +179,7 @@ fn a_barrier_without_deadline_outlasts_the_timeout() {
     on_ranks(&groups, |g| {
         if g.rank() == 0 {
             // Work of unbounded length: once the others are in their calls, this only lets time pass.
-            until("a call", || groups[1..].iter().all(|other| other.status().is_some()));
+            until("a call", || groups[1..].iter().all(|other| other.history().pop().is_some()));
             thread::sleep(8 * timeout);
         }
         g.barrier(Wait::WhilePeersLive).unwrap();
@@ -207,7 +207,7 @@ fn a_blocked_call_is_aborted_from_another_thread() {
     let groups = form(Transport::Shm, 2, AMPLE);
     thread::scope(|scope| {
         let blocked = scope.spawn(|| groups[0].barrier(Wait::WhilePeersLive).unwrap_err());
-        while groups[0].status().is_none() {
+        while groups[0].history().pop().is_none() {
             thread::yield_now();
         }
         groups[0].abort("asked to stop");

@@ -85,8 +85,8 @@ fn a_rank_that_is_ahead_does_not_make_the_others_spin() {
     let groups = hosts("abc", 1, AMPLE);
     let polls = on_ranks(&groups, |g| {
         if g.rank() == 2 {
-            let is_ahead = || groups[1].status().is_some_and(|call| call.sequence == 2);
-            until("a rank that is ahead", || is_ahead() && groups[0].status().is_some());
+            let is_ahead = || groups[1].history().pop().is_some_and(|call| call.sequence == 2);
+            until("a rank that is ahead", || is_ahead() && groups[0].history().pop().is_some());
             // Only lets time pass, so that a rank that is kept awake shows.
             thread::sleep(Duration::from_millis(300));
         }
@@ -117,7 +117,7 @@ fn at_the_deadline_the_rank_that_was_needed_is_blamed() {
 fn a_goodbye_in_memory_is_heard_while_a_connection_is_blocked() {
     let groups = hosts("aab", 1, AMPLE);
     let (together, done) = (Barrier::new(3), Barrier::new(2));
-    let results = with_owned(groups, |g| {
+    let results = on_ranks(groups, |g| {
         g.barrier(Wait::Deadline).unwrap();
         if g.rank() == 1 {
             drop(g);

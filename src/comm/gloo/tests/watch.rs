@@ -34,7 +34,7 @@ fn overdue(transport: Transport, made: [Option<u64>; 3]) -> Vec<Option<CommError
 fn a_rank_that_dies_between_two_calls_is_heard_of() {
     for transport in TRANSPORTS {
         let together = Barrier::new(3);
-        let results = with_owned(form(transport, 3, AMPLE), |g| {
+        let results = on_ranks(form(transport, 3, AMPLE), |g| {
             all_reduce(&g).unwrap();
             together.wait();
             if g.rank() == 1 {
@@ -58,7 +58,7 @@ fn all_reduce(g: &GlooGroup) -> Outcome {
 #[test]
 fn listening_disturbs_no_call_and_a_farewell_is_no_failure() {
     for transport in TRANSPORTS {
-        with_owned(form(transport, 3, AMPLE), |g| {
+        on_ranks(form(transport, 3, AMPLE), |g| {
             for _ in 0..200 {
                 g.hear().unwrap();
                 all_reduce(&g).unwrap();
@@ -107,7 +107,7 @@ fn nobody_is_named_where_all_have_made_the_call() {
 
 #[test]
 fn a_rank_that_left_is_missed() {
-    let results = with_owned(form(Transport::Auto, 2, AMPLE), |g| {
+    let results = on_ranks(form(Transport::Auto, 2, AMPLE), |g| {
         all_reduce(&g).unwrap();
         (g.rank() == 0).then(|| {
             let departed = || g.engine.lock().unwrap().links[1].as_ref().unwrap().departed;
@@ -150,7 +150,7 @@ fn overdue_in_a_call(wait: Wait, patience: Duration) -> [CommError; 2] {
     let (waiter, other) = (&groups[0], &groups[1]);
     thread::scope(|scope| {
         let waits = scope.spawn(|| waiter.barrier(wait).unwrap_err());
-        while waiter.status().is_none() {
+        while waiter.history().pop().is_none() {
             thread::yield_now();
         }
         let error = waiter.overdue(CALL, 5, patience);
