@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use ddp_run::testing::checkpoint::{self, Loaded};
-use ddp_run::testing::device::{ComputeDevice, Precision, computes_in, cuda_devices, wgpu_devices};
+use ddp_run::testing::device::{ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -158,7 +158,7 @@ fn f16_trains_under_a_loss_scale_and_leaves_out_what_overflows() {
     if !there() {
         return;
     }
-    if let Err(why) = computes_in(Precision::F16, ComputeDevice::Wgpu(0)) {
+    if let Err(why) = supports_precision(Precision::F16, ComputeDevice::Wgpu(0)) {
         return println!("skipped: {}", why.message);
     }
     let dir = tempfile::tempdir().unwrap();
@@ -227,7 +227,7 @@ fn devices_that_are_not_there_or_too_few_are_refused() {
     if there() && wgpu_devices().is_ok_and(|names| names.len() == 1) {
         refused(&["--device", "wgpu", "--set", "launch.share_devices=false"], 2, "share_devices");
     }
-    if there() && computes_in(Precision::Bf16, ComputeDevice::Wgpu(0)).is_err() {
+    if there() && supports_precision(Precision::Bf16, ComputeDevice::Wgpu(0)).is_err() {
         let flags = ["--device", "wgpu", "--set", "precision=bf16"];
         refused(&flags, 69, "device `wgpu:0` does not support bf16");
     }

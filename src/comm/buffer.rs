@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wire_codes_are_distinct_and_come_back() {
+    fn wire_codes_are_fixed_and_round_trip() {
         for (d, code) in DType::ALL.into_iter().zip(1..) {
             assert_eq!((d.code(), DType::from_code(code)), (code, Some(d)));
         }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_whole_aligned_elements_are_refused() {
+    fn bytes_that_are_not_whole_aligned_elements_are_rejected() {
         let mut words = [0u64; 4];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
         assert!(SliceRef::from_bytes(DType::F32, &bytes[..12]).is_some());

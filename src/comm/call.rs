@@ -87,7 +87,7 @@ impl Call<'_> {
     }
 
     /// How long the call may wait for its peers in a group with this timeout; `None`: as long as they are alive.
-    pub(super) fn patience(&self, timeout: Duration) -> Option<Duration> {
+    pub(super) fn time_limit(&self, timeout: Duration) -> Option<Duration> {
         match self {
             Call::Barrier(Wait::WhilePeersLive) => None,
             Call::Barrier(Wait::AtMost(duration)) => Some(*duration),
@@ -96,7 +96,7 @@ impl Call<'_> {
     }
 
     /// Runs the call in a group of one rank.
-    pub(super) fn alone(self) {
+    pub(super) fn run_solo(self) {
         if let Call::AllGather { input, output } | Call::ReduceScatter { input, output, .. } = self {
             output.into_bytes().copy_from_slice(input.bytes());
         }

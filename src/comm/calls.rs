@@ -75,7 +75,7 @@ impl Calls {
 
     /// Marks call `sequence` as done. It need not be the last one: calls on a device finish asynchronously.
     #[cfg(feature = "nccl")]
-    pub(super) fn ended(&self, sequence: u64) {
+    pub(super) fn finished_call(&self, sequence: u64) {
         let mut calls = lock(&self.calls);
         if let Some(call) = calls.iter_mut().find(|c| c.header.sequence == sequence) {
             call.took = Some(call.clock.elapsed());
@@ -83,7 +83,7 @@ impl Calls {
     }
 
     /// Drops all records: calls of the setup are not a user's.
-    pub(super) fn forget(&self) {
+    pub(super) fn clear(&self) {
         lock(&self.calls).clear();
     }
 
@@ -92,7 +92,7 @@ impl Calls {
     }
 
     /// `; rank 2 was in all_reduce #12 (sum of 1024 f32), step 3, phase sync`; empty between calls.
-    pub(super) fn doing(&self, rank: usize) -> String {
+    pub(super) fn describe_running(&self, rank: usize) -> String {
         match self.running() {
             Some(call) => format!("; rank {rank} was in {call}, {}", self.place()),
             None => String::new(),

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_named_as_nvidia_smi_does() {
+    fn a_gpu_uuid_is_displayed_as_by_nvidia_smi() {
         let bytes = std::array::from_fn(|i| i as u8 * 16 + 15 - i as u8);
         assert_eq!(GpuUuid(bytes).to_string(), "GPU-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0");
     }

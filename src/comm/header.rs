@@ -177,7 +177,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_field_comes_back() {
+    fn every_header_field_round_trips() {
         for operation in Operation::ALL {
             for dtype in DType::ALL {
                 for reduce_op in ReduceOp::ALL {
@@ -200,7 +200,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_call_reads_as_a_sentence() {
+    fn a_header_is_displayed_as_its_call() {
         assert_eq!(sample().to_string(), "all_reduce #12 (sum of 1024 f32)");
         let recv = Header { operation: Operation::Recv, root: 2, tag: 9, ..sample() };
         assert_eq!(recv.to_string(), "recv #12 (1024 f32 from rank 2, tag 9)");

@@ -43,22 +43,22 @@ pub(super) fn mismatch(mut sides: [(usize, String); 2]) -> String {
 }
 
 /// A call of an engine that has passed its deadline.
-pub(super) fn overdue(call: &str, patience: Duration) -> String {
-    format!("{call} did not complete within {patience:?} (timeout)")
+pub(super) fn overdue(call: &str, time_limit: Duration) -> String {
+    format!("{call} did not complete within {time_limit:?} (timeout)")
 }
 
 /// At the deadline of a call, some ranks have not answered rank `me`.
-pub(super) fn no_response(ranks: &[usize], patience: Duration, me: usize) -> String {
+pub(super) fn no_response(ranks: &[usize], time_limit: Duration, me: usize) -> String {
     let ranks = name_ranks(ranks);
     format!(
-        "{ranks} did not respond after {patience:?} (timeout): stopped, or busy outside of collectives (probed by rank \
+        "{ranks} did not respond after {time_limit:?} (timeout): stopped, or busy outside of collectives (probed by rank \
          {me})"
     )
 }
 
 /// At the deadline of a call, all ranks have answered.
-pub(super) fn no_progress(me: usize, awaited: &str, call: &Header, patience: Duration) -> String {
-    format!("no progress after {patience:?} (timeout): rank {me} is waiting for {awaited} in {call}")
+pub(super) fn no_progress(me: usize, awaited: &str, call: &Header, time_limit: Duration) -> String {
+    format!("no progress after {time_limit:?} (timeout): rank {me} is waiting for {awaited} in {call}")
 }
 
 #[cfg(test)]
@@ -104,17 +104,17 @@ mod tests {
 
     /// The message at a deadline: first ranks 1 and 2 have not answered, then only rank 2, then none.
     fn timeouts() -> Vec<String> {
-        let patience = Duration::from_millis(300);
-        let mut probe = Probe::new(4, Instant::now(), patience, None);
+        let time_limit = Duration::from_millis(300);
+        let mut probe = Probe::new(4, Instant::now(), time_limit, None);
         let place = Place { step: 7, phase: Phase::Backward };
         let other = Header { operation: Operation::Barrier, ..sample() };
         let mut all = Vec::new();
         for (peer, call) in [(3, sample()), (1, other), (2, sample())] {
-            probe.heard(peer, call, place);
+            probe.record(peer, call, place);
             let last_seen = |p: usize| (p == 2).then(|| format!("rank {p} last entered {other}, {place}"));
             for awaited in [&[2][..], &[]] {
                 let (culprit, message) =
-                    probe.verdict((0, &sample()), patience, awaited, |_| false, last_seen);
+                    probe.verdict((0, &sample()), time_limit, awaited, |_| false, last_seen);
                 all.push(format!("{culprit:?} {message}"));
             }
         }

@@ -8,10 +8,11 @@ mod buffer;
 mod call;
 mod calls;
 mod check;
-mod conduct;
 mod config;
 mod control;
 mod device;
+mod execute;
+mod failure_detector;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 pub mod gloo;
@@ -30,18 +31,17 @@ pub mod rendezvous;
 mod solo;
 #[cfg(test)]
 pub(crate) mod testing;
-mod watch;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
 pub use call::Call;
 pub use config::{Backend, DistributedConfig};
 pub use device::{DeviceCollectives, DeviceSlice};
+pub use failure_detector::FailureDetector;
 #[cfg(fuzzing)]
 pub use fuzz::decode_anything;
 pub(crate) use gpu::{GpuUuid, on_one_gpu};
 pub use record::{CallRecord, Phase, Place};
 pub use solo::SoloGroup;
-pub use watch::Watch;
 
 use named::named;
 use std::time::Duration;
@@ -142,7 +142,7 @@ pub trait ProcessGroup: Send + Sync {
         None
     }
     /// Failure detection for an engine that uses this group for control, if the group offers it.
-    fn watch(&self) -> Option<&dyn Watch> {
+    fn watch(&self) -> Option<&dyn FailureDetector> {
         None
     }
 }

@@ -34,7 +34,7 @@ impl ProcessGroup for SoloGroup {
     fn call(&self, call: Call<'_>) -> Result<(), CommError> {
         if self.failed.get().is_none() {
             match call.check(0, 1) {
-                Ok(()) => call.alone(),
+                Ok(()) => call.run_solo(),
                 Err(e) => drop(self.failed.set(e)),
             }
         }
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_the_one_last_noted() {
+    fn place_returns_the_last_note() {
         let group = SoloGroup::new();
         let here = Place { step: 7, phase: Phase::Forward };
         group.note(here);

@@ -16,7 +16,7 @@ pub struct HookState {
 
 impl HookState {
     /// Why this state does not fit the hook `name` of `world` ranks with these buckets; `None` if it fits.
-    pub(super) fn misfit(&self, name: &str, world: usize, buckets: &[usize]) -> Option<String> {
+    pub(super) fn mismatch(&self, name: &str, world: usize, buckets: &[usize]) -> Option<String> {
         if self.values.len() != world {
             Some(format!("it was saved by {} processes, this run has {world}", self.values.len()))
         } else if self.name != name {

@@ -61,7 +61,7 @@ fn step_with(reducer: &mut Reducer, order: &[usize], gradient: impl Fn(usize) ->
 
 /// The last owner says farewell to the peers. If that were the communication thread, the process could exit first.
 #[test]
-fn nobody_has_the_group_once_its_reducer_is_gone() {
+fn a_dropped_reducer_releases_the_group() {
     on_ranks(2, |group| {
         for round in 0..20 {
             let mut reducer = reducer(&group, None);
@@ -128,7 +128,7 @@ fn all_ranks_get_the_same_mean_and_feedback_makes_it_right_in_the_long_run() {
 }
 
 #[test]
-fn hooks_that_are_saved_and_restored_go_on_with_the_same_bits() {
+fn restored_hooks_continue_with_the_same_bits() {
     let saved_on = |upto: usize| {
         on_ranks(2, |group| {
             let mut reducer = reducer(&group, Some(&standard("bf16")));
@@ -146,9 +146,9 @@ fn hooks_that_are_saved_and_restored_go_on_with_the_same_bits() {
         on_ranks(2, |group| {
             let mut reducer = reducer(&group, Some(&standard("bf16")));
             let saved = state.clone().filter(|_| group.rank() == 0);
-            let left_out = reducer.restore_hook(saved).unwrap();
+            let ignored = reducer.restore_hook(saved).unwrap();
             let result = step(&mut reducer, group.rank(), 3);
-            (left_out, result, reducer.hook_state().unwrap())
+            (ignored, result, reducer.hook_state().unwrap())
         })
     };
     for (resumed, before) in go_on(Some(state.clone())).iter().zip(&ranks) {
@@ -170,7 +170,7 @@ fn hooks_that_are_saved_and_restored_go_on_with_the_same_bits() {
 }
 
 #[test]
-fn a_state_is_left_out_where_there_is_no_hook_or_nobody_to_talk_to() {
+fn a_hook_state_is_ignored_without_a_hook_or_peers() {
     let state = HookState { name: "bf16".into(), buckets: vec![2, 3, 5], values: vec![vec![vec![]; 3]; 2] };
     let solo: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::new());
     let mut alone = reducer(&solo, Some(&standard("bf16")));
@@ -202,7 +202,7 @@ impl CommHook for Counting {
 }
 
 #[test]
-fn a_hook_of_ones_own_may_have_state_of_any_length_or_none() {
+fn a_custom_hook_may_have_state_of_any_length() {
     let ranks = on_ranks(2, |group| {
         let source = HookSource::new("counting", Counting::default);
         let mut first = reducer(&group, Some(&source));
@@ -221,7 +221,7 @@ fn a_hook_of_ones_own_may_have_state_of_any_length_or_none() {
 }
 
 #[test]
-fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
+fn all_ranks_use_the_arrival_order_of_rank_0_and_hooks_start_afterwards() {
     let ranks = on_ranks(2, |group| {
         let rank = group.rank();
         let names = ["a", "mean", "b", "c"].map(str::to_owned).to_vec();
@@ -254,13 +254,13 @@ fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
 }
 
 #[test]
-fn a_state_that_does_not_fit_is_left_out_with_the_reason() {
+fn a_hook_state_that_does_not_match_is_ignored_with_a_reason() {
     let state = HookState { name: "bf16".into(), buckets: vec![2, 3, 5], values: vec![vec![vec![]; 3]; 2] };
     let reasons = [
-        state.misfit("bf16", 1, &[2, 3, 5]),
-        state.misfit("none", 2, &[2, 3, 5]),
-        state.misfit("bf16", 2, &[5, 5]),
-        state.misfit("bf16", 2, &[2, 3, 5]),
+        state.mismatch("bf16", 1, &[2, 3, 5]),
+        state.mismatch("none", 2, &[2, 3, 5]),
+        state.mismatch("bf16", 2, &[5, 5]),
+        state.mismatch("bf16", 2, &[2, 3, 5]),
     ];
     let reasons = reasons.map(|why| why.unwrap_or_default()).join("\n");
     insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(reasons) });

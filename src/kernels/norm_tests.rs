@@ -104,7 +104,7 @@ fn large_tensors_and_large_means() {
 }
 
 #[test]
-fn nan_passes_the_fused_relu() {
+fn nan_propagates_through_the_fused_relu() {
     let shape = NormShape { batch: 2, channels: 1, pixels: 2 };
     let got = run_nan(shape);
     assert!(got.iter().all(|v| v.is_nan()));

@@ -131,5 +131,7 @@ pub(super) fn call(
     secret: Secret,
     deadline: Instant,
 ) -> Result<Awaited<TcpStream>> {
-    Awaited::start("call", move || Ok(rendezvous::call(&target, "node 0", &me, &secret, deadline)?))
+    Awaited::start("call", move || {
+        Ok(rendezvous::connect_supervisor(&target, "node 0", &me, &secret, deadline)?)
+    })
 }

@@ -4,7 +4,7 @@
 
 use super::chunks;
 use super::engine::Engine;
-use super::large::part;
+use super::ring::part;
 use super::stream::Kind;
 use super::topology::{SMALL, Topology};
 use crate::comm::CommError;

@@ -11,38 +11,39 @@
 //! control; `link`, `wire`, `lanes` and, shared by all engines, `header` and `control` are the transport; `shared` is
 //! what other threads may use during a call.
 
-mod agree;
 mod chunks;
-mod compare;
 mod engine;
+mod failure_detector;
+mod header_check;
 mod hierarchy;
 mod lanes;
-mod large;
 mod link;
 mod local;
 mod operations;
 mod options;
 mod probe;
+mod ring;
+mod selectable;
 mod setup;
 mod shared;
 pub(crate) mod shm;
-mod small;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod tree;
 mod wait;
-mod watch;
 mod wire;
 
 pub use options::{AlgorithmChoice, GlooOptions, Transport};
 
 use super::rendezvous::RendezvousConfig;
 use super::{
-    Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, Watch,
+    Call, CallRecord, CommError, CommErrorKind, FailureDetector, Place, ProcessGroup,
     calls::lock,
-    conduct::{Shared as _, conduct},
-    control, header, messages,
+    control,
+    execute::{Shared as _, execute},
+    header, messages,
 };
 use control::Control;
 use engine::Engine;
@@ -111,7 +112,7 @@ impl ProcessGroup for GlooGroup {
     fn call(&self, call: Call<'_>) -> Result<(), CommError> {
         let header = self.header(&call);
         let mut engine = lock(&self.engine);
-        conduct(&mut *engine, call, header, self.timeout, |engine, call| engine.run(call, &self.topology))
+        execute(&mut *engine, call, header, self.timeout, |engine, call| engine.run(call, &self.topology))
     }
 
     fn abort(&self, why: &str) {
@@ -130,7 +131,7 @@ impl ProcessGroup for GlooGroup {
         self.shared.calls.history()
     }
 
-    fn watch(&self) -> Option<&dyn Watch> {
+    fn watch(&self) -> Option<&dyn FailureDetector> {
         Some(self)
     }
 }

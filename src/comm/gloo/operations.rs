@@ -3,7 +3,7 @@
 use super::chunks::{AllGather, ReduceScatter};
 use super::engine::Engine;
 use super::header::{Algorithm, Header};
-use super::large::divisor;
+use super::ring::divisor;
 use super::stream::Kind;
 use super::topology::Topology;
 use crate::comm::{Call, CommError};

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_named_with_those_that_are() {
+    fn a_missing_interface_is_reported_with_the_available_ones() {
         let options = GlooOptions { interface: Some("no-such0".into()), ..GlooOptions::default() };
         let error = options.address().unwrap_err();
         assert_eq!(error.kind, CommErrorKind::Rendezvous);

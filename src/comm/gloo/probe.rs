@@ -15,7 +15,7 @@ impl Engine {
         match &self.probe {
             Some(probe) => Err(self.verdict(probe, &waiting_for)),
             None => {
-                self.probe = Some(Probe::new(self.world, Instant::now(), self.patience, self.answers));
+                self.probe = Some(Probe::new(self.world, Instant::now(), self.time_limit, self.answers));
                 let frame = Control::Probe.frame();
                 self.shared.control.iter().flatten().for_each(|c| c.send(&frame));
                 Ok(())
@@ -26,7 +26,7 @@ impl Engine {
     fn verdict(&self, probe: &Probe, awaited: &[usize]) -> CommError {
         let (departed, last_seen) = (|p| self.has_departed(p), |p| self.last_seen(p));
         let call = (self.me, &self.header);
-        let (culprit, cause) = probe.verdict(call, self.patience, awaited, departed, last_seen);
+        let (culprit, cause) = probe.verdict(call, self.time_limit, awaited, departed, last_seen);
         self.fail(CommErrorKind::Timeout, culprit, &cause)
     }
 
@@ -42,17 +42,17 @@ impl Engine {
     }
 
     /// Reads what `peer` has sent on its control connection.
-    pub(super) fn hear(&mut self, peer: usize) -> Result<(), CommError> {
+    pub(super) fn read_control(&mut self, peer: usize) -> Result<(), CommError> {
         let shared = self.shared.clone();
         let Some(control) = &shared.control[peer] else { return Ok(()) };
         loop {
             let link = self.link(peer)?;
-            let Some(space) = link.control_in.space() else { return Err(self.garbage(peer)) };
+            let Some(space) = link.control_in.space() else { return Err(self.invalid_message(peer)) };
             match control.read(space) {
                 Ok(0) => return self.control_ended(peer, "connection closed"),
                 Ok(n) => {
                     if link.control_in.advance(n) {
-                        self.obey(peer)?;
+                        self.handle_control(peer)?;
                     }
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
@@ -71,10 +71,10 @@ impl Engine {
         Err(self.fail(CommErrorKind::PeerLost, Some(peer), &messages::disconnected(peer, what, self.me)))
     }
 
-    fn obey(&mut self, peer: usize) -> Result<(), CommError> {
+    fn handle_control(&mut self, peer: usize) -> Result<(), CommError> {
         let (own, place, me, idle) = (self.header, self.shared.calls.place(), self.me, self.idle);
         match self.link(peer)?.control_in.take() {
-            None => Err(self.garbage(peer)),
+            None => Err(self.invalid_message(peer)),
             Some(Control::Abort { kind, culprit, cause }) => {
                 let (culprit, cause) =
                     (culprit.filter(|c| *c != me || kind != CommErrorKind::PeerLost), cause.to_owned());
@@ -85,27 +85,27 @@ impl Engine {
                 Ok(())
             }
             Some(Control::Probe) if idle => {
-                self.link(peer)?.asked = true;
+                self.link(peer)?.probe_pending = true;
                 Ok(())
             }
             Some(Control::Probe) => {
                 if let Some(control) = &self.shared.control[peer] {
-                    control.send(&Control::Echo(own, place).frame());
+                    control.send(&Control::ProbeReply(own, place).frame());
                 }
                 Ok(())
             }
-            Some(Control::Bell) => Ok(()),
-            Some(Control::Where) => {
-                self.say_where(peer, place);
+            Some(Control::Wake) => Ok(()),
+            Some(Control::ProgressRequest) => {
+                self.send_progress(peer, place);
                 Ok(())
             }
-            Some(Control::Here(calls, place)) => {
-                self.link(peer)?.here = Some((calls, place));
+            Some(Control::Progress(calls, place)) => {
+                self.link(peer)?.progress = Some((calls, place));
                 Ok(())
             }
-            Some(Control::Echo(theirs, place)) => {
+            Some(Control::ProbeReply(theirs, place)) => {
                 if let Some(probe) = &mut self.probe {
-                    probe.heard(peer, theirs, place);
+                    probe.record(peer, theirs, place);
                 }
                 Ok(())
             }

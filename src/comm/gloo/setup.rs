@@ -9,7 +9,7 @@ use super::shm;
 use super::stream::Kind;
 use super::topology::{Topology, host_id};
 use super::wire::Wire;
-use crate::comm::conduct::Engine as _;
+use crate::comm::execute::Engine as _;
 use crate::comm::rendezvous::{self, MeshOptions, RendezvousConfig};
 use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
 use sha2::{Digest, Sha256};
@@ -53,7 +53,7 @@ pub(super) fn set_up(
     let mut engine = Engine::new(rank, links, shared, base);
     let together = Topology::of(&mesh.hosts);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    engine.roomy = together.host_of(rank).len() <= processors;
+    engine.processor_per_rank = together.host_of(rank).len() <= processors;
     let topology = match options.transport {
         Transport::Tcp => Topology::scattered(world),
         Transport::Shm if together.hosts.len() > 1 => {
@@ -119,7 +119,7 @@ fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(),
     let (kind, all) = (Kind { dtype: DType::U8, op: ReduceOp::Min }, (0..engine.world).collect::<Vec<_>>());
     let agreed =
         engine.begin(header, Some(left)).and_then(|()| engine.all_reduce_doubling(&all, value, kind));
-    engine.shared.calls.forget();
+    engine.shared.calls.clear();
     match agreed {
         Err(e) if e.kind == CommErrorKind::Timeout => Err(CommError { kind: CommErrorKind::Rendezvous, ..e }),
         // All ranks have met: the group exists, and its first call fails with this error.

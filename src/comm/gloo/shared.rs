@@ -5,7 +5,7 @@
 use super::control::Control;
 use super::shm::Arena;
 use crate::comm::calls::{Calls, lock};
-use crate::comm::conduct;
+use crate::comm::execute;
 use crate::comm::{CommError, CommErrorKind, Place};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     wake: (UnixStream, UnixStream),
 }
 
-impl conduct::Shared for Shared {
+impl execute::Shared for Shared {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -73,7 +73,7 @@ impl conduct::Shared for Shared {
         let mut first = false;
         let error = self.failed.get_or_init(|| {
             first = true;
-            CommError::new(kind, culprit, format!("{cause}{}", self.calls.doing(self.rank)))
+            CommError::new(kind, culprit, format!("{cause}{}", self.calls.describe_running(self.rank)))
         });
         if first {
             let frame = Control::Abort { kind, culprit, cause }.frame();
@@ -81,7 +81,7 @@ impl conduct::Shared for Shared {
             let _ = (&self.wake.0).write(&[1]);
             if let Some(arena) = self.arena() {
                 arena.mark_failed();
-                arena.ring_all();
+                arena.wake_all();
             }
         }
         error.clone()
@@ -118,19 +118,19 @@ impl Shared {
     }
 
     /// Wakes a local rank that may be waiting for what has just been written to shared memory.
-    pub(super) fn ring(&self, local: usize) {
+    pub(super) fn wake_rank(&self, local: usize) {
         let Some(arena) = self.arena() else { return };
-        if arena.ring(local)
+        if arena.wake_rank(local)
             && let Some(control) = self.control.get(arena.members[local]).and_then(Option::as_ref)
         {
-            control.send(&Control::Bell.frame());
+            control.send(&Control::Wake.frame());
         }
     }
 
     /// Wakes all other ranks of this host.
-    pub(super) fn ring_others(&self) {
+    pub(super) fn wake_others(&self) {
         if let Some(arena) = self.arena() {
-            arena.others().for_each(|local| self.ring(local));
+            arena.others().for_each(|local| self.wake_rank(local));
         }
     }
 
@@ -141,7 +141,7 @@ impl Shared {
 
     /// Simulates a killed process: from now on this rank fails without telling its peers.
     #[cfg(test)]
-    pub(super) fn silence(&self) {
+    pub(super) fn fail_silently(&self) {
         let error = CommError::new(CommErrorKind::Aborted, Some(self.rank), "killed by the test");
         assert!(self.failed.set(error).is_ok(), "the group had failed before");
     }

@@ -99,7 +99,7 @@ impl Pipe {
 
     fn moved(&self, count: usize, nothing_asked: bool) -> Option<usize> {
         if count > 0 {
-            self.shared.ring(self.peer);
+            self.shared.wake_rank(self.peer);
         }
         (count > 0 || nothing_asked).then_some(count)
     }

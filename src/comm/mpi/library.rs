@@ -31,7 +31,7 @@ pub(super) type Result<T> = std::result::Result<T, MpiError>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
     Data,
-    News,
+    Control,
 }
 
 /// The type and operation of a reduction: an element type that MPI has (not a half type), and an operation that MPI has (no mean).
@@ -44,7 +44,7 @@ pub(super) struct Reduction {
 /// The MPI of this process, between its start and its end.
 pub(super) struct Library {
     data: ffi::MPI_Comm,
-    news: ffi::MPI_Comm,
+    control: ffi::MPI_Comm,
     /// Max and min of f32 and f64 in which NaN wins.
     float_ops: [ffi::MPI_Op; 4],
     pub rank: usize,
@@ -167,16 +167,16 @@ impl Library {
                 // Declared as not commutative, so that they combine in rank order: max(0.0, -0.0) depends on it.
                 check(ffi::MPI_Op_create(function, 0, op))?;
             }
-            let [data, news] = comms;
+            let [data, control] = comms;
             let (rank, world) = (usize::try_from(rank).unwrap_or(0), usize::try_from(size).unwrap_or(1));
-            Ok(Self { data, news, float_ops, rank, world })
+            Ok(Self { data, control, float_ops, rank, world })
         }
     }
 
     fn comm(&self, channel: Channel) -> ffi::MPI_Comm {
         match channel {
             Channel::Data => self.data,
-            Channel::News => self.news,
+            Channel::Control => self.control,
         }
     }
 
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_says_what_it_is_before_it_is_started() {
+    fn the_version_is_known_before_mpi_is_initialized() {
         let version = version().unwrap();
         assert!(version.contains("MPI") && !version.contains(['\n', '\t', '\0']), "{version:?}");
     }

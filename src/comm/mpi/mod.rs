@@ -5,23 +5,23 @@
 //! thread drives it with `MPI_Test`, so that a call can detect failures and give up at its deadline. From the outside
 //! in: `MpiGroup` checks arguments and takes the lock; `meet` starts MPI and compares the ranks' plans; `engine` opens
 //! each call with a *notice* in which every rank announces its call; `transfer` moves buffers in chunks through memory
-//! that MPI may keep if a call fails; `news` is the control messages beside the calls; `keeper` is the thread that
+//! that MPI may keep if a call fails; `news` is the control messages beside the calls; `init_thread` is the thread that
 //! starts MPI; `library` contains all unsafe code.
 
+#[cfg(feature = "mpi")]
+mod backoff;
+#[cfg(feature = "mpi")]
+mod control_messages;
 #[cfg(feature = "mpi")]
 mod engine;
 #[cfg(feature = "mpi")]
 mod group;
 #[cfg(feature = "mpi")]
-mod keeper;
+mod init_thread;
 #[cfg(feature = "mpi")]
 mod library;
 #[cfg(feature = "mpi")]
-mod meet;
-#[cfg(feature = "mpi")]
-mod news;
-#[cfg(feature = "mpi")]
-mod pause;
+mod start;
 #[cfg(all(test, feature = "mpi"))]
 mod tests;
 #[cfg(feature = "mpi")]

@@ -111,7 +111,7 @@ impl Engine {
                 under_way.push_back((chunk, started));
             }
             let Some((chunk, started)) = under_way.pop_front() else { return Ok(()) };
-            let mut memory = self.drive(started, false, None)?;
+            let mut memory = self.complete(started, false, None)?;
             end(buffers, chunk, &mut memory);
             self.give_back(memory);
         }
@@ -221,7 +221,7 @@ impl Engine {
             let mut memory = self.memory(piece.len());
             bytes(&mut memory, piece.len()).copy_from_slice(piece);
             let sent = self.library.send(Channel::Data, memory, piece.len(), to);
-            let memory = self.drive(sent, true, Some(to))?;
+            let memory = self.complete(sent, true, Some(to))?;
             self.give_back(memory);
         }
         Ok(())
@@ -242,7 +242,7 @@ impl Engine {
     fn recv_piece(&mut self, piece: &mut [u8], from: usize) -> Result<(), CommError> {
         let memory = self.memory(piece.len());
         let received = self.library.recv(Channel::Data, memory, piece.len(), Some(from));
-        let mut memory = self.drive(received, true, Some(from))?;
+        let mut memory = self.complete(received, true, Some(from))?;
         piece.copy_from_slice(bytes(&mut memory[1], piece.len()));
         self.give_back(memory);
         Ok(())

@@ -2,7 +2,7 @@
 //! enforces the deadline, and ends the communicator, in order or not. Nothing else ends it, so a call that hangs in
 //! NCCL blocks no other thread.
 
-use super::engine::{Engine, hear};
+use super::engine::{Engine, poll_control};
 use super::library::State;
 use crate::comm::CommError;
 use crate::comm::calls::lock;
@@ -73,7 +73,7 @@ fn sleep(engine: &Engine) -> bool {
 
 fn look(engine: &Engine, peers: bool) -> Result<(), CommError> {
     if peers {
-        hear(&*engine.control).map_err(|error| engine.fail(error))?;
+        poll_control(&*engine.control).map_err(|error| engine.fail(error))?;
     }
     engine.listen()?;
     let late = lock(&engine.queue).overdue(engine.timeout).or_else(|| engine.hangs(engine.timeout));

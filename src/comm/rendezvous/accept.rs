@@ -3,9 +3,9 @@
 //! blocking. An unauthenticated connection costs one descriptor and half a kilobyte; their number is limited (the
 //! oldest is dropped for a new one), and none delays another.
 
+use super::accept_error::{AcceptError, classify};
 use super::auth::{NONCE, PROOF, Role, nonce};
-use super::io::{Trouble, poll_until};
-use super::outlook::{Outlook, outlook};
+use super::io::{StreamError, poll_until};
 use super::secret::Secret;
 use super::wire::{self, LENGTH, MAX_JOIN, Message, WireError};
 use crate::comm::CommError;
@@ -28,7 +28,7 @@ const MAX_PENDING: usize = 128;
 /// Time limit from accept to `Join`.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Pause after descriptors or memory have run out: others may release some.
-const BREATHER: Duration = Duration::from_millis(20);
+const RESOURCE_PAUSE: Duration = Duration::from_millis(20);
 const BUFFER: usize = if HELLO + PROOF > MAX_JOIN { HELLO + PROOF } else { MAX_JOIN };
 
 pub(super) enum Event {
@@ -79,21 +79,21 @@ impl Acceptor {
             self.resume = self.resume.filter(|r| *r > Instant::now());
             let until = self.pending.front().map_or(deadline, |p| p.until.min(deadline));
             let until = self.resume.map_or(until, |r| r.min(until));
-            let knock = if self.resume.is_some() { PollFlags::empty() } else { PollFlags::IN };
+            let interest = if self.resume.is_some() { PollFlags::empty() } else { PollFlags::IN };
             let mut fds: Vec<PollFd<'_>> = watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
-            fds.extend(self.listeners.iter().map(|l| PollFd::new(l, knock)));
+            fds.extend(self.listeners.iter().map(|l| PollFd::new(l, interest)));
             fds.extend(self.pending.iter().map(|p| PollFd::new(&p.stream, PollFlags::IN)));
             poll_until(&mut fds, Some(until)).map_err(listener_failed)?;
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             if let Some(index) = ready[..watch.len()].iter().position(|r| *r) {
                 return Ok(Event::Watched(index));
             }
-            let (knocks, ready) = ready[watch.len()..].split_at(self.listeners.len());
+            let (incoming, ready) = ready[watch.len()..].split_at(self.listeners.len());
             if let Some(joined) = self.progress(ready) {
                 return Ok(joined);
             }
             self.expire();
-            for (listener, _) in knocks.iter().enumerate().filter(|(_, knocks)| **knocks) {
+            for (listener, _) in incoming.iter().enumerate().filter(|(_, incoming)| **incoming) {
                 self.accept(listener)?;
             }
             if Instant::now() >= deadline {
@@ -108,19 +108,19 @@ impl Acceptor {
             let (stream, address) = match self.listeners[listener].accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => match outlook(&e) {
-                    Outlook::Next => continue,
-                    Outlook::Later => {
+                Err(e) => match classify(&e) {
+                    AcceptError::Connection => continue,
+                    AcceptError::Resources => {
                         self.pending.pop_front();
                         if self.warned.insert("short") {
                             tracing::warn!(
                                 "rendezvous: no file descriptor or memory for another connection ({e}); retrying"
                             );
                         }
-                        self.resume = Some(Instant::now() + BREATHER);
+                        self.resume = Some(Instant::now() + RESOURCE_PAUSE);
                         return Ok(());
                     }
-                    Outlook::Never => return Err(listener_failed(e)),
+                    AcceptError::Listener => return Err(listener_failed(e)),
                 },
             };
             let nonce = nonce()?;
@@ -262,7 +262,7 @@ impl Pending {
 }
 
 /// The connecting side: proves the secret on `stream`, and checks the listener's proof.
-pub(super) fn prove_to(
+pub(super) fn authenticate(
     stream: &TcpStream,
     secret: &Secret,
     watch: &[&TcpStream],
@@ -272,9 +272,9 @@ pub(super) fn prove_to(
     super::io::read_by(stream, &mut hello, watch, deadline)?;
     let theirs = match (hello.starts_with(&MAGIC), hello.last_chunk::<NONCE>()) {
         (true, Some(theirs)) => theirs,
-        _ => return Err(ProofError::Stranger),
+        _ => return Err(ProofError::NotDdpRun),
     };
-    let ours = nonce().map_err(|e| ProofError::Trouble(Trouble::Io(std::io::Error::other(e))))?;
+    let ours = nonce().map_err(|e| ProofError::Stream(StreamError::Io(std::io::Error::other(e))))?;
     let proof = secret.prove(Role::Connector, theirs, &ours);
     super::io::write_by(stream, &[&MAGIC[..], &ours[..], &proof[..]].concat(), deadline)?;
     let mut verdict = [NOT_PROVED];
@@ -286,22 +286,22 @@ pub(super) fn prove_to(
     super::io::read_by(stream, &mut proof, watch, deadline)?;
     match secret.verify(Role::Listener, theirs, &ours, &proof) {
         true => Ok(()),
-        false => Err(ProofError::Impostor),
+        false => Err(ProofError::WrongSecret),
     }
 }
 
 pub(super) enum ProofError {
-    Trouble(Trouble),
+    Stream(StreamError),
     /// What answers there is not ddp-run.
-    Stranger,
+    NotDdpRun,
     /// The listener reports that this side's proof is wrong.
     Refused,
     /// The listener's own proof is wrong.
-    Impostor,
+    WrongSecret,
 }
 
-impl From<Trouble> for ProofError {
-    fn from(t: Trouble) -> Self {
-        ProofError::Trouble(t)
+impl From<StreamError> for ProofError {
+    fn from(t: StreamError) -> Self {
+        ProofError::Stream(t)
     }
 }

@@ -1,7 +1,7 @@
 //! The connecting side: retries until an attempt succeeds, the deadline passes, or another attempt would be pointless.
 
-use super::accept::{ProofError, prove_to};
-use super::io::{Trouble, poll_until, read_message, write_by};
+use super::accept::{ProofError, authenticate};
+use super::io::{StreamError, poll_until, read_message, write_by};
 use super::wire::{self, MAX_TEXT, Message};
 use super::{CommError, Secret, file};
 use rustix::event::{PollFd, PollFlags};
@@ -57,18 +57,18 @@ pub(super) enum DialError {
     Failed(CommError),
 }
 
-enum Attempt {
+enum AttemptError {
     /// Worth another attempt.
-    Again(String),
+    Retry(String),
     Watched,
-    Never(String),
+    Fatal(String),
 }
 
-impl From<Trouble> for Attempt {
-    fn from(t: Trouble) -> Self {
+impl From<StreamError> for AttemptError {
+    fn from(t: StreamError) -> Self {
         match t {
-            Trouble::Watched => Attempt::Watched,
-            other => Attempt::Again(other.to_string()),
+            StreamError::Watched => AttemptError::Watched,
+            other => AttemptError::Retry(other.to_string()),
         }
     }
 }
@@ -85,11 +85,13 @@ impl Dial<'_> {
         loop {
             match self.attempt(answer, &mut join) {
                 Ok(stream) => return Ok(stream),
-                Err(Attempt::Watched) => return Err(DialError::Watched),
-                Err(Attempt::Never(why)) => return Err(DialError::Failed(CommError::rendezvous(why))),
+                Err(AttemptError::Watched) => return Err(DialError::Watched),
+                Err(AttemptError::Fatal(why)) => return Err(DialError::Failed(CommError::rendezvous(why))),
                 // An attempt cut short by the deadline knows less about the other side than the one before.
-                Err(Attempt::Again(why)) if last.is_empty() || Instant::now() < self.deadline => last = why,
-                Err(Attempt::Again(_)) => {}
+                Err(AttemptError::Retry(why)) if last.is_empty() || Instant::now() < self.deadline => {
+                    last = why
+                }
+                Err(AttemptError::Retry(_)) => {}
             }
             let mut fds: Vec<PollFd<'_>> = self.watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
             let until = (Instant::now() + pause).min(self.deadline);
@@ -110,55 +112,57 @@ impl Dial<'_> {
         &self,
         answer: bool,
         join: &mut impl FnMut(&TcpStream) -> Result<Vec<u8>, CommError>,
-    ) -> Result<TcpStream, Attempt> {
+    ) -> Result<TcpStream, AttemptError> {
         let stream = self.connect()?;
-        stream.set_nonblocking(true).map_err(|e| Attempt::Again(e.to_string()))?;
-        stream.set_nodelay(true).map_err(|e| Attempt::Again(e.to_string()))?;
+        stream.set_nonblocking(true).map_err(|e| AttemptError::Retry(e.to_string()))?;
+        stream.set_nodelay(true).map_err(|e| AttemptError::Retry(e.to_string()))?;
         let (me, peer, target) = (self.me, self.peer, self.target);
         let until = self.attempt.map_or(self.deadline, |a| (Instant::now() + a).min(self.deadline));
-        prove_to(&stream, self.secret, self.watch, until).map_err(|e| match e {
-            ProofError::Trouble(Trouble::Deadline) => Attempt::Again(unanswered(&stream)),
-            ProofError::Trouble(t) => t.into(),
+        authenticate(&stream, self.secret, self.watch, until).map_err(|e| match e {
+            ProofError::Stream(StreamError::Deadline) => AttemptError::Retry(no_response(&stream)),
+            ProofError::Stream(t) => t.into(),
             // The address in a file may be left over from another run.
             _ if matches!(target, Target::File(_)) => {
-                Attempt::Again("the process that listens there does not have the run's secret".into())
+                AttemptError::Retry("the process that listens there does not have the run's secret".into())
             }
-            ProofError::Stranger => {
-                Attempt::Never(format!("{me} expected {peer} at {target}, but the process there is not ddp-run"))
+            ProofError::NotDdpRun => {
+                AttemptError::Fatal(format!("{me} expected {peer} at {target}, but the process there is not ddp-run"))
             }
-            ProofError::Refused => Attempt::Never(format!(
+            ProofError::Refused => AttemptError::Fatal(format!(
                 "{peer} at {target} rejected {me}'s proof of the run's secret: they were started with different \
                  secrets"
             )),
-            ProofError::Impostor => Attempt::Never(format!(
+            ProofError::WrongSecret => AttemptError::Fatal(format!(
                 "the process at {target} does not have the secret of {me}: it is not {peer} of this run"
             )),
         })?;
-        write_by(&stream, &join(&stream).map_err(|e| Attempt::Never(e.message))?, self.deadline)?;
+        write_by(&stream, &join(&stream).map_err(|e| AttemptError::Fatal(e.message))?, self.deadline)?;
         if answer {
             let bytes = read_message(&stream, MAX_TEXT + 1, self.watch, self.deadline)?;
             match wire::decode(&bytes) {
                 Ok(Message::Accepted) => {}
-                Ok(Message::Refused(why)) => return Err(Attempt::Never(why.to_owned())),
-                Ok(Message::Outdated(why)) => return Err(Attempt::Again(why.to_owned())),
+                Ok(Message::Refused(why)) => return Err(AttemptError::Fatal(why.to_owned())),
+                Ok(Message::Outdated(why)) => return Err(AttemptError::Retry(why.to_owned())),
                 _ => {
-                    return Err(Attempt::Never(format!("{peer} at {target} sent an unexpected message")));
+                    return Err(AttemptError::Fatal(format!(
+                        "{peer} at {target} sent an unexpected message"
+                    )));
                 }
             }
         }
         Ok(stream)
     }
 
-    fn connect(&self) -> Result<TcpStream, Attempt> {
+    fn connect(&self) -> Result<TcpStream, AttemptError> {
         // A name may resolve only after its pod or node is up.
         let target = match self.target {
             Target::At(address) => address.clone(),
             Target::File(path) => file::lookup(path)
-                .map_err(|e| Attempt::Again(e.to_string()))?
-                .ok_or_else(|| Attempt::Again("the file has no address yet".into()))?,
+                .map_err(|e| AttemptError::Retry(e.to_string()))?
+                .ok_or_else(|| AttemptError::Retry("the file has no address yet".into()))?,
         };
         let addresses = resolve(&target, self.deadline)
-            .map_err(|e| Attempt::Again(format!("cannot resolve `{target}`: {e}")))?;
+            .map_err(|e| AttemptError::Retry(format!("cannot resolve `{target}`: {e}")))?;
         let mut last = "the name resolves to no address".to_owned();
         for address in addresses {
             let left = self.deadline.saturating_duration_since(Instant::now());
@@ -174,12 +178,12 @@ impl Dial<'_> {
                 Err(e) => last = e.to_string(),
             }
         }
-        Err(Attempt::Again(last))
+        Err(AttemptError::Retry(last))
     }
 }
 
 /// For a listener that accepted the connection, or whose system did.
-fn unanswered(stream: &TcpStream) -> String {
+fn no_response(stream: &TcpStream) -> String {
     match stream.peer_addr() {
         Ok(address) => format!("the listener at {address} does not respond"),
         Err(_) => "the listener there does not respond".into(),
@@ -204,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_addresses_are_resolved_and_nonsense_is_not() {
+    fn names_and_addresses_are_resolved_and_invalid_ones_are_not() {
         let deadline = Instant::now() + Duration::from_secs(60);
         assert_eq!(resolve("127.0.0.1:80", deadline), Ok(vec!["127.0.0.1:80".parse().unwrap()]));
         assert!(resolve("localhost:80", deadline).unwrap().iter().all(|a| a.ip().is_loopback()));

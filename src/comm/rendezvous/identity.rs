@@ -17,7 +17,7 @@ pub(super) struct Identity<'a> {
 /// Why a peer that sent a `Join` is refused.
 pub(super) enum Refusal {
     /// A leftover of another run or start: it is turned away and the rendezvous continues.
-    Stray(String),
+    Foreign(String),
     /// A peer of a later generation: this rank's own generation is over.
     Outdated(String),
     /// The run can't form as it was started: all ranks are told.
@@ -51,7 +51,7 @@ impl<'a> Identity<'a> {
     }
 
     /// Decodes and checks the `Join` that came from `from`.
-    pub(super) fn judge<'m>(&self, message: &'m [u8], from: SocketAddr) -> Result<Join<'m>, Refusal> {
+    pub(super) fn check_join<'m>(&self, message: &'m [u8], from: SocketAddr) -> Result<Join<'m>, Refusal> {
         let me = self.rank;
         let join = match wire::decode(message) {
             Ok(Message::Join(join)) => join,
@@ -61,11 +61,11 @@ impl<'a> Identity<'a> {
                      {PROTOCOL}; run the same version of ddp-run on every node"
                 )));
             }
-            _ => return Err(Refusal::Stray("it did not send a join request".into())),
+            _ => return Err(Refusal::Foreign("it did not send a join request".into())),
         };
         let peer = format!("rank {} ({from})", join.rank);
         if join.run_id != self.run_id || join.generation < self.generation {
-            return Err(Refusal::Stray(format!(
+            return Err(Refusal::Foreign(format!(
                 "{peer} belongs to run `{}`, generation {}, but rank {me} belongs to run `{}`, generation {}",
                 join.run_id, join.generation, self.run_id, self.generation
             )));

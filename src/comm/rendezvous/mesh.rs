@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Time limit for sending an answer to a peer.
 const ANSWER: Duration = Duration::from_secs(1);
 
-pub(super) fn tell(stream: &TcpStream, message: Message<'_>) -> bool {
+pub(super) fn send_message(stream: &TcpStream, message: Message<'_>) -> bool {
     write_by(stream, &message.frame(), Instant::now() + ANSWER).is_ok()
 }
 
@@ -23,24 +23,24 @@ pub(super) fn refuse(
     refusal: Refusal,
 ) -> Result<(), CommError> {
     match refusal {
-        Refusal::Stray(why) => {
-            tell(stream, Message::Refused(&why));
-            acceptor.warn("stray", Some(from), &why);
+        Refusal::Foreign(why) => {
+            send_message(stream, Message::Refused(&why));
+            acceptor.warn("foreign", Some(from), &why);
             Ok(())
         }
         Refusal::Outdated(why) => {
-            tell(stream, Message::Outdated(&why));
+            send_message(stream, Message::Outdated(&why));
             Err(CommError::rendezvous(why))
         }
         Refusal::Conflict(why) => {
-            tell(stream, Message::Refused(&why));
+            send_message(stream, Message::Refused(&why));
             Err(CommError::rendezvous(why))
         }
     }
 }
 
 /// The connections to one peer.
-struct Half {
+struct PeerSlots {
     data: Vec<Option<TcpStream>>,
     control: Option<TcpStream>,
 }
@@ -48,13 +48,13 @@ struct Half {
 pub(super) struct MeshBuilder<'a> {
     me: Identity<'a>,
     hosts: Vec<HostId>,
-    links: Vec<Half>,
+    links: Vec<PeerSlots>,
 }
 
 impl<'a> MeshBuilder<'a> {
     /// `hosts` is by rank.
     pub(super) fn new(me: Identity<'a>, hosts: Vec<HostId>, options: &MeshOptions) -> Self {
-        let half = |host: &HostId| Half {
+        let half = |host: &HostId| PeerSlots {
             data: (0..lanes(options.sockets, *host == me.host)).map(|_| None).collect(),
             control: None,
         };
@@ -92,21 +92,21 @@ impl<'a> MeshBuilder<'a> {
         acceptor: &mut Acceptor,
     ) -> Result<(), CommError> {
         let me = self.me.rank;
-        let refusal = match self.me.judge(message, from) {
+        let refusal = match self.me.check_join(message, from) {
             Ok(join) => match self.slot(join.rank as usize, join.purpose) {
-                None => Refusal::Stray(format!(
+                None => Refusal::Foreign(format!(
                     "rank {} ({from}) connected after the rendezvous was complete, or uses more sockets per pair \
                      than rank {me}",
                     join.rank
                 )),
                 Some(slot) if slot.as_ref().is_none_or(is_closed) && join.rank as usize > me => {
-                    if stream.set_nodelay(true).is_ok() && tell(&stream, Message::Accepted) {
+                    if stream.set_nodelay(true).is_ok() && send_message(&stream, Message::Accepted) {
                         *slot = Some(stream);
                     }
                     return Ok(());
                 }
                 Some(_) => {
-                    Refusal::Stray(format!("rank {} ({from}) is already connected to rank {me}", join.rank))
+                    Refusal::Foreign(format!("rank {} ({from}) is already connected to rank {me}", join.rank))
                 }
             },
             Err(refusal) => refusal,
@@ -124,7 +124,7 @@ impl<'a> MeshBuilder<'a> {
     }
 
     pub(super) fn finish(self) -> Mesh {
-        let pair = |half: Half| {
+        let pair = |half: PeerSlots| {
             let data: Option<Vec<TcpStream>> = half.data.into_iter().collect();
             data.zip(half.control).map(|(data, control)| PeerSockets { data, control })
         };

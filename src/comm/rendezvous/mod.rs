@@ -7,31 +7,31 @@
 //! No listener outlives the rendezvous, so a running job has no open port.
 
 mod accept;
+mod accept_error;
 mod auth;
 mod dial;
-mod door;
 pub(crate) mod file;
-mod guest;
-mod host;
+mod follower;
 mod identity;
 mod io;
+mod leader;
 mod mesh;
-mod outlook;
 mod secret;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 pub(crate) use dial::{ATTEMPT, Target};
-pub(crate) use door::{Door, Knock, call};
-pub(crate) use io::{Trouble, poll_until, read_by, write_by};
+pub(crate) use io::{StreamError, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
 pub use secret::{Secret, SecretText};
+pub(crate) use supervisor::{SupervisorEvent, SupervisorListener, connect_supervisor};
 #[cfg(test)]
 pub(super) use tests::messages;
 #[cfg(any(test, fuzzing))]
 pub(crate) use wire::decode_anything;
-pub(crate) use wire::{HostId, MAX_WORLD, cut};
+pub(crate) use wire::{HostId, MAX_WORLD, truncated};
 
 use super::{CommError, CommErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -134,8 +134,8 @@ pub(crate) fn form_mesh(
     }
     let rank = config.rank;
     match std::mem::replace(&mut config.endpoint, Endpoint::Connect(String::new())) {
-        Endpoint::Listener(listener) => host::run(config, options, listener, deadline),
-        Endpoint::Bind(address) => host::run(config, options, bind(rank, address, deadline)?, deadline),
+        Endpoint::Listener(listener) => leader::run(config, options, listener, deadline),
+        Endpoint::Bind(address) => leader::run(config, options, bind(rank, address, deadline)?, deadline),
         Endpoint::Publish { address, host, file } => {
             let listener = bind(rank, (address, 0).into(), deadline)?;
             let port = listener.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?.port();
@@ -147,10 +147,10 @@ pub(crate) fn form_mesh(
                     file.display()
                 ))
             })?;
-            host::run(config, options, listener, deadline)
+            leader::run(config, options, listener, deadline)
         }
-        Endpoint::Connect(address) => guest::run(config, options, &Target::At(address), deadline),
-        Endpoint::Lookup(path) => guest::run(config, options, &Target::File(path), deadline),
+        Endpoint::Connect(address) => follower::run(config, options, &Target::At(address), deadline),
+        Endpoint::Lookup(path) => follower::run(config, options, &Target::File(path), deadline),
     }
 }
 

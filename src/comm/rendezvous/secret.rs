@@ -125,7 +125,7 @@ mod tests {
     use crate::comm::CommErrorKind;
 
     #[test]
-    fn hex_comes_back_and_debug_shows_nothing() {
+    fn hex_round_trips_and_debug_hides_the_secret() {
         let secret = Secret::generate().unwrap();
         assert_ne!(secret, Secret::generate().unwrap());
         let text = secret.to_hex();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_digits_and_a_wrong_one_is_not_repeated() {
+    fn json_round_trips_and_errors_do_not_contain_the_secret() {
         let secret = Secret::derive(b"key", "a test");
         let json = serde_json::to_string(&secret).unwrap();
         assert_eq!(json, format!("\"{}\"", &*secret.to_hex()));

@@ -43,7 +43,7 @@ pub(crate) struct Arena {
     pub me: usize,
     /// The global ranks of this host, ascending.
     pub members: Vec<usize>,
-    pub(super) crowded: OnceLock<bool>,
+    pub(super) oversubscribed: OnceLock<bool>,
 }
 
 impl Arena {
@@ -62,7 +62,7 @@ impl Arena {
     }
 
     fn over(segment: Segment, layout: Layout, me: usize, members: &[usize]) -> Self {
-        let arena = Self { segment, layout, me, members: members.to_vec(), crowded: OnceLock::new() };
+        let arena = Self { segment, layout, me, members: members.to_vec(), oversubscribed: OnceLock::new() };
         arena.publish_allowed();
         arena
     }
@@ -226,7 +226,7 @@ impl Arena {
 
     /// Wakes a rank that may be waiting for what this one has just published. True if it waits in `poll` and must be
     /// woken through its control connection.
-    pub(crate) fn ring(&self, rank: usize) -> bool {
+    pub(crate) fn wake_rank(&self, rank: usize) -> bool {
         let (bell, sleeps) = self.bell(rank);
         // Either this load sees that the other rank is about to sleep, or that rank's last check sees what was published.
         fence(Ordering::SeqCst);
@@ -243,15 +243,15 @@ impl Arena {
     }
 
     /// Wakes all ranks of this host, including a call of this rank.
-    pub(crate) fn ring_all(&self) {
+    pub(crate) fn wake_all(&self) {
         for rank in 0..self.ranks() {
-            self.ring(rank);
+            self.wake_rank(rank);
         }
     }
 
     /// Sleeps until another rank rings or `at_most` has passed. Does not sleep if `ready`, which is checked after this
     /// rank has announced that it is about to sleep.
-    pub(crate) fn doze(&self, ready: impl Fn() -> bool, at_most: Duration) {
+    pub(crate) fn sleep(&self, ready: impl Fn() -> bool, at_most: Duration) {
         let (bell, sleeps) = self.bell(self.me);
         let seen = bell.load(Ordering::SeqCst);
         sleeps.store(ON_FUTEX, Ordering::SeqCst);
@@ -328,18 +328,18 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_is_woken_and_an_early_bell_is_not_missed() {
+    fn a_sleeping_rank_is_woken_and_an_early_wake_up_is_not_lost() {
         let [a, b] = pair();
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| {
                 let start = Instant::now();
                 while !a.has_posted(1, 1) {
-                    a.doze(|| a.has_posted(1, 1), 2 * HANG);
+                    a.sleep(|| a.has_posted(1, 1), 2 * HANG);
                 }
                 start.elapsed()
             });
             b.post(1, &[7; HEADER], b"hello");
-            b.ring(0);
+            b.wake_rank(0);
             assert!(sleeper.join().unwrap() < HANG, "it slept on");
         });
         assert_eq!((a.payload(1, 1, 5), a.header(1, 1)), (&b"hello"[..], [7; HEADER]));
@@ -348,11 +348,11 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_polls_is_rung_by_its_connection_once() {
+    fn a_polling_rank_is_woken_once_through_its_connection() {
         let [a, b] = pair();
-        let rung = a.while_polling(|| false, || (b.ring(0), b.ring(0)));
+        let rung = a.while_polling(|| false, || (b.wake_rank(0), b.wake_rank(0)));
         assert_eq!(rung, Some((true, false)));
-        assert!(!b.ring(0));
+        assert!(!b.wake_rank(0));
     }
 
     #[test]

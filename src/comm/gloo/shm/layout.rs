@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_overlaps() {
+    fn segment_parts_do_not_overlap() {
         for ranks in 2..6 {
             let l = Layout::new(ranks);
             let mut parts = Vec::new();

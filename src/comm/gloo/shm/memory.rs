@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_not_sealed_or_of_another_size_are_refused() {
+    fn unsealed_files_and_files_of_another_size_are_rejected() {
         let (_, fd) = Segment::create(4096).unwrap();
         assert!(Segment::open(&fd, 8192).is_err());
         assert!(ftruncate(&fd, 0).is_err());
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not in the segment")]
-    fn words_beyond_the_end_are_a_bug() {
+    fn words_beyond_the_end_panic() {
         Segment::create(4096).unwrap().0.word(4096);
     }
 }

@@ -75,7 +75,7 @@ fn follow(me: usize, members: &[usize], leader: &TcpStream, deadline: Instant) -
     let inbox = Inbox::open().map_err(|e| format!("cannot open a Unix socket: {e}"));
     // Without an inbox, the leader gets a name that stands for no socket, so that the setup fails on both sides.
     let request = inbox.as_ref().map_or([0; NAME + TOKEN], |i| i.request);
-    let io = |e: crate::comm::rendezvous::Trouble| e.to_string();
+    let io = |e: crate::comm::rendezvous::StreamError| e.to_string();
     write_by(leader, &request, deadline).map_err(io)?;
     let mut delivered = NO;
     read_by(leader, &mut delivered, &[], deadline).map_err(io)?;
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_leaves_fails_the_others_without_a_hang() {
+    fn a_member_that_exits_fails_the_others_without_a_hang() {
         let (deadline, members) = (Instant::now() + HANG, [0, 1, 2]);
         let ((a, to_a), (b, to_b)) = (connection(), connection());
         drop(b);

@@ -69,7 +69,7 @@ fn several_hosts_agree_with_the_reference() {
 
 /// 2.4 M elements: many blocks of the stream, and more than all socket buffers hold.
 #[test]
-fn buffers_beyond_all_socket_buffers_do_not_lock_up() {
+fn buffers_larger_than_all_socket_buffers_do_not_deadlock() {
     for (world, transport) in
         [(2, Transport::Shm), (3, Transport::Shm), (2, Transport::Tcp), (3, Transport::Tcp)]
     {
@@ -105,7 +105,7 @@ fn results_are_the_same_bits_on_all_ranks_and_in_every_run() {
 
 /// In shared memory every element is summed in rank order, so its position and its buffer do not matter.
 #[test]
-fn in_memory_an_elements_sum_does_not_depend_on_its_place() {
+fn in_shared_memory_a_sum_does_not_depend_on_the_position() {
     on_ranks(&form(Transport::Shm, 3, AMPLE), |g| {
         let n = 300_000;
         let whole: Vec<f32> = (0..n).map(|i| ((i * 7 + g.rank() * 5) as f32).sin()).collect();
@@ -176,7 +176,7 @@ fn calls_are_recorded() {
 }
 
 #[test]
-fn threads_of_a_rank_take_turns() {
+fn threads_of_a_rank_can_call_concurrently() {
     // The order is the same on all ranks because all calls are alike.
     on_ranks(&form(Transport::Shm, 2, AMPLE), |g| {
         thread::scope(|scope| {

@@ -67,7 +67,7 @@ fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
                     thread::yield_now();
                 }
                 // Sockets close one after the other; a rank that is not cut off yet must not hear the dead rank blame others.
-                target.shared.silence();
+                target.shared.fail_silently();
                 cut.iter().for_each(|s| s.shutdown(std::net::Shutdown::Both).unwrap());
             });
             let results = on_ranks(&groups, |g| {
@@ -87,7 +87,7 @@ fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
 }
 
 #[test]
-fn a_rank_that_leaves_in_peace_is_missed_only_by_who_needs_it() {
+fn a_rank_that_leaves_fails_only_ranks_that_still_need_it() {
     for transport in TRANSPORTS {
         let results = on_ranks(form(transport, 3, AMPLE), |g| {
             all_reduce(&g, 5).unwrap();
@@ -105,7 +105,7 @@ fn a_rank_that_leaves_in_peace_is_missed_only_by_who_needs_it() {
 
 /// The end of a good run: each rank drops its group as soon as its own last call returns.
 #[test]
-fn finishing_at_different_moments_harms_nobody() {
+fn ranks_may_finish_at_different_moments() {
     for round in 0..30 {
         on_ranks(form(TRANSPORTS[round / 3 % 2], 4, AMPLE), |g| {
             all_reduce(&g, 50_000).unwrap();
@@ -120,7 +120,7 @@ fn finishing_at_different_moments_harms_nobody() {
 }
 
 #[test]
-fn a_silent_rank_is_named_at_the_deadline_even_by_those_who_wait_for_another() {
+fn an_unresponsive_rank_is_blamed_even_by_ranks_that_wait_for_another() {
     let timeout = Duration::from_millis(300);
     let calls: [Call; 5] = [
         |g| all_reduce(g, 10),
@@ -187,7 +187,7 @@ fn a_barrier_without_deadline_outlasts_the_timeout() {
 }
 
 #[test]
-fn giving_up_reaches_everyone_with_its_reason() {
+fn an_abort_reaches_all_ranks_with_its_reason() {
     let groups = form(Transport::Shm, 3, AMPLE);
     let results = on_ranks(&groups, |g| {
         if g.rank() == 1 {

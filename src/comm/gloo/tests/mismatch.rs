@@ -2,7 +2,7 @@
 
 use super::super::header::Header;
 use super::*;
-use crate::comm::conduct::Engine as _;
+use crate::comm::execute::Engine as _;
 use crate::comm::{self, CommErrorKind, ProcessGroup, ReduceOp, Wait};
 
 type Call = Box<dyn Fn(&GlooGroup) -> Outcome + Sync>;
@@ -86,7 +86,7 @@ fn check(transport: Transport, world: usize, deviant: usize, case: usize) {
 }
 
 #[test]
-fn two_ranks_that_disagree_are_both_told() {
+fn two_ranks_with_different_calls_both_fail() {
     for case in 0..disagreements().len() {
         for (deviant, transport) in [0, 1].into_iter().zip(TRANSPORTS).chain([(1, Transport::Shm)]) {
             check(transport, 2, deviant, case);
@@ -95,14 +95,14 @@ fn two_ranks_that_disagree_are_both_told() {
 }
 
 #[test]
-fn one_that_disagrees_with_three_fails_them_all() {
+fn one_rank_with_a_different_call_fails_all_four() {
     for case in 0..disagreements().len() {
         TRANSPORTS.into_iter().for_each(|transport| check(transport, 4, case % 4, case));
     }
 }
 
 #[test]
-fn a_message_of_another_tag_length_or_kind_is_named() {
+fn a_message_with_another_tag_length_or_kind_is_a_mismatch() {
     type Call = fn(&GlooGroup) -> Outcome;
     let wrong: [(Call, &str); 3] = [
         (|g| g.send((&vec![1u8; 4]).into(), 1, 8), "send #1 (4 u8 to rank 1, tag 8)"),
@@ -123,7 +123,7 @@ fn a_message_of_another_tag_length_or_kind_is_named() {
 }
 
 #[test]
-fn a_wrong_call_of_one_rank_is_told_to_all() {
+fn an_invalid_call_of_one_rank_fails_all_ranks() {
     let results = on_ranks(&form(Transport::Shm, 3, AMPLE), |g| match g.rank() {
         2 => g.all_reduce((&mut vec![1i64; 4]).into(), ReduceOp::Mean).unwrap_err(),
         _ => g.all_reduce((&mut vec![1f64; 4]).into(), ReduceOp::Mean).unwrap_err(),
@@ -140,7 +140,7 @@ fn a_wrong_call_of_one_rank_is_told_to_all() {
 
 /// Rank 0 needs nothing from rank 1 in its reduction, and is past it when it sees what rank 1 called.
 #[test]
-fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
+fn a_mismatch_detected_late_is_reported_with_the_call_that_caused_it() {
     let groups = form(Transport::Tcp, 3, AMPLE);
     let results = thread::scope(|scope| {
         // In the tree under rank 2, ranks 0 and 1 are leaves: rank 0 only waits until rank 2 has entered the call.
@@ -167,13 +167,13 @@ fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
 
 /// Rank 1 calls before rank 0, whose call then needs nothing from rank 1: only the header that arrived early shows the mismatch.
 #[test]
-fn a_header_that_came_before_its_call_is_judged_when_the_call_begins() {
+fn a_header_that_arrived_early_is_checked_when_the_call_begins() {
     let groups = form(Transport::Tcp, 3, AMPLE);
     let results = thread::scope(|scope| {
         let early = scope.spawn(|| all_reduce(&groups[1], SMALL, ReduceOp::Sum).unwrap_err());
         let mut engine = groups[0].engine.lock().unwrap();
         while engine.links[1].as_ref().unwrap().parked().is_none() {
-            engine.overhear(1).unwrap();
+            engine.read_unawaited(1).unwrap();
             thread::yield_now();
         }
         drop(engine);

@@ -1,10 +1,10 @@
 //! Ranks as threads of one process.
 
 mod correct;
+mod failure_detector;
 mod faults;
 mod mismatch;
 mod mixed;
-mod watch;
 
 use super::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
 use crate::comm::testing::{HANG, form as form_with};

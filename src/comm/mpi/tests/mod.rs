@@ -73,12 +73,12 @@ fn calls_are_recorded_and_threads_take_turns() {
 }
 
 #[test]
-fn a_rank_that_is_late_to_leave_is_waited_for() {
+fn a_rank_that_leaves_late_is_waited_for() {
     succeeds("late", 3);
 }
 
 #[test]
-fn ranks_that_disagree_are_told_and_the_odd_one_is_named() {
+fn mismatched_calls_fail_and_the_deviating_rank_is_named() {
     let says = ["Mismatch", "peer 2", "rank 0 called all_reduce #2 (sum of 1000 f32), rank 2"];
     fails("other-count", 3, &[0, 1, 2], &says);
     fails("other-operation", 3, &[0, 1, 2], &says);
@@ -86,7 +86,7 @@ fn ranks_that_disagree_are_told_and_the_odd_one_is_named() {
 }
 
 #[test]
-fn a_wrong_call_ends_the_group_for_all() {
+fn an_invalid_call_fails_all_ranks() {
     fails(
         "misuse",
         3,
@@ -96,7 +96,7 @@ fn a_wrong_call_ends_the_group_for_all() {
 }
 
 #[test]
-fn a_rank_that_gives_up_is_named_at_once_by_all() {
+fn an_abort_is_reported_at_once_by_all() {
     fails("abort", 3, &[0, 1, 2], &["Aborted", "peer 1", "rank 1 aborted: disk full"]);
 }
 
@@ -106,7 +106,7 @@ fn an_abort_from_another_thread_ends_the_call_that_runs() {
 }
 
 #[test]
-fn a_rank_that_left_is_missed() {
+fn a_rank_that_left_early_is_blamed() {
     fails(
         "left",
         2,
@@ -121,12 +121,12 @@ fn a_stopped_rank_is_named_at_the_deadline() {
 }
 
 #[test]
-fn a_rank_that_stops_in_the_midst_of_a_transfer_is_named() {
+fn a_rank_that_stops_during_a_transfer_is_blamed() {
     fails("stopped-within", 2, &[0], &["Timeout", "peer 1", "rank 1 did not respond"]);
 }
 
 #[test]
-fn ranks_that_wait_for_each_other_say_where_they_are() {
+fn ranks_that_wait_for_each_other_report_their_calls() {
     fails("crossed", 2, &[0, 1], &["Timeout", "no progress after 1s (timeout)", "rank 0", "rank 1"]);
 }
 
@@ -139,7 +139,7 @@ fn a_killed_rank_ends_the_others() {
 }
 
 #[test]
-fn ranks_of_two_plans_do_not_start() {
+fn ranks_with_different_plans_do_not_start() {
     let Some(outcome) = run("other-plan", 2) else { return };
     assert_ne!(outcome.code, Some(0), "{}", outcome.output);
     // Both report it; the end of the first one may kill the other before it can.
@@ -150,7 +150,7 @@ fn ranks_of_two_plans_do_not_start() {
 }
 
 #[test]
-fn an_environment_that_mpi_does_not_agree_with_is_refused() {
+fn an_environment_that_contradicts_mpi_is_rejected() {
     let says = ["Rendezvous", "the environment says rank", "of 2, but MPI says rank"];
     let Some(outcome) = run("other-rank", 2) else { return };
     assert_ne!(outcome.code, Some(0), "{}", outcome.output);

@@ -1,6 +1,6 @@
 //! The rank side: the cases.
 
-use super::super::news::Graces;
+use super::super::control_messages::GracePeriods;
 use super::super::{MpiConfig, MpiGroup};
 use super::launch::said;
 use crate::comm::reference::{check_all, check_type, order_dependent};
@@ -41,7 +41,7 @@ fn rank() {
     prepare(&case, &mut config);
     let (group, done) = match MpiGroup::connect(&config) {
         Ok(mut group) => {
-            group.give(graces(&case, group.world_size()));
+            group.give(grace_periods(&case, group.world_size()));
             let done = act(&case, &mut group);
             (Some(group), done)
         }
@@ -75,15 +75,15 @@ fn say(folder: &Path, rank: usize, text: &str) {
 }
 
 /// No live rank is taken for lost because it is slow: answers are counted, and last messages are waited for.
-fn graces(case: &str, world: usize) -> Graces {
+fn grace_periods(case: &str, world: usize) -> GracePeriods {
     let answers = match case {
         "stopped" => Some(world - 2),
         "crossed" => Some(world - 1),
         _ => None,
     };
     // Only then is rank 1 needed after its goodbye.
-    let farewell = if case == "left" { Graces::default().farewell } else { HANG };
-    Graces { farewell, linger: HANG, precedence: HANG, answers }
+    let farewell = if case == "left" { GracePeriods::default().farewell } else { HANG };
+    GracePeriods { farewell, linger: HANG, precedence: HANG, answers }
 }
 
 fn prepare(case: &str, config: &mut MpiConfig) {

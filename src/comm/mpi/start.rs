@@ -3,9 +3,9 @@
 
 use super::MpiConfig;
 use super::engine::Engine;
-use super::keeper::{Keeper, Unstarted};
+use super::init_thread::{InitThread, StartError};
 use super::library;
-use crate::comm::conduct::Engine as _;
+use crate::comm::execute::Engine as _;
 use crate::comm::header::{Algorithm, Header};
 use crate::comm::{CommError, CommErrorKind};
 use std::time::{Duration, Instant};
@@ -21,16 +21,16 @@ pub(super) fn base() -> Header {
 }
 
 /// Starts MPI and returns an engine whose ranks have met.
-pub(super) fn meet(config: &MpiConfig) -> Result<Engine, CommError> {
+pub(super) fn start(config: &MpiConfig) -> Result<Engine, CommError> {
     let begun = Instant::now();
-    let (keeper, library) = Keeper::start(config.init_timeout).map_err(|e| match e {
-        Unstarted::Silent => CommError::rendezvous(format!(
+    let (init_thread, library) = InitThread::start(config.init_timeout).map_err(|e| match e {
+        StartError::Timeout => CommError::rendezvous(format!(
             "MPI did not start within {:?} on rank {} of {} (timeout): other ranks may be missing",
             config.init_timeout, config.rank, config.world_size
         )),
-        Unstarted::Refused(why) => CommError::rendezvous(format!("MPI cannot be started: {why}")),
+        StartError::Failed(why) => CommError::rendezvous(format!("MPI cannot be started: {why}")),
     })?;
-    let mut engine = Engine::new(keeper, library, base());
+    let mut engine = Engine::new(init_thread, library, base());
     if (engine.me, engine.world) != (config.rank, config.world_size) {
         return Err(CommError::rendezvous(disagreement(&engine, config)));
     }
@@ -39,7 +39,7 @@ pub(super) fn meet(config: &MpiConfig) -> Result<Engine, CommError> {
         compare(&mut engine, &config.plan_hash, left)
             .map_err(|e| CommError { kind: CommErrorKind::Rendezvous, ..e })?;
     }
-    engine.shared.calls.forget();
+    engine.shared.calls.clear();
     Ok(engine)
 }
 
@@ -56,15 +56,15 @@ fn disagreement(engine: &Engine, config: &MpiConfig) -> String {
     )
 }
 
-fn compare(engine: &mut Engine, plan_hash: &str, patience: Duration) -> Result<(), CommError> {
-    engine.begin(base(), Some(patience))?;
+fn compare(engine: &mut Engine, plan_hash: &str, time_limit: Duration) -> Result<(), CommError> {
+    engine.begin(base(), Some(time_limit))?;
     let mut memory = [engine.memory(IDENTITY), engine.memory(IDENTITY * engine.world)];
     let mine: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[0]);
     for (field, text) in mine.chunks_mut(FIELD).zip([plan_hash, env!("CARGO_PKG_VERSION")]) {
         write(field, text)?;
     }
     let gathered = engine.library.all_gather(memory, IDENTITY);
-    let memory = engine.drive(gathered, true, None)?;
+    let memory = engine.complete(gathered, true, None)?;
     let all: &[u8] = &bytemuck::cast_slice(&memory[1])[..IDENTITY * engine.world];
     match conflict(all) {
         Some((rank, cause)) => Err(engine.fail(CommErrorKind::Rendezvous, Some(rank), &cause)),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rank_that_differs_is_named() {
+    fn the_first_rank_with_a_different_plan_or_version_is_named() {
         assert_eq!(conflict(&identities(&[("abc", "1.0"); 3])), None);
         let (rank, cause) = conflict(&identities(&[("abc", "1.0"), ("abc", "1.0"), ("abd", "1.0")])).unwrap();
         assert_eq!(rank, 2);

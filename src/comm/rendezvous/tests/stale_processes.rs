@@ -5,32 +5,32 @@ use super::*;
 /// After a restart, a rank of the new attempt connects before the old rank 0 has ended. Only the leftover is told to
 /// give up, and ends; the new run forms at the same address.
 #[test]
-fn a_newer_generation_outlasts_the_leftover_of_an_older_one() {
-    let mut m = Meeting::new("127.0.0.1:0");
-    let old = RendezvousConfig { generation: 2, ..m.host(2) };
+fn a_rank_0_of_an_older_generation_exits_and_the_newer_one_forms() {
+    let mut m = TestRendezvous::new("127.0.0.1:0");
+    let old = RendezvousConfig { generation: 2, ..m.leader(2) };
     let old = thread::spawn(move || connect(old));
-    let guest = m.guest(1, 2);
-    let guest = thread::spawn(move || connect(guest));
+    let follower = m.follower(1, 2);
+    let follower = thread::spawn(move || connect(follower));
     let leftover = old.join().unwrap();
     assert!(
         error(&leftover).message.contains("rank 0 is a process of an earlier start"),
         "{}",
         error(&leftover)
     );
-    assert!(!guest.is_finished());
-    let host = connect(config(0, 2, Endpoint::Bind(m.address), &m.secret));
-    works(vec![host, guest.join().unwrap()]);
+    assert!(!follower.is_finished());
+    let leader = connect(config(0, 2, Endpoint::Bind(m.address), &m.secret));
+    assert_working(vec![leader, follower.join().unwrap()]);
 }
 
 /// The leftover is killed while the new rank waits for its answer.
 #[test]
-fn a_rank_0_that_vanishes_is_waited_for_after_a_restart_and_given_up_at_the_start() {
+fn a_lost_rank_0_is_retried_after_a_restart_and_an_error_at_the_first_start() {
     for (generation, comes_back) in [(1, true), (0, false)] {
-        let mut m = Meeting::new("127.0.0.1:0");
+        let mut m = TestRendezvous::new("127.0.0.1:0");
         let listener = m.listener.take().unwrap();
         let secret = m.secret.clone();
-        let guest = RendezvousConfig { generation, ..m.guest(1, 2) };
-        let guest = thread::spawn(move || connect(guest));
+        let follower = RendezvousConfig { generation, ..m.follower(1, 2) };
+        let follower = thread::spawn(move || connect(follower));
         let mut acceptor = accept::Acceptor::new(vec![listener], secret).unwrap();
         match acceptor.next(&[], Instant::now() + HANG).unwrap() {
             accept::Event::Joined(stream, ..) => drop(stream),
@@ -38,31 +38,31 @@ fn a_rank_0_that_vanishes_is_waited_for_after_a_restart_and_given_up_at_the_star
         }
         drop(acceptor);
         if comes_back {
-            let host = config(0, 2, Endpoint::Bind(m.address), &m.secret);
-            let host = connect(RendezvousConfig { generation, ..host });
-            works(vec![host, guest.join().unwrap()]);
+            let leader = config(0, 2, Endpoint::Bind(m.address), &m.secret);
+            let leader = connect(RendezvousConfig { generation, ..leader });
+            assert_working(vec![leader, follower.join().unwrap()]);
         } else {
-            let lost = guest.join().unwrap();
+            let lost = follower.join().unwrap();
             assert!(error(&lost).message.contains("disconnected during the rendezvous"), "{}", error(&lost));
         }
     }
 }
 
 #[test]
-fn rank_0_waits_for_an_address_that_another_process_still_has() {
-    let mut m = Meeting::new("127.0.0.1:0");
+fn rank_0_retries_an_address_that_is_in_use() {
+    let mut m = TestRendezvous::new("127.0.0.1:0");
     let holder = m.listener.take().unwrap();
-    let host = config(0, 2, Endpoint::Bind(m.address), &m.secret);
+    let leader = config(0, 2, Endpoint::Bind(m.address), &m.secret);
     let hurried = RendezvousConfig {
         init_timeout: Duration::from_millis(120),
         ..config(0, 2, Endpoint::Bind(m.address), &m.secret)
     };
     assert!(error(&connect(hurried)).message.contains("rank 0 cannot listen on 127.0.0.1"));
-    let host = thread::spawn(move || connect(host));
-    let guest = m.guest(1, 2);
-    let guest = thread::spawn(move || connect(guest));
-    // The guest has connected to the wrong listener: rank 0 is not listening yet.
+    let leader = thread::spawn(move || connect(leader));
+    let follower = m.follower(1, 2);
+    let follower = thread::spawn(move || connect(follower));
+    // The follower has connected to the wrong listener: rank 0 is not listening yet.
     drop(accept(&holder));
     drop(holder);
-    works(vec![host.join().unwrap(), guest.join().unwrap()]);
+    assert_working(vec![leader.join().unwrap(), follower.join().unwrap()]);
 }

@@ -22,22 +22,22 @@ pub(super) trait Engine {
     fn shared(&self) -> &Arc<Self::Shared>;
     /// The world size.
     fn world(&self) -> usize;
-    fn numbers(&mut self) -> &mut Numbers;
+    fn numbers(&mut self) -> &mut SequenceNumbers;
     /// Starts a call: resets the state of the last one, records the call, and handles the messages that have arrived
     /// since. An error if the group has ended.
-    fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError>;
+    fn begin(&mut self, header: Header, time_limit: Option<Duration>) -> Result<(), CommError>;
     /// Ends the group on all ranks, unless it has already ended; returns the first failure.
     fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError;
 }
 
 /// Sequence numbers: of group calls, and for each peer of the messages sent to it and received from it.
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(super) struct SequenceNumbers {
     group: u64,
     pairwise: Vec<[u64; 2]>,
 }
 
-impl Numbers {
+impl SequenceNumbers {
     pub(super) fn new(world: usize) -> Self {
         Self { group: 0, pairwise: vec![[0; 2]; world] }
     }
@@ -69,7 +69,7 @@ impl<S: Shared> Drop for PanicGuard<S> {
 
 /// Runs one call, announced by `header`; with peers, `run` carries it out. Wrong arguments end the group on all ranks,
 /// because the others would wait for this one; so does any error of `run`.
-pub(super) fn conduct<'a, E: Engine>(
+pub(super) fn execute<'a, E: Engine>(
     engine: &mut E,
     call: Call<'a>,
     header: Header,
@@ -82,9 +82,9 @@ pub(super) fn conduct<'a, E: Engine>(
         return Err(engine.fail(e.kind, Some(rank), &messages::invalid_call(rank, &e.message)));
     }
     let sequence = engine.numbers().next(&header);
-    engine.begin(Header { sequence, ..header }, call.patience(timeout))?;
+    engine.begin(Header { sequence, ..header }, call.time_limit(timeout))?;
     match world {
-        1 => call.alone(),
+        1 => call.run_solo(),
         _ => run(engine, call).map_err(|e| engine.fail(e.kind, e.peer, &e.message))?,
     }
     guard.0.calls().finished();
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn calls_are_counted_by_kind_and_peer() {
-        let mut numbers = Numbers::new(3);
+        let mut numbers = SequenceNumbers::new(3);
         let mut next = |operation, root| numbers.next(&Header { operation, root, ..sample() });
         let calls = [
             (Operation::Barrier, 0, 1),

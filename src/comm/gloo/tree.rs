@@ -3,7 +3,7 @@
 //! compute the same bits from the same operands.
 
 use super::engine::Engine;
-use super::large::divisor;
+use super::ring::divisor;
 use super::stream::{Action, Kind, Rx, Tx};
 use crate::comm::CommError;
 use crate::comm::reduce::combine;

@@ -1,7 +1,7 @@
 //! The group as the control group of another engine: messages between calls, and which rank is named as late.
 
 use super::*;
-use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait, Watch};
+use crate::comm::{CommErrorKind, FailureDetector, Phase, Place, ProcessGroup, ReduceOp, Wait};
 
 const CALL: &str = "all_reduce #5 by another";
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 fn listen(g: &GlooGroup) -> CommError {
     let mut heard = None;
     until("news", || {
-        heard = g.hear().err();
+        heard = g.poll().err();
         heard.is_some()
     });
     heard.unwrap()
@@ -23,15 +23,15 @@ fn overdue(transport: Transport, made: [Option<u64>; 3]) -> Vec<Option<CommError
     let together = Barrier::new(live);
     on_ranks(&groups, |g| {
         let calls = made[g.rank()]?;
-        g.made(calls);
+        g.set_calls_made(calls);
         g.note(Place { step: calls, phase: Phase::Data });
         together.wait();
-        Some(if g.rank() == 0 { g.overdue(CALL, 5, PATIENCE) } else { listen(g) })
+        Some(if g.rank() == 0 { g.report_overdue(CALL, 5, PATIENCE) } else { listen(g) })
     })
 }
 
 #[test]
-fn a_rank_that_dies_between_two_calls_is_heard_of() {
+fn a_rank_that_exits_between_two_calls_is_detected() {
     for transport in TRANSPORTS {
         let together = Barrier::new(3);
         let results = on_ranks(form(transport, 3, AMPLE), |g| {
@@ -56,14 +56,14 @@ fn all_reduce(g: &GlooGroup) -> Outcome {
 }
 
 #[test]
-fn listening_disturbs_no_call_and_a_farewell_is_no_failure() {
+fn polling_does_not_affect_calls_and_a_goodbye_is_not_a_failure() {
     for transport in TRANSPORTS {
         on_ranks(form(transport, 3, AMPLE), |g| {
             for _ in 0..200 {
-                g.hear().unwrap();
+                g.poll().unwrap();
                 all_reduce(&g).unwrap();
                 g.barrier(Wait::Deadline).unwrap();
-                g.hear().unwrap();
+                g.poll().unwrap();
             }
         });
     }
@@ -98,7 +98,7 @@ fn a_rank_that_does_not_answer_is_named_before_one_that_is_behind() {
 }
 
 #[test]
-fn nobody_is_named_where_all_have_made_the_call() {
+fn no_rank_is_blamed_if_all_have_made_the_call() {
     for error in overdue(Transport::Auto, [Some(5), Some(5), Some(6)]).into_iter().flatten() {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, None), "{error}");
         assert!(error.message.contains("all ranks respond and have made this call"), "{error}");
@@ -106,13 +106,13 @@ fn nobody_is_named_where_all_have_made_the_call() {
 }
 
 #[test]
-fn a_rank_that_left_is_missed() {
+fn a_rank_that_left_early_is_blamed() {
     let results = on_ranks(form(Transport::Auto, 2, AMPLE), |g| {
         all_reduce(&g).unwrap();
         (g.rank() == 0).then(|| {
             let departed = || g.engine.lock().unwrap().links[1].as_ref().unwrap().departed;
-            until("a goodbye", || g.hear().is_ok() && departed());
-            g.overdue(CALL, 5, PATIENCE)
+            until("a goodbye", || g.poll().is_ok() && departed());
+            g.report_overdue(CALL, 5, PATIENCE)
         })
     });
     let error = results.into_iter().flatten().next().unwrap();
@@ -122,15 +122,15 @@ fn a_rank_that_left_is_missed() {
 
 /// A question that arrived between two calls used to be lost if the listener read it, not the next call.
 #[test]
-fn who_was_asked_between_two_calls_answers_in_the_next() {
+fn a_probe_between_two_calls_is_answered_in_the_next_call() {
     for transport in TRANSPORTS {
         let groups = form_counting(transport, 3, PATIENCE, 1);
         let results = on_ranks(&groups, |g| {
-            let asked = || g.engine.lock().unwrap().links[0].as_ref().unwrap().asked;
+            let asked = || g.engine.lock().unwrap().links[0].as_ref().unwrap().probe_pending;
             match g.rank() {
                 0 => {}
                 1 => until("a question", || {
-                    g.hear().unwrap();
+                    g.poll().unwrap();
                     asked()
                 }),
                 _ => return None,
@@ -145,7 +145,7 @@ fn who_was_asked_between_two_calls_answers_in_the_next() {
 }
 
 /// Rank 0 finds call 5 overdue while another of its threads waits in a barrier. Returns its error and that of rank 1.
-fn overdue_in_a_call(wait: Wait, patience: Duration) -> [CommError; 2] {
+fn overdue_in_a_call(wait: Wait, time_limit: Duration) -> [CommError; 2] {
     let groups = form(Transport::Auto, 2, PATIENCE);
     let (waiter, other) = (&groups[0], &groups[1]);
     thread::scope(|scope| {
@@ -153,7 +153,7 @@ fn overdue_in_a_call(wait: Wait, patience: Duration) -> [CommError; 2] {
         while waiter.history().pop().is_none() {
             thread::yield_now();
         }
-        let error = waiter.overdue(CALL, 5, patience);
+        let error = waiter.report_overdue(CALL, 5, time_limit);
         assert_eq!(waits.join().unwrap(), error);
         [error, listen(other)]
     })

@@ -3,27 +3,27 @@
 use super::accept::{Acceptor, Event};
 use super::dial::{Dial, DialError, Target};
 use super::identity::Identity;
-use super::io::{Trouble, poll_until, read_message};
-use super::mesh::{MeshBuilder, name_ranks, tell};
+use super::io::{StreamError, poll_until, read_message};
+use super::mesh::{MeshBuilder, name_ranks, send_message};
 use super::wire::{self, Entry, MAX_MESSAGE, Message, Purpose};
 use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Rank 0, which knows who is missing, reports before its guests give up.
-const VERDICT: Duration = Duration::from_secs(1);
+/// Rank 0, which knows who is missing, reports before its followers give up.
+const REPORT_TIME: Duration = Duration::from_secs(1);
 /// Pauses between two checks whether a leftover process has ended.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-struct GuestSide<'a> {
+struct Follower<'a> {
     config: &'a RendezvousConfig,
     options: &'a MeshOptions,
     me: Identity<'a>,
     target: &'a Target,
     deadline: Instant,
     /// The connection to rank 0.
-    host: TcpStream,
+    leader: TcpStream,
     listen: SocketAddr,
 }
 
@@ -36,31 +36,31 @@ pub(super) fn run(
     let me = Identity::of(config, options.host);
     let mut pause = FIRST_PAUSE;
     let (side, listener, table) = loop {
-        let (host, listener, listen) = join(config, options, &me, target, deadline)?;
-        let side = GuestSide { config, options, me, target, deadline, host, listen };
-        let heard = match side.read() {
+        let (leader, listener, listen) = join(config, options, &me, target, deadline)?;
+        let side = Follower { config, options, me, target, deadline, leader, listen };
+        let reply = match side.read() {
             // It may have been a rank 0 that was being ended: no ranks of this generation have met yet.
-            Err(Trouble::Closed | Trouble::Io(_)) if config.generation > 0 => {
-                Heard::Leftover(format!("rank 0 at {target} disconnected during the rendezvous"))
+            Err(StreamError::Closed | StreamError::Io(_)) if config.generation > 0 => {
+                Reply::Outdated(format!("rank 0 at {target} disconnected during the rendezvous"))
             }
-            read => side.heard(read)?,
+            read => side.interpret(read)?,
         };
-        match heard {
-            Heard::Table(table) => break (side, listener, table),
-            Heard::Leftover(_) if Instant::now() < deadline => {}
-            Heard::Leftover(why) => return Err(CommError { peer: Some(0), ..CommError::rendezvous(why) }),
-            Heard::Go => return Err(CommError::rendezvous("rank 0 sent an unexpected message")),
+        match reply {
+            Reply::Table(table) => break (side, listener, table),
+            Reply::Outdated(_) if Instant::now() < deadline => {}
+            Reply::Outdated(why) => return Err(CommError { peer: Some(0), ..CommError::rendezvous(why) }),
+            Reply::Go => return Err(CommError::rendezvous("rank 0 sent an unexpected message")),
         }
         let _ = poll_until(&mut [], Some((Instant::now() + pause).min(deadline)));
         pause = (pause * 2).min(LONGEST_PAUSE);
     };
     let mesh = side.connect(&table, listener).inspect_err(|error| {
-        tell(&side.host, Message::Failed(&error.message));
+        send_message(&side.leader, Message::Failed(&error.message));
     })?;
-    tell(&side.host, Message::Ready);
-    match side.hear()? {
-        Heard::Go => Ok(mesh),
-        Heard::Table(_) | Heard::Leftover(_) => {
+    send_message(&side.leader, Message::Ready);
+    match side.receive()? {
+        Reply::Go => Ok(mesh),
+        Reply::Table(_) | Reply::Outdated(_) => {
             Err(CommError::rendezvous("rank 0 sent an unexpected message"))
         }
     }
@@ -79,7 +79,7 @@ fn join(
     let (secret, attempt) = (&config.secret, Some(options.attempt));
     let dial = Dial { target, peer: "rank 0", me: &name, secret, watch: &[], attempt, deadline };
     let mut bound: Option<(TcpListener, SocketAddr)> = None;
-    let host = dial
+    let leader = dial
         .run(false, |stream| {
             let (listener, listen) = listen_beside(stream, options).map_err(|e| {
                 CommError::rendezvous(format!("rank {} cannot listen for its peers: {e}", config.rank))
@@ -94,7 +94,7 @@ fn join(
     let Some((listener, listen)) = bound else {
         return Err(CommError::rendezvous("the rendezvous has no listener"));
     };
-    Ok((host, listener, listen))
+    Ok((leader, listener, listen))
 }
 
 fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(TcpListener, SocketAddr)> {
@@ -108,29 +108,29 @@ fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(
     Ok((listener, address))
 }
 
-enum Heard {
+enum Reply {
     Table(Vec<Entry>),
     Go,
     /// Rank 0 was one of an earlier generation; the right one is still to come.
-    Leftover(String),
+    Outdated(String),
 }
 
-impl GuestSide<'_> {
+impl Follower<'_> {
     /// Rank 0's next message; an error if it ends the rendezvous.
-    fn hear(&self) -> Result<Heard, CommError> {
-        self.heard(self.read())
+    fn receive(&self) -> Result<Reply, CommError> {
+        self.interpret(self.read())
     }
 
-    fn read(&self) -> Result<Vec<u8>, Trouble> {
-        read_message(&self.host, MAX_MESSAGE, &[], self.deadline + VERDICT)
+    fn read(&self) -> Result<Vec<u8>, StreamError> {
+        read_message(&self.leader, MAX_MESSAGE, &[], self.deadline + REPORT_TIME)
     }
 
-    fn heard(&self, read: Result<Vec<u8>, Trouble>) -> Result<Heard, CommError> {
+    fn interpret(&self, read: Result<Vec<u8>, StreamError>) -> Result<Reply, CommError> {
         let rank = self.me.rank;
         let from_host = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(0), m);
         let bytes = read.map_err(|e| {
             from_host(match e {
-                Trouble::Deadline => format!(
+                StreamError::Deadline => format!(
                     "rank {rank} timed out at init_timeout: rank 0 at {} has not reported that all ranks are connected",
                     self.target
                 ),
@@ -138,13 +138,13 @@ impl GuestSide<'_> {
             })
         })?;
         match wire::decode(&bytes) {
-            Ok(Message::Go) => Ok(Heard::Go),
+            Ok(Message::Go) => Ok(Reply::Go),
             Ok(Message::Refused(why)) => Err(from_host(why.to_owned())),
-            Ok(Message::Outdated(why)) => Ok(Heard::Leftover(why.to_owned())),
+            Ok(Message::Outdated(why)) => Ok(Reply::Outdated(why.to_owned())),
             Ok(Message::Table(table)) => {
                 let table: Vec<Entry> = wire::entries(table).into_iter().flatten().collect();
                 match table.len() == self.me.world {
-                    true => Ok(Heard::Table(table)),
+                    true => Ok(Reply::Table(table)),
                     false => Err(from_host("rank 0 sent an address table of the wrong length".into())),
                 }
             }
@@ -153,8 +153,8 @@ impl GuestSide<'_> {
     }
 
     /// Why rank 0 sent a message while connections were being made: at that point it can only be a failure.
-    fn bad_news(&self) -> CommError {
-        match self.hear() {
+    fn failure(&self) -> CommError {
+        match self.receive() {
             Err(e) => e,
             Ok(_) => CommError::rendezvous("rank 0 sent an unexpected message"),
         }
@@ -168,7 +168,7 @@ impl GuestSide<'_> {
             let target = match address.port() {
                 // The address at which rank 0 has already been reached.
                 0 => self
-                    .host
+                    .leader
                     .peer_addr()
                     .map_err(|e| CommError::rendezvous(format!("rank 0 disconnected: {e}")))?,
                 _ => self.scoped(*address),
@@ -181,33 +181,33 @@ impl GuestSide<'_> {
                     peer: &name,
                     me: &me,
                     secret: &self.config.secret,
-                    watch: &[&self.host],
+                    watch: &[&self.leader],
                     // A peer in the table is not stale, but it answers only after it has connected to the ranks below it.
                     attempt: None,
                     deadline: self.deadline,
                 };
                 let stream =
                     dial.run(true, |_| Ok(self.me.join(purpose, self.listen))).map_err(|e| match e {
-                        DialError::Watched => self.bad_news(),
+                        DialError::Watched => self.failure(),
                         DialError::Failed(e) => CommError { peer: Some(peer), ..e },
                     })?;
                 mesh.put(peer, purpose, stream);
             }
         }
-        self.take_calls(&mut mesh, listener)?;
+        self.accept_peers(&mut mesh, listener)?;
         Ok(mesh.finish())
     }
 
-    fn take_calls(&self, mesh: &mut MeshBuilder<'_>, listener: TcpListener) -> Result<(), CommError> {
+    fn accept_peers(&self, mesh: &mut MeshBuilder<'_>, listener: TcpListener) -> Result<(), CommError> {
         let mut acceptor = Acceptor::new(vec![listener], self.config.secret.clone())?;
         loop {
             let missing = mesh.missing();
             if missing.is_empty() {
                 return Ok(());
             }
-            match acceptor.next(&[&self.host], self.deadline)? {
+            match acceptor.next(&[&self.leader], self.deadline)? {
                 Event::Joined(stream, from, message) => mesh.admit(stream, from, &message, &mut acceptor)?,
-                Event::Watched(_) => return Err(self.bad_news()),
+                Event::Watched(_) => return Err(self.failure()),
                 Event::Deadline => {
                     return Err(CommError::new(
                         CommErrorKind::Rendezvous,
@@ -237,30 +237,30 @@ impl GuestSide<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Meeting, connect, meet, options, works};
+    use super::super::tests::{TestRendezvous, assert_working, connect, connect_all, options};
     use super::super::{ATTEMPT, Endpoint, deadline_of};
     use super::*;
 
     /// Its place is free for another start of the same rank.
     #[test]
-    fn a_guest_that_dies_while_waiting_may_come_again() {
-        let mut m = Meeting::new("127.0.0.1:0");
-        let host = m.host(3);
-        let host = std::thread::spawn(move || connect(host));
-        let (config, options) = (m.guest(1, 3), options(ATTEMPT));
-        let Endpoint::Connect(address) = &config.endpoint else { panic!("guests connect") };
+    fn a_member_that_exits_while_waiting_can_be_replaced() {
+        let mut m = TestRendezvous::new("127.0.0.1:0");
+        let leader = m.leader(3);
+        let leader = std::thread::spawn(move || connect(leader));
+        let (config, options) = (m.follower(1, 3), options(ATTEMPT));
+        let Endpoint::Connect(address) = &config.endpoint else { panic!("followers connect") };
         let (me, target) = (Identity::of(&config, options.host), &Target::At(address.clone()));
         let joined = join(&config, &options, &me, target, deadline_of(&config)).unwrap();
-        let (host_stream, _listener, listen) = joined;
+        let (stream, _listener, listen) = joined;
         // Its deadline passes as soon as it has joined; rank 2 has not come yet.
         let deadline = Instant::now();
         let (config, options) = (&config, &options);
-        let side = GuestSide { config, options, me, target, deadline, host: host_stream, listen };
-        let lost = side.hear().err().unwrap();
+        let side = Follower { config, options, me, target, deadline, leader: stream, listen };
+        let lost = side.receive().err().unwrap();
         assert!(lost.message.contains("rank 1 timed out at init_timeout"), "{lost}");
         drop(side);
-        let mut outcomes = meet(vec![m.guest(1, 3), m.guest(2, 3)]);
-        outcomes.push(host.join().unwrap());
-        works(outcomes);
+        let mut outcomes = connect_all(vec![m.follower(1, 3), m.follower(2, 3)]);
+        outcomes.push(leader.join().unwrap());
+        assert_working(outcomes);
     }
 }

@@ -33,28 +33,28 @@ impl Engine {
         self.fail(CommErrorKind::Mismatch, Some(peer), &cause)
     }
 
-    pub(super) fn garbage(&self, peer: usize) -> CommError {
+    pub(super) fn invalid_message(&self, peer: usize) -> CommError {
         self.fail(CommErrorKind::Mismatch, Some(peer), &messages::invalid_message(peer, self.me))
     }
 
     /// A connection that the call does not need at the moment has data: the header of the peer's call.
-    pub(super) fn overhear(&mut self, peer: usize) -> Result<(), CommError> {
+    pub(super) fn read_unawaited(&mut self, peer: usize) -> Result<(), CommError> {
         let link = self.link(peer)?;
         match link.recv(&mut []) {
             Ok(Got::Bytes(_)) => {}
             Ok(Got::WouldBlock) => return Ok(()),
-            Ok(Got::Garbage) => return Err(self.garbage(peer)),
+            Ok(Got::Invalid) => return Err(self.invalid_message(peer)),
             // Its control connection says what that means.
             Ok(Got::Closed) | Err(_) => {
                 link.data_closed = true;
                 return Ok(());
             }
         }
-        self.judge(peer)
+        self.check_header(peer)
     }
 
     /// Checks the header that `peer` has sent on a connection that the call may not need.
-    pub(super) fn judge(&mut self, peer: usize) -> Result<(), CommError> {
+    pub(super) fn check_header(&mut self, peer: usize) -> Result<(), CommError> {
         let (own, me) = (self.header, self.me);
         let Some(theirs) = self.link(peer)?.parked().copied() else { return Ok(()) };
         let other_run = (theirs.run, theirs.generation) != (own.run, own.generation);
