@@ -44,13 +44,14 @@ impl Call {
 
 #[derive(Debug)]
 pub(super) struct Calls {
+    pub rank: usize,
     calls: Mutex<VecDeque<Call>>,
     place: Mutex<Place>,
 }
 
 impl Calls {
-    pub(super) fn new() -> Self {
-        Self { calls: Mutex::new(VecDeque::with_capacity(HISTORY)), place: Mutex::default() }
+    pub(super) fn new(rank: usize) -> Self {
+        Self { rank, calls: Mutex::new(VecDeque::with_capacity(HISTORY)), place: Mutex::default() }
     }
 
     pub(super) fn started(&self, header: Header) {
@@ -92,9 +93,9 @@ impl Calls {
     }
 
     /// `; rank 2 was in all_reduce #12 (sum of 1024 f32), step 3, phase sync`; empty between calls.
-    pub(super) fn describe_running(&self, rank: usize) -> String {
+    pub(super) fn describe_running(&self) -> String {
         match self.running() {
-            Some(call) => format!("; rank {rank} was in {call}, {}", self.place()),
+            Some(call) => format!("; rank {} was in {call}, {}", self.rank, self.place()),
             None => String::new(),
         }
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 /// What a rank's other threads may use during a call.
 pub(super) trait Shared {
-    fn rank(&self) -> usize;
     fn calls(&self) -> &Calls;
     /// Ends the group, unless it has already ended; returns the first failure. `cause` is worded for every rank; what
     /// this rank was doing is added to its error.
@@ -20,14 +19,14 @@ pub(super) trait Shared {
 pub(super) trait Engine {
     type Shared: Shared;
     fn shared(&self) -> &Arc<Self::Shared>;
-    /// The world size.
-    fn world(&self) -> usize;
     fn numbers(&mut self) -> &mut SequenceNumbers;
     /// Starts a call: resets the state of the last one, records the call, and handles the messages that have arrived
     /// since. An error if the group has ended.
     fn begin(&mut self, header: Header, time_limit: Option<Duration>) -> Result<(), CommError>;
     /// Ends the group on all ranks, unless it has already ended; returns the first failure.
-    fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError;
+    fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+        self.shared().fail(kind, culprit, cause)
+    }
 }
 
 /// Sequence numbers: of group calls, and for each peer of the messages sent to it and received from it.
@@ -61,7 +60,7 @@ struct PanicGuard<S: Shared>(Arc<S>);
 impl<S: Shared> Drop for PanicGuard<S> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let rank = self.0.rank();
+            let rank = self.0.calls().rank;
             self.0.fail(CommErrorKind::Aborted, Some(rank), &messages::panicked(rank));
         }
     }
@@ -77,7 +76,7 @@ pub(super) fn execute<'a, E: Engine>(
     run: impl FnOnce(&mut E, Call<'a>) -> Result<(), CommError>,
 ) -> Result<(), CommError> {
     let guard = PanicGuard(engine.shared().clone());
-    let (rank, world) = (guard.0.rank(), engine.world());
+    let (rank, world) = (guard.0.calls().rank, engine.numbers().pairwise.len());
     if let Err(e) = call.check(rank, world) {
         return Err(engine.fail(e.kind, Some(rank), &messages::invalid_call(rank, &e.message)));
     }

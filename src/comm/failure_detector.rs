@@ -10,7 +10,7 @@ pub trait FailureDetector: Send + Sync {
     fn poll(&self) -> Result<(), CommError>;
     /// Sets the number of the engine's calls that this rank has made so far, for peers that ask.
     fn set_calls_made(&self, calls: u64);
-    /// The engine's call `number` (`call`, as text) was not done within `time_limit`: asks every peer how far it is, and
+    /// The engine's call `number` (`call`, as text) did not complete within `time_limit`: asks every peer for its progress, and
     /// ends the group on all ranks with the verdict.
     fn report_overdue(&self, call: &str, number: u64, time_limit: Duration) -> CommError;
 }

@@ -127,11 +127,12 @@ mod tests {
         let gpus = [1, 2, 1, 1].map(|gpu| Some(GpuUuid([gpu; 16])));
         vec![
             no_interface.split_once("available: ").map_or_else(String::new, |(text, _)| text.to_owned()),
-            on_one_gpu(&gpus, |_, _| false).unwrap().to_string(),
+            on_one_gpu(&gpus, |_, _| false).unwrap(),
             rendezvous::Secret::from_hex("beef").unwrap_err().message,
         ]
     }
 
+    /// After a deliberate change: `INSTA_UPDATE=always cargo test --lib comm::messages`, and read the diff.
     #[test]
     fn messages_of_failures() {
         let all = [collectives(), timeouts(), setups(), rendezvous::messages()].concat();

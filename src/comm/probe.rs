@@ -35,8 +35,8 @@ impl Probe {
 
     /// When the verdict is due: at the end of the time for answers, or as soon as there are enough.
     pub(super) fn until(&self) -> Instant {
-        let heard = self.answers.iter().flatten().count();
-        if self.enough.is_some_and(|enough| heard >= enough) { self.sent } else { self.until }
+        let received = self.answers.iter().flatten().count();
+        if self.enough.is_some_and(|enough| received >= enough) { self.sent } else { self.until }
     }
 
     pub(super) fn record(&mut self, peer: usize, call: Header, place: Place) {
@@ -50,7 +50,7 @@ impl Probe {
     }
 
     /// Which rank is late, and the message: one that has not answered, else one that is in another call; of these,
-    /// one that rank `me` is waiting for in its `call` comes first. `last_seen` tells of ranks that have not answered.
+    /// one that rank `me` is waiting for in its `call` comes first. `last_seen` describes ranks that have not answered.
     pub(super) fn verdict(
         &self,
         (me, call): (usize, &Header),
@@ -61,12 +61,12 @@ impl Probe {
     ) -> (Option<usize>, String) {
         let peers = || (0..self.answers.len()).filter(|p| *p != me);
         let silent: Vec<usize> = peers().filter(|p| self.answer(*p).is_none() && !departed(*p)).collect();
-        let whereabouts = |p: usize| match self.answer(p) {
+        let describe = |p: usize| match self.answer(p) {
             Some((call, place)) => Some(format!("rank {p} is in {call}, {place}")),
             None => last_seen(p),
         };
         let lines =
-            silent.iter().copied().chain(peers().filter(|p| !silent.contains(p))).filter_map(whereabouts);
+            silent.iter().copied().chain(peers().filter(|p| !silent.contains(p))).filter_map(describe);
         let report: String = lines.take(MAX_REPORTED).map(|line| format!("; {line}")).collect();
         if let Some(culprit) = silent.iter().find(|p| awaited.contains(p)).or(silent.first()) {
             return (Some(*culprit), messages::no_response(&silent, time_limit, me) + &report);

@@ -133,7 +133,7 @@ impl CommThread {
 }
 
 impl Drop for CommThread {
-    /// Waits for the thread, which also owns the group: the last owner says farewell to the peers, and a process that
+    /// Waits for the thread, which also owns the group: the last owner sends the goodbye to the peers, and a process that
     /// exits without it looks dead to ranks still in the last barrier.
     fn drop(&mut self) {
         // A panicking rank aborts the group only later; until then the thread may be waiting for its peers.

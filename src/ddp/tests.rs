@@ -59,7 +59,7 @@ fn step_with(reducer: &mut Reducer, order: &[usize], gradient: impl Fn(usize) ->
     averages(reducer)
 }
 
-/// The last owner says farewell to the peers. If that were the communication thread, the process could exit first.
+/// The last owner sends the goodbye to the peers. If that were the communication thread, the process could exit first.
 #[test]
 fn a_dropped_reducer_releases_the_group() {
     on_ranks(2, |group| {
@@ -176,8 +176,8 @@ fn a_hook_state_is_ignored_without_a_hook_or_peers() {
     let mut alone = reducer(&solo, Some(&standard("bf16")));
     assert!(alone.restore_hook(Some(state.clone())).unwrap().unwrap().contains("this run has 1"));
     assert_eq!(alone.hook_state().unwrap(), None);
-    let told = on_ranks(2, |group| reducer(&group, None).restore_hook(Some(state.clone())).unwrap());
-    assert!(told[0].as_ref().unwrap().contains("this run uses `none`"), "{told:?}");
+    let reasons = on_ranks(2, |group| reducer(&group, None).restore_hook(Some(state.clone())).unwrap());
+    assert!(reasons[0].as_ref().unwrap().contains("this run uses `none`"), "{reasons:?}");
 }
 
 /// Adds its rank: a custom hook with state of another length than the bucket.

@@ -52,10 +52,6 @@ impl execute::Engine for Engine {
         &self.shared
     }
 
-    fn world(&self) -> usize {
-        self.world
-    }
-
     fn numbers(&mut self) -> &mut SequenceNumbers {
         &mut self.numbers
     }
@@ -72,16 +68,12 @@ impl execute::Engine for Engine {
         self.links.iter_mut().flatten().for_each(Link::begin);
         self.shared.calls.started(header);
         self.answer_pending_probes();
-        // In shared memory, a rank that has to wait reads any news but failures soon enough.
+        // In shared memory, a rank that has to wait reads all control messages but failures soon enough.
         if !self.all_in_memory() || self.shared.arena().is_some_and(|arena| arena.has_failures()) {
             self.poll_once(None, None, Some(Instant::now()), false)?;
         }
         // Headers of ranks that were ahead are parked until their call; that may be this one, even if it needs nothing from them.
         self.peers().try_for_each(|peer| self.check_header(peer))
-    }
-
-    fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-        self.shared.fail(kind, culprit, cause)
     }
 }
 

@@ -116,8 +116,8 @@ impl Engine {
     }
 
     fn has_enough_answers(&self) -> bool {
-        let heard = self.peers().filter(|p| self.progress_of(*p).is_some()).count();
-        self.answers.is_some_and(|enough| heard >= enough)
+        let answered = self.peers().filter(|p| self.progress_of(*p).is_some()).count();
+        self.answers.is_some_and(|enough| answered >= enough)
     }
 
     fn is_unanswered(&self, peer: usize) -> bool {
@@ -130,8 +130,9 @@ impl Engine {
             self.peers().filter(|p| self.progress_of(*p).is_some_and(|(calls, _)| calls < number)).collect(),
         );
         behind.sort_by_key(|p| self.progress_of(*p).map(|(calls, _)| calls));
-        let told = self.peers().filter_map(|p| self.progress_of(p).map(|here| (p, here))).take(MAX_REPORTED);
-        let report: String = told.map(|(p, here)| progress_text(p, here)).collect();
+        let reported =
+            self.peers().filter_map(|p| self.progress_of(p).map(|here| (p, here))).take(MAX_REPORTED);
+        let report: String = reported.map(|(p, here)| progress_text(p, here)).collect();
         let (kind, culprit, who) = if let Some(first) = silent.first() {
             let who = format!("{} did not respond (probed by rank {})", name_ranks(&silent), self.me);
             (CommErrorKind::Timeout, Some(*first), who)

@@ -1,14 +1,14 @@
 //! The `gloo` engine: collectives between CPU processes, through shared memory within a host and over TCP between
 //! hosts. It has no threads: a blocked call makes the progress. Every wait has a deadline, and every failure reaches
 //! all ranks at once and names the same culprit on all of them. There is one exception: if a connection breaks between
-//! two ranks that both stay alive, each reports the other as lost, and the remaining ranks report what they hear first
-//! ("seen by rank …").
+//! two ranks that both stay alive, each reports the other as lost, and the remaining ranks report the first failure that
+//! they receive ("detected by rank …").
 //!
 //! From the outside in: [`GlooGroup`] takes the lock; `topology` chooses an algorithm, `operations` calls it; `local`
-//! and `chunks` work in a host's memory (`shm`), `hierarchy`, `large`, `small` and `compare` over links between ranks;
-//! `stream` moves their bytes; `engine` holds the call, `wait` waits and reads control messages, `agree` checks the
-//! peers' headers, `probe` finds late ranks; `watch` does both outside of calls, for an engine that uses this group for
-//! control; `link`, `wire`, `lanes` and, shared by all engines, `header` and `control` are the transport; `shared` is
+//! and `chunks` work in a host's memory (`shm`), `hierarchy`, `ring`, `tree` and `selectable` over links between ranks;
+//! `stream` moves their bytes; `engine` holds the call, `wait` waits and reads control messages, `header_check` checks the
+//! peers' headers, `probe` finds late ranks; `failure_detector` does both outside of calls, for an engine that uses this
+//! group for control; `link`, `wire`, `lanes` and, shared by all engines, `header` and `control` are the transport; `shared` is
 //! what other threads may use during a call.
 
 mod chunks;
@@ -84,7 +84,7 @@ impl GlooGroup {
     }
 
     /// From now on this many answers of peers end the wait for answers to a probe, and no timeout does: every live peer is
-    /// heard, however busy the machine is.
+    /// counted, however busy the machine is.
     #[cfg(test)]
     pub(crate) fn count_answers(&self, answers: usize) {
         lock(&self.engine).answers = Some(answers);

@@ -122,12 +122,12 @@ fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(),
     engine.shared.calls.clear();
     match agreed {
         Err(e) if e.kind == CommErrorKind::Timeout => Err(CommError { kind: CommErrorKind::Rendezvous, ..e }),
-        // All ranks have met: the group exists, and its first call fails with this error.
+        // All ranks are connected: the group exists, and its first call fails with this error.
         Err(_) | Ok(()) => Ok(()),
     }
 }
 
-/// A host that vanishes does not even close its connections: without this, a barrier without a deadline would wait for it forever.
+/// A host that fails does not even close its connections: without this, a barrier without a deadline would wait for it forever.
 fn keep_alive(control: &TcpStream) -> rustix::io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(control, true)?;

@@ -44,7 +44,6 @@ impl ControlSocket {
 }
 
 pub(super) struct Shared {
-    pub rank: usize,
     /// By rank; this rank's own entry is None.
     pub control: Vec<Option<ControlSocket>>,
     failed: OnceLock<CommError>,
@@ -61,9 +60,6 @@ pub(super) struct Shared {
 }
 
 impl execute::Shared for Shared {
-    fn rank(&self) -> usize {
-        self.rank
-    }
     fn calls(&self) -> &Calls {
         &self.calls
     }
@@ -73,7 +69,7 @@ impl execute::Shared for Shared {
         let mut first = false;
         let error = self.failed.get_or_init(|| {
             first = true;
-            CommError::new(kind, culprit, format!("{cause}{}", self.calls.describe_running(self.rank)))
+            CommError::new(kind, culprit, format!("{cause}{}", self.calls.describe_running()))
         });
         if first {
             let frame = Control::Abort { kind, culprit, cause }.frame();
@@ -93,11 +89,10 @@ impl Shared {
         let wake = UnixStream::pair()?;
         wake.0.set_nonblocking(true)?;
         Ok(Self {
-            rank,
             control,
             failed: OnceLock::new(),
             arena: OnceLock::new(),
-            calls: Calls::new(),
+            calls: Calls::new(rank),
             device_calls: AtomicU64::new(0),
             open_ended: AtomicBool::new(false),
             wake,
@@ -142,7 +137,7 @@ impl Shared {
     /// Simulates a killed process: from now on this rank fails without telling its peers.
     #[cfg(test)]
     pub(super) fn fail_silently(&self) {
-        let error = CommError::new(CommErrorKind::Aborted, Some(self.rank), "killed by the test");
+        let error = CommError::new(CommErrorKind::Aborted, Some(self.calls.rank), "killed by the test");
         assert!(self.failed.set(error).is_ok(), "the group had failed before");
     }
 

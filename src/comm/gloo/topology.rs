@@ -91,7 +91,7 @@ pub(super) fn host_id(name: Option<&str>) -> HostId {
     let own = match (name, boot, network) {
         (Some(name), ..) => format!("name {name}"),
         (None, Some(boot), Some(network)) => format!("{boot} {}", network.display()),
-        // If the system does not tell, no other process is on this host.
+        // If the system does not provide them, no other process is on this host.
         _ => format!("process {} {:?}", std::process::id(), std::time::SystemTime::now()),
     };
     let digest = Sha256::digest(own.as_bytes());

@@ -137,7 +137,7 @@ impl Engine {
         self.expect(kind, parent)
     }
 
-    /// In round k, each rank tells the one 2^k ahead that it, and every rank that it has heard of, has arrived.
+    /// In round k, each rank informs the one 2^k ahead that it, and every rank that has informed it so far, has arrived.
     pub(super) fn barrier_dissemination(&mut self, kind: Kind) -> Result<(), CommError> {
         let (me, w) = (self.me, self.world);
         let mut distance = 1;

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Two ranks that call at the same moment meet within this time; longer waits are left to the kernel.
+/// Two ranks that call at the same moment are both in the call within this time; longer waits are left to the kernel.
 const SPIN: Duration = Duration::from_micros(5);
 /// The same if the host has a processor for every rank: ranks that exchange blocks need not wake each other.
 const LONG_SPIN: Duration = Duration::from_micros(40);

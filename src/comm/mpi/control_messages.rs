@@ -1,5 +1,5 @@
-//! News: control messages between ranks beside the calls (failures, goodbyes, signs of life). A rank in a call reads
-//! news; any other reads it at the start of its next call. Also the two ways a group ends: in order, which all ranks
+//! Control messages between ranks beside the calls (failures, goodbyes, probes). A rank in a call reads them; any other
+//! reads them at the start of its next call. Also the two ways a group ends: in order, which all ranks
 //! agree on, and after a failure, which leaves each rank time to record what happened.
 
 use super::backoff::Backoff;
@@ -25,10 +25,10 @@ pub(super) struct ControlMessages {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GracePeriods {
     /// How long an operation may continue after the goodbye of a peer, which had done its part before.
-    pub farewell: Duration,
+    pub goodbye: Duration,
     /// How long a rank that failed stays for the others: when the first process ends, `mpirun` kills the rest.
     pub linger: Duration,
-    /// How long the other ranks wait for the rank that gave up, or that needed one that had left, to end first: its
+    /// How long the other ranks wait for the rank that aborted, or that needed one that had left, to end first: its
     /// exit code becomes mpirun's.
     pub precedence: Duration,
     /// Tests: this many answers end the wait for them, however long they take. By default, only time does.
@@ -38,7 +38,7 @@ pub(super) struct GracePeriods {
 impl Default for GracePeriods {
     fn default() -> Self {
         Self {
-            farewell: Duration::from_secs(1),
+            goodbye: Duration::from_secs(1),
             linger: Duration::from_secs(1),
             precedence: Duration::from_millis(300),
             answers: None,
@@ -79,12 +79,12 @@ impl Engine {
         }
     }
 
-    fn broadcast_control(&mut self, news: Control<'_>) {
-        let frame = news.frame();
+    fn broadcast_control(&mut self, message: Control<'_>) {
+        let frame = message.frame();
         self.peers().for_each(|peer| self.send_control(peer, &frame));
     }
 
-    /// Tells the other ranks, once, why the group has ended.
+    /// Informs the other ranks, once, why the group has ended.
     pub(super) fn announce_failure(&mut self) {
         let shared = self.shared.clone();
         if let Some(failed) = shared.failed()
@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// An error once the group has ended, whichever rank ended it; the other ranks have been told by then.
+    /// An error once the group has ended, whichever rank ended it; the other ranks have been informed by then.
     pub(super) fn check(&mut self) -> Result<(), CommError> {
         self.announce_failure();
         self.shared.failed().map_or(Ok(()), |failed| Err(failed.error.clone()))
@@ -146,7 +146,7 @@ impl Engine {
         };
         match reader.take() {
             Some(Control::Abort { kind, culprit, cause }) => {
-                // The rank that failed tells all the others itself.
+                // The rank that failed informs all the others itself.
                 self.control.announced = true;
                 let culprit = culprit.filter(|c| *c != self.me || kind != CommErrorKind::PeerLost);
                 Err(self.fail(kind, culprit, cause))
@@ -175,8 +175,8 @@ impl Engine {
 
     /// Fails if a rank that has said goodbye is still needed: by a group call, or as the `peer` of this one.
     pub(super) fn check_departed(&mut self, peer: Option<usize>) -> Result<(), CommError> {
-        let farewell = self.grace_periods.farewell;
-        let long_ago = |d: &Option<Instant>| d.is_some_and(|d| d.elapsed() > farewell);
+        let goodbye = self.grace_periods.goodbye;
+        let long_ago = |d: &Option<Instant>| d.is_some_and(|d| d.elapsed() > goodbye);
         let gone = (0..self.world)
             .find(|rank| peer.is_none_or(|p| p == *rank) && long_ago(&self.control.departed[*rank]));
         let Some(gone) = gone else { return Ok(()) };
@@ -252,8 +252,8 @@ mod tests {
         message.resize(SENDER + MAX_FRAME, 0xff);
         let (sender, mut reader) = open(&message).unwrap();
         assert_eq!(sender, 3);
-        let news = reader.take();
-        assert!(matches!(news, Some(Control::Abort { cause: c, .. }) if c == cause), "{news:?}");
+        let control = reader.take();
+        assert!(matches!(control, Some(Control::Abort { cause: c, .. }) if c == cause), "{control:?}");
         for cut in [0, 3, SENDER, SENDER + 2, whole - 1] {
             assert!(open(&message[..cut]).is_none(), "{cut} bytes");
         }

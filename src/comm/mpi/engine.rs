@@ -17,14 +17,13 @@ pub(super) const NOTICE: usize = 256;
 /// Offset of the buffer in the notice, aligned for every element type.
 const PAYLOAD_AT: usize = 64;
 pub(super) const PAYLOAD: usize = NOTICE - PAYLOAD_AT;
-/// Tests of an operation between two checks for news.
+/// Tests of an operation between two checks for control messages.
 const LOOKS: u32 = 8;
 /// Maximum number of memory blocks that are kept for later calls.
 const KEPT: usize = 8;
 
 /// What the threads of a rank share: a call holds the engine while it waits, and these must not wait for the call.
 pub(super) struct Shared {
-    pub rank: usize,
     failed: OnceLock<Failed>,
     pub calls: Calls,
 }
@@ -37,7 +36,7 @@ pub(super) struct Failed {
 
 impl Shared {
     pub(super) fn new(rank: usize) -> Self {
-        Self { rank, failed: OnceLock::new(), calls: Calls::new() }
+        Self { failed: OnceLock::new(), calls: Calls::new(rank) }
     }
 
     pub(super) fn failed(&self) -> Option<&Failed> {
@@ -64,16 +63,13 @@ pub(super) struct Engine {
 }
 
 impl execute::Shared for Shared {
-    fn rank(&self) -> usize {
-        self.rank
-    }
     fn calls(&self) -> &Calls {
         &self.calls
     }
-    /// The engine tells the other ranks when it runs next, at the latest when the group is dropped.
+    /// The engine informs the other ranks when it runs next, at the latest when the group is dropped.
     fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
         let failed = self.failed.get_or_init(|| {
-            let message = format!("{cause}{}", self.calls.describe_running(self.rank));
+            let message = format!("{cause}{}", self.calls.describe_running());
             Failed { error: CommError::new(kind, culprit, message), cause: cause.to_owned() }
         });
         failed.error.clone()
@@ -85,10 +81,6 @@ impl execute::Engine for Engine {
 
     fn shared(&self) -> &Arc<Shared> {
         &self.shared
-    }
-
-    fn world(&self) -> usize {
-        self.world
     }
 
     fn numbers(&mut self) -> &mut SequenceNumbers {
@@ -171,12 +163,12 @@ impl Engine {
         }
     }
 
-    /// Waits for an operation, and handles news meanwhile. `meets`: the other ranks, or only `peer` where that is
+    /// Waits for an operation, and handles control messages meanwhile. `rendezvous`: the other ranks, or only `peer` where that is
     /// known, may not have called yet (as opposed to working on the same call).
     pub(super) fn complete(
         &mut self,
         started: library::Result<Pending>,
-        meets: bool,
+        rendezvous: bool,
         peer: Option<usize>,
     ) -> Result<[Words; 2], CommError> {
         let mut pending = started.map_err(|e| self.mpi_failed(&e))?;
@@ -192,7 +184,7 @@ impl Engine {
             if self.until().is_some_and(|until| Instant::now() >= until) {
                 self.overdue(peer)?;
             }
-            match meets {
+            match rendezvous {
                 true => backoff.wait(),
                 false => backoff.wait_in_transfer(),
             }
@@ -235,9 +227,13 @@ impl Engine {
         let followers = |rank: usize| headers.iter().filter(|h| **h == headers[rank]).count();
         // Of equally large groups, the one with the lowest rank is taken to be right.
         let right = (0..headers.len()).rev().max_by_key(|rank| followers(*rank)).unwrap_or(0);
-        let odd = headers.iter().position(|h| *h != headers[right]).unwrap_or(right);
+        let deviant = headers.iter().position(|h| *h != headers[right]).unwrap_or(right);
         let side = |rank: usize| (rank, headers[rank].map(|h| h.to_string()).unwrap_or_default());
-        Err(self.fail(CommErrorKind::Mismatch, Some(odd), &messages::mismatch([side(right), side(odd)])))
+        Err(self.fail(
+            CommErrorKind::Mismatch,
+            Some(deviant),
+            &messages::mismatch([side(right), side(deviant)]),
+        ))
     }
 }
 

@@ -27,7 +27,7 @@ impl fmt::Display for MpiError {
 
 pub(super) type Result<T> = std::result::Result<T, MpiError>;
 
-/// The communicators. MPI matches messages within one, so news is never matched with data.
+/// The communicators. MPI matches messages within one, so control messages are never matched with data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
     Data,

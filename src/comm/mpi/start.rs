@@ -20,7 +20,7 @@ pub(super) fn base() -> Header {
     Header::base(Algorithm::Library, 0, 0)
 }
 
-/// Starts MPI and returns an engine whose ranks have met.
+/// Starts MPI and returns an engine whose ranks are connected.
 pub(super) fn start(config: &MpiConfig) -> Result<Engine, CommError> {
     let begun = Instant::now();
     let (init_thread, library) = InitThread::start(config.init_timeout).map_err(|e| match e {

@@ -92,6 +92,7 @@ impl Engine {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { control, context, stream, order, communicator, timeout } = parts;
         Self {
+            calls: Calls::new(control.rank()),
             control,
             context,
             stream,
@@ -104,7 +105,6 @@ impl Engine {
             queue: Mutex::default(),
             wake: Condvar::new(),
             failed: OnceLock::new(),
-            calls: Calls::new(),
         }
     }
 
@@ -173,7 +173,7 @@ impl Engine {
     }
 
     /// Ends the communicator of a group that failed at `since`: what it runs on the device ends without a result. While
-    /// a call is running, it does so only if that call hangs, which takes time to tell.
+    /// a call is running, it does so only if that call hangs, which takes time to find out.
     pub(super) fn end(&self, since: Instant) {
         let free = try_lock(&self.communicator);
         if free.is_none() && (since.elapsed() < HANGS || self.hangs(HANGS).is_none()) {

@@ -1,5 +1,5 @@
-//! How the ranks of the control group form one communicator: each sends the others what it has (its *info*), all check_compatible
-//! the infos alike, rank 0's id is broadcast, and NCCL connects.
+//! How the ranks of the control group form one communicator: each sends the others its [`RankInfo`], all check these in
+//! the same way, rank 0's id is broadcast, and NCCL connects.
 
 use super::NcclConfig;
 use super::driver::{self, Context, Stream};
@@ -68,7 +68,7 @@ pub(super) fn join(control: Arc<dyn ProcessGroup>, config: &NcclConfig) -> Resul
     let own_info = own.as_ref().map(|own| own.info.clone()).map_err(Clone::clone);
     let all_infos = exchange(&*control, &own_info)?;
     check_compatible(&all_infos)?;
-    // All all_infos are good, including this one.
+    // All ranks can join, including this one.
     let LocalSetup { nccl, context, stream, order, .. } = own.map_err(Error::unavailable)?;
     let id = share_id(&*control, nccl)?;
     let communicator = form(&*control, nccl, id, config.init_timeout).map_err(at_the_start)?;
@@ -93,7 +93,7 @@ fn at_the_start(error: CommError) -> CommError {
     }
 }
 
-/// Every rank's own_info, by rank.
+/// Every rank's info, by rank.
 fn exchange(control: &dyn ProcessGroup, own_info: &RankInfoResult) -> Result<Vec<RankInfoResult>, CommError> {
     let own_info = own_info.as_ref().map_err(|why| truncated(why, TEXT));
     // SequenceNumbers and short texts: never too long, and always serialisable.
@@ -111,8 +111,8 @@ fn check_compatible(all_infos: &[RankInfoResult]) -> Result<()> {
         .filter_map(|(rank, own_info)| own_info.as_ref().err().map(|why| format!("rank {rank}: {why}")))
         .collect();
     if !missing.is_empty() {
-        let told = missing[..missing.len().min(MAX_REPORTED)].join("\n  ");
-        return Err(Error::unavailable(format!("backend `nccl` cannot be used:\n  {told}"))
+        let listed = missing[..missing.len().min(MAX_REPORTED)].join("\n  ");
+        return Err(Error::unavailable(format!("backend `nccl` cannot be used:\n  {listed}"))
             .hint("`backend = \"gloo\"` needs no NCCL; `ddp-run env` shows what is available"));
     }
     let infos: Vec<&RankInfo> = all_infos.iter().flatten().collect();
@@ -128,7 +128,7 @@ fn check_compatible(all_infos: &[RankInfoResult]) -> Result<()> {
     }
     let gpus: Vec<Option<GpuUuid>> = infos.iter().map(|info| Some(info.gpu)).collect();
     let Some(shared) = on_one_gpu(&gpus, |a, b| nccl_lets_share(infos[a], infos[b])) else { return Ok(()) };
-    Err(Error::unavailable(shared.to_string()).hint(
+    Err(Error::unavailable(shared).hint(
         "NCCL needs a GPU for each rank, whatever `share_devices` says: start fewer, or have those that share one use \
          `backend = \"gloo\"`. In tests, a different NCCL_HOSTID for each rank, together with `share_devices = true`, \
          makes NCCL allow it",

@@ -1,4 +1,4 @@
-//! The watchdog thread of a group: it detects when collectives end, hears of lost peers and of NCCL's own failures,
+//! The watchdog thread of a group: it detects when collectives end, is informed of lost peers and of NCCL's own failures,
 //! enforces the deadline, and ends the communicator, in order or not. Nothing else ends it, so a call that hangs in
 //! NCCL blocks no other thread.
 

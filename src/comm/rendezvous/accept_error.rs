@@ -15,7 +15,7 @@ pub(super) fn classify(error: &std::io::Error) -> AcceptError {
     let Some(errno) = rustix::io::Errno::from_io_error(error) else { return AcceptError::Listener };
     use rustix::io::Errno as E;
     match errno {
-        // Linux returns errors that the new connection met before it was accepted; see accept(2).
+        // Linux returns errors that occurred on the new connection before it was accepted; see accept(2).
         E::INTR | E::CONNABORTED | E::NETDOWN | E::PROTO | E::NOPROTOOPT | E::HOSTDOWN | E::HOSTUNREACH => {
             AcceptError::Connection
         }

@@ -15,7 +15,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Timeout of one TCP connect, so that a dropped SYN does not use up the whole time.
 const CONNECT: Duration = Duration::from_secs(3);
 /// Timeout of one attempt, from the connection to the other side's proof; the other side allows the connector 5 s for
-/// its part. A live process answers in milliseconds. A listener that is silent for longer than both is the wrong one (a
+/// its part. A live process answers in milliseconds. A listener that does not respond for longer than both is the wrong one (a
 /// stopped process, a host that vanished), or is not ready yet and loses nothing by another attempt.
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(10);
 
@@ -46,7 +46,7 @@ pub(super) struct Dial<'a> {
     pub secret: &'a Secret,
     /// The connection to rank 0, once there is one: it reports when the rendezvous has failed elsewhere.
     pub watch: &'a [&'a TcpStream],
-    /// How long a listener may be silent before the next attempt; None: until the deadline.
+    /// How long a listener may not respond before the next attempt; None: until the deadline.
     pub attempt: Option<Duration>,
     pub deadline: Instant,
 }

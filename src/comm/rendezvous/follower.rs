@@ -10,14 +10,13 @@ use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Rank 0, which knows who is missing, reports before its followers give up.
+/// Rank 0, which knows the missing ranks, reports before its followers time out.
 const REPORT_TIME: Duration = Duration::from_secs(1);
-/// Pauses between two checks whether a leftover process has ended.
+/// Pauses between two checks whether an old process has ended.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 struct Follower<'a> {
-    config: &'a RendezvousConfig,
     options: &'a MeshOptions,
     me: Identity<'a>,
     target: &'a Target,
@@ -33,13 +32,13 @@ pub(super) fn run(
     target: &Target,
     deadline: Instant,
 ) -> Result<Mesh, CommError> {
-    let me = Identity::of(config, options.host);
+    let me = Identity { config, host: options.host };
     let mut pause = FIRST_PAUSE;
     let (side, listener, table) = loop {
-        let (leader, listener, listen) = join(config, options, &me, target, deadline)?;
-        let side = Follower { config, options, me, target, deadline, leader, listen };
+        let (leader, listener, listen) = join(options, &me, target, deadline)?;
+        let side = Follower { options, me, target, deadline, leader, listen };
         let reply = match side.read() {
-            // It may have been a rank 0 that was being ended: no ranks of this generation have met yet.
+            // It may have been a rank 0 that was being ended: no ranks of this generation are connected yet.
             Err(StreamError::Closed | StreamError::Io(_)) if config.generation > 0 => {
                 Reply::Outdated(format!("rank 0 at {target} disconnected during the rendezvous"))
             }
@@ -69,12 +68,12 @@ pub(super) fn run(
 /// Reports to rank 0. The listener for this rank's peers is only on the interface that reaches rank 0: on loopback if
 /// rank 0 is there.
 fn join(
-    config: &RendezvousConfig,
     options: &MeshOptions,
     me: &Identity<'_>,
     target: &Target,
     deadline: Instant,
 ) -> Result<(TcpStream, TcpListener, SocketAddr), CommError> {
+    let config = me.config;
     let name = format!("rank {}", config.rank);
     let (secret, attempt) = (&config.secret, Some(options.attempt));
     let dial = Dial { target, peer: "rank 0", me: &name, secret, watch: &[], attempt, deadline };
@@ -126,7 +125,7 @@ impl Follower<'_> {
     }
 
     fn interpret(&self, read: Result<Vec<u8>, StreamError>) -> Result<Reply, CommError> {
-        let rank = self.me.rank;
+        let rank = self.me.config.rank;
         let from_host = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(0), m);
         let bytes = read.map_err(|e| {
             from_host(match e {
@@ -143,7 +142,7 @@ impl Follower<'_> {
             Ok(Message::Outdated(why)) => Ok(Reply::Outdated(why.to_owned())),
             Ok(Message::Table(table)) => {
                 let table: Vec<Entry> = wire::entries(table).into_iter().flatten().collect();
-                match table.len() == self.me.world {
+                match table.len() == self.me.config.world_size {
                     true => Ok(Reply::Table(table)),
                     false => Err(from_host("rank 0 sent an address table of the wrong length".into())),
                 }
@@ -163,8 +162,8 @@ impl Follower<'_> {
     fn connect(&self, table: &[Entry], listener: TcpListener) -> Result<Mesh, CommError> {
         let hosts = table.iter().map(|e| e.host).collect();
         let mut mesh = MeshBuilder::new(self.me, hosts, self.options);
-        let me = format!("rank {}", self.me.rank);
-        for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.rank) {
+        let me = format!("rank {}", self.me.config.rank);
+        for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.config.rank) {
             let target = match address.port() {
                 // The address at which rank 0 has already been reached.
                 0 => self
@@ -180,7 +179,7 @@ impl Follower<'_> {
                     target: &target,
                     peer: &name,
                     me: &me,
-                    secret: &self.config.secret,
+                    secret: &self.me.config.secret,
                     watch: &[&self.leader],
                     // A peer in the table is not stale, but it answers only after it has connected to the ranks below it.
                     attempt: None,
@@ -199,7 +198,7 @@ impl Follower<'_> {
     }
 
     fn accept_peers(&self, mesh: &mut MeshBuilder<'_>, listener: TcpListener) -> Result<(), CommError> {
-        let mut acceptor = Acceptor::new(vec![listener], self.config.secret.clone())?;
+        let mut acceptor = Acceptor::new(vec![listener], self.me.config.secret.clone())?;
         loop {
             let missing = mesh.missing();
             if missing.is_empty() {
@@ -215,7 +214,7 @@ impl Follower<'_> {
                         format!(
                             "{} did not connect to rank {} before init_timeout",
                             name_ranks(&missing),
-                            self.me.rank
+                            self.me.config.rank
                         ),
                     ));
                 }
@@ -249,13 +248,12 @@ mod tests {
         let leader = std::thread::spawn(move || connect(leader));
         let (config, options) = (m.follower(1, 3), options(ATTEMPT));
         let Endpoint::Connect(address) = &config.endpoint else { panic!("followers connect") };
-        let (me, target) = (Identity::of(&config, options.host), &Target::At(address.clone()));
-        let joined = join(&config, &options, &me, target, deadline_of(&config)).unwrap();
+        let (me, target) = (Identity { config: &config, host: options.host }, &Target::At(address.clone()));
+        let joined = join(&options, &me, target, deadline_of(&config)).unwrap();
         let (stream, _listener, listen) = joined;
         // Its deadline passes as soon as it has joined; rank 2 has not come yet.
         let deadline = Instant::now();
-        let (config, options) = (&config, &options);
-        let side = Follower { config, options, me, target, deadline, leader: stream, listen };
+        let side = Follower { options: &options, me, target, deadline, leader: stream, listen };
         let lost = side.receive().err().unwrap();
         assert!(lost.message.contains("rank 1 timed out at init_timeout"), "{lost}");
         drop(side);

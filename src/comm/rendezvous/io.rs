@@ -60,8 +60,8 @@ fn ready(
     if !poll_until(&mut fds, Some(deadline)).map_err(StreamError::Io)? {
         return Err(StreamError::Deadline);
     }
-    let news = fds[..watch.len()].iter().any(|fd| !fd.revents().is_empty());
-    if news { Err(StreamError::Watched) } else { Ok(()) }
+    let watched = fds[..watch.len()].iter().any(|fd| !fd.revents().is_empty());
+    if watched { Err(StreamError::Watched) } else { Ok(()) }
 }
 
 /// Fills `buf` from a nonblocking `stream`.

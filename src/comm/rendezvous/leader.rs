@@ -58,7 +58,7 @@ impl<'a> Leader<'a> {
             listeners.push(second);
         }
         let acceptor = Acceptor::new(listeners, config.secret.clone())?;
-        let me = Identity::of(config, options.host);
+        let me = Identity { config, host: options.host };
         Ok(Self { me, options, listen, at, acceptor, members: Vec::new(), deadline })
     }
 
@@ -79,7 +79,7 @@ impl<'a> Leader<'a> {
 
     /// Runs until every rank has joined.
     fn gather(&mut self) -> Result<(), CommError> {
-        while self.members.len() + 1 < self.me.world {
+        while self.members.len() + 1 < self.me.config.world_size {
             match self.next()? {
                 Event::Joined(stream, from, message) => self.admit(stream, from, &message)?,
                 Event::Watched(index) => {
@@ -93,14 +93,14 @@ impl<'a> Leader<'a> {
                 }
                 Event::Deadline => {
                     let came = |r: &usize| self.members.iter().any(|g| g.rank == *r);
-                    let missing: Vec<usize> = (1..self.me.world).filter(|r| !came(r)).collect();
+                    let missing: Vec<usize> = (1..self.me.config.world_size).filter(|r| !came(r)).collect();
                     return Err(CommError::new(
                         CommErrorKind::Rendezvous,
                         missing.first().copied(),
                         format!(
                             "{} of {} did not connect to rank 0 at {} before init_timeout",
                             name_ranks(&missing),
-                            self.me.world,
+                            self.me.config.world_size,
                             self.at
                         ),
                     ));
@@ -139,7 +139,7 @@ impl<'a> Leader<'a> {
     fn connect(&mut self) -> Result<Mesh, CommError> {
         // Without its own interface, rank 0 is reached at the address already used; port 0 says so.
         let own = self.listen.unwrap_or(SocketAddr::from(([0; 4], 0)));
-        let mut entries = vec![Entry { address: own, host: self.me.host }; self.me.world];
+        let mut entries = vec![Entry { address: own, host: self.me.host }; self.me.config.world_size];
         for member in &self.members {
             entries[member.rank] = Entry { address: member.listen, host: member.host };
         }
@@ -225,7 +225,9 @@ mod tests {
         let mut leader = Leader::new(&config, &options, listener, deadline_of(&config)).unwrap();
         // The deadline passes when rank 2 has come.
         while leader.members.is_empty() {
-            let Event::Joined(stream, from, message) = leader.next().unwrap() else { panic!("nobody came") };
+            let Event::Joined(stream, from, message) = leader.next().unwrap() else {
+                panic!("no rank connected")
+            };
             leader.admit(stream, from, &message).unwrap();
         }
         leader.deadline = Instant::now();

@@ -91,7 +91,7 @@ impl<'a> MeshBuilder<'a> {
         message: &[u8],
         acceptor: &mut Acceptor,
     ) -> Result<(), CommError> {
-        let me = self.me.rank;
+        let me = self.me.config.rank;
         let refusal = match self.me.check_join(message, from) {
             Ok(join) => match self.slot(join.rank as usize, join.purpose) {
                 None => Refusal::Foreign(format!(
@@ -120,7 +120,7 @@ impl<'a> MeshBuilder<'a> {
             let half = &self.links[*r];
             half.control.is_none() || half.data.iter().any(Option::is_none)
         };
-        (0..self.me.world).filter(|r| *r != self.me.rank).filter(incomplete).collect()
+        (0..self.me.config.world_size).filter(|r| *r != self.me.config.rank).filter(incomplete).collect()
     }
 
     pub(super) fn finish(self) -> Mesh {

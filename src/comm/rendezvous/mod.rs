@@ -64,7 +64,7 @@ pub enum Endpoint {
     Lookup(PathBuf),
 }
 
-/// This process's rank, where it meets the others, and the time limits. All but `rank` and `endpoint` must be equal on
+/// This process's rank, where it connects to the others, and the time limits. All but `rank` and `endpoint` must be equal on
 /// all ranks (`timeout` and `init_timeout` should be).
 #[derive(Debug)]
 pub struct RendezvousConfig {
@@ -72,7 +72,7 @@ pub struct RendezvousConfig {
     pub rank: usize,
     /// The world size.
     pub world_size: usize,
-    /// Where the ranks meet.
+    /// Where the rendezvous takes place.
     pub endpoint: Endpoint,
     /// The secret that every rank proves to know.
     pub secret: Secret,
@@ -96,7 +96,7 @@ pub(crate) struct MeshOptions {
     pub sockets: Option<usize>,
     /// The address at which peers reach this rank; by default the one that reaches rank 0.
     pub address: Option<IpAddr>,
-    /// How long a listener at rank 0's address may be silent before the next attempt.
+    /// How long a listener at rank 0's address may not respond before the next attempt.
     pub attempt: Duration,
 }
 

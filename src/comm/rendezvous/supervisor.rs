@@ -95,26 +95,26 @@ mod tests {
         let mut listener = SupervisorListener::new(Some(listener), secret.clone()).expect("listener");
         let other = Secret::generate().expect("secret");
         let (own, theirs) = (target.clone(), target.clone());
-        let stranger =
+        let foreign =
             std::thread::spawn(move || connect_supervisor(&theirs, "node 0", "node 7", &other, soon()));
-        let guest = std::thread::spawn(move || {
+        let follower = std::thread::spawn(move || {
             let stream = connect_supervisor(&own, "node 0", "node 1", &secret, soon()).expect("connected");
             (&stream).write_all(b"x").expect("write");
             stream
         });
         let Ok(SupervisorEvent::Connected(mut stream, _)) = listener.next(&[], soon()) else {
-            panic!("nobody came")
+            panic!("no supervisor connected")
         };
         assert!(matches!(listener.next(&[&stream], soon()), Ok(SupervisorEvent::Readable(0))));
         let mut byte = [0];
         stream.read_exact(&mut byte).expect("what was sent after the handshake is all there");
         assert_eq!(&byte, b"x");
-        while !stranger.is_finished() {
+        while !foreign.is_finished() {
             let soon = Instant::now() + Duration::from_millis(10);
             assert!(matches!(listener.next(&[], soon), Ok(SupervisorEvent::Deadline)));
         }
-        let error = stranger.join().expect("thread").expect_err("a stranger");
+        let error = foreign.join().expect("thread").expect_err("another secret");
         assert!(error.message.contains("rejected node 7's proof"), "{error}");
-        drop(guest.join());
+        drop(follower.join());
     }
 }

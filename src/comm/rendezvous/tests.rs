@@ -71,7 +71,7 @@ pub(super) fn mesh(mut config: RendezvousConfig, attempt: Duration) -> Result<Me
 /// Waits for a connection, and leaves it in the queue.
 fn wait_for_connection(listener: &TcpListener) {
     let until = Some(Instant::now() + HANG);
-    assert!(poll_until(&mut [PollFd::new(listener, PollFlags::IN)], until).unwrap(), "nobody calls");
+    assert!(poll_until(&mut [PollFd::new(listener, PollFlags::IN)], until).unwrap(), "no connection");
 }
 
 fn accept(listener: &TcpListener) -> TcpStream {
@@ -197,10 +197,10 @@ fn ranks_with_different_plans_or_world_sizes_all_report_both_sides() {
     ];
     for (change, words) in changes {
         let mut m = TestRendezvous::new("127.0.0.1:0");
-        let mut odd = m.follower(2, 3);
-        change(&mut odd);
+        let mut deviant = m.follower(2, 3);
+        change(&mut deviant);
         let leader = m.leader(3);
-        for outcome in connect_all(vec![leader, odd]) {
+        for outcome in connect_all(vec![leader, deviant]) {
             words
                 .iter()
                 .for_each(|w| assert!(error(&outcome).message.contains(w), "{w}: {}", error(&outcome)));
@@ -245,8 +245,8 @@ fn a_rank_0_that_never_listens_is_reported() {
     assert!(error(&outcome).message.contains("rank 1 could not reach rank 0"), "{}", error(&outcome));
 }
 
-/// Impossible configurations, which are refused before any socket; peers that do not belong here, to rank 0 of 3; and
-/// why a message did not come.
+/// Impossible configurations, which are refused before any socket; peers that rank 0 of 3 rejects; and
+/// errors of reads and writes.
 pub(in crate::comm) fn messages() -> Vec<String> {
     let m = TestRendezvous::new("127.0.0.1:0");
     let bad = [
@@ -259,7 +259,7 @@ pub(in crate::comm) fn messages() -> Vec<String> {
     ];
     let mut all: Vec<String> = bad.into_iter().map(|c| error(&connect(c)).message.clone()).collect();
     let (own, at) = (m.follower(0, 3), SocketAddr::from(([10, 0, 0, 2], 5000)));
-    let strangers = [
+    let foreign = [
         RendezvousConfig { run_id: "other".into(), ..m.follower(1, 3) },
         RendezvousConfig { generation: 2, ..m.follower(1, 3) },
         RendezvousConfig { generation: 4, ..m.follower(1, 3) },
@@ -268,10 +268,12 @@ pub(in crate::comm) fn messages() -> Vec<String> {
         m.follower(3, 3),
         m.follower(0, 3),
     ];
-    let join = |c| Identity::of(&c, [0; 16]).join(Purpose::Rendezvous, at).split_off(wire::LENGTH);
+    let join = |c: RendezvousConfig| {
+        Identity { config: &c, host: [0; 16] }.join(Purpose::Rendezvous, at).split_off(wire::LENGTH)
+    };
     let version = [&[1][..], &(wire::PROTOCOL + 1).to_le_bytes()].concat();
-    for message in strangers.into_iter().map(join).chain([version, vec![2]]) {
-        let refusal = Identity::of(&own, [0; 16]).check_join(&message, at).expect_err("refused");
+    for message in foreign.into_iter().map(join).chain([version, vec![2]]) {
+        let refusal = Identity { config: &own, host: [0; 16] }.check_join(&message, at).expect_err("refused");
         let (Refusal::Foreign(why) | Refusal::Outdated(why) | Refusal::Conflict(why)) = refusal;
         all.push(why);
     }

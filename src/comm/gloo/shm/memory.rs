@@ -106,9 +106,9 @@ mod tests {
         let (_, fd) = Segment::create(4096).unwrap();
         assert!(Segment::open(&fd, 8192).is_err());
         assert!(ftruncate(&fd, 0).is_err());
-        let loose = memfd_create("loose", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&loose, 4096).unwrap();
-        assert!(Segment::open(&loose, 4096).is_err());
+        let unsealed = memfd_create("unsealed", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&unsealed, 4096).unwrap();
+        assert!(Segment::open(&unsealed, 4096).is_err());
     }
 
     #[test]

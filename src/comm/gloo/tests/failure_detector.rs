@@ -8,12 +8,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Listens like a watchdog, until the group fails.
 fn listen(g: &GlooGroup) -> CommError {
-    let mut heard = None;
-    until("news", || {
-        heard = g.poll().err();
-        heard.is_some()
+    let mut failure = None;
+    until("a failure", || {
+        failure = g.poll().err();
+        failure.is_some()
     });
-    heard.unwrap()
+    failure.unwrap()
 }
 
 /// Rank 0 finds call 5 overdue. The others have made as many calls as `made` says, and listen; one with None does nothing.
@@ -120,7 +120,7 @@ fn a_rank_that_left_early_is_blamed() {
     assert!(error.message.contains("rank 1 left the process group"), "{error}");
 }
 
-/// A question that arrived between two calls used to be lost if the listener read it, not the next call.
+/// A probe that arrived between two calls used to be lost if the watchdog read it, not the next call.
 #[test]
 fn a_probe_between_two_calls_is_answered_in_the_next_call() {
     for transport in TRANSPORTS {

@@ -66,7 +66,7 @@ fn a_rank_that_dies_in_the_middle_of_a_transfer_is_named_by_all() {
                 while target.history().pop().is_none_or(|s| s.sequence < 3) {
                     thread::yield_now();
                 }
-                // Sockets close one after the other; a rank that is not cut off yet must not hear the dead rank blame others.
+                // Sockets close one after the other; a rank that is not cut off yet must not receive the dead rank's blame of others.
                 target.shared.fail_silently();
                 cut.iter().for_each(|s| s.shutdown(std::net::Shutdown::Both).unwrap());
             });
@@ -149,10 +149,10 @@ fn an_unresponsive_rank_is_blamed_even_by_ranks_that_wait_for_another() {
             assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(3)), "{error}");
             assert!(error.message.contains("rank 3 did not respond"), "{error}");
             assert!(error.message.contains("step 7, phase "), "{error}");
-            // What the silent rank did last is in the host's memory.
+            // The last call of the unresponsive rank is in the host's memory.
             let seen = "rank 3 has not entered the call of rank ";
-            let told = error.message.contains(seen) && error.message.contains(", step 7, phase backward");
-            assert_eq!(told, transport == Transport::Shm, "{error}");
+            let reported = error.message.contains(seen) && error.message.contains(", step 7, phase backward");
+            assert_eq!(reported, transport == Transport::Shm, "{error}");
             assert!(took >= timeout, "{took:?}");
         }
     }

@@ -50,7 +50,7 @@ fn on_ranks<G: Send, R: Send>(groups: impl IntoIterator<Item = G>, f: impl Fn(G)
     })
 }
 
-/// Leaves what a killed process leaves: connections that end without a goodbye.
+/// Simulates a killed process: its connections end without a goodbye.
 fn kill(group: GlooGroup) {
     let engine = group.engine.lock().unwrap();
     for control in group.shared.control.iter().flatten() {

@@ -82,8 +82,8 @@ fn grace_periods(case: &str, world: usize) -> GracePeriods {
         _ => None,
     };
     // Only then is rank 1 needed after its goodbye.
-    let farewell = if case == "left" { GracePeriods::default().farewell } else { HANG };
-    GracePeriods { farewell, linger: HANG, precedence: HANG, answers }
+    let goodbye = if case == "left" { GracePeriods::default().goodbye } else { HANG };
+    GracePeriods { goodbye, linger: HANG, precedence: HANG, answers }
 }
 
 fn prepare(case: &str, config: &mut MpiConfig) {

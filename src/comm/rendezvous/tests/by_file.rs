@@ -49,9 +49,9 @@ fn a_stale_address_file_is_read_again() {
     let follower = by_file(1, 2, &path, &secret);
     let follower = thread::spawn(move || connect(follower));
     // A foreign program answers at the next address.
-    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
-    std::fs::write(&path, format!("{}\n", stranger.local_addr().unwrap())).unwrap();
-    let mut caller = accept(&stranger);
+    let foreign = TcpListener::bind("127.0.0.1:0").unwrap();
+    std::fs::write(&path, format!("{}\n", foreign.local_addr().unwrap())).unwrap();
+    let mut caller = accept(&foreign);
     caller.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n, and so on and on and on").unwrap();
     let _ = caller.read(&mut [0; 64]);
     drop(caller);

@@ -1,9 +1,9 @@
-//! Leftovers of an earlier attempt do not prevent a newer one from meeting.
+//! Processes of an earlier attempt do not prevent a newer one from connecting.
 
 use super::*;
 
-/// After a restart, a rank of the new attempt connects before the old rank 0 has ended. Only the leftover is told to
-/// give up, and ends; the new run forms at the same address.
+/// After a restart, a rank of the new attempt connects before the old rank 0 has ended. Only the old one fails;
+/// the new run forms at the same address.
 #[test]
 fn a_rank_0_of_an_older_generation_exits_and_the_newer_one_forms() {
     let mut m = TestRendezvous::new("127.0.0.1:0");
@@ -11,18 +11,14 @@ fn a_rank_0_of_an_older_generation_exits_and_the_newer_one_forms() {
     let old = thread::spawn(move || connect(old));
     let follower = m.follower(1, 2);
     let follower = thread::spawn(move || connect(follower));
-    let leftover = old.join().unwrap();
-    assert!(
-        error(&leftover).message.contains("rank 0 is a process of an earlier start"),
-        "{}",
-        error(&leftover)
-    );
+    let stale = old.join().unwrap();
+    assert!(error(&stale).message.contains("rank 0 is a process of an earlier start"), "{}", error(&stale));
     assert!(!follower.is_finished());
     let leader = connect(config(0, 2, Endpoint::Bind(m.address), &m.secret));
     assert_working(vec![leader, follower.join().unwrap()]);
 }
 
-/// The leftover is killed while the new rank waits for its answer.
+/// The old process is killed while the new rank waits for its answer.
 #[test]
 fn a_lost_rank_0_is_retried_after_a_restart_and_an_error_at_the_first_start() {
     for (generation, comes_back) in [(1, true), (0, false)] {
@@ -34,7 +30,7 @@ fn a_lost_rank_0_is_retried_after_a_restart_and_an_error_at_the_first_start() {
         let mut acceptor = accept::Acceptor::new(vec![listener], secret).unwrap();
         match acceptor.next(&[], Instant::now() + HANG).unwrap() {
             accept::Event::Joined(stream, ..) => drop(stream),
-            _ => panic!("nobody came"),
+            _ => panic!("no rank connected"),
         }
         drop(acceptor);
         if comes_back {

@@ -19,12 +19,12 @@ fn an_unresponsive_listener_at_a_stale_address_is_retried() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("meet");
         let secret = Secret::generate().unwrap();
-        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        std::fs::write(&path, format!("{}\n", silent.local_addr().unwrap())).unwrap();
+        let unresponsive = TcpListener::bind("127.0.0.1:0").unwrap();
+        std::fs::write(&path, format!("{}\n", unresponsive.local_addr().unwrap())).unwrap();
         let follower = by_file(1, 2, &path, &secret);
         let follower = thread::spawn(move || mesh(follower, ATTEMPT));
-        wait_for_connection(&silent);
-        let _open = accepts.then(|| accept(&silent));
+        wait_for_connection(&unresponsive);
+        let _open = accepts.then(|| accept(&unresponsive));
         let leader = mesh(by_file(0, 2, &path, &secret), ATTEMPT);
         assert_connected([leader, follower.join().unwrap()]);
     }
@@ -50,8 +50,11 @@ fn a_listener_that_never_responds_is_reported() {
     for follower in [m.follower(1, 2), by_file(1, 2, &path, &m.secret)] {
         let follower = RendezvousConfig { init_timeout: 8 * ATTEMPT, ..follower };
         let outcome = mesh(follower, ATTEMPT);
-        let told = &error(&outcome).message;
-        let silent = format!("before init_timeout: the listener at {} does not respond", m.address);
-        assert!(told.starts_with("rank 1 could not reach rank 0 at ") && told.ends_with(&silent), "{told}");
+        let message = &error(&outcome).message;
+        let end = format!("before init_timeout: the listener at {} does not respond", m.address);
+        assert!(
+            message.starts_with("rank 1 could not reach rank 0 at ") && message.ends_with(&end),
+            "{message}"
+        );
     }
 }
