@@ -136,7 +136,9 @@ pub mod testing {
         pub use crate::ddp::{BucketCaps, BucketLayout, HookState, Reducer, TapLadder};
     }
     pub mod device {
-        pub use crate::device::{Compute, ComputeDevice, Precision, computes_in, cuda_devices, wgpu_devices};
+        pub use crate::device::{
+            Compute, ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices,
+        };
     }
     pub mod history {
         pub use crate::history::{FolderLock, Start};

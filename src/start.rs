@@ -4,7 +4,7 @@
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, NodeEnv, Origin};
 use crate::comm::{Backend, mpi, nccl};
-use crate::device::{self, computes_in};
+use crate::device::{self, supports_precision};
 use crate::error::{Error, ExitCode, Result};
 use crate::history::FolderLock;
 use crate::launch::{JobHandoff, LocalLaunch, StopFlag, cores::usable_cores, descriptors, logs};
@@ -75,7 +75,7 @@ fn ready(plan: &Plan, origin: &Origin) -> Result<()> {
         }
     };
     plan.devices_suffice(local, device::count(plan.device))?;
-    computes_in(plan.precision, device::of_rank(plan.device, 0))?;
+    supports_precision(plan.precision, device::of_rank(plan.device, 0))?;
     // The workers read it again; an error here prevents the start.
     Fault::from_env(&|name| std::env::var(name).ok(), plan.world.world_size).map(drop)
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use ddp_run::testing::checkpoint::{self, Loaded};
-use ddp_run::testing::device::{ComputeDevice, Precision, computes_in, cuda_devices, wgpu_devices};
+use ddp_run::testing::device::{ComputeDevice, Precision, cuda_devices, supports_precision, wgpu_devices};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -158,7 +158,7 @@ fn f16_trains_under_a_loss_scale_and_leaves_out_what_overflows() {
     if !there() {
         return;
     }
-    if let Err(why) = computes_in(Precision::F16, ComputeDevice::Wgpu(0)) {
+    if let Err(why) = supports_precision(Precision::F16, ComputeDevice::Wgpu(0)) {
         return println!("skipped: {}", why.message);
     }
     let dir = tempfile::tempdir().unwrap();
@@ -227,9 +227,9 @@ fn devices_that_are_not_there_or_too_few_are_refused() {
     if there() && wgpu_devices().is_ok_and(|names| names.len() == 1) {
         refused(&["--device", "wgpu", "--set", "launch.share_devices=false"], 2, "share_devices");
     }
-    if there() && computes_in(Precision::Bf16, ComputeDevice::Wgpu(0)).is_err() {
+    if there() && supports_precision(Precision::Bf16, ComputeDevice::Wgpu(0)).is_err() {
         let flags = ["--device", "wgpu", "--set", "precision=bf16"];
-        refused(&flags, 69, "device `wgpu:0` does not compute in bf16");
+        refused(&flags, 69, "device `wgpu:0` does not support bf16");
     }
 }
 
@@ -275,7 +275,7 @@ fn kernels_are_kept_and_starts_that_use_them_have_the_same_bits() {
     let word = named.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap();
     assert!(card.starts_with("wgpu-") && card.contains(word), "`{card}` is not of `{named}`");
     let off = run("off", Path::new("off"));
-    assert!(off.2.ends_with("kernels are not kept") && off.3 > 0, "{} {}", off.2, off.3);
+    assert!(off.2.ends_with("kernels are not cached") && off.3 > 0, "{} {}", off.2, off.3);
     assert!(largest_gap(&off.1, &warm.1) < 1e-5);
 }
 
@@ -296,5 +296,5 @@ fn a_rank_under_a_launcher_keeps_its_kernels_too() {
     assert_code(&output_of(command.env("DDP_RUN_KERNEL_CACHE", &kept)), 0);
     let log = std::fs::read_to_string(dir.path().join("run/logs/rank-0.log")).unwrap();
     let one = databases(&kept).len() == 1;
-    assert!(log.contains("kernels are kept in") && one, "{log}");
+    assert!(log.contains("kernels are cached in") && one, "{log}");
 }

@@ -92,8 +92,8 @@ fn a_stopped_rank_is_named_in_the_note_of_the_one_that_waited() {
     }
     let note = note(&out, 0);
     assert_eq!((&note["peer"], &note["code"], &note["step"]), (&1.into(), &91.into(), &3.into()), "{note}");
-    assert!(note["message"].as_str().is_some_and(|m| m.contains("rank 1 gave no sign of life")), "{note}");
-    assert!(stderr(&output).contains("rank 1 gave no sign of life"), "{}", stderr(&output));
+    assert!(note["message"].as_str().is_some_and(|m| m.contains("rank 1 did not respond")), "{note}");
+    assert!(stderr(&output).contains("rank 1 did not respond"), "{}", stderr(&output));
     assert!(out.join("logs/collectives-rank-0.json").exists());
 }
 

@@ -170,7 +170,7 @@ fn what_the_device_cannot_do_is_refused_before_the_earlier_run_is_touched() {
     };
     for precision in ["tf32", "bf16", "f16"] {
         let set = format!("precision={precision}");
-        refused(&["--set", &set], &format!("device `cpu` does not compute in {precision}"));
+        refused(&["--set", &set], &format!("device `cpu` does not support {precision}"));
     }
     refused(
         &["--nproc-per-node", "gpu"],

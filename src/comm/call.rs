@@ -2,7 +2,7 @@
 
 use super::check;
 use super::header::{Header, Operation};
-use super::{CommError, DType, ReduceOp, SliceMut, SliceRef, Wait};
+use super::{CommError, CommErrorKind, DType, ReduceOp, SliceMut, SliceRef, Wait};
 use std::time::Duration;
 
 /// A call on a [`ProcessGroup`](super::ProcessGroup), whose methods document each variant.
@@ -43,26 +43,23 @@ impl Call<'_> {
 
     /// Checks the arguments, for rank `me` of `world`, before any communication. The error is `Misuse`.
     pub(super) fn check(&self, me: usize, world: usize) -> Result<(), CommError> {
-        let name = self.name();
-        match self {
-            Call::AllReduce { buf, op } => check::reduction(name, buf.dtype(), *op),
+        let wrong = match self {
+            Call::AllReduce { buf, op } => check::reduction(buf.dtype(), *op),
             Call::Reduce { buf, op, root } => {
-                check::reduction(name, buf.dtype(), *op)?;
-                check::root(name, *root, world)
+                check::reduction(buf.dtype(), *op).or_else(|| check::root(*root, world))
             }
-            Call::Broadcast { root, .. } => check::root(name, *root, world),
+            Call::Broadcast { root, .. } => check::root(*root, world),
             Call::AllGather { input, output } => {
-                check::blocks(name, (input.dtype(), input.len()), (output.dtype(), output.len()), world)
+                check::blocks((input.dtype(), input.len()), (output.dtype(), output.len()), world)
             }
-            Call::ReduceScatter { input, output, op } => {
-                check::reduction(name, input.dtype(), *op)?;
-                check::blocks(name, (output.dtype(), output.len()), (input.dtype(), input.len()), world)
-            }
-            Call::Barrier(_) => Ok(()),
-            Call::Send { to: peer, .. } | Call::Recv { from: peer, .. } => {
-                check::peer(name, *peer, me, world)
-            }
-        }
+            Call::ReduceScatter { input, output, op } => check::reduction(input.dtype(), *op).or_else(|| {
+                check::blocks((output.dtype(), output.len()), (input.dtype(), input.len()), world)
+            }),
+            Call::Barrier(_) => None,
+            Call::Send { to: peer, .. } | Call::Recv { from: peer, .. } => check::peer(*peer, me, world),
+        };
+        let misuse = |why| CommError::new(CommErrorKind::Misuse, None, format!("{}: {why}", self.name()));
+        wrong.map_or(Ok(()), |why| Err(misuse(why)))
     }
 
     /// The header that announces the call; fields that do not follow from the call are taken from `base`.
@@ -90,7 +87,7 @@ impl Call<'_> {
     }
 
     /// How long the call may wait for its peers in a group with this timeout; `None`: as long as they are alive.
-    pub(super) fn patience(&self, timeout: Duration) -> Option<Duration> {
+    pub(super) fn time_limit(&self, timeout: Duration) -> Option<Duration> {
         match self {
             Call::Barrier(Wait::WhilePeersLive) => None,
             Call::Barrier(Wait::AtMost(duration)) => Some(*duration),
@@ -99,7 +96,7 @@ impl Call<'_> {
     }
 
     /// Runs the call in a group of one rank.
-    pub(super) fn alone(self) {
+    pub(super) fn run_solo(self) {
         if let Call::AllGather { input, output } | Call::ReduceScatter { input, output, .. } = self {
             output.into_bytes().copy_from_slice(input.bytes());
         }

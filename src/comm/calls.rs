@@ -44,13 +44,14 @@ impl Call {
 
 #[derive(Debug)]
 pub(super) struct Calls {
+    pub rank: usize,
     calls: Mutex<VecDeque<Call>>,
     place: Mutex<Place>,
 }
 
 impl Calls {
-    pub(super) fn new() -> Self {
-        Self { calls: Mutex::new(VecDeque::with_capacity(HISTORY)), place: Mutex::default() }
+    pub(super) fn new(rank: usize) -> Self {
+        Self { rank, calls: Mutex::new(VecDeque::with_capacity(HISTORY)), place: Mutex::default() }
     }
 
     pub(super) fn started(&self, header: Header) {
@@ -75,7 +76,7 @@ impl Calls {
 
     /// Marks call `sequence` as done. It need not be the last one: calls on a device finish asynchronously.
     #[cfg(feature = "nccl")]
-    pub(super) fn ended(&self, sequence: u64) {
+    pub(super) fn finished_call(&self, sequence: u64) {
         let mut calls = lock(&self.calls);
         if let Some(call) = calls.iter_mut().find(|c| c.header.sequence == sequence) {
             call.took = Some(call.clock.elapsed());
@@ -83,7 +84,7 @@ impl Calls {
     }
 
     /// Drops all records: calls of the setup are not a user's.
-    pub(super) fn forget(&self) {
+    pub(super) fn clear(&self) {
         lock(&self.calls).clear();
     }
 
@@ -92,9 +93,9 @@ impl Calls {
     }
 
     /// `; rank 2 was in all_reduce #12 (sum of 1024 f32), step 3, phase sync`; empty between calls.
-    pub(super) fn doing(&self, rank: usize) -> String {
+    pub(super) fn describe_running(&self) -> String {
         match self.running() {
-            Some(call) => format!("; rank {rank} was in {call}, {}", self.place()),
+            Some(call) => format!("; rank {} was in {call}, {}", self.rank, self.place()),
             None => String::new(),
         }
     }
@@ -112,10 +113,6 @@ impl Calls {
 
     pub(super) fn place(&self) -> Place {
         *lock(&self.place)
-    }
-
-    pub(super) fn last(&self) -> Option<CallRecord> {
-        lock(&self.calls).back().map(Call::record)
     }
 
     pub(super) fn history(&self) -> Vec<CallRecord> {

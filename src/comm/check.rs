@@ -1,57 +1,30 @@
-//! Argument checks that every engine makes before any communication. The error is `Misuse`; it says what was called and
-//! what would be valid.
+//! Argument checks that every engine makes before any communication. Each returns what is wrong, and what would be
+//! valid.
 
-use super::{CommError, CommErrorKind, DType, ReduceOp};
-
-fn misuse(message: String) -> CommError {
-    CommError::new(CommErrorKind::Misuse, None, message)
-}
+use super::{DType, ReduceOp};
 
 /// `Mean` requires a float type.
-pub(crate) fn reduction(call: &str, dtype: DType, op: ReduceOp) -> Result<(), CommError> {
-    if op == ReduceOp::Mean && !dtype.is_float() {
-        return Err(misuse(format!(
-            "{call}: a mean of {dtype} is not defined; sum, or convert to a float type"
-        )));
-    }
-    Ok(())
+pub(super) fn reduction(dtype: DType, op: ReduceOp) -> Option<String> {
+    (op == ReduceOp::Mean && !dtype.is_float())
+        .then(|| format!("mean is not defined for {dtype}; use sum, or convert to a float type"))
 }
 
-pub(crate) fn root(call: &str, root: usize, world: usize) -> Result<(), CommError> {
-    if root >= world {
-        return Err(misuse(format!("{call}: root {root} is not a rank of a world of {world}")));
-    }
-    Ok(())
+pub(super) fn root(root: usize, world: usize) -> Option<String> {
+    (root >= world).then(|| format!("root {root} is out of range for world size {world}"))
 }
 
-pub(crate) fn peer(call: &str, peer: usize, me: usize, world: usize) -> Result<(), CommError> {
-    if peer >= world {
-        return Err(misuse(format!("{call}: rank {peer} is not in a world of {world}")));
-    }
+pub(super) fn peer(peer: usize, me: usize, world: usize) -> Option<String> {
     if peer == me {
-        return Err(misuse(format!("{call}: rank {me} cannot exchange messages with itself")));
+        return Some(format!("rank {me} cannot send to or receive from itself"));
     }
-    Ok(())
+    (peer >= world).then(|| format!("rank {peer} is out of range for world size {world}"))
 }
 
 /// The `whole` side of a gather or scatter holds `world` times the elements of the `block` side (type, elements).
-pub(crate) fn blocks(
-    call: &str,
-    block: (DType, usize),
-    whole: (DType, usize),
-    world: usize,
-) -> Result<(), CommError> {
+pub(super) fn blocks(block: (DType, usize), whole: (DType, usize), world: usize) -> Option<String> {
     if block.0 != whole.0 {
-        return Err(misuse(format!(
-            "{call}: input and output are of two types, {} and {}",
-            block.0, whole.0
-        )));
+        return Some(format!("the types of input and output differ: {} and {}", block.0, whole.0));
     }
-    if block.1.checked_mul(world) != Some(whole.1) {
-        return Err(misuse(format!(
-            "{call}: {} elements are not {world} blocks of {} elements",
-            whole.1, block.1
-        )));
-    }
-    Ok(())
+    let fits = block.1.checked_mul(world) == Some(whole.1);
+    (!fits).then(|| format!("expected {world} blocks of {} elements, got {} elements", block.1, whole.1))
 }

@@ -1,26 +1,51 @@
 //! One entry point to all wire decoders, for the fuzzer (`fuzz/`) and the property test below.
 
-use super::{gloo, rendezvous};
+use super::control::{FrameReader, MAX_FRAME};
+use super::header::{HEADER, Header};
+use super::rendezvous;
 
-/// Decodes `bytes` as every message that a peer may send. Panics if a decoded message does not encode to the same bytes.
+/// Decodes `bytes` as every message that a peer may send: of the rendezvous, a header, and a stream of control frames in
+/// pieces whose size is set by the first byte. Panics if a decoded message does not encode to the same bytes.
 pub fn decode_anything(bytes: &[u8]) {
     rendezvous::decode_anything(bytes);
-    gloo::decode_anything(bytes);
+    if let Some(head) = bytes.first_chunk::<HEADER>()
+        && let Ok(header) = Header::decode(head)
+    {
+        assert_eq!(&header.encode(), head);
+        assert!(!header.to_string().is_empty());
+    }
+    let Some((piece, mut bytes)) = bytes.split_first() else { return };
+    let mut reader = FrameReader::new();
+    while !bytes.is_empty() {
+        // No space: the length exceeds the limit, which ends the connection.
+        let Some(space) = reader.space() else { return };
+        let n = space.len().min(usize::from(*piece) + 1).min(bytes.len());
+        space[..n].copy_from_slice(&bytes[..n]);
+        bytes = &bytes[n..];
+        if reader.advance(n) {
+            let Some(frame) = reader.take().map(|control| control.frame()) else { return };
+            assert!(frame.len() <= MAX_FRAME);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::header::tests::sample;
     use super::*;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..2000), tag in 0u8..8) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..2000), tag in 0u8..8) {
             decode_anything(&bytes);
             // Prefixes that make a valid beginning more likely.
             decode_anything(&[&[tag], &bytes[..]].concat());
             let length = (bytes.len() as u16).to_le_bytes();
-            decode_anything(&[&length[..], &[tag], &bytes].concat());
+            decode_anything(&[&[tag], &length[..], &[tag], &bytes].concat());
+            let mut header = sample().encode();
+            header[8..48].iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);
+            decode_anything(&header);
         }
     }
 }

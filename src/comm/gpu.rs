@@ -17,30 +17,18 @@ impl fmt::Display for GpuUuid {
     }
 }
 
-/// Ranks that have the same GPU, in ascending order.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct OneGpu {
-    ranks: Vec<usize>,
-    gpu: GpuUuid,
-}
-
-impl fmt::Display for OneGpu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} have the same GPU, {}", name_ranks(&self.ranks), self.gpu)
-    }
-}
-
-/// The first rank whose GPU later ranks have too, with those ranks. A pair for which `may_share` holds does not count.
-/// `gpus` is indexed by rank; a rank that does not know its GPU shares none.
+/// A message that names the first ranks with the same GPU, if there are any. A pair for which `may_share` holds does not
+/// count. `gpus` is indexed by rank; a rank that does not know its GPU shares none.
 pub(crate) fn on_one_gpu(
     gpus: &[Option<GpuUuid>],
     may_share: impl Fn(usize, usize) -> bool,
-) -> Option<OneGpu> {
+) -> Option<String> {
     gpus.iter().enumerate().find_map(|(rank, own)| {
         let gpu = (*own)?;
         let clashes = |other: &usize| gpus[*other] == Some(gpu) && !may_share(rank, *other);
         let others: Vec<usize> = (rank + 1..gpus.len()).filter(clashes).collect();
-        (!others.is_empty()).then(|| OneGpu { ranks: [&[rank][..], &others].concat(), gpu })
+        let ranks = [&[rank][..], &others].concat();
+        (ranks.len() > 1).then(|| format!("{} have the same GPU, {gpu}", name_ranks(&ranks)))
     })
 }
 
@@ -51,7 +39,7 @@ mod tests {
     fn found(gpus: &[u8], may_share: impl Fn(usize, usize) -> bool) -> Option<String> {
         let known = |gpu: &u8| (*gpu > 0).then_some(GpuUuid([*gpu; 16]));
         let gpus: Vec<_> = gpus.iter().map(known).collect();
-        on_one_gpu(&gpus, may_share).map(|one| one.to_string())
+        on_one_gpu(&gpus, may_share)
     }
 
     #[test]
@@ -71,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_named_as_nvidia_smi_does() {
+    fn a_gpu_uuid_is_displayed_as_by_nvidia_smi() {
         let bytes = std::array::from_fn(|i| i as u8 * 16 + 15 - i as u8);
         assert_eq!(GpuUuid(bytes).to_string(), "GPU-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0");
     }

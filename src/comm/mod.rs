@@ -8,16 +8,19 @@ mod buffer;
 mod call;
 mod calls;
 mod check;
-mod conduct;
 mod config;
 mod control;
 mod device;
+mod execute;
+mod failure_detector;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 pub mod gloo;
 mod gpu;
 mod header;
+mod messages;
 pub mod mpi;
+mod named;
 pub mod nccl;
 mod probe;
 mod record;
@@ -28,46 +31,33 @@ pub mod rendezvous;
 mod solo;
 #[cfg(test)]
 pub(crate) mod testing;
-mod watch;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
 pub use call::Call;
 pub use config::{Backend, DistributedConfig};
 pub use device::{DeviceCollectives, DeviceSlice};
+pub use failure_detector::FailureDetector;
 #[cfg(fuzzing)]
 pub use fuzz::decode_anything;
 pub(crate) use gpu::{GpuUuid, on_one_gpu};
 pub use record::{CallRecord, Phase, Place};
 pub use solo::SoloGroup;
-pub use watch::Watch;
 
+use named::named;
 use std::time::Duration;
 
-/// How elements at the same position are combined. `Mean` divides the sum by the world size (floats only).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum ReduceOp {
-    /// In rank order.
-    Sum,
-    /// The sum divided by the world size.
-    Mean,
-    /// NaN wins.
-    Max,
-    /// NaN wins.
-    Min,
-}
-
-impl ReduceOp {
-    /// All operations.
-    pub const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max, ReduceOp::Min];
-
-    /// `sum`, `mean`, `max`, `min`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ReduceOp::Sum => "sum",
-            ReduceOp::Mean => "mean",
-            ReduceOp::Max => "max",
-            ReduceOp::Min => "min",
-        }
+named! {
+    /// How elements at the same position are combined. `Mean` divides the sum by the world size (floats only).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+    pub enum ReduceOp {
+        /// The order of the operands depends on the transport and the algorithm: rank order in shared memory.
+        Sum = "sum",
+        /// The sum divided by the world size.
+        Mean = "mean",
+        /// NaN wins.
+        Max = "max",
+        /// NaN wins.
+        Min = "min",
     }
 }
 
@@ -152,7 +142,7 @@ pub trait ProcessGroup: Send + Sync {
         None
     }
     /// Failure detection for an engine that uses this group for control, if the group offers it.
-    fn watch(&self) -> Option<&dyn Watch> {
+    fn watch(&self) -> Option<&dyn FailureDetector> {
         None
     }
 }
@@ -190,6 +180,11 @@ impl CommError {
     /// Creates an error from its parts.
     pub fn new(kind: CommErrorKind, peer: Option<usize>, message: impl Into<String>) -> Self {
         Self { kind, peer, message: message.into() }
+    }
+
+    /// The group could not be formed; no rank is to blame.
+    pub(crate) fn rendezvous(message: impl Into<String>) -> Self {
+        Self::new(CommErrorKind::Rendezvous, None, message)
     }
 }
 

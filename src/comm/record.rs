@@ -1,55 +1,30 @@
 //! What a rank reports about itself when a collective fails: its step and phase, and its last calls.
 
 use super::DType;
+use super::named::named;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 
-/// What a rank is doing, as reported to other ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Phase {
-    /// Before the first step: building the model, sharing its state.
-    #[default]
-    Setup,
-    /// Preparing or reading data.
-    Data,
-    Forward,
-    Backward,
-    /// Waiting for the all-reduce of the gradients.
-    Sync,
-    /// The optimizer's update.
-    Update,
-    Evaluate,
-    Save,
-    /// After the last step.
-    Finish,
-}
-
-impl Phase {
-    pub const ALL: [Phase; 9] = [
-        Phase::Setup,
-        Phase::Data,
-        Phase::Forward,
-        Phase::Backward,
-        Phase::Sync,
-        Phase::Update,
-        Phase::Evaluate,
-        Phase::Save,
-        Phase::Finish,
-    ];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Phase::Setup => "setup",
-            Phase::Data => "data",
-            Phase::Forward => "forward",
-            Phase::Backward => "backward",
-            Phase::Sync => "sync",
-            Phase::Update => "update",
-            Phase::Evaluate => "evaluate",
-            Phase::Save => "save",
-            Phase::Finish => "finish",
-        }
+named! {
+    /// What a rank is doing, as reported to other ranks.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Phase {
+        /// Before the first step: building the model, sharing its state.
+        #[default]
+        Setup = "setup",
+        /// Preparing or reading data.
+        Data = "data",
+        Forward = "forward",
+        Backward = "backward",
+        /// Waiting for the all-reduce of the gradients.
+        Sync = "sync",
+        /// The optimizer's update.
+        Update = "update",
+        Evaluate = "evaluate",
+        Save = "save",
+        /// After the last step.
+        Finish = "finish",
     }
 }
 
@@ -66,10 +41,10 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// A call made by this rank. Displays as `all_reduce #12 (sum of 1024 f32)`.
+/// A call made by this rank.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallRecord {
-    /// As text, in the format of `Display`.
+    /// `all_reduce #12 (sum of 1024 f32)`
     pub call: String,
     /// `all_reduce`, `broadcast`, …
     pub operation: &'static str,

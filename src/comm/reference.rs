@@ -1,6 +1,6 @@
 //! Reference results for the operations of every engine, and the calls that check them.
 
-use super::{DType, Element, ProcessGroup, ReduceOp, Wait};
+use super::{DType, Element, ProcessGroup, ReduceOp, SliceRef, Wait};
 use half::{bf16, f16};
 
 /// Elements with small integer values, for which every sum is exact in every type, so that the order of reduction
@@ -118,4 +118,19 @@ pub(crate) fn check_type(g: &dyn ProcessGroup, dtype: DType, n: usize) {
         DType::I64 => check_all::<i64>(g, n),
         DType::U8 => check_all::<u8>(g, n),
     }
+}
+
+/// The bits of an f32 sum, a bf16 mean and an f32 maximum that depend on the order of operands.
+pub(crate) fn order_dependent(g: &dyn ProcessGroup, n: usize) -> Vec<u8> {
+    let value = |i: usize| ((i * 31 + g.rank() * 17) as f32).sin() * 10f32.powi((i % 7) as i32);
+    let mut v: Vec<f32> = (0..n).map(value).collect();
+    // NaNs with different payloads, and zeros of different sign.
+    v[0] = f32::from_bits(0x7fc0_0001 + g.rank() as u32);
+    v[1] = if g.rank() == 0 { 0.0 } else { -0.0 };
+    let mut half: Vec<bf16> = v.iter().map(|x| bf16::from_f32(*x)).collect();
+    let mut max = v.clone();
+    g.all_reduce((&mut v).into(), ReduceOp::Sum).unwrap();
+    g.all_reduce((&mut half).into(), ReduceOp::Mean).unwrap();
+    g.all_reduce((&mut max).into(), ReduceOp::Max).unwrap();
+    [SliceRef::from(&v), SliceRef::from(&half), SliceRef::from(&max)].map(|s| s.bytes().to_vec()).concat()
 }

@@ -86,7 +86,7 @@ mod tests {
     const CAPS: BucketCaps = BucketCaps { first: 40, rest: 400 };
 
     #[test]
-    fn the_last_parameters_fill_the_first_bucket() {
+    fn the_last_parameters_are_in_the_first_bucket() {
         let layout = BucketLayout::new(&[Some(50), None, Some(40), Some(6), Some(4)], CAPS);
         assert_eq!(layout.buckets, vec![10, 90]);
         assert_eq!(layout.slots[4], Some(Slot { bucket: 0, offset: 0, len: 4 }));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_fills_the_buckets_and_what_it_leaves_out_comes_last() {
+    fn buckets_follow_the_order_and_other_parameters_come_last() {
         let sizes = [Some(50), None, Some(40), Some(6), Some(4)];
         let layout = BucketLayout::in_order(&sizes, &[3, 0], CAPS);
         assert_eq!((layout.buckets.clone(), layout.order()), (vec![6, 94], vec![3, 0, 4, 2]));

@@ -174,8 +174,8 @@ impl State {
     /// Takes a bucket out to be averaged.
     pub fn take(&mut self, bucket: usize) -> Values {
         match &mut self.on_device {
-            Some(gradients) => Values::Coming(gradients.download(bucket)),
-            None => Values::Here(std::mem::take(&mut self.buckets[bucket].data)),
+            Some(gradients) => Values::Copying(gradients.download(bucket)),
+            None => Values::Host(std::mem::take(&mut self.buckets[bucket].data)),
         }
     }
 

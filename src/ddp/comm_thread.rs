@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 
 /// A bucket's gradients, in host memory or being copied to it.
 pub(super) enum Values {
-    Here(Vec<f32>),
+    Host(Vec<f32>),
     /// Being copied from a device, or the error.
-    Coming(Result<Readback, Error>),
+    Copying(Result<Readback, Error>),
 }
 
 impl Values {
@@ -21,8 +21,8 @@ impl Values {
     /// A device error; no collective has failed.
     pub fn wait(self) -> Result<Vec<f32>, Error> {
         match self {
-            Values::Here(data) => Ok(data),
-            Values::Coming(values) => values.and_then(Readback::wait).map_err(|e| {
+            Values::Host(data) => Ok(data),
+            Values::Copying(values) => values.and_then(Readback::wait).map_err(|e| {
                 Error::new(e.code, format!("a gradient could not be read from its device: {}", e.message))
             }),
         }
@@ -133,7 +133,7 @@ impl CommThread {
 }
 
 impl Drop for CommThread {
-    /// Waits for the thread, which also owns the group: the last owner says farewell to the peers, and a process that
+    /// Waits for the thread, which also owns the group: the last owner sends the goodbye to the peers, and a process that
     /// exits without it looks dead to ranks still in the last barrier.
     fn drop(&mut self) {
         // A panicking rank aborts the group only later; until then the thread may be waiting for its peers.
@@ -155,9 +155,9 @@ mod tests {
     use crate::error::ExitCode;
 
     #[test]
-    fn a_device_that_does_not_give_a_gradient_is_what_failed() {
+    fn a_failed_readback_of_a_gradient_is_reported_as_a_device_error() {
         let comm = CommThread::start(Arc::new(SoloGroup::new()), None).unwrap();
-        let data = Values::Coming(Err(Error::unavailable("the device failed: it is lost")));
+        let data = Values::Copying(Err(Error::unavailable("the device failed: it is lost")));
         comm.jobs.send(Some(Job { bucket: 0, data, plain: true })).unwrap();
         let failed = comm.next().unwrap_err();
         assert_eq!(failed.code, ExitCode::Unavailable);

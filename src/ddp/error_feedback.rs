@@ -140,7 +140,7 @@ mod tests {
     }
 
     /// The rounding error of a cast is exactly representable, so the sum of both parts equals the gradient.
-    fn what_is_sent_and_what_is_kept_are_the_gradient<H: Half>()
+    fn sent_value_plus_residual_equals_the_gradient<H: Half>()
     where
         [H]: HalfFloatSliceExt,
     {
@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost() {
-        what_is_sent_and_what_is_kept_are_the_gradient::<bf16>();
-        what_is_sent_and_what_is_kept_are_the_gradient::<f16>();
+    fn compression_loses_nothing() {
+        sent_value_plus_residual_equals_the_gradient::<bf16>();
+        sent_value_plus_residual_equals_the_gradient::<f16>();
     }
 
     /// 65504 is the largest f16.
     #[test]
-    fn what_the_type_holds_is_averaged_on_any_number_of_ranks_and_what_it_does_not_is_infinite() {
+    fn values_in_range_are_averaged_and_larger_ones_become_infinite() {
         for world in [2, 3, 5] {
             let ranks = on_ranks(world, |group| {
                 let mut hook = ErrorFeedback::<f16>::default();
@@ -190,7 +190,7 @@ mod tests {
 
     /// A value from a single rank reaches the other ranks too.
     #[test]
-    fn a_gradient_that_is_too_large_on_one_rank_is_cut_nowhere() {
+    fn a_gradient_that_overflows_on_one_rank_is_infinite_on_all() {
         let ranks = on_ranks(2, |group| {
             let mut hook = ErrorFeedback::<f16>::default();
             let mut values = [if group.rank() == 1 { 200_000.0 } else { 0.0 }, 1.0];
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_stays_so_and_leaves_no_residual() {
+    fn values_that_are_not_finite_stay_so_without_a_residual() {
         fn check<H: Half>()
         where
             [H]: HalfFloatSliceExt,
@@ -220,7 +220,7 @@ mod tests {
 
     /// A residual has the units of the loss scale of its step.
     #[test]
-    fn what_is_owed_follows_the_loss_scale() {
+    fn residuals_follow_the_loss_scale() {
         let group = SoloGroup::new();
         let [mut plain, mut halved] = [(); 2].map(|()| ErrorFeedback::<f16>::default());
         let scaled = |factor: f32| gradients(50, 3).into_iter().map(|g| g * factor).collect::<Vec<f32>>();
@@ -237,7 +237,7 @@ mod tests {
 
     /// The largest f32 rounds to infinity in bf16.
     #[test]
-    fn a_gradient_near_the_end_of_f32_leaves_no_infinite_residual() {
+    fn the_largest_f32_leaves_no_infinite_residual() {
         let ranks = on_ranks(2, |group| {
             let mut hook = ErrorFeedback::<bf16>::default();
             hook.average(0, &mut [f32::MAX, 1.0], &*group).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_hook_goes_on_as_the_one_that_was_saved() {
+    fn a_restored_hook_continues_like_the_saved_one() {
         let group = SoloGroup::new();
         let mut first = ErrorFeedback::<bf16>::default();
         for bucket in [0, 2] {

@@ -16,13 +16,13 @@ pub struct HookState {
 
 impl HookState {
     /// Why this state does not fit the hook `name` of `world` ranks with these buckets; `None` if it fits.
-    pub(super) fn misfit(&self, name: &str, world: usize, buckets: &[usize]) -> Option<String> {
+    pub(super) fn mismatch(&self, name: &str, world: usize, buckets: &[usize]) -> Option<String> {
         if self.values.len() != world {
-            Some(format!("it is of {} processes, this run has {world}", self.values.len()))
+            Some(format!("it was saved by {} processes, this run has {world}", self.values.len()))
         } else if self.name != name {
-            Some(format!("this run's is `{name}`"))
+            Some(format!("this run uses `{name}`"))
         } else if self.buckets != buckets {
-            Some("the bucket sizes have changed".to_owned())
+            Some("the bucket sizes differ".to_owned())
         } else {
             None
         }

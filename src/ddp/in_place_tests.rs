@@ -104,7 +104,7 @@ fn expected(step: usize, parameter: usize) -> Vec<f32> {
 }
 
 #[test]
-fn buckets_are_averaged_in_order_and_seen_behind_the_fence() {
+fn buckets_are_averaged_in_order_and_visible_after_the_fence() {
     let ranks = on_ranks(2, |group| {
         let mut rank = Rank::new(group, &Device::flex(), true, None);
         let first = rank.step(0);
@@ -127,7 +127,7 @@ fn buckets_are_averaged_in_order_and_seen_behind_the_fence() {
 }
 
 /// Both forms of a hook send and keep the same bits, and each can continue from the other's state.
-fn both_forms_of_a_hook_are_one(name: &str, wire: DType, device: &Device) {
+fn device_hook_matches_host_hook(name: &str, wire: DType, device: &Device) {
     let hook = standard(name);
     let ranks = on_ranks(2, |group| {
         let on_host = || {
@@ -164,7 +164,7 @@ fn both_forms_of_a_hook_are_one(name: &str, wire: DType, device: &Device) {
 
 /// Nothing is compressed in the step that learns the bucket order; residuals would belong to other buckets.
 #[test]
-fn a_hook_begins_when_the_order_is_known() {
+fn a_hook_starts_after_the_bucket_order_is_learnt() {
     let hook = standard("bf16");
     let ranks = on_ranks(2, |group| {
         let mut rank = Rank::new(group, &Device::flex(), true, Some(&hook));
@@ -187,13 +187,13 @@ fn a_hook_begins_when_the_order_is_known() {
 }
 
 #[test]
-fn a_hook_in_the_devices_memory_is_the_hosts() {
-    both_forms_of_a_hook_are_one("bf16", DType::BF16, &Device::flex());
-    both_forms_of_a_hook_are_one("f16", DType::F16, &Device::flex());
+fn device_hooks_match_host_hooks() {
+    device_hook_matches_host_hook("bf16", DType::BF16, &Device::flex());
+    device_hook_matches_host_hook("f16", DType::F16, &Device::flex());
 }
 
 #[test]
-fn ranks_agree_on_a_number() {
+fn ranks_agree_on_the_mean_of_a_value() {
     let ranks = on_ranks(2, |group| {
         let (rank, device) = (group.rank(), Device::flex());
         let one = |value: f32| Tensor::<1>::from_data([value], &device);
@@ -216,14 +216,14 @@ mod on_wgpu {
     use crate::device::testing::wgpu;
 
     #[test]
-    fn a_hook_in_the_devices_memory_is_the_hosts() {
+    fn device_hooks_match_host_hooks() {
         let Some(device) = wgpu() else { return };
         for (name, dtype) in [("bf16", DType::BF16), ("f16", DType::F16)] {
             match device.supports_dtype(dtype) {
                 true => {
-                    both_forms_of_a_hook_are_one(name, dtype, &device);
+                    device_hook_matches_host_hook(name, dtype, &device);
                     if name == "f16" {
-                        what_cannot_be_sent(&device);
+                        values_that_overflow(&device);
                     }
                 }
                 false => println!("skipped: the device has no {name}"),
@@ -233,7 +233,7 @@ mod on_wgpu {
 }
 
 /// Infinite, NaN or overflowing values: the same on host and device.
-fn what_cannot_be_sent(device: &Device) {
+fn values_that_overflow(device: &Device) {
     use super::device_hook::{DeviceErrorFeedback, DeviceHook};
     let mut hook = DeviceErrorFeedback::<f16>::default();
     let tensor = |values: [f32; 5]| Tensor::<1>::from_data(TensorData::from(values), device);
@@ -249,6 +249,6 @@ fn what_cannot_be_sent(device: &Device) {
 }
 
 #[test]
-fn what_cannot_be_sent_is_not_finite_and_leaves_nothing() {
-    what_cannot_be_sent(&Device::flex());
+fn values_that_overflow_are_not_finite_and_leave_no_residual() {
+    values_that_overflow(&Device::flex());
 }

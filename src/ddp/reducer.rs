@@ -28,7 +28,7 @@ pub struct Reducer {
     collector: Arc<Collector>,
     comm: Option<CommThread>,
     names: Vec<String>,
-    told_unused: bool,
+    warned_unused: bool,
     /// The bucket order is not known yet.
     learning: bool,
 }
@@ -64,7 +64,7 @@ impl Reducer {
         let learning = learn && !alone;
         let jobs = comm.as_ref().map(|c| c.jobs.clone());
         let collector = Arc::new(Collector::new(layout, memory, jobs, learning));
-        Ok(Self { collector, comm, names, told_unused: false, learning })
+        Ok(Self { collector, comm, names, warned_unused: false, learning })
     }
 
     /// Where the taps send gradients.
@@ -82,7 +82,7 @@ impl Reducer {
     pub fn end_micro(&mut self) {
         let collector = self.collector.clone();
         let mut state = collector.lock();
-        self.tell_unused(&state.zero_unseen(&collector.layout));
+        self.warn_unused(&state.zero_unseen(&collector.layout));
     }
 
     /// Ends the optimizer step: returns with all buckets averaged over the ranks.
@@ -92,7 +92,7 @@ impl Reducer {
     pub fn finish(&mut self) -> Result<(), Error> {
         let collector = self.collector.clone();
         let mut state = collector.lock();
-        self.tell_unused(&state.zero_unseen(&collector.layout));
+        self.warn_unused(&state.zero_unseen(&collector.layout));
         state.launch_ready(true);
         if state.in_place.is_some() {
             return Ok(state.finish_in_place()?);
@@ -143,7 +143,7 @@ impl Reducer {
             return Ok(in_place.agree(value)?);
         }
         let device = value.device();
-        let mut values = Values::Coming(Readback::start(value)).wait()?;
+        let mut values = Values::Copying(Readback::start(value)).wait()?;
         comm.group.all_reduce((&mut values).into(), ReduceOp::Mean)?;
         Ok(Tensor::from_data(values.as_slice(), &device))
     }
@@ -194,15 +194,15 @@ impl Reducer {
         let in_place = state.in_place.as_ref().and_then(InPlaceBuckets::hook_name);
         let name = in_place.or_else(|| self.comm.as_ref()?.hook_name()).unwrap_or("none");
         let buckets = &self.collector.layout.buckets;
-        let left_out = saved.as_ref().and_then(|saved| {
-            let why = saved.misfit(name, world, buckets)?;
+        let ignored = saved.as_ref().and_then(|saved| {
+            let why = saved.mismatch(name, world, buckets)?;
             Some(format!(
-                "the checkpoint's state of the communication hook `{}` is left out: {why}",
+                "the checkpoint's state of the communication hook `{}` is ignored: {why}",
                 saved.name
             ))
         });
-        let Some(comm) = &self.comm else { return Ok(left_out) };
-        let values = saved.filter(|_| left_out.is_none()).map_or_else(Vec::new, |saved| saved.values);
+        let Some(comm) = &self.comm else { return Ok(ignored) };
+        let values = saved.filter(|_| ignored.is_none()).map_or_else(Vec::new, |saved| saved.values);
         let State { in_place, on_device, .. } = &mut *state;
         match (in_place, on_device) {
             (Some(in_place), Some(gradients)) => {
@@ -210,16 +210,16 @@ impl Reducer {
             }
             _ => comm.scatter_hooks(buckets.len(), values)?,
         }
-        Ok(left_out)
+        Ok(ignored)
     }
 
     /// Reports the parameters without a gradient, once.
-    fn tell_unused(&mut self, unused: &[usize]) {
-        if !unused.is_empty() && !self.told_unused {
-            self.told_unused = true;
+    fn warn_unused(&mut self, unused: &[usize]) {
+        if !unused.is_empty() && !self.warned_unused {
+            self.warned_unused = true;
             let name = |parameter: &usize| self.names.get(*parameter).map(String::as_str).unwrap_or("?");
             let unused: Vec<&str> = unused.iter().map(name).collect();
-            tracing::warn!("no gradient for {}: they contribute zeros", unused.join(", "));
+            tracing::warn!("no gradient for {}: zeros are used instead", unused.join(", "));
         }
     }
 }

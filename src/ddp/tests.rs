@@ -43,24 +43,25 @@ pub(super) fn gradient(rank: usize, step: usize, parameter: usize) -> Vec<f32> {
 
 /// One optimizer step; returns the averaged gradients by parameter.
 fn step(reducer: &mut Reducer, rank: usize, step: usize) -> Vec<Vec<f32>> {
-    step_with(reducer, |parameter| gradient(rank, step, parameter))
+    step_with(reducer, &[3, 2, 0], |parameter| gradient(rank, step, parameter))
 }
 
-fn step_with(reducer: &mut Reducer, gradient: impl Fn(usize) -> Vec<f32>) -> Vec<Vec<f32>> {
+/// The same with the gradients of these parameters, in the order of their arrival.
+fn step_with(reducer: &mut Reducer, order: &[usize], gradient: impl Fn(usize) -> Vec<f32>) -> Vec<Vec<f32>> {
     reducer.begin(0, true);
     let sink = reducer.sink();
-    for parameter in [3, 2, 0] {
-        let values = TensorData::from(gradient(parameter).as_slice());
+    for parameter in order {
+        let values = TensorData::from(gradient(*parameter).as_slice());
         let tensor = Tensor::<1>::from_data(values, &Device::flex());
-        sink.ready(parameter, Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()));
+        sink.ready(*parameter, Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()));
     }
     reducer.finish().unwrap();
     averages(reducer)
 }
 
-/// The last owner says farewell to the peers. If that were the communication thread, the process could exit first.
+/// The last owner sends the goodbye to the peers. If that were the communication thread, the process could exit first.
 #[test]
-fn nobody_has_the_group_once_its_reducer_is_gone() {
+fn a_dropped_reducer_releases_the_group() {
     on_ranks(2, |group| {
         for round in 0..20 {
             let mut reducer = reducer(&group, None);
@@ -98,8 +99,8 @@ fn error(hook: Option<&HookSource>, feedback: bool) -> f32 {
         let mut kept = reducer(&group, hook);
         let mine = |parameter| lone_gradient(group.rank(), parameter);
         let of_step = |_| match feedback {
-            true => step_with(&mut kept, mine),
-            false => step_with(&mut reducer(&group, hook), mine),
+            true => step_with(&mut kept, &[3, 2, 0], mine),
+            false => step_with(&mut reducer(&group, hook), &[3, 2, 0], mine),
         };
         (0..STEPS).map(of_step).collect::<Vec<_>>()
     });
@@ -127,7 +128,7 @@ fn all_ranks_get_the_same_mean_and_feedback_makes_it_right_in_the_long_run() {
 }
 
 #[test]
-fn hooks_that_are_saved_and_restored_go_on_with_the_same_bits() {
+fn restored_hooks_continue_with_the_same_bits() {
     let saved_on = |upto: usize| {
         on_ranks(2, |group| {
             let mut reducer = reducer(&group, Some(&standard("bf16")));
@@ -145,9 +146,9 @@ fn hooks_that_are_saved_and_restored_go_on_with_the_same_bits() {
         on_ranks(2, |group| {
             let mut reducer = reducer(&group, Some(&standard("bf16")));
             let saved = state.clone().filter(|_| group.rank() == 0);
-            let left_out = reducer.restore_hook(saved).unwrap();
+            let ignored = reducer.restore_hook(saved).unwrap();
             let result = step(&mut reducer, group.rank(), 3);
-            (left_out, result, reducer.hook_state().unwrap())
+            (ignored, result, reducer.hook_state().unwrap())
         })
     };
     for (resumed, before) in go_on(Some(state.clone())).iter().zip(&ranks) {
@@ -157,9 +158,9 @@ fn hooks_that_are_saved_and_restored_go_on_with_the_same_bits() {
     assert_eq!(residuals(&go_on(Some(state.clone()))[0].2), residuals(&saved_on(4)[0].0));
     assert_ne!(residuals(&go_on(None)[0].2), residuals(&saved_on(4)[0].0), "the state had no effect");
     let others = [
-        (HookState { name: "f16".into(), ..state.clone() }, "this run's is `bf16`"),
-        (HookState { values: state.values[..1].to_vec(), ..state.clone() }, "it is of 1 processes"),
-        (HookState { buckets: vec![5, 5], ..state.clone() }, "the bucket sizes have changed"),
+        (HookState { name: "f16".into(), ..state.clone() }, "this run uses `bf16`"),
+        (HookState { values: state.values[..1].to_vec(), ..state.clone() }, "it was saved by 1 processes"),
+        (HookState { buckets: vec![5, 5], ..state.clone() }, "the bucket sizes differ"),
     ];
     for (other, why) in others {
         let fresh = go_on(Some(other));
@@ -169,14 +170,14 @@ fn hooks_that_are_saved_and_restored_go_on_with_the_same_bits() {
 }
 
 #[test]
-fn a_state_is_left_out_where_there_is_no_hook_or_nobody_to_talk_to() {
+fn a_hook_state_is_ignored_without_a_hook_or_peers() {
     let state = HookState { name: "bf16".into(), buckets: vec![2, 3, 5], values: vec![vec![vec![]; 3]; 2] };
     let solo: Arc<dyn ProcessGroup> = Arc::new(SoloGroup::new());
     let mut alone = reducer(&solo, Some(&standard("bf16")));
     assert!(alone.restore_hook(Some(state.clone())).unwrap().unwrap().contains("this run has 1"));
     assert_eq!(alone.hook_state().unwrap(), None);
-    let told = on_ranks(2, |group| reducer(&group, None).restore_hook(Some(state.clone())).unwrap());
-    assert!(told[0].as_ref().unwrap().contains("this run's is `none`"), "{told:?}");
+    let reasons = on_ranks(2, |group| reducer(&group, None).restore_hook(Some(state.clone())).unwrap());
+    assert!(reasons[0].as_ref().unwrap().contains("this run uses `none`"), "{reasons:?}");
 }
 
 /// Adds its rank: a custom hook with state of another length than the bucket.
@@ -201,7 +202,7 @@ impl CommHook for Counting {
 }
 
 #[test]
-fn a_hook_of_ones_own_may_have_state_of_any_length_or_none() {
+fn a_custom_hook_may_have_state_of_any_length() {
     let ranks = on_ranks(2, |group| {
         let source = HookSource::new("counting", Counting::default);
         let mut first = reducer(&group, Some(&source));
@@ -219,20 +220,8 @@ fn a_hook_of_ones_own_may_have_state_of_any_length_or_none() {
     assert_eq!(values(&ranks[0].2), [vec![vec![], vec![6.0], vec![]], vec![vec![], vec![6.0, 0.0], vec![]]]);
 }
 
-/// Reports gradients in this order; returns the averages by parameter.
-fn arrive(reducer: &mut Reducer, rank: usize, step: usize, order: &[usize]) -> Vec<Vec<f32>> {
-    reducer.begin(0, true);
-    for parameter in order {
-        let values = TensorData::from(gradient(rank, step, *parameter).as_slice());
-        let tensor = Tensor::<1>::from_data(values, &Device::flex());
-        reducer.sink().ready(*parameter, Gradient::Host(tensor.try_into_primitive::<Flex>().unwrap()));
-    }
-    reducer.finish().unwrap();
-    averages(reducer)
-}
-
 #[test]
-fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
+fn all_ranks_use_the_arrival_order_of_rank_0_and_hooks_start_afterwards() {
     let ranks = on_ranks(2, |group| {
         let rank = group.rank();
         let names = ["a", "mean", "b", "c"].map(str::to_owned).to_vec();
@@ -241,12 +230,13 @@ fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
         let mut reducer =
             Reducer::new(layout, &Device::flex(), true, names, group.clone(), Some(&hook)).unwrap();
         // Parameter 0 has no gradient in the first step; rank 1 sees another order.
-        let first = arrive(&mut reducer, rank, 0, if rank == 0 { &[2, 3] } else { &[3, 2] });
+        let first =
+            step_with(&mut reducer, if rank == 0 { &[2, 3] } else { &[3, 2] }, |p| gradient(rank, 0, p));
         let uncounted = reducer.hook_state().unwrap();
         let order = reducer.learn_order().unwrap();
         let again = reducer.learn_order().unwrap();
         let slots: Vec<_> = (0..SIZES.len()).map(|p| reducer.slot(p).map(|s| s.bucket)).collect();
-        let second = arrive(&mut reducer, rank, 1, &[3, 0, 2]);
+        let second = step_with(&mut reducer, &[3, 0, 2], |p| gradient(rank, 1, p));
         (first, uncounted, order, again, slots, second, reducer.hook_state().unwrap().is_some())
     });
     for (rank, (first, uncounted, order, again, slots, second, counted)) in ranks.into_iter().enumerate() {
@@ -261,4 +251,17 @@ fn rank_0s_order_of_arrival_becomes_everyones_and_hooks_start_after_it() {
         );
         assert_eq!(counted, rank == 0);
     }
+}
+
+#[test]
+fn a_hook_state_that_does_not_match_is_ignored_with_a_reason() {
+    let state = HookState { name: "bf16".into(), buckets: vec![2, 3, 5], values: vec![vec![vec![]; 3]; 2] };
+    let reasons = [
+        state.mismatch("bf16", 1, &[2, 3, 5]),
+        state.mismatch("none", 2, &[2, 3, 5]),
+        state.mismatch("bf16", 2, &[5, 5]),
+        state.mismatch("bf16", 2, &[2, 3, 5]),
+    ];
+    let reasons = reasons.map(|why| why.unwrap_or_default()).join("\n");
+    insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(reasons) });
 }

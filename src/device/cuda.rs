@@ -17,11 +17,11 @@ fn present() -> Result<(), String> {
     nccl::driver()?;
     // SAFETY: opens and closes libnvrtc, which runs only its own code to load and unload.
     if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
-        let why = "CUDA's runtime compiler is not there (no libnvrtc.so); it comes with the CUDA toolkit, or its folder \
-                   belongs in LD_LIBRARY_PATH";
+        let why = "the CUDA runtime compiler was not found (no libnvrtc.so); install the CUDA toolkit, or add its folder to \
+                   LD_LIBRARY_PATH";
         return Err(why.to_owned());
     }
-    let none = "CUDA's headers are not there (no /usr/local/cuda); CUDA_PATH says where `include` lies";
+    let none = "the CUDA headers were not found (no /usr/local/cuda); set CUDA_PATH to the folder that contains `include`";
     cubecl::cuda::install::cuda_path().map(drop).ok_or_else(|| none.to_owned())
 }
 
@@ -32,7 +32,7 @@ pub(super) fn names() -> Result<Vec<String>, String> {
     let count = result::device::get_count().map_err(said)?;
     let name = |index| result::device::get(index).and_then(result::device::get_name).map_err(said);
     match count {
-        0 => Err("CUDA's driver sees no device".to_owned()),
+        0 => Err("the CUDA driver reports no device".to_owned()),
         _ => (0..count).map(name).collect(),
     }
 }

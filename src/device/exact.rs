@@ -111,7 +111,7 @@ mod tests {
     /// The tests' own driver reports a device of compute capability 9.0. Tensor cores do not multiply f32 itself, so
     /// f32 does not use `tma` in bf16 and f16.
     #[test]
-    fn tf32_is_there_only_where_it_is_asked_for() {
+    fn tf32_is_listed_only_if_requested() {
         for (precision, expected) in [
             ("tf32", "tf32 true true true, f32 false false, f16 true true, tma true"),
             ("f32", "tf32 false false false, f32 false false, f16 true true, tma false"),

@@ -19,10 +19,10 @@ pub fn wgpu_devices() -> Result<Vec<String>, String> {
     #[cfg(feature = "wgpu")]
     {
         // wgpu opens a device to read its name.
-        super::kernel_cache::settle();
+        super::kernel_cache::use_defaults();
         let name = |device: &Device| device.identity().map_or_else(|| "unnamed".to_owned(), |it| it.name);
         let names: Vec<String> = wgpu::list().iter().map(|found| name(&found.device)).collect();
-        if names.is_empty() { Err("there is no Vulkan, Metal or DX12 device".to_owned()) } else { Ok(names) }
+        if names.is_empty() { Err("no Vulkan, Metal or DX12 device was found".to_owned()) } else { Ok(names) }
     }
     #[cfg(not(feature = "wgpu"))]
     Err("this build has no wgpu support (cargo feature `wgpu`)".to_owned())
@@ -82,7 +82,7 @@ pub(crate) fn among(spec: DeviceSpec, local_rank: usize, there: impl Fn() -> usi
 ///
 /// # Errors
 /// Exit code 69 if it does not.
-pub fn computes_in(precision: Precision, device: ComputeDevice) -> Result<()> {
+pub fn supports_precision(precision: Precision, device: ComputeDevice) -> Result<()> {
     let fits = match (precision, device) {
         (Precision::F32, _) | (_, ComputeDevice::Cuda(_)) => true,
         (_, ComputeDevice::Cpu) | (Precision::Tf32, _) => false,
@@ -91,7 +91,7 @@ pub fn computes_in(precision: Precision, device: ComputeDevice) -> Result<()> {
     if fits {
         return Ok(());
     }
-    let message = format!("device `{device}` does not compute in {}", precision.name());
+    let message = format!("device `{device}` does not support {}", precision.name());
     Err(Error::unavailable(message).hint("`precision = \"f32\"` works on every device"))
 }
 
@@ -103,7 +103,7 @@ impl ComputeDevice {
     #[cfg_attr(not(feature = "cuda"), allow(unused_variables))]
     pub fn open(self, precision: Precision) -> Result<Device> {
         #[cfg(feature = "cubecl-devices")]
-        super::kernel_cache::settle();
+        super::kernel_cache::use_defaults();
         match self {
             ComputeDevice::Cpu => Ok(Device::flex()),
             #[cfg(feature = "cuda")]
@@ -111,7 +111,7 @@ impl ComputeDevice {
             #[cfg(feature = "wgpu")]
             ComputeDevice::Wgpu(index) => {
                 let there = wgpu::list().get(index).map(|found| found.device.clone());
-                there.ok_or_else(|| Error::unavailable(format!("device `{self}` is not there")))
+                there.ok_or_else(|| Error::unavailable(format!("device `{self}` does not exist")))
             }
             #[allow(unreachable_patterns, reason = "a build may have all devices")]
             _ => Err(Error::unavailable(format!("device `{self}`: this build has no support for it"))),
@@ -125,7 +125,7 @@ mod tests {
     use crate::error::ExitCode;
 
     #[test]
-    fn a_device_that_is_not_there_is_refused_with_the_reason() {
+    fn a_missing_device_is_rejected_with_the_reason() {
         for spec in [DeviceSpec::Cuda(Some(4000)), DeviceSpec::Wgpu(Some(4000))] {
             let error = available(spec).expect_err("no machine has so many");
             assert_eq!(error.code, ExitCode::Unavailable);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_takes_the_device_that_is_named_or_the_one_of_its_local_rank() {
+    fn a_rank_uses_the_named_device_or_that_of_its_local_rank() {
         assert_eq!(of_rank(DeviceSpec::Cpu, 3), ComputeDevice::Cpu);
         assert_eq!(of_rank(DeviceSpec::Cuda(Some(2)), 0), ComputeDevice::Cuda(2));
         let of = |spec, there: usize| [0, 1, 2, 3].map(|local_rank| among(spec, local_rank, || there));

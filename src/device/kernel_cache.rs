@@ -19,11 +19,11 @@ static KEPT: OnceLock<(Option<File>, String)> = OnceLock::new();
 /// A path where no folder exists or can be created. CubeCL then keeps its measurements of the device in memory, as it
 /// does whenever it can't write. Persistence must not be turned off instead: CubeCL would repeat the measurements for
 /// every kernel.
-const NOWHERE: &str = "/dev/null/kernels";
+const UNWRITABLE: &str = "/dev/null/kernels";
 /// Maximum processes with the same card, precision and local rank that keep kernels at the same time.
-const ALIKE: usize = 16;
+const MAX_ALIKE: usize = 16;
 /// Bytes that must be free: the database is mapped, and a write to a page without space on disk kills the process.
-const ROOM: u64 = 64 << 20;
+const MIN_FREE: u64 = 64 << 20;
 
 /// Keeps the kernels of `device` in the first usable one of `folders`, or nowhere; returns a description. The first
 /// call takes effect, and opening a device before it counts as one. `slot` distinguishes the processes of a host.
@@ -33,26 +33,29 @@ pub fn keep_kernels(
     precision: Precision,
     slot: &str,
 ) -> &'static str {
-    let (_, said) = KEPT.get_or_init(|| {
+    let (_, description) = KEPT.get_or_init(|| {
         let name = format!("{}-{}-{slot}", card(device), precision.name());
         let mut why = Vec::new();
         for folder in folders {
-            match hold(&folder, &name) {
+            match lock_database(&folder, &name) {
                 Ok((name, lock)) => {
-                    let said = format!("kernels are kept in {}", folder.join(format!("{name}.db")).display());
-                    return (Some(lock), keep(Some((folder, name)), said));
+                    let description = format!(
+                        "compiled kernels are cached in {}",
+                        folder.join(format!("{name}.db")).display()
+                    );
+                    return (Some(lock), keep(Some((folder, name)), description));
                 }
                 Err(error) => why.push(error),
             }
         }
         let why = if why.is_empty() { String::new() } else { format!(": {}", why.join("; ")) };
-        (None, keep(None, format!("kernels are not kept{why}")))
+        (None, keep(None, format!("compiled kernels are not cached{why}")))
     });
-    said
+    description
 }
 
 /// For a process that opens a device without calling [`keep_kernels`].
-pub(super) fn settle() {
+pub(super) fn use_defaults() {
     keep_kernels([], ComputeDevice::Cpu, Precision::default(), "");
 }
 
@@ -81,32 +84,32 @@ fn file_name(words: &str) -> String {
 
 /// Configures CubeCL, which reads its settings once. Settings of its file and variables are kept, except those about
 /// persistence.
-fn keep(place: Option<(PathBuf, String)>, said: String) -> String {
+fn keep(place: Option<(PathBuf, String)>, description: String) -> String {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
     config.autotune.disable_cache = place.is_none();
     config.compilation.cache = place.is_some();
     config.environment.records.level = RecordLevel::Off;
-    let (own, name) = place.unwrap_or_else(|| (NOWHERE.into(), "none".to_owned()));
+    let (own, name) = place.unwrap_or_else(|| (UNWRITABLE.into(), "none".to_owned()));
     config.environment.path = CacheConfig::Directory(own);
     config.environment.name = name;
     match CubeClRuntimeConfig::try_set(config) {
-        true => said,
-        false => "kernels are kept where CubeCL was told to before".to_owned(),
+        true => description,
+        false => "compiled kernels are cached where CubeCL was configured before".to_owned(),
     }
 }
 
 /// Creates `folder` and locks a database in it for this process.
-fn hold(folder: &Path, name: &str) -> Result<(String, File), String> {
+fn lock_database(folder: &Path, name: &str) -> Result<(String, File), String> {
     let at = |e: std::io::Error| format!("{}: {e}", folder.display());
     fs::create_dir_all(folder).map_err(at)?;
     if is_on_the_network(folder) {
         return Err(format!("{} is on a network file system", folder.display()));
     }
     let space = rustix::fs::statvfs(folder).map_err(|e| at(e.into()))?;
-    if space.f_bavail.saturating_mul(space.f_frsize) < ROOM {
-        return Err(format!("{}: less than {} MiB are free", folder.display(), ROOM >> 20));
+    if space.f_bavail.saturating_mul(space.f_frsize) < MIN_FREE {
+        return Err(format!("{}: less than {} MiB are free", folder.display(), MIN_FREE >> 20));
     }
-    for number in 0..ALIKE {
+    for number in 0..MAX_ALIKE {
         let name = if number == 0 { name.to_owned() } else { format!("{name}.{number}") };
         let path = folder.join(format!("{name}.lock"));
         let lock = File::options().create(true).append(true).open(path).map_err(at)?;
@@ -116,7 +119,7 @@ fn hold(folder: &Path, name: &str) -> Result<(String, File), String> {
             Err(TryLockError::Error(e)) => return Err(at(e)),
         }
     }
-    Err(format!("{}: {ALIKE} other processes keep theirs there", folder.display()))
+    Err(format!("{}: {MAX_ALIKE} other processes use this cache", folder.display()))
 }
 
 /// Network file systems, on which the database engine refuses to share memory between processes.
@@ -151,20 +154,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_is_one_process_s_and_what_is_in_the_way_is_named() {
+    fn a_database_is_locked_by_one_process_and_errors_name_the_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let held = || hold(folder.path(), "h200-f32-0").unwrap();
+        let held = || lock_database(folder.path(), "h200-f32-0").unwrap();
         let (first, second) = (held(), held());
         assert_eq!((first.0.as_str(), second.0.as_str()), ("h200-f32-0", "h200-f32-0.1"));
         drop(first);
         assert_eq!(held().0, "h200-f32-0");
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        let refused = hold(&file, "h200-f32-0").unwrap_err();
+        let refused = lock_database(&file, "h200-f32-0").unwrap_err();
         assert!(refused.starts_with(&format!("{}: ", file.display())), "{refused}");
         assert!(!is_on_the_network(folder.path()));
-        let all: Vec<_> = (0..ALIKE - 1).map(|_| held()).collect();
-        assert!(hold(folder.path(), "h200-f32-0").unwrap_err().contains("16 other processes"));
+        let all: Vec<_> = (0..MAX_ALIKE - 1).map(|_| held()).collect();
+        assert!(lock_database(folder.path(), "h200-f32-0").unwrap_err().contains("16 other processes"));
         drop(all);
     }
 

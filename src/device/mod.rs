@@ -28,7 +28,7 @@ pub use cuda::slice;
 pub(crate) use exact::listed;
 #[cfg(all(test, feature = "nccl"))]
 pub(crate) use find::among;
-pub use find::{available, computes_in, count, cuda_devices, of_rank, wgpu_devices};
+pub use find::{available, count, cuda_devices, of_rank, supports_precision, wgpu_devices};
 #[cfg(feature = "cubecl-devices")]
 pub use kernel_cache::keep_kernels;
 pub use precision::Precision;
@@ -111,7 +111,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn one_draws_at_a_time_and_may_within_itself() {
+    fn random_draws_are_exclusive_and_reentrant() {
         let inside = AtomicUsize::new(0);
         let draw = || {
             drawn(&Device::flex(), 7, || {

@@ -80,7 +80,7 @@ mod tests {
     use burn::tensor::{DType, Device};
 
     #[test]
-    fn values_come_back_to_who_asked_for_them() {
+    fn each_readback_returns_its_own_values() {
         let device = Device::flex();
         let ask = |i: usize| {
             let tensor = Tensor::<1>::from_data([i as f32, i as f32 + 0.5], (&device, DType::F64));

@@ -36,7 +36,7 @@ mod on_wgpu {
     }
 
     #[test]
-    fn a_tensors_memory_holds_what_was_asked_of_the_device_by_then() {
+    fn the_memory_of_a_tensor_contains_its_computed_values() {
         let Some(device) = testing::wgpu() else { return };
         for (host, there) in flat(&Device::flex()).into_iter().zip(flat(&device)) {
             let memory = resolved(&there).unwrap();
@@ -49,7 +49,7 @@ mod on_wgpu {
     }
 
     #[test]
-    fn what_has_no_memory_of_its_own_there_is_refused() {
+    fn tensors_without_their_own_memory_are_rejected() {
         let Some(device) = testing::wgpu() else { return };
         let refused = |tensor: Tensor<1>| resolved(&tensor).err().unwrap();
         let one = |device: &Device| Tensor::<1>::from_data([1.0], device);

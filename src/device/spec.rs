@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_read_as_pytorch_writes_them() {
+    fn devices_are_parsed_as_in_pytorch() {
         assert_eq!(DeviceSpec::parse("cuda:3"), Some(DeviceSpec::Cuda(Some(3))));
         for name in ["auto", "cpu", "cuda", "cuda:0", "wgpu", "wgpu:12"] {
             assert_eq!(DeviceSpec::parse(name).map(|d| d.to_string()), Some(name.to_owned()));

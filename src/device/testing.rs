@@ -16,12 +16,12 @@ pub(crate) fn wgpu() -> Option<Device> {
 }
 
 /// A device that can be lost, as in a driver reset. One per process: wgpu's default device, which nothing else opens here.
-pub(crate) struct Losable {
+pub(crate) struct LosableDevice {
     pub device: Device,
     setup: WgpuSetup,
 }
 
-impl Losable {
+impl LosableDevice {
     pub fn open() -> Option<Self> {
         wgpu()?;
         // OpenGL contexts belong to threads: wgpu opens no second device while one is in use.

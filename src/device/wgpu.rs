@@ -71,7 +71,7 @@ mod on_wgpu {
     use super::*;
 
     #[test]
-    fn a_card_is_known_before_it_is_open_and_is_the_one_that_opens() {
+    fn a_card_is_identified_before_it_is_opened() {
         if crate::device::testing::wgpu().is_none() {
             return;
         }
@@ -83,7 +83,7 @@ mod on_wgpu {
     }
 
     #[test]
-    fn each_kind_counts_by_itself() {
+    fn each_kind_of_adapter_is_numbered_from_0() {
         let named = |kind, name: &str| AdapterInfo {
             name: name.to_owned(),
             ..AdapterInfo::new(kind, cubecl::wgpu::wgpu::Backend::Vulkan)

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn taps_that_only_meet_padding_are_left_out() {
+    fn taps_that_only_meet_padding_are_omitted() {
         assert_eq!(Plan::forward(&square(1, 3, 1, 1)).taps, [4]);
         assert_eq!(Plan::forward(&square(2, 3, 2, 1)).taps, [4, 5, 7, 8]);
         assert_eq!(pairs(&Plan::forward(&square(2, 3, 1, 1))), 16);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_hold_the_same_pairs() {
+    fn both_directions_have_the_same_pairs() {
         for shape in [square(8, 3, 1, 1), square(9, 7, 2, 3), square(5, 2, 3, 0), square(4, 5, 2, 4)] {
             let list = |plan: &Plan, back: bool| {
                 let mut list = Vec::new();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_taps_come_out_in_order() {
+    fn kept_taps_are_in_order() {
         let src: Vec<f32> = (0..2 * 3 * 4).map(|i| i as f32).collect();
         let mut dst = vec![0.0; 2 * 2 * 3];
         taps_outward(&src, 3, 4, &[1, 3], &mut dst);

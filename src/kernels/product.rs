@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "right operand too short")]
-    fn a_short_operand_is_refused() {
+    fn a_short_operand_panics() {
         let product = Product { m: 2, n: 2, k: 3, dst_step: 2, lhs_step: 2, rhs_step: 3, accumulate: false };
         product.run(&mut [0.0; 4], &[0.0; 6], &[0.0; 5]);
     }

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn scratch_is_used_again() {
+    fn scratch_buffers_are_reused() {
         std::thread::spawn(|| {
             let first = scratch(1000).as_ptr();
             let (second, other) = (scratch(500), scratch(500));

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_code_rounds_as_plain_code_does() {
+    fn wide_variants_round_like_plain_code() {
         let x: Vec<f32> = (0..1003).map(|i| (i as f32).sin()).collect();
         let mut wide: Vec<f32> = (0..1003).map(|i| (i as f32).cos()).collect();
         let plain: Vec<f32> = wide.iter().zip(&x).map(|(&o, &x)| o + std::hint::black_box(x * 0.7)).collect();

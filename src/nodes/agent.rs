@@ -8,7 +8,7 @@ use super::meet::{self, Meeting, told};
 use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
 use super::{Nodes, Outcome};
 use crate::comm::rendezvous::file::Published;
-use crate::comm::rendezvous::{Secret, Whereabouts};
+use crate::comm::rendezvous::{Secret, Target};
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{End, LocalLaunch, Signal, Signals};
 use crate::telemetry::RunId;
@@ -82,7 +82,7 @@ struct Agent {
     /// The address that rank 0 listens on, if this is node 0.
     ip: std::net::IpAddr,
     /// Address of node 0's supervisor; `None` on node 0.
-    target: Option<Whereabouts>,
+    target: Option<Target>,
     _published: Option<Published>,
     coordinator: Option<JoinHandle<()>>,
     /// Rank 0's listener for the next generation, on node 0.
@@ -163,7 +163,7 @@ impl Agent {
                 return Ok(None);
             }
         };
-        if let (Some(Whereabouts::File(_)), Ok(node0)) = (&self.target, stream.peer_addr()) {
+        if let (Some(Target::File(_)), Ok(node0)) = (&self.target, stream.peer_addr()) {
             self.host = Some(node0.ip().to_string());
         }
         self.hello(Link::new(stream).map_err(no_link)?).map(Some)

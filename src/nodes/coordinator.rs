@@ -4,7 +4,7 @@
 use super::events::{Action, Event, Generation, Limits, Member, Timer};
 use super::message::{Closed, Hello, Link, Order, Report, Start, no_link};
 use super::policy::State;
-use crate::comm::rendezvous::{Door, Knock, Secret};
+use crate::comm::rendezvous::{Secret, SupervisorEvent, SupervisorListener};
 use crate::error::{Error, Result};
 use crate::launch::{Part, Timers};
 use std::collections::{BTreeMap, VecDeque};
@@ -26,7 +26,7 @@ pub(super) struct Coordinator {
     state: Option<State>,
     attempts: u32,
     run_id: String,
-    door: Door,
+    door: SupervisorListener,
     peers: BTreeMap<Member, Peer>,
     next: Member,
     timers: Timers<Timer>,
@@ -61,7 +61,7 @@ impl Coordinator {
         listener: Option<TcpListener>,
         secret: Secret,
     ) -> Result<JoinHandle<()>> {
-        let door = Door::new(listener, secret)?;
+        let door = SupervisorListener::new(listener, secret)?;
         let (state, actions) = State::new(limits);
         let mut coordinator = Self {
             state: Some(state),
@@ -97,12 +97,12 @@ impl Coordinator {
             until = strangers.map(|p| p.since + HELLO).fold(until, Instant::min);
             let mut events = VecDeque::new();
             match self.door.next(&streams, until) {
-                Ok(Knock::News(index)) => self.hear(watch[index], &mut events),
-                Ok(Knock::Came(stream, from)) => match Link::new(stream).map_err(no_link) {
+                Ok(SupervisorEvent::Readable(index)) => self.hear(watch[index], &mut events),
+                Ok(SupervisorEvent::Connected(stream, from)) => match Link::new(stream).map_err(no_link) {
                     Ok(link) => self.admit(link),
                     Err(e) => tracing::warn!("a supervisor came from {from}, but {}", e.message),
                 },
-                Ok(Knock::Deadline) => self.strangers_leave(),
+                Ok(SupervisorEvent::Deadline) => self.strangers_leave(),
                 // No further nodes can connect.
                 Err(e) => {
                     tracing::error!("{}", e.message);

@@ -3,7 +3,7 @@
 use super::awaited::Awaited;
 use super::{Nodes, RdzvEndpoint, Reach, own_address, reach};
 use crate::comm::rendezvous::file::{Published, publish};
-use crate::comm::rendezvous::{self, Secret, Whereabouts};
+use crate::comm::rendezvous::{self, Secret, Target};
 use crate::error::{Error, ExitCode, Result};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub(super) struct Meeting {
     /// The file that publishes the address; removed when this is dropped.
     pub published: Option<Published>,
     /// Address of node 0's supervisor; `None` on node 0.
-    pub target: Option<Whereabouts>,
+    pub target: Option<Target>,
     /// The address of rank 0; `None` if it is on the host of node 0, which is not known yet.
     pub host: Option<String>,
     /// The address that rank 0 listens on, on node 0.
@@ -60,9 +60,9 @@ impl Meeting {
         };
         match (endpoint, node_rank) {
             (RdzvEndpoint::Tcp { host, .. }, 1..) => {
-                Ok(guest(Whereabouts::At(endpoint.to_string()), Some(host.clone())))
+                Ok(guest(Target::At(endpoint.to_string()), Some(host.clone())))
             }
-            (RdzvEndpoint::File(path), 1..) => Ok(guest(Whereabouts::File(path.clone()), None)),
+            (RdzvEndpoint::File(path), 1..) => Ok(guest(Target::File(path.clone()), None)),
             (RdzvEndpoint::Tcp { host, port }, 0) => {
                 let (listener, ip) = listen(host, *port, nodes)?;
                 let (listener, host) = (Some(listener), Some(host.clone()));
@@ -126,10 +126,12 @@ fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)>
 
 /// Connects to node 0, retrying until it answers.
 pub(super) fn call(
-    target: Whereabouts,
+    target: Target,
     me: String,
     secret: Secret,
     deadline: Instant,
 ) -> Result<Awaited<TcpStream>> {
-    Awaited::start("call", move || Ok(rendezvous::call(&target, "node 0", &me, &secret, deadline)?))
+    Awaited::start("call", move || {
+        Ok(rendezvous::connect_supervisor(&target, "node 0", &me, &secret, deadline)?)
+    })
 }

@@ -2,8 +2,8 @@
 //! moment, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
 
 use crate::comm::{
-    Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, Phase, Place, ProcessGroup,
-    ReduceOp, Watch,
+    Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector, Phase,
+    Place, ProcessGroup, ReduceOp,
 };
 use crate::error::{Error, Result};
 use std::str::FromStr;
@@ -213,7 +213,7 @@ impl ProcessGroup for FaultyGroup {
     fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
         self.inner.device_collectives().map(|_| self as &dyn DeviceCollectives)
     }
-    fn watch(&self) -> Option<&dyn Watch> {
+    fn watch(&self) -> Option<&dyn FailureDetector> {
         self.inner.watch()
     }
 }

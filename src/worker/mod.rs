@@ -46,7 +46,7 @@ pub use state::load_pretrained;
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
 use crate::data::{DataFacts, Dataset, Fingerprint, Splits};
-use crate::device::{Compute, ComputeDevice, Precision, computes_in};
+use crate::device::{Compute, ComputeDevice, Precision, supports_precision};
 use crate::error::{Error, Result};
 use crate::history::{Accepted, Parent, Start, checkpoints};
 use crate::models::Model;
@@ -210,7 +210,7 @@ fn leave(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
 /// # Errors
 /// The device does not exist, or does not support this precision (exit 69).
 fn compute(device: ComputeDevice, precision: Precision) -> Result<Compute> {
-    computes_in(precision, device)?;
+    supports_precision(precision, device)?;
     Ok(Compute { device: device.open(precision)?, dtype: precision.dtype() })
 }
 

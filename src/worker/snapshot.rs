@@ -231,11 +231,11 @@ mod tests {
     #[cfg(feature = "wgpu")]
     #[test]
     fn on_wgpu_a_device_that_is_lost_fails_a_save() {
-        use crate::device::testing::Losable;
+        use crate::device::testing::LosableDevice;
         use crate::error::ExitCode;
         use burn::tensor::DType;
 
-        let Some(there) = Losable::open() else { return };
+        let Some(there) = LosableDevice::open() else { return };
         let plan = plan("adamw");
         let on = Compute { device: there.device.clone(), dtype: DType::F32 };
         let mut model = plan.model.source.build(&plan.dataset.facts, 1, &on).unwrap();

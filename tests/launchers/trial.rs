@@ -135,7 +135,7 @@ impl Trial {
         let note: serde_json::Value = serde_json::from_slice(&note).expect("it is JSON");
         assert_eq!(note["error"]["peer"], 1, "{note}");
         assert!(started.end(RUN_HUNG).is_some(), "the launcher hangs:\n{}", started.told());
-        assert!(started.told().contains("error: rank 0: rank 1 is gone"), "{}", started.told());
+        assert!(started.told().contains("error: rank 0: rank 1 disconnected"), "{}", started.told());
         assert!(within(HUNG, || processes(&self.out).is_empty()), "processes are left");
     }
 

@@ -1,8 +1,8 @@
 //! Collectives between the ranks of a host, in chunks. Each rank reduces one part of every chunk, so that all ranks
 //! work at once and no buffer is read twice from main memory.
 
-use super::large;
 use super::local::Work;
+use super::ring;
 use super::shm::{Arena, CHUNK};
 use super::stream::Kind;
 use crate::comm::reduce::combine_all;
@@ -15,7 +15,7 @@ const LINE: usize = 64;
 
 /// The `index`-th of `parts` nearly equal parts of `len` bytes, each starting at a cache line.
 fn part(len: usize, parts: usize, index: usize) -> Range<usize> {
-    let lines = large::part(len.div_ceil(LINE), LINE, parts, index);
+    let lines = ring::part(len.div_ceil(LINE), LINE, parts, index);
     lines.start.min(len)..lines.end.min(len)
 }
 

@@ -6,15 +6,15 @@ use super::link::{Got, Link};
 use super::shared::Shared;
 use super::shm::Arena;
 use super::wire::Wire;
-use crate::comm::conduct::{self, Numbers};
+use crate::comm::execute::{self, SequenceNumbers, Shared as _};
 use crate::comm::probe::Probe;
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::{CommError, CommErrorKind, messages};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a call with a broken data connection waits for the control connection to say why.
-const VERDICT: Duration = Duration::from_millis(500);
+const CAUSE_WAIT: Duration = Duration::from_millis(500);
 
 pub(super) struct Engine {
     pub me: usize,
@@ -25,18 +25,18 @@ pub(super) struct Engine {
     pub header: Header,
     pub deadline: Option<Instant>,
     /// How long the current call may wait, for messages.
-    pub patience: Duration,
+    pub time_limit: Duration,
     pub probe: Option<Probe>,
     /// Tests: this many answers end the wait for them, however long they take. By default, only time does.
     pub answers: Option<usize>,
     /// Set between calls: a probe that arrives then is answered in the next call.
     pub idle: bool,
-    pub numbers: Numbers,
+    pub numbers: SequenceNumbers,
     /// Calls announced and chunks moved so far in the memory of this host: equal on all of its ranks.
     pub round: u64,
     pub chunk: u64,
     /// Whether this host has a processor for each of its ranks.
-    pub roomy: bool,
+    pub processor_per_rank: bool,
     /// Number of polls of the connections.
     #[cfg(test)]
     pub polls: usize,
@@ -45,43 +45,35 @@ pub(super) struct Engine {
     pub stage: Vec<u64>,
 }
 
-impl conduct::Engine for Engine {
+impl execute::Engine for Engine {
     type Shared = Shared;
 
     fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    fn world(&self) -> usize {
-        self.world
-    }
-
-    fn numbers(&mut self) -> &mut Numbers {
+    fn numbers(&mut self) -> &mut SequenceNumbers {
         &mut self.numbers
     }
 
-    fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError> {
+    fn begin(&mut self, header: Header, time_limit: Option<Duration>) -> Result<(), CommError> {
         if let Some(error) = self.shared.failure() {
             return Err(error);
         }
         self.header = header;
-        self.deadline = patience.and_then(|p| Instant::now().checked_add(p));
-        self.patience = patience.unwrap_or_default();
+        self.deadline = time_limit.and_then(|p| Instant::now().checked_add(p));
+        self.time_limit = time_limit.unwrap_or_default();
         self.probe = None;
-        self.shared.open_ended.store(patience.is_none(), Ordering::Relaxed);
+        self.shared.open_ended.store(time_limit.is_none(), Ordering::Relaxed);
         self.links.iter_mut().flatten().for_each(Link::begin);
         self.shared.calls.started(header);
-        self.answer_late();
-        // In shared memory, a rank that has to wait reads any news but failures soon enough.
+        self.answer_pending_probes();
+        // In shared memory, a rank that has to wait reads all control messages but failures soon enough.
         if !self.all_in_memory() || self.shared.arena().is_some_and(|arena| arena.has_failures()) {
             self.poll_once(None, None, Some(Instant::now()), false)?;
         }
         // Headers of ranks that were ahead are parked until their call; that may be this one, even if it needs nothing from them.
-        self.peers().try_for_each(|peer| self.judge(peer))
-    }
-
-    fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-        self.shared.fail(kind, culprit, cause)
+        self.peers().try_for_each(|peer| self.check_header(peer))
     }
 }
 
@@ -95,14 +87,14 @@ impl Engine {
             shared,
             header,
             deadline: None,
-            patience: Duration::ZERO,
+            time_limit: Duration::ZERO,
             probe: None,
             answers: None,
             idle: false,
-            numbers: Numbers::new(world),
+            numbers: SequenceNumbers::new(world),
             round: 0,
             chunk: 0,
-            roomy: false,
+            processor_per_rank: false,
             #[cfg(test)]
             polls: 0,
             work: Vec::new(),
@@ -156,7 +148,7 @@ impl Engine {
         let header = self.header;
         match self.link(peer)?.send(&header, payload) {
             Ok(sent) => Ok(sent),
-            Err(e) => Err(self.lost(peer, &e.to_string())),
+            Err(e) => Err(self.connection_lost(peer, &e.to_string())),
         }
     }
 
@@ -177,20 +169,20 @@ impl Engine {
                 }
                 Ok(Some(n))
             }
-            Ok(Got::Closed) => Err(self.lost(peer, "connection closed")),
-            Ok(Got::Garbage) => Err(self.garbage(peer)),
-            Err(e) => Err(self.lost(peer, &e.to_string())),
+            Ok(Got::Closed) => Err(self.connection_lost(peer, "connection closed")),
+            Ok(Got::Invalid) => Err(self.invalid_message(peer)),
+            Err(e) => Err(self.connection_lost(peer, &e.to_string())),
         }
     }
 
     /// The data connection to `peer` is gone. Its control connection says whether the peer died, failed because of
     /// another rank, or left in order, and so which rank to blame.
-    fn lost(&mut self, peer: usize, what: &str) -> CommError {
-        let until = Instant::now() + VERDICT;
+    fn connection_lost(&mut self, peer: usize, what: &str) -> CommError {
+        let until = Instant::now() + CAUSE_WAIT;
         while let Ok(link) = self.link(peer) {
             link.data_closed = true;
             if link.departed {
-                return self.missed(peer);
+                return self.departed_error(peer);
             }
             match self.poll_once(None, None, Some(until), false) {
                 Ok(_) if Instant::now() < until => {}
@@ -198,13 +190,11 @@ impl Engine {
                 Err(e) => return e,
             }
         }
-        let cause = format!("rank {peer} is gone: {what} (seen by rank {})", self.me);
-        self.fail(CommErrorKind::PeerLost, Some(peer), &cause)
+        self.fail(CommErrorKind::PeerLost, Some(peer), &messages::disconnected(peer, what, self.me))
     }
 
     /// A rank that has said goodbye is still needed.
-    pub(super) fn missed(&self, peer: usize) -> CommError {
-        let cause = format!("rank {peer} has left the group, but rank {} still needs it", self.me);
-        self.fail(CommErrorKind::PeerLost, Some(peer), &cause)
+    pub(super) fn departed_error(&self, peer: usize) -> CommError {
+        self.fail(CommErrorKind::PeerLost, Some(peer), &messages::left(peer, self.me))
     }
 }

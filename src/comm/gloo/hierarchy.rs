@@ -4,7 +4,7 @@
 
 use super::chunks;
 use super::engine::Engine;
-use super::large::part;
+use super::ring::part;
 use super::stream::Kind;
 use super::topology::{SMALL, Topology};
 use crate::comm::CommError;
@@ -36,8 +36,8 @@ impl Engine {
         let own = &mut buf[blocks[place].clone()];
         if column.is_some() || place == 0 {
             match own.len() <= SMALL {
-                true => self.all_reduce_doubling_among(&across, own, kind)?,
-                false => self.all_reduce_around(&across, own, kind)?,
+                true => self.all_reduce_doubling(&across, own, kind)?,
+                false => self.all_reduce_ring(&across, own, kind)?,
             }
         }
         if host.len() > 1 {

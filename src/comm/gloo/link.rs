@@ -19,9 +19,9 @@ pub(super) struct Link {
     /// The peer has said goodbye.
     pub departed: bool,
     /// The peer has sent a probe between two calls; it is answered in the next call.
-    pub asked: bool,
+    pub probe_pending: bool,
     /// The number of calls that the peer has made on its device, and its place: its answer to the last question.
-    pub here: Option<(u64, Place)>,
+    pub progress: Option<(u64, Place)>,
     /// State of the current call: bytes of this rank's header sent; whether the peer's header has been accepted;
     /// whether payload is being read from the peer.
     header_out: usize,
@@ -38,7 +38,7 @@ pub(super) enum Got {
     Bytes(usize),
     WouldBlock,
     Closed,
-    Garbage,
+    Invalid,
 }
 
 impl Link {
@@ -49,8 +49,8 @@ impl Link {
             data_closed: false,
             control_closed: false,
             departed: false,
-            asked: false,
-            here: None,
+            probe_pending: false,
+            progress: None,
             header_out: 0,
             matched: false,
             reading: false,
@@ -134,7 +134,7 @@ impl Link {
                 self.head_filled = 0;
                 match Header::decode(&self.head) {
                     Ok(header) => self.parked = Some(header),
-                    Err(Malformed) => return Ok(Got::Garbage),
+                    Err(Malformed) => return Ok(Got::Invalid),
                 }
                 Ok(Got::Bytes(n - missing))
             }

@@ -4,13 +4,13 @@
 //!
 //! Every element is reduced in the order of local ranks, whatever its position in the buffer.
 
-use super::chunks::{AllGather, AllReduce, ReduceScatter};
+use super::chunks::{AllGather, AllReduce};
 use super::engine::Engine;
 use super::header::Header;
-use super::large::divisor;
+use super::ring::divisor;
 use super::shm::{Arena, FLAT, Progress, SLOTS};
 use super::stream::Kind;
-use super::wait::{MEETING, TRANSFER};
+use super::wait::{NOTICE_SPIN, TRANSFER_SPIN};
 use crate::comm::reduce::combine_all;
 use crate::comm::{CommError, CommErrorKind};
 use std::ops::Range;
@@ -31,27 +31,27 @@ pub(super) trait Work {
 impl Engine {
     fn arena(&self) -> Result<Arc<Arena>, CommError> {
         self.shared.arena().cloned().ok_or_else(|| {
-            let message = format!("rank {} shares no memory with others", self.me);
+            let message = format!("rank {} has no shared memory", self.me);
             CommError::new(CommErrorKind::Misuse, None, message)
         })
     }
 
     /// Announces this rank's call with `payload`, and waits until all ranks of the host have announced the same call.
-    fn meet(&mut self, arena: &Arc<Arena>, payload: &[u8]) -> Result<(), CommError> {
+    fn announce_call(&mut self, arena: &Arc<Arena>, payload: &[u8]) -> Result<(), CommError> {
         self.round += 1;
         let round = self.round;
         arena.publish_processor();
         arena.post(round, &self.header.encode(), payload);
-        self.shared.ring_others();
+        self.shared.wake_others();
         let late = |a: &Arena| {
             a.others().filter(|local| !a.has_posted(round, *local)).map(|local| a.members[local]).collect()
         };
-        self.wait_in_memory(None, MEETING, |a| a.all_posted(round), late)?;
-        self.judge_notices(arena)
+        self.wait_in_memory(None, NOTICE_SPIN, |a| a.all_posted(round), late)?;
+        self.check_notices(arena)
     }
 
     /// Compares what other ranks of this host have announced for the current round with this rank's call.
-    pub(super) fn judge_notices(&mut self, arena: &Arc<Arena>) -> Result<(), CommError> {
+    pub(super) fn check_notices(&mut self, arena: &Arc<Arena>) -> Result<(), CommError> {
         let round = self.round;
         if round == 0 || !arena.has_posted(round, arena.me) {
             return Ok(());
@@ -60,7 +60,7 @@ impl Engine {
         for local in arena.others().filter(|local| arena.has_posted(round, *local)) {
             let theirs = arena.header(round, local);
             if theirs != own {
-                self.judge_notice(arena.members[local], &theirs)?;
+                self.notice_error(arena.members[local], &theirs)?;
             }
         }
         Ok(())
@@ -69,7 +69,7 @@ impl Engine {
     /// A call without payload.
     pub(super) fn local_barrier(&mut self) -> Result<(), CommError> {
         let arena = self.arena()?;
-        self.meet(&arena, &[])
+        self.announce_call(&arena, &[])
     }
 
     /// Every rank gets all payloads and reduces them itself.
@@ -81,7 +81,7 @@ impl Engine {
     ) -> Result<(), CommError> {
         debug_assert!(buf.len() <= FLAT);
         let arena = self.arena()?;
-        self.meet(&arena, buf)?;
+        self.announce_call(&arena, buf)?;
         let (round, n) = (self.round, buf.len());
         let operand = |rank| arena.payload(round, rank, n);
         combine_all(kind.dtype, kind.op, buf, (operand, arena.ranks()), divisor);
@@ -92,7 +92,7 @@ impl Engine {
     pub(super) fn flat_broadcast(&mut self, buf: &mut [u8], root: usize) -> Result<(), CommError> {
         let arena = self.arena()?;
         let payload: &[u8] = if arena.me == root { buf } else { &[] };
-        self.meet(&arena, payload)?;
+        self.announce_call(&arena, payload)?;
         if arena.me != root {
             let n = buf.len();
             buf.copy_from_slice(arena.payload(self.round, root, n));
@@ -103,7 +103,7 @@ impl Engine {
     /// Announces the call, then takes all chunks through the three steps, each as soon as it is possible.
     pub(super) fn through_slots(&mut self, work: &mut dyn Work) -> Result<(), CommError> {
         let arena = self.arena()?;
-        self.meet(&arena, &[])?;
+        self.announce_call(&arena, &[])?;
         let first = self.chunk;
         let end = first + work.chunks() as u64;
         self.chunk = end;
@@ -135,11 +135,16 @@ impl Engine {
                     };
                     a.others().filter(behind).map(|local| a.members[local]).collect()
                 };
-                self.wait_in_memory(None, TRANSFER, |a| can_finish(a) || can_work(a) || can_stage(a), late)?;
+                self.wait_in_memory(
+                    None,
+                    TRANSFER_SPIN,
+                    |a| can_finish(a) || can_work(a) || can_stage(a),
+                    late,
+                )?;
                 continue;
             }
             arena.publish_processor();
-            self.shared.ring_others();
+            self.shared.wake_others();
         }
         Ok(())
     }
@@ -169,35 +174,15 @@ impl Engine {
         self.through_slots(&mut AllGather { buf, blocks: &blocks })
     }
 
-    /// On entry, `buf` holds this rank's block.
-    pub(super) fn all_gather_in_memory(
-        &mut self,
-        buf: &mut [u8],
-        blocks: &[Range<usize>],
-    ) -> Result<(), CommError> {
-        self.through_slots(&mut AllGather { buf, blocks })
-    }
-
-    /// `buf` holds the blocks of all ranks; on return, this rank's is reduced.
-    pub(super) fn reduce_scatter_in_memory(
-        &mut self,
-        buf: &mut [u8],
-        blocks: &[Range<usize>],
-        kind: Kind,
-    ) -> Result<(), CommError> {
-        let divisor = divisor(kind.op, self.world);
-        self.through_slots(&mut ReduceScatter { buf, blocks, kind, divisor })
-    }
-
     /// Handles a notice that differs from this rank's own.
-    pub(super) fn judge_notice(
+    pub(super) fn notice_error(
         &mut self,
         peer: usize,
         theirs: &[u8; super::header::HEADER],
     ) -> Result<(), CommError> {
         match Header::decode(theirs) {
             Ok(theirs) => Err(self.mismatch(peer, &theirs)),
-            Err(_) => Err(self.garbage(peer)),
+            Err(_) => Err(self.invalid_message(peer)),
         }
     }
 }

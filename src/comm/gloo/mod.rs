@@ -1,50 +1,49 @@
 //! The `gloo` engine: collectives between CPU processes, through shared memory within a host and over TCP between
 //! hosts. It has no threads: a blocked call makes the progress. Every wait has a deadline, and every failure reaches
 //! all ranks at once and names the same culprit on all of them. There is one exception: if a connection breaks between
-//! two ranks that both stay alive, each reports the other as lost, and the remaining ranks report what they hear first
-//! ("seen by rank …").
+//! two ranks that both stay alive, each reports the other as lost, and the remaining ranks report the first failure that
+//! they receive ("detected by rank …").
 //!
 //! From the outside in: [`GlooGroup`] takes the lock; `topology` chooses an algorithm, `operations` calls it; `local`
-//! and `chunks` work in a host's memory (`shm`), `hierarchy`, `large`, `small` and `compare` over links between ranks;
-//! `stream` moves their bytes; `engine` holds the call, `wait` waits and reads control messages, `agree` checks the
-//! peers' headers, `probe` finds late ranks; `watch` does both outside of calls, for an engine that uses this group for
-//! control; `link`, `wire`, `lanes` and, shared by all engines, `header` and `control` are the transport; `shared` is
+//! and `chunks` work in a host's memory (`shm`), `hierarchy`, `ring`, `tree` and `selectable` over links between ranks;
+//! `stream` moves their bytes; `engine` holds the call, `wait` waits and reads control messages, `header_check` checks the
+//! peers' headers, `probe` finds late ranks; `failure_detector` does both outside of calls, for an engine that uses this
+//! group for control; `link`, `wire`, `lanes` and, shared by all engines, `header` and `control` are the transport; `shared` is
 //! what other threads may use during a call.
 
-mod agree;
 mod chunks;
-mod compare;
 mod engine;
-#[cfg(any(test, fuzzing))]
-mod fuzz;
+mod failure_detector;
+mod header_check;
 mod hierarchy;
 mod lanes;
-mod large;
 mod link;
 mod local;
 mod operations;
 mod options;
 mod probe;
+mod ring;
+mod selectable;
 mod setup;
 mod shared;
 pub(crate) mod shm;
-mod small;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod tree;
 mod wait;
-mod watch;
 mod wire;
 
-#[cfg(any(test, fuzzing))]
-pub(crate) use fuzz::decode_anything;
 pub use options::{AlgorithmChoice, GlooOptions, Transport};
 
 use super::rendezvous::RendezvousConfig;
 use super::{
-    Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, Watch, calls::lock, conduct::conduct,
-    control, header,
+    Call, CallRecord, CommError, CommErrorKind, FailureDetector, Place, ProcessGroup,
+    calls::lock,
+    control,
+    execute::{Shared as _, execute},
+    header, messages,
 };
 use control::Control;
 use engine::Engine;
@@ -84,16 +83,11 @@ impl GlooGroup {
         })
     }
 
-    /// From now on this many answers of peers end the wait for signs of life, and no timeout does: every live peer is
-    /// heard, however busy the machine is.
+    /// From now on this many answers of peers end the wait for answers to a probe, and no timeout does: every live peer is
+    /// counted, however busy the machine is.
     #[cfg(test)]
     pub(crate) fn count_answers(&self, answers: usize) {
         lock(&self.engine).answers = Some(answers);
-    }
-
-    /// The last call made, running or done; None before the first.
-    pub fn status(&self) -> Option<CallRecord> {
-        self.shared.calls.last()
     }
 
     /// The header of a call; the algorithm follows from the operation and the size of the buffer.
@@ -118,12 +112,11 @@ impl ProcessGroup for GlooGroup {
     fn call(&self, call: Call<'_>) -> Result<(), CommError> {
         let header = self.header(&call);
         let mut engine = lock(&self.engine);
-        conduct(&mut *engine, call, header, self.timeout, |engine, call| engine.run(call, &self.topology))
+        execute(&mut *engine, call, header, self.timeout, |engine, call| engine.run(call, &self.topology))
     }
 
     fn abort(&self, why: &str) {
-        let cause = format!("rank {} gave up: {why}", self.rank);
-        self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &cause);
+        self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &messages::aborted(self.rank, why));
     }
 
     fn note(&self, place: Place) {
@@ -138,7 +131,7 @@ impl ProcessGroup for GlooGroup {
         self.shared.calls.history()
     }
 
-    fn watch(&self) -> Option<&dyn Watch> {
+    fn watch(&self) -> Option<&dyn FailureDetector> {
         Some(self)
     }
 }

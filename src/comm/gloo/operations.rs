@@ -1,7 +1,9 @@
 //! Runs each operation with the algorithm that its header names.
 
+use super::chunks::{AllGather, ReduceScatter};
 use super::engine::Engine;
 use super::header::{Algorithm, Header};
+use super::ring::divisor;
 use super::stream::Kind;
 use super::topology::Topology;
 use crate::comm::{Call, CommError};
@@ -43,11 +45,11 @@ impl Engine {
         match self.header.algorithm {
             Algorithm::Memory => self.reduce_in_memory(buf, kind, None),
             Algorithm::Hierarchical => self.all_reduce_hierarchical(buf, kind, topology),
-            Algorithm::Ring => self.all_reduce_ring(buf, kind),
+            Algorithm::Ring => self.all_reduce_ring(&topology.all(), buf, kind),
             Algorithm::HalvingDoubling => self.all_reduce_halving_doubling(buf, kind),
             Algorithm::Tree => self.all_reduce_tree(buf, kind),
             Algorithm::ParameterServer => self.all_reduce_star(buf, kind),
-            _ => self.all_reduce_doubling(buf, kind),
+            _ => self.all_reduce_doubling(&topology.all(), buf, kind),
         }
     }
 
@@ -55,7 +57,10 @@ impl Engine {
         let block = input.len();
         output[self.me * block..][..block].copy_from_slice(input);
         match self.header.algorithm {
-            Algorithm::Memory => self.all_gather_in_memory(output, &self.blocks(block)),
+            Algorithm::Memory => {
+                let blocks = &self.blocks(block);
+                self.through_slots(&mut AllGather { buf: output, blocks })
+            }
             _ => self.all_gather_ring(output, kind),
         }
     }
@@ -65,7 +70,10 @@ impl Engine {
         let work = &mut bytemuck::cast_slice_mut(&mut memory)[..input.len()];
         work.copy_from_slice(input);
         let result = match self.header.algorithm {
-            Algorithm::Memory => self.reduce_scatter_in_memory(work, &self.blocks(output.len()), kind),
+            Algorithm::Memory => {
+                let (blocks, divisor) = (&self.blocks(output.len()), divisor(kind.op, self.world));
+                self.through_slots(&mut ReduceScatter { buf: work, blocks, kind, divisor })
+            }
             _ => self.reduce_scatter_ring(work, kind),
         };
         output.copy_from_slice(&work[self.me * output.len()..][..output.len()]);

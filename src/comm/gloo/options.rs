@@ -1,7 +1,7 @@
 //! Options of the engine in a spec: transport and algorithm.
 
+use crate::comm::CommError;
 use crate::comm::rendezvous::lanes;
-use crate::comm::{CommError, CommErrorKind};
 use crate::spec::choice;
 use std::net::IpAddr;
 
@@ -33,7 +33,7 @@ choice! {
     Hierarchical = "hierarchical",
 }
 
-/// Must be equal on all ranks.
+/// `transport`, `algorithm` and `sockets` must be equal on all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GlooOptions {
     /// How two ranks exchange bytes.
@@ -60,9 +60,8 @@ impl GlooOptions {
     /// The address of `interface`, if one is set.
     pub(crate) fn address(&self) -> Result<Option<IpAddr>, CommError> {
         let Some(name) = &self.interface else { return Ok(None) };
-        let failed = |m: String| CommError::new(CommErrorKind::Rendezvous, None, m);
-        let all =
-            if_addrs::get_if_addrs().map_err(|e| failed(format!("cannot list network interfaces: {e}")))?;
+        let all = if_addrs::get_if_addrs()
+            .map_err(|e| CommError::rendezvous(format!("cannot list network interfaces: {e}")))?;
         let of_that_name = all.iter().filter(|i| i.name == *name).map(if_addrs::Interface::ip);
         // IPv4 first: link-local IPv6 addresses need a scope that other hosts don't know.
         match of_that_name.min_by_key(|ip| !ip.is_ipv4()) {
@@ -71,8 +70,8 @@ impl GlooOptions {
                 let mut names: Vec<&str> = all.iter().map(|i| i.name.as_str()).collect();
                 names.sort_unstable();
                 names.dedup();
-                Err(failed(format!(
-                    "there is no network interface `{name}` with an address here; there are: {}",
+                Err(CommError::rendezvous(format!(
+                    "network interface `{name}` does not exist or has no address; available: {}",
                     names.join(", ")
                 )))
             }
@@ -83,6 +82,7 @@ impl GlooOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::CommErrorKind;
 
     #[test]
     fn connections_to_other_hosts_are_more() {
@@ -94,11 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_named_with_those_that_are() {
+    fn a_missing_interface_is_reported_with_the_available_ones() {
         let options = GlooOptions { interface: Some("no-such0".into()), ..GlooOptions::default() };
         let error = options.address().unwrap_err();
         assert_eq!(error.kind, CommErrorKind::Rendezvous);
-        let there = error.message.split("there are: ").nth(1).unwrap();
+        let there = error.message.split("available: ").nth(1).unwrap();
         let mut names: Vec<&str> = there.split(", ").collect();
         names.dedup();
         assert_eq!(names.join(", "), there, "each once");

@@ -9,17 +9,13 @@ use super::shm;
 use super::stream::Kind;
 use super::topology::{Topology, host_id};
 use super::wire::Wire;
-use crate::comm::conduct::Engine as _;
+use crate::comm::execute::Engine as _;
 use crate::comm::rendezvous::{self, MeshOptions, RendezvousConfig};
 use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
 use sha2::{Digest, Sha256};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-fn failed(message: impl Into<String>) -> CommError {
-    CommError::new(CommErrorKind::Rendezvous, None, message)
-}
 
 /// Connects to the other ranks within `init_timeout`; the engine is then ready for its first call.
 pub(super) fn set_up(
@@ -42,35 +38,27 @@ pub(super) fn set_up(
     let (mut links, mut control) = (Vec::new(), Vec::new());
     for sockets in mesh.sockets {
         if let Some(s) = &sockets {
-            keep_alive(&s.control).map_err(|e| failed(format!("cannot set up the connections: {e}")))?;
+            keep_alive(&s.control)
+                .map_err(|e| CommError::rendezvous(format!("cannot set up the connections: {e}")))?;
         }
         let (data, c) = sockets.map(|s| (s.data, s.control)).unzip();
         links.push(data.map(|streams| Link::new(Wire::tcp(streams))));
         control.push(c.map(ControlSocket::new));
     }
-    let base = Header {
-        operation: Operation::Barrier,
-        dtype: DType::U8,
-        reduce_op: ReduceOp::Sum,
-        algorithm: Algorithm::Direct,
-        root: 0,
-        tag: 0,
-        run: Sha256::digest(config.run_id.as_bytes()).first_chunk().map_or(0, |b| u64::from_le_bytes(*b)),
-        generation: config.generation,
-        sequence: 0,
-        count: 0,
-    };
+    let run = Sha256::digest(config.run_id.as_bytes()).first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+    let base = Header::base(Algorithm::Direct, run, config.generation);
     let shared = Shared::new(rank, control);
-    let shared = Arc::new(shared.map_err(|e| failed(format!("cannot set up the connections: {e}")))?);
+    let shared =
+        Arc::new(shared.map_err(|e| CommError::rendezvous(format!("cannot set up the connections: {e}")))?);
     let mut engine = Engine::new(rank, links, shared, base);
     let together = Topology::of(&mesh.hosts);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    engine.roomy = together.host_of(rank).len() <= processors;
+    engine.processor_per_rank = together.host_of(rank).len() <= processors;
     let topology = match options.transport {
         Transport::Tcp => Topology::scattered(world),
         Transport::Shm if together.hosts.len() > 1 => {
-            return Err(failed(format!(
-                "transport = \"shm\" needs all ranks on one host, but they are on {}; use \"auto\"",
+            return Err(CommError::rendezvous(format!(
+                "transport = \"shm\" requires all ranks on one host, but they are on {} hosts; use \"auto\"",
                 together.hosts.len()
             )));
         }
@@ -93,7 +81,7 @@ fn share_memory(
     let arena = match host.len() {
         1 => None,
         _ => {
-            let socket = |rank: &usize| engine.links[*rank].as_ref().and_then(|l| l.wire.outgoing());
+            let socket = |rank: &usize| engine.links[*rank].as_ref().and_then(|l| l.wire.streams().first());
             let sockets: Vec<Option<&TcpStream>> = host.iter().map(socket).collect();
             Some(shm::share(engine.me, host, &sockets, deadline))
         }
@@ -107,14 +95,14 @@ fn share_memory(
         }
         _ if all_have_it == [1] => return Ok(topology),
         Some(Err(why)) => why,
-        _ => "another host has none".into(),
+        _ => "another host does not have it".into(),
     };
     if transport == Transport::Shm {
-        return Err(failed(format!(
-            "transport = \"shm\", but there is no shared memory: {why}; use \"auto\""
+        return Err(CommError::rendezvous(format!(
+            "transport = \"shm\", but shared memory is not available: {why}; use \"auto\""
         )));
     }
-    tracing::warn!("no shared memory ({why}); the ranks of a host use TCP");
+    tracing::warn!("shared memory is not available ({why}); ranks of the same host use TCP");
     Ok(Topology::scattered(engine.world))
 }
 
@@ -128,17 +116,18 @@ fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(),
         ..engine.header
     };
     let left = deadline.saturating_duration_since(Instant::now());
-    let kind = Kind { dtype: DType::U8, op: ReduceOp::Min };
-    let agreed = engine.begin(header, Some(left)).and_then(|()| engine.all_reduce_doubling(value, kind));
-    engine.shared.calls.forget();
+    let (kind, all) = (Kind { dtype: DType::U8, op: ReduceOp::Min }, (0..engine.world).collect::<Vec<_>>());
+    let agreed =
+        engine.begin(header, Some(left)).and_then(|()| engine.all_reduce_doubling(&all, value, kind));
+    engine.shared.calls.clear();
     match agreed {
         Err(e) if e.kind == CommErrorKind::Timeout => Err(CommError { kind: CommErrorKind::Rendezvous, ..e }),
-        // All ranks have met: the group exists, and its first call fails with this error.
+        // All ranks are connected: the group exists, and its first call fails with this error.
         Err(_) | Ok(()) => Ok(()),
     }
 }
 
-/// A host that vanishes does not even close its connections: without this, a barrier without a deadline would wait for it forever.
+/// A host that fails does not even close its connections: without this, a barrier without a deadline would wait for it forever.
 fn keep_alive(control: &TcpStream) -> rustix::io::Result<()> {
     use rustix::net::sockopt;
     sockopt::set_socket_keepalive(control, true)?;

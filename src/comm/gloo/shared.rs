@@ -5,7 +5,7 @@
 use super::control::Control;
 use super::shm::Arena;
 use crate::comm::calls::{Calls, lock};
-use crate::comm::conduct;
+use crate::comm::execute;
 use crate::comm::{CommError, CommErrorKind, Place};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -44,7 +44,6 @@ impl ControlSocket {
 }
 
 pub(super) struct Shared {
-    pub rank: usize,
     /// By rank; this rank's own entry is None.
     pub control: Vec<Option<ControlSocket>>,
     failed: OnceLock<CommError>,
@@ -60,15 +59,28 @@ pub(super) struct Shared {
     wake: (UnixStream, UnixStream),
 }
 
-impl conduct::Shared for Shared {
-    fn rank(&self) -> usize {
-        self.rank
-    }
+impl execute::Shared for Shared {
     fn calls(&self) -> &Calls {
         &self.calls
     }
-    fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) {
-        self.fail(kind, culprit, cause);
+
+    /// Ends the group on all ranks.
+    fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+        let mut first = false;
+        let error = self.failed.get_or_init(|| {
+            first = true;
+            CommError::new(kind, culprit, format!("{cause}{}", self.calls.describe_running()))
+        });
+        if first {
+            let frame = Control::Abort { kind, culprit, cause }.frame();
+            self.control.iter().flatten().for_each(|c| c.send(&frame));
+            let _ = (&self.wake.0).write(&[1]);
+            if let Some(arena) = self.arena() {
+                arena.mark_failed();
+                arena.wake_all();
+            }
+        }
+        error.clone()
     }
 }
 
@@ -77,11 +89,10 @@ impl Shared {
         let wake = UnixStream::pair()?;
         wake.0.set_nonblocking(true)?;
         Ok(Self {
-            rank,
             control,
             failed: OnceLock::new(),
             arena: OnceLock::new(),
-            calls: Calls::new(),
+            calls: Calls::new(rank),
             device_calls: AtomicU64::new(0),
             open_ended: AtomicBool::new(false),
             wake,
@@ -102,19 +113,19 @@ impl Shared {
     }
 
     /// Wakes a local rank that may be waiting for what has just been written to shared memory.
-    pub(super) fn ring(&self, local: usize) {
+    pub(super) fn wake_rank(&self, local: usize) {
         let Some(arena) = self.arena() else { return };
-        if arena.ring(local)
+        if arena.wake_rank(local)
             && let Some(control) = self.control.get(arena.members[local]).and_then(Option::as_ref)
         {
-            control.send(&Control::Bell.frame());
+            control.send(&Control::Wake.frame());
         }
     }
 
     /// Wakes all other ranks of this host.
-    pub(super) fn ring_others(&self) {
+    pub(super) fn wake_others(&self) {
         if let Some(arena) = self.arena() {
-            arena.others().for_each(|local| self.ring(local));
+            arena.others().for_each(|local| self.wake_rank(local));
         }
     }
 
@@ -123,30 +134,10 @@ impl Shared {
         &self.wake.1
     }
 
-    /// Ends the group on all ranks, unless it has already ended; returns the first failure. `cause` is worded for every
-    /// rank; what this rank was doing is added here.
-    pub(super) fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-        let mut first = false;
-        let error = self.failed.get_or_init(|| {
-            first = true;
-            CommError::new(kind, culprit, format!("{cause}{}", self.calls.doing(self.rank)))
-        });
-        if first {
-            let frame = Control::Abort { kind, culprit, cause }.frame();
-            self.control.iter().flatten().for_each(|c| c.send(&frame));
-            let _ = (&self.wake.0).write(&[1]);
-            if let Some(arena) = self.arena() {
-                arena.mark_failed();
-                arena.ring_all();
-            }
-        }
-        error.clone()
-    }
-
     /// Simulates a killed process: from now on this rank fails without telling its peers.
     #[cfg(test)]
-    pub(super) fn silence(&self) {
-        let error = CommError::new(CommErrorKind::Aborted, Some(self.rank), "killed by the test");
+    pub(super) fn fail_silently(&self) {
+        let error = CommError::new(CommErrorKind::Aborted, Some(self.calls.rank), "killed by the test");
         assert!(self.failed.set(error).is_ok(), "the group had failed before");
     }
 

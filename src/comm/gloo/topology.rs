@@ -55,6 +55,10 @@ impl Topology {
         self.hosts.iter().filter_map(|h| h.first().copied()).collect()
     }
 
+    pub(super) fn all(&self) -> Vec<usize> {
+        (0..self.world).collect()
+    }
+
     /// The algorithm of a call of `operation` on buffers of `bytes`.
     pub(super) fn choose(&self, choice: AlgorithmChoice, operation: Operation, bytes: usize) -> Algorithm {
         let one_memory = self.hosts.len() == 1;
@@ -87,7 +91,7 @@ pub(super) fn host_id(name: Option<&str>) -> HostId {
     let own = match (name, boot, network) {
         (Some(name), ..) => format!("name {name}"),
         (None, Some(boot), Some(network)) => format!("{boot} {}", network.display()),
-        // If the system does not tell, no other process is on this host.
+        // If the system does not provide them, no other process is on this host.
         _ => format!("process {} {:?}", std::process::id(), std::time::SystemTime::now()),
     };
     let digest = Sha256::digest(own.as_bytes());

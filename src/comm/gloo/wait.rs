@@ -6,6 +6,7 @@
 
 use super::engine::Engine;
 use super::header::HEADER;
+use super::lanes::Lanes;
 use super::shm::Arena;
 use crate::comm::rendezvous::poll_until;
 use crate::comm::{CommError, CommErrorKind};
@@ -13,24 +14,24 @@ use rustix::event::{PollFd, PollFlags};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Two ranks that call at the same moment meet within this time; longer waits are left to the kernel.
+/// Two ranks that call at the same moment are both in the call within this time; longer waits are left to the kernel.
 const SPIN: Duration = Duration::from_micros(5);
 /// The same if the host has a processor for every rank: ranks that exchange blocks need not wake each other.
-const ROOMY_SPIN: Duration = Duration::from_micros(40);
+const LONG_SPIN: Duration = Duration::from_micros(40);
 /// The same in shared memory, where the other rank is a few cache misses away. Waking up takes some 50 us if an idle
 /// processor has gone to sleep; a rank that sleeps sooner than that makes the other wait, too, and so on.
-pub(super) const MEETING: Duration = Duration::from_micros(100);
+pub(super) const NOTICE_SPIN: Duration = Duration::from_micros(100);
 /// The same during a transfer, when the others are known to be working.
-pub(super) const TRANSFER: Duration = Duration::from_micros(500);
+pub(super) const TRANSFER_SPIN: Duration = Duration::from_micros(500);
 /// How often a spinning rank checks whether the other rank can run at all.
-const LOOK: Duration = Duration::from_micros(5);
+const PROCESSOR_CHECK: Duration = Duration::from_micros(5);
 /// How often a rank yields before it sleeps, if there are more ranks than processors.
 const YIELDS: usize = 10;
 /// How long a sleeping rank may miss control messages.
-const NAP: Duration = Duration::from_millis(10);
+const CONTROL_CHECK: Duration = Duration::from_millis(10);
 
 /// How long a rank that waits for a connection may leave its host's memory unchecked.
-const GLANCE: Duration = Duration::from_millis(100);
+const MEMORY_CHECK: Duration = Duration::from_millis(100);
 
 fn at_most(until: Option<Instant>, pause: Duration) -> Instant {
     let soon = Instant::now() + pause;
@@ -46,15 +47,15 @@ enum Source {
 }
 
 /// Checks `ready` repeatedly for a while, without sleeping.
-fn busily(arena: &Arena, spin: Duration, ready: impl Fn(&Arena) -> bool) -> bool {
-    if arena.is_crowded() {
+fn spin_until(arena: &Arena, spin: Duration, ready: impl Fn(&Arena) -> bool) -> bool {
+    if arena.is_oversubscribed() {
         return (0..YIELDS).any(|_| {
             std::thread::yield_now();
             ready(arena)
         });
     }
     let start = Instant::now();
-    let mut look = LOOK;
+    let mut next_check = PROCESSOR_CHECK;
     loop {
         for _ in 0..16 {
             if ready(arena) {
@@ -66,11 +67,11 @@ fn busily(arena: &Arena, spin: Duration, ready: impl Fn(&Arena) -> bool) -> bool
         if elapsed > spin {
             return false;
         }
-        if elapsed > look {
+        if elapsed > next_check {
             // A rank that waits for this processor gets to run, if only to publish that it is here.
             std::thread::yield_now();
-            arena.step_aside();
-            look += LOOK;
+            arena.move_to_free_processor();
+            next_check += PROCESSOR_CHECK;
         }
     }
 }
@@ -90,7 +91,7 @@ impl Engine {
             (None, _) => self.wait_in_poll(send_to, recv_from),
             (Some(_), true) => {
                 let late = |_: &Arena| send_to.into_iter().chain(recv_from).collect();
-                self.wait_in_memory(recv_from, MEETING, ready, late)
+                self.wait_in_memory(recv_from, NOTICE_SPIN, ready, late)
             }
             (Some(peer), false) => self.wait_for_both(&arena, peer, || ready(&arena), send_to, recv_from),
         }
@@ -100,7 +101,7 @@ impl Engine {
     pub(super) fn spin(&self, since: &mut Option<Instant>) -> bool {
         let start = since.get_or_insert_with(Instant::now);
         std::hint::spin_loop();
-        start.elapsed() < if self.roomy { ROOMY_SPIN } else { SPIN }
+        start.elapsed() < if self.processor_per_rank { LONG_SPIN } else { SPIN }
     }
 
     /// Waits until `ready`, which peers of this host cause by writing to its memory. `late` names the (global) ranks
@@ -113,17 +114,17 @@ impl Engine {
         late: impl Fn(&Arena) -> Vec<usize>,
     ) -> Result<(), CommError> {
         let Some(arena) = self.shared.arena().cloned() else { return Ok(()) };
-        if ready(&arena) || busily(&arena, spin, &ready) {
+        if ready(&arena) || spin_until(&arena, spin, &ready) {
             return Ok(());
         }
         loop {
-            let left = at_most(self.until(), NAP).saturating_duration_since(Instant::now());
-            arena.doze(|| ready(&arena), left);
+            let left = at_most(self.until(), CONTROL_CHECK).saturating_duration_since(Instant::now());
+            arena.sleep(|| ready(&arena), left);
             if ready(&arena) {
                 return Ok(());
             }
             self.poll_once(None, None, Some(Instant::now()), true)?;
-            self.look_into_memory(&arena, reads)?;
+            self.check_memory(&arena, reads)?;
             let waiting_for = late(&arena);
             let ahead = self.header_ahead(&arena, &waiting_for);
             // What a peer wrote before its goodbye, or before its next call, counts.
@@ -131,10 +132,10 @@ impl Engine {
                 return Ok(());
             }
             if let Some((peer, header)) = ahead {
-                return self.judge_notice(peer, &header);
+                return self.notice_error(peer, &header);
             }
             if let Some(gone) = waiting_for.iter().find(|p| self.has_departed(**p)) {
-                return Err(self.missed(*gone));
+                return Err(self.departed_error(*gone));
             }
             self.check_deadline(waiting_for)?;
         }
@@ -156,15 +157,15 @@ impl Engine {
     }
 
     /// Checks headers of other calls that peers have written to shared memory.
-    fn look_into_memory(&mut self, arena: &Arc<Arena>, reads: Option<usize>) -> Result<(), CommError> {
-        self.judge_notices(arena)?;
+    fn check_memory(&mut self, arena: &Arc<Arena>, reads: Option<usize>) -> Result<(), CommError> {
+        self.check_notices(arena)?;
         for local in arena.others() {
             let peer = arena.members[local];
             let link = self.link(peer)?;
             let idle =
                 reads != Some(peer) && link.wire.is_memory() && !link.reading && link.parked().is_none();
             if idle && arena.pipe_filled(local) >= HEADER {
-                self.overhear(peer)?;
+                self.read_unawaited(peer)?;
             }
         }
         Ok(())
@@ -174,12 +175,12 @@ impl Engine {
         let arena = self.shared.arena().cloned();
         loop {
             // Ranks of this host don't wake this one for data that it does not wait for, but that may be another call.
-            let mut nap = self.until();
+            let mut wake_at = self.until();
             if let Some(arena) = &arena {
-                self.look_into_memory(arena, recv_from)?;
-                nap = Some(at_most(nap, GLANCE));
+                self.check_memory(arena, recv_from)?;
+                wake_at = Some(at_most(wake_at, MEMORY_CHECK));
             }
-            if self.poll_once(send_to, recv_from, nap, true)? {
+            if self.poll_once(send_to, recv_from, wake_at, true)? {
                 return Ok(());
             }
             self.check_deadline(send_to.into_iter().chain(recv_from).collect())?;
@@ -209,13 +210,13 @@ impl Engine {
         recv_from: Option<usize>,
     ) -> Result<(), CommError> {
         if self.has_departed(peer) && !ready() {
-            return Err(self.missed(peer));
+            return Err(self.departed_error(peer));
         }
         // The wake-up is lost if the peer dies or stops before it sends it.
-        let nap = at_most(self.until(), GLANCE);
-        let polled = arena.while_polling(ready, || self.poll_once(send_to, recv_from, Some(nap), true));
+        let wake_at = at_most(self.until(), MEMORY_CHECK);
+        let polled = arena.while_polling(ready, || self.poll_once(send_to, recv_from, Some(wake_at), true));
         polled.transpose()?;
-        self.look_into_memory(arena, recv_from)?;
+        self.check_memory(arena, recv_from)?;
         self.check_deadline(send_to.into_iter().chain(recv_from).collect())
     }
 
@@ -240,12 +241,15 @@ impl Engine {
             // A connection from which nothing is expected would report its end again and again. So would one whose
             // header has been accepted, with the header of the peer's next call.
             let idle = !link.reading && !link.matched && !link.data_closed && link.parked().is_none();
-            let incoming = link.wire.incoming().filter(|_| data && (recv_from == Some(peer) || idle));
+            let incoming =
+                link.wire.lanes().map(Lanes::incoming).filter(|_| data && (recv_from == Some(peer) || idle));
             if let Some(stream) = incoming {
                 sources.push(Source::Data(peer));
                 fds.push(PollFd::new(stream, PollFlags::IN));
             }
-            if let Some(stream) = link.wire.outgoing().filter(|_| data && send_to == Some(peer)) {
+            if let Some(stream) =
+                link.wire.lanes().map(Lanes::outgoing).filter(|_| data && send_to == Some(peer))
+            {
                 sources.push(Source::Data(peer));
                 fds.push(PollFd::new(stream, PollFlags::OUT));
             }
@@ -254,7 +258,7 @@ impl Engine {
             Ok(true) => {}
             Ok(false) => return Ok(false),
             Err(e) => {
-                let cause = format!("rank {} cannot wait for its connections: {e}", self.me);
+                let cause = format!("rank {} cannot poll its connections: {e}", self.me);
                 return Err(self.fail(CommErrorKind::Aborted, Some(self.me), &cause));
             }
         }
@@ -279,9 +283,11 @@ impl Engine {
         let awaited = recv_from.filter(|from| has_come(*from));
         for (source, _) in events {
             match source {
-                Source::Wake => return Err(self.shared.failure().unwrap_or_else(|| self.garbage(self.me))),
+                Source::Wake => {
+                    return Err(self.shared.failure().unwrap_or_else(|| self.invalid_message(self.me)));
+                }
                 Source::Control(peer) if awaited == Some(*peer) => {}
-                Source::Control(peer) => self.hear(*peer)?,
+                Source::Control(peer) => self.read_control(*peer)?,
                 Source::Data(_) => {}
             }
         }
@@ -292,7 +298,7 @@ impl Engine {
                 || recv_from == Some(peer) && (end || flags.contains(PollFlags::IN));
             match wanted {
                 true => ready = true,
-                false => self.overhear(peer)?,
+                false => self.read_unawaited(peer)?,
             }
         }
         Ok(ready)
@@ -308,7 +314,7 @@ mod tests {
 
     /// As when a process ends right after its part of the last barrier, and one poll reports both.
     #[test]
-    fn what_the_awaited_rank_wrote_counts_though_it_is_gone() {
+    fn data_of_the_awaited_rank_is_read_before_its_disconnection_is_reported() {
         let options = |_| GlooOptions { transport: Transport::Tcp, ..GlooOptions::default() };
         let mut groups = testing::form(2, Duration::from_secs(60), options);
         let gone = groups.pop().expect("rank 1");

@@ -30,28 +30,17 @@ impl Wire {
         matches!(self, Wire::Memory(_))
     }
 
+    /// None for a pipe.
+    pub(super) fn lanes(&self) -> Option<&Lanes> {
+        match self {
+            Wire::Tcp(lanes) => Some(lanes),
+            Wire::Memory(_) => None,
+        }
+    }
+
     /// All connections; none for a pipe.
     pub(super) fn streams(&self) -> &[TcpStream] {
-        match self {
-            Wire::Tcp(lanes) => lanes.streams(),
-            Wire::Memory(_) => &[],
-        }
-    }
-
-    /// The connection to poll for room.
-    pub(super) fn outgoing(&self) -> Option<&TcpStream> {
-        match self {
-            Wire::Tcp(lanes) => Some(lanes.outgoing()),
-            Wire::Memory(_) => None,
-        }
-    }
-
-    /// The connection to poll for bytes.
-    pub(super) fn incoming(&self) -> Option<&TcpStream> {
-        match self {
-            Wire::Tcp(lanes) => Some(lanes.incoming()),
-            Wire::Memory(_) => None,
-        }
+        self.lanes().map_or(&[], Lanes::streams)
     }
 
     /// Starts a message to send.
@@ -110,7 +99,7 @@ impl Pipe {
 
     fn moved(&self, count: usize, nothing_asked: bool) -> Option<usize> {
         if count > 0 {
-            self.shared.ring(self.peer);
+            self.shared.wake_rank(self.peer);
         }
         (count > 0 || nothing_asked).then_some(count)
     }

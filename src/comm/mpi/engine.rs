@@ -1,14 +1,14 @@
 //! The state of one call at a time: its deadline, the notice that opens it, and the wait for its operations.
 
-use super::keeper::Keeper;
+use super::backoff::Backoff;
+use super::control_messages::{ControlMessages, GracePeriods};
+use super::init_thread::InitThread;
 use super::library::{self, Library, MpiError, Pending, Words};
-use super::news::{Graces, News};
-use super::pause::Pause;
 use crate::comm::calls::Calls;
-use crate::comm::conduct::{self, Numbers};
+use crate::comm::execute::{self, SequenceNumbers, Shared as _};
 use crate::comm::header::{HEADER, Header};
 use crate::comm::probe::Probe;
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::{CommError, CommErrorKind, messages};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,13 @@ pub(super) const NOTICE: usize = 256;
 /// Offset of the buffer in the notice, aligned for every element type.
 const PAYLOAD_AT: usize = 64;
 pub(super) const PAYLOAD: usize = NOTICE - PAYLOAD_AT;
-/// Tests of an operation between two checks for news.
+/// Tests of an operation between two checks for control messages.
 const LOOKS: u32 = 8;
 /// Maximum number of memory blocks that are kept for later calls.
 const KEPT: usize = 8;
 
 /// What the threads of a rank share: a call holds the engine while it waits, and these must not wait for the call.
 pub(super) struct Shared {
-    pub rank: usize,
     failed: OnceLock<Failed>,
     pub calls: Calls,
 }
@@ -37,21 +36,11 @@ pub(super) struct Failed {
 
 impl Shared {
     pub(super) fn new(rank: usize) -> Self {
-        Self { rank, failed: OnceLock::new(), calls: Calls::new() }
+        Self { failed: OnceLock::new(), calls: Calls::new(rank) }
     }
 
     pub(super) fn failed(&self) -> Option<&Failed> {
         self.failed.get()
-    }
-
-    /// Ends the group on this rank, unless it has already ended; returns the first failure. The engine tells the other
-    /// ranks when it runs next.
-    pub(super) fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-        let failed = self.failed.get_or_init(|| {
-            let message = format!("{cause}{}", self.calls.doing(self.rank));
-            Failed { error: CommError::new(kind, culprit, message), cause: cause.to_owned() }
-        });
-        failed.error.clone()
     }
 }
 
@@ -59,56 +48,53 @@ pub(super) struct Engine {
     pub me: usize,
     pub world: usize,
     pub library: Library,
-    pub keeper: Keeper,
+    pub init_thread: InitThread,
     pub shared: Arc<Shared>,
-    pub news: News,
+    pub control: ControlMessages,
     /// The current call, or the last one.
     pub header: Header,
     deadline: Option<Instant>,
     /// How long the current call may wait, for messages.
-    pub patience: Duration,
+    pub time_limit: Duration,
     pub probe: Option<Probe>,
-    pub graces: Graces,
-    numbers: Numbers,
+    pub grace_periods: GracePeriods,
+    numbers: SequenceNumbers,
     pool: Vec<Words>,
 }
 
-impl conduct::Shared for Shared {
-    fn rank(&self) -> usize {
-        self.rank
-    }
+impl execute::Shared for Shared {
     fn calls(&self) -> &Calls {
         &self.calls
     }
-    /// The other ranks learn of it when this rank aborts or drops the group.
-    fn end(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) {
-        self.fail(kind, culprit, cause);
+    /// The engine informs the other ranks when it runs next, at the latest when the group is dropped.
+    fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+        let failed = self.failed.get_or_init(|| {
+            let message = format!("{cause}{}", self.calls.describe_running());
+            Failed { error: CommError::new(kind, culprit, message), cause: cause.to_owned() }
+        });
+        failed.error.clone()
     }
 }
 
-impl conduct::Engine for Engine {
+impl execute::Engine for Engine {
     type Shared = Shared;
 
     fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    fn world(&self) -> usize {
-        self.world
-    }
-
-    fn numbers(&mut self) -> &mut Numbers {
+    fn numbers(&mut self) -> &mut SequenceNumbers {
         &mut self.numbers
     }
 
-    fn begin(&mut self, header: Header, patience: Option<Duration>) -> Result<(), CommError> {
+    fn begin(&mut self, header: Header, time_limit: Option<Duration>) -> Result<(), CommError> {
         self.check()?;
         self.header = header;
-        self.deadline = patience.and_then(|p| Instant::now().checked_add(p));
-        self.patience = patience.unwrap_or_default();
+        self.deadline = time_limit.and_then(|p| Instant::now().checked_add(p));
+        self.time_limit = time_limit.unwrap_or_default();
         self.probe = None;
         self.shared.calls.started(header);
-        self.listen()
+        self.poll_control()
     }
 
     fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
@@ -117,21 +103,21 @@ impl conduct::Engine for Engine {
 }
 
 impl Engine {
-    pub(super) fn new(keeper: Keeper, library: Library, header: Header) -> Self {
+    pub(super) fn new(init_thread: InitThread, library: Library, header: Header) -> Self {
         let (me, world) = (library.rank, library.world);
         Self {
             me,
             world,
             library,
-            keeper,
+            init_thread,
             shared: Arc::new(Shared::new(me)),
-            news: News::new(world),
+            control: ControlMessages::new(world),
             header,
             deadline: None,
-            patience: Duration::ZERO,
+            time_limit: Duration::ZERO,
             probe: None,
-            graces: Graces::default(),
-            numbers: Numbers::new(world),
+            grace_periods: GracePeriods::default(),
+            numbers: SequenceNumbers::new(world),
             pool: Vec::new(),
         }
     }
@@ -144,12 +130,12 @@ impl Engine {
     /// Ends the group on all ranks.
     pub(super) fn fail(&mut self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
         let error = self.shared.fail(kind, culprit, cause);
-        self.tell_failure();
+        self.announce_failure();
         error
     }
 
     /// MPI itself has reported a failure. At best, its text names the rank.
-    pub(super) fn broken(&mut self, e: &MpiError) -> CommError {
+    pub(super) fn mpi_failed(&mut self, e: &MpiError) -> CommError {
         self.fail(CommErrorKind::PeerLost, None, &format!("MPI failed on rank {}: {e}", self.me))
     }
 
@@ -177,52 +163,52 @@ impl Engine {
         }
     }
 
-    /// Waits for an operation, and handles news meanwhile. `meets`: the other ranks, or only `peer` where that is
+    /// Waits for an operation, and handles control messages meanwhile. `rendezvous`: the other ranks, or only `peer` where that is
     /// known, may not have called yet (as opposed to working on the same call).
-    pub(super) fn drive(
+    pub(super) fn complete(
         &mut self,
         started: library::Result<Pending>,
-        meets: bool,
+        rendezvous: bool,
         peer: Option<usize>,
     ) -> Result<[Words; 2], CommError> {
-        let mut pending = started.map_err(|e| self.broken(&e))?;
-        let pause = Pause::new();
+        let mut pending = started.map_err(|e| self.mpi_failed(&e))?;
+        let backoff = Backoff::new();
         for look in 1u32.. {
-            if self.library.test(&mut pending).map_err(|e| self.broken(&e))? {
+            if self.library.test(&mut pending).map_err(|e| self.mpi_failed(&e))? {
                 break;
             }
-            if look.is_multiple_of(LOOKS) || pause.is_long() {
-                self.listen()?;
+            if look.is_multiple_of(LOOKS) || backoff.is_long() {
+                self.poll_control()?;
                 self.check_departed(peer)?;
             }
             if self.until().is_some_and(|until| Instant::now() >= until) {
                 self.overdue(peer)?;
             }
-            match meets {
-                true => pause.rest(),
-                false => pause.breathe(),
+            match rendezvous {
+                true => backoff.wait(),
+                false => backoff.wait_in_transfer(),
             }
         }
         Ok(pending.take())
     }
 
     /// Waits for all ranks and compares their calls. Returns every rank's notice, with its payload.
-    pub(super) fn exchange(&mut self, payload: &[u8]) -> Result<Board, CommError> {
+    pub(super) fn exchange(&mut self, payload: &[u8]) -> Result<Notices, CommError> {
         let mut memory = [self.memory(NOTICE), self.memory(NOTICE * self.world)];
         let notice: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[0]);
         notice[..HEADER].copy_from_slice(&self.header.encode());
         notice[PAYLOAD_AT..][..payload.len()].copy_from_slice(payload);
         let gathered = self.library.all_gather(memory, NOTICE);
-        let board = Board { memory: self.drive(gathered, true, None)? };
-        let headers: Vec<Option<Header>> = (0..self.world).map(|rank| board.header(rank)).collect();
+        let notices = Notices { memory: self.complete(gathered, true, None)? };
+        let headers: Vec<Option<Header>> = (0..self.world).map(|rank| notices.header(rank)).collect();
         self.agree(&headers)?;
-        Ok(board)
+        Ok(notices)
     }
 
     /// Like `exchange`, for calls whose buffers follow.
     pub(super) fn agree_on_call(&mut self) -> Result<(), CommError> {
-        let board = self.exchange(&[])?;
-        self.give_back(board.memory);
+        let notices = self.exchange(&[])?;
+        self.give_back(notices.memory);
         Ok(())
     }
 
@@ -232,26 +218,31 @@ impl Engine {
             return Ok(());
         }
         if let Some(rank) = headers.iter().position(Option::is_none) {
-            let cause = format!("rank {rank} sent bytes that are not a message");
-            return Err(self.fail(CommErrorKind::Mismatch, Some(rank), &cause));
+            return Err(self.fail(
+                CommErrorKind::Mismatch,
+                Some(rank),
+                &messages::invalid_message(rank, self.me),
+            ));
         }
         let followers = |rank: usize| headers.iter().filter(|h| **h == headers[rank]).count();
         // Of equally large groups, the one with the lowest rank is taken to be right.
         let right = (0..headers.len()).rev().max_by_key(|rank| followers(*rank)).unwrap_or(0);
-        let odd = headers.iter().position(|h| *h != headers[right]).unwrap_or(right);
-        let words = |rank: usize| headers[rank].map(|h| h.to_string()).unwrap_or_default();
-        let (a, b) = (right.min(odd), right.max(odd));
-        let cause = format!("ranks disagree on what is called: rank {a} {}, rank {b} {}", words(a), words(b));
-        Err(self.fail(CommErrorKind::Mismatch, Some(odd), &cause))
+        let deviant = headers.iter().position(|h| *h != headers[right]).unwrap_or(right);
+        let side = |rank: usize| (rank, headers[rank].map(|h| h.to_string()).unwrap_or_default());
+        Err(self.fail(
+            CommErrorKind::Mismatch,
+            Some(deviant),
+            &messages::mismatch([side(right), side(deviant)]),
+        ))
     }
 }
 
 /// The notices of a call, by rank.
-pub(super) struct Board {
+pub(super) struct Notices {
     pub memory: [Words; 2],
 }
 
-impl Board {
+impl Notices {
     fn notice(&self, rank: usize) -> &[u8] {
         &bytemuck::cast_slice(&self.memory[1])[rank * NOTICE..][..NOTICE]
     }

@@ -2,11 +2,11 @@
 
 use super::MpiConfig;
 use super::engine::{Engine, PAYLOAD, Shared};
-use super::meet;
+use super::start;
 use crate::comm::calls::lock;
-use crate::comm::conduct::conduct;
+use crate::comm::execute::{Shared as _, execute};
 use crate::comm::{
-    Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, ReduceOp, SliceMut, reduce,
+    Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, ReduceOp, SliceMut, messages, reduce,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct MpiGroup {
 impl MpiGroup {
     /// Starts MPI, which a process can do only once, and waits for the other ranks; blocks for at most `init_timeout`.
     pub fn connect(config: &MpiConfig) -> Result<Self, CommError> {
-        let engine = meet::meet(config)?;
+        let engine = start::start(config)?;
         Ok(Self {
             rank: engine.me,
             world: engine.world,
@@ -37,9 +37,9 @@ impl MpiGroup {
     }
 
     #[cfg(test)]
-    pub(super) fn give(&self, graces: super::news::Graces) {
+    pub(super) fn give(&self, grace_periods: super::control_messages::GracePeriods) {
         if let Some(engine) = lock(&self.engine).as_mut() {
-            engine.graces = graces;
+            engine.grace_periods = grace_periods;
         }
     }
 
@@ -77,12 +77,12 @@ impl Engine {
 
     /// Every notice contains the rank's whole buffer: each rank combines them in rank order.
     fn reduce_in_notice(&mut self, mut buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
-        let board = self.exchange(buf.bytes())?;
+        let notices = self.exchange(buf.bytes())?;
         let (dtype, bytes, world) = (buf.dtype(), buf.bytes().len(), self.world);
-        let operand = |rank| board.payload(rank, bytes);
+        let operand = |rank| notices.payload(rank, bytes);
         let divisor = (op == ReduceOp::Mean).then_some(world);
         reduce::combine_all(dtype, op, buf.bytes_mut(), (operand, world), divisor);
-        self.give_back(board.memory);
+        self.give_back(notices.memory);
         Ok(())
     }
 }
@@ -101,16 +101,15 @@ impl ProcessGroup for MpiGroup {
     fn call(&self, call: Call<'_>) -> Result<(), CommError> {
         let mut engine = lock(&self.engine);
         let Some(engine) = engine.as_mut() else { return Ok(()) };
-        let header = call.header(meet::base());
-        conduct(engine, call, header, self.timeout, Engine::run)
+        let header = call.header(start::base());
+        execute(engine, call, header, self.timeout, Engine::run)
     }
 
     fn abort(&self, why: &str) {
-        let cause = format!("rank {} gave up: {why}", self.rank);
-        self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &cause);
+        self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &messages::aborted(self.rank, why));
         // A running call checks for failures within milliseconds, and then releases the engine.
         if let Some(engine) = lock(&self.engine).as_mut() {
-            engine.tell_failure();
+            engine.announce_failure();
         }
     }
 
@@ -136,10 +135,10 @@ impl Drop for MpiGroup {
         } else if !engine.leave() {
             engine.linger(true);
         } else {
-            let Engine { keeper, library, .. } = engine;
-            if !keeper.finalize(library) {
+            let Engine { init_thread, library, .. } = engine;
+            if !init_thread.finalize(library) {
                 tracing::warn!(
-                    "rank {}: MPI_Finalize does not come back; the process ends without it",
+                    "rank {}: MPI_Finalize did not return; the process exits without it",
                     self.rank
                 );
             }

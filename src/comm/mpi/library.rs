@@ -27,11 +27,11 @@ impl fmt::Display for MpiError {
 
 pub(super) type Result<T> = std::result::Result<T, MpiError>;
 
-/// The communicators. MPI matches messages within one, so news is never matched with data.
+/// The communicators. MPI matches messages within one, so control messages are never matched with data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
     Data,
-    News,
+    Control,
 }
 
 /// The type and operation of a reduction: an element type that MPI has (not a half type), and an operation that MPI has (no mean).
@@ -44,7 +44,7 @@ pub(super) struct Reduction {
 /// The MPI of this process, between its start and its end.
 pub(super) struct Library {
     data: ffi::MPI_Comm,
-    news: ffi::MPI_Comm,
+    control: ffi::MPI_Comm,
     /// Max and min of f32 and f64 in which NaN wins.
     float_ops: [ffi::MPI_Op; 4],
     pub rank: usize,
@@ -68,7 +68,8 @@ unsafe impl Send for Pending {}
 
 /// MPI's own name and version; MPI need not be started.
 pub(super) fn version() -> std::result::Result<String, String> {
-    let text = mpi::environment::library_version().map_err(|e| format!("MPI's version is no text: {e}"))?;
+    let text =
+        mpi::environment::library_version().map_err(|e| format!("MPI's version is not valid text: {e}"))?;
     // MPICH's text continues with all build options, Open MPI's ends with a NUL.
     let line = text.lines().next().unwrap_or_default().trim_end_matches('\0');
     Ok(line.split_whitespace().collect::<Vec<_>>().join(" ").replace("MPICH Version:", "MPICH"))
@@ -166,16 +167,16 @@ impl Library {
                 // Declared as not commutative, so that they combine in rank order: max(0.0, -0.0) depends on it.
                 check(ffi::MPI_Op_create(function, 0, op))?;
             }
-            let [data, news] = comms;
+            let [data, control] = comms;
             let (rank, world) = (usize::try_from(rank).unwrap_or(0), usize::try_from(size).unwrap_or(1));
-            Ok(Self { data, news, float_ops, rank, world })
+            Ok(Self { data, control, float_ops, rank, world })
         }
     }
 
     fn comm(&self, channel: Channel) -> ffi::MPI_Comm {
         match channel {
             Channel::Data => self.data,
-            Channel::News => self.news,
+            Channel::Control => self.control,
         }
     }
 
@@ -210,34 +211,22 @@ impl Library {
         Ok(Pending { request, memory: Some(memory), done: false })
     }
 
-    /// `memory[1]` receives the reduction of every rank's `memory[0]`.
-    pub(super) fn all_reduce(
-        &mut self,
-        memory: [Words; 2],
-        count: usize,
-        over: Reduction,
-    ) -> Result<Pending> {
-        let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
-        let bytes = count * over.dtype.size();
-        // SAFETY: both buffers hold `count` elements (checked in `start`) and belong to MPI until the request is done.
-        self.start(memory, bytes, bytes, |from, to, request| unsafe {
-            ffi::MPI_Iallreduce(from, to, int(count), dtype, op, comm, request)
-        })
-    }
-
-    /// Like `all_reduce`, on `root` only.
+    /// `memory[1]` receives the reduction of every rank's `memory[0]`, on all ranks or only on `root`.
     pub(super) fn reduce(
         &mut self,
         memory: [Words; 2],
         count: usize,
         over: Reduction,
-        root: usize,
+        root: Option<usize>,
     ) -> Result<Pending> {
         let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
         let bytes = count * over.dtype.size();
-        // SAFETY: as in `all_reduce`.
+        // SAFETY: both buffers hold `count` elements (checked in `start`) and belong to MPI until the request is done.
         self.start(memory, bytes, bytes, |from, to, request| unsafe {
-            ffi::MPI_Ireduce(from, to, int(count), dtype, op, int(root), comm, request)
+            match root {
+                None => ffi::MPI_Iallreduce(from, to, int(count), dtype, op, comm, request),
+                Some(root) => ffi::MPI_Ireduce(from, to, int(count), dtype, op, int(root), comm, request),
+            }
         })
     }
 
@@ -250,7 +239,7 @@ impl Library {
     ) -> Result<Pending> {
         let (dtype, op, comm) = (datatype(over.dtype, over.op), self.op(over), self.data);
         let bytes = count * over.dtype.size();
-        // SAFETY: as in `all_reduce`; the memory to read has a block for each rank.
+        // SAFETY: as in `reduce`; the memory to read has a block for each rank.
         self.start(memory, bytes * self.world, bytes, |from, to, request| unsafe {
             ffi::MPI_Ireduce_scatter_block(from, to, int(count), dtype, op, comm, request)
         })
@@ -381,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_says_what_it_is_before_it_is_started() {
+    fn the_version_is_known_before_mpi_is_initialized() {
         let version = version().unwrap();
         assert!(version.contains("MPI") && !version.contains(['\n', '\t', '\0']), "{version:?}");
     }

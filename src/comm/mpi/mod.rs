@@ -2,26 +2,26 @@
 //! Requires the cargo feature `mpi`; without it, this module only reports that it is missing.
 //!
 //! MPI may block anywhere, and ends the process when it fails. Here every operation is non-blocking, and the calling
-//! thread drives it with `MPI_Test`, so that a call can detect failures and give up at its deadline. From the outside
-//! in: `MpiGroup` checks arguments and takes the lock; `meet` starts MPI and compares the ranks' plans; `engine` opens
+//! thread drives it with `MPI_Test`, so that a call can detect failures and end at its deadline. From the outside
+//! in: `MpiGroup` checks arguments and takes the lock; `start` starts MPI and compares the ranks' plans; `engine` opens
 //! each call with a *notice* in which every rank announces its call; `transfer` moves buffers in chunks through memory
-//! that MPI may keep if a call fails; `news` is the control messages beside the calls; `keeper` is the thread that
+//! that MPI may keep if a call fails; `control_messages` sends failures, goodbyes and probes beside the calls; `init_thread` is the thread that
 //! starts MPI; `library` contains all unsafe code.
 
+#[cfg(feature = "mpi")]
+mod backoff;
+#[cfg(feature = "mpi")]
+mod control_messages;
 #[cfg(feature = "mpi")]
 mod engine;
 #[cfg(feature = "mpi")]
 mod group;
 #[cfg(feature = "mpi")]
-mod keeper;
+mod init_thread;
 #[cfg(feature = "mpi")]
 mod library;
 #[cfg(feature = "mpi")]
-mod meet;
-#[cfg(feature = "mpi")]
-mod news;
-#[cfg(feature = "mpi")]
-mod pause;
+mod start;
 #[cfg(all(test, feature = "mpi"))]
 mod tests;
 #[cfg(feature = "mpi")]
@@ -44,7 +44,7 @@ pub struct MpiConfig {
     pub world_size: usize,
     /// Digest of what the ranks are about to run, at most 128 bytes; different digests fail the start.
     pub plan_hash: String,
-    /// Time limit from the call until all ranks have met.
+    /// Time limit from the call until all ranks are connected.
     pub init_timeout: Duration,
     /// Timeout of each later collective.
     pub timeout: Duration,

@@ -7,7 +7,7 @@
 use super::engine::Engine;
 use super::library::{Channel, Pending, Reduction, Result as MpiResult, Words};
 use crate::comm::header::{HEADER, Header};
-use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
+use crate::comm::{CommError, CommErrorKind, DType, ReduceOp, messages};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::collections::VecDeque;
@@ -111,7 +111,7 @@ impl Engine {
                 under_way.push_back((chunk, started));
             }
             let Some((chunk, started)) = under_way.pop_front() else { return Ok(()) };
-            let mut memory = self.drive(started, false, None)?;
+            let mut memory = self.complete(started, false, None)?;
             end(buffers, chunk, &mut memory);
             self.give_back(memory);
         }
@@ -134,10 +134,7 @@ impl Engine {
                 let wide = work.bytes(chunk.len());
                 let mut memory = [engine.memory(wide), engine.memory(wide)];
                 work.load(&buf[part(&chunk, size, 0, 0)], bytes(&mut memory[0], wide));
-                match root {
-                    None => engine.library.all_reduce(memory, chunk.len(), work.over),
-                    Some(root) => engine.library.reduce(memory, chunk.len(), work.over, root),
-                }
+                engine.library.reduce(memory, chunk.len(), work.over, root)
             },
             |buf, chunk, memory| {
                 if root.is_none_or(|root| root == me) {
@@ -224,7 +221,7 @@ impl Engine {
             let mut memory = self.memory(piece.len());
             bytes(&mut memory, piece.len()).copy_from_slice(piece);
             let sent = self.library.send(Channel::Data, memory, piece.len(), to);
-            let memory = self.drive(sent, true, Some(to))?;
+            let memory = self.complete(sent, true, Some(to))?;
             self.give_back(memory);
         }
         Ok(())
@@ -235,11 +232,8 @@ impl Engine {
         self.recv_piece(&mut header, from)?;
         let theirs = Header::decode(&header).ok();
         if theirs.is_none_or(|theirs| !self.header.agrees_with(&theirs, self.me, from)) {
-            let theirs = theirs.map_or_else(|| "something else".to_owned(), |h| h.to_string());
-            let mut sides = [(self.me, self.header.to_string()), (from, theirs)];
-            sides.sort();
-            let [(a, call_a), (b, call_b)] = sides;
-            let cause = format!("ranks disagree on what is called: rank {a} {call_a}, rank {b} {call_b}");
+            let theirs = theirs.map_or_else(|| "an invalid message".to_owned(), |h| h.to_string());
+            let cause = messages::mismatch([(self.me, self.header.to_string()), (from, theirs)]);
             return Err(self.fail(CommErrorKind::Mismatch, Some(from), &cause));
         }
         buf.chunks_mut(STAGE).try_for_each(|piece| self.recv_piece(piece, from))
@@ -248,7 +242,7 @@ impl Engine {
     fn recv_piece(&mut self, piece: &mut [u8], from: usize) -> Result<(), CommError> {
         let memory = self.memory(piece.len());
         let received = self.library.recv(Channel::Data, memory, piece.len(), Some(from));
-        let mut memory = self.drive(received, true, Some(from))?;
+        let mut memory = self.complete(received, true, Some(from))?;
         piece.copy_from_slice(bytes(&mut memory[1], piece.len()));
         self.give_back(memory);
         Ok(())

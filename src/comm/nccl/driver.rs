@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 type ContextEvent = unsafe extern "C" fn(sys::CUcontext, sys::CUevent) -> sys::CUresult;
 
 /// Formats an error of `call` with the driver's own text.
-fn said(call: &str) -> impl Fn(result::DriverError) -> String {
+fn driver_error(call: &str) -> impl Fn(result::DriverError) -> String {
     move |e| {
         let text =
             |t: Result<&std::ffi::CStr, _>| t.map_or(String::new(), |t| t.to_string_lossy().into_owned());
@@ -28,12 +28,12 @@ pub(super) fn present() -> Result<(), String> {
         // SAFETY: opens and closes libcuda, which runs only its own code when it is loaded.
         if !unsafe { sys::is_culib_present() } {
             return Err(
-                "CUDA's driver is not there: no libcuda.so.1; install NVIDIA's driver, or add its folder to \
+                "the CUDA driver was not found: no libcuda.so.1; install NVIDIA's driver, or add its folder to \
                         LD_LIBRARY_PATH"
                     .to_owned(),
             );
         }
-        result::init().map_err(said("CUDA's driver does not start: cuInit"))
+        result::init().map_err(driver_error("the CUDA driver failed to start: cuInit"))
     };
     LOADED.get_or_init(load).clone()
 }
@@ -41,15 +41,16 @@ pub(super) fn present() -> Result<(), String> {
 /// The number of devices that this process sees.
 pub(super) fn count() -> Result<c_int, String> {
     present()?;
-    result::device::get_count().map_err(said("cuDeviceGetCount"))
+    result::device::get_count().map_err(driver_error("cuDeviceGetCount"))
 }
 
 /// Device number `ordinal`, in CUDA's numbering.
 fn device(ordinal: usize) -> Result<sys::CUdevice, String> {
     let count = count()?;
     let number = c_int::try_from(ordinal).ok().filter(|n| *n < count);
-    let number = number.ok_or_else(|| format!("there is no CUDA device {ordinal} among {count}"))?;
-    result::device::get(number).map_err(said("cuDeviceGet"))
+    let number =
+        number.ok_or_else(|| format!("CUDA device {ordinal} does not exist: this process sees {count}"))?;
+    result::device::get(number).map_err(driver_error("cuDeviceGet"))
 }
 
 /// UUID of GPU number `ordinal`, or of the part of it that this process sees as a device. Needs no context, which takes
@@ -59,7 +60,7 @@ pub(super) fn uuid(ordinal: usize) -> Result<GpuUuid, String> {
     let mut uuid = sys::CUuuid_st { bytes: [0; 16] };
     // SAFETY: the pointer is valid, and the device is the driver's.
     let result = unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, device) };
-    result.result().map_err(said("cuDeviceGetUuid"))?;
+    result.result().map_err(driver_error("cuDeviceGetUuid"))?;
     Ok(GpuUuid(uuid.bytes.map(|b| b as u8)))
 }
 
@@ -94,7 +95,8 @@ impl Context {
     pub(super) fn open(ordinal: usize) -> Result<Self, String> {
         let device = device(ordinal)?;
         // SAFETY: the driver has just returned the device.
-        let raw = unsafe { result::primary_ctx::retain(device) }.map_err(said("cuDevicePrimaryCtxRetain"))?;
+        let raw = unsafe { result::primary_ctx::retain(device) }
+            .map_err(driver_error("cuDevicePrimaryCtxRetain"))?;
         let primary = Arc::new(Primary { device, raw });
         let symbol = |name: &[u8]| {
             // SAFETY: the driver is loaded (`present`), and where they exist, both names are functions of this type.
@@ -113,51 +115,53 @@ impl Context {
     /// Makes it the calling thread's current context.
     pub(super) fn enter(&self) -> Result<(), String> {
         // SAFETY: the context is retained.
-        unsafe { result::ctx::set_current(self.primary.raw) }.map_err(said("cuCtxSetCurrent"))
+        unsafe { result::ctx::set_current(self.primary.raw) }.map_err(driver_error("cuCtxSetCurrent"))
     }
 
     /// The CUDA version that the driver supports: `12080` is 12.8.
     pub(super) fn driver(&self) -> Result<c_int, String> {
         let mut version = 0;
         // SAFETY: the pointer is valid.
-        unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(said("cuDriverGetVersion"))?;
+        unsafe { sys::cuDriverGetVersion(&mut version) }
+            .result()
+            .map_err(driver_error("cuDriverGetVersion"))?;
         Ok(version)
     }
 
     /// Waits until all work of the context is done.
     pub(super) fn synchronize(&self) -> Result<(), String> {
         self.enter()?;
-        result::ctx::synchronize().map_err(said("cuCtxSynchronize"))
+        result::ctx::synchronize().map_err(driver_error("cuCtxSynchronize"))
     }
 
     /// A stream that does not wait implicitly for any other.
     pub(super) fn stream(&self) -> Result<Stream, String> {
         self.enter()?;
         let raw = result::stream::create(result::stream::StreamKind::NonBlocking)
-            .map_err(said("cuStreamCreate"))?;
+            .map_err(driver_error("cuStreamCreate"))?;
         Ok(Stream { raw, _context: self.primary.clone() })
     }
 
     pub(super) fn event(&self) -> Result<Event, String> {
         self.enter()?;
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
-        let raw = result::event::create(flags).map_err(said("cuEventCreate"))?;
+        let raw = result::event::create(flags).map_err(driver_error("cuEventCreate"))?;
         Ok(Event { raw, _context: self.primary.clone() })
     }
 
     /// Records `event` at the end of all work launched in the context so far.
     pub(super) fn record(&self, event: &Event) -> Result<(), String> {
         let record =
-            self.record_event.ok_or("the driver is from before CUDA 12.5 and has no cuCtxRecordEvent")?;
+            self.record_event.ok_or("the driver is older than CUDA 12.5 and has no cuCtxRecordEvent")?;
         // SAFETY: context and event are alive, and the event is of this context.
-        unsafe { record(self.primary.raw, event.raw) }.result().map_err(said("cuCtxRecordEvent"))
+        unsafe { record(self.primary.raw, event.raw) }.result().map_err(driver_error("cuCtxRecordEvent"))
     }
 
     /// Makes all work launched in the context from now on wait for `event`.
     pub(super) fn wait(&self, event: &Event) -> Result<(), String> {
-        let wait = self.wait_event.ok_or("the driver is from before CUDA 12.5 and has no cuCtxWaitEvent")?;
+        let wait = self.wait_event.ok_or("the driver is older than CUDA 12.5 and has no cuCtxWaitEvent")?;
         // SAFETY: both are alive.
-        unsafe { wait(self.primary.raw, event.raw) }.result().map_err(said("cuCtxWaitEvent"))
+        unsafe { wait(self.primary.raw, event.raw) }.result().map_err(driver_error("cuCtxWaitEvent"))
     }
 }
 
@@ -180,13 +184,14 @@ impl Stream {
     pub(super) fn wait(&self, event: &Event) -> Result<(), String> {
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: both are alive.
-        unsafe { result::stream::wait_event(self.raw, event.raw, flags) }.map_err(said("cuStreamWaitEvent"))
+        unsafe { result::stream::wait_event(self.raw, event.raw, flags) }
+            .map_err(driver_error("cuStreamWaitEvent"))
     }
 
     /// Records `event` at the end of what has been launched on the stream so far.
     pub(super) fn record(&self, event: &Event) -> Result<(), String> {
         // SAFETY: both are alive and of one context.
-        unsafe { result::event::record(event.raw, self.raw) }.map_err(said("cuEventRecord"))
+        unsafe { result::event::record(event.raw, self.raw) }.map_err(driver_error("cuEventRecord"))
     }
 }
 
@@ -215,7 +220,7 @@ impl Event {
         match unsafe { result::event::query(self.raw) } {
             Ok(()) => Ok(true),
             Err(e) if e.0 == sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-            Err(e) => Err(said("the device failed: cuEventQuery")(e)),
+            Err(e) => Err(driver_error("the device failed: cuEventQuery")(e)),
         }
     }
 }

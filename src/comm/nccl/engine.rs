@@ -4,12 +4,14 @@
 #![allow(unsafe_code)]
 
 use super::driver::{Context, Event, Stream};
-use super::library::{Communicator, State, Stuck};
+use super::library::{AbortHandle, Communicator, State};
 use super::order::Order;
 use super::queue::{Pending, Queue};
 use crate::comm::calls::{Calls, lock};
 use crate::comm::header::{Algorithm, Header, Operation};
-use crate::comm::{CommError, CommErrorKind, DeviceCollectives, DeviceSlice, ProcessGroup, ReduceOp, check};
+use crate::comm::{
+    CommError, CommErrorKind, DeviceCollectives, DeviceSlice, ProcessGroup, ReduceOp, check, messages,
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,7 @@ const NAP: Duration = Duration::from_micros(100);
 /// Limit for a call into NCCL, which does not wait for peers, once the group has failed.
 const HANGS: Duration = Duration::from_secs(2);
 /// Pause between two checks of the peers.
-const EAR: Duration = Duration::from_millis(5);
+const PEER_CHECK: Duration = Duration::from_millis(5);
 
 /// What `join` has created.
 pub(super) struct Parts {
@@ -42,7 +44,7 @@ pub(super) struct Engine {
     /// None once it has been destroyed or aborted. Held during each call into NCCL.
     communicator: Mutex<Option<Communicator>>,
     /// What may abort it, once, even while a call hangs.
-    stuck: Mutex<Option<Stuck>>,
+    abort_handle: Mutex<Option<AbortHandle>>,
     /// The collective that is being put into its stream, and since when.
     calling: Mutex<Option<(Header, Instant)>>,
     /// Number of calls so far. Held during the whole launch, so that launches keep the calls' order.
@@ -55,8 +57,8 @@ pub(super) struct Engine {
 }
 
 /// Reads the peers' control messages.
-pub(super) fn hear(control: &dyn ProcessGroup) -> Result<(), CommError> {
-    control.watch().map_or(Ok(()), |watch| watch.hear())
+pub(super) fn poll_control(control: &dyn ProcessGroup) -> Result<(), CommError> {
+    control.watch().map_or(Ok(()), |watch| watch.poll())
 }
 
 /// Ends the control group because NCCL failed with `why`: with the loss of a peer, if there is one, else with this
@@ -64,48 +66,45 @@ pub(super) fn hear(control: &dyn ProcessGroup) -> Result<(), CommError> {
 pub(super) fn blame(control: &dyn ProcessGroup, why: &str) -> CommError {
     let until = Instant::now() + VERDICT;
     while Instant::now() < until {
-        if let Err(error) = hear(control) {
+        if let Err(error) = poll_control(control) {
             return error;
         }
-        std::thread::sleep(EAR);
+        std::thread::sleep(PEER_CHECK);
     }
-    give_up(control, why)
+    abort_with(control, why)
 }
 
 /// Ends the control group with this rank's own failure.
-fn give_up(control: &dyn ProcessGroup, why: &str) -> CommError {
+fn abort_with(control: &dyn ProcessGroup, why: &str) -> CommError {
     control.abort(why);
     let rank = control.rank();
-    let own = || CommError::new(CommErrorKind::Aborted, Some(rank), format!("rank {rank} gave up: {why}"));
-    hear(control).err().unwrap_or_else(own)
+    let own = || CommError::new(CommErrorKind::Aborted, Some(rank), messages::aborted(rank, why));
+    poll_control(control).err().unwrap_or_else(own)
 }
 
 /// Ends the control group because the call `what`, number `number` of this engine, has taken longer than `timeout`.
 pub(super) fn overdue(control: &dyn ProcessGroup, what: &str, number: u64, timeout: Duration) -> CommError {
-    let alone = || {
-        let message = format!("{what} was not done after {timeout:?} (timeout)");
-        CommError::new(CommErrorKind::Timeout, None, message)
-    };
-    control.watch().map_or_else(alone, |watch| watch.overdue(what, number, timeout))
+    let alone = || CommError::new(CommErrorKind::Timeout, None, messages::overdue(what, timeout));
+    control.watch().map_or_else(alone, |watch| watch.report_overdue(what, number, timeout))
 }
 
 impl Engine {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { control, context, stream, order, communicator, timeout } = parts;
         Self {
+            calls: Calls::new(control.rank()),
             control,
             context,
             stream,
             order,
             timeout,
-            stuck: Mutex::new(Some(communicator.stuck())),
+            abort_handle: Mutex::new(Some(communicator.abort_handle())),
             calling: Mutex::new(None),
             communicator: Mutex::new(Some(communicator)),
             turn: Mutex::new(0),
             queue: Mutex::default(),
             wake: Condvar::new(),
             failed: OnceLock::new(),
-            calls: Calls::new(),
         }
     }
 
@@ -134,7 +133,7 @@ impl Engine {
 
     /// Ends the group because this rank's device has failed.
     pub(super) fn broken(&self, why: &str) -> CommError {
-        self.fail(give_up(&*self.control, why))
+        self.fail(abort_with(&*self.control, why))
     }
 
     /// Ends the group because NCCL has failed; a peer may be the cause.
@@ -156,7 +155,7 @@ impl Engine {
         drop(communicator);
         match result {
             Some(result) => result.map_err(|why| self.lost(&why)),
-            None => Err(self.broken("its NCCL communicator has ended")),
+            None => Err(self.broken("the NCCL communicator has been destroyed")),
         }
     }
 
@@ -174,19 +173,19 @@ impl Engine {
     }
 
     /// Ends the communicator of a group that failed at `since`: what it runs on the device ends without a result. While
-    /// a call is running, it does so only if that call hangs, which takes time to tell.
+    /// a call is running, it does so only if that call hangs, which takes time to find out.
     pub(super) fn end(&self, since: Instant) {
         let free = try_lock(&self.communicator);
         if free.is_none() && (since.elapsed() < HANGS || self.hangs(HANGS).is_none()) {
             return;
         }
         // Whoever holds it may abort, once.
-        let Some(stuck) = lock(&self.stuck).take() else { return };
+        let Some(abort_handle) = lock(&self.abort_handle).take() else { return };
         let ended = match free.and_then(|mut communicator| communicator.take()) {
             Some(communicator) => communicator.abort(),
-            // SAFETY: the communicator is alive, because only the holder of `stuck` ends it. The call in progress has
+            // SAFETY: the communicator is alive, because only the holder of `abort_handle` ends it. The call in progress has
             // hung for long and is the only one; no call follows it, because the group has failed.
-            None => unsafe { stuck.abort() },
+            None => unsafe { abort_handle.abort() },
         };
         if let Err(why) = ended {
             tracing::warn!("rank {}: {why}", self.control.rank());
@@ -195,7 +194,7 @@ impl Engine {
 
     /// The communicator, to be ended in order; None if it has already been ended.
     pub(super) fn take(&self) -> Option<Communicator> {
-        lock(&self.stuck).take()?;
+        lock(&self.abort_handle).take()?;
         lock(&self.communicator).take()
     }
 
@@ -240,7 +239,7 @@ impl Engine {
         let mut done = Vec::new();
         let result = lock(&self.queue).retire(&mut done);
         for (sequence, keep) in done {
-            self.calls.ended(sequence);
+            self.calls.finished_call(sequence);
             drop(keep);
         }
         result
@@ -277,28 +276,25 @@ impl DeviceCollectives for Engine {
     fn all_reduce(&self, buffer: DeviceSlice, op: ReduceOp) -> Result<(), CommError> {
         let mut turn = lock(&self.turn);
         self.check()?;
-        if let Err(e) = check::reduction("all_reduce", buffer.dtype(), op) {
-            let why = format!("it made a wrong call: {}", e.message);
-            return Err(self.fail(CommError { kind: e.kind, ..give_up(&*self.control, &why) }));
+        if let Some(wrong) = check::reduction(buffer.dtype(), op) {
+            let why = format!("it made an invalid call: all_reduce: {wrong}");
+            let kind = CommErrorKind::Misuse;
+            return Err(self.fail(CommError { kind, ..abort_with(&*self.control, &why) }));
         }
         *turn += 1;
         let header = Header {
             operation: Operation::AllReduce,
             dtype: buffer.dtype(),
             reduce_op: op,
-            algorithm: Algorithm::Library,
-            root: 0,
-            tag: 0,
-            run: 0,
-            generation: 0,
             sequence: *turn,
             count: buffer.len() as u64,
+            ..Header::base(Algorithm::Library, 0, 0)
         };
         let (begin, done) = self.begin().map_err(|why| self.broken(&why))?;
         self.check()?;
         self.calls.started(header);
         if let Some(watch) = self.control.watch() {
-            watch.made(header.sequence);
+            watch.set_calls_made(header.sequence);
         }
         let launched = self.launch(&buffer, header, &done);
         let keep = buffer.into_guard();

@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::{NcclConfig, join, watchdog};
-use crate::comm::{Call, CallRecord, CommError, DeviceCollectives, Place, ProcessGroup, Watch};
+use crate::comm::{Call, CallRecord, CommError, DeviceCollectives, FailureDetector, Place, ProcessGroup};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -65,7 +65,7 @@ impl ProcessGroup for NcclGroup {
     fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
         Some(&*self.engine)
     }
-    fn watch(&self) -> Option<&dyn Watch> {
+    fn watch(&self) -> Option<&dyn FailureDetector> {
         self.control.watch()
     }
 }

@@ -1,31 +1,31 @@
-//! How the ranks of the control group form one communicator: each sends the others what it has (its *card*), all judge
-//! the cards alike, rank 0's id is broadcast, and NCCL connects.
+//! How the ranks of the control group form one communicator: each sends the others its [`RankInfo`], all check these in
+//! the same way, rank 0's id is broadcast, and NCCL connects.
 
 use super::NcclConfig;
 use super::driver::{self, Context, Stream};
-use super::engine::{Engine, Parts, blame, hear, overdue};
+use super::engine::{Engine, Parts, blame, overdue, poll_control};
 use super::library::{Communicator, Nccl, State, UniqueId};
 use super::order::Order;
 use super::version::Version;
-use crate::comm::rendezvous::cut;
+use crate::comm::rendezvous::truncated;
 use crate::comm::{CommError, CommErrorKind, GpuUuid, ProcessGroup, on_one_gpu};
 use crate::error::{Error, Result};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Bytes of a card on the wire, and of the longest text in it.
-const CARD: usize = 4096;
+/// Bytes of a info on the wire, and of the longest text in it.
+const INFO_SIZE: usize = 4096;
 const TEXT: usize = 600;
 /// Pause between two checks of a communicator that is being formed.
 const LOOK: Duration = Duration::from_millis(1);
 /// How long NCCL may take to abort.
 const ABORT: Duration = Duration::from_secs(5);
 /// Maximum number of ranks that a message lists one by one.
-const TOLD: usize = 8;
+const MAX_REPORTED: usize = 8;
 
 /// What the other ranks must know about a rank.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-struct Card {
+struct RankInfo {
     /// From `ncclGetVersion`.
     nccl: i32,
     gpu: GpuUuid,
@@ -35,41 +35,41 @@ struct Card {
     shares: bool,
 }
 
-/// A rank's card, or why it has none.
-type Hand = Result<Card, String>;
+/// A rank's info, or why it has none.
+type RankInfoResult = Result<RankInfo, String>;
 
 /// What a rank has before it joins.
-struct Own {
+struct LocalSetup {
     nccl: &'static Nccl,
     context: Context,
     stream: Stream,
     order: Order,
-    card: Card,
+    info: RankInfo,
 }
 
-impl Own {
-    fn look(device: usize) -> Result<Self, String> {
+impl LocalSetup {
+    fn open(device: usize) -> Result<Self, String> {
         let context = Context::open(device)?;
         let nccl = Nccl::load()?;
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let card = Card {
+        let info = RankInfo {
             nccl: nccl.version().0,
             gpu: driver::uuid(device)?,
-            host: variable("NCCL_HOSTID").map(|host| cut(&host, TEXT).to_owned()),
+            host: variable("NCCL_HOSTID").map(|host| truncated(&host, TEXT).to_owned()),
             shares: variable("NCCL_MULTI_RANK_GPU_ENABLE").is_some_and(|v| v != "0"),
         };
-        Ok(Self { nccl, stream: context.stream()?, order: Order::choose(&context)?, card, context })
+        Ok(Self { nccl, stream: context.stream()?, order: Order::choose(&context)?, info, context })
     }
 }
 
 /// Joins all ranks of `control` on their devices, within `init_timeout`.
 pub(super) fn join(control: Arc<dyn ProcessGroup>, config: &NcclConfig) -> Result<Engine> {
-    let own = Own::look(config.device);
-    let hand = own.as_ref().map(|own| own.card.clone()).map_err(Clone::clone);
-    let hands = exchange(&*control, &hand)?;
-    judge(&hands)?;
-    // All hands are good, including this one.
-    let Own { nccl, context, stream, order, .. } = own.map_err(Error::unavailable)?;
+    let own = LocalSetup::open(config.device);
+    let own_info = own.as_ref().map(|own| own.info.clone()).map_err(Clone::clone);
+    let all_infos = exchange(&*control, &own_info)?;
+    check_compatible(&all_infos)?;
+    // All ranks can join, including this one.
+    let LocalSetup { nccl, context, stream, order, .. } = own.map_err(Error::unavailable)?;
     let id = share_id(&*control, nccl)?;
     let communicator = form(&*control, nccl, id, config.init_timeout).map_err(at_the_start)?;
     if control.rank() == 0 {
@@ -93,42 +93,42 @@ fn at_the_start(error: CommError) -> CommError {
     }
 }
 
-/// Every rank's hand, by rank.
-fn exchange(control: &dyn ProcessGroup, hand: &Hand) -> Result<Vec<Hand>, CommError> {
-    let hand = hand.as_ref().map_err(|why| cut(why, TEXT));
-    // Numbers and short texts: never too long, and always serialisable.
-    let mut bytes = serde_json::to_vec(&hand).unwrap_or_default();
-    bytes.resize(CARD, b' ');
-    let mut all = vec![0u8; CARD * control.world_size()];
+/// Every rank's info, by rank.
+fn exchange(control: &dyn ProcessGroup, own_info: &RankInfoResult) -> Result<Vec<RankInfoResult>, CommError> {
+    let own_info = own_info.as_ref().map_err(|why| truncated(why, TEXT));
+    // SequenceNumbers and short texts: never too long, and always serialisable.
+    let mut bytes = serde_json::to_vec(&own_info).unwrap_or_default();
+    bytes.resize(INFO_SIZE, b' ');
+    let mut all = vec![0u8; INFO_SIZE * control.world_size()];
     control.all_gather((&bytes[..]).into(), (&mut all[..]).into())?;
-    let read = |card: &[u8]| serde_json::from_slice(card).unwrap_or_else(|e| Err(format!("unreadable: {e}")));
-    Ok(all.chunks_exact(CARD).map(read).collect())
+    let read = |info: &[u8]| serde_json::from_slice(info).unwrap_or_else(|e| Err(format!("unreadable: {e}")));
+    Ok(all.chunks_exact(INFO_SIZE).map(read).collect())
 }
 
 /// Whether these ranks can be joined; the answer is the same on all of them.
-fn judge(hands: &[Hand]) -> Result<()> {
-    let missing: Vec<String> = (hands.iter().enumerate())
-        .filter_map(|(rank, hand)| hand.as_ref().err().map(|why| format!("rank {rank}: {why}")))
+fn check_compatible(all_infos: &[RankInfoResult]) -> Result<()> {
+    let missing: Vec<String> = (all_infos.iter().enumerate())
+        .filter_map(|(rank, own_info)| own_info.as_ref().err().map(|why| format!("rank {rank}: {why}")))
         .collect();
     if !missing.is_empty() {
-        let told = missing[..missing.len().min(TOLD)].join("\n  ");
-        return Err(Error::unavailable(format!("backend `nccl` cannot be used:\n  {told}"))
-            .hint("`backend = \"gloo\"` needs no NCCL; `ddp-run env` shows what there is"));
+        let listed = missing[..missing.len().min(MAX_REPORTED)].join("\n  ");
+        return Err(Error::unavailable(format!("backend `nccl` cannot be used:\n  {listed}"))
+            .hint("`backend = \"gloo\"` needs no NCCL; `ddp-run env` shows what is available"));
     }
-    let cards: Vec<&Card> = hands.iter().flatten().collect();
-    let version = |rank: usize| Version(cards[rank].nccl);
-    let other = (1..cards.len()).find(|r| version(*r).major_minor() != version(0).major_minor());
+    let infos: Vec<&RankInfo> = all_infos.iter().flatten().collect();
+    let version = |rank: usize| Version(infos[rank].nccl);
+    let other = (1..infos.len()).find(|r| version(*r).major_minor() != version(0).major_minor());
     if let Some(other) = other {
         return Err(Error::unavailable(format!(
             "ranks have different versions of NCCL: rank 0 has {}, rank {other} has {}",
             version(0),
             version(other)
         ))
-        .hint("NCCL's versions don't understand each other: install the same on every node"));
+        .hint("different versions of NCCL cannot communicate: install the same version on every node"));
     }
-    let gpus: Vec<Option<GpuUuid>> = cards.iter().map(|card| Some(card.gpu)).collect();
-    let Some(shared) = on_one_gpu(&gpus, |a, b| nccl_lets_share(cards[a], cards[b])) else { return Ok(()) };
-    Err(Error::unavailable(shared.to_string()).hint(
+    let gpus: Vec<Option<GpuUuid>> = infos.iter().map(|info| Some(info.gpu)).collect();
+    let Some(shared) = on_one_gpu(&gpus, |a, b| nccl_lets_share(infos[a], infos[b])) else { return Ok(()) };
+    Err(Error::unavailable(shared).hint(
         "NCCL needs a GPU for each rank, whatever `share_devices` says: start fewer, or have those that share one use \
          `backend = \"gloo\"`. In tests, a different NCCL_HOSTID for each rank, together with `share_devices = true`, \
          makes NCCL allow it",
@@ -136,7 +136,7 @@ fn judge(hands: &[Hand]) -> Result<()> {
 }
 
 /// Whether NCCL lets two ranks share one GPU, which it normally refuses.
-fn nccl_lets_share(a: &Card, b: &Card) -> bool {
+fn nccl_lets_share(a: &RankInfo, b: &RankInfo) -> bool {
     let apart = a.host.is_some() && b.host.is_some() && a.host != b.host;
     apart || a.shares && b.shares
 }
@@ -167,11 +167,11 @@ fn form(
             Ok(State::InProgress) => {}
             Err(why) => break blame(control, &why),
         }
-        if let Err(error) = hear(control) {
+        if let Err(error) = poll_control(control) {
             break error;
         }
         if begun.elapsed() > timeout {
-            break overdue(control, "the joining of all ranks by NCCL", 0, timeout);
+            break overdue(control, "NCCL initialization", 0, timeout);
         }
         std::thread::sleep(LOOK);
     };
@@ -189,57 +189,59 @@ mod tests {
     use super::*;
     use crate::error::ExitCode;
 
-    fn card(gpu: u8) -> Card {
-        Card { nccl: 22703, gpu: GpuUuid([gpu; 16]), host: None, shares: false }
+    fn info(gpu: u8) -> RankInfo {
+        RankInfo { nccl: 22703, gpu: GpuUuid([gpu; 16]), host: None, shares: false }
     }
 
     #[track_caller]
-    fn refused(hands: &[Hand], says: &str) {
-        let error = judge(hands).unwrap_err();
+    fn refused(all_infos: &[RankInfoResult], says: &str) {
+        let error = check_compatible(all_infos).unwrap_err();
         assert_eq!(error.code, ExitCode::Unavailable);
         assert!(error.message.contains(says), "{error}");
     }
 
     #[test]
     fn ranks_with_a_gpu_each_are_joined() {
-        assert!(judge(&[Ok(card(1)), Ok(card(2)), Ok(Card { nccl: 22705, ..card(3) })]).is_ok());
+        assert!(
+            check_compatible(&[Ok(info(1)), Ok(info(2)), Ok(RankInfo { nccl: 22705, ..info(3) })]).is_ok()
+        );
     }
 
     #[test]
-    fn what_a_rank_lacks_is_told_to_all() {
+    fn missing_libraries_are_reported_with_their_ranks() {
         refused(
-            &[Ok(card(1)), Err("no NCCL".into()), Err("no GPU".into())],
+            &[Ok(info(1)), Err("no NCCL".into()), Err("no GPU".into())],
             "rank 1: no NCCL\n  rank 2: no GPU",
         );
     }
 
     #[test]
     fn versions_that_differ_in_more_than_the_patch_are_refused() {
-        let hands = [Ok(card(1)), Ok(card(2)), Ok(Card { nccl: 22805, ..card(3) })];
-        refused(&hands, "rank 0 has 2.27.3, rank 2 has 2.28.5");
+        let all_infos = [Ok(info(1)), Ok(info(2)), Ok(RankInfo { nccl: 22805, ..info(3) })];
+        refused(&all_infos, "rank 0 has 2.27.3, rank 2 has 2.28.5");
     }
 
     #[test]
     fn ranks_with_the_same_gpu_are_named() {
         let named = "ranks 1 and 3 have the same GPU, GPU-01010101-0101-0101-0101-010101010101";
-        refused(&[Ok(card(2)), Ok(card(1)), Ok(card(3)), Ok(card(1))], named);
-        let on = |host: &str| Ok(Card { host: Some(host.into()), ..card(1) });
+        refused(&[Ok(info(2)), Ok(info(1)), Ok(info(3)), Ok(info(1))], named);
+        let on = |host: &str| Ok(RankInfo { host: Some(host.into()), ..info(1) });
         refused(&[on("a"), on("a")], "ranks 0 and 1 have the same GPU");
-        refused(&[on("a"), Ok(card(1))], "ranks 0 and 1 have the same GPU");
-        assert!(judge(&[on("a"), on("b")]).is_ok());
-        let sharing = Ok(Card { shares: true, ..card(1) });
-        assert!(judge(&[sharing.clone(), sharing.clone()]).is_ok());
-        refused(&[sharing, Ok(card(1))], "ranks 0 and 1 have the same GPU");
+        refused(&[on("a"), Ok(info(1))], "ranks 0 and 1 have the same GPU");
+        assert!(check_compatible(&[on("a"), on("b")]).is_ok());
+        let sharing = Ok(RankInfo { shares: true, ..info(1) });
+        assert!(check_compatible(&[sharing.clone(), sharing.clone()]).is_ok());
+        refused(&[sharing, Ok(info(1))], "ranks 0 and 1 have the same GPU");
         refused(&[on("a"), on("b"), on("a")], "ranks 0 and 2 have the same GPU");
-        let hint = judge(&[Ok(card(1)), Ok(card(1))]).unwrap_err().hint.unwrap_or_default();
+        let hint = check_compatible(&[Ok(info(1)), Ok(info(1))]).unwrap_err().hint.unwrap_or_default();
         assert!(hint.contains("NCCL_HOSTID") && hint.contains("`share_devices = true`"), "{hint}");
     }
 
     #[test]
-    fn the_longest_hand_fits() {
+    fn the_longest_rank_info_fits() {
         let host = Some("\u{1}".repeat(TEXT));
-        let card: Result<Card, &str> =
-            Ok(Card { nccl: i32::MIN, gpu: GpuUuid([255; 16]), host, shares: false });
-        assert!(serde_json::to_vec(&card).unwrap().len() <= CARD);
+        let info: Result<RankInfo, &str> =
+            Ok(RankInfo { nccl: i32::MIN, gpu: GpuUuid([255; 16]), host, shares: false });
+        assert!(serde_json::to_vec(&info).unwrap().len() <= INFO_SIZE);
     }
 }

@@ -57,9 +57,9 @@ pub(super) struct Nccl {
 }
 
 /// An opened library, which is never closed.
-struct Opened(*mut c_void);
+struct SharedLibrary(*mut c_void);
 
-impl Opened {
+impl SharedLibrary {
     fn open() -> Result<Self, String> {
         let mut why = Vec::new();
         for name in NAMES {
@@ -69,11 +69,11 @@ impl Opened {
                 return Ok(Self(handle));
             }
             // SAFETY: `dlerror` returns null or a C string that lives until this thread's next call of its kind.
-            let error = unsafe { words(libc::dlerror()) };
+            let error = unsafe { c_text(libc::dlerror()) };
             why.push(error.unwrap_or_else(|| name.to_string_lossy().into_owned()));
         }
         Err(format!(
-            "NCCL is not there: {}; install it, or add its folder to LD_LIBRARY_PATH",
+            "NCCL was not found: {}; install it, or add its folder to LD_LIBRARY_PATH",
             why.join("; ")
         ))
     }
@@ -85,7 +85,7 @@ impl Opened {
         // SAFETY: the handle is that of an opened library, `name` a C string.
         let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         if symbol.is_null() {
-            return Err(format!("NCCL has no {}: 2.18 or later is needed", name.to_string_lossy()));
+            return Err(format!("NCCL has no {}: 2.18 or later is required", name.to_string_lossy()));
         }
         // SAFETY: the sizes are equal, and by the caller's promise a symbol that is not null is a function of type `F`.
         Ok(unsafe { std::mem::transmute_copy(&symbol) })
@@ -94,7 +94,7 @@ impl Opened {
 
 /// # Safety
 /// `text` is null or a C string that lives for the duration of this call.
-unsafe fn words(text: *const c_char) -> Option<String> {
+unsafe fn c_text(text: *const c_char) -> Option<String> {
     // SAFETY: by this function's contract.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
@@ -107,7 +107,7 @@ impl Nccl {
     }
 
     fn open() -> Result<Self, String> {
-        let library = Opened::open()?;
+        let library = SharedLibrary::open()?;
         // SAFETY: the types are those of nccl.h; enums are C's `int` there, and CUstream is a pointer.
         let (version, nccl) = unsafe {
             let get_version: unsafe extern "C" fn(*mut c_int) -> c_int = library.get(c"ncclGetVersion")?;
@@ -129,7 +129,7 @@ impl Nccl {
         };
         match version {
             OLDEST.. => Ok(Self { version, ..nccl }),
-            _ => Err(format!("NCCL is version {}; 2.18 or later is needed", Version(version))),
+            _ => Err(format!("NCCL is version {}; 2.18 or later is required", Version(version))),
         }
     }
 
@@ -155,7 +155,7 @@ impl Nccl {
                 // SAFETY: both return C strings that stay valid, or null; by NCCL's documentation, the second does not
                 // use its argument.
                 let (error, last) =
-                    unsafe { (words((self.get_error_string)(result)), words((self.get_last_error)(none))) };
+                    unsafe { (c_text((self.get_error_string)(result)), c_text((self.get_last_error)(none))) };
                 let error = error.unwrap_or_else(|| format!("error {result}"));
                 let last = last.map(|l| l.trim().to_owned()).filter(|l| !l.is_empty());
                 Err(format!("{call}: {error}{}", last.map_or_else(String::new, |l| format!(" ({l})"))))
@@ -250,8 +250,8 @@ impl Communicator {
     }
 
     /// A handle for the case that a call of this communicator does not return.
-    pub(super) fn stuck(&self) -> Stuck {
-        Stuck { nccl: self.nccl, handle: self.handle }
+    pub(super) fn abort_handle(&self) -> AbortHandle {
+        AbortHandle { nccl: self.nccl, handle: self.handle }
     }
 
     /// Starts to end in order: operations in flight are finished. Once the state is `Ready` again, call `destroy`.
@@ -277,17 +277,17 @@ impl Communicator {
 }
 
 /// A communicator with a call that does not return.
-pub(super) struct Stuck {
+pub(super) struct AbortHandle {
     nccl: &'static Nccl,
     handle: Handle,
 }
 
 // SAFETY: as for `Communicator`.
-unsafe impl Send for Stuck {}
+unsafe impl Send for AbortHandle {}
 // SAFETY: it is never used through a shared reference.
-unsafe impl Sync for Stuck {}
+unsafe impl Sync for AbortHandle {}
 
-impl Stuck {
+impl AbortHandle {
     /// Like [`Communicator::abort`], while the call hangs; the call then returns.
     ///
     /// # Safety

@@ -4,7 +4,7 @@
 //!
 //! `NcclGroup` passes every call on host memory to the control group and adds [`DeviceCollectives`]: enqueued on a
 //! separate stream, ordered by events before and after all other work in the device's context, so that neither the host
-//! nor other streams wait. A watchdog thread does what NCCL lacks: it detects when collectives end, hears of lost peers
+//! nor other streams wait. A watchdog thread does what NCCL lacks: it detects when collectives end, learns of lost peers
 //! through the control group, and aborts the communicator at the deadline. The device then continues, and every later
 //! call fails with an error that names the culprit.
 //!

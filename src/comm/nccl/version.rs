@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_read_as_nccl_writes_them() {
+    fn versions_are_displayed_as_by_nccl() {
         let read = |code| Version(code).to_string();
         assert_eq!([read(22703), read(21805), read(2804)], ["2.27.3", "2.18.5", "2.8.4"]);
     }

@@ -1,8 +1,8 @@
-//! The watchdog thread of a group: it detects when collectives end, hears of lost peers and of NCCL's own failures,
+//! The watchdog thread of a group: it detects when collectives end, is informed of lost peers and of NCCL's own failures,
 //! enforces the deadline, and ends the communicator, in order or not. Nothing else ends it, so a call that hangs in
 //! NCCL blocks no other thread.
 
-use super::engine::{Engine, hear};
+use super::engine::{Engine, poll_control};
 use super::library::State;
 use crate::comm::CommError;
 use crate::comm::calls::lock;
@@ -73,7 +73,7 @@ fn sleep(engine: &Engine) -> bool {
 
 fn look(engine: &Engine, peers: bool) -> Result<(), CommError> {
     if peers {
-        hear(&*engine.control).map_err(|error| engine.fail(error))?;
+        poll_control(&*engine.control).map_err(|error| engine.fail(error))?;
     }
     engine.listen()?;
     let late = lock(&engine.queue).overdue(engine.timeout).or_else(|| engine.hangs(engine.timeout));
@@ -98,7 +98,7 @@ fn leave(engine: &Engine) {
         Err(why) => communicator.abort().and(Err(why)),
     };
     if let Err(why) = ended {
-        tracing::warn!("rank {}: at the end of NCCL's communicator: {why}", engine.control.rank());
+        tracing::warn!("rank {}: NCCL's communicator could not be destroyed: {why}", engine.control.rank());
     }
 }
 
@@ -113,6 +113,9 @@ pub(super) fn stop(engine: &Engine, thread: JoinHandle<()>) {
         // The thread has nothing left to do but return.
         let _ = thread.join();
     } else {
-        tracing::warn!("rank {}: NCCL does not end; the process goes on without it", engine.control.rank());
+        tracing::warn!(
+            "rank {}: NCCL did not shut down in time; the process continues without it",
+            engine.control.rank()
+        );
     }
 }

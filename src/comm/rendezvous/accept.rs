@@ -3,12 +3,12 @@
 //! blocking. An unauthenticated connection costs one descriptor and half a kilobyte; their number is limited (the
 //! oldest is dropped for a new one), and none delays another.
 
+use super::accept_error::{AcceptError, classify};
 use super::auth::{NONCE, PROOF, Role, nonce};
-use super::io::{Trouble, poll_until};
-use super::outlook::{Outlook, outlook};
+use super::io::{StreamError, poll_until};
 use super::secret::Secret;
 use super::wire::{self, LENGTH, MAX_JOIN, Message, WireError};
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::CommError;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::{HashSet, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -28,7 +28,7 @@ const MAX_PENDING: usize = 128;
 /// Time limit from accept to `Join`.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Pause after descriptors or memory have run out: others may release some.
-const BREATHER: Duration = Duration::from_millis(20);
+const RESOURCE_PAUSE: Duration = Duration::from_millis(20);
 const BUFFER: usize = if HELLO + PROOF > MAX_JOIN { HELLO + PROOF } else { MAX_JOIN };
 
 pub(super) enum Event {
@@ -79,21 +79,21 @@ impl Acceptor {
             self.resume = self.resume.filter(|r| *r > Instant::now());
             let until = self.pending.front().map_or(deadline, |p| p.until.min(deadline));
             let until = self.resume.map_or(until, |r| r.min(until));
-            let knock = if self.resume.is_some() { PollFlags::empty() } else { PollFlags::IN };
+            let interest = if self.resume.is_some() { PollFlags::empty() } else { PollFlags::IN };
             let mut fds: Vec<PollFd<'_>> = watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
-            fds.extend(self.listeners.iter().map(|l| PollFd::new(l, knock)));
+            fds.extend(self.listeners.iter().map(|l| PollFd::new(l, interest)));
             fds.extend(self.pending.iter().map(|p| PollFd::new(&p.stream, PollFlags::IN)));
             poll_until(&mut fds, Some(until)).map_err(listener_failed)?;
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             if let Some(index) = ready[..watch.len()].iter().position(|r| *r) {
                 return Ok(Event::Watched(index));
             }
-            let (knocks, ready) = ready[watch.len()..].split_at(self.listeners.len());
+            let (incoming, ready) = ready[watch.len()..].split_at(self.listeners.len());
             if let Some(joined) = self.progress(ready) {
                 return Ok(joined);
             }
             self.expire();
-            for (listener, _) in knocks.iter().enumerate().filter(|(_, knocks)| **knocks) {
+            for (listener, _) in incoming.iter().enumerate().filter(|(_, incoming)| **incoming) {
                 self.accept(listener)?;
             }
             if Instant::now() >= deadline {
@@ -108,19 +108,19 @@ impl Acceptor {
             let (stream, address) = match self.listeners[listener].accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => match outlook(&e) {
-                    Outlook::Next => continue,
-                    Outlook::Later => {
+                Err(e) => match classify(&e) {
+                    AcceptError::Connection => continue,
+                    AcceptError::Resources => {
                         self.pending.pop_front();
                         if self.warned.insert("short") {
                             tracing::warn!(
-                                "rendezvous: the system gives no descriptor or memory for another connection ({e}); those who wait are let in when it does"
+                                "rendezvous: no file descriptor or memory for another connection ({e}); retrying"
                             );
                         }
-                        self.resume = Some(Instant::now() + BREATHER);
+                        self.resume = Some(Instant::now() + RESOURCE_PAUSE);
                         return Ok(());
                     }
-                    Outlook::Never => return Err(listener_failed(e)),
+                    AcceptError::Listener => return Err(listener_failed(e)),
                 },
             };
             let nonce = nonce()?;
@@ -133,7 +133,7 @@ impl Acceptor {
                 self.warn(
                     "crowd",
                     oldest.map(|p| p.address),
-                    "too many connections wait to prove the secret",
+                    "too many connections have not authenticated yet",
                 );
             }
             self.pending.push_back(Pending {
@@ -173,16 +173,16 @@ impl Acceptor {
     fn expire(&mut self) {
         let now = Instant::now();
         while let Some(p) = self.pending.pop_front_if(|p| p.until <= now) {
-            self.warn("idle", Some(p.address), "it did not prove the run's secret in time");
+            self.warn("idle", Some(p.address), "it did not authenticate in time");
         }
     }
 
     /// Warns once per kind: a peer that sends garbage must not be able to fill the log.
     pub(super) fn warn(&mut self, kind: &'static str, address: Option<SocketAddr>, why: &str) {
         if self.warned.insert(kind) {
-            let from = address.map_or_else(|| "somebody".to_owned(), |a| a.to_string());
+            let from = address.map_or_else(|| "an unknown address".to_owned(), |a| a.to_string());
             tracing::warn!(
-                "rendezvous: refused a connection from {from}: {why} (further ones like it are not logged)"
+                "rendezvous: rejected a connection from {from}: {why} (further rejections for this reason are not logged)"
             );
         }
     }
@@ -195,7 +195,7 @@ impl Acceptor {
 }
 
 fn listener_failed(e: std::io::Error) -> CommError {
-    CommError::new(CommErrorKind::Rendezvous, None, format!("rendezvous: cannot accept connections: {e}"))
+    CommError::rendezvous(format!("rendezvous: cannot accept connections: {e}"))
 }
 
 impl Pending {
@@ -204,16 +204,16 @@ impl Pending {
         loop {
             if self.filled < self.need {
                 match (&self.stream).read(&mut self.buffer[self.filled..self.need]) {
-                    Ok(0) => return Err("it closed the connection before it proved the run's secret"),
+                    Ok(0) => return Err("it closed the connection before it authenticated"),
                     Ok(n) => self.filled += n,
                     Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
                     Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    Err(_) => return Err("it broke the connection before it proved the run's secret"),
+                    Err(_) => return Err("the connection failed before it authenticated"),
                 }
                 if !self.buffer.starts_with(&MAGIC[..self.filled.min(MAGIC.len())])
                     && matches!(self.stage, Stage::Proof)
                 {
-                    return Err("it does not speak ddp-run's protocol");
+                    return Err("it does not use ddp-run's protocol");
                 }
                 continue;
             }
@@ -223,14 +223,14 @@ impl Pending {
                     let length =
                         u32::from_le_bytes([self.buffer[0], self.buffer[1], self.buffer[2], self.buffer[3]]);
                     if length as usize > MAX_JOIN {
-                        return Err("it announced a message over the limit");
+                        return Err("it announced a message that exceeds the limit");
                     }
                     self.expect(Stage::Join, length as usize);
                 }
                 Stage::Join => {
                     return match wire::decode(&self.buffer[..self.need]) {
                         Ok(Message::Join(_)) | Err(WireError::Protocol(_)) => Ok(true),
-                        _ => Err("it sent something else than a request to join"),
+                        _ => Err("it did not send a join request"),
                     };
                 }
             }
@@ -245,16 +245,16 @@ impl Pending {
 
     fn check_proof(&mut self, secret: &Secret) -> Result<(), &'static str> {
         let (hello, proof) = self.buffer[..HELLO + PROOF].split_at(HELLO);
-        let Some(theirs) = hello.last_chunk::<NONCE>() else { return Err("it sent a short greeting") };
+        let Some(theirs) = hello.last_chunk::<NONCE>() else { return Err("it sent an incomplete hello") };
         if !secret.verify(Role::Connector, &self.nonce, theirs, proof) {
             let _ = (&self.stream).write(&[NOT_PROVED]);
-            return Err("it could not prove the run's secret");
+            return Err("it does not have the run's secret");
         }
         let mut answer = [PROVED; 1 + PROOF];
         answer[1..].copy_from_slice(&secret.prove(Role::Listener, &self.nonce, theirs));
         match (&self.stream).write(&answer) {
             Ok(n) if n == answer.len() => {}
-            _ => return Err("it broke the connection"),
+            _ => return Err("the connection failed"),
         }
         self.expect(Stage::Length, LENGTH);
         Ok(())
@@ -262,7 +262,7 @@ impl Pending {
 }
 
 /// The connecting side: proves the secret on `stream`, and checks the listener's proof.
-pub(super) fn prove_to(
+pub(super) fn authenticate(
     stream: &TcpStream,
     secret: &Secret,
     watch: &[&TcpStream],
@@ -272,9 +272,9 @@ pub(super) fn prove_to(
     super::io::read_by(stream, &mut hello, watch, deadline)?;
     let theirs = match (hello.starts_with(&MAGIC), hello.last_chunk::<NONCE>()) {
         (true, Some(theirs)) => theirs,
-        _ => return Err(ProofError::Stranger),
+        _ => return Err(ProofError::NotDdpRun),
     };
-    let ours = nonce().map_err(|e| ProofError::Trouble(Trouble::Io(std::io::Error::other(e))))?;
+    let ours = nonce().map_err(|e| ProofError::Stream(StreamError::Io(std::io::Error::other(e))))?;
     let proof = secret.prove(Role::Connector, theirs, &ours);
     super::io::write_by(stream, &[&MAGIC[..], &ours[..], &proof[..]].concat(), deadline)?;
     let mut verdict = [NOT_PROVED];
@@ -286,22 +286,22 @@ pub(super) fn prove_to(
     super::io::read_by(stream, &mut proof, watch, deadline)?;
     match secret.verify(Role::Listener, theirs, &ours, &proof) {
         true => Ok(()),
-        false => Err(ProofError::Impostor),
+        false => Err(ProofError::WrongSecret),
     }
 }
 
 pub(super) enum ProofError {
-    Trouble(Trouble),
+    Stream(StreamError),
     /// What answers there is not ddp-run.
-    Stranger,
+    NotDdpRun,
     /// The listener reports that this side's proof is wrong.
     Refused,
     /// The listener's own proof is wrong.
-    Impostor,
+    WrongSecret,
 }
 
-impl From<Trouble> for ProofError {
-    fn from(t: Trouble) -> Self {
-        ProofError::Trouble(t)
+impl From<StreamError> for ProofError {
+    fn from(t: StreamError) -> Self {
+        ProofError::Stream(t)
     }
 }

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_holds_for_its_secret_role_and_nonces_only() {
+    fn a_proof_is_valid_only_for_its_secret_role_and_nonces() {
         let (secret, other) = (Secret::generate().unwrap(), Secret::generate().unwrap());
         let (a, b) = (nonce().unwrap(), nonce().unwrap());
         let proof = secret.prove(Role::Connector, &a, &b);

@@ -1,13 +1,13 @@
 //! The connecting side: retries until an attempt succeeds, the deadline passes, or another attempt would be pointless.
 
-use super::accept::{ProofError, prove_to};
-use super::io::{Trouble, poll_until, read_message, write_by};
+use super::accept::{ProofError, authenticate};
+use super::io::{StreamError, poll_until, read_message, write_by};
 use super::wire::{self, MAX_TEXT, Message};
-use super::{CommError, Secret, failed, file};
+use super::{CommError, Secret, file};
 use rustix::event::{PollFd, PollFlags};
 use std::fmt;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -15,20 +15,20 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Timeout of one TCP connect, so that a dropped SYN does not use up the whole time.
 const CONNECT: Duration = Duration::from_secs(3);
 /// Timeout of one attempt, from the connection to the other side's proof; the other side allows the connector 5 s for
-/// its part. A live process answers in milliseconds. A listener that is silent for longer than both is the wrong one (a
+/// its part. A live process answers in milliseconds. A listener that does not respond for longer than both is the wrong one (a
 /// stopped process, a host that vanished), or is not ready yet and loses nothing by another attempt.
 pub(crate) const ATTEMPT: Duration = Duration::from_secs(10);
 
 /// Where the other side listens.
-#[derive(Clone, Copy)]
-pub(super) enum Target<'a> {
+#[derive(Clone, Debug)]
+pub(crate) enum Target {
     /// `host:port`.
-    At(&'a str),
+    At(String),
     /// The address in this file, read at each attempt.
-    File(&'a Path),
+    File(PathBuf),
 }
 
-impl fmt::Display for Target<'_> {
+impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Target::At(address) => f.write_str(address),
@@ -38,7 +38,7 @@ impl fmt::Display for Target<'_> {
 }
 
 pub(super) struct Dial<'a> {
-    pub target: Target<'a>,
+    pub target: &'a Target,
     /// The name of the other side in messages.
     pub peer: &'a str,
     /// The name of this side in messages: `rank 3`.
@@ -46,7 +46,7 @@ pub(super) struct Dial<'a> {
     pub secret: &'a Secret,
     /// The connection to rank 0, once there is one: it reports when the rendezvous has failed elsewhere.
     pub watch: &'a [&'a TcpStream],
-    /// How long a listener may be silent before the next attempt; None: until the deadline.
+    /// How long a listener may not respond before the next attempt; None: until the deadline.
     pub attempt: Option<Duration>,
     pub deadline: Instant,
 }
@@ -57,18 +57,18 @@ pub(super) enum DialError {
     Failed(CommError),
 }
 
-enum Attempt {
+enum AttemptError {
     /// Worth another attempt.
-    Again(String),
+    Retry(String),
     Watched,
-    Never(String),
+    Fatal(String),
 }
 
-impl From<Trouble> for Attempt {
-    fn from(t: Trouble) -> Self {
+impl From<StreamError> for AttemptError {
+    fn from(t: StreamError) -> Self {
         match t {
-            Trouble::Watched => Attempt::Watched,
-            other => Attempt::Again(other.to_string()),
+            StreamError::Watched => AttemptError::Watched,
+            other => AttemptError::Retry(other.to_string()),
         }
     }
 }
@@ -85,11 +85,13 @@ impl Dial<'_> {
         loop {
             match self.attempt(answer, &mut join) {
                 Ok(stream) => return Ok(stream),
-                Err(Attempt::Watched) => return Err(DialError::Watched),
-                Err(Attempt::Never(why)) => return Err(DialError::Failed(failed(why))),
+                Err(AttemptError::Watched) => return Err(DialError::Watched),
+                Err(AttemptError::Fatal(why)) => return Err(DialError::Failed(CommError::rendezvous(why))),
                 // An attempt cut short by the deadline knows less about the other side than the one before.
-                Err(Attempt::Again(why)) if last.is_empty() || Instant::now() < self.deadline => last = why,
-                Err(Attempt::Again(_)) => {}
+                Err(AttemptError::Retry(why)) if last.is_empty() || Instant::now() < self.deadline => {
+                    last = why
+                }
+                Err(AttemptError::Retry(_)) => {}
             }
             let mut fds: Vec<PollFd<'_>> = self.watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
             let until = (Instant::now() + pause).min(self.deadline);
@@ -98,7 +100,7 @@ impl Dial<'_> {
             }
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
             if Instant::now() >= self.deadline {
-                return Err(DialError::Failed(failed(format!(
+                return Err(DialError::Failed(CommError::rendezvous(format!(
                     "{} could not reach {} at {} before init_timeout: {last}",
                     self.me, self.peer, self.target
                 ))));
@@ -110,40 +112,40 @@ impl Dial<'_> {
         &self,
         answer: bool,
         join: &mut impl FnMut(&TcpStream) -> Result<Vec<u8>, CommError>,
-    ) -> Result<TcpStream, Attempt> {
+    ) -> Result<TcpStream, AttemptError> {
         let stream = self.connect()?;
-        stream.set_nonblocking(true).map_err(|e| Attempt::Again(e.to_string()))?;
-        stream.set_nodelay(true).map_err(|e| Attempt::Again(e.to_string()))?;
+        stream.set_nonblocking(true).map_err(|e| AttemptError::Retry(e.to_string()))?;
+        stream.set_nodelay(true).map_err(|e| AttemptError::Retry(e.to_string()))?;
         let (me, peer, target) = (self.me, self.peer, self.target);
         let until = self.attempt.map_or(self.deadline, |a| (Instant::now() + a).min(self.deadline));
-        prove_to(&stream, self.secret, self.watch, until).map_err(|e| match e {
-            ProofError::Trouble(Trouble::Deadline) => Attempt::Again(unanswered(&stream)),
-            ProofError::Trouble(t) => t.into(),
+        authenticate(&stream, self.secret, self.watch, until).map_err(|e| match e {
+            ProofError::Stream(StreamError::Deadline) => AttemptError::Retry(no_response(&stream)),
+            ProofError::Stream(t) => t.into(),
             // The address in a file may be left over from another run.
             _ if matches!(target, Target::File(_)) => {
-                Attempt::Again("who listens there does not know the run's secret".into())
+                AttemptError::Retry("the process that listens there does not have the run's secret".into())
             }
-            ProofError::Stranger => {
-                Attempt::Never(format!("{me} expected {peer} at {target}, but it is not ddp-run that answers there"))
+            ProofError::NotDdpRun => {
+                AttemptError::Fatal(format!("{me} expected {peer} at {target}, but the process there is not ddp-run"))
             }
-            ProofError::Refused => Attempt::Never(format!(
-                "{peer} at {target} refused {me}'s proof of the run's secret: the two were started with \
-                 different secrets"
+            ProofError::Refused => AttemptError::Fatal(format!(
+                "{peer} at {target} rejected {me}'s proof of the run's secret: they were started with different \
+                 secrets"
             )),
-            ProofError::Impostor => Attempt::Never(format!(
-                "the process at {target} could not prove the run's secret to {me}: it is not {peer} of this run"
+            ProofError::WrongSecret => AttemptError::Fatal(format!(
+                "the process at {target} does not have the secret of {me}: it is not {peer} of this run"
             )),
         })?;
-        write_by(&stream, &join(&stream).map_err(|e| Attempt::Never(e.message))?, self.deadline)?;
+        write_by(&stream, &join(&stream).map_err(|e| AttemptError::Fatal(e.message))?, self.deadline)?;
         if answer {
             let bytes = read_message(&stream, MAX_TEXT + 1, self.watch, self.deadline)?;
             match wire::decode(&bytes) {
                 Ok(Message::Accepted) => {}
-                Ok(Message::Refused(why)) => return Err(Attempt::Never(why.to_owned())),
-                Ok(Message::Outdated(why)) => return Err(Attempt::Again(why.to_owned())),
+                Ok(Message::Refused(why)) => return Err(AttemptError::Fatal(why.to_owned())),
+                Ok(Message::Outdated(why)) => return Err(AttemptError::Retry(why.to_owned())),
                 _ => {
-                    return Err(Attempt::Never(format!(
-                        "{peer} at {target} sent an answer that makes no sense"
+                    return Err(AttemptError::Fatal(format!(
+                        "{peer} at {target} sent an unexpected message"
                     )));
                 }
             }
@@ -151,17 +153,17 @@ impl Dial<'_> {
         Ok(stream)
     }
 
-    fn connect(&self) -> Result<TcpStream, Attempt> {
+    fn connect(&self) -> Result<TcpStream, AttemptError> {
         // A name may resolve only after its pod or node is up.
         let target = match self.target {
-            Target::At(address) => address.to_owned(),
+            Target::At(address) => address.clone(),
             Target::File(path) => file::lookup(path)
-                .map_err(|e| Attempt::Again(e.to_string()))?
-                .ok_or_else(|| Attempt::Again("there is none yet".into()))?,
+                .map_err(|e| AttemptError::Retry(e.to_string()))?
+                .ok_or_else(|| AttemptError::Retry("the file has no address yet".into()))?,
         };
         let addresses = resolve(&target, self.deadline)
-            .map_err(|e| Attempt::Again(format!("cannot resolve `{target}`: {e}")))?;
-        let mut last = "the name has no address".to_owned();
+            .map_err(|e| AttemptError::Retry(format!("cannot resolve `{target}`: {e}")))?;
+        let mut last = "the name resolves to no address".to_owned();
         for address in addresses {
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -169,20 +171,22 @@ impl Dial<'_> {
             }
             match TcpStream::connect_timeout(&address, left.min(CONNECT)) {
                 // A loopback port without a listener can connect to itself.
-                Ok(s) if s.local_addr().ok() == s.peer_addr().ok() => last = "nobody listens there".into(),
+                Ok(s) if s.local_addr().ok() == s.peer_addr().ok() => {
+                    last = "no process listens there".into()
+                }
                 Ok(stream) => return Ok(stream),
                 Err(e) => last = e.to_string(),
             }
         }
-        Err(Attempt::Again(last))
+        Err(AttemptError::Retry(last))
     }
 }
 
 /// For a listener that accepted the connection, or whose system did.
-fn unanswered(stream: &TcpStream) -> String {
+fn no_response(stream: &TcpStream) -> String {
     match stream.peer_addr() {
-        Ok(address) => format!("what listens at {address} gives no answer"),
-        Err(_) => "what listens there gives no answer".into(),
+        Ok(address) => format!("the listener at {address} does not respond"),
+        Err(_) => "the listener there does not respond".into(),
     }
 }
 
@@ -196,7 +200,7 @@ fn resolve(target: &str, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
     let lookup = move || answer.send(name.to_socket_addrs().map(Vec::from_iter).map_err(|e| e.to_string()));
     std::thread::Builder::new().name("resolve".into()).spawn(lookup).map_err(|e| e.to_string())?;
     let left = deadline.saturating_duration_since(Instant::now());
-    found.recv_timeout(left).unwrap_or_else(|_| Err("no answer in time".into()))
+    found.recv_timeout(left).unwrap_or_else(|_| Err("timed out".into()))
 }
 
 #[cfg(test)]
@@ -204,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_addresses_are_resolved_and_nonsense_is_not() {
+    fn names_and_addresses_are_resolved_and_invalid_ones_are_not() {
         let deadline = Instant::now() + Duration::from_secs(60);
         assert_eq!(resolve("127.0.0.1:80", deadline), Ok(vec!["127.0.0.1:80".parse().unwrap()]));
         assert!(resolve("localhost:80", deadline).unwrap().iter().all(|a| a.ip().is_loopback()));

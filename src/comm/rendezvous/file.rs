@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_published_is_found_until_its_writer_leaves() {
+    fn a_published_address_is_found_until_it_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("meet");
         assert_eq!(lookup(&path).unwrap(), None);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_something_else_in_it_is_no_address() {
+    fn a_file_with_other_content_has_no_address() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("meet");
         let long = format!("{}:1\n", "h".repeat(400));

@@ -6,44 +6,30 @@ use std::net::SocketAddr;
 
 #[derive(Clone, Copy)]
 pub(super) struct Identity<'a> {
-    pub rank: usize,
-    pub world: usize,
-    run_id: &'a str,
-    generation: u64,
-    plan_hash: &'a str,
+    pub config: &'a RendezvousConfig,
     pub host: HostId,
 }
 
 /// Why a peer that sent a `Join` is refused.
 pub(super) enum Refusal {
-    /// A leftover of another run or start: it is turned away and the rendezvous continues.
-    Stray(String),
+    /// A process of another run or start: it is rejected and the rendezvous continues.
+    Foreign(String),
     /// A peer of a later generation: this rank's own generation is over.
     Outdated(String),
-    /// The run can't form as it was started: all ranks are told.
+    /// The run can't form as it was started: all ranks fail with this reason.
     Conflict(String),
 }
 
-impl<'a> Identity<'a> {
-    pub(super) fn of(config: &'a RendezvousConfig, host: HostId) -> Self {
-        Self {
-            rank: config.rank,
-            world: config.world_size,
-            run_id: &config.run_id,
-            generation: config.generation,
-            plan_hash: &config.plan_hash,
-            host,
-        }
-    }
-
+impl Identity<'_> {
     pub(super) fn join(&self, purpose: Purpose, listen: SocketAddr) -> Vec<u8> {
+        let RendezvousConfig { rank, world_size, run_id, generation, plan_hash, .. } = self.config;
         Message::Join(Join {
             purpose,
-            rank: self.rank as u32,
-            world: self.world as u32,
-            generation: self.generation,
-            run_id: self.run_id,
-            plan_hash: self.plan_hash,
+            rank: *rank as u32,
+            world: *world_size as u32,
+            generation: *generation,
+            run_id,
+            plan_hash,
             listen,
             host: self.host,
         })
@@ -51,48 +37,49 @@ impl<'a> Identity<'a> {
     }
 
     /// Decodes and checks the `Join` that came from `from`.
-    pub(super) fn judge<'m>(&self, message: &'m [u8], from: SocketAddr) -> Result<Join<'m>, Refusal> {
-        let me = self.rank;
+    pub(super) fn check_join<'m>(&self, message: &'m [u8], from: SocketAddr) -> Result<Join<'m>, Refusal> {
+        let own = self.config;
+        let me = own.rank;
         let join = match wire::decode(message) {
             Ok(Message::Join(join)) => join,
             Err(WireError::Protocol(theirs)) => {
                 return Err(Refusal::Conflict(format!(
-                    "a process at {from} speaks version {theirs} of the rendezvous protocol, rank {me} version \
-                     {PROTOCOL}; run the same ddp-run on every node"
+                    "a process at {from} uses version {theirs} of the rendezvous protocol, but rank {me} uses version \
+                     {PROTOCOL}; run the same version of ddp-run on every node"
                 )));
             }
-            _ => return Err(Refusal::Stray("it sent something else than a request to join".into())),
+            _ => return Err(Refusal::Foreign("it did not send a join request".into())),
         };
         let peer = format!("rank {} ({from})", join.rank);
-        if join.run_id != self.run_id || join.generation < self.generation {
-            return Err(Refusal::Stray(format!(
-                "{peer} belongs to run `{}`, generation {}; rank {me} to run `{}`, generation {}",
-                join.run_id, join.generation, self.run_id, self.generation
+        if join.run_id != own.run_id || join.generation < own.generation {
+            return Err(Refusal::Foreign(format!(
+                "{peer} belongs to run `{}`, generation {}, but rank {me} belongs to run `{}`, generation {}",
+                join.run_id, join.generation, own.run_id, own.generation
             )));
         }
-        if join.generation > self.generation {
+        if join.generation > own.generation {
             return Err(Refusal::Outdated(format!(
-                "{peer} is of generation {} of run `{}`, rank {me} only of generation {}: rank {me} is a leftover \
+                "{peer} is in generation {} of run `{}`, but rank {me} is in generation {}: rank {me} is a process \
                  of an earlier start",
-                join.generation, self.run_id, self.generation
+                join.generation, own.run_id, own.generation
             )));
         }
-        let conflict = if join.world as usize != self.world {
+        let conflict = if join.world as usize != own.world_size {
             format!(
-                "{peer} was started for a world of {}, rank {me} for a world of {}; give every node the same \
-                 --nnodes and --nproc-per-node",
-                join.world, self.world
+                "{peer} has world size {}, but rank {me} has world size {}; give every node the same --nnodes and \
+                 --nproc-per-node",
+                join.world, own.world_size
             )
-        } else if join.rank as usize >= self.world {
-            format!("{peer} is not in a world of {}", self.world)
-        } else if join.plan_hash != self.plan_hash {
+        } else if join.rank as usize >= own.world_size {
+            format!("{peer} is out of range for world size {}", own.world_size)
+        } else if join.plan_hash != own.plan_hash {
             format!(
-                "{peer} was started with another plan ({}) than rank {me} ({}); start every rank with the same \
-                 spec and overrides",
-                join.plan_hash, self.plan_hash
+                "{peer} has a different plan ({}) from rank {me} ({}); start every rank with the same spec and \
+                 overrides",
+                join.plan_hash, own.plan_hash
             )
         } else if join.rank as usize == me {
-            format!("{peer} claims a rank that is taken by the process that it connected to")
+            format!("{peer} has the same rank as the process that it connected to")
         } else {
             return Ok(join);
         };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Why a read or write did not complete.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum StreamError {
     Io(io::Error),
     /// The other side closed the connection.
     Closed,
@@ -20,14 +20,14 @@ pub(crate) enum Trouble {
     TooLong(usize),
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for StreamError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Trouble::Io(e) => write!(f, "{e}"),
-            Trouble::Closed => f.write_str("the connection was closed"),
-            Trouble::Deadline => f.write_str("no answer in time"),
-            Trouble::Watched => f.write_str("the rendezvous ended"),
-            Trouble::TooLong(n) => write!(f, "a message of {n} bytes is over the limit"),
+            StreamError::Io(e) => write!(f, "{e}"),
+            StreamError::Closed => f.write_str("connection closed"),
+            StreamError::Deadline => f.write_str("timed out"),
+            StreamError::Watched => f.write_str("the rendezvous ended"),
+            StreamError::TooLong(n) => write!(f, "a message of {n} bytes exceeds the limit"),
         }
     }
 }
@@ -54,14 +54,14 @@ fn ready(
     want: PollFlags,
     watch: &[&TcpStream],
     deadline: Instant,
-) -> Result<(), Trouble> {
+) -> Result<(), StreamError> {
     let mut fds: Vec<PollFd<'_>> = watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
     fds.push(PollFd::new(stream, want));
-    if !poll_until(&mut fds, Some(deadline)).map_err(Trouble::Io)? {
-        return Err(Trouble::Deadline);
+    if !poll_until(&mut fds, Some(deadline)).map_err(StreamError::Io)? {
+        return Err(StreamError::Deadline);
     }
-    let news = fds[..watch.len()].iter().any(|fd| !fd.revents().is_empty());
-    if news { Err(Trouble::Watched) } else { Ok(()) }
+    let watched = fds[..watch.len()].iter().any(|fd| !fd.revents().is_empty());
+    if watched { Err(StreamError::Watched) } else { Ok(()) }
 }
 
 /// Fills `buf` from a nonblocking `stream`.
@@ -70,28 +70,32 @@ pub(crate) fn read_by(
     buf: &mut [u8],
     watch: &[&TcpStream],
     deadline: Instant,
-) -> Result<(), Trouble> {
+) -> Result<(), StreamError> {
     let mut filled = 0;
     while filled < buf.len() {
         match stream.read(&mut buf[filled..]) {
-            Ok(0) => return Err(Trouble::Closed),
+            Ok(0) => return Err(StreamError::Closed),
             Ok(n) => filled += n,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready(stream, PollFlags::IN, watch, deadline)?,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Trouble::Io(e)),
+            Err(e) => return Err(StreamError::Io(e)),
         }
     }
     Ok(())
 }
 
 /// Writes all of `bytes` to a nonblocking `stream`.
-pub(crate) fn write_by(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> Result<(), Trouble> {
+pub(crate) fn write_by(
+    mut stream: &TcpStream,
+    mut bytes: &[u8],
+    deadline: Instant,
+) -> Result<(), StreamError> {
     while !bytes.is_empty() {
         match stream.write(bytes) {
             Ok(n) => bytes = &bytes[n..],
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready(stream, PollFlags::OUT, &[], deadline)?,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Trouble::Io(e)),
+            Err(e) => return Err(StreamError::Io(e)),
         }
     }
     Ok(())
@@ -103,12 +107,12 @@ pub(super) fn read_message(
     limit: usize,
     watch: &[&TcpStream],
     deadline: Instant,
-) -> Result<Vec<u8>, Trouble> {
+) -> Result<Vec<u8>, StreamError> {
     let mut length = [0; LENGTH];
     read_by(stream, &mut length, watch, deadline)?;
     let length = u32::from_le_bytes(length) as usize;
     if length > limit {
-        return Err(Trouble::TooLong(length));
+        return Err(StreamError::TooLong(length));
     }
     let mut message = vec![0; length];
     read_by(stream, &mut message, watch, deadline)?;

@@ -4,14 +4,14 @@ use super::accept::Acceptor;
 use super::identity::{Identity, Refusal};
 use super::io::{is_closed, write_by};
 use super::wire::{HostId, Message, Purpose};
-use super::{CommError, Mesh, MeshOptions, PeerSockets, failed};
+use super::{CommError, Mesh, MeshOptions, PeerSockets, lanes};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Time limit for sending an answer to a peer.
 const ANSWER: Duration = Duration::from_secs(1);
 
-pub(super) fn tell(stream: &TcpStream, message: Message<'_>) -> bool {
+pub(super) fn send_message(stream: &TcpStream, message: Message<'_>) -> bool {
     write_by(stream, &message.frame(), Instant::now() + ANSWER).is_ok()
 }
 
@@ -23,24 +23,24 @@ pub(super) fn refuse(
     refusal: Refusal,
 ) -> Result<(), CommError> {
     match refusal {
-        Refusal::Stray(why) => {
-            tell(stream, Message::Refused(&why));
-            acceptor.warn("stray", Some(from), &why);
+        Refusal::Foreign(why) => {
+            send_message(stream, Message::Refused(&why));
+            acceptor.warn("foreign", Some(from), &why);
             Ok(())
         }
         Refusal::Outdated(why) => {
-            tell(stream, Message::Outdated(&why));
-            Err(failed(why))
+            send_message(stream, Message::Outdated(&why));
+            Err(CommError::rendezvous(why))
         }
         Refusal::Conflict(why) => {
-            tell(stream, Message::Refused(&why));
-            Err(failed(why))
+            send_message(stream, Message::Refused(&why));
+            Err(CommError::rendezvous(why))
         }
     }
 }
 
 /// The connections to one peer.
-struct Half {
+struct PeerSlots {
     data: Vec<Option<TcpStream>>,
     control: Option<TcpStream>,
 }
@@ -48,14 +48,14 @@ struct Half {
 pub(super) struct MeshBuilder<'a> {
     me: Identity<'a>,
     hosts: Vec<HostId>,
-    links: Vec<Half>,
+    links: Vec<PeerSlots>,
 }
 
 impl<'a> MeshBuilder<'a> {
     /// `hosts` is by rank.
     pub(super) fn new(me: Identity<'a>, hosts: Vec<HostId>, options: &MeshOptions) -> Self {
-        let half = |host: &HostId| Half {
-            data: (0..options.lanes(*host == me.host)).map(|_| None).collect(),
+        let half = |host: &HostId| PeerSlots {
+            data: (0..lanes(options.sockets, *host == me.host)).map(|_| None).collect(),
             control: None,
         };
         Self { me, links: hosts.iter().map(half).collect(), hosts }
@@ -91,22 +91,22 @@ impl<'a> MeshBuilder<'a> {
         message: &[u8],
         acceptor: &mut Acceptor,
     ) -> Result<(), CommError> {
-        let me = self.me.rank;
-        let refusal = match self.me.judge(message, from) {
+        let me = self.me.config.rank;
+        let refusal = match self.me.check_join(message, from) {
             Ok(join) => match self.slot(join.rank as usize, join.purpose) {
-                None => Refusal::Stray(format!(
-                    "rank {} ({from}) came after the rendezvous of all ranks was complete, or with more sockets a \
-                     pair than rank {me}",
+                None => Refusal::Foreign(format!(
+                    "rank {} ({from}) connected after the rendezvous was complete, or uses more sockets per pair \
+                     than rank {me}",
                     join.rank
                 )),
                 Some(slot) if slot.as_ref().is_none_or(is_closed) && join.rank as usize > me => {
-                    if stream.set_nodelay(true).is_ok() && tell(&stream, Message::Accepted) {
+                    if stream.set_nodelay(true).is_ok() && send_message(&stream, Message::Accepted) {
                         *slot = Some(stream);
                     }
                     return Ok(());
                 }
                 Some(_) => {
-                    Refusal::Stray(format!("rank {} ({from}) is already connected to rank {me}", join.rank))
+                    Refusal::Foreign(format!("rank {} ({from}) is already connected to rank {me}", join.rank))
                 }
             },
             Err(refusal) => refusal,
@@ -120,11 +120,11 @@ impl<'a> MeshBuilder<'a> {
             let half = &self.links[*r];
             half.control.is_none() || half.data.iter().any(Option::is_none)
         };
-        (0..self.me.world).filter(|r| *r != self.me.rank).filter(incomplete).collect()
+        (0..self.me.config.world_size).filter(|r| *r != self.me.config.rank).filter(incomplete).collect()
     }
 
     pub(super) fn finish(self) -> Mesh {
-        let pair = |half: Half| {
+        let pair = |half: PeerSlots| {
             let data: Option<Vec<TcpStream>> = half.data.into_iter().collect();
             data.zip(half.control).map(|(data, control)| PeerSockets { data, control })
         };

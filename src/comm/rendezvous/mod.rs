@@ -7,32 +7,33 @@
 //! No listener outlives the rendezvous, so a running job has no open port.
 
 mod accept;
+mod accept_error;
 mod auth;
 mod dial;
-mod door;
 pub(crate) mod file;
-mod guest;
-mod host;
+mod follower;
 mod identity;
 mod io;
+mod leader;
 mod mesh;
-mod outlook;
 mod secret;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 mod wire;
 
-pub(crate) use dial::ATTEMPT;
-pub(crate) use door::{Door, Knock, Whereabouts, call};
-pub(crate) use io::{Trouble, poll_until, read_by, write_by};
+pub(crate) use dial::{ATTEMPT, Target};
+pub(crate) use io::{StreamError, poll_until, read_by, write_by};
 pub(crate) use mesh::name_ranks;
 pub use secret::{Secret, SecretText};
+pub(crate) use supervisor::{SupervisorEvent, SupervisorListener, connect_supervisor};
+#[cfg(test)]
+pub(super) use tests::messages;
 #[cfg(any(test, fuzzing))]
 pub(crate) use wire::decode_anything;
-pub(crate) use wire::{HostId, MAX_WORLD, cut};
+pub(crate) use wire::{HostId, MAX_WORLD, truncated};
 
 use super::{CommError, CommErrorKind};
-use dial::Target;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -63,7 +64,7 @@ pub enum Endpoint {
     Lookup(PathBuf),
 }
 
-/// This process's rank, where it meets the others, and the time limits. All but `rank` and `endpoint` must be equal on
+/// This process's rank, where it connects to the others, and the time limits. All but `rank` and `endpoint` must be equal on
 /// all ranks (`timeout` and `init_timeout` should be).
 #[derive(Debug)]
 pub struct RendezvousConfig {
@@ -71,7 +72,7 @@ pub struct RendezvousConfig {
     pub rank: usize,
     /// The world size.
     pub world_size: usize,
-    /// Where the ranks meet.
+    /// Where the rendezvous takes place.
     pub endpoint: Endpoint,
     /// The secret that every rank proves to know.
     pub secret: Secret,
@@ -95,14 +96,8 @@ pub(crate) struct MeshOptions {
     pub sockets: Option<usize>,
     /// The address at which peers reach this rank; by default the one that reaches rank 0.
     pub address: Option<IpAddr>,
-    /// How long a listener at rank 0's address may be silent before the next attempt.
+    /// How long a listener at rank 0's address may not respond before the next attempt.
     pub attempt: Duration,
-}
-
-impl MeshOptions {
-    fn lanes(&self, same_host: bool) -> usize {
-        lanes(self.sockets, same_host)
-    }
 }
 
 /// Data connections between two ranks. A single flow rarely fills a link between hosts; within a host the processor is the limit.
@@ -139,20 +134,23 @@ pub(crate) fn form_mesh(
     }
     let rank = config.rank;
     match std::mem::replace(&mut config.endpoint, Endpoint::Connect(String::new())) {
-        Endpoint::Listener(listener) => host::run(config, options, listener, deadline),
-        Endpoint::Bind(address) => host::run(config, options, bind(rank, address, deadline)?, deadline),
+        Endpoint::Listener(listener) => leader::run(config, options, listener, deadline),
+        Endpoint::Bind(address) => leader::run(config, options, bind(rank, address, deadline)?, deadline),
         Endpoint::Publish { address, host, file } => {
             let listener = bind(rank, (address, 0).into(), deadline)?;
-            let port = listener.local_addr().map_err(|e| failed(e.to_string()))?.port();
+            let port = listener.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?.port();
             let host = if host.contains(':') { format!("[{host}]") } else { host };
             let published = file::publish(&file, &format!("{host}:{port}"));
             let _published = published.map_err(|e| {
-                failed(format!("rank {rank} cannot write its address to {}: {e}", file.display()))
+                CommError::rendezvous(format!(
+                    "rank {rank} cannot write its address to {}: {e}",
+                    file.display()
+                ))
             })?;
-            host::run(config, options, listener, deadline)
+            leader::run(config, options, listener, deadline)
         }
-        Endpoint::Connect(address) => guest::run(config, options, Target::At(&address), deadline),
-        Endpoint::Lookup(path) => guest::run(config, options, Target::File(&path), deadline),
+        Endpoint::Connect(address) => follower::run(config, options, &Target::At(address), deadline),
+        Endpoint::Lookup(path) => follower::run(config, options, &Target::File(path), deadline),
     }
 }
 
@@ -166,11 +164,11 @@ fn bind(rank: usize, address: SocketAddr, deadline: Instant) -> Result<TcpListen
         };
         let taken = error.kind() == std::io::ErrorKind::AddrInUse;
         if !taken || Instant::now() >= deadline {
-            return Err(failed(format!("rank {rank} cannot listen on {address}: {error}")));
+            return Err(CommError::rendezvous(format!("rank {rank} cannot listen on {address}: {error}")));
         }
         if !waits {
             tracing::warn!(
-                "rendezvous: another process listens on {address}; rank {rank} waits until it ends"
+                "rendezvous: {address} is in use by another process; rank {rank} retries until init_timeout"
             );
             waits = true;
         }
@@ -181,28 +179,30 @@ fn bind(rank: usize, address: SocketAddr, deadline: Instant) -> Result<TcpListen
 fn check(config: &RendezvousConfig) -> Result<(), CommError> {
     let RendezvousConfig { rank, world_size, .. } = config;
     if *world_size == 0 || *world_size > MAX_WORLD {
-        return Err(failed(format!("a world of {world_size} ranks is not possible (1 to {MAX_WORLD})")));
+        return Err(CommError::rendezvous(format!(
+            "world size {world_size} is out of range (1 to {MAX_WORLD})"
+        )));
     }
     if rank >= world_size {
-        return Err(failed(format!(
-            "rank {rank} is not in a world of {world_size} (0 to {})",
+        return Err(CommError::rendezvous(format!(
+            "rank {rank} is out of range for world size {world_size} (0 to {})",
             world_size - 1
         )));
     }
     for (what, text) in [("run id", &config.run_id), ("plan hash", &config.plan_hash)] {
         if text.len() > wire::MAX_NAME {
-            return Err(failed(format!("the {what} has {} bytes, over {}", text.len(), wire::MAX_NAME)));
+            return Err(CommError::rendezvous(format!(
+                "the {what} has {} bytes; the maximum is {}",
+                text.len(),
+                wire::MAX_NAME
+            )));
         }
     }
     let listens = !matches!(config.endpoint, Endpoint::Connect(_) | Endpoint::Lookup(_));
     if *world_size > 1 && listens != (*rank == 0) {
-        return Err(failed(format!(
-            "rank 0 listens and the others connect; rank {rank} was told the opposite"
+        return Err(CommError::rendezvous(format!(
+            "rank 0 must listen and the other ranks must connect; rank {rank} is configured otherwise"
         )));
     }
     Ok(())
-}
-
-fn failed(message: impl Into<String>) -> CommError {
-    CommError::new(CommErrorKind::Rendezvous, None, message)
 }

@@ -1,7 +1,7 @@
 //! The secret that only the processes of a run know. It is never sent over the network or printed, and is wiped from
 //! memory when dropped.
 
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::CommError;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -22,7 +22,7 @@ impl Secret {
     pub fn generate() -> Result<Self, CommError> {
         let mut bytes = Zeroizing::new([0; 32]);
         getrandom::fill(bytes.as_mut_slice())
-            .map_err(|e| wrong(&format!("cannot draw a random secret: {e}")))?;
+            .map_err(|e| CommError::rendezvous(format!("cannot generate a random secret: {e}")))?;
         Ok(Self(bytes))
     }
 
@@ -54,15 +54,11 @@ impl Secret {
         // `decode_mut` requires an output of exactly the decoded size.
         match digits.len() == 64 && HEXLOWER_PERMISSIVE.decode_mut(digits, bytes.as_mut_slice()).is_ok() {
             true => Ok(Self(bytes)),
-            false => Err(wrong(
+            false => Err(CommError::rendezvous(
                 "the run's secret is not 64 hexadecimal digits; generate it with `openssl rand -hex 32`",
             )),
         }
     }
-}
-
-fn wrong(message: &str) -> CommError {
-    CommError::new(CommErrorKind::Rendezvous, None, message)
 }
 
 pub(super) fn keyed(key: &[u8]) -> Hmac<Sha256> {
@@ -126,9 +122,10 @@ impl<'de> serde::Deserialize<'de> for Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::comm::CommErrorKind;
 
     #[test]
-    fn hex_comes_back_and_debug_shows_nothing() {
+    fn hex_round_trips_and_debug_hides_the_secret() {
         let secret = Secret::generate().unwrap();
         assert_ne!(secret, Secret::generate().unwrap());
         let text = secret.to_hex();
@@ -148,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_the_digits_and_a_wrong_one_is_not_repeated() {
+    fn json_round_trips_and_errors_do_not_contain_the_secret() {
         let secret = Secret::derive(b"key", "a test");
         let json = serde_json::to_string(&secret).unwrap();
         assert_eq!(json, format!("\"{}\"", &*secret.to_hex()));

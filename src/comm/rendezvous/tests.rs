@@ -1,10 +1,12 @@
 //! Whole rendezvous over loopback, with valid peers and with the foreign connections that they must tolerate.
 
 mod by_file;
-mod leftovers;
-mod silent;
+mod stale_processes;
+mod unresponsive;
 
 use super::accept::MAGIC;
+use super::identity::{Identity, Refusal};
+use super::wire::Purpose;
 use super::*;
 use crate::comm::gloo::{GlooGroup, GlooOptions};
 use crate::comm::testing::{HANG, Port};
@@ -31,7 +33,7 @@ fn config(rank: usize, world: usize, endpoint: Endpoint, secret: &Secret) -> Ren
     }
 }
 
-pub(super) struct Meeting {
+pub(super) struct TestRendezvous {
     pub listener: Option<TcpListener>,
     pub address: SocketAddr,
     secret: Secret,
@@ -39,7 +41,7 @@ pub(super) struct Meeting {
     _port: Port,
 }
 
-impl Meeting {
+impl TestRendezvous {
     pub(super) fn new(at: &str) -> Self {
         let port = Port::hold(at.parse().unwrap()).unwrap();
         let listener = TcpListener::bind(port.address).unwrap();
@@ -47,11 +49,11 @@ impl Meeting {
         Self { listener: Some(listener), address: port.address, secret, _port: port }
     }
 
-    pub(super) fn host(&mut self, world: usize) -> RendezvousConfig {
+    pub(super) fn leader(&mut self, world: usize) -> RendezvousConfig {
         config(0, world, Endpoint::Listener(self.listener.take().unwrap()), &self.secret)
     }
 
-    pub(super) fn guest(&self, rank: usize, world: usize) -> RendezvousConfig {
+    pub(super) fn follower(&self, rank: usize, world: usize) -> RendezvousConfig {
         config(rank, world, Endpoint::Connect(self.address.to_string()), &self.secret)
     }
 }
@@ -67,13 +69,13 @@ pub(super) fn mesh(mut config: RendezvousConfig, attempt: Duration) -> Result<Me
 }
 
 /// Waits for a connection, and leaves it in the queue.
-fn wait_for_caller(listener: &TcpListener) {
+fn wait_for_connection(listener: &TcpListener) {
     let until = Some(Instant::now() + HANG);
-    assert!(poll_until(&mut [PollFd::new(listener, PollFlags::IN)], until).unwrap(), "nobody calls");
+    assert!(poll_until(&mut [PollFd::new(listener, PollFlags::IN)], until).unwrap(), "no connection");
 }
 
 fn accept(listener: &TcpListener) -> TcpStream {
-    wait_for_caller(listener);
+    wait_for_connection(listener);
     let stream = listener.accept().unwrap().0;
     stream.set_read_timeout(Some(HANG)).unwrap();
     stream
@@ -82,7 +84,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
 type Outcome = Result<GlooGroup, CommError>;
 
 /// Runs every configuration on its own thread.
-pub(super) fn meet(configs: Vec<RendezvousConfig>) -> Vec<Outcome> {
+pub(super) fn connect_all(configs: Vec<RendezvousConfig>) -> Vec<Outcome> {
     let threads: Vec<_> = configs.into_iter().map(|c| thread::spawn(move || connect(c))).collect();
     threads.into_iter().map(|t| t.join().unwrap()).collect()
 }
@@ -97,7 +99,7 @@ pub(super) fn error<T>(outcome: &Result<T, CommError>) -> &CommError {
     }
 }
 
-pub(super) fn works(outcomes: Vec<Outcome>) {
+pub(super) fn assert_working(outcomes: Vec<Outcome>) {
     let world = outcomes.len() as i32;
     let groups: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
     thread::scope(|scope| {
@@ -112,43 +114,43 @@ pub(super) fn works(outcomes: Vec<Outcome>) {
 }
 
 #[test]
-fn worlds_form_in_any_order_on_ipv4_and_ipv6() {
+fn groups_form_in_any_order_on_ipv4_and_ipv6() {
     for at in ["127.0.0.1:0", "[::1]:0"] {
         if Port::hold(at.parse().unwrap()).is_err() {
             println!("skipped: no {at} on this machine");
             continue;
         }
         for world in [2, 5] {
-            let mut m = Meeting::new(at);
-            let mut configs: Vec<_> = (1..world).rev().map(|r| m.guest(r, world)).collect();
-            configs.push(m.host(world));
-            works(meet(configs));
+            let mut m = TestRendezvous::new(at);
+            let mut configs: Vec<_> = (1..world).rev().map(|r| m.follower(r, world)).collect();
+            configs.push(m.leader(world));
+            assert_working(connect_all(configs));
         }
     }
 }
 
 #[test]
-fn a_guest_that_comes_first_waits_for_the_listener() {
-    let mut m = Meeting::new("127.0.0.1:0");
-    let guest = m.guest(1, 2);
+fn a_follower_that_starts_first_waits_for_the_listener() {
+    let mut m = TestRendezvous::new("127.0.0.1:0");
+    let follower = m.follower(1, 2);
     m.listener = None;
-    let early = thread::spawn(move || connect(guest));
-    let host = connect(config(0, 2, Endpoint::Bind(m.address), &m.secret));
-    works(vec![host, early.join().unwrap()]);
+    let early = thread::spawn(move || connect(follower));
+    let leader = connect(config(0, 2, Endpoint::Bind(m.address), &m.secret));
+    assert_working(vec![leader, early.join().unwrap()]);
 }
 
 #[test]
-fn a_world_of_one_needs_nobody() {
-    let m = Meeting::new("127.0.0.1:0");
-    works(vec![connect(m.guest(0, 1))]);
+fn a_group_of_one_rank_needs_no_connection() {
+    let m = TestRendezvous::new("127.0.0.1:0");
+    assert_working(vec![connect(m.follower(0, 1))]);
 }
 
 #[test]
-fn strangers_are_refused_while_the_others_meet() {
-    let mut m = Meeting::new("127.0.0.1:0");
+fn foreign_connections_are_rejected_while_the_group_forms() {
+    let mut m = TestRendezvous::new("127.0.0.1:0");
     // A thousand connections may overflow the queue, and are then retried after a second.
-    let host = m.host(3);
-    let host = thread::spawn(move || connect(host));
+    let leader = m.leader(3);
+    let leader = thread::spawn(move || connect(leader));
     // Idle connections, more than are kept at a time; both ends are in this process, so descriptors limit their number.
     let idle: Vec<_> = (0..1000).map_while(|_| TcpStream::connect(m.address).ok()).collect();
     assert!(idle.len() > 200, "only {} connections", idle.len());
@@ -159,46 +161,46 @@ fn strangers_are_refused_while_the_others_meet() {
         let _ = stream.write_all(garbage);
         talkers.push(stream);
     }
-    let impostor = RendezvousConfig { secret: Secret::generate().unwrap(), ..m.guest(1, 3) };
+    let impostor = RendezvousConfig { secret: Secret::generate().unwrap(), ..m.follower(1, 3) };
     let refused = connect(impostor);
-    assert!(error(&refused).message.contains("refused rank 1's proof of the run's secret"));
-    let mut outcomes = meet(vec![m.guest(1, 3), m.guest(2, 3)]);
-    outcomes.push(host.join().unwrap());
-    works(outcomes);
+    assert!(error(&refused).message.contains("rejected rank 1's proof of the run's secret"));
+    let mut outcomes = connect_all(vec![m.follower(1, 3), m.follower(2, 3)]);
+    outcomes.push(leader.join().unwrap());
+    assert_working(outcomes);
     drop((idle, talkers));
 }
 
 #[test]
-fn a_listener_that_is_not_ours_is_told_from_rank_0() {
-    let m = Meeting::new("127.0.0.1:0");
-    let guest = m.guest(1, 2);
-    let other = thread::spawn(move || connect(guest));
+fn a_foreign_listener_is_distinguished_from_rank_0() {
+    let m = TestRendezvous::new("127.0.0.1:0");
+    let follower = m.follower(1, 2);
+    let other = thread::spawn(move || connect(follower));
     let mut stream = accept(m.listener.as_ref().unwrap());
     stream.write_all(&[b'x'; 100]).unwrap();
     assert!(error(&other.join().unwrap()).message.contains("not ddp-run"));
     // A peer that speaks the protocol and claims to have checked our proof, but cannot prove the secret itself.
-    let guest = m.guest(1, 2);
-    let other = thread::spawn(move || connect(guest));
+    let follower = m.follower(1, 2);
+    let other = thread::spawn(move || connect(follower));
     let mut stream = accept(m.listener.as_ref().unwrap());
     stream.write_all(&[&MAGIC[..], &[7; 32]].concat()).unwrap();
     stream.read_exact(&mut [0; 72]).unwrap();
     stream.write_all(&[1; 33]).unwrap();
-    assert!(error(&other.join().unwrap()).message.contains("could not prove the run's secret to rank 1"));
+    assert!(error(&other.join().unwrap()).message.contains("does not have the secret of rank 1"));
 }
 
 #[test]
-fn ranks_of_different_plans_worlds_or_ranks_are_all_told_both_sides() {
+fn ranks_with_different_plans_or_world_sizes_all_report_both_sides() {
     type Change = fn(&mut RendezvousConfig);
     let changes: [(Change, &[&str]); 2] = [
         (|c| c.plan_hash = "ffff".into(), &["rank 2 ", "(ffff)", "rank 0 (0123abcd)"]),
-        (|c| c.world_size = 4, &["rank 2 ", "world of 4", "rank 0 for a world of 3"]),
+        (|c| c.world_size = 4, &["rank 2 ", "world size 4", "rank 0 has world size 3"]),
     ];
     for (change, words) in changes {
-        let mut m = Meeting::new("127.0.0.1:0");
-        let mut odd = m.guest(2, 3);
-        change(&mut odd);
-        let host = m.host(3);
-        for outcome in meet(vec![host, odd]) {
+        let mut m = TestRendezvous::new("127.0.0.1:0");
+        let mut deviant = m.follower(2, 3);
+        change(&mut deviant);
+        let leader = m.leader(3);
+        for outcome in connect_all(vec![leader, deviant]) {
             words
                 .iter()
                 .for_each(|w| assert!(error(&outcome).message.contains(w), "{w}: {}", error(&outcome)));
@@ -207,12 +209,12 @@ fn ranks_of_different_plans_worlds_or_ranks_are_all_told_both_sides() {
 }
 
 #[test]
-fn two_processes_that_claim_a_rank_are_both_told() {
-    let mut m = Meeting::new("127.0.0.1:0");
-    let outcomes = meet(vec![m.host(3), m.guest(1, 3), m.guest(1, 3)]);
+fn two_processes_with_the_same_rank_both_fail() {
+    let mut m = TestRendezvous::new("127.0.0.1:0");
+    let outcomes = connect_all(vec![m.leader(3), m.follower(1, 3), m.follower(1, 3)]);
     for outcome in &outcomes {
         assert!(
-            error(outcome).message.contains("two processes claim rank 1: 127.0.0.1:"),
+            error(outcome).message.contains("two processes have rank 1: 127.0.0.1:"),
             "{}",
             error(outcome)
         );
@@ -220,41 +222,65 @@ fn two_processes_that_claim_a_rank_are_both_told() {
 }
 
 #[test]
-fn leftovers_of_other_runs_and_generations_are_sent_away_and_the_run_forms() {
-    let mut m = Meeting::new("127.0.0.1:0");
-    let host = m.host(2);
-    let host = thread::spawn(move || connect(host));
-    let old = RendezvousConfig { generation: 2, ..m.guest(1, 2) };
-    let other = RendezvousConfig { run_id: "other".into(), ..m.guest(1, 2) };
-    for (stray, word) in meet(vec![old, other]).iter().zip(["generation 2; rank 0", "run `other`"]) {
+fn processes_of_other_runs_and_generations_are_rejected_and_the_group_forms() {
+    let mut m = TestRendezvous::new("127.0.0.1:0");
+    let leader = m.leader(2);
+    let leader = thread::spawn(move || connect(leader));
+    let old = RendezvousConfig { generation: 2, ..m.follower(1, 2) };
+    let other = RendezvousConfig { run_id: "other".into(), ..m.follower(1, 2) };
+    for (stray, word) in connect_all(vec![old, other]).iter().zip(["generation 2, but rank 0", "run `other`"])
+    {
         assert!(error(stray).message.contains(word), "{}", error(stray));
     }
-    let mut outcomes = meet(vec![m.guest(1, 2)]);
-    outcomes.push(host.join().unwrap());
-    works(outcomes);
+    let mut outcomes = connect_all(vec![m.follower(1, 2)]);
+    outcomes.push(leader.join().unwrap());
+    assert_working(outcomes);
 }
 
 #[test]
-fn a_rank_0_that_never_listens_is_named() {
+fn a_rank_0_that_never_listens_is_reported() {
     let (port, secret) = (Port::on_loopback(), Secret::generate().unwrap());
-    let guest = config(1, 2, Endpoint::Connect(port.address.to_string()), &secret);
-    let outcome = connect(RendezvousConfig { init_timeout: Duration::from_millis(200), ..guest });
+    let follower = config(1, 2, Endpoint::Connect(port.address.to_string()), &secret);
+    let outcome = connect(RendezvousConfig { init_timeout: Duration::from_millis(200), ..follower });
     assert!(error(&outcome).message.contains("rank 1 could not reach rank 0"), "{}", error(&outcome));
 }
 
-#[test]
-fn impossible_configurations_are_refused_before_any_socket() {
-    let m = Meeting::new("127.0.0.1:0");
+/// Impossible configurations, which are refused before any socket; peers that rank 0 of 3 rejects; and
+/// errors of reads and writes.
+pub(in crate::comm) fn messages() -> Vec<String> {
+    let m = TestRendezvous::new("127.0.0.1:0");
     let bad = [
-        m.guest(2, 2),
-        m.guest(0, 0),
-        m.guest(0, 2),
-        m.guest(0, MAX_WORLD + 1),
-        RendezvousConfig { run_id: "x".repeat(129), ..m.guest(1, 2) },
-        RendezvousConfig { endpoint: Endpoint::Bind(m.address), ..m.guest(1, 2) },
+        m.follower(2, 2),
+        m.follower(0, 0),
+        m.follower(0, 2),
+        m.follower(0, MAX_WORLD + 1),
+        RendezvousConfig { run_id: "x".repeat(129), ..m.follower(1, 2) },
+        RendezvousConfig { endpoint: Endpoint::Bind(m.address), ..m.follower(1, 2) },
     ];
-    for config in bad {
-        let outcome = connect(config);
-        assert!(!error(&outcome).message.contains("init_timeout"), "{}", error(&outcome));
+    let mut all: Vec<String> = bad.into_iter().map(|c| error(&connect(c)).message.clone()).collect();
+    let (own, at) = (m.follower(0, 3), SocketAddr::from(([10, 0, 0, 2], 5000)));
+    let foreign = [
+        RendezvousConfig { run_id: "other".into(), ..m.follower(1, 3) },
+        RendezvousConfig { generation: 2, ..m.follower(1, 3) },
+        RendezvousConfig { generation: 4, ..m.follower(1, 3) },
+        RendezvousConfig { plan_hash: "ffff".into(), ..m.follower(1, 3) },
+        m.follower(1, 4),
+        m.follower(3, 3),
+        m.follower(0, 3),
+    ];
+    let join = |c: RendezvousConfig| {
+        Identity { config: &c, host: [0; 16] }.join(Purpose::Rendezvous, at).split_off(wire::LENGTH)
+    };
+    let version = [&[1][..], &(wire::PROTOCOL + 1).to_le_bytes()].concat();
+    for message in foreign.into_iter().map(join).chain([version, vec![2]]) {
+        let refusal = Identity { config: &own, host: [0; 16] }.check_join(&message, at).expect_err("refused");
+        let (Refusal::Foreign(why) | Refusal::Outdated(why) | Refusal::Conflict(why)) = refusal;
+        all.push(why);
     }
+    all.extend(
+        [StreamError::Closed, StreamError::Deadline, StreamError::Watched, StreamError::TooLong(9)]
+            .map(|t| t.to_string()),
+    );
+    all.extend([Target::At("n1:29500".into()), Target::File("/shared/meet".into())].map(|t| t.to_string()));
+    all
 }

@@ -1,4 +1,4 @@
-//! One rank's view of its host's segment: notices of calls, chunks in flight, pipes, and the bells that wake sleeping
+//! One rank's view of its host's segment: notices of calls, chunks in flight, pipes, and the counters that wake sleeping
 //! ranks. Ranks are local ranks here.
 //!
 //! The protocol that makes access to the bytes safe: a rank writes only its own notices, slots and pipe ends. It writes
@@ -43,7 +43,7 @@ pub(crate) struct Arena {
     pub me: usize,
     /// The global ranks of this host, ascending.
     pub members: Vec<usize>,
-    pub(super) crowded: OnceLock<bool>,
+    pub(super) oversubscribed: OnceLock<bool>,
 }
 
 impl Arena {
@@ -62,7 +62,7 @@ impl Arena {
     }
 
     fn over(segment: Segment, layout: Layout, me: usize, members: &[usize]) -> Self {
-        let arena = Self { segment, layout, me, members: members.to_vec(), crowded: OnceLock::new() };
+        let arena = Self { segment, layout, me, members: members.to_vec(), oversubscribed: OnceLock::new() };
         arena.publish_allowed();
         arena
     }
@@ -159,8 +159,7 @@ impl Arena {
     pub(crate) fn pipe_write(&self, to: usize, bytes: &[u8]) -> usize {
         let pipe = self.layout.pipe(self.me, to);
         let written = self.segment.word(pipe.written).load(Ordering::Relaxed);
-        let room = PIPE - written.wrapping_sub(self.segment.word(pipe.read).load(Ordering::Acquire)) as usize;
-        let count = room.min(bytes.len());
+        let count = self.pipe_room(to).min(bytes.len());
         let start = written as usize % PIPE;
         let first = count.min(PIPE - start);
         // SAFETY: between `written` and `read` + PIPE the reader touches nothing.
@@ -210,25 +209,25 @@ impl Arena {
 
     /// Marks this rank as failed, once it has reported the failure on its control connections.
     pub(crate) fn mark_failed(&self) {
-        self.segment.half_word(self.layout.bell(self.me) + 8).store(1, Ordering::Release);
+        self.segment.half_word(self.layout.wake_words(self.me) + 8).store(1, Ordering::Release);
     }
 
     pub(crate) fn has_failures(&self) -> bool {
         (0..self.ranks())
-            .any(|r| self.segment.half_word(self.layout.bell(r) + 8).load(Ordering::Acquire) != 0)
+            .any(|r| self.segment.half_word(self.layout.wake_words(r) + 8).load(Ordering::Acquire) != 0)
     }
 
     // Waiting and waking.
 
-    fn bell(&self, rank: usize) -> (&AtomicU32, &AtomicU32) {
-        let at = self.layout.bell(rank);
+    fn wake_words(&self, rank: usize) -> (&AtomicU32, &AtomicU32) {
+        let at = self.layout.wake_words(rank);
         (self.segment.half_word(at), self.segment.half_word(at + 4))
     }
 
     /// Wakes a rank that may be waiting for what this one has just published. True if it waits in `poll` and must be
     /// woken through its control connection.
-    pub(crate) fn ring(&self, rank: usize) -> bool {
-        let (bell, sleeps) = self.bell(rank);
+    pub(crate) fn wake_rank(&self, rank: usize) -> bool {
+        let (counter, sleeps) = self.wake_words(rank);
         // Either this load sees that the other rank is about to sleep, or that rank's last check sees what was published.
         fence(Ordering::SeqCst);
         if sleeps.load(Ordering::Relaxed) == AWAKE {
@@ -236,39 +235,39 @@ impl Arena {
         }
         let slept = sleeps.swap(AWAKE, Ordering::SeqCst);
         if slept == ON_FUTEX {
-            bell.fetch_add(1, Ordering::SeqCst);
+            counter.fetch_add(1, Ordering::SeqCst);
             // It is no error if the rank no longer waits.
-            let _ = futex::wake(bell, futex::Flags::empty(), u32::MAX);
+            let _ = futex::wake(counter, futex::Flags::empty(), u32::MAX);
         }
         slept == IN_POLL
     }
 
     /// Wakes all ranks of this host, including a call of this rank.
-    pub(crate) fn ring_all(&self) {
+    pub(crate) fn wake_all(&self) {
         for rank in 0..self.ranks() {
-            self.ring(rank);
+            self.wake_rank(rank);
         }
     }
 
     /// Sleeps until another rank rings or `at_most` has passed. Does not sleep if `ready`, which is checked after this
     /// rank has announced that it is about to sleep.
-    pub(crate) fn doze(&self, ready: impl Fn() -> bool, at_most: Duration) {
-        let (bell, sleeps) = self.bell(self.me);
-        let seen = bell.load(Ordering::SeqCst);
+    pub(crate) fn sleep(&self, ready: impl Fn() -> bool, at_most: Duration) {
+        let (counter, sleeps) = self.wake_words(self.me);
+        let seen = counter.load(Ordering::SeqCst);
         sleeps.store(ON_FUTEX, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if !ready()
             && let Ok(timeout) = at_most.try_into()
         {
             // After an interrupted or outdated wait, the caller checks its condition again.
-            let _ = futex::wait(bell, futex::Flags::empty(), seen, Some(&timeout));
+            let _ = futex::wait(counter, futex::Flags::empty(), seen, Some(&timeout));
         }
         sleeps.store(AWAKE, Ordering::SeqCst);
     }
 
     /// Runs `poll`, announced so that other ranks wake this one through its control connection; skips it if `ready`.
     pub(crate) fn while_polling<R>(&self, ready: impl Fn() -> bool, poll: impl FnOnce() -> R) -> Option<R> {
-        let (_, sleeps) = self.bell(self.me);
+        let (_, sleeps) = self.wake_words(self.me);
         sleeps.store(IN_POLL, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let result = (!ready()).then(poll);
@@ -329,18 +328,18 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_is_woken_and_an_early_bell_is_not_missed() {
+    fn a_sleeping_rank_is_woken_and_an_early_wake_up_is_not_lost() {
         let [a, b] = pair();
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| {
                 let start = Instant::now();
                 while !a.has_posted(1, 1) {
-                    a.doze(|| a.has_posted(1, 1), 2 * HANG);
+                    a.sleep(|| a.has_posted(1, 1), 2 * HANG);
                 }
                 start.elapsed()
             });
             b.post(1, &[7; HEADER], b"hello");
-            b.ring(0);
+            b.wake_rank(0);
             assert!(sleeper.join().unwrap() < HANG, "it slept on");
         });
         assert_eq!((a.payload(1, 1, 5), a.header(1, 1)), (&b"hello"[..], [7; HEADER]));
@@ -349,11 +348,11 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_polls_is_rung_by_its_connection_once() {
+    fn a_polling_rank_is_woken_once_through_its_connection() {
         let [a, b] = pair();
-        let rung = a.while_polling(|| false, || (b.ring(0), b.ring(0)));
-        assert_eq!(rung, Some((true, false)));
-        assert!(!b.ring(0));
+        let woken = a.while_polling(|| false, || (b.wake_rank(0), b.wake_rank(0)));
+        assert_eq!(woken, Some((true, false)));
+        assert!(!b.wake_rank(0));
     }
 
     #[test]

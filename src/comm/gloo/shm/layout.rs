@@ -14,7 +14,7 @@ pub(super) const PIPE: usize = 256 << 10;
 
 /// Alignment of all parts: two cache lines, because they are fetched in pairs.
 const LINE: usize = 128;
-/// A rank's words: progress, bell, place, processors.
+/// A rank's words: progress, wake-up, place, processors.
 const WORDS: usize = 5 * LINE;
 /// A posted call: round, header, payload.
 const NOTICE: usize = 64 + FLAT;
@@ -39,8 +39,8 @@ impl Layout {
         rank * WORDS
     }
 
-    /// Three half words: the bell's counter, how the rank sleeps, whether it has failed.
-    pub(super) fn bell(&self, rank: usize) -> usize {
+    /// Three half words: the wake-up counter, how the rank sleeps, whether it has failed.
+    pub(super) fn wake_words(&self, rank: usize) -> usize {
         rank * WORDS + LINE
     }
 
@@ -97,13 +97,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_overlaps() {
+    fn segment_parts_do_not_overlap() {
         for ranks in 2..6 {
             let l = Layout::new(ranks);
             let mut parts = Vec::new();
             for r in 0..ranks {
                 parts.push(l.progress(r)..l.progress(r) + 24);
-                parts.push(l.bell(r)..l.bell(r) + 12);
+                parts.push(l.wake_words(r)..l.wake_words(r) + 12);
                 parts.push(l.place(r)..l.place(r) + 16);
                 parts.push(l.processor(r)..l.processor(r) + 4);
                 parts.push(l.allowed(r));

@@ -21,9 +21,7 @@ impl Segment {
         // Beyond this limit the kernel does not return an error but kills the process.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < len as u64) {
-            return Err(io::Error::other(format!(
-                "{len} bytes are over the limit of a file's size (ulimit -f)"
-            )));
+            return Err(io::Error::other(format!("{len} bytes exceed the file size limit (ulimit -f)")));
         }
         let fd = memfd_create("ddp-run", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&fd, len as u64)?;
@@ -34,7 +32,7 @@ impl Segment {
     /// Maps a file that another process has created; rejects one that could still shrink under the mapping.
     pub(super) fn open(fd: &OwnedFd, len: usize) -> io::Result<Self> {
         if !fcntl_get_seals(fd)?.contains(seals()) || fstat(fd)?.st_size != len as i64 {
-            return Err(io::Error::other("the shared memory is not of the agreed size"));
+            return Err(io::Error::other("the shared memory does not have the expected size and seals"));
         }
         Self::map(fd, len)
     }
@@ -104,18 +102,18 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_not_sealed_or_of_another_size_are_refused() {
+    fn unsealed_files_and_files_of_another_size_are_rejected() {
         let (_, fd) = Segment::create(4096).unwrap();
         assert!(Segment::open(&fd, 8192).is_err());
         assert!(ftruncate(&fd, 0).is_err());
-        let loose = memfd_create("loose", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&loose, 4096).unwrap();
-        assert!(Segment::open(&loose, 4096).is_err());
+        let unsealed = memfd_create("unsealed", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&unsealed, 4096).unwrap();
+        assert!(Segment::open(&unsealed, 4096).is_err());
     }
 
     #[test]
     #[should_panic(expected = "not in the segment")]
-    fn words_beyond_the_end_are_a_bug() {
+    fn words_beyond_the_end_panic() {
         Segment::create(4096).unwrap().0.word(4096);
     }
 }

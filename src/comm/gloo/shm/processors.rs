@@ -22,8 +22,8 @@ impl Arena {
 
     /// Whether the host's ranks have fewer processors than there are ranks, so that spinning only keeps others from
     /// working. Call it only after all ranks are set up.
-    pub(crate) fn is_crowded(&self) -> bool {
-        *self.crowded.get_or_init(|| {
+    pub(crate) fn is_oversubscribed(&self) -> bool {
+        *self.oversubscribed.get_or_init(|| {
             let mut union = vec![0u8; self.layout.allowed(0).len()];
             for rank in 0..self.ranks() {
                 // SAFETY: written before the ranks reported that setup is done, and never again.
@@ -48,7 +48,7 @@ impl Arena {
     }
 
     /// Moves this thread to a processor that no rank is on, if there is one and another rank is on this rank's processor.
-    pub(crate) fn step_aside(&self) {
+    pub(crate) fn move_to_free_processor(&self) {
         let own = self.publish_processor();
         if !self.others().any(|rank| self.processor(rank) == Some(own)) {
             return;
@@ -73,7 +73,7 @@ mod tests {
 
     /// Runs on its own thread, because it changes the thread's processor.
     #[test]
-    fn a_rank_leaves_a_processor_that_another_is_on() {
+    fn a_rank_moves_off_a_processor_that_another_rank_uses() {
         let Ok(allowed) = sched_getaffinity(None) else { return };
         if allowed.count() < 2 {
             println!("skipped: there is one processor only");
@@ -89,8 +89,8 @@ mod tests {
             let (first, other) = (a.publish_processor(), b.publish_processor());
             assert_eq!(first, other);
             sched_setaffinity(None, &allowed).unwrap();
-            assert!(!a.is_crowded());
-            a.step_aside();
+            assert!(!a.is_oversubscribed());
+            a.move_to_free_processor();
             assert_ne!(a.processor(0), a.processor(1));
             assert_eq!(sched_getaffinity(None).unwrap(), allowed);
         })

@@ -29,7 +29,7 @@ pub(crate) fn share(
     sockets: &[Option<&TcpStream>],
     deadline: Instant,
 ) -> Result<Arena, String> {
-    let me = members.iter().position(|m| *m == rank).ok_or("this rank is not of this host")?;
+    let me = members.iter().position(|m| *m == rank).ok_or("this rank is not on this host")?;
     match me {
         0 => lead(members, sockets, deadline),
         _ => {
@@ -41,7 +41,7 @@ pub(crate) fn share(
 }
 
 fn lead(members: &[usize], sockets: &[Option<&TcpStream>], deadline: Instant) -> Result<Arena, String> {
-    let made = Arena::create(members).map_err(|e| format!("cannot make shared memory: {e}"));
+    let made = Arena::create(members).map_err(|e| format!("cannot create shared memory: {e}"));
     let mut outcome = made.as_ref().map(|_| ()).map_err(Clone::clone);
     let others = || sockets.iter().flatten();
     for socket in others() {
@@ -62,7 +62,7 @@ fn hand_over(socket: &TcpStream, fd: Result<&OwnedFd, &String>, deadline: Instan
     // Any process could listen on the name that stands for no socket.
     let fd = if name == [0; NAME] { Err(&"a rank of this host has no Unix socket".to_owned()) } else { fd };
     let sent = fd.map_err(Clone::clone).and_then(|fd| {
-        send_descriptor(name, token, fd).map_err(|e| format!("cannot hand over shared memory: {e}"))
+        send_descriptor(name, token, fd).map_err(|e| format!("cannot send the shared memory descriptor: {e}"))
     });
     write_by(socket, if sent.is_ok() { &YES } else { &NO }, deadline).map_err(|e| e.to_string())?;
     sent?;
@@ -75,15 +75,15 @@ fn follow(me: usize, members: &[usize], leader: &TcpStream, deadline: Instant) -
     let inbox = Inbox::open().map_err(|e| format!("cannot open a Unix socket: {e}"));
     // Without an inbox, the leader gets a name that stands for no socket, so that the setup fails on both sides.
     let request = inbox.as_ref().map_or([0; NAME + TOKEN], |i| i.request);
-    let io = |e: crate::comm::rendezvous::Trouble| e.to_string();
+    let io = |e: crate::comm::rendezvous::StreamError| e.to_string();
     write_by(leader, &request, deadline).map_err(io)?;
     let mut delivered = NO;
     read_by(leader, &mut delivered, &[], deadline).map_err(io)?;
-    let mut arena = Err("the host's first rank could not hand over shared memory".to_owned());
+    let mut arena = Err("the host's first rank could not send the shared memory descriptor".to_owned());
     if delivered == YES {
         arena = inbox.and_then(|inbox| {
             let mapped = inbox.receive().and_then(|fd| Arena::open(&fd, me, members));
-            mapped.map_err(|e| format!("cannot receive shared memory: {e}"))
+            mapped.map_err(|e| format!("cannot map the shared memory: {e}"))
         });
         write_by(leader, if arena.is_ok() { &YES } else { &NO }, deadline).map_err(io)?;
     }
@@ -91,7 +91,7 @@ fn follow(me: usize, members: &[usize], leader: &TcpStream, deadline: Instant) -
     read_by(leader, &mut verdict, &[], deadline).map_err(io)?;
     match verdict {
         YES => arena,
-        _ => arena.and(Err("another rank of this host has no shared memory".into())),
+        _ => arena.and(Err("another rank of this host could not set up the shared memory".into())),
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_leaves_fails_the_others_without_a_hang() {
+    fn a_member_that_exits_fails_the_others_without_a_hang() {
         let (deadline, members) = (Instant::now() + HANG, [0, 1, 2]);
         let ((a, to_a), (b, to_b)) = (connection(), connection());
         drop(b);

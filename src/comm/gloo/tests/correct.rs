@@ -1,9 +1,9 @@
 //! Every operation, type, world size and buffer size against a plain reference; equal bits on every rank.
 
 use super::*;
-use crate::comm::reference::{check_all, check_type, expected, input};
+use crate::comm::reference::{check_all, check_type, expected, input, order_dependent};
 use crate::comm::{DType, ProcessGroup, ReduceOp, Wait};
-use half::{bf16, f16};
+use half::f16;
 use proptest::prelude::*;
 
 /// Every transport and algorithm that a group on one host can have.
@@ -69,7 +69,7 @@ fn several_hosts_agree_with_the_reference() {
 
 /// 2.4 M elements: many blocks of the stream, and more than all socket buffers hold.
 #[test]
-fn buffers_beyond_all_socket_buffers_do_not_lock_up() {
+fn buffers_larger_than_all_socket_buffers_do_not_deadlock() {
     for (world, transport) in
         [(2, Transport::Shm), (3, Transport::Shm), (2, Transport::Tcp), (3, Transport::Tcp)]
     {
@@ -103,21 +103,9 @@ fn results_are_the_same_bits_on_all_ranks_and_in_every_run() {
     }
 }
 
-/// The bits of an f32 sum and a bf16 mean that depend on the order of operands.
-fn order_dependent(g: &GlooGroup, n: usize) -> Vec<u8> {
-    let value = |i: usize| ((i * 31 + g.rank() * 17) as f32).sin() * 10f32.powi((i % 7) as i32);
-    let mut v: Vec<f32> = (0..n).map(value).collect();
-    // NaNs with different payloads meet at index 0.
-    v[0] = f32::from_bits(0x7fc0_0001 + g.rank() as u32);
-    let mut half: Vec<bf16> = v.iter().map(|x| bf16::from_f32(*x)).collect();
-    g.all_reduce((&mut v).into(), ReduceOp::Sum).unwrap();
-    g.all_reduce((&mut half).into(), ReduceOp::Mean).unwrap();
-    [bits(&v), bits(&half)].concat()
-}
-
 /// In shared memory every element is summed in rank order, so its position and its buffer do not matter.
 #[test]
-fn in_memory_an_elements_sum_does_not_depend_on_its_place() {
+fn in_shared_memory_a_sum_does_not_depend_on_the_position() {
     on_ranks(&form(Transport::Shm, 3, AMPLE), |g| {
         let n = 300_000;
         let whole: Vec<f32> = (0..n).map(|i| ((i * 7 + g.rank() * 5) as f32).sin()).collect();
@@ -173,13 +161,13 @@ fn nan_reaches_every_rank_through_max_and_min() {
 #[test]
 fn calls_are_recorded() {
     on_ranks(&form(Transport::Shm, 2, AMPLE), |g| {
-        assert!(g.status().is_none());
+        assert!(g.history().pop().is_none());
         for _ in 0..70 {
             g.barrier(Wait::Deadline).unwrap();
         }
         g.all_reduce((&mut vec![0f32; 10]).into(), ReduceOp::Max).unwrap();
-        let last = g.status().unwrap();
-        assert_eq!(last.to_string(), "all_reduce #71 (max of 10 f32)");
+        let last = g.history().pop().unwrap();
+        assert_eq!(last.call, "all_reduce #71 (max of 10 f32)");
         assert_eq!((last.operation, last.sequence, last.count), ("all_reduce", 71, 10));
         assert!(last.took.is_some());
         let history = g.history();
@@ -188,7 +176,7 @@ fn calls_are_recorded() {
 }
 
 #[test]
-fn threads_of_a_rank_take_turns() {
+fn threads_of_a_rank_can_call_concurrently() {
     // The order is the same on all ranks because all calls are alike.
     on_ranks(&form(Transport::Shm, 2, AMPLE), |g| {
         thread::scope(|scope| {

@@ -2,10 +2,10 @@
 
 use super::super::header::Header;
 use super::*;
-use crate::comm::conduct::Engine as _;
+use crate::comm::execute::Engine as _;
 use crate::comm::{self, CommErrorKind, ProcessGroup, ReduceOp, Wait};
 
-type Call = fn(&GlooGroup) -> Outcome;
+type Call = Box<dyn Fn(&GlooGroup) -> Outcome + Sync>;
 
 const SMALL: usize = 10;
 const LARGE: usize = 300_000;
@@ -14,88 +14,56 @@ fn all_reduce(g: &GlooGroup, n: usize, op: ReduceOp) -> Outcome {
     g.all_reduce((&mut vec![1f32; n]).into(), op)
 }
 
+fn reduction(n: usize, op: ReduceOp) -> Call {
+    Box::new(move |g| all_reduce(g, n, op))
+}
+
+fn sum(n: usize) -> Call {
+    reduction(n, ReduceOp::Sum)
+}
+
+fn integers(n: usize) -> Call {
+    Box::new(move |g| g.all_reduce((&mut vec![1i32; n]).into(), ReduceOp::Sum))
+}
+
+fn reduce_to(n: usize, root: usize) -> Call {
+    Box::new(move |g| g.reduce((&mut vec![1f32; n]).into(), ReduceOp::Sum, root))
+}
+
+fn broadcast(n: usize, root: usize) -> Call {
+    Box::new(move |g| g.broadcast((&mut vec![1f32; n]).into(), root))
+}
+
+fn gather(n: usize) -> Call {
+    Box::new(move |g| g.all_gather((&vec![1f32; n]).into(), (&mut vec![0f32; n * g.world_size()]).into()))
+}
+
+fn barrier() -> Call {
+    Box::new(|g| g.barrier(Wait::WhilePeersLive))
+}
+
 /// Two calls that don't match, and a word of each that the message must contain.
 fn disagreements() -> Vec<(Call, &'static str, Call, &'static str)> {
     vec![
-        (
-            |g| all_reduce(g, SMALL, ReduceOp::Sum),
-            "sum of 10 f32",
-            |g| all_reduce(g, 2 * SMALL, ReduceOp::Sum),
-            "sum of 20 f32",
-        ),
-        (
-            |g| all_reduce(g, LARGE, ReduceOp::Sum),
-            "300000",
-            |g| all_reduce(g, 2 * LARGE, ReduceOp::Sum),
-            "600000",
-        ),
+        (sum(SMALL), "sum of 10 f32", sum(2 * SMALL), "sum of 20 f32"),
+        (sum(LARGE), "300000", sum(2 * LARGE), "600000"),
         // One uses the algorithm for small buffers, the other that for large ones.
-        (
-            |g| all_reduce(g, SMALL, ReduceOp::Sum),
-            "of 10 f32",
-            |g| all_reduce(g, LARGE, ReduceOp::Sum),
-            "300000",
-        ),
-        (
-            |g| all_reduce(g, SMALL, ReduceOp::Max),
-            "max of",
-            |g| all_reduce(g, SMALL, ReduceOp::Min),
-            "min of",
-        ),
-        (
-            |g| all_reduce(g, SMALL, ReduceOp::Sum),
-            "10 f32",
-            |g| g.all_reduce((&mut vec![1i32; SMALL]).into(), ReduceOp::Sum),
-            "10 i32",
-        ),
-        (
-            |g| all_reduce(g, SMALL, ReduceOp::Sum),
-            "all_reduce #2",
-            |g| g.broadcast((&mut vec![1f32; SMALL]).into(), 0),
-            "broadcast #2 (10 f32 from rank 0)",
-        ),
-        (
-            |g| all_reduce(g, LARGE, ReduceOp::Sum),
-            "all_reduce #2",
-            |g| g.broadcast((&mut vec![1f32; LARGE]).into(), 0),
-            "broadcast #2",
-        ),
-        (
-            |g| all_reduce(g, LARGE, ReduceOp::Sum),
-            "all_reduce #2",
-            |g| g.barrier(Wait::WhilePeersLive),
-            "barrier #2",
-        ),
-        (
-            |g| g.broadcast((&mut vec![1u8; 3]).into(), 0),
-            "from rank 0",
-            |g| g.broadcast((&mut vec![1u8; 3]).into(), 1),
-            "from rank 1",
-        ),
-        (
-            |g| g.reduce((&mut vec![1u8; 3]).into(), ReduceOp::Sum, 0),
-            "to rank 0",
-            |g| g.reduce((&mut vec![1u8; 3]).into(), ReduceOp::Sum, 1),
-            "to rank 1",
-        ),
-        (
-            |g| g.reduce((&mut vec![1f32; LARGE]).into(), ReduceOp::Sum, 0),
-            "reduce #2",
-            |g| g.all_gather((&vec![1f32; 2]).into(), (&mut vec![0f32; 2 * g.world_size()]).into()),
-            "all_gather #2",
-        ),
-        (
-            |g| g.all_gather((&vec![1f32; 2]).into(), (&mut vec![0f32; 2 * g.world_size()]).into()),
-            "2 f32 a rank",
-            |g| g.all_gather((&vec![1f32; 3]).into(), (&mut vec![0f32; 3 * g.world_size()]).into()),
-            "3 f32 a rank",
-        ),
+        (sum(SMALL), "of 10 f32", sum(LARGE), "300000"),
+        (reduction(SMALL, ReduceOp::Max), "max of", reduction(SMALL, ReduceOp::Min), "min of"),
+        (sum(SMALL), "10 f32", integers(SMALL), "10 i32"),
+        (sum(SMALL), "all_reduce #2", broadcast(SMALL, 0), "broadcast #2 (10 f32 from rank 0)"),
+        (sum(LARGE), "all_reduce #2", broadcast(LARGE, 0), "broadcast #2"),
+        (sum(LARGE), "all_reduce #2", barrier(), "barrier #2"),
+        (broadcast(3, 0), "from rank 0", broadcast(3, 1), "from rank 1"),
+        (reduce_to(3, 0), "to rank 0", reduce_to(3, 1), "to rank 1"),
+        (reduce_to(LARGE, 0), "reduce #2", gather(2), "all_gather #2"),
+        (gather(2), "2 f32 a rank", gather(3), "3 f32 a rank"),
     ]
 }
 
 /// `deviant` makes the second call, all others the first.
 fn check(transport: Transport, world: usize, deviant: usize, case: usize) {
-    let (usual, word, other, other_word) = disagreements()[case];
+    let (usual, word, other, other_word) = &disagreements()[case];
     let groups = form(transport, world, AMPLE);
     // A failure may overtake a rank that is still in the good call.
     let together = Barrier::new(world);
@@ -118,7 +86,7 @@ fn check(transport: Transport, world: usize, deviant: usize, case: usize) {
 }
 
 #[test]
-fn two_ranks_that_disagree_are_both_told() {
+fn two_ranks_with_different_calls_both_fail() {
     for case in 0..disagreements().len() {
         for (deviant, transport) in [0, 1].into_iter().zip(TRANSPORTS).chain([(1, Transport::Shm)]) {
             check(transport, 2, deviant, case);
@@ -127,14 +95,15 @@ fn two_ranks_that_disagree_are_both_told() {
 }
 
 #[test]
-fn one_that_disagrees_with_three_fails_them_all() {
+fn one_rank_with_a_different_call_fails_all_four() {
     for case in 0..disagreements().len() {
         TRANSPORTS.into_iter().for_each(|transport| check(transport, 4, case % 4, case));
     }
 }
 
 #[test]
-fn a_message_of_another_tag_length_or_kind_is_named() {
+fn a_message_with_another_tag_length_or_kind_is_a_mismatch() {
+    type Call = fn(&GlooGroup) -> Outcome;
     let wrong: [(Call, &str); 3] = [
         (|g| g.send((&vec![1u8; 4]).into(), 1, 8), "send #1 (4 u8 to rank 1, tag 8)"),
         (|g| g.send((&vec![1u8; 5]).into(), 1, 7), "send #1 (5 u8 to rank 1, tag 7)"),
@@ -154,7 +123,7 @@ fn a_message_of_another_tag_length_or_kind_is_named() {
 }
 
 #[test]
-fn a_wrong_call_of_one_rank_is_told_to_all() {
+fn an_invalid_call_of_one_rank_fails_all_ranks() {
     let results = on_ranks(&form(Transport::Shm, 3, AMPLE), |g| match g.rank() {
         2 => g.all_reduce((&mut vec![1i64; 4]).into(), ReduceOp::Mean).unwrap_err(),
         _ => g.all_reduce((&mut vec![1f64; 4]).into(), ReduceOp::Mean).unwrap_err(),
@@ -162,7 +131,8 @@ fn a_wrong_call_of_one_rank_is_told_to_all() {
     for error in results {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Misuse, Some(2)));
         assert!(
-            error.message.contains("rank 2 made a wrong call") && error.message.contains("mean of i64"),
+            error.message.contains("rank 2 made an invalid call")
+                && error.message.contains("not defined for i64"),
             "{error}"
         );
     }
@@ -170,7 +140,7 @@ fn a_wrong_call_of_one_rank_is_told_to_all() {
 
 /// Rank 0 needs nothing from rank 1 in its reduction, and is past it when it sees what rank 1 called.
 #[test]
-fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
+fn a_mismatch_detected_late_is_reported_with_the_call_that_caused_it() {
     let groups = form(Transport::Tcp, 3, AMPLE);
     let results = thread::scope(|scope| {
         // In the tree under rank 2, ranks 0 and 1 are leaves: rank 0 only waits until rank 2 has entered the call.
@@ -190,21 +160,20 @@ fn a_disagreement_that_shows_only_later_is_told_by_the_call_it_began_with() {
     });
     for error in results {
         assert_eq!(error.kind, CommErrorKind::Mismatch, "{error}");
-        let disagreement =
-            "rank 0 reduce #1 (sum of 4 u8 to rank 2), rank 1 broadcast #1 (10 f32 from rank 0)";
+        let disagreement = "rank 0 called reduce #1 (sum of 4 u8 to rank 2), rank 1 called broadcast #1 (10 f32 from rank 0)";
         assert!(error.message.contains(disagreement), "{error}");
     }
 }
 
 /// Rank 1 calls before rank 0, whose call then needs nothing from rank 1: only the header that arrived early shows the mismatch.
 #[test]
-fn a_header_that_came_before_its_call_is_judged_when_the_call_begins() {
+fn a_header_that_arrived_early_is_checked_when_the_call_begins() {
     let groups = form(Transport::Tcp, 3, AMPLE);
     let results = thread::scope(|scope| {
         let early = scope.spawn(|| all_reduce(&groups[1], SMALL, ReduceOp::Sum).unwrap_err());
         let mut engine = groups[0].engine.lock().unwrap();
         while engine.links[1].as_ref().unwrap().parked().is_none() {
-            engine.overhear(1).unwrap();
+            engine.read_unawaited(1).unwrap();
             thread::yield_now();
         }
         drop(engine);
@@ -214,7 +183,8 @@ fn a_header_that_came_before_its_call_is_judged_when_the_call_begins() {
     });
     for error in results {
         assert_eq!(error.kind, CommErrorKind::Mismatch, "{error}");
-        let disagreement = "rank 0 broadcast #1 (4 u8 from rank 2), rank 1 all_reduce #1 (sum of 10 f32)";
+        let disagreement =
+            "rank 0 called broadcast #1 (4 u8 from rank 2), rank 1 called all_reduce #1 (sum of 10 f32)";
         assert!(error.message.contains(disagreement), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use super::super::header::Header;
 use super::super::stream::{Action, Kind, Rx, Tx};
 use super::*;
-use crate::comm::conduct::{Engine as _, conduct};
+use crate::comm::execute::{Engine as _, execute};
 use crate::comm::{Call, CommErrorKind, DType, ProcessGroup, ReduceOp, Wait};
 
 /// Ranks on hosts that are named by letters.
@@ -24,7 +24,7 @@ fn assert_mismatch(case: &str, results: impl IntoIterator<Item = CommError>) {
 
 /// Each rank broadcasts from, or reduces to, a different root than its neighbour.
 #[test]
-fn disagreements_across_hosts_need_no_deadline() {
+fn mismatches_across_hosts_are_detected_before_the_deadline() {
     type Call = fn(&GlooGroup, usize) -> Outcome;
     let broadcast: Call = |g, root| g.broadcast((&mut vec![1f32; 100_000]).into(), root);
     let reduce: Call = |g, root| g.reduce((&mut vec![1f32; 100_000]).into(), ReduceOp::Sum, root);
@@ -46,7 +46,7 @@ fn disagreements_across_hosts_need_no_deadline() {
 
 /// Two ranks of a host disagree while a rank of another host has not called yet.
 #[test]
-fn two_of_a_host_need_not_wait_for_a_third_to_disagree() {
+fn a_mismatch_within_a_host_is_detected_without_the_other_host() {
     let groups = hosts("aab", 1, AMPLE);
     let results = on_ranks(&groups, |g| {
         let root = [2, 0][*[0, 1].get(g.rank())?];
@@ -57,7 +57,7 @@ fn two_of_a_host_need_not_wait_for_a_third_to_disagree() {
 
 /// Messages that end on a different connection than they began on must not hide the next header.
 #[test]
-fn headers_are_looked_for_where_messages_begin() {
+fn headers_are_read_from_the_connection_where_messages_begin() {
     for sockets in [1, 4] {
         let groups = hosts("abc", sockets, AMPLE);
         let together = Barrier::new(3);
@@ -81,12 +81,12 @@ fn headers_are_looked_for_where_messages_begin() {
 
 /// Rank 0 waits for rank 2 while rank 1 is already one call ahead, which must not keep rank 0 awake.
 #[test]
-fn a_rank_that_is_ahead_does_not_make_the_others_spin() {
+fn a_rank_that_is_ahead_does_not_keep_the_others_awake() {
     let groups = hosts("abc", 1, AMPLE);
     let polls = on_ranks(&groups, |g| {
         if g.rank() == 2 {
-            let is_ahead = || groups[1].status().is_some_and(|call| call.sequence == 2);
-            until("a rank that is ahead", || is_ahead() && groups[0].status().is_some());
+            let is_ahead = || groups[1].history().pop().is_some_and(|call| call.sequence == 2);
+            until("a rank that is ahead", || is_ahead() && groups[0].history().pop().is_some());
             // Only lets time pass, so that a rank that is kept awake shows.
             thread::sleep(Duration::from_millis(300));
         }
@@ -114,10 +114,10 @@ fn at_the_deadline_the_rank_that_was_needed_is_blamed() {
 
 /// Rank 0 sends to rank 2, which receives nothing, and receives from rank 1, which has left.
 #[test]
-fn a_goodbye_in_memory_is_heard_while_a_connection_is_blocked() {
+fn a_goodbye_of_a_local_rank_is_read_while_a_connection_is_blocked() {
     let groups = hosts("aab", 1, AMPLE);
     let (together, done) = (Barrier::new(3), Barrier::new(2));
-    let results = with_owned(groups, |g| {
+    let results = on_ranks(groups, |g| {
         g.barrier(Wait::Deadline).unwrap();
         if g.rank() == 1 {
             drop(g);
@@ -155,7 +155,7 @@ fn a_rank_that_panics_in_a_call_is_named_by_the_others() {
         }
         let call = Call::Barrier(Wait::WhilePeersLive);
         let header = g.header(&call);
-        let run = || conduct(&mut *g.engine.lock().unwrap(), call, header, AMPLE, |_, _| panic!("a bug"));
+        let run = || execute(&mut *g.engine.lock().unwrap(), call, header, AMPLE, |_, _| panic!("a bug"));
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
         g.barrier(Wait::Deadline).unwrap_err()
     });

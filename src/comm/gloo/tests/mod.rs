@@ -1,14 +1,13 @@
 //! Ranks as threads of one process.
 
-mod bench;
 mod correct;
+mod failure_detector;
 mod faults;
 mod mismatch;
 mod mixed;
-mod watch;
 
 use super::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
-use crate::comm::testing::{self, HANG};
+use crate::comm::testing::{HANG, form as form_with};
 use crate::comm::{CommError, Element};
 use std::sync::Barrier;
 use std::thread;
@@ -23,11 +22,6 @@ const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Tcp];
 /// A group of `world` ranks, by rank.
 fn form(transport: Transport, world: usize, timeout: Duration) -> Vec<GlooGroup> {
     form_with(world, timeout, |_| GlooOptions { transport, ..GlooOptions::default() })
-}
-
-/// The same with options by rank.
-fn form_with(world: usize, timeout: Duration, options: impl Fn(usize) -> GlooOptions) -> Vec<GlooGroup> {
-    testing::form(world, timeout, options)
 }
 
 /// The same; at a deadline, the ranks wait for `answers` answers: those of all live ranks.
@@ -46,17 +40,9 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `f` on all ranks at the same time, each in its own thread; results by rank.
-fn on_ranks<R: Send>(groups: &[GlooGroup], f: impl Fn(&GlooGroup) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let f = &f;
-        let threads: Vec<_> = groups.iter().map(|g| scope.spawn(move || f(g))).collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
-    })
-}
-
-/// Like `on_ranks`, but each rank owns its group and may drop it.
-fn with_owned<R: Send>(groups: Vec<GlooGroup>, f: impl Fn(GlooGroup) -> R + Sync) -> Vec<R> {
+/// Runs `f` on all ranks at the same time, each in its own thread; results by rank. It borrows the groups, or owns them and
+/// may drop them.
+fn on_ranks<G: Send, R: Send>(groups: impl IntoIterator<Item = G>, f: impl Fn(G) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let f = &f;
         let threads: Vec<_> = groups.into_iter().map(|g| scope.spawn(move || f(g))).collect();
@@ -64,7 +50,7 @@ fn with_owned<R: Send>(groups: Vec<GlooGroup>, f: impl Fn(GlooGroup) -> R + Sync
     })
 }
 
-/// Leaves what a killed process leaves: connections that end without a goodbye.
+/// Simulates a killed process: its connections end without a goodbye.
 fn kill(group: GlooGroup) {
     let engine = group.engine.lock().unwrap();
     for control in group.shared.control.iter().flatten() {

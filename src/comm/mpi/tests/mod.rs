@@ -73,60 +73,60 @@ fn calls_are_recorded_and_threads_take_turns() {
 }
 
 #[test]
-fn a_rank_that_is_late_to_leave_is_waited_for() {
+fn a_rank_that_leaves_late_is_waited_for() {
     succeeds("late", 3);
 }
 
 #[test]
-fn ranks_that_disagree_are_told_and_the_odd_one_is_named() {
-    let says = ["Mismatch", "peer 2", "rank 0 all_reduce #2 (sum of 1000 f32), rank 2"];
+fn mismatched_calls_fail_and_the_deviating_rank_is_named() {
+    let says = ["Mismatch", "peer 2", "rank 0 called all_reduce #2 (sum of 1000 f32), rank 2"];
     fails("other-count", 3, &[0, 1, 2], &says);
     fails("other-operation", 3, &[0, 1, 2], &says);
     fails("other-message", 2, &[0, 1], &["Mismatch", "recv #1 (5 f32 from rank 0, tag 9)", "send #1 (4 f32"]);
 }
 
 #[test]
-fn a_wrong_call_ends_the_group_for_all() {
+fn an_invalid_call_fails_all_ranks() {
     fails(
         "misuse",
         3,
         &[0, 1, 2],
-        &["Misuse", "peer 1", "rank 1 made a wrong call: all_reduce: a mean of i32"],
+        &["Misuse", "peer 1", "rank 1 made an invalid call: all_reduce: mean is not defined for i32"],
     );
 }
 
 #[test]
-fn a_rank_that_gives_up_is_named_at_once_by_all() {
-    fails("abort", 3, &[0, 1, 2], &["Aborted", "peer 1", "rank 1 gave up: disk full"]);
+fn an_abort_is_reported_at_once_by_all() {
+    fails("abort", 3, &[0, 1, 2], &["Aborted", "peer 1", "rank 1 aborted: disk full"]);
 }
 
 #[test]
 fn an_abort_from_another_thread_ends_the_call_that_runs() {
-    fails("abort-beside", 2, &[0, 1], &["Aborted", "peer 0", "rank 0 gave up: from beside"]);
+    fails("abort-beside", 2, &[0, 1], &["Aborted", "peer 0", "rank 0 aborted: from beside"]);
 }
 
 #[test]
-fn a_rank_that_left_is_missed() {
-    fails("left", 2, &[0], &["PeerLost", "peer 1", "rank 1 has left the group, but rank 0 still needs it"]);
-}
-
-#[test]
-fn a_stopped_rank_is_named_at_the_deadline() {
+fn a_rank_that_left_early_is_blamed() {
     fails(
-        "stopped",
-        3,
-        &[0, 1],
-        &["Timeout", "peer 2", "rank 2 gave no sign of life", "was in all_reduce #2"],
+        "left",
+        2,
+        &[0],
+        &["PeerLost", "peer 1", "rank 1 left the process group while rank 0 still needed it"],
     );
 }
 
 #[test]
-fn a_rank_that_stops_in_the_midst_of_a_transfer_is_named() {
-    fails("stopped-within", 2, &[0], &["Timeout", "peer 1", "rank 1 gave no sign of life"]);
+fn a_stopped_rank_is_named_at_the_deadline() {
+    fails("stopped", 3, &[0, 1], &["Timeout", "peer 2", "rank 2 did not respond", "was in all_reduce #2"]);
 }
 
 #[test]
-fn ranks_that_wait_for_each_other_say_where_they_are() {
+fn a_rank_that_stops_during_a_transfer_is_blamed() {
+    fails("stopped-within", 2, &[0], &["Timeout", "peer 1", "rank 1 did not respond"]);
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_report_their_calls() {
     fails("crossed", 2, &[0, 1], &["Timeout", "no progress after 1s (timeout)", "rank 0", "rank 1"]);
 }
 
@@ -139,19 +139,19 @@ fn a_killed_rank_ends_the_others() {
 }
 
 #[test]
-fn ranks_of_two_plans_do_not_start() {
+fn ranks_with_different_plans_do_not_start() {
     let Some(outcome) = run("other-plan", 2) else { return };
     assert_ne!(outcome.code, Some(0), "{}", outcome.output);
     // Both report it; the end of the first one may kill the other before it can.
     let said = outcome.said.into_iter().flatten().next().expect("one rank says why");
-    for part in ["Rendezvous", "peer 1", "rank 1 was started with another plan (b) than rank 0"] {
+    for part in ["Rendezvous", "peer 1", "rank 1 has a different plan (b) from rank 0"] {
         assert!(said.contains(part), "{said}");
     }
 }
 
 #[test]
-fn an_environment_that_mpi_does_not_agree_with_is_refused() {
-    let says = ["Rendezvous", "by its environment, but rank", "of 2 by MPI"];
+fn an_environment_that_contradicts_mpi_is_rejected() {
+    let says = ["Rendezvous", "the environment says rank", "of 2, but MPI says rank"];
     let Some(outcome) = run("other-rank", 2) else { return };
     assert_ne!(outcome.code, Some(0), "{}", outcome.output);
     let said = outcome.said.into_iter().flatten().next().expect("one rank says why");

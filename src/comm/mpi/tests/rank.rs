@@ -1,11 +1,11 @@
 //! The rank side: the cases.
 
-use super::super::news::Graces;
+use super::super::control_messages::GracePeriods;
 use super::super::{MpiConfig, MpiGroup};
 use super::launch::said;
-use crate::comm::reference::{check_all, check_type};
+use crate::comm::reference::{check_all, check_type, order_dependent};
 use crate::comm::testing::HANG;
-use crate::comm::{CommError, DType, Phase, Place, ProcessGroup, ReduceOp, SliceRef, Wait};
+use crate::comm::{CommError, DType, Phase, Place, ProcessGroup, ReduceOp, Wait};
 use half::bf16;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ fn rank() {
     prepare(&case, &mut config);
     let (group, done) = match MpiGroup::connect(&config) {
         Ok(mut group) => {
-            group.give(graces(&case, group.world_size()));
+            group.give(grace_periods(&case, group.world_size()));
             let done = act(&case, &mut group);
             (Some(group), done)
         }
@@ -75,15 +75,15 @@ fn say(folder: &Path, rank: usize, text: &str) {
 }
 
 /// No live rank is taken for lost because it is slow: answers are counted, and last messages are waited for.
-fn graces(case: &str, world: usize) -> Graces {
+fn grace_periods(case: &str, world: usize) -> GracePeriods {
     let answers = match case {
         "stopped" => Some(world - 2),
         "crossed" => Some(world - 1),
         _ => None,
     };
     // Only then is rank 1 needed after its goodbye.
-    let farewell = if case == "left" { Graces::default().farewell } else { HANG };
-    Graces { farewell, linger: HANG, precedence: HANG, answers }
+    let goodbye = if case == "left" { GracePeriods::default().goodbye } else { HANG };
+    GracePeriods { goodbye, linger: HANG, precedence: HANG, answers }
 }
 
 fn prepare(case: &str, config: &mut MpiConfig) {
@@ -118,7 +118,6 @@ fn act(case: &str, g: &mut MpiGroup) -> Done {
                 std::thread::sleep(Duration::from_millis(700));
             }
         }
-        "bench" => bench(g),
         _ => return fail(case, g, me, world),
     }
     Ok("done".into())
@@ -231,24 +230,12 @@ fn arithmetic(g: &MpiGroup) {
     }
 }
 
-/// Digest of f32 sums and bf16 means that depend on the order of operands.
+/// Digest of results that depend on the order of operands.
 fn order(g: &MpiGroup) -> String {
     let mut digest = Sha256::new();
     for n in [5usize, 1000, 50_000, 1_000_003] {
         for _ in 0..2 {
-            let value = |i: usize| ((i * 31 + g.rank() * 17) as f32).sin() * 10f32.powi((i % 7) as i32);
-            let mut v: Vec<f32> = (0..n).map(value).collect();
-            // NaNs with different payloads, and zeros of different sign.
-            v[0] = f32::from_bits(0x7fc0_0001 + g.rank() as u32);
-            v[1] = if g.rank() == 0 { 0.0 } else { -0.0 };
-            let mut half: Vec<bf16> = v.iter().map(|x| bf16::from_f32(*x)).collect();
-            let mut max = v.clone();
-            g.all_reduce((&mut v).into(), ReduceOp::Sum).unwrap();
-            g.all_reduce((&mut half).into(), ReduceOp::Mean).unwrap();
-            g.all_reduce((&mut max).into(), ReduceOp::Max).unwrap();
-            [SliceRef::from(&v), SliceRef::from(&half), SliceRef::from(&max)]
-                .iter()
-                .for_each(|s| digest.update(s.bytes()));
+            digest.update(order_dependent(g, n));
         }
     }
     data_encoding::HEXLOWER.encode(&digest.finalize())
@@ -262,7 +249,7 @@ fn record(g: &MpiGroup) {
     g.all_reduce((&mut vec![0f32; 10]).into(), ReduceOp::Max).unwrap();
     let history = g.history();
     let last = history.last().unwrap();
-    assert_eq!(last.to_string(), "all_reduce #71 (max of 10 f32)");
+    assert_eq!(last.call, "all_reduce #71 (max of 10 f32)");
     assert_eq!((last.sequence, last.count, last.algorithm, last.place.step), (71, 10, "library", 3));
     assert!(last.took.is_some());
     assert_eq!((history.len(), history[0].sequence), (64, 8));
@@ -282,25 +269,4 @@ fn threads(g: &MpiGroup) {
             });
         }
     });
-}
-
-/// Time of an all-reduce (mean of f32), by size.
-fn bench(g: &MpiGroup) {
-    for bytes in [4usize, 64 << 10, 1 << 20, 64 << 20] {
-        let mut v = vec![1f32; bytes / 4];
-        let rounds = ((256 << 20) / bytes).clamp(5, 20_000);
-        let mut times: Vec<Duration> = Vec::with_capacity(rounds);
-        g.barrier(Wait::Deadline).unwrap();
-        for _ in 0..rounds {
-            let begun = Instant::now();
-            g.all_reduce((&mut v).into(), ReduceOp::Mean).unwrap();
-            times.push(begun.elapsed());
-        }
-        times.sort();
-        if g.rank() == 0 {
-            let median = times[rounds / 2];
-            let rate = bytes as f64 / median.as_secs_f64() / 1e9;
-            println!("{bytes:>10} B  median {median:>12.1?}  {rate:.2} GB/s  ({rounds} rounds)");
-        }
-    }
 }

@@ -43,7 +43,7 @@ fn count(outcome: &launch::Outcome, rank: usize, line: &str) -> usize {
 }
 
 #[test]
-fn sums_means_and_extremes_are_right_and_the_end_is_peaceful() {
+fn sums_means_and_extremes_are_right_and_shutdown_is_clean() {
     for world in 1..=3 {
         let Some(outcome) = succeeds(Launch::new("sums", world).on_a_gpu_too()) else { return };
         for rank in (0..world).filter(|_| outcome.is_fake) {
@@ -77,7 +77,7 @@ fn collectives_come_after_what_was_launched_and_before_what_is_launched_after_th
 }
 
 #[test]
-fn a_driver_without_context_events_is_waited_for_on_the_host() {
+fn without_context_events_the_host_waits_for_the_driver() {
     let Some(outcome) = succeeds(Launch::new("sums", 2).with(Libraries::OldDriver)) else { return };
     assert!(outcome.said.len() == 2 && count(&outcome, 0, "cuCtxSynchronize") > 0, "{outcome}");
     assert_eq!(count(&outcome, 0, "cuCtxRecordEvent"), 0);
@@ -101,95 +101,102 @@ fn calls_of_both_kinds_are_recorded() {
 }
 
 #[test]
-fn a_collective_that_never_ends_is_given_up_at_the_deadline_on_all_ranks() {
+fn a_collective_that_never_completes_fails_at_the_deadline_on_all_ranks() {
     let launch = Launch::new("hang", 2).set(1, "FAKE_NCCL_HANG", "2");
-    let says = ["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL was not done after 5s (timeout)"];
+    let says = ["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL did not complete within 5s (timeout)"];
     let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
     assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
     assert!(
-        outcome.said.iter().flatten().all(|s| s.contains("all ranks live and have made this call")),
+        outcome.said.iter().flatten().all(|s| s.contains("all ranks respond and have made this call")),
         "{outcome}"
     );
 }
 
 #[test]
-fn a_collective_that_never_gets_into_its_stream_is_given_up_at_the_deadline() {
+fn a_collective_that_is_never_enqueued_fails_at_the_deadline() {
     let launch = Launch::new("hang", 2).set(0, "FAKE_NCCL_STUCK", "2");
-    fails(launch, &[0, 1], &["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL was not done after 5s"]);
+    fails(
+        launch,
+        &[0, 1],
+        &["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL did not complete within 5s"],
+    );
 }
 
 /// The communicator is aborted while the call hangs.
 #[test]
-fn a_call_that_does_not_come_back_from_nccl_is_given_up_at_the_deadline() {
+fn an_nccl_call_that_does_not_return_fails_at_the_deadline() {
     let launch = Launch::new("hang", 2).set(0, "FAKE_NCCL_BLOCK", "2");
-    let says = ["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL was not done after 5s"];
+    let says = ["Timeout", "all_reduce #2 (sum of 1000 f32) by NCCL did not complete within 5s"];
     let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
     assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
 }
 
 #[test]
-fn a_rank_that_does_not_come_to_a_collective_is_named() {
+fn a_rank_that_does_not_enter_a_collective_is_blamed() {
     let says = [
         "Timeout, peer 1",
-        "waits for rank 1, still before this call",
-        "rank 1 made call 1, step 7, phase data",
+        "is waiting for rank 1 to make this call",
+        "rank 1 has made call 1, step 7, phase data",
     ];
     fails(Launch::new("late", 3).on_a_gpu_too(), &[0, 1, 2], &says);
 }
 
 #[test]
 fn a_stopped_rank_is_named_at_the_deadline() {
-    fails(Launch::new("stopped", 3), &[0, 2], &["Timeout, peer 1", "rank 1 gave no sign of life"]);
+    fails(Launch::new("stopped", 3), &[0, 2], &["Timeout, peer 1", "rank 1 did not respond"]);
 }
 
 #[test]
 fn a_killed_rank_is_named_long_before_the_deadline() {
     let launch = Launch::new("killed", 3).on_a_gpu_too();
-    let says =
-        ["PeerLost, peer 1", "rank 1 is gone", "all_reduce #2 (sum of 1000 f32) by NCCL, step 7, phase sync"];
+    let says = [
+        "PeerLost, peer 1",
+        "rank 1 disconnected",
+        "all_reduce #2 (sum of 1000 f32) by NCCL, step 7, phase sync",
+    ];
     fails(launch, &[0, 2], &says);
 }
 
 /// NCCL only detects that some rank is gone.
 #[test]
-fn a_peer_that_nccl_misses_is_named_if_it_is_gone() {
+fn a_peer_that_nccl_reports_as_lost_is_named_if_it_disconnected() {
     let launch = Launch::new("missed", 3).set(0, "FAKE_NCCL_LOST", "2");
-    fails(launch, &[0, 2], &["PeerLost, peer 1", "rank 1 is gone"]);
+    fails(launch, &[0, 2], &["PeerLost, peer 1", "rank 1 disconnected"]);
 }
 
 /// NCCL on rank 0 reports a lost peer, but all are alive: the failure is rank 0's own.
 #[test]
 fn a_failure_of_nccl_ends_the_group_on_all_ranks() {
     let launch = Launch::new("lost", 2).set(0, "FAKE_NCCL_LOST", "2");
-    let says = ["Aborted, peer 0", "rank 0 gave up: NCCL: remote process exited", "said the fake"];
+    let says = ["Aborted, peer 0", "rank 0 aborted: NCCL: remote process exited", "said the fake"];
     let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
     assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
 }
 
 #[test]
-fn a_rank_that_gives_up_ends_what_the_others_wait_for() {
-    fails(Launch::new("abort", 2).on_a_gpu_too(), &[0, 1], &["Aborted, peer 0", "rank 0 gave up: disk full"]);
+fn an_abort_ends_the_collectives_of_the_other_ranks() {
+    fails(Launch::new("abort", 2).on_a_gpu_too(), &[0, 1], &["Aborted, peer 0", "rank 0 aborted: disk full"]);
 }
 
 #[test]
 fn a_failed_call_of_the_control_group_ends_the_device_group() {
     let launch = Launch::new("control", 2);
-    let Some(outcome) = fails(launch, &[0, 1], &["Mismatch", "ranks disagree on what is called"]) else {
+    let Some(outcome) = fails(launch, &[0, 1], &["Mismatch", "collective calls do not match"]) else {
         return;
     };
     assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
 }
 
 #[test]
-fn a_wrong_call_ends_the_group_for_all() {
+fn an_invalid_call_fails_all_ranks() {
     let launch = Launch::new("misuse", 2);
-    fails(launch, &[0, 1], &["peer 1", "made a wrong call: all_reduce: a mean of i32 is not defined"]);
+    fails(launch, &[0, 1], &["peer 1", "made an invalid call: all_reduce: mean is not defined for i32"]);
 }
 
 #[test]
-fn a_rank_that_never_joins_ends_the_start_in_time() {
+fn a_rank_that_never_joins_fails_the_start_at_the_deadline() {
     let launch = Launch::new("join", 2).set(1, "FAKE_NCCL_INIT", "never");
-    let says = ["93", "the joining of all ranks by NCCL was not done after 1s (timeout): all ranks live"];
+    let says = ["93", "NCCL initialization did not complete within 1s (timeout): all ranks respond"];
     let Some(outcome) = fails(launch, &[0, 1], &says) else { return };
     assert!((0..2).all(|rank| count(&outcome, rank, "ncclCommAbort") == 1), "{outcome}");
 }
@@ -197,7 +204,7 @@ fn a_rank_that_never_joins_ends_the_start_in_time() {
 #[test]
 fn a_rank_that_fails_to_join_is_named_by_all() {
     let launch = Launch::new("join-fails", 3).set(2, "FAKE_NCCL_INIT", "fail");
-    fails(launch, &[0, 1, 2], &["91", "rank 2 gave up: NCCL: internal error"]);
+    fails(launch, &[0, 1, 2], &["91", "rank 2 aborted: NCCL: internal error"]);
 }
 
 #[test]
@@ -223,7 +230,7 @@ fn two_local_ranks(visible: [Option<&'static str>; 2]) -> Launch {
 }
 
 #[test]
-fn a_rank_takes_the_device_of_its_local_rank_among_those_that_it_sees() {
+fn a_rank_uses_the_visible_device_of_its_local_rank() {
     let takes = |visible, devices: [(u32, u32); 2]| {
         let Some(outcome) = two_local_ranks(visible).run() else { return };
         for (rank, (number, uuid)) in devices.into_iter().enumerate() {
@@ -241,7 +248,7 @@ fn a_rank_takes_the_device_of_its_local_rank_among_those_that_it_sees() {
 
 /// Every rank needs the UUID at each start; CubeCL creates the context again.
 #[test]
-fn the_uuid_is_told_without_a_context() {
+fn the_uuid_is_read_without_a_context() {
     let launch = Launch::new("uuid", 1).set(0, "FAKE_CUDA_UUID", "7");
     let Some(outcome) = launch.run() else { return };
     assert_eq!(outcome.said[0].as_deref(), Some("GPU-00000000-0000-0000-0000-000000000007"), "{outcome}");
@@ -255,11 +262,11 @@ fn ranks_with_different_versions_of_nccl_are_refused() {
 }
 
 #[test]
-fn what_is_missing_on_a_rank_is_told_on_all() {
+fn missing_libraries_of_a_rank_are_reported_by_all() {
     let missing = [
-        (Libraries::NoNccl, "rank 1: NCCL is not there: libnccl.so.2: "),
-        (Libraries::NoDriver, "rank 1: CUDA's driver is not there: no libcuda.so.1"),
-        (Libraries::OldNccl, "rank 1: NCCL has no ncclCommInitRankConfig: 2.18 or later is needed"),
+        (Libraries::NoNccl, "rank 1: NCCL was not found: libnccl.so.2: "),
+        (Libraries::NoDriver, "rank 1: the CUDA driver was not found: no libcuda.so.1"),
+        (Libraries::OldNccl, "rank 1: NCCL has no ncclCommInitRankConfig: 2.18 or later is required"),
     ];
     for (libraries, says) in missing {
         // On a machine with the real libraries, none is missing.
@@ -271,16 +278,16 @@ fn what_is_missing_on_a_rank_is_told_on_all() {
     fails(
         launch,
         &[0, 1],
-        &["69", "rank 1: CUDA's driver does not start: cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-cap"],
+        &["69", "rank 1: the CUDA driver failed to start: cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-cap"],
     );
     let launch = Launch::new("sums", 2).set(0, "DDP_RUN_NCCL_DEVICE", "1");
-    fails(launch, &[0, 1], &["69", "rank 0: there is no CUDA device 1 among 1"]);
+    fails(launch, &[0, 1], &["69", "rank 0: CUDA device 1 does not exist: this process sees 1"]);
     let launch = Launch::new("sums", 2).set(0, "FAKE_NCCL_VERSION", "21400");
-    fails(launch, &[0, 1], &["69", "rank 0: NCCL is version 2.14.0; 2.18 or later is needed"]);
+    fails(launch, &[0, 1], &["69", "rank 0: NCCL is version 2.14.0; 2.18 or later is required"]);
 }
 
 #[test]
-fn the_status_says_which_nccl_there_is() {
+fn the_status_contains_the_nccl_version() {
     let Some(outcome) = Launch::new("status", 1).run() else { return };
     assert_eq!(outcome.said[0].as_deref(), Some("Ok(\"NCCL 2.27.3\")"), "{outcome}");
 }

@@ -1,7 +1,7 @@
 //! Algorithms that a spec can select by name: halving-doubling, trees over whole buffers, and the parameter server, as a baseline.
 
 use super::engine::Engine;
-use super::large::{divisor, part};
+use super::ring::{divisor, part};
 use super::stream::{Action, Kind, Rx, Tx};
 use crate::comm::CommError;
 use std::slice::from_ref;

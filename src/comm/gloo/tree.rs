@@ -3,7 +3,7 @@
 //! compute the same bits from the same operands.
 
 use super::engine::Engine;
-use super::large::divisor;
+use super::ring::divisor;
 use super::stream::{Action, Kind, Rx, Tx};
 use crate::comm::CommError;
 use crate::comm::reduce::combine;
@@ -12,15 +12,10 @@ use crate::comm::reduce::combine;
 const ALIGN: usize = 64;
 
 impl Engine {
-    pub(super) fn all_reduce_doubling(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
-        let all: Vec<usize> = (0..self.world).collect();
-        self.all_reduce_doubling_among(&all, buf, kind)
-    }
-
     /// In round k, each rank exchanges its result with the one whose index in `ranks` differs in bit k. Those beyond
     /// the largest power of two first hand their buffer to a partner, and get the result at the end. A mean is over the
     /// whole world.
-    pub(super) fn all_reduce_doubling_among(
+    pub(super) fn all_reduce_doubling(
         &mut self,
         ranks: &[usize],
         buf: &mut [u8],
@@ -142,7 +137,7 @@ impl Engine {
         self.expect(kind, parent)
     }
 
-    /// In round k, each rank tells the one 2^k ahead that it, and every rank that it has heard of, has arrived.
+    /// In round k, each rank informs the one 2^k ahead that it, and every rank that has informed it so far, has arrived.
     pub(super) fn barrier_dissemination(&mut self, kind: Kind) -> Result<(), CommError> {
         let (me, w) = (self.me, self.world);
         let mut distance = 1;

@@ -1,19 +1,19 @@
 //! The group as the control group of another engine: messages between calls, and which rank is named as late.
 
 use super::*;
-use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait, Watch};
+use crate::comm::{CommErrorKind, FailureDetector, Phase, Place, ProcessGroup, ReduceOp, Wait};
 
 const CALL: &str = "all_reduce #5 by another";
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Listens like a watchdog, until the group fails.
 fn listen(g: &GlooGroup) -> CommError {
-    let mut heard = None;
-    until("news", || {
-        heard = g.hear().err();
-        heard.is_some()
+    let mut failure = None;
+    until("a failure", || {
+        failure = g.poll().err();
+        failure.is_some()
     });
-    heard.unwrap()
+    failure.unwrap()
 }
 
 /// Rank 0 finds call 5 overdue. The others have made as many calls as `made` says, and listen; one with None does nothing.
@@ -23,18 +23,18 @@ fn overdue(transport: Transport, made: [Option<u64>; 3]) -> Vec<Option<CommError
     let together = Barrier::new(live);
     on_ranks(&groups, |g| {
         let calls = made[g.rank()]?;
-        g.made(calls);
+        g.set_calls_made(calls);
         g.note(Place { step: calls, phase: Phase::Data });
         together.wait();
-        Some(if g.rank() == 0 { g.overdue(CALL, 5, PATIENCE) } else { listen(g) })
+        Some(if g.rank() == 0 { g.report_overdue(CALL, 5, PATIENCE) } else { listen(g) })
     })
 }
 
 #[test]
-fn a_rank_that_dies_between_two_calls_is_heard_of() {
+fn a_rank_that_exits_between_two_calls_is_detected() {
     for transport in TRANSPORTS {
         let together = Barrier::new(3);
-        let results = with_owned(form(transport, 3, AMPLE), |g| {
+        let results = on_ranks(form(transport, 3, AMPLE), |g| {
             all_reduce(&g).unwrap();
             together.wait();
             if g.rank() == 1 {
@@ -56,14 +56,14 @@ fn all_reduce(g: &GlooGroup) -> Outcome {
 }
 
 #[test]
-fn listening_disturbs_no_call_and_a_farewell_is_no_failure() {
+fn polling_does_not_affect_calls_and_a_goodbye_is_not_a_failure() {
     for transport in TRANSPORTS {
-        with_owned(form(transport, 3, AMPLE), |g| {
+        on_ranks(form(transport, 3, AMPLE), |g| {
             for _ in 0..200 {
-                g.hear().unwrap();
+                g.poll().unwrap();
                 all_reduce(&g).unwrap();
                 g.barrier(Wait::Deadline).unwrap();
-                g.hear().unwrap();
+                g.poll().unwrap();
             }
         });
     }
@@ -75,8 +75,8 @@ fn the_rank_that_is_furthest_behind_is_named_by_all() {
         for error in overdue(transport, [Some(5), Some(4), Some(3)]).into_iter().flatten() {
             assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(2)), "{error}");
             for part in [
-                "all_reduce #5 by another was not done after 1s (timeout): rank 0 waits for ranks 2 and 1, still before",
-                "rank 1 made call 4, step 4, phase data; rank 2 made call 3, step 3, phase data",
+                "all_reduce #5 by another did not complete within 1s (timeout): rank 0 is waiting for ranks 2 and 1 to make",
+                "rank 1 has made call 4, step 4, phase data; rank 2 has made call 3, step 3, phase data",
             ] {
                 assert!(error.message.contains(part), "{error}");
             }
@@ -90,7 +90,7 @@ fn a_rank_that_does_not_answer_is_named_before_one_that_is_behind() {
         for error in overdue(transport, [Some(5), Some(4), None]).into_iter().flatten() {
             assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(2)), "{error}");
             assert!(
-                error.message.contains("rank 2 gave no sign of life (asked by rank 0); rank 1 made call 4"),
+                error.message.contains("rank 2 did not respond (probed by rank 0); rank 1 has made call 4"),
                 "{error}"
             );
         }
@@ -98,39 +98,39 @@ fn a_rank_that_does_not_answer_is_named_before_one_that_is_behind() {
 }
 
 #[test]
-fn nobody_is_named_where_all_have_made_the_call() {
+fn no_rank_is_blamed_if_all_have_made_the_call() {
     for error in overdue(Transport::Auto, [Some(5), Some(5), Some(6)]).into_iter().flatten() {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, None), "{error}");
-        assert!(error.message.contains("all ranks live and have made this call"), "{error}");
+        assert!(error.message.contains("all ranks respond and have made this call"), "{error}");
     }
 }
 
 #[test]
-fn a_rank_that_left_is_missed() {
-    let results = with_owned(form(Transport::Auto, 2, AMPLE), |g| {
+fn a_rank_that_left_early_is_blamed() {
+    let results = on_ranks(form(Transport::Auto, 2, AMPLE), |g| {
         all_reduce(&g).unwrap();
         (g.rank() == 0).then(|| {
             let departed = || g.engine.lock().unwrap().links[1].as_ref().unwrap().departed;
-            until("a goodbye", || g.hear().is_ok() && departed());
-            g.overdue(CALL, 5, PATIENCE)
+            until("a goodbye", || g.poll().is_ok() && departed());
+            g.report_overdue(CALL, 5, PATIENCE)
         })
     });
     let error = results.into_iter().flatten().next().unwrap();
     assert_eq!((error.kind, error.peer), (CommErrorKind::PeerLost, Some(1)), "{error}");
-    assert!(error.message.contains("rank 1 has left the group"), "{error}");
+    assert!(error.message.contains("rank 1 left the process group"), "{error}");
 }
 
-/// A question that arrived between two calls used to be lost if the listener read it, not the next call.
+/// A probe that arrived between two calls used to be lost if the watchdog read it, not the next call.
 #[test]
-fn who_was_asked_between_two_calls_answers_in_the_next() {
+fn a_probe_between_two_calls_is_answered_in_the_next_call() {
     for transport in TRANSPORTS {
         let groups = form_counting(transport, 3, PATIENCE, 1);
         let results = on_ranks(&groups, |g| {
-            let asked = || g.engine.lock().unwrap().links[0].as_ref().unwrap().asked;
+            let asked = || g.engine.lock().unwrap().links[0].as_ref().unwrap().probe_pending;
             match g.rank() {
                 0 => {}
                 1 => until("a question", || {
-                    g.hear().unwrap();
+                    g.poll().unwrap();
                     asked()
                 }),
                 _ => return None,
@@ -139,21 +139,21 @@ fn who_was_asked_between_two_calls_answers_in_the_next() {
         });
         for error in results.into_iter().flatten() {
             assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(2)), "{error}");
-            assert!(error.message.contains("rank 2 gave no sign of life"), "{error}");
+            assert!(error.message.contains("rank 2 did not respond"), "{error}");
         }
     }
 }
 
 /// Rank 0 finds call 5 overdue while another of its threads waits in a barrier. Returns its error and that of rank 1.
-fn overdue_in_a_call(wait: Wait, patience: Duration) -> [CommError; 2] {
+fn overdue_in_a_call(wait: Wait, time_limit: Duration) -> [CommError; 2] {
     let groups = form(Transport::Auto, 2, PATIENCE);
     let (waiter, other) = (&groups[0], &groups[1]);
     thread::scope(|scope| {
         let waits = scope.spawn(|| waiter.barrier(wait).unwrap_err());
-        while waiter.status().is_none() {
+        while waiter.history().pop().is_none() {
             thread::yield_now();
         }
-        let error = waiter.overdue(CALL, 5, patience);
+        let error = waiter.report_overdue(CALL, 5, time_limit);
         assert_eq!(waits.join().unwrap(), error);
         [error, listen(other)]
     })
@@ -164,10 +164,13 @@ fn a_call_that_another_thread_waits_in_has_its_own_deadline_or_ends_with_the_ver
     // The call's verdict is waited for, however late it is.
     for error in overdue_in_a_call(Wait::Deadline, AMPLE) {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, Some(1)), "{error}");
-        assert!(error.message.contains("rank 1 gave no sign of life"), "{error}");
+        assert!(error.message.contains("rank 1 did not respond"), "{error}");
     }
     for error in overdue_in_a_call(Wait::WhilePeersLive, PATIENCE) {
         assert_eq!((error.kind, error.peer), (CommErrorKind::Timeout, None), "{error}");
-        assert!(error.message.contains("by another was not done after 1s (timeout) on rank 0"), "{error}");
+        assert!(
+            error.message.contains("by another did not complete within 1s (timeout) on rank 0"),
+            "{error}"
+        );
     }
 }

@@ -4,13 +4,13 @@
 use super::accept::{Acceptor, Event};
 use super::identity::{Identity, Refusal};
 use super::io::{is_closed, read_message, write_by};
-use super::mesh::{MeshBuilder, name_ranks, refuse, tell};
+use super::mesh::{MeshBuilder, name_ranks, refuse, send_message};
 use super::wire::{self, Entry, HostId, MAX_TEXT, Message, Purpose};
-use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig, failed};
+use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-struct Guest {
+struct Member {
     rank: usize,
     stream: TcpStream,
     from: SocketAddr,
@@ -19,14 +19,14 @@ struct Guest {
     ready: bool,
 }
 
-struct Host<'a> {
+struct Leader<'a> {
     me: Identity<'a>,
     options: &'a MeshOptions,
     /// The address at which peers reach this rank, if it is not the one that they have connected to.
     listen: Option<SocketAddr>,
     at: String,
     acceptor: Acceptor,
-    guests: Vec<Guest>,
+    members: Vec<Member>,
     deadline: Instant,
 }
 
@@ -36,10 +36,10 @@ pub(super) fn run(
     listener: TcpListener,
     deadline: Instant,
 ) -> Result<Mesh, CommError> {
-    Host::new(config, options, listener, deadline)?.meet()
+    Leader::new(config, options, listener, deadline)?.run()
 }
 
-impl<'a> Host<'a> {
+impl<'a> Leader<'a> {
     fn new(
         config: &'a RendezvousConfig,
         options: &'a MeshOptions,
@@ -51,51 +51,56 @@ impl<'a> Host<'a> {
         let mut listen = None;
         if let Some(address) = options.address {
             let second = TcpListener::bind((address, 0)).and_then(|l| Ok((l.local_addr()?, l)));
-            let (at, second) = second
-                .map_err(|e| failed(format!("rank {} cannot listen on {address}: {e}", config.rank)))?;
+            let (at, second) = second.map_err(|e| {
+                CommError::rendezvous(format!("rank {} cannot listen on {address}: {e}", config.rank))
+            })?;
             listen = Some(at);
             listeners.push(second);
         }
         let acceptor = Acceptor::new(listeners, config.secret.clone())?;
-        let me = Identity::of(config, options.host);
-        Ok(Self { me, options, listen, at, acceptor, guests: Vec::new(), deadline })
+        let me = Identity { config, host: options.host };
+        Ok(Self { me, options, listen, at, acceptor, members: Vec::new(), deadline })
     }
 
-    fn meet(&mut self) -> Result<Mesh, CommError> {
+    fn run(&mut self) -> Result<Mesh, CommError> {
         let result = self.gather().and_then(|()| self.connect());
         if let Err(error) = &result {
-            for guest in &self.guests {
-                tell(&guest.stream, Message::Refused(&error.message));
+            for member in &self.members {
+                send_message(&member.stream, Message::Refused(&error.message));
             }
         }
         result
     }
 
     fn next(&mut self) -> Result<Event, CommError> {
-        let watch: Vec<&TcpStream> = self.guests.iter().map(|g| &g.stream).collect();
+        let watch: Vec<&TcpStream> = self.members.iter().map(|g| &g.stream).collect();
         self.acceptor.next(&watch, self.deadline)
     }
 
     /// Runs until every rank has joined.
     fn gather(&mut self) -> Result<(), CommError> {
-        while self.guests.len() + 1 < self.me.world {
+        while self.members.len() + 1 < self.me.config.world_size {
             match self.next()? {
                 Event::Joined(stream, from, message) => self.admit(stream, from, &message)?,
                 Event::Watched(index) => {
                     // The rank may come back: a restarted worker connects again.
-                    let gone = self.guests.remove(index);
-                    tracing::warn!("rendezvous: rank {} ({}) left before all had come", gone.rank, gone.from);
+                    let gone = self.members.remove(index);
+                    tracing::warn!(
+                        "rendezvous: rank {} ({}) disconnected before all ranks had connected",
+                        gone.rank,
+                        gone.from
+                    );
                 }
                 Event::Deadline => {
-                    let came = |r: &usize| self.guests.iter().any(|g| g.rank == *r);
-                    let missing: Vec<usize> = (1..self.me.world).filter(|r| !came(r)).collect();
+                    let came = |r: &usize| self.members.iter().any(|g| g.rank == *r);
+                    let missing: Vec<usize> = (1..self.me.config.world_size).filter(|r| !came(r)).collect();
                     return Err(CommError::new(
                         CommErrorKind::Rendezvous,
                         missing.first().copied(),
                         format!(
-                            "{} of {} did not come to rank 0 at {} before init_timeout",
+                            "{} of {} did not connect to rank 0 at {} before init_timeout",
                             name_ranks(&missing),
-                            self.me.world,
+                            self.me.config.world_size,
                             self.at
                         ),
                     ));
@@ -106,24 +111,25 @@ impl<'a> Host<'a> {
     }
 
     fn admit(&mut self, stream: TcpStream, from: SocketAddr, message: &[u8]) -> Result<(), CommError> {
-        let refusal = match self.me.judge(message, from) {
+        let refusal = match self.me.check_join(message, from) {
             Ok(join) if join.purpose == Purpose::Rendezvous => {
                 let rank = join.rank as usize;
-                self.guests.retain(|g| g.rank != rank || !is_closed(&g.stream));
-                let Some(other) = self.guests.iter().find(|g| g.rank == rank) else {
+                self.members.retain(|g| g.rank != rank || !is_closed(&g.stream));
+                let Some(other) = self.members.iter().find(|g| g.rank == rank) else {
                     let (listen, host) = (join.listen, join.host);
-                    self.guests.push(Guest { rank, stream, from, listen, host, ready: false });
+                    self.members.push(Member { rank, stream, from, listen, host, ready: false });
                     return Ok(());
                 };
                 let why = format!(
-                    "two processes claim rank {rank}: {} and {from}; each node needs a --node-rank of its own",
+                    "two processes have rank {rank}: {} and {from}; give each node a different --node-rank",
                     other.from
                 );
                 Refusal::Conflict(why)
             }
-            Ok(join) => {
-                Refusal::Stray(format!("rank {} ({from}) came before the rendezvous was complete", join.rank))
-            }
+            Ok(join) => Refusal::Foreign(format!(
+                "rank {} ({from}) connected before the rendezvous was complete",
+                join.rank
+            )),
             Err(refusal) => refusal,
         };
         refuse(&mut self.acceptor, &stream, from, refusal)
@@ -133,16 +139,16 @@ impl<'a> Host<'a> {
     fn connect(&mut self) -> Result<Mesh, CommError> {
         // Without its own interface, rank 0 is reached at the address already used; port 0 says so.
         let own = self.listen.unwrap_or(SocketAddr::from(([0; 4], 0)));
-        let mut entries = vec![Entry { address: own, host: self.me.host }; self.me.world];
-        for guest in &self.guests {
-            entries[guest.rank] = Entry { address: guest.listen, host: guest.host };
+        let mut entries = vec![Entry { address: own, host: self.me.host }; self.me.config.world_size];
+        for member in &self.members {
+            entries[member.rank] = Entry { address: member.listen, host: member.host };
         }
         let table: Vec<u8> = entries.iter().flat_map(wire::encode_entry).collect();
         self.broadcast(Message::Table(&table))?;
         let hosts = entries.iter().map(|e| e.host).collect();
         let mut mesh = MeshBuilder::new(self.me, hosts, self.options);
         loop {
-            let unready: Vec<usize> = self.guests.iter().filter(|g| !g.ready).map(|g| g.rank).collect();
+            let unready: Vec<usize> = self.members.iter().filter(|g| !g.ready).map(|g| g.rank).collect();
             let missing = mesh.missing();
             if unready.is_empty() && missing.is_empty() {
                 break;
@@ -151,13 +157,16 @@ impl<'a> Host<'a> {
                 Event::Joined(stream, from, message) => {
                     mesh.admit(stream, from, &message, &mut self.acceptor)?
                 }
-                Event::Watched(index) => self.hear(index)?,
+                Event::Watched(index) => self.receive(index)?,
                 Event::Deadline => {
                     let late = if missing.is_empty() { unready } else { missing };
                     return Err(CommError::new(
                         CommErrorKind::Rendezvous,
                         late.first().copied(),
-                        format!("{} could not connect to all others before init_timeout", name_ranks(&late)),
+                        format!(
+                            "{} could not connect to all other ranks before init_timeout",
+                            name_ranks(&late)
+                        ),
                     ));
                 }
             }
@@ -168,61 +177,63 @@ impl<'a> Host<'a> {
 
     fn broadcast(&self, message: Message<'_>) -> Result<(), CommError> {
         let frame = message.frame();
-        for guest in &self.guests {
-            write_by(&guest.stream, &frame, self.deadline.max(Instant::now() + Duration::from_secs(1)))
+        for member in &self.members {
+            write_by(&member.stream, &frame, self.deadline.max(Instant::now() + Duration::from_secs(1)))
                 .map_err(|e| {
-                    let message =
-                        format!("rank {} ({}) left during the rendezvous: {e}", guest.rank, guest.from);
-                    CommError::new(CommErrorKind::Rendezvous, Some(guest.rank), message)
+                    let message = format!(
+                        "rank {} ({}) disconnected during the rendezvous: {e}",
+                        member.rank, member.from
+                    );
+                    CommError::new(CommErrorKind::Rendezvous, Some(member.rank), message)
                 })?;
         }
         Ok(())
     }
 
-    /// Handles a guest's message while connections are made.
-    fn hear(&mut self, index: usize) -> Result<(), CommError> {
-        let guest = &mut self.guests[index];
-        let error = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(guest.rank), m);
+    /// Handles a member's message while connections are made.
+    fn receive(&mut self, index: usize) -> Result<(), CommError> {
+        let member = &mut self.members[index];
+        let error = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(member.rank), m);
         let until = self.deadline.min(Instant::now() + Duration::from_secs(1));
-        let bytes = read_message(&guest.stream, MAX_TEXT + 1, &[], until).map_err(|e| {
-            error(format!("rank {} ({}) left during the rendezvous: {e}", guest.rank, guest.from))
+        let bytes = read_message(&member.stream, MAX_TEXT + 1, &[], until).map_err(|e| {
+            error(format!("rank {} ({}) disconnected during the rendezvous: {e}", member.rank, member.from))
         })?;
         match wire::decode(&bytes) {
             Ok(Message::Ready) => {
-                guest.ready = true;
+                member.ready = true;
                 Ok(())
             }
             Ok(Message::Failed(why)) => Err(error(why.to_owned())),
-            _ => {
-                Err(error(format!("rank {} ({}) sent an answer that makes no sense", guest.rank, guest.from)))
-            }
+            _ => Err(error(format!("rank {} ({}) sent an unexpected message", member.rank, member.from))),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Meeting, connect, error, options};
+    use super::super::tests::{TestRendezvous, connect, error, options};
     use super::super::{ATTEMPT, deadline_of};
     use super::*;
 
     #[test]
-    fn ranks_that_never_come_are_named_to_those_who_did() {
-        let mut m = Meeting::new("127.0.0.1:0");
+    fn ranks_that_never_connect_are_named_to_the_others() {
+        let mut m = TestRendezvous::new("127.0.0.1:0");
         let listener = m.listener.take().unwrap();
-        let guest = m.guest(2, 4);
-        let guest = std::thread::spawn(move || connect(guest));
-        let (config, options) = (m.guest(0, 4), options(ATTEMPT));
-        let mut host = Host::new(&config, &options, listener, deadline_of(&config)).unwrap();
+        let follower = m.follower(2, 4);
+        let follower = std::thread::spawn(move || connect(follower));
+        let (config, options) = (m.follower(0, 4), options(ATTEMPT));
+        let mut leader = Leader::new(&config, &options, listener, deadline_of(&config)).unwrap();
         // The deadline passes when rank 2 has come.
-        while host.guests.is_empty() {
-            let Event::Joined(stream, from, message) = host.next().unwrap() else { panic!("nobody came") };
-            host.admit(stream, from, &message).unwrap();
+        while leader.members.is_empty() {
+            let Event::Joined(stream, from, message) = leader.next().unwrap() else {
+                panic!("no rank connected")
+            };
+            leader.admit(stream, from, &message).unwrap();
         }
-        host.deadline = Instant::now();
-        let lost = host.meet();
-        for e in [error(&lost), error(&guest.join().unwrap())] {
-            assert!(e.message.contains("ranks 1 and 3 of 4 did not come to rank 0"), "{e}");
+        leader.deadline = Instant::now();
+        let lost = leader.run();
+        for e in [error(&lost), error(&follower.join().unwrap())] {
+            assert!(e.message.contains("ranks 1 and 3 of 4 did not connect to rank 0"), "{e}");
         }
     }
 }

@@ -14,11 +14,11 @@ const YIELD: Duration = Duration::from_micros(500);
 const SHARE: u32 = 16;
 const LONGEST: Duration = Duration::from_millis(5);
 
-pub(super) struct Pause {
+pub(super) struct Backoff {
     start: Instant,
 }
 
-impl Pause {
+impl Backoff {
     pub(super) fn new() -> Self {
         Self { start: Instant::now() }
     }
@@ -29,7 +29,7 @@ impl Pause {
     }
 
     /// Pauses between two tests.
-    pub(super) fn rest(&self) {
+    pub(super) fn wait(&self) {
         let waited = self.start.elapsed();
         if waited < SPIN {
             std::hint::spin_loop();
@@ -41,7 +41,7 @@ impl Pause {
     }
 
     /// Pauses between two tests during a transfer.
-    pub(super) fn breathe(&self) {
+    pub(super) fn wait_in_transfer(&self) {
         match self.start.elapsed() {
             waited if waited < TRANSFER => std::hint::spin_loop(),
             waited if waited < Duration::from_millis(50) => std::thread::yield_now(),

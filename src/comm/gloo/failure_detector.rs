@@ -4,15 +4,16 @@
 use super::GlooGroup;
 use super::control::Control;
 use super::engine::Engine;
-use crate::comm::probe::{LONGEST, TOLD, grace};
+use crate::comm::execute::Shared as _;
+use crate::comm::probe::{MAX_GRACE, MAX_REPORTED, grace};
 use crate::comm::rendezvous::name_ranks;
-use crate::comm::{CommError, CommErrorKind, Place, Watch};
+use crate::comm::{CommError, CommErrorKind, FailureDetector, Place, messages};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Pause between two checks whether a call has released the engine.
-const NAP: Duration = Duration::from_millis(5);
+const ENGINE_CHECK: Duration = Duration::from_millis(5);
 
 impl GlooGroup {
     /// The engine, unless a call holds it.
@@ -25,8 +26,8 @@ impl GlooGroup {
     }
 }
 
-impl Watch for GlooGroup {
-    fn hear(&self) -> Result<(), CommError> {
+impl FailureDetector for GlooGroup {
+    fn poll(&self) -> Result<(), CommError> {
         // A call that holds the engine reads all messages itself.
         if self.shared.failure().is_none()
             && let Some(mut engine) = self.try_engine()
@@ -39,107 +40,110 @@ impl Watch for GlooGroup {
         self.shared.failure().map_or(Ok(()), Err)
     }
 
-    fn made(&self, calls: u64) {
+    fn set_calls_made(&self, calls: u64) {
         self.shared.device_calls.store(calls, Ordering::Relaxed);
     }
 
-    fn overdue(&self, call: &str, number: u64, patience: Duration) -> CommError {
-        let late = format!("{call} was not done after {patience:?} (timeout)");
+    fn report_overdue(&self, call: &str, number: u64, time_limit: Duration) -> CommError {
+        let late = messages::overdue(call, time_limit);
         // A call in which another thread waits knows better which rank is missing. It reaches its verdict within its
         // deadline and the time for answers, and gets the same time again on a busy machine: giving up at that very
         // moment would often come before its verdict. Only a call that waits as long as its peers are alive has no
         // verdict to give.
         let begun = Instant::now();
         let share = || if self.shared.open_ended.load(Ordering::Relaxed) { 1 } else { 2 };
-        while begun.elapsed() < share() * (patience + LONGEST) && self.shared.failure().is_none() {
+        while begun.elapsed() < share() * (time_limit + MAX_GRACE) && self.shared.failure().is_none() {
             if let Some(mut engine) = self.try_engine() {
-                return engine.find_who_is_late(&late, number, patience);
+                return engine.find_late_ranks(&late, number, time_limit);
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(ENGINE_CHECK);
         }
         self.shared.fail(CommErrorKind::Timeout, None, &format!("{late} on rank {}", self.rank))
     }
 }
 
-fn whereabouts(peer: usize, (calls, place): (u64, Place)) -> String {
+fn progress_text(peer: usize, (calls, place): (u64, Place)) -> String {
     match calls {
         0 => format!("; rank {peer} is at {place}"),
-        _ => format!("; rank {peer} made call {calls}, {place}"),
+        _ => format!("; rank {peer} has made call {calls}, {place}"),
     }
 }
 
 impl Engine {
-    /// Answers peers that have asked for a sign of life before this call began.
-    pub(super) fn answer_late(&mut self) {
-        if !self.links.iter().flatten().any(|link| link.asked) {
+    /// Answers peers that have sent a probe before this call began.
+    pub(super) fn answer_pending_probes(&mut self) {
+        if !self.links.iter().flatten().any(|link| link.probe_pending) {
             return;
         }
-        let frame = Control::Echo(self.header, self.shared.calls.place()).frame();
+        let frame = Control::ProbeReply(self.header, self.shared.calls.place()).frame();
         for (link, control) in self.links.iter_mut().zip(&self.shared.control) {
             if let (Some(link), Some(control)) = (link, control)
-                && std::mem::take(&mut link.asked)
+                && std::mem::take(&mut link.probe_pending)
             {
                 control.send(&frame);
             }
         }
     }
 
-    pub(super) fn say_where(&self, peer: usize, place: Place) {
+    pub(super) fn send_progress(&self, peer: usize, place: Place) {
         if let Some(control) = self.shared.control.get(peer).and_then(Option::as_ref) {
             let calls = self.shared.device_calls.load(Ordering::Relaxed);
-            control.send(&Control::Here(calls, place).frame());
+            control.send(&Control::Progress(calls, place).frame());
         }
     }
 
     /// Asks all peers how far they are, waits for their answers, and returns the verdict.
-    fn find_who_is_late(&mut self, late: &str, number: u64, patience: Duration) -> CommError {
-        let until = Instant::now() + grace(patience, self.answers);
-        self.links.iter_mut().flatten().for_each(|link| link.here = None);
-        let frame = Control::Where.frame();
+    fn find_late_ranks(&mut self, late: &str, number: u64, time_limit: Duration) -> CommError {
+        let until = Instant::now() + grace(time_limit, self.answers);
+        self.links.iter_mut().flatten().for_each(|link| link.progress = None);
+        let frame = Control::ProgressRequest.frame();
         self.shared.control.iter().flatten().for_each(|c| c.send(&frame));
         self.idle = true;
-        while Instant::now() < until && self.peers().any(|p| self.is_silent(p)) && !self.has_heard_enough() {
+        while Instant::now() < until
+            && self.peers().any(|p| self.is_unanswered(p))
+            && !self.has_enough_answers()
+        {
             if let Err(error) = self.poll_once(None, None, Some(until), false) {
                 return error;
             }
         }
         self.idle = false;
-        self.judge_late(late, number)
+        self.late_verdict(late, number)
     }
 
-    fn here(&self, peer: usize) -> Option<(u64, Place)> {
-        self.links.get(peer)?.as_ref()?.here
+    fn progress_of(&self, peer: usize) -> Option<(u64, Place)> {
+        self.links.get(peer)?.as_ref()?.progress
     }
 
-    fn has_heard_enough(&self) -> bool {
-        let heard = self.peers().filter(|p| self.here(*p).is_some()).count();
-        self.answers.is_some_and(|enough| heard >= enough)
+    fn has_enough_answers(&self) -> bool {
+        let answered = self.peers().filter(|p| self.progress_of(*p).is_some()).count();
+        self.answers.is_some_and(|enough| answered >= enough)
     }
 
-    fn is_silent(&self, peer: usize) -> bool {
-        self.here(peer).is_none() && !self.has_departed(peer)
+    fn is_unanswered(&self, peer: usize) -> bool {
+        self.progress_of(peer).is_none() && !self.has_departed(peer)
     }
 
-    fn judge_late(&self, late: &str, number: u64) -> CommError {
+    fn late_verdict(&self, late: &str, number: u64) -> CommError {
         let (silent, mut behind): (Vec<usize>, Vec<usize>) = (
-            self.peers().filter(|p| self.is_silent(*p)).collect(),
-            self.peers().filter(|p| self.here(*p).is_some_and(|(calls, _)| calls < number)).collect(),
+            self.peers().filter(|p| self.is_unanswered(*p)).collect(),
+            self.peers().filter(|p| self.progress_of(*p).is_some_and(|(calls, _)| calls < number)).collect(),
         );
-        behind.sort_by_key(|p| self.here(*p).map(|(calls, _)| calls));
-        let told = self.peers().filter_map(|p| self.here(p).map(|here| (p, here))).take(TOLD);
-        let report: String = told.map(|(p, here)| whereabouts(p, here)).collect();
+        behind.sort_by_key(|p| self.progress_of(*p).map(|(calls, _)| calls));
+        let reported =
+            self.peers().filter_map(|p| self.progress_of(p).map(|here| (p, here))).take(MAX_REPORTED);
+        let report: String = reported.map(|(p, here)| progress_text(p, here)).collect();
         let (kind, culprit, who) = if let Some(first) = silent.first() {
-            let who = format!("{} gave no sign of life (asked by rank {})", name_ranks(&silent), self.me);
+            let who = format!("{} did not respond (probed by rank {})", name_ranks(&silent), self.me);
             (CommErrorKind::Timeout, Some(*first), who)
         } else if let Some(gone) = self.peers().find(|p| self.has_departed(*p)) {
-            let who = format!("rank {gone} has left the group, but rank {} still needs it", self.me);
-            (CommErrorKind::PeerLost, Some(gone), who)
+            (CommErrorKind::PeerLost, Some(gone), messages::left(gone, self.me))
         } else if let Some(last) = behind.first() {
-            let who = format!("rank {} waits for {}, still before this call", self.me, name_ranks(&behind));
+            let who = format!("rank {} is waiting for {} to make this call", self.me, name_ranks(&behind));
             (CommErrorKind::Timeout, Some(*last), who)
         } else {
             let calls = if number > 0 { " and have made this call" } else { "" };
-            (CommErrorKind::Timeout, None, format!("all ranks live{calls}"))
+            (CommErrorKind::Timeout, None, format!("all ranks respond{calls}"))
         };
         self.fail(kind, culprit, &format!("{late}: {who}{report}"))
     }

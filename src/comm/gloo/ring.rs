@@ -34,14 +34,9 @@ impl Engine {
         (self.me + self.world - 1) % self.world
     }
 
-    /// Reduce-scatter, then all-gather, as one stream: each step sends what the step before received.
-    pub(super) fn all_reduce_ring(&mut self, buf: &mut [u8], kind: Kind) -> Result<(), CommError> {
-        let all: Vec<usize> = (0..self.world).collect();
-        self.all_reduce_around(&all, buf, kind)
-    }
-
-    /// The same around a subset of the ranks that contains this one; a mean is over the whole world.
-    pub(super) fn all_reduce_around(
+    /// Reduce-scatter, then all-gather, around `ranks`, as one stream: each step sends what the step before received. A
+    /// mean is over the whole world.
+    pub(super) fn all_reduce_ring(
         &mut self,
         ranks: &[usize],
         buf: &mut [u8],

@@ -10,33 +10,32 @@ use std::time::Duration;
 /// Time limit of the orderly end, which is quick once all ranks have agreed on it.
 const END: Duration = Duration::from_secs(10);
 
-pub(super) struct Keeper {
+pub(super) struct InitThread {
     order: Sender<()>,
     ended: Receiver<()>,
 }
 
 /// Why MPI could not be started.
-pub(super) enum Unstarted {
+pub(super) enum StartError {
     /// No response within the time.
-    Silent,
-    Refused(String),
+    Timeout,
+    Failed(String),
 }
 
-impl Keeper {
-    /// Starts MPI, in at most `patience`. The thread that does so lives until the process or the group ends.
-    pub(super) fn start(patience: Duration) -> Result<(Self, Library), Unstarted> {
+impl InitThread {
+    /// Starts MPI, in at most `time_limit`. The thread that does so lives until the process or the group ends.
+    pub(super) fn start(time_limit: Duration) -> Result<(Self, Library), StartError> {
         let ((order, orders), (end, ended)) = (channel(), channel());
         let (say, started) = channel();
         let keep = move || {
             let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Serialized) else {
-                let _ = say.send(Err("MPI has been started before in this process".to_owned()));
+                let _ = say.send(Err("MPI was already initialized in this process".to_owned()));
                 return;
             };
             let opened = match threading {
                 Threading::Serialized | Threading::Multiple => Library::open().map_err(|MpiError(e)| e),
                 Threading::Single | Threading::Funneled => {
-                    Err("this MPI lets only one thread call it; ddp-run needs MPI_THREAD_SERIALIZED"
-                        .to_owned())
+                    Err("this MPI does not support MPI_THREAD_SERIALIZED, which ddp-run requires".to_owned())
                 }
             };
             let _ = say.send(opened);
@@ -48,13 +47,13 @@ impl Keeper {
             let _ = end.send(());
         };
         let spawned = thread::Builder::new().name("mpi".to_owned()).spawn(keep);
-        spawned.map_err(|e| Unstarted::Refused(format!("cannot start a thread: {e}")))?;
-        match started.recv_timeout(patience) {
+        spawned.map_err(|e| StartError::Failed(format!("cannot start a thread: {e}")))?;
+        match started.recv_timeout(time_limit) {
             Ok(Ok(library)) => Ok((Self { order, ended }, library)),
-            Ok(Err(why)) => Err(Unstarted::Refused(why)),
-            Err(RecvTimeoutError::Timeout) => Err(Unstarted::Silent),
+            Ok(Err(why)) => Err(StartError::Failed(why)),
+            Err(RecvTimeoutError::Timeout) => Err(StartError::Timeout),
             Err(RecvTimeoutError::Disconnected) => {
-                Err(Unstarted::Refused("the thread that starts MPI panicked".to_owned()))
+                Err(StartError::Failed("the thread that starts MPI panicked".to_owned()))
             }
         }
     }

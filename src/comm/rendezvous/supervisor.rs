@@ -2,88 +2,78 @@
 
 use super::accept::{Acceptor, Event};
 use super::dial::{ATTEMPT, Dial, DialError, Target};
-use super::mesh::tell;
+use super::mesh::send_message;
 use super::wire::{self, Join, Message, Purpose};
-use super::{CommError, Secret, failed};
+use super::{CommError, Secret};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// Accepts connections from supervisors.
-pub(crate) struct Door(Acceptor);
+pub(crate) struct SupervisorListener(Acceptor);
 
-pub(crate) enum Knock {
+pub(crate) enum SupervisorEvent {
     /// A supervisor that has proved the secret; nothing that it sends after that has been read.
-    Came(TcpStream, SocketAddr),
+    Connected(TcpStream, SocketAddr),
     /// The watched socket with this index has something to read, or is closed.
-    News(usize),
+    Readable(usize),
     Deadline,
 }
 
-impl Door {
+impl SupervisorListener {
     /// Without a listener, there are no connections and `next` only watches.
     pub(crate) fn new(listener: Option<TcpListener>, secret: Secret) -> Result<Self, CommError> {
         Acceptor::new(listener.into_iter().collect(), secret).map(Self)
     }
 
     /// The next supervisor, or an event on a watched socket.
-    pub(crate) fn next(&mut self, watch: &[&TcpStream], deadline: Instant) -> Result<Knock, CommError> {
+    pub(crate) fn next(
+        &mut self,
+        watch: &[&TcpStream],
+        deadline: Instant,
+    ) -> Result<SupervisorEvent, CommError> {
         loop {
             let (stream, from, message) = match self.0.next(watch, deadline)? {
                 Event::Joined(stream, from, message) => (stream, from, message),
-                Event::Watched(index) => return Ok(Knock::News(index)),
-                Event::Deadline => return Ok(Knock::Deadline),
+                Event::Watched(index) => return Ok(SupervisorEvent::Readable(index)),
+                Event::Deadline => return Ok(SupervisorEvent::Deadline),
             };
             let why = match wire::decode(&message) {
                 Ok(Message::Join(Join { purpose: Purpose::Supervisor, .. })) => {
-                    if tell(&stream, Message::Accepted) {
-                        return Ok(Knock::Came(stream, from));
+                    if send_message(&stream, Message::Accepted) {
+                        return Ok(SupervisorEvent::Connected(stream, from));
                     }
                     continue;
                 }
-                Ok(_) => "this is where supervisors meet; workers meet elsewhere",
-                Err(_) => "it is another version of ddp-run; run the same one on every node",
+                Ok(_) => "this endpoint accepts supervisors, not workers",
+                Err(_) => "it runs a different version of ddp-run; run the same version on every node",
             };
-            tell(&stream, Message::Refused(why));
-            self.0.warn("stray", Some(from), why);
+            send_message(&stream, Message::Refused(why));
+            self.0.warn("foreign", Some(from), why);
         }
     }
 }
 
-/// Where a supervisor listens.
-#[derive(Clone, Debug)]
-pub(crate) enum Whereabouts {
-    /// `host:port`.
-    At(String),
-    /// The address in this file, read at each attempt.
-    File(PathBuf),
-}
-
 /// Connects to the supervisor at `target`, which `me` needs, and authenticates both sides. Retries until `deadline`.
-pub(crate) fn call(
-    target: &Whereabouts,
+pub(crate) fn connect_supervisor(
+    target: &Target,
     peer: &str,
     me: &str,
     secret: &Secret,
     deadline: Instant,
 ) -> Result<TcpStream, CommError> {
     let join = |stream: &TcpStream| {
-        let listen = stream.local_addr().map_err(|e| failed(e.to_string()))?;
+        let listen = stream.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?;
         let (run_id, plan_hash, host) = ("", "", [0; 16]);
         let purpose = Purpose::Supervisor;
         Ok(Message::Join(Join { purpose, rank: 0, world: 0, generation: 0, run_id, plan_hash, listen, host })
             .frame())
-    };
-    let target = match target {
-        Whereabouts::At(address) => Target::At(address),
-        Whereabouts::File(path) => Target::File(path),
     };
     let attempt = Some(ATTEMPT);
     Dial { target, peer, me, secret, watch: &[], attempt, deadline }.run(true, join).map_err(|e| match e {
         DialError::Failed(e) => {
             CommError { message: e.message.replace("before init_timeout", "in time"), ..e }
         }
-        DialError::Watched => failed("nothing is watched"),
+        DialError::Watched => CommError::rendezvous("no connection is watched"),
     })
 }
 
@@ -98,30 +88,33 @@ mod tests {
     }
 
     #[test]
-    fn supervisors_meet_and_strangers_do_not() {
+    fn supervisors_connect_and_processes_without_the_secret_do_not() {
         let secret = Secret::generate().expect("secret");
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
-        let target = Whereabouts::At(listener.local_addr().expect("address").to_string());
-        let mut door = Door::new(Some(listener), secret.clone()).expect("door");
+        let target = Target::At(listener.local_addr().expect("address").to_string());
+        let mut listener = SupervisorListener::new(Some(listener), secret.clone()).expect("listener");
         let other = Secret::generate().expect("secret");
         let (own, theirs) = (target.clone(), target.clone());
-        let stranger = std::thread::spawn(move || call(&theirs, "node 0", "node 7", &other, soon()));
-        let guest = std::thread::spawn(move || {
-            let stream = call(&own, "node 0", "node 1", &secret, soon()).expect("connected");
+        let foreign =
+            std::thread::spawn(move || connect_supervisor(&theirs, "node 0", "node 7", &other, soon()));
+        let follower = std::thread::spawn(move || {
+            let stream = connect_supervisor(&own, "node 0", "node 1", &secret, soon()).expect("connected");
             (&stream).write_all(b"x").expect("write");
             stream
         });
-        let Ok(Knock::Came(mut stream, _)) = door.next(&[], soon()) else { panic!("nobody came") };
-        assert!(matches!(door.next(&[&stream], soon()), Ok(Knock::News(0))));
+        let Ok(SupervisorEvent::Connected(mut stream, _)) = listener.next(&[], soon()) else {
+            panic!("no supervisor connected")
+        };
+        assert!(matches!(listener.next(&[&stream], soon()), Ok(SupervisorEvent::Readable(0))));
         let mut byte = [0];
         stream.read_exact(&mut byte).expect("what was sent after the handshake is all there");
         assert_eq!(&byte, b"x");
-        while !stranger.is_finished() {
+        while !foreign.is_finished() {
             let soon = Instant::now() + Duration::from_millis(10);
-            assert!(matches!(door.next(&[], soon), Ok(Knock::Deadline)));
+            assert!(matches!(listener.next(&[], soon), Ok(SupervisorEvent::Deadline)));
         }
-        let error = stranger.join().expect("thread").expect_err("a stranger");
-        assert!(error.message.contains("refused node 7's proof"), "{error}");
-        drop(guest.join());
+        let error = foreign.join().expect("thread").expect_err("another secret");
+        assert!(error.message.contains("rejected node 7's proof"), "{error}");
+        drop(follower.join());
     }
 }

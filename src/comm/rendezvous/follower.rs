@@ -3,93 +3,97 @@
 use super::accept::{Acceptor, Event};
 use super::dial::{Dial, DialError, Target};
 use super::identity::Identity;
-use super::io::{Trouble, poll_until, read_message};
-use super::mesh::{MeshBuilder, name_ranks, tell};
+use super::io::{StreamError, poll_until, read_message};
+use super::mesh::{MeshBuilder, name_ranks, send_message};
 use super::wire::{self, Entry, MAX_MESSAGE, Message, Purpose};
-use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig, failed};
+use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Rank 0, which knows who is missing, reports before its guests give up.
-const VERDICT: Duration = Duration::from_secs(1);
-/// Pauses between two checks whether a leftover process has ended.
+/// Rank 0, which knows the missing ranks, reports before its followers time out.
+const REPORT_TIME: Duration = Duration::from_secs(1);
+/// Pauses between two checks whether an old process has ended.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-struct GuestSide<'a> {
-    config: &'a RendezvousConfig,
+struct Follower<'a> {
     options: &'a MeshOptions,
     me: Identity<'a>,
-    target: Target<'a>,
+    target: &'a Target,
     deadline: Instant,
     /// The connection to rank 0.
-    host: TcpStream,
+    leader: TcpStream,
     listen: SocketAddr,
 }
 
 pub(super) fn run(
     config: &RendezvousConfig,
     options: &MeshOptions,
-    target: Target<'_>,
+    target: &Target,
     deadline: Instant,
 ) -> Result<Mesh, CommError> {
-    let me = Identity::of(config, options.host);
+    let me = Identity { config, host: options.host };
     let mut pause = FIRST_PAUSE;
     let (side, listener, table) = loop {
-        let (host, listener, listen) = join(config, options, &me, target, deadline)?;
-        let side = GuestSide { config, options, me, target, deadline, host, listen };
-        let heard = match side.read() {
-            // It may have been a rank 0 that was being ended: no ranks of this generation have met yet.
-            Err(Trouble::Closed | Trouble::Io(_)) if config.generation > 0 => {
-                Heard::Leftover(format!("rank 0 at {target} left during the rendezvous"))
+        let (leader, listener, listen) = join(options, &me, target, deadline)?;
+        let side = Follower { options, me, target, deadline, leader, listen };
+        let reply = match side.read() {
+            // It may have been a rank 0 that was being ended: no ranks of this generation are connected yet.
+            Err(StreamError::Closed | StreamError::Io(_)) if config.generation > 0 => {
+                Reply::Outdated(format!("rank 0 at {target} disconnected during the rendezvous"))
             }
-            read => side.heard(read)?,
+            read => side.interpret(read)?,
         };
-        match heard {
-            Heard::Table(table) => break (side, listener, table),
-            Heard::Leftover(_) if Instant::now() < deadline => {}
-            Heard::Leftover(why) => return Err(CommError { peer: Some(0), ..failed(why) }),
-            Heard::Go => return Err(failed("rank 0 sent an answer that makes no sense")),
+        match reply {
+            Reply::Table(table) => break (side, listener, table),
+            Reply::Outdated(_) if Instant::now() < deadline => {}
+            Reply::Outdated(why) => return Err(CommError { peer: Some(0), ..CommError::rendezvous(why) }),
+            Reply::Go => return Err(CommError::rendezvous("rank 0 sent an unexpected message")),
         }
         let _ = poll_until(&mut [], Some((Instant::now() + pause).min(deadline)));
         pause = (pause * 2).min(LONGEST_PAUSE);
     };
     let mesh = side.connect(&table, listener).inspect_err(|error| {
-        tell(&side.host, Message::Failed(&error.message));
+        send_message(&side.leader, Message::Failed(&error.message));
     })?;
-    tell(&side.host, Message::Ready);
-    match side.hear()? {
-        Heard::Go => Ok(mesh),
-        Heard::Table(_) | Heard::Leftover(_) => Err(failed("rank 0 sent an answer that makes no sense")),
+    send_message(&side.leader, Message::Ready);
+    match side.receive()? {
+        Reply::Go => Ok(mesh),
+        Reply::Table(_) | Reply::Outdated(_) => {
+            Err(CommError::rendezvous("rank 0 sent an unexpected message"))
+        }
     }
 }
 
 /// Reports to rank 0. The listener for this rank's peers is only on the interface that reaches rank 0: on loopback if
 /// rank 0 is there.
 fn join(
-    config: &RendezvousConfig,
     options: &MeshOptions,
     me: &Identity<'_>,
-    target: Target<'_>,
+    target: &Target,
     deadline: Instant,
 ) -> Result<(TcpStream, TcpListener, SocketAddr), CommError> {
+    let config = me.config;
     let name = format!("rank {}", config.rank);
     let (secret, attempt) = (&config.secret, Some(options.attempt));
     let dial = Dial { target, peer: "rank 0", me: &name, secret, watch: &[], attempt, deadline };
     let mut bound: Option<(TcpListener, SocketAddr)> = None;
-    let host = dial
+    let leader = dial
         .run(false, |stream| {
-            let (listener, listen) = listen_beside(stream, options)
-                .map_err(|e| failed(format!("rank {} cannot listen for its peers: {e}", config.rank)))?;
+            let (listener, listen) = listen_beside(stream, options).map_err(|e| {
+                CommError::rendezvous(format!("rank {} cannot listen for its peers: {e}", config.rank))
+            })?;
             bound = Some((listener, listen));
             Ok(me.join(Purpose::Rendezvous, listen))
         })
         .map_err(|e| match e {
             DialError::Failed(e) => CommError { peer: Some(0), ..e },
-            DialError::Watched => failed("the rendezvous ended"),
+            DialError::Watched => CommError::rendezvous("the rendezvous ended"),
         })?;
-    let Some((listener, listen)) = bound else { return Err(failed("the rendezvous has no listener")) };
-    Ok((host, listener, listen))
+    let Some((listener, listen)) = bound else {
+        return Err(CommError::rendezvous("the rendezvous has no listener"));
+    };
+    Ok((leader, listener, listen))
 }
 
 fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(TcpListener, SocketAddr)> {
@@ -103,103 +107,106 @@ fn listen_beside(stream: &TcpStream, options: &MeshOptions) -> std::io::Result<(
     Ok((listener, address))
 }
 
-enum Heard {
+enum Reply {
     Table(Vec<Entry>),
     Go,
     /// Rank 0 was one of an earlier generation; the right one is still to come.
-    Leftover(String),
+    Outdated(String),
 }
 
-impl GuestSide<'_> {
+impl Follower<'_> {
     /// Rank 0's next message; an error if it ends the rendezvous.
-    fn hear(&self) -> Result<Heard, CommError> {
-        self.heard(self.read())
+    fn receive(&self) -> Result<Reply, CommError> {
+        self.interpret(self.read())
     }
 
-    fn read(&self) -> Result<Vec<u8>, Trouble> {
-        read_message(&self.host, MAX_MESSAGE, &[], self.deadline + VERDICT)
+    fn read(&self) -> Result<Vec<u8>, StreamError> {
+        read_message(&self.leader, MAX_MESSAGE, &[], self.deadline + REPORT_TIME)
     }
 
-    fn heard(&self, read: Result<Vec<u8>, Trouble>) -> Result<Heard, CommError> {
-        let rank = self.me.rank;
+    fn interpret(&self, read: Result<Vec<u8>, StreamError>) -> Result<Reply, CommError> {
+        let rank = self.me.config.rank;
         let from_host = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(0), m);
         let bytes = read.map_err(|e| {
             from_host(match e {
-                Trouble::Deadline => format!(
-                    "rank {rank} waited for the other ranks until init_timeout, but rank 0 at {} has not seen them all",
+                StreamError::Deadline => format!(
+                    "rank {rank} timed out at init_timeout: rank 0 at {} has not reported that all ranks are connected",
                     self.target
                 ),
-                e => format!("rank 0 at {} left during the rendezvous (seen by rank {rank}): {e}", self.target),
+                e => format!("rank 0 at {} disconnected during the rendezvous (detected by rank {rank}): {e}", self.target),
             })
         })?;
         match wire::decode(&bytes) {
-            Ok(Message::Go) => Ok(Heard::Go),
+            Ok(Message::Go) => Ok(Reply::Go),
             Ok(Message::Refused(why)) => Err(from_host(why.to_owned())),
-            Ok(Message::Outdated(why)) => Ok(Heard::Leftover(why.to_owned())),
+            Ok(Message::Outdated(why)) => Ok(Reply::Outdated(why.to_owned())),
             Ok(Message::Table(table)) => {
                 let table: Vec<Entry> = wire::entries(table).into_iter().flatten().collect();
-                match table.len() == self.me.world {
-                    true => Ok(Heard::Table(table)),
+                match table.len() == self.me.config.world_size {
+                    true => Ok(Reply::Table(table)),
                     false => Err(from_host("rank 0 sent an address table of the wrong length".into())),
                 }
             }
-            _ => Err(from_host("rank 0 sent an answer that makes no sense".into())),
+            _ => Err(from_host("rank 0 sent an unexpected message".into())),
         }
     }
 
     /// Why rank 0 sent a message while connections were being made: at that point it can only be a failure.
-    fn bad_news(&self) -> CommError {
-        match self.hear() {
+    fn failure(&self) -> CommError {
+        match self.receive() {
             Err(e) => e,
-            Ok(_) => failed("rank 0 sent an answer that makes no sense"),
+            Ok(_) => CommError::rendezvous("rank 0 sent an unexpected message"),
         }
     }
 
     fn connect(&self, table: &[Entry], listener: TcpListener) -> Result<Mesh, CommError> {
         let hosts = table.iter().map(|e| e.host).collect();
         let mut mesh = MeshBuilder::new(self.me, hosts, self.options);
-        let me = format!("rank {}", self.me.rank);
-        for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.rank) {
+        let me = format!("rank {}", self.me.config.rank);
+        for (peer, Entry { address, .. }) in table.iter().enumerate().take(self.me.config.rank) {
             let target = match address.port() {
                 // The address at which rank 0 has already been reached.
-                0 => self.host.peer_addr().map_err(|e| failed(format!("rank 0 is gone: {e}")))?,
+                0 => self
+                    .leader
+                    .peer_addr()
+                    .map_err(|e| CommError::rendezvous(format!("rank 0 disconnected: {e}")))?,
                 _ => self.scoped(*address),
             };
-            let target = target.to_string();
+            let target = Target::At(target.to_string());
             for purpose in mesh.purposes(peer) {
                 let name = format!("rank {peer}");
                 let dial = Dial {
-                    target: Target::At(&target),
+                    target: &target,
                     peer: &name,
                     me: &me,
-                    secret: &self.config.secret,
-                    watch: &[&self.host],
+                    secret: &self.me.config.secret,
+                    watch: &[&self.leader],
                     // A peer in the table is not stale, but it answers only after it has connected to the ranks below it.
                     attempt: None,
                     deadline: self.deadline,
                 };
                 let stream =
                     dial.run(true, |_| Ok(self.me.join(purpose, self.listen))).map_err(|e| match e {
-                        DialError::Watched => self.bad_news(),
+                        DialError::Watched => self.failure(),
                         DialError::Failed(e) => CommError { peer: Some(peer), ..e },
                     })?;
                 mesh.put(peer, purpose, stream);
             }
         }
-        self.take_calls(&mut mesh, listener)?;
+        self.accept_peers(&mut mesh, listener)?;
         Ok(mesh.finish())
     }
 
-    fn take_calls(&self, mesh: &mut MeshBuilder<'_>, listener: TcpListener) -> Result<(), CommError> {
-        let mut acceptor = Acceptor::new(vec![listener], self.config.secret.clone())?;
+    fn accept_peers(&self, mesh: &mut MeshBuilder<'_>, listener: TcpListener) -> Result<(), CommError> {
+        let mut acceptor = Acceptor::new(vec![listener], self.me.config.secret.clone())?;
         loop {
             let missing = mesh.missing();
             if missing.is_empty() {
                 return Ok(());
             }
-            match acceptor.next(&[&self.host], self.deadline)? {
+            match acceptor.next(&[&self.leader], self.deadline)? {
                 Event::Joined(stream, from, message) => mesh.admit(stream, from, &message, &mut acceptor)?,
-                Event::Watched(_) => return Err(self.bad_news()),
+                Event::Watched(_) => return Err(self.failure()),
                 Event::Deadline => {
                     return Err(CommError::new(
                         CommErrorKind::Rendezvous,
@@ -207,7 +214,7 @@ impl GuestSide<'_> {
                         format!(
                             "{} did not connect to rank {} before init_timeout",
                             name_ranks(&missing),
-                            self.me.rank
+                            self.me.config.rank
                         ),
                     ));
                 }
@@ -229,30 +236,29 @@ impl GuestSide<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Meeting, connect, meet, options, works};
+    use super::super::tests::{TestRendezvous, assert_working, connect, connect_all, options};
     use super::super::{ATTEMPT, Endpoint, deadline_of};
     use super::*;
 
     /// Its place is free for another start of the same rank.
     #[test]
-    fn a_guest_that_dies_while_waiting_may_come_again() {
-        let mut m = Meeting::new("127.0.0.1:0");
-        let host = m.host(3);
-        let host = std::thread::spawn(move || connect(host));
-        let (config, options) = (m.guest(1, 3), options(ATTEMPT));
-        let Endpoint::Connect(address) = &config.endpoint else { panic!("guests connect") };
-        let (me, target) = (Identity::of(&config, options.host), Target::At(address));
-        let joined = join(&config, &options, &me, target, deadline_of(&config)).unwrap();
-        let (host_stream, _listener, listen) = joined;
+    fn a_member_that_exits_while_waiting_can_be_replaced() {
+        let mut m = TestRendezvous::new("127.0.0.1:0");
+        let leader = m.leader(3);
+        let leader = std::thread::spawn(move || connect(leader));
+        let (config, options) = (m.follower(1, 3), options(ATTEMPT));
+        let Endpoint::Connect(address) = &config.endpoint else { panic!("followers connect") };
+        let (me, target) = (Identity { config: &config, host: options.host }, &Target::At(address.clone()));
+        let joined = join(&options, &me, target, deadline_of(&config)).unwrap();
+        let (stream, _listener, listen) = joined;
         // Its deadline passes as soon as it has joined; rank 2 has not come yet.
         let deadline = Instant::now();
-        let (config, options) = (&config, &options);
-        let side = GuestSide { config, options, me, target, deadline, host: host_stream, listen };
-        let lost = side.hear().err().unwrap();
-        assert!(lost.message.contains("rank 1 waited for the other ranks until init_timeout"), "{lost}");
+        let side = Follower { options: &options, me, target, deadline, leader: stream, listen };
+        let lost = side.receive().err().unwrap();
+        assert!(lost.message.contains("rank 1 timed out at init_timeout"), "{lost}");
         drop(side);
-        let mut outcomes = meet(vec![m.guest(1, 3), m.guest(2, 3)]);
-        outcomes.push(host.join().unwrap());
-        works(outcomes);
+        let mut outcomes = connect_all(vec![m.follower(1, 3), m.follower(2, 3)]);
+        outcomes.push(leader.join().unwrap());
+        assert_working(outcomes);
     }
 }

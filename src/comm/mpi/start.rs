@@ -3,11 +3,11 @@
 
 use super::MpiConfig;
 use super::engine::Engine;
-use super::keeper::{Keeper, Unstarted};
+use super::init_thread::{InitThread, StartError};
 use super::library;
-use crate::comm::conduct::Engine as _;
-use crate::comm::header::{Algorithm, Header, Operation};
-use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
+use crate::comm::execute::Engine as _;
+use crate::comm::header::{Algorithm, Header};
+use crate::comm::{CommError, CommErrorKind};
 use std::time::{Duration, Instant};
 
 /// A length and its text.
@@ -15,46 +15,31 @@ const FIELD: usize = 1 + 128;
 /// Each rank's plan hash and ddp-run version.
 const IDENTITY: usize = 2 * FIELD;
 
-fn failed(message: impl Into<String>) -> CommError {
-    CommError::new(CommErrorKind::Rendezvous, None, message)
-}
-
 /// Header fields that all calls of a group have in common.
 pub(super) fn base() -> Header {
-    Header {
-        operation: Operation::Barrier,
-        dtype: DType::U8,
-        reduce_op: ReduceOp::Sum,
-        algorithm: Algorithm::Library,
-        root: 0,
-        tag: 0,
-        run: 0,
-        generation: 0,
-        sequence: 0,
-        count: 0,
-    }
+    Header::base(Algorithm::Library, 0, 0)
 }
 
-/// Starts MPI and returns an engine whose ranks have met.
-pub(super) fn meet(config: &MpiConfig) -> Result<Engine, CommError> {
+/// Starts MPI and returns an engine whose ranks are connected.
+pub(super) fn start(config: &MpiConfig) -> Result<Engine, CommError> {
     let begun = Instant::now();
-    let (keeper, library) = Keeper::start(config.init_timeout).map_err(|e| match e {
-        Unstarted::Silent => failed(format!(
-            "MPI did not start within {:?}: rank {} waits for others of the {} ranks (timeout)",
+    let (init_thread, library) = InitThread::start(config.init_timeout).map_err(|e| match e {
+        StartError::Timeout => CommError::rendezvous(format!(
+            "MPI did not start within {:?} on rank {} of {} (timeout): other ranks may be missing",
             config.init_timeout, config.rank, config.world_size
         )),
-        Unstarted::Refused(why) => failed(format!("MPI cannot be started: {why}")),
+        StartError::Failed(why) => CommError::rendezvous(format!("MPI cannot be started: {why}")),
     })?;
-    let mut engine = Engine::new(keeper, library, base());
+    let mut engine = Engine::new(init_thread, library, base());
     if (engine.me, engine.world) != (config.rank, config.world_size) {
-        return Err(failed(disagreement(&engine, config)));
+        return Err(CommError::rendezvous(disagreement(&engine, config)));
     }
     if engine.world > 1 {
         let left = config.init_timeout.saturating_sub(begun.elapsed());
         compare(&mut engine, &config.plan_hash, left)
             .map_err(|e| CommError { kind: CommErrorKind::Rendezvous, ..e })?;
     }
-    engine.shared.calls.forget();
+    engine.shared.calls.clear();
     Ok(engine)
 }
 
@@ -66,20 +51,20 @@ fn disagreement(engine: &Engine, config: &MpiConfig) -> String {
         _ => String::new(),
     };
     format!(
-        "this process is rank {} of {} by its environment, but rank {} of {} by MPI{hint}",
+        "the environment says rank {} of {}, but MPI says rank {} of {}{hint}",
         config.rank, config.world_size, engine.me, engine.world
     )
 }
 
-fn compare(engine: &mut Engine, plan_hash: &str, patience: Duration) -> Result<(), CommError> {
-    engine.begin(base(), Some(patience))?;
+fn compare(engine: &mut Engine, plan_hash: &str, time_limit: Duration) -> Result<(), CommError> {
+    engine.begin(base(), Some(time_limit))?;
     let mut memory = [engine.memory(IDENTITY), engine.memory(IDENTITY * engine.world)];
     let mine: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[0]);
     for (field, text) in mine.chunks_mut(FIELD).zip([plan_hash, env!("CARGO_PKG_VERSION")]) {
         write(field, text)?;
     }
     let gathered = engine.library.all_gather(memory, IDENTITY);
-    let memory = engine.drive(gathered, true, None)?;
+    let memory = engine.complete(gathered, true, None)?;
     let all: &[u8] = &bytemuck::cast_slice(&memory[1])[..IDENTITY * engine.world];
     match conflict(all) {
         Some((rank, cause)) => Err(engine.fail(CommErrorKind::Rendezvous, Some(rank), &cause)),
@@ -92,7 +77,11 @@ fn compare(engine: &mut Engine, plan_hash: &str, patience: Duration) -> Result<(
 
 fn write(field: &mut [u8], text: &str) -> Result<(), CommError> {
     let Some(to) = field.get_mut(1..=text.len()) else {
-        return Err(failed(format!("`{text}` has {} bytes, over {}", text.len(), FIELD - 1)));
+        return Err(CommError::rendezvous(format!(
+            "`{text}` has {} bytes; the maximum is {}",
+            text.len(),
+            FIELD - 1
+        )));
     };
     to.copy_from_slice(text.as_bytes());
     field[0] = text.len() as u8;
@@ -112,11 +101,13 @@ fn conflict(all: &[u8]) -> Option<(usize, String)> {
     let (rank, [its_plan, its_version]) = ranks.find(|(_, [p, v])| (p, v) != (&plan, &version))?;
     let cause = if its_version == version {
         format!(
-            "rank {rank} was started with another plan ({its_plan}) than rank 0 ({plan}); start every rank with the \
-             same spec and overrides"
+            "rank {rank} has a different plan ({its_plan}) from rank 0 ({plan}); start every rank with the same spec and \
+             overrides"
         )
     } else {
-        format!("rank {rank} is ddp-run {its_version}, rank 0 {version}; run the same ddp-run on every node")
+        format!(
+            "rank {rank} runs ddp-run {its_version}, rank 0 runs {version}; run the same version on every node"
+        )
     };
     Some((rank, cause))
 }
@@ -135,11 +126,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rank_that_differs_is_named() {
+    fn the_first_rank_with_a_different_plan_or_version_is_named() {
         assert_eq!(conflict(&identities(&[("abc", "1.0"); 3])), None);
         let (rank, cause) = conflict(&identities(&[("abc", "1.0"), ("abc", "1.0"), ("abd", "1.0")])).unwrap();
         assert_eq!(rank, 2);
-        assert!(cause.contains("another plan (abd) than rank 0 (abc)"), "{cause}");
+        assert!(cause.contains("a different plan (abd) from rank 0 (abc)"), "{cause}");
         let (rank, cause) = conflict(&identities(&[("abc", "1.0"), ("abd", "1.1")])).unwrap();
         assert_eq!(rank, 1);
         assert!(cause.contains("ddp-run 1.1"), "{cause}");

@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use super::header::Header;
 use super::link::Got;
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::{CommError, CommErrorKind, messages};
 
 impl Engine {
     /// Checks the header that `peer` has sent on a connection that the call needs.
@@ -23,45 +23,38 @@ impl Engine {
     pub(super) fn mismatch(&self, peer: usize, theirs: &Header) -> CommError {
         let own = &self.header;
         if (theirs.run, theirs.generation) != (own.run, own.generation) {
-            let cause = format!("rank {peer} sends messages of another run or generation");
-            return self.fail(CommErrorKind::Mismatch, Some(peer), &cause);
+            return self.fail(CommErrorKind::Mismatch, Some(peer), &messages::other_run(peer));
         }
         // A rank that needed nothing from this peer may already be past the call on which they disagree.
         let earlier = Some(theirs.sequence).filter(|s| !theirs.operation.is_pairwise() && *s < own.sequence);
         let earlier = earlier.and_then(|s| self.shared.calls.group_call(s)).filter(|call| call != theirs);
         let own = earlier.as_ref().unwrap_or(own);
-        let mut sides = [(self.me, own), (peer, theirs)];
-        sides.sort_by_key(|(rank, _)| *rank);
-        let [(a, call_a), (b, call_b)] = sides;
-        let same_words = call_a.to_string() == call_b.to_string();
-        let hint = if same_words { " by another algorithm" } else { "" };
-        let cause = format!("ranks disagree on what is called: rank {a} {call_a}, rank {b} {call_b}{hint}");
+        let cause = messages::mismatch([(self.me, own.to_string()), (peer, theirs.to_string())]);
         self.fail(CommErrorKind::Mismatch, Some(peer), &cause)
     }
 
-    pub(super) fn garbage(&self, peer: usize) -> CommError {
-        let cause = format!("rank {peer} sent bytes that are not a message (seen by rank {})", self.me);
-        self.fail(CommErrorKind::Mismatch, Some(peer), &cause)
+    pub(super) fn invalid_message(&self, peer: usize) -> CommError {
+        self.fail(CommErrorKind::Mismatch, Some(peer), &messages::invalid_message(peer, self.me))
     }
 
     /// A connection that the call does not need at the moment has data: the header of the peer's call.
-    pub(super) fn overhear(&mut self, peer: usize) -> Result<(), CommError> {
+    pub(super) fn read_unawaited(&mut self, peer: usize) -> Result<(), CommError> {
         let link = self.link(peer)?;
         match link.recv(&mut []) {
             Ok(Got::Bytes(_)) => {}
             Ok(Got::WouldBlock) => return Ok(()),
-            Ok(Got::Garbage) => return Err(self.garbage(peer)),
+            Ok(Got::Invalid) => return Err(self.invalid_message(peer)),
             // Its control connection says what that means.
             Ok(Got::Closed) | Err(_) => {
                 link.data_closed = true;
                 return Ok(());
             }
         }
-        self.judge(peer)
+        self.check_header(peer)
     }
 
     /// Checks the header that `peer` has sent on a connection that the call may not need.
-    pub(super) fn judge(&mut self, peer: usize) -> Result<(), CommError> {
+    pub(super) fn check_header(&mut self, peer: usize) -> Result<(), CommError> {
         let (own, me) = (self.header, self.me);
         let Some(theirs) = self.link(peer)?.parked().copied() else { return Ok(()) };
         let other_run = (theirs.run, theirs.generation) != (own.run, own.generation);
