@@ -122,7 +122,7 @@ fn a_hooks_state_of_another_number_of_ranks_is_left_out_with_a_warning() {
     assert_code(&output, 0);
     let told = stderr(&output);
     assert!(told.contains("state of the communication hook `f16` is ignored"), "{told}");
-    assert!(told.contains("it is of 2 processes, this run has 1"), "{told}");
+    assert!(told.contains("it was saved by 2 processes, this run has 1"), "{told}");
 }
 
 #[test]
