@@ -1,7 +1,8 @@
 //! A linear layer (`torch.nn.Linear`) with its activation, and its gradients. The forward pass and both gradients are
-//! matrix products on the tensors as they stand: nothing is transposed in memory. Bias and activation are applied to a
+//! matrix products; only the forward pass transposes the weight. Bias and activation are applied to a
 //! block of rows while it is in the cache.
 
+use super::layout::scatter;
 use super::math::{erf, exp};
 use super::product::{MatMul, Matrix};
 use super::tasks::{for_each, scratch};
@@ -26,8 +27,8 @@ pub enum Activation {
 
 /// Rows of a task of the forward pass and of the input's gradient.
 const ROWS: usize = 128;
-/// Outputs of a task of the weight's gradient.
-const OUTPUTS: usize = 32;
+/// Multiplications of a task of the weight's gradient, about: each task reads all rows.
+const PRODUCTS: usize = 1 << 23;
 
 impl LinearShape {
     fn check(&self, x: usize, w: usize, y: usize) {
@@ -68,6 +69,10 @@ pub fn forward(
         return;
     }
     let block = ROWS * outputs;
+    // Transposed once, rather than for each block of rows.
+    let mut weight = scratch(inputs * outputs);
+    let offsets: Vec<usize> = (0..inputs).map(|i| i * outputs).collect();
+    scatter(terms.weight, inputs, outputs, &offsets, &mut weight);
     // As many parts as there are tasks, empty ones if no slope is asked for.
     let slopes =
         slope.chunks_mut(block).map(Some).chain(std::iter::repeat_with(|| None)).take(rows.div_ceil(ROWS));
@@ -90,7 +95,7 @@ pub fn forward(
         MatMul { rows, columns: outputs, inner: inputs, dst_step: outputs, scale: 1.0, accumulate }.run(
             out,
             Matrix::rows(&x[task * ROWS * inputs..], inputs),
-            Matrix::rows(terms.weight, inputs).transposed(),
+            Matrix::rows(&weight, outputs),
         );
         match (activation, slope) {
             (Activation::None, _) => {}
@@ -142,17 +147,19 @@ pub fn backward_weight(shape: LinearShape, x: &[f32], dz: &[f32], dw: &mut [f32]
     if dw.is_empty() {
         return;
     }
-    for_each(parallelism, dw.chunks_mut(OUTPUTS * inputs).enumerate(), |(task, dw)| {
-        let part = dw.len() / inputs;
+    // Blocks of rows of `dw`, so many that each is worth a task.
+    let tasks = (rows * inputs * outputs / PRODUCTS).clamp(1, 64);
+    let part = outputs.div_ceil(tasks).next_multiple_of(16);
+    for_each(parallelism, dw.chunks_mut(part * inputs).enumerate(), |(task, dw)| {
         let product = MatMul {
-            rows: part,
+            rows: dw.len() / inputs,
             columns: inputs,
             inner: rows,
             dst_step: inputs,
             scale: 1.0,
             accumulate: false,
         };
-        let dz = dz.get(task * OUTPUTS..).unwrap_or_default();
+        let dz = dz.get(task * part..).unwrap_or_default();
         product.run(dw, Matrix::rows(dz, outputs).transposed(), Matrix::rows(x, inputs));
     });
 }

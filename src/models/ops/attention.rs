@@ -1,6 +1,6 @@
 //! Causal self-attention.
 
-use super::{Ad, Flat, tensor, threads, values};
+use super::{Ad, Flat, buffer, recycle, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::attention::{self, AttentionShape};
 use crate::models::cast::{in_dtype, in_f32};
@@ -69,7 +69,7 @@ fn composed(qkv: Tensor<2>, batch: usize, heads: usize, dropout: &Dropout, mask:
 
 fn forward(shape: AttentionShape, qkv: &Flat) -> (Flat, Vec<[f32; 2]>) {
     let rows = shape.batch * shape.time;
-    let mut out = vec![0.0; rows * shape.heads * shape.head];
+    let mut out = buffer(rows * shape.heads * shape.head);
     let mut statistics = vec![[0.0; 2]; rows * shape.heads];
     attention::forward(shape, values(qkv), &mut out, &mut statistics, threads());
     (tensor(out, [rows, shape.heads * shape.head]), statistics)
@@ -91,13 +91,14 @@ impl Backward<Flex, 1> for AttentionStep {
 
     fn backward(self, ops: Ops<State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { shape, qkv, out, statistics } = &ops.state;
-        let saved = attention::Saved { qkv: values(qkv), out: values(out), statistics };
-        let mut dqkv = vec![0.0; saved.qkv.len()];
-        attention::backward(*shape, saved, values(&dy), &mut dqkv, threads());
+        let State { shape, qkv, out, statistics } = ops.state;
+        let saved = attention::Saved { qkv: values(&qkv), out: values(&out), statistics: &statistics };
+        let mut dqkv = buffer(saved.qkv.len());
+        attention::backward(shape, saved, values(&dy), &mut dqkv, threads());
         if let [Some(node)] = ops.parents {
             let dims = [shape.batch * shape.time, 3 * shape.heads * shape.head];
             grads.register::<Flex>(node.id, tensor(dqkv, dims));
         }
+        [dy, qkv, out].into_iter().for_each(recycle);
     }
 }

@@ -1,6 +1,6 @@
 //! Cross-entropy over class indices.
 
-use super::{Ad, Flat, tensor, threads, values};
+use super::{Ad, Flat, buffer, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::cross_entropy;
 use burn::backend::Flex;
@@ -25,7 +25,7 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64)
         return Tensor::from_primitive::<Flex>(tensor(vec![loss], [1]));
     }
     let (logits, node) = super::tracked(logits);
-    let mut gradient = vec![0.0; values(&logits).len()];
+    let mut gradient = buffer(values(&logits).len());
     let loss =
         cross_entropy::forward(classes, values(&logits), &targets, smoothing, &mut gradient, threads());
     let gradient = tensor(gradient, [targets.len(), classes]);

@@ -1,6 +1,6 @@
 //! Layer normalisation.
 
-use super::{Ad, Flat, tensor, threads, values};
+use super::{Ad, Flat, buffer, recycle, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::layer_norm::{self, Saved};
 use burn::backend::Flex;
@@ -32,7 +32,7 @@ pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<
 
 fn forward(x: &Flat, weight: &Flat, bias: &Flat, eps: f64) -> (Flat, Vec<[f32; 2]>) {
     let (x_values, weight, bias) = (values(x), values(weight), values(bias));
-    let mut out = vec![0.0; x_values.len()];
+    let mut out = buffer(x_values.len());
     let mut statistics = vec![[0.0; 2]; x_values.len() / weight.len()];
     layer_norm::forward(x_values, weight, bias, eps as f32, &mut out, &mut statistics, threads());
     (tensor(out, shape(x)), statistics)
@@ -57,16 +57,18 @@ impl Backward<Flex, 3> for NormStep {
 
     fn backward(self, ops: Ops<State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { x, weight, statistics } = &ops.state;
-        let saved = Saved { x: values(x), weight: values(weight), statistics };
+        let State { x, weight, statistics } = ops.state;
+        let saved = Saved { x: values(&x), weight: values(&weight), statistics: &statistics };
         let width = saved.weight.len();
-        let (mut dx, mut dw, mut db) = (vec![0.0; saved.x.len()], vec![0.0; width], vec![0.0; width]);
+        let (mut dx, mut dw, mut db) = (buffer(saved.x.len()), vec![0.0; width], vec![0.0; width]);
         layer_norm::backward(saved, values(&dy), &mut dx, &mut dw, &mut db, threads());
-        let gradients = [tensor(dx, shape(x)), tensor(dw, [width]), tensor(db, [width])];
+        let gradients = [tensor(dx, shape(&x)), tensor(dw, [width]), tensor(db, [width])];
         for (node, gradient) in ops.parents.into_iter().zip(gradients) {
             if let Some(node) = node {
                 grads.register::<Flex>(node.id, gradient);
             }
         }
+        recycle(dy);
+        recycle(x);
     }
 }

@@ -1,6 +1,6 @@
 //! A linear layer with what follows it, as one operation over our own kernel (`kernels::linear`).
 
-use super::{Ad, Flat, tensor, threads, values};
+use super::{Ad, Flat, buffer, recycle, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::linear::{
     LinearShape, Terms, backward_activation, backward_bias, backward_input, backward_weight, forward,
@@ -74,9 +74,9 @@ impl Call<'_> {
     fn run(&self, x: &Flat, w: &Flat, derivative: bool) -> (Flat, Option<Flat>) {
         let &Call { shape, activation, bias, residual } = self;
         let dims = [shape.rows, shape.outputs];
-        let mut out = vec![0.0; shape.rows * shape.outputs];
+        let mut out = buffer(shape.rows * shape.outputs);
         let mut slope = match activation {
-            Activation::Gelu if derivative => vec![0.0; out.len()],
+            Activation::Gelu if derivative => buffer(out.len()),
             _ => Vec::new(),
         };
         let terms = Terms { weight: values(w), bias: bias.map(values), residual: residual.map(values) };
@@ -118,8 +118,10 @@ impl<const N: usize> Backward<Flex, N> for LinearStep {
         let dz = match result {
             None => dy,
             Some(result) => {
-                let mut dz = vec![0.0; shape.rows * shape.outputs];
+                let mut dz = buffer(shape.rows * shape.outputs);
                 backward_activation(activation, values(&result), values(&dy), &mut dz, threads());
+                recycle(dy);
+                recycle(result);
                 tensor(dz, [shape.rows, shape.outputs])
             }
         };
@@ -127,12 +129,12 @@ impl<const N: usize> Backward<Flex, N> for LinearStep {
             let Some(node) = node else { continue };
             let gradient = match i {
                 0 => {
-                    let mut dx = vec![0.0; shape.rows * shape.inputs];
+                    let mut dx = buffer(shape.rows * shape.inputs);
                     backward_input(shape, values(&w), values(&dz), &mut dx, threads());
                     tensor(dx, [shape.rows, shape.inputs])
                 }
                 1 => {
-                    let mut dw = vec![0.0; shape.outputs * shape.inputs];
+                    let mut dw = buffer(shape.outputs * shape.inputs);
                     backward_weight(shape, values(&x), values(&dz), &mut dw, threads());
                     tensor(dw, [shape.outputs, shape.inputs])
                 }
@@ -145,5 +147,7 @@ impl<const N: usize> Backward<Flex, N> for LinearStep {
             };
             grads.register::<Flex>(node.id, gradient);
         }
+        recycle(dz);
+        recycle(x);
     }
 }
