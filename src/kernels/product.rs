@@ -1,10 +1,87 @@
-//! The matrix product of the convolutions, as a checked call of the `gemm` crate.
+//! Matrix products, as a checked call of the `gemm` crate. They run on the calling thread only.
 
 #![allow(unsafe_code)]
 
-/// `dst[i + j*dst_step] (+)= sum over k of lhs[i + k*lhs_step] * rhs[k + j*rhs_step]` for `i < m`, `j < n`. The left
-/// operand and the result are contiguous in `i`, the right operand in `k`. With `accumulate` the sum is added to `dst`,
-/// else `dst` is overwritten (its old content never matters). Runs on the calling thread only.
+/// A matrix in a slice: element (row, column) is at `row * row_step + column * column_step`.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<'a> {
+    pub values: &'a [f32],
+    pub row_step: usize,
+    pub column_step: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// Rows of `width` elements, one after the other.
+    pub(super) fn rows(values: &'a [f32], width: usize) -> Self {
+        Self { values, row_step: width, column_step: 1 }
+    }
+
+    pub(super) fn transposed(self) -> Self {
+        Self { values: self.values, row_step: self.column_step, column_step: self.row_step }
+    }
+
+    /// Whether all elements of `rows` x `columns` are in the slice.
+    fn holds(&self, rows: usize, columns: usize) -> bool {
+        rows == 0
+            || columns == 0
+            || (rows - 1) * self.row_step + (columns - 1) * self.column_step < self.values.len()
+    }
+}
+
+/// `dst = scale * lhs * rhs`, for `rows` x `inner` times `inner` x `columns`. Rows of `dst` are contiguous and start
+/// `dst_step` elements apart. With `accumulate` the product is added to `dst`, else `dst` is overwritten (its old
+/// content never matters).
+pub(super) struct MatMul {
+    pub rows: usize,
+    pub columns: usize,
+    pub inner: usize,
+    pub dst_step: usize,
+    pub scale: f32,
+    pub accumulate: bool,
+}
+
+impl MatMul {
+    pub(super) fn run(&self, dst: &mut [f32], lhs: Matrix, rhs: Matrix) {
+        let &MatMul { rows, columns, inner, dst_step, scale, accumulate } = self;
+        if rows == 0 || columns == 0 {
+            return;
+        }
+        assert!(dst_step >= columns || rows == 1, "rows of the result overlap");
+        assert!((rows - 1) * dst_step + columns <= dst.len(), "result too short");
+        assert!(lhs.holds(rows, inner), "left operand too short");
+        assert!(rhs.holds(inner, columns), "right operand too short");
+        // SAFETY: `gemm` accesses dst[i * dst_step + j] and the operands' elements (i, l) and (l, j) for i < rows, j <
+        // columns, l < inner; the assertions above keep all of them within the slices. `dst` is borrowed mutably, so it
+        // overlaps neither operand, and its rows do not overlap each other. Slices are shorter than isize::MAX bytes, so
+        // the steps fit isize.
+        unsafe {
+            gemm::gemm(
+                rows,
+                columns,
+                inner,
+                dst.as_mut_ptr(),
+                1,
+                dst_step as isize,
+                accumulate,
+                lhs.values.as_ptr(),
+                lhs.column_step as isize,
+                lhs.row_step as isize,
+                rhs.values.as_ptr(),
+                rhs.column_step as isize,
+                rhs.row_step as isize,
+                1.0,
+                scale,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
+            );
+        }
+    }
+}
+
+/// `dst[i + j*dst_step] (+)= sum over k of lhs[i + k*lhs_step] * rhs[k + j*rhs_step]` for `i < m`, `j < n`: a product of
+/// the convolutions. The left operand and the result are contiguous in `i`, the right operand in `k`.
 pub(super) struct Product {
     pub m: usize,
     pub n: usize,
@@ -18,40 +95,12 @@ pub(super) struct Product {
 impl Product {
     pub(super) fn run(&self, dst: &mut [f32], lhs: &[f32], rhs: &[f32]) {
         let &Product { m, n, k, dst_step, lhs_step, rhs_step, accumulate } = self;
-        if m == 0 || n == 0 {
-            return;
-        }
-        assert!(dst_step >= m || n == 1, "columns of the result overlap");
-        assert!((n - 1) * dst_step + m <= dst.len(), "result too short");
-        assert!(k == 0 || (k - 1) * lhs_step + m <= lhs.len(), "left operand too short");
-        assert!(k == 0 || (n - 1) * rhs_step + k <= rhs.len(), "right operand too short");
-        // SAFETY: `gemm` accesses dst[i + j*dst_step], lhs[i + l*lhs_step] and rhs[l + j*rhs_step] for i < m, j < n, l
-        // < k; the assertions above keep all of them within the slices. `dst` is borrowed mutably, so it overlaps
-        // neither operand, and its columns do not overlap each other. Slices are shorter than isize::MAX bytes, so the
-        // steps fit isize.
-        unsafe {
-            gemm::gemm(
-                m,
-                n,
-                k,
-                dst.as_mut_ptr(),
-                dst_step as isize,
-                1,
-                accumulate,
-                lhs.as_ptr(),
-                lhs_step as isize,
-                1,
-                rhs.as_ptr(),
-                rhs_step as isize,
-                1,
-                1.0,
-                1.0,
-                false,
-                false,
-                false,
-                gemm::Parallelism::None,
-            );
-        }
+        // In rows of `dst`, the operands change places.
+        MatMul { rows: n, columns: m, inner: k, dst_step, scale: 1.0, accumulate }.run(
+            dst,
+            Matrix { values: rhs, row_step: rhs_step, column_step: 1 },
+            Matrix { values: lhs, row_step: lhs_step, column_step: 1 },
+        );
     }
 }
 
@@ -78,7 +127,29 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "right operand too short")]
+    fn a_product_of_strided_matrices_matches_the_definition() {
+        let values: Vec<f32> = (0..4000).map(|i| (i % 11) as f32 - 5.0).collect();
+        for (rows, columns, inner) in [(1, 1, 1), (3, 2, 5), (17, 9, 33), (40, 48, 21)] {
+            let lhs = Matrix { values: &values, row_step: inner + 1, column_step: 1 };
+            let rhs = Matrix { values: &values[7..], row_step: 1, column_step: inner + 3 };
+            for (lhs, rhs) in [(lhs, rhs), (rhs.transposed(), lhs.transposed())] {
+                let (rows, columns) =
+                    if lhs.row_step == inner + 1 { (rows, columns) } else { (columns, rows) };
+                let mut dst = vec![f32::NAN; rows * (columns + 2)];
+                let product =
+                    MatMul { rows, columns, inner, dst_step: columns + 2, scale: 0.5, accumulate: false };
+                product.run(&mut dst, lhs, rhs);
+                for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
+                    let at = |m: Matrix, i, j| m.values[i * m.row_step + j * m.column_step];
+                    let sum: f32 = (0..inner).map(|l| at(lhs, i, l) * at(rhs, l, j)).sum();
+                    assert_eq!(dst[i * (columns + 2) + j], 0.5 * sum);
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "left operand too short")]
     fn a_short_operand_panics() {
         let product = Product { m: 2, n: 2, k: 3, dst_step: 2, lhs_step: 2, rhs_step: 3, accumulate: false };
         product.run(&mut [0.0; 4], &[0.0; 6], &[0.0; 5]);

@@ -1,14 +1,13 @@
 //! A small GPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias (as nanoGPT, in the structure of
 //! the PyTorch model that tests/golden.rs compares with): `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
-use super::cast::{in_dtype, in_f32};
 use super::layers::{Affine, Embed, Norm};
+use super::ops::{Activation, CausalMask, causal_attention};
 use super::{Input, Net};
 use crate::spec::choice;
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
-use burn::tensor::activation::{gelu, softmax};
-use burn::tensor::{Bool, Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 
 choice! {
     /// Named sizes: nanoGPT's, and GPT-2's published ones.
@@ -61,23 +60,9 @@ struct Attention {
 }
 
 impl Attention {
-    /// `x` `[batch * time, width]`; `hidden` `[time, time]` is true where a key lies in the query's future.
-    fn forward(&self, x: Tensor<2>, batch: usize, hidden: &Tensor<2, Bool>) -> Tensor<2> {
-        let [rows, width] = x.dims();
-        let (time, head) = (rows / batch, width / self.heads);
-        let qkv = self.c_attn.forward(x);
-        let part = |i: usize| {
-            qkv.clone()
-                .slice([0..rows, i * width..(i + 1) * width])
-                .reshape([batch, time, self.heads, head])
-                .swap_dims(1, 2)
-        };
-        let scores = part(0).matmul(part(1).transpose()) * (1.0 / (head as f64).sqrt());
-        let dtype = scores.dtype();
-        let scores = in_f32(scores).mask_fill(hidden.clone().unsqueeze::<4>(), f32::NEG_INFINITY);
-        let weights = self.dropout.forward(in_dtype(softmax(scores, 3), dtype));
-        let y = weights.matmul(part(2)).swap_dims(1, 2).reshape([rows, width]);
-        self.dropout.forward(self.c_proj.forward(y))
+    /// `[batch * time, width]` to the same shape, without the last projection.
+    fn forward(&self, x: Tensor<2>, batch: usize, mask: &CausalMask) -> Tensor<2> {
+        causal_attention(self.c_attn.forward(x), batch, self.heads, &self.dropout, mask)
     }
 }
 
@@ -111,10 +96,19 @@ impl Block {
         }
     }
 
-    fn forward(&self, x: Tensor<2>, batch: usize, hidden: &Tensor<2, Bool>) -> Tensor<2> {
-        let x = x.clone() + self.attn.forward(self.ln_1.forward(x), batch, hidden);
-        let y = self.proj.forward(gelu(self.fc.forward(self.ln_2.forward(x.clone()))));
-        x + self.dropout.forward(y)
+    fn forward(&self, x: Tensor<2>, batch: usize, mask: &CausalMask) -> Tensor<2> {
+        let y = self.attn.forward(self.ln_1.forward(x.clone()), batch, mask);
+        let x = self.add(x, &self.attn.c_proj, y);
+        let y = self.fc.then(self.ln_2.forward(x.clone()), Activation::Gelu);
+        self.add(x, &self.proj, y)
+    }
+
+    /// `x + dropout(layer(y))`
+    fn add(&self, x: Tensor<2>, layer: &Affine, y: Tensor<2>) -> Tensor<2> {
+        match self.dropout.prob > 0.0 {
+            true => x + self.dropout.forward(layer.forward(y)),
+            false => layer.add_to(x, y),
+        }
     }
 }
 
@@ -150,9 +144,9 @@ impl Net for Gpt {
         let [_, _, width] = tokens.dims();
         let positions = self.wpe.weight.val().slice([0..time, 0..width]).unsqueeze::<3>();
         let mut x = self.dropout.forward((tokens + positions).reshape([batch * time, width]));
-        let hidden = Tensor::<2, Bool>::tril_mask([time, time], 0, &x.device());
+        let mask = CausalMask::default();
         for block in &self.h {
-            x = block.forward(x, batch, &hidden);
+            x = block.forward(x, batch, &mask);
         }
         self.lm_head.forward(self.ln_f.forward(x))
     }

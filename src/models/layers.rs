@@ -5,7 +5,7 @@
 //! values follow PyTorch's defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
 
 use super::cast::{in_dtype, in_f32};
-use super::ops::{batch_norm_eval, batch_norm_train, conv2d};
+use super::ops::{Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear};
 use burn::module::{Initializer, Module, Param, RunningState};
 use burn::tensor::module as burn_ops;
 use burn::tensor::{Device, Int, Tensor};
@@ -40,7 +40,18 @@ impl Affine {
 
     /// `[rows, in] -> [rows, out]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        burn_ops::linear(x, self.weight.val().transpose(), self.bias.as_ref().map(|b| b.val()))
+        self.then(x, Activation::None)
+    }
+
+    /// The layer and an activation.
+    pub fn then(&self, x: Tensor<2>, activation: Activation) -> Tensor<2> {
+        linear(x, self.weight.val(), self.bias.as_ref().map(|b| b.val()), None, activation)
+    }
+
+    /// `residual + forward(x)`; `residual` is `[rows, out]`.
+    pub fn add_to(&self, residual: Tensor<2>, x: Tensor<2>) -> Tensor<2> {
+        let bias = self.bias.as_ref().map(|b| b.val());
+        linear(x, self.weight.val(), bias, Some(residual), Activation::None)
     }
 }
 
@@ -147,7 +158,7 @@ impl Norm {
     /// In f32, whatever `x` is; the result is of `x`'s type again.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let dtype = x.dtype();
-        let out = burn_ops::layer_norm(in_f32(x), self.weight.val(), Some(self.bias.val()), 1e-5);
+        let out = layer_norm(in_f32(x), self.weight.val(), self.bias.val(), 1e-5);
         in_dtype(out, dtype)
     }
 }

@@ -1,7 +1,7 @@
 //! The small networks: one affine layer, a multi-layer perceptron, and a plain convolutional network.
 
 use super::layers::{Affine, Conv};
-use super::ops::max_pool2d;
+use super::ops::{Activation, max_pool2d};
 use super::{Input, Net};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
@@ -49,10 +49,10 @@ impl Net for Mlp {
     fn forward(&self, input: Input) -> Tensor<2> {
         let mut x = input.rows();
         for (i, layer) in self.layers.iter().enumerate() {
-            if i > 0 {
-                x = self.dropout.forward(relu(x));
-            }
-            x = layer.forward(x);
+            x = match i + 1 < self.layers.len() {
+                true => self.dropout.forward(layer.then(x, Activation::Relu)),
+                false => layer.forward(x),
+            };
         }
         x
     }
@@ -107,7 +107,7 @@ impl Net for Cnn {
             x = relu(conv.forward(x));
             x = max_pool2d(x, 2, 2, 0);
         }
-        let x = relu(self.hidden.forward(x.flatten(1, 3)));
+        let x = self.hidden.then(x.flatten(1, 3), Activation::Relu);
         self.head.forward(self.dropout.forward(x))
     }
     fn rename(path: &str) -> String {

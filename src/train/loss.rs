@@ -2,9 +2,8 @@
 
 use crate::data::{FieldFacts, FieldKind};
 use crate::error::Error;
-use crate::models::Target;
+use crate::models::{Target, cross_entropy};
 use burn::tensor::Tensor;
-use burn::tensor::activation::log_softmax;
 
 /// The loss that training minimises.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -20,7 +19,9 @@ impl Loss {
     /// `output` is `[rows, outputs]`; `target` has one index per row, or as many floats as `output`. Returns `[1]`.
     pub fn of(&self, output: Tensor<2>, target: Target) -> Tensor<1> {
         match self {
-            Loss::CrossEntropy { label_smoothing } => cross_entropy(output, target, *label_smoothing),
+            Loss::CrossEntropy { label_smoothing } => {
+                cross_entropy(output, target.flat_index(), *label_smoothing)
+            }
             Loss::Mse => {
                 let target = target.rows();
                 let difference = output - target;
@@ -46,18 +47,6 @@ impl Loss {
             _ => Ok(()),
         }
     }
-}
-
-/// `(1 - s) * nll + s * mean over classes of -log p`, averaged over rows.
-fn cross_entropy(logits: Tensor<2>, target: Target, smoothing: f64) -> Tensor<1> {
-    let [rows, _] = logits.dims();
-    let log_p = log_softmax(logits, 1);
-    let index = target.flat_index().reshape([rows, 1]);
-    let nll = log_p.clone().gather(1, index).mean().neg();
-    if smoothing == 0.0 {
-        return nll;
-    }
-    nll * (1.0 - smoothing) - log_p.mean() * smoothing
 }
 
 #[cfg(test)]

@@ -2,18 +2,28 @@
 //! they are custom operations over our own kernels (`crate::kernels`), on a device Burn's kernels, put together anew where
 //! that saves passes over memory.
 
+mod attention;
+mod buffers;
 mod conv;
+mod cross_entropy;
+mod layer_norm;
+mod linear;
 mod norm;
 #[cfg(feature = "cubecl-devices")]
 mod norm_on_device;
 mod pool;
 mod residual;
 
+pub use attention::{CausalMask, causal_attention};
 pub use conv::conv2d;
+pub use cross_entropy::cross_entropy;
+pub use layer_norm::layer_norm;
+pub use linear::{Activation, linear};
 pub use norm::{batch_norm_eval, batch_norm_train};
 pub use pool::max_pool2d;
 pub use residual::add_relu;
 
+use buffers::{buffer, recycle};
 use burn::backend::{Autodiff, BackendTypes, Flex};
 use burn::tensor::{Shape, Tensor, TensorData};
 

@@ -1,0 +1,260 @@
+//! Causal self-attention with its gradients. Queries and keys are processed in blocks, with the softmax computed online,
+//! so that nothing of size `time` x `time` is kept. Source: FlashAttention (Dao et al., 2022, arXiv:2205.14135), without
+//! its dropout.
+
+use super::attention_loops::{normalise, scores_gradient, softmax, weights};
+use super::product::{MatMul, Matrix};
+use super::tasks::{for_each, scratch};
+
+/// Sizes of an attention. A row of `qkv` holds the query, the key and the value of one token, each of `heads * head`
+/// elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionShape {
+    pub batch: usize,
+    pub time: usize,
+    pub heads: usize,
+    /// Elements of one head.
+    pub head: usize,
+}
+
+/// Queries, or keys, in one block.
+const BLOCK: usize = 64;
+
+impl AttentionShape {
+    fn width(&self) -> usize {
+        self.heads * self.head
+    }
+
+    fn check(&self, qkv: usize, out: usize, statistics: usize) {
+        let rows = self.batch * self.time;
+        assert_eq!(qkv, rows * 3 * self.width(), "length of an attention's input: {self:?}");
+        assert_eq!(out, rows * self.width(), "length of an attention's output: {self:?}");
+        assert_eq!(statistics, rows * self.heads, "length of an attention's statistics: {self:?}");
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Block> + use<> {
+        let time = self.time;
+        (0..time).step_by(BLOCK).map(move |start| Block { start, len: BLOCK.min(time - start) })
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.head as f32).sqrt()
+    }
+
+    /// Query (0), key (1) or value (2) of head `h`, from token `start` of a sequence.
+    fn part<'a>(&self, qkv: &'a [f32], which: usize, h: usize, start: usize) -> Matrix<'a> {
+        let row = 3 * self.width();
+        Matrix::rows(&qkv[start * row + which * self.width() + h * self.head..], row)
+    }
+
+    fn of_out<'a>(&self, out: &'a [f32], h: usize, start: usize) -> Matrix<'a> {
+        Matrix::rows(&out[start * self.width() + h * self.head..], self.width())
+    }
+}
+
+/// Neighbouring tokens of a sequence.
+#[derive(Clone, Copy)]
+struct Block {
+    start: usize,
+    len: usize,
+}
+
+/// `out[t] = sum over s <= t of softmax(q[t] k[s] / sqrt(head)) v[s]` for each head of each sequence. `qkv` is `[batch,
+/// time, 3, heads, head]`, `out` `[batch, time, heads, head]`. `statistics` `[batch, heads, time]` becomes each row's
+/// maximum and sum of exponentials, from which the backward pass computes the weights again.
+///
+/// Panics if a slice's length does not match `shape`; so does [`backward`].
+pub fn forward(
+    shape: AttentionShape,
+    qkv: &[f32],
+    out: &mut [f32],
+    statistics: &mut [[f32; 2]],
+    parallelism: usize,
+) {
+    shape.check(qkv.len(), out.len(), statistics.len());
+    if out.is_empty() {
+        return;
+    }
+    let sequence = shape.time * shape.width();
+    let tasks = out
+        .chunks_mut(sequence)
+        .zip(qkv.chunks(3 * sequence))
+        .zip(statistics.chunks_mut(shape.heads * shape.time));
+    for_each(parallelism, tasks, |((out, qkv), statistics)| {
+        for (h, statistics) in statistics.chunks_mut(shape.time).enumerate() {
+            for queries in shape.blocks() {
+                let statistics = &mut statistics[queries.start..][..queries.len];
+                attend(&shape, qkv, h, queries, statistics, out);
+            }
+        }
+    });
+}
+
+/// One head's output for a block of queries.
+fn attend(
+    shape: &AttentionShape,
+    qkv: &[f32],
+    h: usize,
+    queries: Block,
+    statistics: &mut [[f32; 2]],
+    out: &mut [f32],
+) {
+    statistics.fill([f32::NEG_INFINITY, 0.0]);
+    let mut scores = scratch(queries.len * BLOCK);
+    let out = &mut out[queries.start * shape.width() + h * shape.head..];
+    for keys in shape.blocks().take_while(|keys| keys.start <= queries.start) {
+        scaled_scores(shape, qkv, h, queries, keys, &mut scores);
+        let first = keys.start == 0;
+        // Keys after a block's own tokens are hidden: row `i` sees `visible + i` of them.
+        let visible = queries.start - keys.start + 1;
+        softmax(
+            &mut scores,
+            keys.len,
+            visible,
+            statistics,
+            out,
+            shape.width(),
+            if first { 0 } else { shape.head },
+        );
+        let product = MatMul {
+            rows: queries.len,
+            columns: shape.head,
+            inner: keys.len,
+            dst_step: shape.width(),
+            scale: 1.0,
+            accumulate: !first,
+        };
+        product.run(out, Matrix::rows(&scores, keys.len), shape.part(qkv, 2, h, keys.start));
+    }
+    normalise(out, shape.width(), shape.head, statistics);
+}
+
+/// `scores = q k^T / sqrt(head)` for a block of queries and one of keys, in rows of `keys.len`.
+fn scaled_scores(
+    shape: &AttentionShape,
+    qkv: &[f32],
+    h: usize,
+    queries: Block,
+    keys: Block,
+    scores: &mut [f32],
+) {
+    let product = MatMul {
+        rows: queries.len,
+        columns: keys.len,
+        inner: shape.head,
+        dst_step: keys.len,
+        scale: shape.scale(),
+        accumulate: false,
+    };
+    let k = shape.part(qkv, 1, h, keys.start).transposed();
+    product.run(scores, shape.part(qkv, 0, h, queries.start), k);
+}
+
+/// Inputs of the backward pass of [`forward`].
+#[derive(Clone, Copy)]
+pub struct Saved<'a> {
+    pub qkv: &'a [f32],
+    pub out: &'a [f32],
+    pub statistics: &'a [[f32; 2]],
+}
+
+/// Gradient of `qkv`, overwritten, from that of `out`.
+pub fn backward(shape: AttentionShape, saved: Saved, dy: &[f32], dqkv: &mut [f32], parallelism: usize) {
+    let Saved { qkv, out, statistics } = saved;
+    shape.check(qkv.len(), out.len(), statistics.len());
+    assert_eq!(
+        (dy.len(), dqkv.len()),
+        (out.len(), qkv.len()),
+        "lengths of an attention's gradients: {shape:?}"
+    );
+    if out.is_empty() {
+        return;
+    }
+    let sequence = shape.time * shape.width();
+    let saved =
+        qkv.chunks(3 * sequence).zip(out.chunks(sequence)).zip(statistics.chunks(shape.heads * shape.time));
+    let tasks = dqkv.chunks_mut(3 * sequence).zip(dy.chunks(sequence)).zip(saved);
+    for_each(parallelism, tasks, |((dqkv, dy), ((qkv, out), statistics))| {
+        let mut dots = scratch(shape.time);
+        for (h, statistics) in statistics.chunks(shape.time).enumerate() {
+            row_dots(&shape, h, dy, out, &mut dots);
+            let head = Head { shape: &shape, h, qkv, dy, statistics, dots: &dots };
+            for queries in shape.blocks() {
+                for keys in shape.blocks().take_while(|keys| keys.start <= queries.start) {
+                    head.add_gradients(queries, keys, dqkv);
+                }
+            }
+        }
+    });
+}
+
+/// For each token, the product of a head's output and its gradient.
+fn row_dots(shape: &AttentionShape, h: usize, dy: &[f32], out: &[f32], dots: &mut [f32]) {
+    let rows = dy.chunks_exact(shape.width()).zip(out.chunks_exact(shape.width()));
+    for (dot, (dy, out)) in dots.iter_mut().zip(rows) {
+        let columns = h * shape.head..(h + 1) * shape.head;
+        *dot = dy[columns.clone()].iter().zip(&out[columns]).map(|(dy, out)| dy * out).sum();
+    }
+}
+
+/// One head of one sequence in the backward pass.
+struct Head<'a> {
+    shape: &'a AttentionShape,
+    h: usize,
+    qkv: &'a [f32],
+    dy: &'a [f32],
+    statistics: &'a [[f32; 2]],
+    dots: &'a [f32],
+}
+
+impl Head<'_> {
+    /// Adds what a block of queries and one of keys contribute to `dqkv`; each part's first block overwrites it.
+    fn add_gradients(&self, queries: Block, keys: Block, dqkv: &mut [f32]) {
+        let &Head { shape, h, qkv, dy, statistics, dots } = self;
+        let mut p = scratch(queries.len * keys.len);
+        scaled_scores(shape, qkv, h, queries, keys, &mut p);
+        let visible = queries.start - keys.start + 1;
+        weights(&mut p, keys.len, visible, &statistics[queries.start..][..queries.len]);
+        let mut ds = scratch(queries.len * keys.len);
+        let dy = shape.of_out(dy, h, queries.start);
+        let product = MatMul {
+            rows: queries.len,
+            columns: keys.len,
+            inner: shape.head,
+            dst_step: keys.len,
+            scale: 1.0,
+            accumulate: false,
+        };
+        product.run(&mut ds, dy, shape.part(qkv, 2, h, keys.start).transposed());
+        let (weights, first_of_keys) = (Matrix::rows(&p, keys.len), queries.start == keys.start);
+        self.add(2, keys, weights.transposed(), dy, queries.len, 1.0, !first_of_keys, dqkv);
+        scores_gradient(&p, &dots[queries.start..][..queries.len], keys.len, &mut ds);
+        let ds = Matrix::rows(&ds, keys.len);
+        let (q, k) = (shape.part(qkv, 0, h, queries.start), shape.part(qkv, 1, h, keys.start));
+        self.add(0, queries, ds, k, keys.len, shape.scale(), keys.start > 0, dqkv);
+        self.add(1, keys, ds.transposed(), q, queries.len, shape.scale(), !first_of_keys, dqkv);
+    }
+
+    /// `dqkv[which][to] (+)= scale * lhs * rhs`
+    #[allow(clippy::too_many_arguments)]
+    fn add(
+        &self,
+        which: usize,
+        to: Block,
+        lhs: Matrix,
+        rhs: Matrix,
+        inner: usize,
+        scale: f32,
+        accumulate: bool,
+        dqkv: &mut [f32],
+    ) {
+        let &Head { shape, h, .. } = self;
+        let row = 3 * shape.width();
+        let product = MatMul { rows: to.len, columns: shape.head, inner, dst_step: row, scale, accumulate };
+        product.run(&mut dqkv[to.start * row + which * shape.width() + h * shape.head..], lhs, rhs);
+    }
+}
+
+#[cfg(test)]
+#[path = "attention_tests.rs"]
+mod tests;

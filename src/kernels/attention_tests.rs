@@ -1,0 +1,93 @@
+//! Attention compared with its definition in f64, gradients with central differences.
+
+use super::super::testing::{check_gradients, close, noise, same_bits_with_any_threads};
+use super::*;
+
+const SHAPES: [AttentionShape; 5] = [
+    AttentionShape { batch: 1, time: 1, heads: 1, head: 1 },
+    AttentionShape { batch: 3, time: 5, heads: 2, head: 4 },
+    AttentionShape { batch: 2, time: 64, heads: 2, head: 8 },
+    AttentionShape { batch: 1, time: 65, heads: 3, head: 5 },
+    AttentionShape { batch: 2, time: 150, heads: 1, head: 16 },
+];
+
+fn reference(shape: AttentionShape, qkv: &[f64]) -> Vec<f64> {
+    let (row, width) = (3 * shape.width(), shape.width());
+    let mut out = vec![0.0; shape.batch * shape.time * width];
+    for (b, h) in (0..shape.batch).flat_map(|b| (0..shape.heads).map(move |h| (b, h))) {
+        let part = |which: usize, t: usize| {
+            &qkv[(b * shape.time + t) * row + which * width + h * shape.head..][..shape.head]
+        };
+        for t in 0..shape.time {
+            let score = |s: usize| {
+                let dot: f64 = part(0, t).iter().zip(part(1, s)).map(|(q, k)| q * k).sum();
+                (dot / (shape.head as f64).sqrt()).exp()
+            };
+            let weights: Vec<f64> = (0..=t).map(score).collect();
+            let total: f64 = weights.iter().sum();
+            for (s, weight) in weights.iter().enumerate() {
+                let out = &mut out[(b * shape.time + t) * width + h * shape.head..];
+                out.iter_mut().zip(part(2, s)).for_each(|(out, v)| *out += weight / total * v);
+            }
+        }
+    }
+    out
+}
+
+/// Output and gradient.
+fn run(shape: AttentionShape, qkv: &[f32], dy: &[f32], parallelism: usize) -> Vec<Vec<f32>> {
+    let mut out = vec![f32::NAN; dy.len()];
+    let mut statistics = vec![[f32::NAN; 2]; shape.batch * shape.heads * shape.time];
+    forward(shape, qkv, &mut out, &mut statistics, parallelism);
+    let mut dqkv = vec![f32::NAN; qkv.len()];
+    let saved = Saved { qkv, out: &out, statistics: &statistics };
+    backward(shape, saved, dy, &mut dqkv, parallelism);
+    vec![out, dqkv]
+}
+
+fn inputs(shape: AttentionShape) -> (Vec<f32>, Vec<f32>) {
+    let len = shape.batch * shape.time * shape.width();
+    (noise(3 * len, 1).iter().map(|x| 3.0 * x).collect(), noise(len, 2))
+}
+
+#[test]
+fn outputs_and_gradients_match_the_definition() {
+    for shape in SHAPES {
+        let (qkv, dy) = inputs(shape);
+        let results = run(shape, &qkv, &dy, 2);
+        let exact: Vec<f64> = qkv.iter().map(|&v| f64::from(v)).collect();
+        close("output", &results[0], &reference(shape, &exact), 3e-6);
+        check_gradients(&[&qkv], &[&results[1]], |inputs| {
+            reference(shape, &inputs[0]).iter().zip(&dy).map(|(y, &dy)| y * f64::from(dy)).sum()
+        });
+    }
+}
+
+#[test]
+fn the_bits_do_not_depend_on_the_number_of_threads() {
+    for shape in SHAPES {
+        let (qkv, dy) = inputs(shape);
+        same_bits_with_any_threads(|parallelism| run(shape, &qkv, &dy, parallelism));
+    }
+}
+
+#[test]
+fn large_scores_do_not_overflow() {
+    let shape = AttentionShape { batch: 1, time: 130, heads: 1, head: 2 };
+    let qkv: Vec<f32> = inputs(shape).0.iter().map(|x| 100.0 * x).collect();
+    let dy = vec![1.0; 260];
+    assert!(run(shape, &qkv, &dy, 1).iter().flatten().all(|x| x.is_finite()));
+}
+
+/// What later tokens hold changes nothing, be it NaN.
+#[test]
+fn a_query_does_not_see_later_tokens() {
+    let shape = AttentionShape { batch: 1, time: 70, heads: 1, head: 4 };
+    let (mut qkv, dy) = inputs(shape);
+    let before = run(shape, &qkv, &dy, 1);
+    let row = 3 * shape.width();
+    for v in &mut qkv[66 * row..] {
+        *v += 1.0;
+    }
+    assert_eq!(run(shape, &qkv, &dy, 1)[0][..66 * 4], before[0][..66 * 4]);
+}

@@ -1,0 +1,90 @@
+//! Softmax and cross-entropy of rows of logits in one pass, with the gradient: PyTorch's `cross_entropy` with mean
+//! reduction and label smoothing.
+
+use super::lanes::{largest, sum};
+use super::math::exp;
+use super::tasks::for_each;
+use super::wide::wide;
+
+/// Elements of a task.
+const BLOCK: usize = 1 << 14;
+
+/// Returns the mean over the rows of `-(1 - smoothing) * log p[target] - smoothing * mean(log p)`, where `p` is the
+/// softmax of a row of `classes` logits. `gradient`, empty or shaped like `logits`, becomes the result's gradient.
+///
+/// Panics if the lengths do not match, or a target is not below `classes`.
+pub fn forward(
+    classes: usize,
+    logits: &[f32],
+    targets: &[u32],
+    smoothing: f64,
+    gradient: &mut [f32],
+    parallelism: usize,
+) -> f32 {
+    assert_eq!(logits.len(), targets.len() * classes, "lengths of a cross-entropy");
+    assert!(gradient.is_empty() || gradient.len() == logits.len(), "lengths of a cross-entropy");
+    assert!(targets.iter().all(|&t| (t as usize) < classes), "a target is not one of the {classes} classes");
+    if targets.is_empty() {
+        return f32::NAN;
+    }
+    let rows = (BLOCK / classes).max(1);
+    let mut losses = vec![0.0f64; targets.len().div_ceil(rows)];
+    let gradients = gradient.chunks_mut(rows * classes).map(Some).chain(std::iter::repeat_with(|| None));
+    let tasks: Vec<_> = losses
+        .iter_mut()
+        .zip(logits.chunks(rows * classes))
+        .zip(targets.chunks(rows))
+        .zip(gradients)
+        .map(|(((loss, logits), targets), gradient)| (loss, logits, targets, gradient))
+        .collect();
+    let weights = Weights {
+        target: (1.0 - smoothing) as f32,
+        each: (smoothing / classes as f64) as f32,
+        of_row: (1.0 / targets.len() as f64) as f32,
+    };
+    for_each(parallelism, tasks.into_iter(), |(loss, logits, targets, gradient)| {
+        rows_of(logits, targets, weights, gradient.unwrap_or_default(), loss);
+    });
+    (losses.iter().sum::<f64>() / targets.len() as f64) as f32
+}
+
+#[derive(Clone, Copy)]
+struct Weights {
+    /// Of the target's log probability.
+    target: f32,
+    /// Of each class's log probability, besides.
+    each: f32,
+    /// Of a row in the mean.
+    of_row: f32,
+}
+
+wide! {
+    fn rows_of(logits: &[f32], targets: &[u32], weights: Weights, gradient: &mut [f32], loss: &mut f64) {
+        let classes = logits.len() / targets.len();
+        for (row, (x, &target)) in logits.chunks_exact(classes).zip(targets).enumerate() {
+            let maximum = largest(classes, f32::NEG_INFINITY, |j| x[j]);
+            let total = sum(classes, |j| exp(x[j] - maximum));
+            let log_total = f64::from(maximum) + f64::from(total).ln();
+            let mut nll = f64::from(weights.target) * (log_total - f64::from(x[target as usize]));
+            if weights.each > 0.0 {
+                let others = log_total * classes as f64 - f64::from(sum(classes, |j| x[j]));
+                nll += f64::from(weights.each) * others;
+            }
+            *loss += nll;
+            if gradient.is_empty() {
+                continue;
+            }
+            let gradient = &mut gradient[row * classes..][..classes];
+            let factor = weights.of_row / total;
+            let each = weights.of_row * weights.each;
+            for (gradient, &x) in gradient.iter_mut().zip(x) {
+                *gradient = exp(x - maximum) * factor - each;
+            }
+            gradient[target as usize] -= weights.of_row * weights.target;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "cross_entropy_tests.rs"]
+mod tests;

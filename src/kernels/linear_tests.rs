@@ -1,0 +1,125 @@
+//! Linear layers compared with their definition in f64, gradients with central differences.
+
+use super::super::math::tests::erf_f64;
+use super::super::testing::{check_gradients, close, noise, same_bits_with_any_threads};
+use super::*;
+
+const SHAPES: [LinearShape; 5] = [
+    LinearShape { rows: 1, inputs: 1, outputs: 1 },
+    LinearShape { rows: 5, inputs: 3, outputs: 7 },
+    LinearShape { rows: 130, inputs: 17, outputs: 33 },
+    LinearShape { rows: 300, inputs: 40, outputs: 65 },
+    LinearShape { rows: 12, inputs: 300, outputs: 10 },
+];
+
+fn activate(activation: Activation, z: f64) -> f64 {
+    match activation {
+        Activation::None => z,
+        Activation::Relu => z.max(0.0),
+        Activation::Gelu => 0.5 * z * (1.0 + erf_f64(z * std::f64::consts::FRAC_1_SQRT_2)),
+    }
+}
+
+/// `inputs`: x, weight, bias, residual.
+fn reference(shape: LinearShape, activation: Activation, inputs: &[Vec<f64>]) -> Vec<f64> {
+    let LinearShape { rows, inputs: width, outputs } = shape;
+    let at = |r: usize, o: usize| {
+        let sum: f64 = (0..width).map(|i| inputs[0][r * width + i] * inputs[1][o * width + i]).sum();
+        activate(activation, sum + inputs[2][o] + inputs[3][r * outputs + o])
+    };
+    (0..rows * outputs).map(|i| at(i / outputs, i % outputs)).collect()
+}
+
+struct Case {
+    shape: LinearShape,
+    activation: Activation,
+    x: Vec<f32>,
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    residual: Vec<f32>,
+    dy: Vec<f32>,
+}
+
+impl Case {
+    fn new(shape: LinearShape, activation: Activation) -> Self {
+        let LinearShape { rows, inputs, outputs } = shape;
+        Self {
+            shape,
+            activation,
+            x: noise(rows * inputs, 1),
+            weight: noise(outputs * inputs, 2),
+            bias: noise(outputs, 3),
+            residual: noise(rows * outputs, 4),
+            dy: noise(rows * outputs, 5),
+        }
+    }
+
+    /// Output, then the gradients of x, weight, bias and residual.
+    fn run(&self, parallelism: usize) -> Vec<Vec<f32>> {
+        let &Case { shape, activation, .. } = self;
+        let nan = |len| vec![f32::NAN; len];
+        let (mut out, mut slope) = (nan(self.dy.len()), nan(self.dy.len()));
+        let terms = Terms { weight: &self.weight, bias: Some(&self.bias), residual: Some(&self.residual) };
+        forward(shape, &self.x, terms, activation, &mut out, &mut slope, parallelism);
+        let mut without = nan(out.len());
+        forward(shape, &self.x, terms, activation, &mut without, &mut [], parallelism);
+        assert_eq!(out, without, "with and without the derivative");
+        let saved = if activation == Activation::Gelu { &slope } else { &out };
+        let (mut dz, mut dx, mut dw, mut db) =
+            (nan(out.len()), nan(self.x.len()), nan(self.weight.len()), nan(self.bias.len()));
+        backward_activation(activation, saved, &self.dy, &mut dz, parallelism);
+        backward_input(shape, &self.weight, &dz, &mut dx, parallelism);
+        backward_weight(shape, &self.x, &dz, &mut dw, parallelism);
+        backward_bias(shape, &dz, &mut db, parallelism);
+        vec![out, dx, dw, db, dz]
+    }
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    let activations = [Activation::None, Activation::Relu, Activation::Gelu];
+    SHAPES.into_iter().flat_map(move |shape| activations.map(|activation| Case::new(shape, activation)))
+}
+
+#[test]
+fn outputs_and_gradients_match_the_definition() {
+    for case in cases() {
+        let inputs = [&case.x[..], &case.weight, &case.bias, &case.residual];
+        let results = case.run(2);
+        let exact: Vec<Vec<f64>> = inputs.iter().map(|x| x.iter().map(|&v| f64::from(v)).collect()).collect();
+        close("output", &results[0], &reference(case.shape, case.activation, &exact), 1e-5);
+        let gradients: Vec<&[f32]> = results[1..].iter().map(|g| &g[..]).collect();
+        // Where a ReLU has its corner, differences say nothing; so small a sum does not occur here.
+        check_gradients(&inputs, &gradients, |inputs| {
+            let out = reference(case.shape, case.activation, inputs);
+            out.iter().zip(&case.dy).map(|(y, &dy)| y * f64::from(dy)).sum()
+        });
+    }
+}
+
+#[test]
+fn the_bits_do_not_depend_on_the_number_of_threads() {
+    for case in cases() {
+        same_bits_with_any_threads(|parallelism| case.run(parallelism));
+    }
+}
+
+#[test]
+fn a_layer_without_bias_and_residual_is_the_product() {
+    let shape = LinearShape { rows: 2, inputs: 2, outputs: 2 };
+    let mut out = [f32::NAN; 4];
+    let terms = Terms { weight: &[1.0, 2.0, 3.0, 4.0], bias: None, residual: None };
+    forward(shape, &[1.0, 0.0, 1.0, 1.0], terms, Activation::None, &mut out, &mut [], 1);
+    assert_eq!(out, [1.0, 3.0, 3.0, 7.0]);
+}
+
+#[test]
+fn empty_batches_are_empty() {
+    let shape = LinearShape { rows: 0, inputs: 3, outputs: 2 };
+    let terms = Terms { weight: &[1.0; 6], bias: Some(&[1.0; 2]), residual: None };
+    forward(shape, &[], terms, Activation::Gelu, &mut [], &mut [], 2);
+    let (mut dw, mut db) = ([f32::NAN; 6], [f32::NAN; 2]);
+    backward_input(shape, &[1.0; 6], &[], &mut [], 2);
+    backward_weight(shape, &[], &[], &mut dw, 2);
+    backward_bias(shape, &[], &mut db, 2);
+    assert_eq!((dw, db), ([0.0; 6], [0.0; 2]));
+}

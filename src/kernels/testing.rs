@@ -1,0 +1,51 @@
+//! Comparison of kernels with definitions in f64.
+
+pub(super) use super::conv::tests::noise;
+
+pub(super) fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+#[track_caller]
+pub(super) fn close(what: &str, got: &[f32], expected: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    for (i, (&got, &expected)) in got.iter().zip(expected).enumerate() {
+        let error = (f64::from(got) - expected).abs();
+        assert!(error <= tolerance * (1.0 + expected.abs()), "{what}[{i}]: {got}, not {expected}");
+    }
+}
+
+/// Compares gradients of `loss` by each of `inputs` with central differences, at up to 50 elements each.
+#[track_caller]
+pub(super) fn check_gradients(inputs: &[&[f32]], gradients: &[&[f32]], loss: impl Fn(&[Vec<f64>]) -> f64) {
+    let mut at: Vec<Vec<f64>> = inputs.iter().map(|x| x.iter().map(|&v| f64::from(v)).collect()).collect();
+    const H: f64 = 1e-4;
+    for (k, gradient) in gradients.iter().enumerate() {
+        assert_eq!(gradient.len(), inputs[k].len(), "gradient {k}");
+        for i in (0..gradient.len()).step_by(gradient.len() / 50 + 1) {
+            let x = at[k][i];
+            let mut loss_at = |value| {
+                at[k][i] = value;
+                loss(&at)
+            };
+            let expected = (loss_at(x + H) - loss_at(x - H)) / (2.0 * H);
+            at[k][i] = x;
+            let error = (f64::from(gradient[i]) - expected).abs();
+            assert!(
+                error <= 1e-5 * (1.0 + expected.abs()),
+                "gradient {k}[{i}]: {}, not {expected}",
+                gradient[i]
+            );
+        }
+    }
+}
+
+/// Asserts that `run` gives the same bits with 1 to 64 threads.
+#[track_caller]
+pub(super) fn same_bits_with_any_threads(run: impl Fn(usize) -> Vec<Vec<f32>>) {
+    let all = |parallelism| run(parallelism).iter().map(|v| bits(v)).collect::<Vec<_>>();
+    let expected = all(1);
+    for parallelism in [2, 3, 4, 7, 8, 16, 33, 64] {
+        assert!(all(parallelism) == expected, "{parallelism} threads");
+    }
+}

@@ -1,0 +1,104 @@
+//! Causal self-attention.
+
+use super::{Ad, Flat, buffer, recycle, tensor, threads, values};
+use crate::device::is_host;
+use crate::kernels::attention::{self, AttentionShape};
+use crate::models::cast::{in_dtype, in_f32};
+use burn::backend::Flex;
+use burn::nn::Dropout;
+use burn::tensor::activation::softmax;
+use burn::tensor::{Bool, Tensor};
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use std::cell::OnceCell;
+use std::sync::Arc;
+
+/// Where the keys of a sequence lie in the future of a query, `[time, time]`. Made at its first use: in host memory
+/// without dropout it is not needed.
+#[derive(Default)]
+pub struct CausalMask(OnceCell<Tensor<2, Bool>>);
+
+/// `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)` with dropout of the weights. `qkv` is
+/// `[batch * time, 3 * heads * head]`, the result `[batch * time, heads * head]`.
+pub fn causal_attention(
+    qkv: Tensor<2>,
+    batch: usize,
+    heads: usize,
+    dropout: &Dropout,
+    mask: &CausalMask,
+) -> Tensor<2> {
+    let device = qkv.device();
+    let drops = dropout.prob > 0.0 && device.is_autodiff();
+    if drops || !is_host(&device) {
+        return composed(qkv, batch, heads, dropout, mask);
+    }
+    let [rows, width] = qkv.dims();
+    let shape = AttentionShape { batch, time: rows / batch, heads, head: width / 3 / heads };
+    if !device.is_autodiff() {
+        return Tensor::from_primitive::<Flex>(forward(shape, &super::plain(qkv)).0);
+    }
+    let (qkv, node) = super::tracked(qkv);
+    let (out, statistics) = forward(shape, &qkv);
+    let step = AttentionStep.prepare::<NoCheckpointing>([node]).compute_bound().stateful();
+    Tensor::from_primitive::<Ad>(match step {
+        OpsKind::Tracked(prep) => {
+            prep.finish(State { shape, qkv, out: out.clone(), statistics: statistics.into() }, out)
+        }
+        OpsKind::UnTracked(prep) => prep.finish(out),
+    })
+}
+
+/// From Burn's operations.
+fn composed(qkv: Tensor<2>, batch: usize, heads: usize, dropout: &Dropout, mask: &CausalMask) -> Tensor<2> {
+    let [rows, width] = qkv.dims();
+    let (time, width) = (rows / batch, width / 3);
+    let head = width / heads;
+    let part = |i: usize| {
+        let part = qkv.clone().slice([0..rows, i * width..(i + 1) * width]);
+        part.reshape([batch, time, heads, head]).swap_dims(1, 2)
+    };
+    let scores = part(0).matmul(part(1).transpose()) * (1.0 / (head as f64).sqrt());
+    let dtype = scores.dtype();
+    let hidden = mask.0.get_or_init(|| Tensor::tril_mask([time, time], 0, &qkv.device())).clone();
+    let scores = in_f32(scores).mask_fill(hidden.unsqueeze::<4>(), f32::NEG_INFINITY);
+    let weights = dropout.forward(in_dtype(softmax(scores, 3), dtype));
+    weights.matmul(part(2)).swap_dims(1, 2).reshape([rows, width])
+}
+
+fn forward(shape: AttentionShape, qkv: &Flat) -> (Flat, Vec<[f32; 2]>) {
+    let rows = shape.batch * shape.time;
+    let mut out = buffer(rows * shape.heads * shape.head);
+    let mut statistics = vec![[0.0; 2]; rows * shape.heads];
+    attention::forward(shape, values(qkv), &mut out, &mut statistics, threads());
+    (tensor(out, [rows, shape.heads * shape.head]), statistics)
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    shape: AttentionShape,
+    qkv: Flat,
+    out: Flat,
+    statistics: Arc<[[f32; 2]]>,
+}
+
+#[derive(Debug)]
+struct AttentionStep;
+
+impl Backward<Flex, 1> for AttentionStep {
+    type State = State;
+
+    fn backward(self, ops: Ops<State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let State { shape, qkv, out, statistics } = ops.state;
+        let saved = attention::Saved { qkv: values(&qkv), out: values(&out), statistics: &statistics };
+        let mut dqkv = buffer(saved.qkv.len());
+        attention::backward(shape, saved, values(&dy), &mut dqkv, threads());
+        if let [Some(node)] = ops.parents {
+            let dims = [shape.batch * shape.time, 3 * shape.heads * shape.head];
+            grads.register::<Flex>(node.id, tensor(dqkv, dims));
+        }
+        [dy, qkv, out].into_iter().for_each(recycle);
+    }
+}

@@ -1,0 +1,71 @@
+//! Cross-entropy over class indices.
+
+use super::{Ad, Flat, buffer, tensor, threads, values};
+use crate::device::is_host;
+use crate::kernels::cross_entropy;
+use burn::backend::Flex;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Int, Tensor};
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+
+/// `torch.nn.functional.cross_entropy(logits, targets, label_smoothing=smoothing)` with mean reduction: `logits` is
+/// `[rows, classes]`, `targets` `[rows]`; returns `[1]`.
+pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64) -> Tensor<1> {
+    if !is_host(&logits.device()) {
+        return composed(logits, targets, smoothing);
+    }
+    let [_, classes] = logits.dims();
+    let targets: Vec<u32> = targets.into_data().iter::<u32>().collect();
+    if !logits.device().is_autodiff() {
+        let logits = super::plain(logits);
+        let loss = cross_entropy::forward(classes, values(&logits), &targets, smoothing, &mut [], threads());
+        return Tensor::from_primitive::<Flex>(tensor(vec![loss], [1]));
+    }
+    let (logits, node) = super::tracked(logits);
+    let mut gradient = buffer(values(&logits).len());
+    let loss =
+        cross_entropy::forward(classes, values(&logits), &targets, smoothing, &mut gradient, threads());
+    let gradient = tensor(gradient, [targets.len(), classes]);
+    let step = CrossEntropyStep.prepare::<NoCheckpointing>([node]).compute_bound().stateful();
+    let loss = tensor(vec![loss], [1]);
+    Tensor::from_primitive::<Ad>(match step {
+        OpsKind::Tracked(prep) => prep.finish(gradient, loss),
+        OpsKind::UnTracked(prep) => prep.finish(loss),
+    })
+}
+
+/// `(1 - s) * nll + s * mean over classes of -log p`, averaged over rows, from Burn's operations.
+fn composed(logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64) -> Tensor<1> {
+    let [rows, _] = logits.dims();
+    let log_p = log_softmax(logits, 1);
+    let nll = log_p.clone().gather(1, targets.reshape([rows, 1])).mean().neg();
+    if smoothing == 0.0 {
+        return nll;
+    }
+    nll * (1.0 - smoothing) - log_p.mean() * smoothing
+}
+
+#[derive(Debug)]
+struct CrossEntropyStep;
+
+impl Backward<Flex, 1> for CrossEntropyStep {
+    /// The gradient of the loss by the logits.
+    type State = Flat;
+
+    fn backward(self, ops: Ops<Flat, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let [Some(node)] = ops.parents else { return };
+        let factor = values(&dy)[0];
+        let gradient = match factor {
+            1.0 => ops.state,
+            _ => {
+                let scaled = values(&ops.state).iter().map(|g| g * factor).collect();
+                tensor(scaled, burn::tensor::Shape::from(ops.state.layout().shape().to_vec()))
+            }
+        };
+        grads.register::<Flex>(node.id, gradient);
+    }
+}

@@ -1,0 +1,74 @@
+//! Layer normalisation.
+
+use super::{Ad, Flat, buffer, recycle, tensor, threads, values};
+use crate::device::is_host;
+use crate::kernels::layer_norm::{self, Saved};
+use burn::backend::Flex;
+use burn::tensor::{Shape, Tensor};
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use std::sync::Arc;
+
+/// `torch.nn.functional.layer_norm` over the last dimension.
+pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, eps: f64) -> Tensor<D> {
+    if !is_host(&x.device()) {
+        return burn::tensor::module::layer_norm(x, weight, Some(bias), eps);
+    }
+    if !x.device().is_autodiff() {
+        let (x, weight, bias) = (super::plain(x), super::plain(weight), super::plain(bias));
+        return Tensor::from_primitive::<Flex>(forward(&x, &weight, &bias, eps).0);
+    }
+    let ((x, x_node), (weight, w_node), (bias, b_node)) =
+        (super::tracked(x), super::tracked(weight), super::tracked(bias));
+    let (out, statistics) = forward(&x, &weight, &bias, eps);
+    let step = NormStep.prepare::<NoCheckpointing>([x_node, w_node, b_node]).compute_bound().stateful();
+    Tensor::from_primitive::<Ad>(match step {
+        OpsKind::Tracked(prep) => prep.finish(State { x, weight, statistics: statistics.into() }, out),
+        OpsKind::UnTracked(prep) => prep.finish(out),
+    })
+}
+
+fn forward(x: &Flat, weight: &Flat, bias: &Flat, eps: f64) -> (Flat, Vec<[f32; 2]>) {
+    let (x_values, weight, bias) = (values(x), values(weight), values(bias));
+    let mut out = buffer(x_values.len());
+    let mut statistics = vec![[0.0; 2]; x_values.len() / weight.len()];
+    layer_norm::forward(x_values, weight, bias, eps as f32, &mut out, &mut statistics, threads());
+    (tensor(out, shape(x)), statistics)
+}
+
+fn shape(tensor: &Flat) -> Shape {
+    Shape::from(tensor.layout().shape().to_vec())
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    x: Flat,
+    weight: Flat,
+    statistics: Arc<[[f32; 2]]>,
+}
+
+#[derive(Debug)]
+struct NormStep;
+
+impl Backward<Flex, 3> for NormStep {
+    type State = State;
+
+    fn backward(self, ops: Ops<State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let State { x, weight, statistics } = ops.state;
+        let saved = Saved { x: values(&x), weight: values(&weight), statistics: &statistics };
+        let width = saved.weight.len();
+        let (mut dx, mut dw, mut db) = (buffer(saved.x.len()), vec![0.0; width], vec![0.0; width]);
+        layer_norm::backward(saved, values(&dy), &mut dx, &mut dw, &mut db, threads());
+        let gradients = [tensor(dx, shape(&x)), tensor(dw, [width]), tensor(db, [width])];
+        for (node, gradient) in ops.parents.into_iter().zip(gradients) {
+            if let Some(node) = node {
+                grads.register::<Flex>(node.id, gradient);
+            }
+        }
+        recycle(dy);
+        recycle(x);
+    }
+}

@@ -1,0 +1,153 @@
+//! A linear layer with what follows it, as one operation over our own kernel (`kernels::linear`).
+
+use super::{Ad, Flat, buffer, recycle, tensor, threads, values};
+use crate::device::is_host;
+use crate::kernels::linear::{
+    LinearShape, Terms, backward_activation, backward_bias, backward_input, backward_weight, forward,
+};
+use burn::backend::Flex;
+use burn::tensor::activation::{gelu, relu};
+use burn::tensor::{Tensor, module};
+use burn_autodiff::checkpoint::base::Checkpointer;
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
+
+pub use crate::kernels::linear::Activation;
+
+/// `activation(x w^T + bias + residual)`: `x` is `[rows, inputs]`, `w` `[outputs, inputs]` as in `torch.nn.Linear`,
+/// `residual` shaped like the result, `[rows, outputs]`.
+pub fn linear(
+    x: Tensor<2>,
+    w: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    residual: Option<Tensor<2>>,
+    activation: Activation,
+) -> Tensor<2> {
+    if !is_host(&x.device()) {
+        let y = module::linear(x, w.transpose(), bias);
+        let y = match residual {
+            Some(residual) => y + residual,
+            None => y,
+        };
+        return match activation {
+            Activation::None => y,
+            Activation::Relu => relu(y),
+            Activation::Gelu => gelu(y),
+        };
+    }
+    let ([rows, inputs], [outputs, _]) = (x.dims(), w.dims());
+    let shape = LinearShape { rows, inputs, outputs };
+    if !x.device().is_autodiff() {
+        let (x, w, bias, residual) =
+            (super::plain(x), super::plain(w), bias.map(super::plain), residual.map(super::plain));
+        let call = Call { shape, activation, bias: bias.as_ref(), residual: residual.as_ref() };
+        return Tensor::from_primitive::<Flex>(call.run(&x, &w, false).0);
+    }
+    let ((x, x_node), (w, w_node)) = (super::tracked(x), super::tracked(w));
+    let (bias, b_node) = bias.map(super::tracked).unzip();
+    let (residual, r_node) = residual.map(super::tracked).unzip();
+    let call = Call { shape, activation, bias: bias.as_ref(), residual: residual.as_ref() };
+    let (out, slope) = call.run(&x, &w, true);
+    let result = match activation {
+        Activation::None => None,
+        Activation::Relu => Some(out.clone()),
+        Activation::Gelu => slope,
+    };
+    let saved = Saved { shape, activation, x, w, result, has_bias: bias.is_some() };
+    match (b_node, r_node) {
+        (None, None) => finish([x_node, w_node], saved, out),
+        (Some(node), None) | (None, Some(node)) => finish([x_node, w_node, node], saved, out),
+        (Some(bias), Some(residual)) => finish([x_node, w_node, bias, residual], saved, out),
+    }
+}
+
+struct Call<'a> {
+    shape: LinearShape,
+    activation: Activation,
+    bias: Option<&'a Flat>,
+    residual: Option<&'a Flat>,
+}
+
+impl Call<'_> {
+    /// The result, and the derivative of GELU if it is asked for.
+    fn run(&self, x: &Flat, w: &Flat, derivative: bool) -> (Flat, Option<Flat>) {
+        let &Call { shape, activation, bias, residual } = self;
+        let dims = [shape.rows, shape.outputs];
+        let mut out = buffer(shape.rows * shape.outputs);
+        let mut slope = match activation {
+            Activation::Gelu if derivative => buffer(out.len()),
+            _ => Vec::new(),
+        };
+        let terms = Terms { weight: values(w), bias: bias.map(values), residual: residual.map(values) };
+        forward(shape, values(x), terms, activation, &mut out, &mut slope, threads());
+        let slope = (activation == Activation::Gelu && derivative).then(|| tensor(slope, dims));
+        (tensor(out, dims), slope)
+    }
+}
+
+fn finish<const N: usize>(nodes: [NodeGuard; N], saved: Saved, out: Flat) -> Tensor<2> {
+    let step = LinearStep.prepare::<NoCheckpointing>(nodes).compute_bound().stateful();
+    Tensor::from_primitive::<Ad>(match step {
+        OpsKind::Tracked(prep) => prep.finish(saved, out),
+        OpsKind::UnTracked(prep) => prep.finish(out),
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Saved {
+    shape: LinearShape,
+    activation: Activation,
+    x: Flat,
+    w: Flat,
+    /// From which the activation's derivative follows.
+    result: Option<Flat>,
+    has_bias: bool,
+}
+
+#[derive(Debug)]
+struct LinearStep;
+
+/// Parents: `x`, `w`, the bias if there is one, the residual if there is one.
+impl<const N: usize> Backward<Flex, N> for LinearStep {
+    type State = Saved;
+
+    fn backward(self, ops: Ops<Saved, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let Saved { shape, activation, x, w, result, has_bias } = ops.state;
+        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
+        let dz = match result {
+            None => dy,
+            Some(result) => {
+                let mut dz = buffer(shape.rows * shape.outputs);
+                backward_activation(activation, values(&result), values(&dy), &mut dz, threads());
+                recycle(dy);
+                recycle(result);
+                tensor(dz, [shape.rows, shape.outputs])
+            }
+        };
+        for (i, node) in ops.parents.into_iter().enumerate() {
+            let Some(node) = node else { continue };
+            let gradient = match i {
+                0 => {
+                    let mut dx = buffer(shape.rows * shape.inputs);
+                    backward_input(shape, values(&w), values(&dz), &mut dx, threads());
+                    tensor(dx, [shape.rows, shape.inputs])
+                }
+                1 => {
+                    let mut dw = buffer(shape.outputs * shape.inputs);
+                    backward_weight(shape, values(&x), values(&dz), &mut dw, threads());
+                    tensor(dw, [shape.outputs, shape.inputs])
+                }
+                2 if has_bias => {
+                    let mut db = vec![0.0; shape.outputs];
+                    backward_bias(shape, values(&dz), &mut db, threads());
+                    tensor(db, [shape.outputs])
+                }
+                _ => dz.clone(),
+            };
+            grads.register::<Flex>(node.id, gradient);
+        }
+        recycle(dz);
+        recycle(x);
+    }
+}
