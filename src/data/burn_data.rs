@@ -1,6 +1,6 @@
-//! A Burn `Dataset` and its `Batcher`, registered as they are. The loader asks the batcher for batches of one and puts
-//! samples together itself, so sharding, seeking and resumption work as for every other data set; a batcher that
-//! compares the samples of a batch (pads to the longest, say) does not fit.
+//! A Burn `Dataset` and its `Batcher` as a data set. The loader requests batches of one sample and assembles batches
+//! itself, so sharding, seeking and resumption work as for every other data set. A batcher that compares the samples of
+//! a batch (for example to pad to the longest) is not supported.
 
 use super::{DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use burn::tensor::{Device, TensorData};
 use std::fmt;
 use std::sync::Arc;
 
-/// A batch as a Burn batcher makes it: `impl From<MyBatch> for BurnBatch` is all that it takes.
+/// A batch from a Burn batcher: implement `From<MyBatch> for BurnBatch`.
 pub struct BurnBatch {
     /// `[batch, …]`, floats or integers.
     pub input: TensorData,
@@ -26,7 +26,7 @@ pub struct BurnData {
 }
 
 impl BurnData {
-    /// `classes` bounds integer targets (and integer inputs: the vocabulary); 0 where there are none.
+    /// `classes` is the upper bound of integer targets, and of integer inputs (the vocabulary); 0 if there are none.
     pub fn new<I, O>(
         train: impl BurnDataset<I> + 'static,
         batcher: impl Batcher<I, O> + 'static,
@@ -56,7 +56,7 @@ impl BurnData {
     }
 }
 
-/// What `open` opens, from the `[dataset]` table's own keys.
+/// The data set that `open` returns for the keys of the `[dataset]` table.
 pub struct BurnSource<C, F> {
     pub config: C,
     pub open: Arc<F>,
@@ -124,7 +124,7 @@ fn one<I>(
     Ok(batcher.batch(vec![item], &Device::flex()))
 }
 
-/// The batcher's output type is erased here: a set yields [`BurnBatch`]es.
+/// Converts the batcher's output to [`BurnBatch`].
 struct Erased<B, O>(B, std::marker::PhantomData<fn() -> O>);
 
 impl<I, O: Into<BurnBatch>, B: Batcher<I, O>> Batcher<I, BurnBatch> for Erased<B, O> {

@@ -1,23 +1,23 @@
-//! What `[dataset]` says of any data set; the other keys are its own.
+//! The keys of `[dataset]` that all data sets share.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
 
-/// How batches are made.
+/// How batches are assembled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct LoaderConfig {
-    /// Draw the samples of each epoch in a new order.
+    /// Shuffle the samples in each epoch.
     #[default = true]
     pub shuffle: bool,
-    /// Leave out the samples that would make an epoch uneven: no padding, no short last batch.
+    /// Leave out the last samples of an epoch that do not fill a batch on every rank: no padding, no short last batch.
     pub drop_last: bool,
-    /// Threads that assemble batches; 0 assembles each in the training thread.
+    /// Threads that assemble batches; 0 assembles them in the training thread.
     #[default = 1]
     #[schemars(range(max = 256), extend("x-changes-results" = false))]
     pub workers: usize,
-    /// Batches that are assembled ahead.
+    /// Batches assembled ahead of the training step.
     #[default = 2]
     #[schemars(range(min = 1, max = 1024), extend("x-changes-results" = false))]
     pub prefetch: usize,

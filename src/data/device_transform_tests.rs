@@ -14,11 +14,11 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// Some are larger than the image: whole windows are black, or everything is cleared.
+/// Some are larger than the image: whole windows are black, or the whole image is cleared.
 const CROPS: [Option<usize>; 4] = [None, Some(1), Some(4), Some(11)];
 const CUTOUTS: [Option<usize>; 4] = [None, Some(1), Some(4), Some(30)];
 
-/// Every combination, on `device` and on the host.
+/// Compares every combination on `device` with the host.
 fn compare(device: &Device, shapes: &[ImageShape], crops: &[Option<usize>], cutouts: &[Option<usize>]) {
     for &shape in shapes {
         let [channels, height, width] = shape;
@@ -78,7 +78,7 @@ mod on_wgpu {
     use super::*;
     use crate::device::testing::wgpu;
 
-    /// Fewer than on the host: most of the time goes into compiling kernels.
+    /// Fewer cases than on the host: most of the time is spent compiling kernels.
     #[test]
     fn images_are_transformed_as_on_the_host() {
         let Some(device) = wgpu() else { return };

@@ -1,21 +1,21 @@
-//! What tells one data set from another, without reading all of it again: sizes, shapes, and what the data sets say of their
-//! contents ([`super::Dataset::content`]).
+//! Identifies a data set without reading all of it again: by sizes, shapes, and a digest of its contents
+//! ([`super::Dataset::content`]).
 
 use super::Splits;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// A digest of what samples are made of.
+/// A digest of the contents of a data set.
 pub type Content = [u8; 32];
 
-/// Of an opened data set.
+/// Fingerprint of an opened data set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// Samples.
+    /// Number of training samples.
     pub train: u64,
     pub val: Option<u64>,
-    /// Over shapes and contents, in hexadecimal.
+    /// SHA-256 over shapes and contents, in hexadecimal.
     pub content: String,
 }
 
@@ -33,7 +33,7 @@ impl Fingerprint {
         }
     }
 
-    /// How this one differs from `other`, in words; `joins` leads over from the own value to the other's.
+    /// The differences from `other`, in words; `joins` stands between the value of `self` and that of `other`.
     pub fn differs(&self, other: &Self, joins: &str) -> Option<String> {
         let mut parts = Vec::new();
         if self.train != other.train {
@@ -50,8 +50,8 @@ impl Fingerprint {
     }
 }
 
-/// Of bytes that are too many to read at each start: their number, the beginning, the end, and places between at equal
-/// distances, about 256 KiB in all.
+/// Digest of a file too large to read at each start: its length, and pieces of 4 KiB at equal distances, including the
+/// beginning and the end, at most 256 KiB in all.
 pub(super) fn sampled(bytes: &[u8]) -> Content {
     const PIECE: usize = 4096;
     const PIECES: usize = 64;
@@ -66,7 +66,7 @@ pub(super) fn sampled(bytes: &[u8]) -> Content {
     hasher.finalize().into()
 }
 
-/// Of several parts, in their order.
+/// Digest of several parts, in their order.
 pub(super) fn of_parts<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Content {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -119,7 +119,7 @@ mod tests {
             assert_ne!(with(at), same, "{at}");
         }
         assert_ne!(sampled(&long[1..]), same);
-        // Between two places nobody looks: what is read does not grow with the file.
+        // A change between two pieces goes unnoticed: the number of bytes read does not grow with the file.
         assert_eq!(with(6000), same);
         let short = [1u8; 1000];
         assert_ne!(sampled(&short), sampled(&[&short[..999], &[2]].concat()));

@@ -1,4 +1,4 @@
-//! Data sets that a user's crate brings: a function from the keys of `[dataset]` to a source.
+//! Data sets defined in a user's crate: a function from the keys of `[dataset]` to a source.
 
 use super::{DataFacts, DatasetKind, DatasetSource, Splits};
 use crate::error::{Error, Result};
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// A kind from a function that makes the source; the `[dataset]` table's own keys are deserialised into `C`.
+/// A kind that calls `make`; the data set's keys in the `[dataset]` table are deserialised into `C`.
 pub fn from_fn<C, S, F>(make: F) -> impl DatasetKind
 where
     C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
@@ -15,7 +15,7 @@ where
     F: Fn(C) -> S + Send + Sync + 'static,
 {
     move |fields: &mut Fields<'_>| -> Arc<dyn DatasetSource> {
-        // By these names they say where the data lies: results don't depend on that.
+        // Keys of these names give the location of the data, which does not change results.
         fields.without_effect(&["root", "path", "cache", "url"]);
         match fields.parse::<C>() {
             Some(config) => Arc::new(make(config)),
@@ -24,7 +24,7 @@ where
     }
 }
 
-/// Of a table that has a problem, which is reported before anything runs.
+/// The source of a table with a problem; the problem is reported before anything runs.
 #[derive(Debug)]
 struct Invalid;
 

@@ -1,4 +1,4 @@
-//! What `[dataset]` says of any data set of images.
+//! The keys of `[dataset]` that all image data sets share.
 
 use super::transforms::{Augment, TransformOptions};
 use crate::spec::{Fields, did_you_mean};
@@ -6,41 +6,41 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
 
-/// A data set's usual mean and standard deviation per channel, of pixels in [0, 1].
+/// The default mean and standard deviation per channel of a data set, for pixels in [0, 1].
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelStats {
     pub mean: [f64; 3],
     pub std: [f64; 3],
 }
 
-/// Of their pixels.
+/// Normalisation and augmentation.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct Pixels {
     /// Subtract `mean` and divide by `std`; otherwise pixels stay in [0, 1].
     #[default = true]
     normalize: bool,
-    /// Mean of the pixels, per channel; by default the data set's usual one.
+    /// Mean of the pixels, per channel; each data set has its own default.
     #[schemars(inner(range(min = 0.0, max = 1.0)))]
     mean: Option<Vec<f64>>,
-    /// Standard deviation of the pixels, per channel; by default the data set's usual one.
+    /// Standard deviation of the pixels, per channel; each data set has its own default.
     #[schemars(inner(range(min = 1e-6, max = 1.0)))]
     std: Option<Vec<f64>>,
     /// Random transforms of training images: `crop`, `flip`, `cutout`.
     augment: Vec<String>,
 }
 
-/// Of the augmentation `crop`.
+/// Key of the augmentation `crop`.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct Crop {
-    /// Pad with so many black pixels on each side, then cut out a window of the image's size at a random place.
+    /// Pad the image with this many black pixels on each side, then crop a window of the original size at a random position.
     #[default = 4]
     #[schemars(range(min = 1, max = 1024))]
     crop_padding: usize,
 }
 
-/// Of the augmentation `cutout`.
+/// Key of the augmentation `cutout`.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct Cutout {
@@ -51,7 +51,7 @@ struct Cutout {
 }
 
 impl TransformOptions {
-    /// `channels` is the number of channels that the samples have.
+    /// `channels` is the number of channels of the samples.
     pub fn read(fields: &mut Fields<'_>, channels: usize, usual: ChannelStats) -> Self {
         let Pixels { normalize, mean, std, augment } = fields.config();
         let mut stat = |key: &str, listed: Option<Vec<f64>>, usual: [f64; 3]| {
@@ -82,7 +82,7 @@ impl Augment {
             }
         }
         let has = |name: &str| names.iter().any(|n| n == name);
-        // Keys of what is not named are read too, but only where they are written: they are misplaced, not unknown.
+        // A key of an augmentation that is not listed is read if it is set, so that it is reported as misplaced, not as unknown.
         let mut reads = |key: &str, name: &str| {
             let misplaced = !has(name) && fields.has(key);
             if misplaced {

@@ -1,6 +1,6 @@
-//! Batches, assembled ahead of the training step. Worker threads fill host buffers, which go around: consumer, job queue,
-//! worker, consumer. What is delivered depends only on the data set, the order and the options, never on the number of
-//! workers or on their speed. A batch that can't be made arrives as an error in its place; a worker's panic too.
+//! Assembles batches ahead of the training step. Worker threads fill host buffers, which the consumer returns for reuse.
+//! The batches depend only on the data set, the order and the options, never on the number of workers or their speed.
+//! If a batch fails, or a worker panics, the error takes the place of that batch.
 
 use super::sampler::Order;
 use super::transforms::ImageTransform;
@@ -14,53 +14,56 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// No batch takes longer than this unless its storage hangs; waiting on would hang the run.
+/// Upper bound on the wait for a batch. Only storage that hangs takes longer.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// How a [`Loader`] cuts an order into batches.
+/// How a [`Loader`] divides an order into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoaderOptions {
-    /// Samples in a batch, at least 1.
+    /// Samples per batch, at least 1.
     pub batch_size: usize,
-    /// Leave out a last batch that is not full.
+    /// Leave out the last batch if it is not full.
     pub drop_last: bool,
-    /// Goes into every [`SampleKey`](super::SampleKey).
+    /// Part of every [`SampleKey`](super::SampleKey).
     pub seed: u64,
-    /// Goes into every [`SampleKey`](super::SampleKey).
+    /// Part of every [`SampleKey`](super::SampleKey).
     pub epoch: u64,
-    /// First batch to deliver: where a resumed run goes on. Seeking is O(1).
+    /// First batch to return: the position of a resumed run. Seeking is O(1).
     pub start_batch: usize,
-    /// Threads that assemble batches; 0 assembles each in the calling thread when it is asked for.
+    /// Threads that assemble batches; 0 assembles each batch in the calling thread.
     pub workers: usize,
-    /// Batches assembled ahead, over all workers (at least one).
+    /// Batches assembled ahead by all workers together, at least 1.
     pub prefetch: usize,
 }
 
-/// The batches of one epoch, in order. Assembly starts in `new`, so a loader made before it is needed (the next epoch's,
-/// before validation) has its first batches ready. Dropping it stops and joins its threads.
+/// The batches of one epoch, in order. Assembly starts in `new`, so a loader created early (for the next epoch, before
+/// validation) has its first batches ready. Dropping it stops and joins its threads.
 pub struct Loader {
     work: Arc<Work>,
     crew: Option<Crew>,
-    /// The batch that the consumer gets next.
+    /// The next batch to return.
     next: usize,
     /// One past the last batch.
     end: usize,
     spare: Vec<HostBatch>,
 }
 
-/// The threads and what is under way with them.
+/// The worker threads and their queues.
 struct Crew {
     jobs: Option<Sender<(usize, HostBatch)>>,
     results: Receiver<(usize, Result<HostBatch>)>,
     threads: Vec<JoinHandle<()>>,
-    /// The batch that is handed out next.
+    /// The next batch to submit.
     submitted: usize,
-    /// Batches that were done before their turn.
+    /// Batches completed out of order.
     ready: BTreeMap<usize, Result<HostBatch>>,
 }
 
 impl Loader {
-    /// Batches of `dataset` along `order`. `Err` when threads can't be started or `start_batch` lies beyond the end.
+    /// Batches of `dataset` in `order`.
+    ///
+    /// # Errors
+    /// No thread can be started, or `start_batch` is beyond the end.
     pub fn new(
         dataset: Arc<dyn Dataset>,
         order: impl Order + 'static,
@@ -69,8 +72,8 @@ impl Loader {
         Self::start(dataset, order, options, false)
     }
 
-    /// As `new`, but a data set of images gives them as they are stored, with their draws: `transform` says what is left to
-    /// do, on the device. Other data sets give what they always do.
+    /// As `new`, but an image data set returns stored bytes and draws; [`Self::transform`] is then applied on the device.
+    /// Batches of other data sets are the same as with `new`.
     pub fn stored(
         dataset: Arc<dyn Dataset>,
         order: impl Order + 'static,
@@ -107,23 +110,23 @@ impl Loader {
         Ok(loader)
     }
 
-    /// What is left to do where batches hold images as they are stored.
+    /// The transform to apply on the device, if batches contain stored images.
     pub fn transform(&self) -> Option<&ImageTransform> {
         self.work.images().map(|images| images.transform())
     }
 
-    /// True when the next batch is there already: `next` will not wait.
+    /// Whether the next batch is complete, so that `next` does not wait.
     pub fn ready(&mut self) -> bool {
         self.crew.as_mut().is_some_and(|crew| crew.is_done(self.next))
     }
 
-    /// Gives a batch's buffers back, to be filled again.
+    /// Returns a batch's buffers for reuse.
     pub fn recycle(&mut self, batch: HostBatch) {
         self.spare.push(batch);
         self.submit();
     }
 
-    /// Keeps the workers busy up to `prefetch` batches ahead.
+    /// Submits batches up to `prefetch` ahead of the consumer.
     fn submit(&mut self) {
         let limit = self.end.min(self.next + self.work.options.prefetch.max(1));
         let Some(crew) = &mut self.crew else { return };
@@ -200,7 +203,7 @@ impl Crew {
             });
             match spawned {
                 Ok(thread) => crew.threads.push(thread),
-                // One worker is slower, not wrong.
+                // Fewer workers are slower, with the same result.
                 Err(_) if i > 0 => break,
                 Err(e) => return Err(Error::internal(format!("cannot start a data-loading thread: {e}"))),
             }

@@ -3,13 +3,13 @@ use crate::data::{FieldData, FieldFacts, FieldKind, FieldMut, SampleKey};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-/// Sample i is [i, seed, epoch] -> i; some samples are bad, some slow.
+/// Sample i is [i, seed, epoch] -> i. A chosen sample fails, panics or blocks.
 struct Counting {
     len: usize,
     fails: Option<u64>,
     panics: Option<u64>,
     writes: AtomicUsize,
-    /// A worker that reaches this sample waits until the sender is dropped.
+    /// A worker that reaches this sample blocks until the sender is dropped.
     gate: Option<(u64, Mutex<std::sync::mpsc::Receiver<()>>)>,
 }
 
@@ -93,7 +93,7 @@ fn drop_last_and_seeking() {
             assert_eq!(*first, full[start_batch]);
         }
     }
-    // The data set has shrunk since the run came this far.
+    // The data set has shrunk since the checkpoint.
     let beyond = Loader::new(data, order(50), LoaderOptions { start_batch: 14, ..options(2) });
     assert_eq!(beyond.err().map(|e| e.code), Some(crate::error::ExitCode::Spec));
 }
@@ -111,7 +111,7 @@ fn recycled_buffers_are_reused_and_hold_no_old_samples() {
         loader.recycle(batch);
     }
     assert_eq!(seen, order(40));
-    // prefetch in flight, one with the consumer
+    // Three prefetched, one held by the consumer.
     assert!(addresses.len() <= 4, "{} buffers for 10 batches", addresses.len());
 }
 
@@ -142,7 +142,7 @@ fn dropping_it_early_stops_the_work() {
     let wide = LoaderOptions { prefetch: 1000, ..options(1) };
     let mut loader = Loader::new(data.clone(), (0..100_000).collect::<Vec<_>>(), wide).unwrap();
     assert_eq!(loader.next().unwrap().unwrap().indices, [0, 1, 2, 3]);
-    // The worker is now at sample 6 at the latest. It is told to stop before it may go on, so it reads no more.
+    // The worker blocks at sample 6 at the latest. The gate opens only after the stop flag is set, so it reads no further.
     let (work, opener) = (
         loader.work.clone(),
         std::thread::spawn({

@@ -42,7 +42,8 @@ fn randperm_equals_torch() {
     }
 }
 
-/// What torch's `random_split` makes of fractions: rounded down, then one more to each part in turn while samples are left over.
+/// The lengths that torch's `random_split` uses for fractions: rounded down, then one more for each part in turn until
+/// all samples are used.
 fn lengths_of(n: usize, fractions: &[f64]) -> Vec<usize> {
     let mut lengths: Vec<usize> = fractions.iter().map(|f| (n as f64 * f) as usize).collect();
     let (left, parts) = (n - lengths.iter().sum::<usize>(), lengths.len());

@@ -1,10 +1,10 @@
-//! Which samples a rank sees, and in which order: PyTorch's `DistributedSampler` as a pure function of (seed, epoch, rank,
-//! world), and the shard of an evaluation, in which every sample counts exactly once. Any position is reached in O(1).
+//! The samples of a rank and their order: PyTorch's `DistributedSampler` as a pure function of (seed, epoch, rank, world),
+//! and the shard of an evaluation, in which every sample occurs exactly once. Any position is accessible in O(1).
 
 use super::mt19937::Mt19937;
 use std::sync::Arc;
 
-/// A sequence of data-set indices that can be read at any position, in O(1).
+/// A sequence of data-set indices with random access in O(1).
 pub trait Order: Send + Sync {
     fn len(&self) -> usize;
     /// The data-set index at `position`, which is below `len`.
@@ -38,41 +38,41 @@ pub struct DistributedSampler {
     pub world: usize,
     /// Below `world`.
     pub rank: usize,
-    /// Samples of the epoch that are done, a prefix of its order: 0 as in PyTorch, else where a run goes on that had another
-    /// number of processes or another batch size before.
+    /// Completed samples of the epoch, a prefix of its order. 0 as in PyTorch, unless the run resumed within the epoch with
+    /// another number of processes or another batch size.
     pub start: usize,
     pub shuffle: bool,
-    /// Leave out the samples that don't divide by the world (others each epoch when shuffled); otherwise the first ones are
-    /// repeated until they do.
+    /// Leave out the samples beyond a multiple of `world` (different ones in each shuffled epoch); otherwise the first
+    /// samples are repeated to reach a multiple.
     pub drop_last: bool,
     pub seed: u64,
 }
 
 impl DistributedSampler {
-    /// Samples from `start` on.
+    /// Number of samples from `start` on.
     fn rest(&self) -> usize {
         self.len.saturating_sub(self.start)
     }
 
-    /// Samples that each rank sees in an epoch, from `start` on.
+    /// Number of samples per rank and epoch, from `start` on.
     pub fn per_rank(&self) -> usize {
         if self.drop_last { self.rest() / self.world } else { self.rest().div_ceil(self.world) }
     }
 
-    /// Samples that are seen twice (or more often) in an epoch, over all ranks.
+    /// Samples added by repetition in an epoch, over all ranks.
     #[cfg(test)]
     fn padded(&self) -> usize {
         (self.per_rank() * self.world).saturating_sub(self.rest())
     }
 
-    /// Samples that no rank sees in an epoch.
+    /// Samples left out of an epoch.
     #[cfg(test)]
     fn dropped(&self) -> usize {
         self.rest().saturating_sub(self.per_rank() * self.world)
     }
 
-    /// This rank's indices in `epoch`, as after `set_epoch(epoch)`. A shuffled epoch draws the permutation here, once, in
-    /// O(len); clones of what is returned share it.
+    /// This rank's indices in `epoch`, as after `set_epoch(epoch)`. A shuffled epoch draws its permutation here, in O(len);
+    /// clones of the returned value share it.
     pub fn epoch(&self, epoch: u64) -> EpochIndices {
         assert!(self.rank < self.world, "rank {} in a world of {}", self.rank, self.world);
         let permutation = match self.shuffle {
@@ -112,7 +112,7 @@ impl EpochIndices {
         self.sampler.per_rank()
     }
 
-    /// The data-set index at `position`. Padding wraps around to the start of the permutation, as often as it takes.
+    /// The data-set index at `position`. Padding wraps around to the start of the permutation, repeatedly if needed.
     pub fn get(&self, position: usize) -> usize {
         assert!(position < self.len(), "position {position} of {}", self.len());
         let DistributedSampler { start, rank, world, len, .. } = self.sampler;
@@ -134,11 +134,11 @@ impl Order for EpochIndices {
     }
 }
 
-/// The first `len` of an order.
+/// The first `len` indices of an order.
 #[derive(Clone, Debug)]
 pub struct Prefix<O> {
     pub order: O,
-    /// At most the order's.
+    /// At most the order's length.
     pub len: usize,
 }
 
@@ -151,8 +151,8 @@ impl<O: Order> Order for Prefix<O> {
     }
 }
 
-/// One rank's share of an evaluation: samples `rank`, `rank + world`, …, so that each of the data set counts exactly once
-/// over all ranks. Shares differ by at most one sample, so ranks must not expect equal numbers of batches.
+/// One rank's shard of an evaluation: samples `rank`, `rank + world`, …, so that every sample occurs exactly once over all
+/// ranks. Shards differ by at most one sample, so ranks may have different numbers of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalShard {
     /// Samples in the data set.
@@ -164,7 +164,7 @@ pub struct EvalShard {
 }
 
 impl EvalShard {
-    /// Samples of this rank.
+    /// Number of samples of this rank.
     pub fn count(&self) -> usize {
         self.len.saturating_sub(self.rank).div_ceil(self.world)
     }
@@ -207,14 +207,14 @@ mod tests {
         assert_eq!(ranks(true, false), [[4, 3, 6], [1, 9, 2], [7, 0, 4], [5, 8, 1]]);
         assert_eq!(ranks(true, true), [[4, 3], [1, 9], [7, 0], [5, 8]]);
         assert_eq!(ranks(false, false), [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]);
-        // More ranks than samples: the whole set wraps around.
+        // More ranks than samples: padding wraps around the whole set.
         assert_eq!(all(&sampler(3, 8, 7, false, false).epoch(0)), [1]);
         assert!(all(&sampler(3, 8, 7, true, true).epoch(0)).is_empty());
     }
 
     #[test]
     fn after_a_start_the_order_goes_on_and_wraps_around_at_its_end() {
-        // randperm(10, seed 0) = [4, 1, 7, 5, 3, 9, 0, 8, 6, 2], of which five are done.
+        // randperm(10, seed 0) = [4, 1, 7, 5, 3, 9, 0, 8, 6, 2], of which five are completed.
         let rest = |world, drop_last| {
             let of = |rank| DistributedSampler { start: 5, ..sampler(10, world, rank, true, drop_last) };
             (0..world).map(|rank| all(&of(rank).epoch(0))).collect::<Vec<_>>()
@@ -273,7 +273,7 @@ mod tests {
             }
             prop_assert_eq!(padded, if drop_last { 0 } else { (world - len % world) % world });
             prop_assert_eq!(dropped, if drop_last { len % world } else { 0 });
-            // With drop_last nothing is seen twice; without, each sample is seen as often as wrapping around makes it.
+            // With drop_last no sample is repeated; without, wrapping around repeats all samples almost equally often.
             let total = len + padded - dropped;
             let (least, most) = (total / len, total.div_ceil(len));
             prop_assert!(seen.iter().all(|&n| n == least || n == most));

@@ -1,4 +1,4 @@
-//! The names under which the registry knows the data sets that ship with ddp-run.
+//! The built-in data sets by name.
 
 use super::DatasetKind;
 use super::sets::{Mnist, cifar10, csv, image_folder, random, shapes, text};
@@ -25,7 +25,7 @@ mod tests {
     use crate::registry::Registry;
     use crate::spec::JobTree;
 
-    /// Every kind takes its defaults (and a place where it needs one), and no kind lets an unknown key pass.
+    /// Every kind accepts its defaults (with a path if it requires one) and rejects unknown keys.
     #[test]
     fn every_kind_reads_its_table() {
         for (name, kind) in standard_kinds() {

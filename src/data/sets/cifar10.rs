@@ -1,5 +1,5 @@
-//! `cifar10`: Krizhevsky's 60,000 images of 3 x 32 x 32 in ten classes. The official test set is validation where nothing
-//! is split off; `val_split = 0.1, split_seed = 42` is what `random_split` gives with `manual_seed(42)`.
+//! `cifar10`: Krizhevsky's 60,000 images of 3 x 32 x 32 in ten classes. The official test set is used for validation
+//! unless `val_split` is set; `val_split = 0.1, split_seed = 42` equals `random_split` with `manual_seed(42)`.
 
 use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
 use crate::data::fingerprint::{of_parts, sampled};
@@ -25,7 +25,7 @@ struct Cifar10Source {
     transform: TransformOptions,
 }
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn cifar10(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     Arc::new(Cifar10Source {
         files: Files(fields.config()),
@@ -36,7 +36,7 @@ pub fn cifar10(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
 
 impl DatasetSource for Cifar10Source {
     fn facts(&self) -> DataFacts {
-        // Files that are not verified can be of any length.
+        // The sizes of files that are not verified are unknown.
         let sizes = self.files.0.verify.then(|| self.split.sizes(50_000, Some(10_000)));
         DataFacts {
             input: Some(FieldFacts { shape: SHAPE.to_vec(), kind: FieldKind::Float }),
@@ -62,9 +62,9 @@ impl DatasetSource for Cifar10Source {
     }
 }
 
-/// Records of several mapped files, one after the other.
+/// The records of several mapped files, concatenated.
 struct Records {
-    /// Each with the index of its first record.
+    /// Each file with the index of its first record.
     files: Vec<(usize, Mapped)>,
     len: usize,
 }

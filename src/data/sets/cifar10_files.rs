@@ -1,5 +1,5 @@
-//! Where CIFAR-10's files are, and how they get there: the official binary layout is what is read; an archive of it, or the
-//! Python release, is turned into it once.
+//! Finds the files of CIFAR-10, or makes them: the data set reads the official binary files; the binary archive is
+//! unpacked and the Python release converted once.
 
 use super::official::OfficialFiles;
 use crate::data::store::{
@@ -17,7 +17,7 @@ pub(super) const PIXELS: usize = 3072;
 pub(super) const RECORD: usize = 1 + PIXELS;
 const FILE_BYTES: u64 = 10_000 * RECORD as u64;
 
-/// Binary file, its SHA-256; the Python release's file, its MD5 (as torchvision gives it). The last one is the test set.
+/// Binary file and its SHA-256; file of the Python release and its MD5 (from torchvision). The last one is the test set.
 #[rustfmt::skip]
 pub(super) const FILES: [(&str, &str, &str, &str); 6] = [
     ("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
@@ -38,15 +38,15 @@ const BINARY: &str = "cifar-10-binary.tar.gz";
 const PYTHON: &str = "cifar-10-python.tar.gz";
 const BINARY_FOLDER: &str = "cifar-10-batches-bin";
 const PYTHON_FOLDER: &str = "cifar-10-batches-py";
-/// What the Python release is turned into.
+/// Binary files converted from the Python release.
 const CONVERTED: &str = "cifar-10-batches-bin-from-py";
 const SITE: &str = "https://www.cs.toronto.edu/~kriz";
 
-/// Those of this set.
+/// The files of CIFAR-10.
 #[derive(Clone, Debug)]
 pub(super) struct Files(pub OfficialFiles);
 
-/// What the binary files can be made from.
+/// A source from which the binary files can be made.
 enum Origin {
     BinaryArchive(PathBuf),
     PythonArchive(PathBuf),
@@ -54,12 +54,12 @@ enum Origin {
 }
 
 impl Files {
-    /// The folder of the binary files, when `prepare` has done its work.
+    /// The folder of the binary files, after `prepare`.
     pub fn folder(&self) -> Result<PathBuf> {
         self.found().ok_or_else(|| self.missing())
     }
 
-    /// Makes the binary files ready.
+    /// Verifies the binary files; unpacks, converts or downloads them if they are missing.
     pub fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         if let Some(folder) = self.found() {
             return self.check(&folder);
@@ -73,7 +73,7 @@ impl Files {
         read_into_place(&target, |folder| self.unpack(&origin, folder))
     }
 
-    /// Makes the new folder `folder` of what there is.
+    /// Creates `folder` and writes the binary files of `origin` to it.
     fn unpack(&self, origin: &Origin, folder: &Path) -> Result<()> {
         match origin {
             Origin::BinaryArchive(archive) => {
@@ -107,7 +107,7 @@ impl Files {
         folders
     }
 
-    /// The first folder that has any of the files.
+    /// The first folder that contains any of the files.
     fn found(&self) -> Option<PathBuf> {
         self.folders().into_iter().find(|folder| FILES.iter().any(|f| folder.join(f.0).is_file()))
     }
@@ -122,7 +122,7 @@ impl Files {
             .or_else(|| archive(PYTHON).map(Origin::PythonArchive))
     }
 
-    /// Where the binary files go: beside the archive, or to the cache where nothing may be written there.
+    /// The folder to create for the binary files: beside the archive, or in the cache if that is not writable.
     fn target(&self, origin: &Origin) -> Result<PathBuf> {
         if is_writable(&self.0.root) {
             Ok(self.0.root.join(origin.unpacks_to()))
@@ -131,7 +131,7 @@ impl Files {
         }
     }
 
-    /// Official contents are the same whatever archive they came from; others are told apart by their archive.
+    /// The folder in the cache. Verified contents are the same for every archive; others are stored per archive.
     fn cached(&self, origin: &Origin) -> Result<PathBuf> {
         let name = origin.unpacks_to();
         if self.0.verify {
@@ -153,14 +153,14 @@ impl Files {
             false => (BINARY, Origin::BinaryArchive),
         };
         let path = place(name)?;
-        // The archives' digests are not known, but those of what is in them are.
+        // The digest of the archive is not known, but those of its members are.
         let check =
             |archive: &Path| in_scratch(&path, |folder| self.unpack(&origin(archive.to_owned()), folder));
         download(url, &path, &spec, check, say)?;
         Ok(origin(path))
     }
 
-    /// Every file must be there, whole, and the official one.
+    /// Checks that every file exists, has a valid size, and is the official one if `verify` is set.
     fn check(&self, folder: &Path) -> Result<()> {
         let official = self.0.verify && !folder.ends_with(CONVERTED);
         for (name, sha256, ..) in FILES {
@@ -189,7 +189,7 @@ impl Files {
         Ok(())
     }
 
-    /// From the Python release's files in `source` to binary ones in `folder`.
+    /// Converts the files of the Python release in `source` to binary files in `folder`.
     fn convert(&self, source: &Path, folder: &Path) -> Result<()> {
         for (binary, _, python, md5) in FILES {
             let path = source.join(python);
@@ -241,7 +241,7 @@ impl Origin {
 }
 
 fn members(folder: &str, name: impl Fn(&(&str, &str, &str, &str)) -> String) -> Vec<Member> {
-    // The Python files hold file names too.
+    // The Python files contain file names as well.
     FILES
         .iter()
         .map(|f| Member { path: format!("{folder}/{}", name(f)), max: FILE_BYTES + (1 << 20) })

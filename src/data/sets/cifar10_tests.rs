@@ -5,7 +5,7 @@ use crate::data::testing::{
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// Three records a file: label (file + record) % 10, every pixel 10 * file + record.
+/// Three records per file: label (file + record) % 10, every pixel 10 * file + record.
 fn records(file: usize) -> Vec<u8> {
     (0..3)
         .flat_map(|r| [vec![((file + r) % 10) as u8], vec![(10 * file + r) as u8; PIXELS]].concat())
@@ -84,7 +84,7 @@ fn a_folder_of_binary_files() {
     FILES.iter().enumerate().for_each(|(i, f)| fs::write(folder.join(f.0), records(i)).unwrap());
     assert!(prepare(&*place.loose()).unwrap().is_empty());
     assert_is_the_set(&*place.loose());
-    // They are not the official ones.
+    // These are not the official files.
     let error = prepare(&*place.source("")).unwrap_err().to_string();
     assert!(error.contains("data_batch_1.bin is damaged or not the file it should be"), "{error}");
     assert!(error.contains("expected 30730000 bytes, SHA-256 cee91656"), "{error}");
@@ -118,7 +118,7 @@ fn a_read_only_root_is_left_alone() {
     assert!(prepare(&*place.loose()).unwrap().is_empty());
     fs::set_permissions(place.root(), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(fs::read_dir(place.root()).unwrap().count(), 1);
-    // Files that are not official are refused, and leave nothing in the cache either.
+    // Files that are not official are rejected, and nothing is left in the cache.
     fs::set_permissions(place.root(), fs::Permissions::from_mode(0o555)).unwrap();
     let error = prepare(&*place.source("")).unwrap_err().to_string();
     assert!(error.contains("expected 30730000 bytes"), "{error}");
@@ -172,8 +172,8 @@ fn served(body: &[u8]) -> String {
     serve_once(&[head.as_bytes(), body].concat())
 }
 
-/// A page that says sorry, an archive of something else, and one whose contents are not the official ones: each is told from the
-/// set before it has its name, so it is not in the way of the right one.
+/// An error page, an archive of other files, and an archive with unofficial contents: each is rejected before it is renamed
+/// to the archive's name, so a later download is not blocked.
 #[test]
 fn a_wrong_download_is_not_kept() {
     let place = Place::new();
@@ -197,7 +197,7 @@ fn a_wrong_download_is_not_kept() {
 #[test]
 fn the_real_archive() {
     let Some(root) = shared("data") else { return };
-    // A cache that outlives the test makes its next run quick.
+    // A persistent cache speeds up the next run of the test.
     let cache = lasting_cache();
     let table = format!("root = '{}'\ncache = '{}'\nval_split = 0.1", root.display(), cache.display());
     let source = configure(&cifar10, &table).unwrap();
@@ -212,7 +212,7 @@ fn the_real_archive() {
     let labels = |set: &dyn crate::data::Dataset| (0..10).map(|i| sample(set, i, 0).1[0]).collect::<Vec<_>>();
     assert_eq!(labels(&*plain.train), [6., 9., 9., 4., 1., 1., 2., 7., 8., 3.]);
     assert_eq!(labels(&*splits.test.unwrap()), [3., 8., 8., 0., 6., 6., 1., 6., 3., 1.]);
-    // random_split's first training sample is 37542.
+    // The first training sample of random_split is 37542.
     assert_eq!(sample(&*splits.train, 0, 0), sample(&*plain.train, 37542, 0));
     let mut sum = 0.0;
     (0..500).for_each(|i| sum += sample(&*splits.train, i, 0).0.iter().sum::<f64>() / 3072.0);

@@ -1,5 +1,5 @@
-//! `csv`: rows of a table, features to a target. Text columns are one-hot; number columns are standardised with the mean
-//! and standard deviation of the training rows only, so nothing of validation leaks into training.
+//! `csv`: the rows of a table, features and a target. Text columns are one-hot encoded; numeric columns are standardised
+//! with the mean and standard deviation of the training rows only, so validation data does not leak into training.
 
 use super::csv_remarks::remarks;
 use super::csv_set::{CsvSet, Rows, Targets};
@@ -19,20 +19,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 choice! {
-    /// What is done about a blank cell.
+    /// How blank cells are handled.
     Blanks:
-    /// It is reported.
+    /// Report an error.
     Error = "error",
-    /// Its row is left out.
+    /// Leave out the row.
     Drop = "drop",
-    /// It has the training rows' mean.
+    /// Use the mean of the training rows.
     Mean = "mean",
-    /// It has zero.
+    /// Use zero.
     Zero = "zero",
 }
 
 choice! {
-    /// What the target is.
+    /// The type of the target.
     Task:
     /// A number.
     Regression = "regression",
@@ -47,25 +47,25 @@ choice! {
 struct CsvSource {
     #[serde(skip)]
     file: NamedFile,
-    /// What separates columns, one ASCII character.
+    /// The separator between columns, one ASCII character.
     #[default = ","]
     delimiter: String,
-    /// The column that is predicted.
+    /// The column to predict.
     target: String,
-    /// The columns that it is predicted from; by default all others.
+    /// The columns used as inputs; by default all others.
     features: Option<Vec<String>>,
-    /// The texts of a column, in their order; by default those of the file.
-    // No value of the plan where it is not written.
+    /// The categories of a column, in order; by default those in the file, sorted.
+    // Not part of the plan if it is not set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     categories: BTreeMap<String, Vec<String>>,
-    /// What is done about a blank cell.
+    /// How blank cells are handled.
     blanks: Blanks,
-    /// Texts that are blank.
+    /// Texts that count as blank.
     #[default(["", "NA", "N/A", "NaN", "nan", "null"].map(str::to_owned).to_vec())]
     blank_marks: Vec<String>,
-    /// What the target is.
+    /// The type of the target.
     task: Task,
-    /// Scale each column of numbers to mean 0 and deviation 1 over the training rows.
+    /// Scale each numeric column to mean 0 and standard deviation 1 over the training rows.
     #[default = true]
     standardise: bool,
     #[serde(skip)]
@@ -74,16 +74,16 @@ struct CsvSource {
     split: SplitOptions,
 }
 
-/// What may be said of a target that is a number.
+/// Keys for a numeric target.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct NumberTarget {
-    /// Scale the target in the same way.
+    /// Standardise the target in the same way.
     #[default = true]
     standardise_target: bool,
 }
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn csv(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let file = NamedFile::read(fields);
     let source: CsvSource = fields.config();
@@ -155,7 +155,7 @@ impl CsvSource {
         Ok(Splits { train: set(train), val: (self.split.val_split > 0.0).then(|| set(val)), test: None })
     }
 
-    /// The feature columns: those that are named, else all but the target.
+    /// The feature columns: those in `features`, otherwise all but the target.
     fn columns(&self, table: &RawTable, target: usize) -> Result<Vec<usize>> {
         for name in self.categories.keys() {
             table.column(name, "categories")?;
@@ -166,7 +166,7 @@ impl CsvSource {
         }
     }
 
-    /// Drops rows with blanks, or makes sure that what is blank may be. A target can't be made up.
+    /// Drops the rows with blank cells, or checks that blank cells can be filled. A blank target can't.
     fn settle_blanks(&self, table: &mut RawTable, columns: &[usize], target: usize) -> Result<()> {
         let blank_in = |table: &RawTable, row: usize| {
             columns.iter().chain([&target]).copied().find(|&c| table.is_blank(row, c))
@@ -217,7 +217,7 @@ impl CsvSource {
         Ok(Targets::Numbers(values))
     }
 
-    /// Row-major features, filled and standardised, and their number in a row.
+    /// The number of features, and the row-major feature values, filled and standardised.
     fn features(&self, table: &RawTable, columns: &[(usize, Column)], train: &Part) -> (usize, Vec<f32>) {
         let width: usize = columns.iter().map(|(_, kind)| kind.width()).sum();
         let mut values = vec![0.0; width * table.rows.len()];
@@ -241,7 +241,7 @@ impl CsvSource {
         (width, values)
     }
 
-    /// Puts something in the place of blanks: the training rows' mean, or zero.
+    /// Replaces blank cells by the mean of the training rows, or zero.
     fn fill(&self, values: &mut [f32], width: usize, place: usize, train: &Part) {
         let known = (0..train.len()).map(|i| values[train.get(i) * width + place]).filter(|x| !x.is_nan());
         let (sum, count) = known.fold((0.0, 0usize), |(sum, n), x| (sum + f64::from(x), n + 1));
@@ -250,13 +250,13 @@ impl CsvSource {
     }
 }
 
-/// Of the cells that are used, as they are written.
+/// Digest of the columns in use, as written in the file.
 fn content<'a>(table: &RawTable, columns: impl Iterator<Item = &'a usize> + Clone) -> Content {
     let names = columns.clone().map(|&c| table.header[c].as_str());
     of_parts(names.chain(table.rows.iter().flat_map(|row| columns.clone().map(move |&c| &row[c]))))
 }
 
-/// The labels that occur: as numbers where all are, else as text.
+/// The labels in the column, sorted as numbers if all of them are numeric, otherwise as text.
 fn classes(table: &RawTable, column: usize) -> Names {
     let names: BTreeSet<&str> = table.rows.iter().map(|row| &row[column]).collect();
     let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();

@@ -1,16 +1,16 @@
-//! What a table was taken for, in words: nobody else sees it where a guess was wrong.
+//! Reports how the columns of a table were interpreted, so that the user notices a wrong inference.
 
 use super::csv_set::Targets;
 use super::csv_table::{Column, RawTable, reads_as_number};
 use crate::show;
 use std::collections::BTreeMap;
 
-/// A text column with more values than this is rather a name, a number in another form, or a note.
+/// A text column with more values than this probably holds names, formatted numbers or notes.
 const MANY: usize = 100;
-/// Of each kind so many columns are named.
+/// Number of columns listed by name, per kind.
 const NAMED: usize = 20;
 
-/// `columns` with what each holds, and the target. What `categories` of the spec names was not guessed.
+/// The interpretation of `columns` and of the target. Columns in `categories` of the spec were not inferred.
 pub(super) fn remarks(
     table: &RawTable,
     columns: &[(usize, &Column)],
@@ -55,7 +55,7 @@ fn listed(title: &str, mut names: Vec<String>) -> Option<String> {
     (!names.is_empty()).then(|| format!("{title}{}", names.join(", ")))
 }
 
-/// Why a text column is probably none.
+/// Why a column was probably mistaken for text.
 fn doubt(table: &RawTable, column: usize, kind: &Column) -> Option<String> {
     let Column::Categories(names) = kind else { return None };
     let cells = || (0..table.rows.len()).filter(|&r| !table.is_blank(r, column));
@@ -80,7 +80,7 @@ fn doubt(table: &RawTable, column: usize, kind: &Column) -> Option<String> {
     Some(format!("{taken}: {each}; `[dataset] features` names the columns to use, without it"))
 }
 
-/// Why the labels of a target are probably none: with fewer than two rows of most of them there is nothing to be learnt.
+/// Why the target is probably not a class label: there are fewer than two rows per class on average.
 fn not_classes(table: &RawTable, target: usize, count: usize) -> Option<String> {
     let rows = table.rows.len();
     let first = table.rows.first().filter(|_| 2 * count > rows)?;

@@ -1,4 +1,5 @@
-//! A CSV file as a table of numbers: which columns are numbers and which are text, text one-hot, blanks as NaN.
+//! Reads a CSV file, infers which columns are numeric and which are text, and encodes cells as numbers: text one-hot,
+//! blanks as NaN.
 
 use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
@@ -9,21 +10,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::path::Path;
 
-/// More texts than this in a column are names or notes, not categories.
+/// A text column with more values than this is rejected: it holds names or notes, not categories.
 const MAX_CATEGORIES: usize = 1000;
 
-/// A file's rows, with the columns' names.
+/// The header and rows of a file.
 pub(super) struct RawTable {
     pub path: String,
     pub header: Vec<String>,
-    /// The number of each column by its name.
+    /// Column indices by name.
     places: HashMap<String, usize>,
     pub rows: Vec<StringRecord>,
-    /// Cells that hold nothing.
+    /// Texts that count as blank.
     blanks: Vec<String>,
 }
 
-/// One column of the file, understood.
+/// The type of a column.
 #[derive(Debug, PartialEq)]
 pub(super) enum Column {
     Numbers,
@@ -31,14 +32,14 @@ pub(super) enum Column {
     Categories(Names),
 }
 
-/// The texts of a column, each with its place.
+/// The categories of a column, each with its index.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Names {
     places: HashMap<String, usize>,
 }
 
 impl FromIterator<String> for Names {
-    /// In this order; what comes again keeps its first place.
+    /// Indices follow the order of first occurrence.
     fn from_iter<T: IntoIterator<Item = String>>(names: T) -> Self {
         let mut places = HashMap::new();
         for name in names {
@@ -68,7 +69,7 @@ impl Column {
     }
 }
 
-/// What to do about a file whose columns were not told apart.
+/// Hint for a file that was read as a single column.
 fn one_column(name: &str) -> String {
     let mark = [';', '\t', '|', ' '].into_iter().find(|mark| name.contains(*mark));
     let name = show::name(name);
@@ -80,7 +81,7 @@ fn one_column(name: &str) -> String {
     }
 }
 
-/// Whether a text would be a number without what people put into numbers.
+/// Whether a text is a number with thousands separators, currency signs or the like.
 pub(super) fn reads_as_number(text: &str) -> bool {
     let plain: String = text.chars().filter(|c| !",'_ %$€£".contains(*c)).collect();
     plain.len() < text.len() && plain.parse::<f64>().is_ok()
@@ -88,7 +89,7 @@ pub(super) fn reads_as_number(text: &str) -> bool {
 
 impl RawTable {
     pub fn read(path: &Path, delimiter: u8, blanks: Vec<String>) -> Result<Self> {
-        // A relative one is read from the working directory, which errors are to show.
+        // Errors show the absolute path.
         let path = &absolute(path);
         let file = File::open(path).doing("read", path)?;
         let mut reader =
@@ -103,14 +104,14 @@ impl RawTable {
             }
         }
         let rows = reader.records().collect::<Result<Vec<_>, _>>().map_err(|e| match &header[..] {
-            // Decimal commas between other separators.
+            // For example decimal commas, with another separator between columns.
             [only] => damaged(e).hint(one_column(only)),
             _ => damaged(e),
         })?;
         Ok(Self { path: path.display().to_string(), header, places, rows, blanks })
     }
 
-    /// The number of a column; `key` of the spec names it.
+    /// The index of the column `name`, which `key` of the spec names.
     pub fn column(&self, name: &str, key: &str) -> Result<usize> {
         self.places.get(name).copied().ok_or_else(|| {
             let near = did_you_mean(name, self.header.iter().map(String::as_str));
@@ -130,7 +131,7 @@ impl RawTable {
         self.blanks.iter().any(|b| b == cell)
     }
 
-    /// A cell's place, for messages.
+    /// The location of a cell, for messages.
     pub fn place(&self, row: usize, column: usize) -> String {
         let line = self.rows[row].position().map_or(0, |p| p.line());
         format!("{}, line {line}, column `{}`", self.path, self.header[column])
@@ -140,7 +141,8 @@ impl RawTable {
         self.rows[row][column].parse::<f64>().ok().filter(|x| x.is_finite())
     }
 
-    /// What a column holds: what `categories` says, else numbers if all of it are, else the texts that are there, sorted.
+    /// The type of a column: the categories in the spec if given, numbers if all cells are numeric, otherwise the texts that
+    /// occur, sorted.
     pub fn understand(&self, column: usize, categories: &BTreeMap<String, Vec<String>>) -> Result<Column> {
         let filled = || (0..self.rows.len()).filter(|&r| !self.is_blank(r, column));
         if let Some(names) = categories.get(&self.header[column]) {
@@ -177,7 +179,7 @@ impl RawTable {
         Ok(Column::Categories(names.into_iter().map(str::to_owned).collect()))
     }
 
-    /// Writes a cell to its `column.width()` places in `out`; a blank is NaN in each.
+    /// Encodes a cell into the `kind.width()` values of `out`; a blank cell is NaN in each.
     pub fn encode(&self, row: usize, column: usize, kind: &Column, out: &mut [f32]) {
         if self.is_blank(row, column) {
             return out.fill(f32::NAN);

@@ -39,7 +39,7 @@ fn blanks_as_the_spec_says() {
     assert!(error.contains("hint: `[dataset] blanks` says what to do"), "{error}");
     let drop = rows(&*open(TABLE, &format!("{plain}blanks = 'drop'")).unwrap().train);
     assert_eq!(drop.len(), 6);
-    // size, then blue, green, red, then weight
+    // size, then blue, green, red, then weight.
     assert_eq!(drop[0], (vec![1., 0., 0., 1., 10.], vec![5.]));
     assert_eq!(drop[1], (vec![2., 0., 1., 0., 20.], vec![6.]));
     let zero = rows(&*open(TABLE, &format!("{plain}blanks = 'zero'")).unwrap().train);
@@ -67,7 +67,7 @@ fn statistics_come_from_the_training_rows_only() {
         let mean = values.iter().sum::<f64>() / 4.0;
         let variance = values.iter().map(|x| x * x).sum::<f64>() / 4.0;
         assert!(mean.abs() < 1e-6 && (variance - 1.0).abs() < 1e-5, "{values:?}");
-        // The same line maps validation: weight and price lie on one, so they agree in both.
+        // Validation uses the mean of training, so its own mean is not 0.
         assert!(of(&val).iter().sum::<f64>().abs() > 1e-3, "validation was not centred by itself");
     }
     assert!(train.iter().chain(&val).all(|(x, y)| (x[0] - y[0]).abs() < 1e-5));
@@ -92,7 +92,7 @@ fn classification_by_text_labels() {
         rows(&*source.open().unwrap().train).iter().map(|r| r.1[0]).collect::<Vec<_>>(),
         [0., 1., 0., 2.]
     );
-    // Labels that are numbers keep their order: 10 after 9.
+    // Numeric labels are sorted as numbers: 10 after 9.
     let numbers = open("a,price\n1,10\n2,9\n3,100\n", "task = 'classification'\nval_split = 0.0").unwrap();
     assert_eq!(rows(&*numbers.train).iter().map(|r| r.1[0]).collect::<Vec<_>>(), [1., 0., 2.]);
 }
@@ -170,7 +170,7 @@ fn what_each_column_was_taken_for_is_said() {
     assert!(said(&wide, "")[0].contains("`c19`, 280 more; target"), "{:?}", said(&wide, ""));
 }
 
-/// An ID or a number was taken for the label.
+/// The target is probably an ID or a measured number.
 #[test]
 fn a_target_with_another_class_in_most_rows_is_warned_of() {
     let warned = |text: &str, more: &str| -> Option<String> {
@@ -193,7 +193,7 @@ fn a_target_with_another_class_in_most_rows_is_warned_of() {
         warned(&numbers, "").unwrap(),
         "t.csv, the target `price` has 20 classes in 20 rows, such as `0.5`: `[dataset] task = \"regression\"` learns a number"
     );
-    // These were said to be classes.
+    // The spec lists these as classes.
     let said: Vec<String> = (0..19).map(|i| format!("'id{i}'")).collect();
     assert_eq!(warned(&ids, &format!("categories = {{ price = [{}] }}", said.join(", "))), None);
 }
@@ -214,7 +214,7 @@ fn a_file_with_another_delimiter_says_so() {
     assert!(decimals.contains("`[dataset] delimiter = \";\"` splits it"), "{decimals}");
 }
 
-/// What is done once for each pair of columns, or of labels, would not end here.
+/// Work quadratic in the number of columns or labels would not finish.
 #[test]
 fn tables_may_be_wide_and_labels_many() {
     let names: Vec<String> = (0..200_000).map(|i| format!("c{i}")).collect();
@@ -226,11 +226,11 @@ fn tables_may_be_wide_and_labels_many() {
     let labels: String = (0..100_000).map(|i| format!("1,l{i}\n")).collect();
     let splits = open(&format!("a,price\n{labels}"), "task = 'classification'\nval_split = 0.0").unwrap();
     assert_eq!(splits.train.target(), class_facts(100_000));
-    // After l0, l1 and the 1111 that start with l10.
+    // After l0, l1 and the 1111 labels that start with l10.
     assert_eq!(sample(&*splits.train, 11, 0).1, [1113.0]);
 }
 
-/// Without `sha256` only reading it tells that a download is another file.
+/// Without `sha256`, only parsing shows that a download is the wrong file.
 #[test]
 fn a_download_that_is_no_such_table_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -254,7 +254,7 @@ fn the_real_tables() {
     let table = |name: &str| format!("path = '{}'\n", root.join(name).display());
     let housing = table("california_housing.csv") + "target = 'median_house_value'\nblanks = 'mean'";
     let splits = configure(&csv, &housing).unwrap().open().unwrap();
-    // eight numbers, and five places by the ocean
+    // Eight numbers, and five categories of `ocean_proximity`.
     assert_eq!(splits.train.input().shape, [13]);
     assert_eq!((splits.train.len(), splits.val.as_ref().unwrap().len()), (18_576, 2_064));
     assert!((0..500).all(|i| sample(&*splits.train, i, 0).0.iter().all(|x| x.is_finite())));

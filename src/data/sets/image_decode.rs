@@ -1,29 +1,29 @@
-//! From the bytes of a PNG or JPEG file to pixels: the whole image or an error, within bounds of memory.
+//! Decodes PNG and JPEG files: the whole image or an error, within memory bounds.
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::Path;
 
-/// Bytes of a file.
+/// Largest file, in bytes.
 const MAX_FILE: u64 = 256 << 20;
-/// Bytes of the decoded image: a few kilobytes can declare terabytes.
+/// Largest decoded image, in bytes: a file of a few kilobytes can declare terabytes.
 const MAX_PIXELS: u64 = 512 << 20;
 const MAX_SIDE: u32 = 1 << 15;
 
 const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 const JPEG: [u8; 3] = [0xff, 0xd8, 0xff];
 
-/// Why there are no pixels.
+/// Why an image could not be decoded.
 #[derive(Debug)]
 pub(super) enum Unread {
-    /// The file can't be read, now at least: this says nothing of the image.
+    /// The file can't be read, perhaps temporarily: the image itself may be valid.
     File(io::Error),
-    /// It is no image, in words.
+    /// The image is invalid; the reason in words.
     Image(String),
 }
 
-/// Reads an image.
+/// Reads and decodes an image.
 pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, Unread> {
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(Unread::File)?;
@@ -38,7 +38,7 @@ fn pixels(bytes: &[u8]) -> Result<image::DynamicImage, String> {
     let bytes = if bytes.starts_with(&PNG) {
         plain_png(bytes).ok_or("it ends in the midst")?
     } else if bytes.starts_with(&JPEG) {
-        // The decoder paints what is missing grey.
+        // The decoder fills missing parts with grey.
         ends_like_a_jpeg(bytes).then_some(Cow::Borrowed(bytes)).ok_or("it ends in the midst")?
     } else {
         return Err("it is neither PNG nor JPEG".to_owned());
@@ -53,8 +53,8 @@ fn pixels(bytes: &[u8]) -> Result<image::DynamicImage, String> {
     reader.decode().map_err(|e| e.to_string())
 }
 
-/// A PNG without its colour profiles, which nobody here looks at, and which the decoder would unpack, however large they are. `None`
-/// if it has no end.
+/// A PNG without its colour profiles. They are not used, and the decoder would decompress them regardless of size. `None`
+/// if the end of the image is missing.
 fn plain_png(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     let (mut kept, mut from, mut at) = (Vec::new(), 0, PNG.len());
     loop {
@@ -77,16 +77,16 @@ fn plain_png(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(kept))
 }
 
-/// Whether the marker of the end comes after what is to come before it. Whether the scan before it has all of the image, only the decoder
-/// could tell; it takes an early end for zeros (its strict mode too), as libjpeg does.
+/// Whether the segments end with the end marker. Whether the scan before it is complete is not checked: the decoder, like
+/// libjpeg, reads zeros beyond an early end, even in strict mode.
 fn ends_like_a_jpeg(bytes: &[u8]) -> bool {
     let mut at = 2;
-    // A marker is any number of 0xff and a byte that is none.
+    // A marker is one or more 0xff bytes and another byte.
     while let Some(&[mark, kind]) = bytes.get(at..at + 2).and_then(|b| b.first_chunk()) {
         match (mark, kind) {
             (0xff, 0xff) => at += 1,
             (0xff, 0xd9) => return true,
-            // Without a length: stuffed bytes, restarts, and the start of another image.
+            // Markers without a length: stuffed bytes, restarts, and the start of an image.
             (0xff, 0x00 | 0x01 | 0xd0..=0xd8) => at += 2,
             (0xff, _) => {
                 let Some(length) = bytes.get(at + 2..at + 4).and_then(|b| b.first_chunk()) else {
@@ -94,7 +94,7 @@ fn ends_like_a_jpeg(bytes: &[u8]) -> bool {
                 };
                 at += 2 + usize::from(u16::from_be_bytes(*length)).max(2);
             }
-            // Within the data of a scan, or what stands between two segments.
+            // Data of a scan, or bytes between two segments.
             _ => match bytes[at..].iter().position(|b| *b == 0xff) {
                 Some(next) => at += next,
                 None => return false,
@@ -111,7 +111,7 @@ mod tests {
 
     fn encoded(format: ImageFormat) -> Vec<u8> {
         let mut bytes = Cursor::new(Vec::new());
-        // Noise, so that there is much data, with bytes that are stuffed.
+        // Noise gives a lot of data, with stuffed bytes.
         let image = RgbImage::from_fn(40, 40, |x, y| {
             Rgb([((x * 37) ^ (y * 91)) as u8, (x * y) as u8, (y * 53) as u8])
         });
@@ -134,7 +134,7 @@ mod tests {
         for format in [ImageFormat::Png, ImageFormat::Jpeg] {
             let whole = encoded(format);
             assert_eq!(read(&whole).unwrap().width(), 40);
-            // Something behind the end does no harm.
+            // Bytes after the end are ignored.
             assert_eq!(read(&[whole.as_slice(), b"\xff\x00trailer"].concat()).unwrap().height(), 40);
             for cut in (0..whole.len() - 1).step_by(7).chain([whole.len() - 1]) {
                 assert!(read(&whole[..cut]).is_err(), "{format:?} of {} bytes cut at {cut}", whole.len());
@@ -153,7 +153,7 @@ mod tests {
             let error = read(bytes).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
-        // 2^15 x 2^15 pixels in some bytes.
+        // The header declares 2^15 x 2^15 pixels.
         let mut png = encoded(ImageFormat::Png);
         png[16..24].copy_from_slice(&[0, 0, 0x80, 0, 0, 0, 0x80, 0]);
         let crc = flate2::Crc::new();
@@ -167,7 +167,7 @@ mod tests {
         assert!(error.to_lowercase().contains("limit"), "{error}");
     }
 
-    /// A profile that unpacks to 64 MiB of zeros.
+    /// The profile decompresses to 64 MiB of zeros.
     #[test]
     fn a_colour_profile_is_not_unpacked() {
         use std::io::Write;

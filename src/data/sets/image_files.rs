@@ -1,4 +1,4 @@
-//! The files of a folder of images: which are used, which are not and why, and which can't be read.
+//! Lists the images of a folder, the files that are ignored, and the images that can't be decoded.
 
 use super::image_decode::{Unread, decode};
 use crate::data::Content;
@@ -12,32 +12,32 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The images of a folder that has one folder for each class.
+/// The images of a folder with one subfolder per class.
 pub(super) struct Found {
     pub folder: PathBuf,
-    /// Sorted by name. Each has images.
+    /// Sorted by name. Each has at least one image.
     pub classes: Vec<String>,
-    /// Sorted by path, each with the number of its class: the same on every host.
+    /// Sorted by path, so that the order is the same on every host; each with the index of its class.
     pub images: Vec<(PathBuf, usize)>,
     pub ignored: Ignored,
 }
 
-/// What else there is.
+/// Files and folders that are not used.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Ignored {
     /// Files and folders whose names begin with a dot.
     hidden: usize,
     /// Folders without images.
     empty: Vec<String>,
-    /// Folders within a class's.
+    /// Folders within a class folder.
     nested: usize,
-    /// Images beside the folders of the classes, by name.
+    /// Images outside of any class folder, by name.
     loose: Vec<String>,
-    /// Files that are neither PNG nor JPEG by their names, by extension.
+    /// Files whose extension is neither PNG nor JPEG: their number by extension.
     others: BTreeMap<String, usize>,
 }
 
-/// Of each kind so many are named.
+/// Number of files listed by name, per kind.
 const NAMED: usize = 8;
 
 pub(super) fn find_images(folder: &Path) -> Result<Found> {
@@ -80,11 +80,12 @@ impl Found {
     }
 }
 
-/// Files whose sizes are looked at.
+/// Maximum number of files whose sizes are read.
 const SIZED: usize = 4096;
 
 impl Found {
-    /// Names and classes of all, and sizes of some at equal distances: to ask for each of a million on a network file system takes minutes.
+    /// Digest of the names and classes of all images, and of the sizes of some at equal distances: reading a million sizes on
+    /// a network file system takes minutes.
     pub fn content(&self) -> Content {
         let mut hasher = Sha256::new();
         let apart = self.images.len().div_ceil(SIZED).max(1);
@@ -129,7 +130,7 @@ impl Ignored {
         }
     }
 
-    /// `2 hidden files or folders, 3 files that are neither PNG nor JPEG (2 .bmp, 1 .txt)`; nothing where nothing is ignored.
+    /// `2 hidden files or folders, 3 files that are neither PNG nor JPEG (2 .bmp, 1 .txt)`; `None` if nothing is ignored.
     pub fn in_words(&self) -> Option<String> {
         let count = |n: usize, one: &str, many: &str| match n {
             0 => None,
@@ -171,8 +172,8 @@ impl Ignored {
     }
 }
 
-/// The images that can't be decoded: their numbers, each with its path and why. All are tried, on all threads; the result is kept in
-/// `cache` for as long as no file changes.
+/// Decodes all images, on all threads, and returns the indices of those that fail, each with its path and reason. The
+/// result is stored in `cache` and valid until a file changes.
 pub(super) fn unreadable(
     folder: &Path,
     images: &[(PathBuf, usize)],
@@ -191,12 +192,12 @@ pub(super) fn unreadable(
     ));
     let in_words =
         |path: &Path, why: &str| format!("{} ({})", show::piece(&path.to_string_lossy()), show::name(why));
-    // What a file that can't be opened holds is not known, and its rights change without its time.
+    // A file that can't be opened is tried again at the next start: its permissions can change without its mtime.
     let all_read = AtomicBool::new(true);
     let bad = images.par_iter().enumerate().filter_map(|(i, (path, _))| match decode(path) {
         Ok(_) => None,
         Err(Unread::Image(why)) => Some(Ok((i, in_words(path, &why)))),
-        // What is left out must not depend on the moment.
+        // A temporary error must not decide which images are left out.
         Err(Unread::File(e)) if may_pass(&e) => Some(Err(e).doing("read", path)),
         Err(Unread::File(e)) => {
             all_read.store(false, Ordering::Relaxed);
@@ -206,13 +207,13 @@ pub(super) fn unreadable(
     let bad: BTreeMap<usize, String> = bad.collect::<Result<_>>()?;
     let note = note.filter(|_| all_read.into_inner());
     if let (Some(note), Ok(text)) = (note, serde_json::to_string(&bad)) {
-        // Only speed is lost when this fails.
+        // If this fails, only speed is lost.
         let _ = write_into_place(&note, text.as_bytes());
     }
     Ok(bad)
 }
 
-/// Of these files as they are now, and of this version, which may read others.
+/// Identifies these files by path, size and mtime, and the version of this program, since its decoders may change.
 fn identity(images: &[(PathBuf, usize)]) -> Result<String> {
     let mut hasher = Sha256::new();
     hasher.update(env!("CARGO_PKG_VERSION"));

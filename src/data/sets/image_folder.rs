@@ -1,5 +1,5 @@
 //! `image-folder`: PNG and JPEG files, one folder per class. `root/train/<class>/…` with `root/val/<class>/…` (and
-//! `root/test`), or `root/<class>/…` alone with `val_split`. Files are decoded by the loader's workers, when they are asked for.
+//! `root/test`), or `root/<class>/…` alone with `val_split`. The loader's workers decode the files.
 
 use super::image_decode::{Unread, decode};
 use super::image_files::{Found, find_images, unreadable};
@@ -20,15 +20,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// ImageNet's.
+/// Those of ImageNet.
 const USUAL: ChannelStats = ChannelStats { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 
 choice! {
-    /// What becomes of images that can't be read.
+    /// How images that can't be read are handled.
     BadImages:
-    /// The run ends when it comes to one.
+    /// The run fails when it reads one.
     Error = "error",
-    /// They are looked for before the run starts, and left out.
+    /// All images are decoded before the run starts, and those that fail are left out.
     Skip = "skip",
 }
 
@@ -37,10 +37,10 @@ choice! {
 #[serde(default)]
 #[schemars(extend("required" = ["root"]))]
 struct FolderSource {
-    /// The folder.
+    /// The folder of the data set.
     #[schemars(extend("x-changes-results" = false))]
     root: PathBuf,
-    /// Width and height that images are scaled to.
+    /// Width and height to which images are scaled.
     #[default = 224]
     #[schemars(range(min = 8, max = 1024))]
     image_size: usize,
@@ -48,9 +48,9 @@ struct FolderSource {
     #[default = 3]
     #[schemars(range(min = 1, max = 3))]
     channels: usize,
-    /// What becomes of images that can't be read.
+    /// How images that can't be read are handled.
     bad_images: BadImages,
-    /// Where it is noted which can't be read.
+    /// Folder for the list of images that can't be read.
     #[schemars(extend("x-changes-results" = false))]
     cache: Cache,
     #[serde(skip)]
@@ -59,14 +59,14 @@ struct FolderSource {
     transform: TransformOptions,
 }
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn image_folder(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let own: FolderSource = fields.config();
     if own.channels == 2 {
         fields.problem("channels", "expected 1 (grey) or 3 (colour)");
     }
     Arc::new(FolderSource {
-        // What is said of a file shows where it is.
+        // Messages show absolute paths.
         root: absolute(&own.root),
         split: fields.config(),
         transform: TransformOptions::read(fields, own.channels, USUAL),
@@ -115,7 +115,7 @@ impl DatasetSource for FolderSource {
     }
 }
 
-/// What is found in the folders of a set.
+/// The images of each split.
 struct Folders {
     train: Found,
     val: Option<Found>,
@@ -135,7 +135,7 @@ impl FolderSource {
         Ok(Folders { train, val, test })
     }
 
-    /// The images of a folder that are to be used; what is left out is said.
+    /// The usable images of a folder; reports files that are left out.
     fn look(&self, folder: &Path, say: &mut dyn FnMut(&str)) -> Result<Found> {
         if !folder.is_dir() {
             return Err(self.unfit(format!("{} is no folder", folder.display())));
@@ -159,7 +159,7 @@ impl FolderSource {
         Ok(found)
     }
 
-    /// The images to train on. A class of which none is left would be learnt by leaving it out.
+    /// The training images. A class without any readable image is an error: the model could not learn it.
     fn look_for_training(&self, folder: &Path, say: &mut dyn FnMut(&str)) -> Result<Found> {
         let found = self.look(folder, say)?;
         let left: BTreeSet<usize> = found.images.iter().map(|(_, class)| *class).collect();
@@ -174,7 +174,7 @@ impl FolderSource {
         }
     }
 
-    /// A class may be without images outside of training: labels are those of training.
+    /// Gives validation or test images the labels of training. A class may have no images there.
     fn relabelled(
         &self,
         mut found: Found,
@@ -226,7 +226,7 @@ impl ImageSource for Images {
         Some(self.content)
     }
 
-    /// The shorter side becomes `image_size`, then the middle is cut out.
+    /// Scales the shorter side to `image_size`, then crops the centre.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
         let (path, class) = &self.images[index];
         let decoded = match decode(path) {

@@ -1,5 +1,5 @@
-//! `mnist` and `fashion-mnist`: 70,000 grey images of 28 x 28 in ten classes, as four IDX files, gzipped or not. The official
-//! test set is validation where nothing is split off.
+//! `mnist` and `fashion-mnist`: 70,000 grey images of 28 x 28 in ten classes, as four IDX files, gzipped or not. The
+//! official test set is used for validation unless `val_split` is set.
 
 use super::official::OfficialFiles;
 use crate::data::fingerprint::{of_parts, sampled};
@@ -17,11 +17,11 @@ use crate::spec::Fields;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The kinds.
+/// The data-set kinds of the MNIST family.
 #[derive(Clone, Copy, Debug)]
 pub struct Mnist {
     title: &'static str,
-    /// Folders in `root` to look into; torchvision's among them.
+    /// Folders in `root` to search: our own and torchvision's.
     folders: [&'static str; 2],
     /// MD5 of the gzipped files, in the order of [`STEMS`].
     md5: [&'static str; 4],
@@ -63,11 +63,11 @@ const STEMS: [&str; 4] = [
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 ];
-/// Whether file `i` has images; the others have labels.
+/// Whether file `i` contains images rather than labels.
 fn is_images(i: usize) -> bool {
     i.is_multiple_of(2)
 }
-/// Bytes of the unpacked files.
+/// Sizes of the unpacked files, in bytes.
 const SIZES: [u64; 4] = [47_040_016, 60_008, 7_840_016, 10_008];
 const SIDE: usize = 28;
 const CLASSES: usize = 10;
@@ -93,7 +93,7 @@ impl DatasetKind for Mnist {
 
 impl DatasetSource for MnistSource {
     fn facts(&self) -> DataFacts {
-        // Files that are not verified can be of any length.
+        // The sizes of files that are not verified are unknown.
         let sizes = self.files.verify.then(|| self.split.sizes(60_000, Some(10_000)));
         DataFacts {
             input: Some(FieldFacts { shape: vec![1, SIDE, SIDE], kind: FieldKind::Float }),
@@ -125,7 +125,7 @@ impl MnistSource {
         vec![self.files.root.join(own), self.files.root.join(torchvision), self.files.root.clone()]
     }
 
-    /// File `i` under any of the names that are in use (`-idx3` or `.idx3`), in `root`.
+    /// File `i` in `root`, under either of its common names (`-idx3` or `.idx3`).
     fn find(&self, i: usize, suffix: &str) -> Option<PathBuf> {
         let dotted = STEMS[i].replace("-idx", ".idx");
         let names = [format!("{}{suffix}", STEMS[i]), format!("{dotted}{suffix}")];
@@ -142,7 +142,7 @@ impl MnistSource {
         format!("{}/{key}/{}{}", self.set.folders[0], STEMS[i], if key == "gz" { ".gz" } else { "" })
     }
 
-    /// Where the cache has, or would have, what the gzipped file unpacks to.
+    /// The path in the cache of the unpacked file.
     fn cached(&self, i: usize, gz: Option<&Path>) -> Result<PathBuf> {
         match gz {
             Some(gz) if !self.files.verify => self.files.cache.join(&self.cached_name(i, &identity(gz)?)),
@@ -150,7 +150,7 @@ impl MnistSource {
         }
     }
 
-    /// The file that is read.
+    /// The unpacked file, if there is one.
     fn unpacked(&self, i: usize) -> Option<PathBuf> {
         let cached = || self.cached(i, self.gzipped(i).as_deref()).ok().filter(|path| path.is_file());
         self.find(i, "").or_else(cached)
@@ -180,7 +180,7 @@ impl MnistSource {
         read_into_place(&target, |path| self.unpack(i, &gz, path))
     }
 
-    /// File `i`, from the gzipped one at `gz` to `path`.
+    /// Unpacks file `i` from `gz` to `path` and checks it.
     fn unpack(&self, i: usize, gz: &Path, path: &Path) -> Result<()> {
         gunzip(gz, path, 1 << 30)?;
         let raw = FileSpec { size: self.files.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
@@ -222,7 +222,7 @@ struct Idx {
     len: usize,
 }
 
-/// Where the pixels and the labels start, after the headers.
+/// Offsets of the pixels and the labels, after the headers.
 const IMAGES_AT: usize = 16;
 const LABELS_AT: usize = 8;
 
@@ -246,7 +246,7 @@ impl Idx {
     }
 }
 
-/// The sizes that an IDX file of bytes with `D` dimensions declares, and has.
+/// The dimensions in the header of an IDX file of bytes with `D` dimensions, checked against the file's size.
 fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
     let word = |i: usize| bytes.get(4 * i..4 * i + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
     if word(0) != Some(0x0800 + D as u32) {

@@ -104,7 +104,7 @@ fn missing_and_damaged_files_are_named() {
     let error = source(&root, &cache, "").prepare(&mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("train-images-idx3-ubyte.gz is damaged or not the file it should be"), "{error}");
     assert!(!root.join(STEMS[0]).exists());
-    // Torn in the middle, and a label file of another length.
+    // A truncated file, and a label file of another length.
     let raw = tempfile::tempdir().unwrap();
     write_all(raw.path(), false);
     let loose = || source(raw.path(), &cache, "verify = false").open().err().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Sets that everybody has the same files of.
+//! Keys shared by the data sets with official files.
 
 use crate::data::store::Cache;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use smart_default::SmartDefault;
 use std::path::PathBuf;
 
-/// Where to look for them, and how strictly.
+/// Location and verification of the files.
 #[derive(Clone, Debug, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub(super) struct OfficialFiles {
@@ -14,13 +14,13 @@ pub(super) struct OfficialFiles {
     #[default = "data"]
     #[schemars(extend("x-changes-results" = false))]
     pub root: PathBuf,
-    /// Where they are unpacked when `root` is read-only.
+    /// Folder for unpacked files if `root` is read-only.
     #[schemars(extend("x-changes-results" = false))]
     pub cache: Cache,
-    /// Where to download missing files from.
+    /// URL from which missing files are downloaded.
     #[schemars(extend("x-changes-results" = false))]
     pub url: Option<String>,
-    /// Only the official files will do: their sizes and digests.
+    /// Accept only the official files, by size and digest.
     #[default = true]
     pub verify: bool,
 }

@@ -1,5 +1,5 @@
-//! `random`: the tutorials' set of 2048 samples, 20 numbers in and 1 out, but with something to learn: the target is a linear
-//! function of the input, plus a little noise. Each sample is a pure function of (seed, index).
+//! `random`: like the data set of PyTorch's DDP tutorials (2048 samples, 20 numbers in, 1 out), but learnable: the target is
+//! a linear function of the input plus noise. Each sample is a pure function of (seed, index).
 
 use crate::data::images::wrong_buffers;
 use crate::data::rng::{CounterRng, Stream};
@@ -38,7 +38,7 @@ struct RandomSource {
     split: SplitOptions,
 }
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn random(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let own: RandomSource = fields.config();
     Arc::new(RandomSource { split: fields.config(), ..own })
@@ -62,7 +62,7 @@ impl DatasetSource for RandomSource {
     }
 
     fn open(&self) -> Result<Splits> {
-        // The hidden truth: per output, one weight per feature, and a bias.
+        // The generating function: per output, one weight per feature and a bias.
         let mut truth = CounterRng::new(SampleKey { seed: self.seed, epoch: 0, sample: 0 }, Stream::Truth);
         let truth: Arc<[f32]> = (0..self.outputs * (self.features + 1)).map(|_| truth.normal()).collect();
         let (train, val) = self.split.split(self.samples);
@@ -123,7 +123,7 @@ mod tests {
         assert!(all.iter().all(|x| (0.0..1.0).contains(x)));
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         assert!((mean - 0.5).abs() < 0.01, "{mean}");
-        // Stored, not drawn anew: the same in every epoch, and for whoever opens it.
+        // The same in every epoch and whenever the set is opened.
         assert_eq!(
             sample(&*splits.train, 5, 0),
             sample(&*configure(&random, "").unwrap().open().unwrap().train, 5, 9)
@@ -134,7 +134,7 @@ mod tests {
         );
     }
 
-    /// Stochastic gradient descent finds the truth down to the noise: there is something to learn.
+    /// Stochastic gradient descent recovers the generating function.
     #[test]
     fn the_target_can_be_learnt() {
         let splits =

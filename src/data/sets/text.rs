@@ -1,5 +1,6 @@
-//! `text`: a file as a sequence of characters, cut into windows: the input is `block_size` characters, the target the same
-//! shifted by one. The vocabulary is every character of the file, by code point. The last `val_split` of it is validation.
+//! `text`: a file as a sequence of characters, divided into windows: the input is `block_size` characters, the target the
+//! same shifted by one. The vocabulary is every character in the file, by code point. The last `val_split` of the text is
+//! used for validation.
 
 use crate::data::fingerprint::of_parts;
 use crate::data::images::wrong_buffers;
@@ -27,19 +28,19 @@ struct TextSource {
     #[default = 64]
     #[schemars(range(min = 1, max = 1_048_576))]
     block_size: usize,
-    /// Part of the text, from its end, that validation gets.
+    /// Fraction of the text, from its end, used for validation.
     #[default = 0.1]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     val_split: f64,
-    /// At most so many samples for training, the first of the text.
+    /// Maximum number of training samples; the first ones are used.
     #[schemars(range(min = 1))]
     max_train: Option<usize>,
-    /// At most so many samples for validation, the first of its part.
+    /// Maximum number of validation samples; the first ones are used.
     #[schemars(range(min = 1))]
     max_val: Option<usize>,
 }
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn text(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let file = NamedFile::read(fields);
     Arc::new(TextSource { file, ..fields.config() })
@@ -47,7 +48,7 @@ pub fn text(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
 
 impl DatasetSource for TextSource {
     fn facts(&self) -> DataFacts {
-        // Shape is known, but not the number of different characters.
+        // The shape is known, but not the number of different characters.
         DataFacts { input: None, target: None, train: None, val: None, test: None }
     }
 
@@ -99,7 +100,7 @@ impl TextSource {
     }
 }
 
-/// Every character of the text, by code point: a token is an index into this.
+/// Every character in the text, sorted by code point. A token is an index into this.
 fn vocabulary(text: &str) -> Vec<char> {
     text.chars().collect::<BTreeSet<char>>().into_iter().collect()
 }
@@ -115,7 +116,7 @@ struct Windows {
 }
 
 impl Windows {
-    /// `None` when not even one window fits with the character after it.
+    /// `None` if the text is too short for a single window and the character after it.
     fn new(
         tokens: &Arc<[u16]>,
         range: Range<usize>,
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn windows_of_characters() {
-        // a=0 b=1 c=2 é=3; 20 characters, 16 of training
+        // a=0 b=1 c=2 é=3; 20 characters, 16 for training.
         let splits = open("abcéabcéabcéabcéccba".as_bytes(), "block_size = 3\nval_split = 0.2").unwrap();
         assert_eq!(splits.train.len(), 13);
         assert_eq!(splits.train.input(), FieldFacts { shape: vec![3], kind: FieldKind::Index(4) });

@@ -1,5 +1,5 @@
-//! Downloads, where a spec gives a URL. The file gets its name only when it was found to be what it should: one that is not would
-//! be taken for it at every later start.
+//! Downloads files if the spec gives a URL. A file is renamed to its final name only after it has been checked: otherwise a
+//! wrong file would be used at every later start.
 
 use super::digest::{FileSpec, verify};
 use super::place::{Cache, read_into_place};
@@ -9,11 +9,11 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// No single file of a known data set is larger.
+/// Limit for files of unknown size.
 const MAX_BYTES: u64 = 16 << 30;
 
-/// Fetches `url` to `target`, telling `say` how far it is, at most once a second. Besides what `spec` says, the file must pass `check`,
-/// which reads it as it will be read: many files come without a digest.
+/// Downloads `url` to `target` and reports progress to `say`, at most once per second. The file must match `spec` and pass
+/// `check`, which parses it: many files have no known digest.
 pub fn download(
     url: &str,
     target: &Path,
@@ -90,7 +90,7 @@ mod tests {
         Ok(said)
     }
 
-    /// Without a digest only reading it tells.
+    /// Without a digest, only parsing shows that the file is wrong.
     #[test]
     fn a_download_that_fails_its_check_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Files in memory without copying them: the ranks of a host share the pages. The only `unsafe` of this room.
+//! Memory-mapped files: the ranks of a host share the pages. The only `unsafe` code in this room.
 
 #![allow(unsafe_code)]
 
@@ -7,12 +7,12 @@ use memmap2::Mmap;
 use std::fs::File;
 use std::path::Path;
 
-/// A file's bytes.
+/// The bytes of a file.
 #[derive(Debug)]
 pub struct Mapped(Mmap);
 
 impl Mapped {
-    /// Maps `path`, which must have `size` bytes where that is given.
+    /// Maps `path`, which must have `size` bytes if given.
     pub fn open(path: &Path, size: Option<u64>) -> Result<Self> {
         let file = File::open(path).doing("read", path)?;
         let found = file.metadata().doing("read", path)?.len();
@@ -23,8 +23,8 @@ impl Mapped {
             return Err(Error::data(message).hint("delete it and start again, or get it again"));
         }
         // SAFETY: the mapping is private and read-only, and is read as plain bytes, for which every bit pattern is valid. ddp-run
-        // itself never changes a data file in place: it renames complete ones into place. A file that another program
-        // shortens while it is mapped ends this process by SIGBUS, which the supervisor reports like any other death.
+        // itself never changes a data file in place: it renames complete files. If another program truncates the file while it
+        // is mapped, SIGBUS kills this process, which the supervisor reports like any other signal.
         let map = unsafe { Mmap::map(&file) }.doing("map", path)?;
         Ok(Self(map))
     }
@@ -48,7 +48,7 @@ mod tests {
         std::fs::write(&path, [7u8, 8, 9]).unwrap();
         let map = Mapped::open(&path, Some(3)).unwrap();
         assert_eq!(&map[..], [7, 8, 9]);
-        // A file that replaces it doesn't change what is mapped.
+        // Replacing the file does not change the mapping.
         std::fs::write(folder.path().join("g"), [1u8]).unwrap();
         std::fs::rename(folder.path().join("g"), &path).unwrap();
         assert_eq!(&map[..], [7, 8, 9]);

@@ -1,5 +1,5 @@
-//! Files of data sets: finding, verifying, downloading, unpacking and mapping them. What is verified once is noted in the
-//! cache, so that a second start doesn't read it again; what is unpacked appears under its final name complete or not at all.
+//! Finds, verifies, downloads, unpacks and maps the files of data sets. Verified files are recorded in the cache, so that a
+//! second start does not read them again; unpacked files appear under their final names complete or not at all.
 
 mod digest;
 mod fetch;

@@ -1,4 +1,4 @@
-//! A single file that the spec names by its path.
+//! A data set that is a single file, given by its path.
 
 use super::digest::{Digest, FileSpec, verify};
 use super::fetch::download;
@@ -9,20 +9,20 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// What `[dataset]` says of the one file of a data set.
+/// The keys of `[dataset]` for the file of a data set.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("required" = ["path"]))]
 pub struct NamedFile {
-    /// Its path.
+    /// Path of the file.
     #[schemars(extend("x-changes-results" = false))]
     pub path: PathBuf,
-    /// Where to download it from if it is missing.
+    /// URL from which the file is downloaded if it is missing.
     #[schemars(extend("x-changes-results" = false))]
     url: Option<String>,
-    /// Digest that it must have.
+    /// Expected SHA-256 of the file.
     sha256: Option<String>,
-    /// Where digests that were checked are noted.
+    /// Folder that records verified files.
     #[schemars(extend("x-changes-results" = false))]
     cache: Cache,
 }
@@ -37,8 +37,8 @@ impl NamedFile {
         Self { sha256, ..file }
     }
 
-    /// Fetches the file where it is not there and `url` says from where; checks it where `sha256` says how. What was fetched must also
-    /// pass `check` before it gets its name.
+    /// Downloads the file if it is missing and `url` is set, and verifies it against `sha256` if set. A downloaded file must
+    /// also pass `check` before it is renamed to its final name.
     pub fn prepare(&self, check: impl FnOnce(&Path) -> Result<()>, say: &mut dyn FnMut(&str)) -> Result<()> {
         let spec = FileSpec {
             size: None,

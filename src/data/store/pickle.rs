@@ -1,19 +1,19 @@
-//! A reader for the pickles of CIFAR-10's Python release. A pickle is a program that may call anything; this interpreter
-//! knows only the opcodes that build plain values, and of all names only those of numpy's array and type constructors, which it
-//! builds itself. Anything else is an error: nothing that a file says is ever looked up or called.
+//! A reader for the pickles of CIFAR-10's Python release. A pickle is a program that may call anything. This interpreter
+//! implements only the opcodes that build plain values, and accepts only the names of numpy's array and type constructors,
+//! which are built in. Anything else is an error: no name from a file is ever looked up or called.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// One batch: labels, and an array of bytes with one row per label.
+/// One batch: labels, and a byte array with one row per label.
 #[derive(Debug, PartialEq)]
 pub struct PickledBatch {
     pub labels: Vec<u8>,
     pub pixels: Vec<u8>,
 }
 
-/// Reads `{"labels": [...], "data": uint8 array [n, row]}`; other keys are passed over. The error says what is wrong and where.
+/// Reads `{"labels": [...], "data": uint8 array [n, row]}`; other keys are ignored. The error says what is wrong and where.
 pub fn read_batch(bytes: &[u8], row: usize) -> Result<PickledBatch, String> {
     let value = Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), made: 0 }
         .run()?;
@@ -45,7 +45,7 @@ fn label(value: &Value) -> Result<u8, String> {
 #[derive(Clone)]
 enum Value {
     None,
-    /// Also truth values.
+    /// Also booleans.
     Int(i64),
     /// Also text, in UTF-8.
     Bytes(Rc<[u8]>),
@@ -54,7 +54,7 @@ enum Value {
     Dict(Rc<RefCell<Vec<(Value, Value)>>>),
     Global(Global),
     Array(Rc<RefCell<Array>>),
-    /// numpy's type of single bytes, the only one accepted.
+    /// numpy's `uint8`, the only type accepted.
     ByteType,
 }
 
@@ -68,7 +68,7 @@ enum Global {
     Reconstruct,
     NdArray,
     DType,
-    /// `_codecs.encode(text, "latin1")`: how Python 3 writes bytes in protocol 2.
+    /// `_codecs.encode(text, "latin1")`: Python 3's encoding of bytes in protocol 2.
     Encode,
 }
 
@@ -76,10 +76,10 @@ struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     stack: Vec<Value>,
-    /// Heights of the stack.
+    /// Stack heights at the marks.
     marks: Vec<usize>,
     memo: HashMap<u64, Value>,
-    /// Lists, tuples and dictionaries so far. A bound on them bounds how deep values can nest.
+    /// Number of lists, tuples and dictionaries so far; bounded to limit nesting depth.
     made: usize,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Machine<'a> {
         self.stack.last().ok_or_else(|| "nothing is on the stack".to_owned())
     }
 
-    /// Everything above the last mark.
+    /// Pops everything above the last mark.
     fn above_mark(&mut self) -> Step<Vec<Value>> {
         let mark = self.marks.pop().ok_or("no mark is set")?;
         Ok(self.stack.split_off(mark))
@@ -267,7 +267,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// A call: only the four constructors can be called, and they are built in.
+    /// A call. Only the built-in constructors can be called.
     fn reduce(&mut self) -> Step<()> {
         let (arguments, callee) = (self.pop()?, self.pop()?);
         let (Value::Tuple(arguments), Value::Global(callee)) = (arguments, callee) else {
@@ -290,7 +290,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Gives an array its state: (version, shape, type, Fortran order, bytes).
+    /// Sets the state of an array: (version, shape, type, Fortran order, bytes).
     fn build(&mut self) -> Step<()> {
         let state = self.pop()?;
         match (self.top()?, &state) {

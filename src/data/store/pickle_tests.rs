@@ -1,7 +1,7 @@
 use super::*;
 use crate::data::testing::python2_pickle;
 
-/// As Python 3 with numpy 2 writes it: protocol 4, framed, memoised, bytes as they are.
+/// A batch as written by Python 3 with numpy 2: protocol 4, framed, memoised.
 fn protocol_4(labels: &[u8], pixels: &[u8], row: u8) -> Vec<u8> {
     let text = |s: &str| [&[0x8c, s.len() as u8][..], s.as_bytes(), &[0x94]].concat();
     let mut out = vec![0x80, 4, 0x95, 0, 0, 0, 0, 0, 0, 0, 0, b'}', 0x94, b'('];
@@ -60,7 +60,7 @@ fn broken_pickles_are_errors() {
     for cut in 0..whole.len() {
         assert!(read_batch(&whole[..cut], 4).is_err(), "cut at {cut}");
     }
-    // Every byte in turn set to every opcode: an error or a value, never a panic.
+    // Every byte in turn replaced by every value: an error or a result, never a panic.
     for at in 0..whole.len() {
         for byte in 0..=255 {
             let mut bytes = whole.clone();
@@ -68,7 +68,7 @@ fn broken_pickles_are_errors() {
             let _ = read_batch(&bytes, 4);
         }
     }
-    // A length far beyond the file, and deep nesting.
+    // A length far beyond the end of the file, and deep nesting.
     assert!(read_batch(b"\x8e\xff\xff\xff\xff\xff\xff\xff\xff", 4).is_err());
     assert!(
         read_batch(&[[b']'; 100_000], [b'a'; 100_000]].concat(), 4)

@@ -1,4 +1,4 @@
-//! Where files go: the user's cache, and the way in which files and folders appear complete or not at all.
+//! The user's cache, and atomic creation of files and folders: they appear complete or not at all.
 
 use crate::error::{Error, IoContext, Result};
 use crate::files::{Scratch, folder};
@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where unpacked and verified data is kept when the data folder is read-only.
+/// Folder for unpacked data, if the data folder is read-only, and for records of verified files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(from = "PathBuf")]
 pub struct Cache {
@@ -34,19 +34,19 @@ impl Cache {
         Self { folder: Some(folder.into()) }
     }
 
-    /// No cache: nothing is noted.
+    /// No cache: nothing is recorded.
     pub fn none() -> Self {
         Self { folder: None }
     }
 
-    /// `$XDG_CACHE_HOME/ddp-run`, else `~/.cache/ddp-run`.
+    /// `$XDG_CACHE_HOME/ddp-run`, otherwise `~/.cache/ddp-run`.
     pub fn of_user() -> Self {
         let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
         Self { folder: base.map(|base| base.join("ddp-run")) }
     }
 
-    /// A path in the cache; an error where there is none.
+    /// A path in the cache; an error if there is no cache.
     pub fn join(&self, name: &str) -> Result<PathBuf> {
         self.folder.as_ref().map(|folder| folder.join(name)).ok_or_else(|| {
             Error::data("no cache folder: neither XDG_CACHE_HOME nor HOME is set")
@@ -54,12 +54,12 @@ impl Cache {
         })
     }
 
-    /// The folder, if there is one.
+    /// The folder of the cache, if there is one.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// Where the note about a file lies.
+    /// The path of the verification record of a file.
     pub(super) fn note_for(&self, path: &Path) -> Option<PathBuf> {
         let canonical = path.canonicalize().ok()?;
         let hash = Sha256::digest(canonical.as_os_str().as_encoded_bytes());
@@ -67,12 +67,12 @@ impl Cache {
     }
 }
 
-/// The whole path, for messages: relative ones start where the program was started.
+/// The absolute path, for messages.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A short name for a file as it is now: another content, size or time gives another one.
+/// A short hash of a file's path, size and mtime.
 pub fn identity(path: &Path) -> Result<String> {
     let meta = fs::metadata(path).doing("read", path)?;
     let canonical = path.canonicalize().doing("read", path)?;
@@ -82,29 +82,28 @@ pub fn identity(path: &Path) -> Result<String> {
     Ok(HEXLOWER.encode(&hasher.finalize()[..8]))
 }
 
-/// Whether something may be put into a folder. The superuser may write anywhere, but a folder without any write permission
-/// was made read-only on purpose.
+/// Whether files may be created in a folder. A folder without any write permission counts as read-only even for root.
 pub fn is_writable(folder: &Path) -> bool {
     let permitted = fs::metadata(folder).is_ok_and(|m| m.is_dir() && m.permissions().mode() & 0o222 != 0);
     permitted && rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// Lets `fill` make a file or a folder at a path beside `target`, then gives it its name. When another process was quicker,
-/// what it made stays.
+/// Calls `fill` to create a file or a folder at a path beside `target`, then renames it. If another process was faster, its
+/// result is kept.
 pub fn read_into_place(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let parent = folder(target);
     fs::create_dir_all(parent).doing("create", parent)?;
     in_scratch(target, |path| {
         fill(path)?;
         match fs::rename(path, target) {
-            // A folder is not renamed over one that has something in it.
+            // A folder can't be renamed over one that is not empty.
             Err(_) if target.is_dir() => Ok(()),
             renamed => renamed.doing("create", target),
         }
     })
 }
 
-/// Lets `work` use a path beside `file`, where nothing is left afterwards. Errors speak of `file`.
+/// Calls `work` with a temporary path beside `file`, which is removed afterwards. Errors name `file` instead of it.
 pub fn in_scratch<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     let scratch = Scratch::beside(file).doing("create", file)?;
     work(scratch.path()).map_err(|e| {
@@ -113,7 +112,7 @@ pub fn in_scratch<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Resu
     })
 }
 
-/// Writes a small file in one step.
+/// Writes a small file atomically.
 pub fn write_into_place(target: &Path, bytes: &[u8]) -> Result<()> {
     read_into_place(target, |path| fs::write(path, bytes).doing("write", path))
 }

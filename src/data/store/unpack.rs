@@ -1,5 +1,5 @@
-//! Unpacking gzip and tar archives that may be damaged or hostile: only members that are expected are written, under their
-//! own plain names, and nothing grows beyond its bound.
+//! Unpacks gzip and tar archives that may be damaged or hostile: only expected members are written, under their file names,
+//! within size limits.
 
 use crate::error::{Error, IoContext, Result};
 use flate2::read::MultiGzDecoder;
@@ -7,12 +7,12 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path};
 
-/// A member that an archive must have.
+/// A member that an archive must contain.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Path in the archive, `folder/file`.
     pub path: String,
-    /// Largest size that is accepted.
+    /// Maximum size.
     pub max: u64,
 }
 
@@ -21,11 +21,11 @@ fn damaged(archive: &Path, why: impl std::fmt::Display) -> Error {
         .hint("the archive is damaged or not the right one; delete it and get it again")
 }
 
-/// Writes the `members` of a `.tar.gz` into the new folder `target`, under the last part of their names. Other members
-/// are skipped; paths that lead out of the archive, and members that are no plain files, are refused.
+/// Writes the `members` of a `.tar.gz` into the new folder `target`, under their file names. Other members are skipped;
+/// paths outside the archive, and expected members that are not regular files, are errors.
 pub fn untar(archive: &Path, members: &[Member], target: &Path) -> Result<()> {
     let file = File::open(archive).doing("read", archive)?;
-    // Skipped members are decompressed too: bound the whole.
+    // Skipped members are decompressed too, so the total is limited.
     let bound = members.iter().map(|m| m.max + 1024).sum::<u64>() + (64 << 20);
     let mut tar = tar::Archive::new(MultiGzDecoder::new(io::BufReader::new(file)).take(bound));
     fs::create_dir(target).doing("create", target)?;
@@ -47,7 +47,7 @@ pub fn untar(archive: &Path, members: &[Member], target: &Path) -> Result<()> {
             .map_err(|e| damaged(archive, format!("{}: {e}", member.path)))?;
         missing.retain(|m| *m != member.path);
     }
-    // Read to the end, padding and all: only there does gzip tell whether everything was right.
+    // Read to the end, including padding: gzip stores its checksum there.
     io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(|e| damaged(archive, e))?;
     match missing.first() {
         None => Ok(()),
@@ -55,7 +55,7 @@ pub fn untar(archive: &Path, members: &[Member], target: &Path) -> Result<()> {
     }
 }
 
-/// Decompresses a gzip file of at most `max` bytes (decompressed) to `target`.
+/// Decompresses a gzip file to `target`, at most `max` bytes.
 pub fn gunzip(archive: &Path, target: &Path, max: u64) -> Result<()> {
     let file = File::open(archive).doing("read", archive)?;
     let mut reader = MultiGzDecoder::new(io::BufReader::new(file));
