@@ -1,5 +1,5 @@
-//! A small GPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias (as nanoGPT, in the structure of
-//! the PyTorch model that tests/golden.rs compares with): `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
+//! A small GPT as in nanoGPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias. Its modules are those
+//! of the PyTorch model in tests/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
 use super::cast::{in_dtype, in_f32};
 use super::layers::{Affine, Embed, Norm};
@@ -11,7 +11,7 @@ use burn::tensor::activation::{gelu, softmax};
 use burn::tensor::{Bool, Device, Int, Tensor};
 
 choice! {
-    /// Named sizes: nanoGPT's, and GPT-2's published ones.
+    /// Named sizes: those of nanoGPT, and the published ones of GPT-2.
     Preset:
     Nano = "nano",
     Micro = "micro",
@@ -55,7 +55,7 @@ struct Attention {
 }
 
 impl Attention {
-    /// `x` `[batch * time, width]`; `hidden` `[time, time]` is true where a key lies in the query's future.
+    /// `x` is `[batch * time, width]`; `hidden` is the causal mask `[time, time]`, true for keys after the query.
     fn forward(&self, x: Tensor<2>, batch: usize, hidden: &Tensor<2, Bool>) -> Tensor<2> {
         let [rows, width] = x.dims();
         let (time, head) = (rows / batch, width / self.heads);
@@ -112,7 +112,7 @@ impl Block {
     }
 }
 
-/// Tokens `[batch, time]` to logits `[batch * time, vocab]`.
+/// Maps tokens `[batch, time]` to logits `[batch * time, vocab]`.
 #[derive(Module, Debug)]
 pub struct Gpt {
     wte: Embed,

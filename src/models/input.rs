@@ -1,4 +1,4 @@
-//! A batch on the device, whatever its rank: the network asks for the rank that it expects.
+//! A batch on the device. The network requests it with the tensor rank that it expects.
 
 use super::cast::in_dtype;
 use crate::data::{DeviceBytes, FieldData, HostField};
@@ -46,7 +46,7 @@ impl Input {
         }
     }
 
-    /// A batch that is on its device already; the first dimension counts samples.
+    /// A batch that is already on its device; the first dimension is the batch.
     pub fn from_tensor<const D: usize>(tensor: Tensor<D>) -> Self {
         Self { shape: tensor.dims().to_vec(), data: Field::Float(tensor.flatten(0, D - 1)) }
     }
@@ -59,7 +59,7 @@ impl Input {
     /// The values as a tensor of rank `D`.
     ///
     /// # Panics
-    /// When the data set gives indices, or samples of another rank: the model doesn't fit the data set.
+    /// If the data set returns indices, or samples of another rank: the model does not fit the data set.
     pub fn float<const D: usize>(self) -> Tensor<D> {
         let dims = self.dims::<D>();
         match self.data {
@@ -71,7 +71,7 @@ impl Input {
     /// The indices (tokens, labels) as a tensor of rank `D`.
     ///
     /// # Panics
-    /// When the data set gives floats, or samples of another rank.
+    /// If the data set returns floats, or samples of another rank.
     pub fn index<const D: usize>(self) -> Tensor<D, Int> {
         let dims = self.dims::<D>();
         match self.data {
@@ -90,7 +90,7 @@ impl Input {
         }
     }
 
-    /// All indices in one row: labels of `[batch]` or `[batch, time]` targets.
+    /// All indices, flattened: labels of `[batch]` or `[batch, time]` targets.
     pub fn flat_index(self) -> Tensor<1, Int> {
         match self.data {
             Field::Index(t) => t,
@@ -98,7 +98,7 @@ impl Input {
         }
     }
 
-    /// True where the field holds indices.
+    /// Whether the field holds indices.
     pub fn is_index(&self) -> bool {
         matches!(self.data, Field::Index(_))
     }

@@ -9,15 +9,15 @@ use burn::tensor::module::adaptive_avg_pool2d;
 use burn::tensor::{Device, Tensor};
 
 choice! {
-    /// How the network begins.
+    /// The first layers of the network.
     Stem:
-    /// 7x7 convolution of stride 2, then 3x3 max pooling: torchvision's.
+    /// 7x7 convolution of stride 2, then 3x3 max pooling, as in torchvision.
     ImageNet = "imagenet",
-    /// 3x3 convolution of stride 1, no pooling: for images of about 32 pixels.
+    /// 3x3 convolution of stride 1, no pooling, for images of about 32 pixels.
     Cifar = "cifar",
 }
 
-/// Blocks in each of the four stages, and whether they are bottlenecks.
+/// The number of blocks in each of the four stages, and whether they are bottlenecks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depth {
     pub blocks: [usize; 4],
@@ -30,7 +30,7 @@ impl Depth {
     pub const RESNET50: Depth = Depth { blocks: [3, 4, 6, 3], bottleneck: true };
 }
 
-/// torchvision's `BasicBlock` (two convolutions) or `Bottleneck` (three: `conv3` and `bn3` present).
+/// torchvision's `BasicBlock` (two convolutions) or `Bottleneck` (three; with `conv3` and `bn3`).
 #[derive(Module, Debug)]
 struct Block {
     conv1: Conv,

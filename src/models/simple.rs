@@ -1,4 +1,4 @@
-//! The small networks: one affine layer, a multi-layer perceptron, and a plain convolutional network.
+//! Small networks: a linear layer, a multi-layer perceptron, and a plain convolutional network.
 
 use super::layers::{Affine, Conv};
 use super::ops::max_pool2d;
@@ -28,7 +28,7 @@ impl Net for LinearNet {
     }
 }
 
-/// Affine layers with ReLU (and dropout) between them, named as in `nn.Sequential(Linear, ReLU, Linear, …)`.
+/// Linear layers with ReLU (and dropout) between them, named as in `nn.Sequential(Linear, ReLU, Linear, …)`.
 #[derive(Module, Debug)]
 pub struct Mlp {
     layers: Vec<Affine>,
@@ -56,13 +56,13 @@ impl Net for Mlp {
         }
         x
     }
-    /// `layers.1.weight` is the module at place 2 of the Sequential.
+    /// `layers.1` is the module at index 2 of the Sequential.
     fn rename(path: &str) -> String {
         sequential(path, "layers.", "", 2, 0)
     }
 }
 
-/// 3x3 convolutions, each with ReLU and 2x2 max pooling, then a hidden affine layer and the head. As PyTorch:
+/// 3x3 convolutions, each with ReLU and 2x2 max pooling, then a hidden linear layer and the head. As in PyTorch:
 /// `features = Sequential(Conv2d, ReLU, MaxPool2d, …)`, `classifier = Sequential(Flatten, Linear, ReLU, Dropout, Linear)`.
 #[derive(Module, Debug)]
 pub struct Cnn {
@@ -116,7 +116,7 @@ impl Net for Cnn {
     }
 }
 
-/// Renames `{from}{i}.rest` to `{to}{i * stride + offset}.rest`: a list of layers as places in an `nn.Sequential`.
+/// Renames `{from}{i}.rest` to `{to}{i * stride + offset}.rest`: maps a list of layers to indices in an `nn.Sequential`.
 fn sequential(path: &str, from: &str, to: &str, stride: usize, offset: usize) -> String {
     let renamed = path.strip_prefix(from).and_then(|rest| {
         let (index, tail) = rest.split_once('.')?;

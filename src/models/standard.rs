@@ -1,4 +1,4 @@
-//! The models that ship with ddp-run: how each reads its `[model]` table, and what it needs to know of the data.
+//! The built-in models: the keys of their `[model]` tables, and the facts that each needs from the data set.
 
 use super::sizes::{Size, at_least, exactly, features, fits, image, outputs, tokens, unless_numbers};
 use super::{
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use smart_default::SmartDefault;
 use std::sync::Arc;
 
-/// Every model that ships with ddp-run, under its name in specs.
+/// The built-in models by name.
 pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
     let resnet_of = |depth| -> Arc<dyn ModelKind> {
         Arc::new(move |fields: &mut Fields<'_>, facts: &DataFacts| resnet(depth, fields, facts))
@@ -33,7 +33,7 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
     ]
 }
 
-/// A network and what is left to decide when the data is known.
+/// A network constructor, and the facts known before the data is read.
 struct Source<N, B> {
     facts: DataFacts,
     build: B,
@@ -45,7 +45,7 @@ where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync,
 {
-    /// On a device with autodiff. A constructor that panics does not take this data.
+    /// Builds the network on a device with autodiff. A panic of the constructor means that the model does not fit the data.
     fn net(&self, facts: &DataFacts, device: &Device) -> Result<N> {
         caught(|| (self.build)(facts, device)).unwrap_or_else(|why| {
             Err(Error::spec(format!("the model can't be built for this data set: {why}")))
@@ -77,8 +77,8 @@ where
     Arc::new(Source { facts: facts.clone(), build, net: std::marker::PhantomData })
 }
 
-/// A model kind from a plain function: what [`crate::registry::Registry::model`] makes of a user's closure. The whole
-/// `[model]` table, less `name` and the `pretrained` keys, is read into `C`.
+/// A model kind from a function, for [`crate::registry::Registry::model`]. The `[model]` table, without `name` and the
+/// `pretrained` keys, is deserialised into `C`.
 pub fn from_fn<C, N, F>(build: F) -> impl ModelKind
 where
     C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
@@ -99,10 +99,10 @@ where
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct LinearTable {
-    /// Values per sample; by default the data's.
+    /// Values per sample; by default those of the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     in_features: Option<usize>,
-    /// Outputs: classes, or numbers of the target; by default the data's.
+    /// Number of outputs: classes, or values of the target; by default those of the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     out_features: Option<usize>,
 }
@@ -121,10 +121,10 @@ fn linear(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct MlpTable {
-    /// Values per sample; by default the data's.
+    /// Values per sample; by default those of the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     in_features: Option<usize>,
-    /// Outputs: classes, or numbers of the target; by default the data's.
+    /// Number of outputs: classes, or values of the target; by default those of the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     num_classes: Option<usize>,
     /// Widths of the hidden layers.
@@ -153,14 +153,14 @@ fn mlp(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct CnnTable {
-    /// Outputs: classes, or numbers of the target; by default the data's.
+    /// Number of outputs: classes, or values of the target; by default those of the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     num_classes: Option<usize>,
     /// Channels of each block: a 3x3 convolution, ReLU and 2x2 max pooling.
     #[default(vec![32, 64])]
     #[schemars(inner(range(min = 1, max = 8192)))]
     channels: Vec<usize>,
-    /// Width of the hidden layer behind the blocks.
+    /// Width of the hidden layer after the blocks.
     #[default = 128]
     #[schemars(range(min = 1, max = 1_048_576))]
     hidden: usize,
@@ -186,14 +186,14 @@ fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
     })
 }
 
-/// `[model] name = "resnet18"` and the deeper ones
+/// `[model] name = "resnet18"`, `"resnet34"` and `"resnet50"`
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default)]
 struct ResNetTable {
-    /// Outputs: classes, or numbers of the target; by default the data's.
+    /// Number of outputs: classes, or values of the target; by default those of the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     num_classes: Option<usize>,
-    /// How the network begins.
+    /// The first layers of the network.
     stem: Stem,
 }
 
@@ -212,7 +212,7 @@ fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn M
 #[derive(Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 struct GptTable {
-    /// What the next three are by default.
+    /// The defaults of the next three keys.
     #[default(Preset::Micro)]
     preset: Preset,
     /// Transformer blocks.
@@ -227,10 +227,10 @@ struct GptTable {
     /// Dropout probability.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     dropout: f64,
-    /// Positions; by default the data's.
+    /// Number of positions; by default that of the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     block_size: Option<usize>,
-    /// Tokens; by default the data's.
+    /// Number of different tokens; by default that of the data.
     #[schemars(range(min = 1, max = 16_777_216))]
     vocab_size: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! What becomes of a user's own module: its names, and that every view of it is of the same values.
+//! A user's own module: the names of its tensors, and consistent values in every view of it.
 
 use super::{ALL, Input, Model, Net, NetModel, Role};
 use crate::device::{Compute, Tracked};
@@ -12,7 +12,7 @@ fn linear(inputs: usize, outputs: usize, device: &Device) -> Linear {
     LinearConfig::new(inputs, outputs).with_bias(false).init(device)
 }
 
-/// The forward pass is beside the point.
+/// Implements [`Net`] for modules whose forward pass is not tested.
 macro_rules! idle {
     ($($net:ty),*) => {$(
         impl Net for $net {
@@ -33,7 +33,7 @@ fn values(model: &dyn Model) -> Vec<Vec<f32>> {
     all
 }
 
-/// A training pass over `rows` and its gradients by parameter, each of which comes once.
+/// Runs forward and backward passes for `rows`; returns the gradients by parameter. Each parameter must be tapped once.
 fn train(model: &dyn Model, rows: Tensor<2>) -> Vec<Option<Vec<f32>>> {
     let leaves = Arc::new(Mutex::new(Vec::new()));
     let kept = leaves.clone();
@@ -63,12 +63,12 @@ struct Normed {
 
 impl Net for Normed {
     fn forward(&self, input: Input) -> Tensor<2> {
-        // Twice: the second use sees what the first has made of the statistics.
+        // The second use reads the statistics updated by the first.
         self.norm.forward(self.norm.forward(input.rows()) + 1.0)
     }
 }
 
-/// Burn takes the biased variance.
+/// Burn uses the biased variance.
 #[test]
 fn what_a_pass_makes_of_running_statistics_is_what_is_read_evaluated_and_replaced() {
     let mut model = model(|device| Normed { norm: BatchNormConfig::new(1).init(device) });
@@ -84,7 +84,7 @@ fn what_a_pass_makes_of_running_statistics_is_what_is_read_evaluated_and_replace
     let got = evaluate(&model, rows());
     let expected = [1.0, 5.0].map(|x| once(once(x) + 1.0));
     assert!(got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} {expected:?}");
-    // Nothing of the pass is left that would replace them.
+    // No pending update of the forward pass overwrites the new values.
     model
         .edit(&|number| number >= 2, &mut |number, values| values.fill(if number == 2 { 0.0 } else { 1.0 }))
         .unwrap();
@@ -136,7 +136,7 @@ fn mixed(device: &Device) -> Mixed {
     }
 }
 
-/// By what Burn takes them for, whatever they are called.
+/// Roles follow from Burn's types, not from names.
 #[test]
 fn each_tensor_has_one_name_and_its_role() {
     let expected = [
@@ -180,7 +180,7 @@ impl Net for Tied {
     }
 }
 
-/// y = f w w x: one gradient, 2 f w x, and one value ever after.
+/// y = f w w x: one gradient, 2 f w x, and a single value after the update.
 #[test]
 fn a_tied_parameter_is_one_and_a_frozen_one_gets_no_gradient() {
     let mut model = model(|device| {
@@ -214,7 +214,7 @@ fn what_is_frozen_is_cast_like_the_rest() {
     assert_eq!(train(&model, rows), [Some(vec![14.0]), None]);
 }
 
-/// Burn says of a lazy weight of this layout that it has the shape that it is drawn in, and then transposes it.
+/// Burn reports for a lazy weight of this layout the shape before the transposition.
 #[test]
 fn a_weight_that_is_drawn_transposed_has_the_shape_of_its_values() {
     let model = model(|device| {
@@ -232,7 +232,7 @@ fn a_weight_that_is_drawn_transposed_has_the_shape_of_its_values() {
     let rows = Tensor::<2>::from_floats([[1.0, 0.0]], model.device());
     let got = train(&model, rows);
     let second = values(&model)[1].iter().map(|w| w * values(&model)[2][0]).collect::<Vec<f32>>();
-    // The first input's row of the gradient, in the module's layout [in, out].
+    // The gradient's row for the first input, in the module's layout [in, out].
     assert_eq!(got[0].as_ref().unwrap()[..3], second);
 }
 

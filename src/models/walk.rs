@@ -1,4 +1,4 @@
-//! Walks over a module's tensors: each by its number, and one that the module holds more than once only the first time.
+//! Visitors and mappers over a module's tensors by number. A tensor that the module contains more than once is visited once.
 
 use super::cast::in_dtype;
 use super::model::{Tap, Which};
@@ -12,11 +12,11 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use std::any::Any;
 use std::collections::HashMap;
 
-/// What the forward pass computes in, and which parameters it casts to that. The parameters themselves are f32, and so are their
-/// gradients.
+/// The type in which the forward pass computes, and the parameters that it casts to it. The parameters themselves and their
+/// gradients are f32.
 pub(super) struct Casts {
     pub dtype: DType,
-    /// By number.
+    /// Whether to cast, by number.
     cast: Vec<bool>,
 }
 
@@ -31,11 +31,11 @@ impl Casts {
     }
 }
 
-/// Where a walk is.
+/// The position of a visitor or mapper.
 struct Walk<'a> {
     state: &'a State,
     at: usize,
-    /// Numbers below this one have been met.
+    /// Numbers below this have been visited.
     met: usize,
 }
 
@@ -44,7 +44,7 @@ impl<'a> Walk<'a> {
         Self { state, at: 0, met: 0 }
     }
 
-    /// The next tensor's number, and whether it is met for the first time.
+    /// The next tensor's number, and whether this is its first visit.
     fn next(&mut self) -> (usize, bool) {
         let number = self.state.numbers[self.at];
         self.at += 1;
@@ -54,10 +54,10 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A walk that replaces tensors.
+/// The position of a mapper that replaces tensors.
 struct Changes<'a> {
     walk: Walk<'a>,
-    /// What has become of those that the module holds more than once: it holds the same ever after.
+    /// Replacements of tensors that the module contains more than once, to be used again.
     shared: HashMap<usize, Box<dyn Any>>,
 }
 
@@ -106,7 +106,7 @@ impl ModuleMapper for TapMapper<'_> {
     }
 }
 
-/// A lazy parameter is made when it is first asked for: so the order of taps is that of use.
+/// A lazy parameter is initialised at its first use, so taps are in order of use.
 fn tapped<const D: usize>(
     number: usize,
     param: Param<Tensor<D>>,
@@ -144,7 +144,7 @@ impl ModuleMapper for CastMapper<'_> {
     }
 }
 
-/// Draws lazy parameters' values, in the order of the module.
+/// Draws the values of lazy parameters, in the order of the module.
 pub(super) struct Drawer;
 
 impl ModuleVisitor for Drawer {
@@ -153,10 +153,10 @@ impl ModuleVisitor for Drawer {
     }
 }
 
-/// Sees whether a new module's tensors are what the rest of the program takes them for.
+/// Checks that the tensors of a new module are on the host with autodiff, f32, and tied only if their values are equal.
 pub(super) struct Examiner<'a> {
     walk: Walk<'a>,
-    /// Values of what the module holds more than once.
+    /// Values of tensors that the module contains more than once.
     shared: HashMap<usize, Vec<f32>>,
     pub found: Result<()>,
 }
@@ -211,7 +211,7 @@ pub(super) struct Reader<'a> {
     walk: Walk<'a>,
     which: Which<'a>,
     see: &'a mut dyn FnMut(usize, &[f32]),
-    /// The first thing that failed: a visitor can't return it.
+    /// The first error: a visitor can't return it.
     pub done: Result<()>,
 }
 
@@ -241,7 +241,7 @@ pub(super) struct Editor<'a> {
     changes: Changes<'a>,
     which: Which<'a>,
     change: &'a mut dyn FnMut(usize, &mut [f32]),
-    /// As the reader's.
+    /// See [`Reader::done`].
     pub done: Result<()>,
 }
 
@@ -261,7 +261,8 @@ impl ModuleMapper for Editor<'_> {
     }
 }
 
-/// Dropping the leaf's graph node with the wrapper leaves the buffer to us alone: `storage_mut` then writes in place.
+/// Dropping the wrapper drops the leaf's graph node and leaves a single reference to the buffer, so that `storage_mut`
+/// writes in place.
 fn edited<const D: usize>(
     tensor: Tensor<D>,
     change: &mut dyn FnMut(&mut [f32]),
@@ -313,7 +314,7 @@ impl ModuleMapper for Stepper<'_> {
     }
 }
 
-/// The parameter with other values, from those that it has, without autodiff; it stays a leaf of the graph.
+/// The parameter with its values replaced by `change`, without autodiff; it stays a leaf of the graph.
 fn changed<const D: usize>(
     param: Param<Tensor<D>>,
     change: impl FnOnce(Tensor<D>) -> Tensor<D>,

@@ -1,5 +1,5 @@
-//! Convolution as a custom Burn operation over our own CPU kernel (`kernels::conv`). Burn's flex backend runs one matrix
-//! product per image, which starves deep layers with 1x1 to 4x4 maps; the kernel runs one over many images.
+//! Convolution as a custom Burn operation with our own CPU kernel (`kernels::conv`). Burn's flex backend runs one matrix
+//! product per image, which is slow for deep layers with 1x1 to 4x4 maps; our kernel runs one for many images.
 
 use super::{Ad, Flat, tensor, threads, values};
 use crate::device::is_host;
@@ -63,7 +63,7 @@ fn tracked(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>
     })
 }
 
-/// What the backward pass needs: cheap to clone, the buffers are shared.
+/// Saved for the backward pass. Cheap to clone: the buffers are shared.
 #[derive(Clone, Debug)]
 struct Saved {
     shape: ConvShape,
@@ -141,7 +141,7 @@ mod tests {
     use burn::tensor::ops::ConvOptions;
     use burn::tensor::{Device, Distribution, TensorData};
 
-    /// Values and all three gradients against Burn's own convolution.
+    /// Compares values and all three gradients with Burn's convolution.
     #[test]
     fn equals_burns_convolution_and_its_gradients() {
         let device = Device::flex().autodiff();

@@ -1,6 +1,6 @@
-//! Operations that Burn's own don't serve well enough, each with its backward step; shapes and semantics are PyTorch's. In host memory
-//! they are custom operations over our own kernels (`crate::kernels`), on a device Burn's kernels, put together anew where
-//! that saves passes over memory.
+//! Operations for which Burn's own are too slow, each with its backward step; shapes and semantics are those of PyTorch. In
+//! host memory they are custom operations with our own kernels (`crate::kernels`); on a device they use Burn's kernels,
+//! combined to save passes over memory.
 
 mod conv;
 mod norm;
@@ -38,7 +38,7 @@ fn plain<const D: usize>(tensor: Tensor<D>) -> Flat {
     tensor.try_into_primitive::<Flex>().expect("the caller looked").to_contiguous()
 }
 
-/// A tensor with autodiff as its primitive and the guard of its node.
+/// A tensor with autodiff as its contiguous primitive and the guard of its node.
 fn tracked<const D: usize>(tensor: Tensor<D>) -> (Flat, burn_autodiff::ops::NodeGuard) {
     let tensor = tensor.try_into_primitive::<Ad>().expect("the caller looked");
     let (primitive, node) = tensor.into_parts();

@@ -1,4 +1,4 @@
-//! Batch normalisation of images, fused with the ReLU that usually follows.
+//! Batch normalisation of images, fused with an optional ReLU.
 
 use super::{Flat, tensor, threads, values};
 #[cfg(feature = "cubecl-devices")]
@@ -11,14 +11,14 @@ use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 
-/// What a batch was normalised by: `[channels]` each, the variance biased. On the batch's device, without autodiff.
+/// The statistics of a batch: `[channels]` each, with biased variance. On the batch's device, without autodiff.
 pub struct BatchStatistics {
     pub mean: Tensor<1>,
     pub variance: Tensor<1>,
 }
 
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` with the batch's own statistics, then ReLU if `relu`.
-/// `x` `[batch, channels, h, w]` on a device with autodiff.
+/// `x` is `[batch, channels, h, w]`, on a device with autodiff.
 pub fn batch_norm_train(
     x: Tensor<4>,
     weight: Tensor<1>,
@@ -61,7 +61,7 @@ pub fn batch_norm_train(
     )
 }
 
-/// The same with given statistics, on a device without autodiff.
+/// As [`batch_norm_train`], with given statistics, on a device without autodiff.
 pub fn batch_norm_eval(
     x: Tensor<4>,
     weight: Tensor<1>,

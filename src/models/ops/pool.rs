@@ -12,7 +12,7 @@ use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops, OpsKind};
 use std::sync::Arc;
 
-/// `torch.nn.functional.max_pool2d` with a square window: of equal values the first wins.
+/// `torch.nn.functional.max_pool2d` with a square window: the first of equal values gets the gradient.
 pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) -> Tensor<4> {
     if !is_host(&x.device()) {
         let options = MaxPoolOptions::new([kernel; 2]).with_stride([stride; 2]).with_padding([padding; 2]);
@@ -52,7 +52,7 @@ fn forward(shape: &PoolShape, x: &Flat, dims: [usize; 4]) -> (Flat, Vec<u32>) {
 #[derive(Clone, Debug)]
 struct State {
     shape: PoolShape,
-    /// Of the input.
+    /// Dimensions of the input.
     dims: [usize; 4],
     indices: Arc<[u32]>,
 }

@@ -39,7 +39,7 @@ pub fn add_relu(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
 struct AddReluStep;
 
 impl Backward<Flex, 2> for AddReluStep {
-    /// The result: no gradient passes where it is 0.
+    /// The result: the gradient is 0 where this is 0.
     type State = Flat;
 
     fn backward(self, ops: Ops<Flat, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
@@ -65,7 +65,7 @@ mod tests {
         a.into_data().assert_approx_eq::<f32>(&b.into_data(), Tolerance::rel_abs(1e-4, 1e-4));
     }
 
-    /// A small residual block from our operations and from Burn's: same values, same gradients.
+    /// Compares values and gradients of a residual block made from our operations with one from Burn's.
     #[test]
     fn a_block_of_our_operations_equals_one_of_burns() {
         let device = Device::flex().autodiff();
