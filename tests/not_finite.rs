@@ -118,7 +118,7 @@ fn a_gradient_that_is_too_large_for_the_hook_ends_the_run_and_says_so() {
             let told = stderr(&output);
             assert!(told.contains("the gradient of step 4 is not finite"), "{told}");
             assert!(
-                told.contains("`comm_hook = \"f16\"` carries no gradient beyond 131008 between 2 ranks"),
+                told.contains("`comm_hook = \"f16\"` overflows for gradients beyond 131008 with 2 ranks"),
                 "{told}"
             );
             assert_eq!(finite_checkpoints(&out), [1, 2, 3]);

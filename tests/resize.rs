@@ -104,9 +104,10 @@ fn over_changes_of_the_world_losses_are_those_of_the_uninterrupted_run_and_each_
         assert_code(&output, if until.is_some() { 90 } else { 0 });
         let told = stderr(&output);
         if i > 0 {
-            let (micro, before) = (format!("a step of {accumulate} micro-batches of 2"), parts[i - 1].0);
+            let (micro, before) =
+                (format!("{accumulate} micro-batches of 2 samples per process and step"), parts[i - 1].0);
             assert!(told.contains(&format!("instead of {before}: {micro}")), "{told}");
-            assert!(told.contains("keeps the global batch of 24"), "{told}");
+            assert!(told.contains("the global batch stays 24"), "{told}");
         }
         seen.extend(indices(&ranks, 0, 4 * accumulate));
         if until.is_none() {
@@ -141,14 +142,19 @@ fn where_the_global_batch_changes_it_is_stated_and_the_schedule_still_ends_with_
     let keep_local: &[&str] = &["--set", "train.on_resize=keep-local-batch"];
     let edited: &[&str] = &["--set", "train.accumulate=1"];
     let cases = [
-        ("local", keep_local, 1, "changes the global batch from 12 to 6"),
+        ("local", keep_local, 1, "the global batch changes from 12 to 6"),
         (
             "edited",
             edited,
             2,
-            "2 processes: a step of 1 micro-batch of 2 on each changes the global batch from 12 to 4",
+            "2 processes, 1 micro-batch of 2 samples per process and step: the global batch changes from 12 to 4",
         ),
-        ("uneven", &[], 5, "a step of 1 micro-batch of 2 on each changes the global batch from 12 to 10"),
+        (
+            "uneven",
+            &[],
+            5,
+            "1 micro-batch of 2 samples per process and step: the global batch changes from 12 to 10",
+        ),
     ];
     for (name, flags, world, words) in cases {
         let out = dir.path().join(name);

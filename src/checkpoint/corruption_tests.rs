@@ -97,7 +97,7 @@ fn a_renamed_checkpoint_is_refused_in_a_run_but_loads_by_its_path() {
     let moved = store.dir().join("step-00000999");
     fs::rename(store.dir().join("step-00000480"), &moved).unwrap();
     let loaded = store.latest_verified().unwrap().unwrap();
-    assert!(loaded.warnings[0].contains("step-00000999") && loaded.warnings[0].contains("says step 480"));
+    assert!(loaded.warnings[0].contains("step-00000999") && loaded.warnings[0].contains("is of step 480"));
     assert!(same(&load(&moved).unwrap(), &snapshot(480, 0)));
 }
 

@@ -99,15 +99,14 @@ impl State {
         if last != digest_line(&sha256_hex(body)).as_bytes() {
             return Err(DAMAGED.into());
         }
-        let version: Version =
-            serde_json::from_slice(bytes).map_err(|e| format!("is not understood: {e}"))?;
+        let version: Version = serde_json::from_slice(bytes).map_err(|e| format!("is invalid: {e}"))?;
         if version.format_version > FORMAT_VERSION {
             return Err(format!(
                 "has format {}, from a newer ddp-run; this one reads up to format {FORMAT_VERSION}",
                 version.format_version
             ));
         }
-        let state: State = serde_json::from_slice(bytes).map_err(|e| format!("is not understood: {e}"))?;
+        let state: State = serde_json::from_slice(bytes).map_err(|e| format!("is invalid: {e}"))?;
         // Names are joined to the directory's path, so a name that leaves the directory is rejected.
         match state.files.keys().find(|name| !is_plain_name(name)) {
             Some(name) => Err(format!("lists a file with the name {name:?}")),

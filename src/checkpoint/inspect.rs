@@ -105,8 +105,8 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
         .collect();
     let state = read_state(path).ok();
     if state.is_none() && files.is_empty() {
-        return Err(nothing("it holds no checkpoint".into()).hint(
-            "give a checkpoint (`runs/<name>/checkpoints/step-…`), a run folder or a .safetensors file",
+        return Err(nothing("it contains no checkpoint".into()).hint(
+            "pass a checkpoint (`runs/<name>/checkpoints/step-…`), a run folder or a .safetensors file",
         ));
     }
     let path = path.to_owned();
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn nothing_there_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(inspect(dir.path()).unwrap_err().message.contains("it holds no checkpoint"));
+        assert!(inspect(dir.path()).unwrap_err().message.contains("it contains no checkpoint"));
         assert!(inspect(&dir.path().join("x")).unwrap_err().message.contains("no such file or folder"));
     }
 }

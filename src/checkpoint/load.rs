@@ -82,14 +82,14 @@ impl CheckpointStore {
                     loaded.warnings = refused
                         .into_iter()
                         .map(|(name, why)| {
-                            format!("checkpoint {name} in {} is refused: {why}", self.dir().display())
+                            format!("skipped checkpoint {name} in {}: {why}", self.dir().display())
                         })
                         .collect();
                     return Ok(Some(loaded));
                 }
                 Err(why) if why.may_pass() => {
                     return Err(why.into_error(&entry.path).hint(
-                        "try again when it can be read; to go on from the one before, move this one out of the folder",
+                        "retry when it can be read; to resume from the previous checkpoint, move this one out of the folder",
                     ));
                 }
                 Err(why) => refused.push((format::step_dir_name(entry.step), why)),
@@ -102,8 +102,9 @@ impl CheckpointStore {
         for (name, why) in &refused {
             what.push_str(&format!("\n  {name}: {why}"));
         }
-        Err(Error::checkpoint(what)
-            .hint("restore one from a copy, or choose to start over with `--resume never` in another `--out` folder"))
+        Err(Error::checkpoint(what).hint(
+            "restore one from a backup, or start over with `--resume never` and another `--out` folder",
+        ))
     }
 }
 
@@ -155,7 +156,7 @@ pub fn read_state(dir: &Path) -> Result<State, Refused> {
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
-            return Err(format!("it has no {STATE_FILE}, so it was never completed").into());
+            return Err(format!("{STATE_FILE} is missing, so the checkpoint is incomplete").into());
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return Err("there is no such directory".to_owned().into());
@@ -173,7 +174,7 @@ fn load_entry(entry: &Entry) -> Result<Loaded, Refused> {
     let loaded = load_dir(&entry.path)?;
     match loaded.state.global_step == entry.step {
         true => Ok(loaded),
-        false => Err(format!("{STATE_FILE} says step {}", loaded.state.global_step).into()),
+        false => Err(format!("{STATE_FILE} is of step {}", loaded.state.global_step).into()),
     }
 }
 
@@ -241,10 +242,11 @@ fn check_size(path: &Path, name: &str, expected: &FileDigest) -> Result<(), Refu
     match found.cmp(&promised) {
         std::cmp::Ordering::Equal => Ok(()),
         std::cmp::Ordering::Less => {
-            Err(format!("{name} is truncated: {found} bytes, where {STATE_FILE} says {promised}").into())
+            Err(format!("{name} is truncated: {found} bytes instead of the {promised} in {STATE_FILE}")
+                .into())
         }
         std::cmp::Ordering::Greater => {
-            Err(format!("{name} is too long: {found} bytes, where {STATE_FILE} says {promised}").into())
+            Err(format!("{name} is too long: {found} bytes instead of the {promised} in {STATE_FILE}").into())
         }
     }
 }
@@ -252,6 +254,6 @@ fn check_size(path: &Path, name: &str, expected: &FileDigest) -> Result<(), Refu
 fn check_digest(name: &str, expected: &FileDigest, found: &str) -> Result<(), String> {
     match expected.sha256 == found {
         true => Ok(()),
-        false => Err(format!("{name} is altered: its SHA-256 is not the one in {STATE_FILE}")),
+        false => Err(format!("{name} is altered: its SHA-256 differs from the one in {STATE_FILE}")),
     }
 }

@@ -72,7 +72,10 @@ pub fn match_weights<'a>(model: &[Wanted], file: &'a TensorMap, strict: bool) ->
         return Err(nothing_matches(model, file, &found));
     }
     if strict && !found.is_exact() {
-        return Err(Error::data(format!("the weights do not fit the model exactly:\n{}", found.left_out())));
+        return Err(Error::data(format!(
+            "the weights do not match the model exactly:\n{}",
+            found.left_out()
+        )));
     }
     Ok(found)
 }
@@ -108,7 +111,7 @@ fn nothing_matches(model: &[Wanted], file: &TensorMap, found: &Matched<'_>) -> E
     let names =
         |names: &mut dyn Iterator<Item = &str>| names.take(4).map(show::name).collect::<Vec<_>>().join(", ");
     let why = match found.mismatched.is_empty() {
-        true => "no name in the file is one of the model's".to_owned(),
+        true => "no tensor name in the file occurs in the model".to_owned(),
         false => found.left_out(),
     };
     Error::data(format!(

@@ -28,13 +28,13 @@ pub fn read_weights(path: &Path) -> Result<TensorMap> {
     let failed = |why: String| Error::data(format!("cannot read weights from {}: {why}", path.display()));
     let found = File::open(path)
         .and_then(|f| f.take(9).read(&mut start))
-        .map_err(|e| failed(e.to_string()).hint("give a .safetensors, .pt or .pth file"))?;
+        .map_err(|e| failed(e.to_string()).hint("pass a .safetensors, .pt or .pth file"))?;
     // Eight bytes of length, then JSON. No PyTorch container has a brace at this position.
     match found == 9 && start[8] == b'{' {
         true => read_tensor_file(path).map(|(tensors, _)| tensors).map_err(|e| failed(format!("it {e}"))),
         false => read_pytorch(path).map_err(|why| {
             failed(show::piece(&why))
-                .hint("a .safetensors file, or what `torch.save(model.state_dict(), …)` writes, can be read")
+                .hint("supported are .safetensors files and files from `torch.save(model.state_dict(), …)`")
         }),
     }
 }
@@ -52,13 +52,16 @@ fn read_pytorch(path: &Path) -> Result<TensorMap, String> {
     }
     let mut tensors: Vec<_> = reader.into_tensors().into_iter().collect();
     if tensors.is_empty() {
-        return Err("it holds no tensors".into());
+        return Err("it contains no tensors".into());
     }
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut map = TensorMap::new();
     for (name, tensor) in tensors {
         let Some(dtype) = from_pytorch(tensor.dtype()) else {
-            return Err(format!("tensor `{name}` has type {:?}, which ddp-run does not use", tensor.dtype()));
+            return Err(format!(
+                "tensor `{name}` has type {:?}, which ddp-run does not support",
+                tensor.dtype()
+            ));
         };
         let bytes = tensor.read().map_err(|e| e.to_string())?;
         let tensor = TensorData::new(name, dtype, tensor.shape().to_vec(), bytes).map_err(|e| e.message)?;

@@ -149,9 +149,8 @@ impl CheckpointStore {
         let error =
             Error::checkpoint(format!("cannot write checkpoint {name} in {}: {e}", self.dir.display()));
         match e.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => error.hint(
-                "free some space or lower `checkpoint.keep_last`; the earlier checkpoints are unharmed",
-            ),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => error
+                .hint("free some space or lower `checkpoint.keep_last`; earlier checkpoints are unaffected"),
             _ => error,
         }
         .cause(e)
@@ -268,7 +267,7 @@ impl CheckpointStore {
                 Ok(Some(lock)) => return Ok(lock),
                 Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
                 Ok(None) => {
-                    let what = format!("another process is writing checkpoints into {}", self.dir.display());
+                    let what = format!("another process is writing checkpoints to {}", self.dir.display());
                     return Err(Error::checkpoint(what).hint("the same run may have been started twice"));
                 }
                 Err(e) => return Err(e).doing("lock", &self.dir.join(LOCK_FILE)),

@@ -146,14 +146,14 @@ fn read_header(input: &mut impl Read, len: u64) -> Result<(Vec<String>, Metadata
     let listed: Map<String, Value> = serde_json::from_slice(&header).map_err(parse)?;
     let (expected, data) = (metadata.data_len() as u64, len - 8 - header_len);
     if expected != data {
-        return malformed(format!("holds {data} bytes of tensors where its header promises {expected}"));
+        return malformed(format!("contains {data} bytes of tensors, but its header declares {expected}"));
     }
     Ok((listed.into_iter().map(|(name, _)| name).filter(|name| name != "__metadata__").collect(), metadata))
 }
 
 fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<TensorData, ReadError> {
     let Some(dtype) = Dtype::from_safetensors(info.dtype) else {
-        return malformed(format!("tensor `{name}` has type {}, which ddp-run does not use", info.dtype));
+        return malformed(format!("tensor `{name}` has type {}, which ddp-run does not support", info.dtype));
     };
     // In bounds: `read_header` has checked the total size of the tensors against the file.
     let size = info.data_offsets.1 - info.data_offsets.0;
@@ -255,7 +255,7 @@ mod tests {
         bytes.extend(header);
         bytes.extend([0; 2]);
         let e = read_tensors(&mut bytes.as_slice(), bytes.len() as u64).unwrap_err();
-        assert_eq!(e.to_string(), "tensor `w` has type I16, which ddp-run does not use");
+        assert_eq!(e.to_string(), "tensor `w` has type I16, which ddp-run does not support");
     }
 
     proptest! {

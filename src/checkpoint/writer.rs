@@ -220,7 +220,7 @@ impl Drop for AsyncSaver {
 }
 
 fn thread_died() -> Error {
-    Error::internal("the checkpoint thread has died")
+    Error::internal("the checkpoint thread exited unexpectedly")
 }
 
 #[cfg(test)]

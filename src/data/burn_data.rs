@@ -163,7 +163,9 @@ fn fill(data: TensorData, room: FieldMut<'_>, key: SampleKey) -> Result<()> {
     };
     if !fits {
         let (sample, shape) = (key.sample, data.shape());
-        return Err(Error::data(format!("sample {sample} has shape {shape:?}, unlike the first sample")));
+        return Err(Error::data(format!(
+            "sample {sample} has shape {shape:?}, which differs from the first sample"
+        )));
     }
     match room {
         FieldMut::Float(out) => out.iter_mut().zip(data.iter::<f32>()).for_each(|(o, v)| *o = v),

@@ -44,7 +44,7 @@ impl Fingerprint {
             parts.push(format!("{own} validation samples{joins}{other}"));
         }
         if parts.is_empty() && self.content != other.content {
-            parts.push("as many samples, but not the same ones".to_owned());
+            parts.push("the same number of samples with different contents".to_owned());
         }
         (!parts.is_empty()).then(|| parts.join(", "))
     }
@@ -101,7 +101,7 @@ mod tests {
         );
         assert_eq!(
             before.differs(&print(399, Some(44), "b"), now).as_deref(),
-            Some("as many samples, but not the same ones")
+            Some("the same number of samples with different contents")
         );
     }
 

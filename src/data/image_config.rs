@@ -78,7 +78,7 @@ impl Augment {
                 let near = did_you_mean(name, known);
                 fields.problem_at(&["augment", &at], format!("unknown augmentation{near}"));
             } else if names[..i].contains(name) {
-                fields.problem_at(&["augment", &at], "named twice");
+                fields.problem_at(&["augment", &at], "listed twice");
             }
         }
         let has = |name: &str| names.iter().any(|n| n == name);

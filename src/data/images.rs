@@ -74,7 +74,10 @@ impl ImageSet {
         SCRATCH.with_borrow_mut(|scratch| {
             let (pixels, class) = self.source.image(self.part.get(sample as usize), scratch)?;
             if class >= self.classes {
-                return Err(Error::data(format!("label {class} where there are {} classes", self.classes)));
+                return Err(Error::data(format!(
+                    "label {class} is out of range: the data set has {} classes",
+                    self.classes
+                )));
             }
             take(pixels);
             Ok(class as i64)

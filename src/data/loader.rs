@@ -92,11 +92,11 @@ impl Loader {
         let end = if options.drop_last { order.len() / size } else { order.len().div_ceil(size) };
         if options.start_batch > end {
             let what = format!(
-                "the run is to go on at batch {} of an epoch, and the data set has {end} for this rank: it has shrunk",
+                "cannot resume at batch {} of the epoch: the data set has only {end} batches for this rank",
                 options.start_batch
             );
             return Err(Error::data(what).hint(
-                "bring back the data that the checkpoint was made with; `--resume never` starts over",
+                "restore the data set that the checkpoint was saved with, or start over with `--resume never`",
             ));
         }
         let options = LoaderOptions { batch_size: size, ..options };
@@ -228,14 +228,14 @@ impl Crew {
                     self.ready.insert(done, batch);
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::internal("the data-loading threads have ended"));
+                    return Err(Error::internal("the data-loading threads exited unexpectedly"));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(Error::internal(format!(
                         "batch {number} was not read within {} s",
                         DEADLINE.as_secs()
                     ))
-                    .hint("does the data set's file system answer?"));
+                    .hint("check the file system of the data set"));
                 }
             }
         }

@@ -132,7 +132,7 @@ fn a_bad_sample_is_an_error_in_its_place() {
         assert_eq!(message, "the data set panicked in batch 1: boom at 5");
     }
     let short = Loader::new(Arc::new(Counting::of(3)), order(10), options(1)).unwrap().next().unwrap();
-    assert_eq!(short.unwrap_err().message, "sample 9 of a data set of 3");
+    assert_eq!(short.unwrap_err().message, "sample 9 is out of range: the data set has 3 samples");
 }
 
 #[test]

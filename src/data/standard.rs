@@ -69,7 +69,7 @@ mod tests {
         let error = configure(&*shapes, table).err().unwrap();
         for why in [
             "unknown augmentation; did you mean `flip`?",
-            "named twice",
+            "listed twice",
             "has no effect without \"cutout\" in `augment`",
             "expected 1 numbers, one per channel, found 2",
             "5 problems",

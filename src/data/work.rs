@@ -81,7 +81,7 @@ impl Work {
             let sample = self.order.get(first + i);
             if sample >= self.dataset.len() as u64 {
                 return Err(Error::internal(format!(
-                    "sample {sample} of a data set of {}",
+                    "sample {sample} is out of range: the data set has {} samples",
                     self.dataset.len()
                 )));
             }

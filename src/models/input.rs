@@ -64,7 +64,7 @@ impl Input {
         let dims = self.dims::<D>();
         match self.data {
             Field::Float(t) => t.reshape(dims),
-            Field::Index(_) => panic!("the model reads float inputs; this data set gives indices"),
+            Field::Index(_) => panic!("the model expects float inputs, but the data set has indices"),
         }
     }
 
@@ -76,7 +76,7 @@ impl Input {
         let dims = self.dims::<D>();
         match self.data {
             Field::Index(t) => t.reshape(dims),
-            Field::Float(_) => panic!("the model reads indices; this data set gives float inputs"),
+            Field::Float(_) => panic!("the model expects indices, but the data set has float inputs"),
         }
     }
 
@@ -86,7 +86,7 @@ impl Input {
         let features = self.shape[1..].iter().product();
         match self.data {
             Field::Float(t) => t.reshape([batch, features]),
-            Field::Index(_) => panic!("the model reads float inputs; this data set gives indices"),
+            Field::Index(_) => panic!("the model expects float inputs, but the data set has indices"),
         }
     }
 
@@ -94,7 +94,7 @@ impl Input {
     pub fn flat_index(self) -> Tensor<1, Int> {
         match self.data {
             Field::Index(t) => t,
-            Field::Float(_) => panic!("the loss needs class indices; this data set gives float targets"),
+            Field::Float(_) => panic!("the loss requires class indices, but the data set has float targets"),
         }
     }
 
@@ -105,7 +105,7 @@ impl Input {
 
     fn dims<const D: usize>(&self) -> [usize; D] {
         self.shape.clone().try_into().unwrap_or_else(|shape: Vec<usize>| {
-            panic!("the model reads rank {D}; this data set gives batches of shape {shape:?}")
+            panic!("the model expects inputs of rank {D}, but batches of the data set have shape {shape:?}")
         })
     }
 }

@@ -8,7 +8,7 @@ use crate::spec::Fields;
 pub(super) fn features(facts: &DataFacts) -> Result<usize> {
     match &facts.input {
         Some(FieldFacts { shape, kind: FieldKind::Float }) => Ok(shape.iter().product()),
-        Some(_) => Err(Error::spec("this model reads float inputs; the data set gives tokens")),
+        Some(_) => Err(Error::spec("this model expects float inputs, but the data set has tokens")),
         None => Err(Error::spec("the data set's input shape is not known yet")),
     }
 }
@@ -18,10 +18,10 @@ pub(super) fn image(facts: &DataFacts) -> Result<[usize; 3]> {
     match &facts.input {
         Some(FieldFacts { shape, kind: FieldKind::Float }) => shape.as_slice().try_into().map_err(|_| {
             Error::spec(format!(
-                "this model reads images [channels, height, width]; the data set gives {shape:?}"
+                "this model expects images [channels, height, width], but the data set has {shape:?}"
             ))
         }),
-        Some(_) => Err(Error::spec("this model reads images; the data set gives tokens")),
+        Some(_) => Err(Error::spec("this model expects images, but the data set has tokens")),
         None => Err(Error::spec("the data set's input shape is not known yet")),
     }
 }
@@ -66,7 +66,7 @@ impl Size {
         let at_least = (self.at_least)(facts);
         let least = if at_least { "at least " } else { "" };
         (given < known || !at_least && given != known)
-            .then(|| format!("the data set needs {least}{known}, found {given}"))
+            .then(|| format!("the data set requires {least}{known}, found {given}"))
     }
 
     /// The size for the opened data.
@@ -97,9 +97,9 @@ pub(super) fn tokens(facts: &DataFacts) -> Result<(usize, usize)> {
         Some(FieldFacts { shape, kind: FieldKind::Index(symbols) }) if shape.len() == 1 => {
             Ok((shape[0], *symbols))
         }
-        Some(FieldFacts { shape, .. }) => {
-            Err(Error::spec(format!("gpt reads windows of tokens; the data set gives {shape:?} floats")))
-        }
+        Some(FieldFacts { shape, .. }) => Err(Error::spec(format!(
+            "gpt expects windows of tokens, but the data set has inputs of shape {shape:?}"
+        ))),
         None => Err(Error::spec("the data set's input shape is not known yet")),
     }
 }

@@ -48,7 +48,7 @@ where
     /// Builds the network on a device with autodiff. A panic of the constructor means that the model does not fit the data.
     fn net(&self, facts: &DataFacts, device: &Device) -> Result<N> {
         caught(|| (self.build)(facts, device)).unwrap_or_else(|why| {
-            Err(Error::spec(format!("the model can't be built for this data set: {why}")))
+            Err(Error::spec(format!("cannot build the model for this data set: {why}")))
         })
     }
 }
@@ -177,7 +177,7 @@ fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
         && (height.min(width) >> channels.len()) == 0
     {
         let depth = channels.len();
-        fields.problem("channels", format!("{depth} poolings leave nothing of a {height}x{width} image"));
+        fields.problem("channels", format!("an image of {height}x{width} is too small for {depth} poolings"));
     }
     source(facts, move |facts: &DataFacts, device: &Device| {
         let (input, outputs) = (image(facts)?, out.of(facts)?);

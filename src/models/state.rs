@@ -124,8 +124,8 @@ impl State {
         let mut seen = HashSet::new();
         let twice = self.entries.iter().flat_map(StateEntry::names).find(|e| !seen.insert(e.name.as_str()));
         twice.map_or(Ok(()), |entry| {
-            let message = format!("two tensors of the model are called `{}` in its state dict", entry.name);
-            Err(Error::spec(message).hint("rename a field of the module, or what `Net::rename` makes of it"))
+            let message = format!("two tensors of the model are named `{}` in its state dict", entry.name);
+            Err(Error::spec(message).hint("rename a field of the module, or change `Net::rename`"))
         })
     }
 }

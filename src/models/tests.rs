@@ -265,8 +265,8 @@ fn what_a_checkpoint_could_not_hold_is_refused() {
         assert_eq!(error.code, ExitCode::Spec);
         assert!(error.message.contains(rename), "{error}");
     }
-    refused(two, "two tensors of the model are called `weight`");
-    refused(untied, "`first.weight`, `second.weight` are one parameter by their id, with different values");
-    refused(elsewhere, "tensor `norm.weight` is on a device of its own");
-    refused(wide, "tensor `norm.weight` is F64, where f32 is needed");
+    refused(two, "two tensors of the model are named `weight`");
+    refused(untied, "`first.weight`, `second.weight` have the same parameter id, but different values");
+    refused(elsewhere, "tensor `norm.weight` is on another device");
+    refused(wide, "tensor `norm.weight` has type F64; only f32 is supported");
 }

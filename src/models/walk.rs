@@ -170,15 +170,15 @@ impl<'a> Examiner<'a> {
         let entry = &self.walk.state.entries[number];
         let name = &entry.name;
         if !tensor.device().is_autodiff() || !is_host(&tensor.device()) {
-            return Err(Error::spec(format!("the model's tensor `{name}` is on a device of its own"))
-                .hint("make the module's tensors on the device that its constructor is given"));
+            return Err(Error::spec(format!("the model's tensor `{name}` is on another device"))
+                .hint("create the module's tensors on the device that is passed to its constructor"));
         }
         if tensor.dtype() != DType::F32 {
             let found = tensor.dtype();
             return Err(Error::spec(format!(
-                "the model's tensor `{name}` is {found:?}, where f32 is needed"
+                "the model's tensor `{name}` has type {found:?}; only f32 is supported"
             ))
-            .hint("`precision` in the spec sets what the model computes in"));
+            .hint("`precision` in the spec sets the type for computation"));
         }
         if entry.aliases.is_empty() {
             return Ok(());
@@ -189,11 +189,8 @@ impl<'a> Examiner<'a> {
             return Ok(());
         }
         let names: Vec<&str> = entry.names().map(|e| e.name.as_str()).collect();
-        Err(Error::spec(format!(
-            "`{}` are one parameter by their id, with different values",
-            names.join("`, `")
-        ))
-        .hint("clones of a parameter are tied; `Param::from_tensor` makes one of its own"))
+        Err(Error::spec(format!("`{}` have the same parameter id, but different values", names.join("`, `")))
+            .hint("clones of a parameter are tied; `Param::from_tensor` creates a separate one"))
     }
 }
 

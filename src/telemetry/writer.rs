@@ -112,18 +112,18 @@ impl Found {
         let path = self.path.display();
         let missing = (own && self.step / every < step / every).then(|| {
             format!(
-                "{path} ends at step {}, where the run goes on at step {step}: the lines between are missing",
+                "{path} ends at step {}, but the run resumes at step {step}: the lines between are missing",
                 self.step
             )
         });
         let foreign = match self.others {
             0 => None,
             1 => Some(format!(
-                "line {} of {path} is no event that this version knows; it stays, and nothing reads it",
+                "line {} of {path} is not an event known to this version; it is kept and ignored",
                 self.first_other
             )),
             n => Some(format!(
-                "{n} lines of {path} are no events that this version knows, the first is line {}; they stay, and nothing reads them",
+                "{n} lines of {path} are not events known to this version, the first is line {}; they are kept and ignored",
                 self.first_other
             )),
         };

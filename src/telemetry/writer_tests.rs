@@ -180,7 +180,7 @@ fn lines_that_are_no_events_stay_where_they_are_and_are_told_of() {
         let found = writer.truncate_after(2, 0).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text(""), "{shown}");
         let told = format!(
-            "line 2 of {} is no event that this version knows; it stays, and nothing reads it",
+            "line 2 of {} is not an event known to this version; it is kept and ignored",
             path.display()
         );
         assert_eq!(found.doubts(2, 1, true), [told], "{shown}");
@@ -221,7 +221,7 @@ fn metrics_that_were_cut_before_the_checkpoint_are_noticed() {
     assert_eq!(doubts(29, 10, true), "");
     assert_eq!(doubts(45, 10, false), "", "it comes from elsewhere");
     let told = format!(
-        "{} ends at step 20, where the run goes on at step 45: the lines between are missing",
+        "{} ends at step 20, but the run resumes at step 45: the lines between are missing",
         path.display()
     );
     assert_eq!(doubts(45, 10, true), told);

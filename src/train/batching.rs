@@ -74,10 +74,10 @@ impl Batching {
         let micro = count(accumulate, "micro-batch", "micro-batches");
         let (now, was) = (self.global_batch(), before.global_batch());
         let global = match now == was {
-            true => format!("keeps the global batch of {now}"),
-            false => format!("changes the global batch from {was} to {now}"),
+            true => format!("the global batch stays {now}"),
+            false => format!("the global batch changes from {was} to {now}"),
         };
-        Some(format!("{processes}: a step of {micro} of {batch_size} on each {global}"))
+        Some(format!("{processes}, {micro} of {batch_size} samples per process and step: {global}"))
     }
 }
 
@@ -104,16 +104,16 @@ mod tests {
         let on = |world, rule| four.on(world, 1, rule).change_from(&four).unwrap();
         assert_eq!(
             on(1, OnResize::KeepGlobalBatch),
-            "1 process instead of 4: a step of 4 micro-batches of 8 on each keeps the global batch of 32"
+            "1 process instead of 4, 4 micro-batches of 8 samples per process and step: the global batch stays 32"
         );
         assert_eq!(
             on(3, OnResize::KeepLocalBatch),
-            "3 processes instead of 4: a step of 1 micro-batch of 8 on each changes the global batch from 32 to 24"
+            "3 processes instead of 4, 1 micro-batch of 8 samples per process and step: the global batch changes from 32 to 24"
         );
         assert_eq!(four.change_from(&four), None);
         assert_eq!(
             Batching::of(4, 4, 1).change_from(&four).unwrap(),
-            "4 processes: a step of 1 micro-batch of 4 on each changes the global batch from 32 to 16"
+            "4 processes, 1 micro-batch of 4 samples per process and step: the global batch changes from 32 to 16"
         );
     }
 

@@ -61,7 +61,7 @@ impl TrainConfig {
         match &loss {
             Err(why) => fields.problem("loss", why),
             Ok(Loss::Mse) if config.label_smoothing.is_some() => {
-                let why = "label smoothing belongs to cross-entropy; the loss here is mse";
+                let why = "label smoothing requires cross-entropy; the loss is mse";
                 fields.problem_with_key("label_smoothing", why);
             }
             Ok(Loss::CrossEntropy { label_smoothing }) if !fields.has("label_smoothing") => {
@@ -75,11 +75,11 @@ impl TrainConfig {
     fn choose_loss(&self, target: Option<FieldKind>) -> Result<Loss, String> {
         match (self.loss, target) {
             (LossChoice::CrossEntropy, Some(FieldKind::Float)) => {
-                Err("cross-entropy needs class targets; the data set's are numbers: \"mse\" fits them"
+                Err("cross-entropy requires class targets, but the targets are numbers; use \"mse\""
                     .to_owned())
             }
             (LossChoice::Mse, Some(FieldKind::Index(classes))) => Err(format!(
-                "mse needs numbers as targets; the data set has {classes} classes: \"cross-entropy\" fits them"
+                "mse requires numbers as targets, but the data set has {classes} classes; use \"cross-entropy\""
             )),
             (LossChoice::Auto, Some(FieldKind::Float)) | (LossChoice::Mse, _) => Ok(Loss::Mse),
             // Targets unknown before the data is read are taken as classes; `Loss::fits` checks this later.

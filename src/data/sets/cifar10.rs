@@ -77,7 +77,7 @@ impl Records {
             let map = Mapped::open(&path, None)?;
             if map.len() % RECORD != 0 {
                 return Err(Error::data(format!(
-                    "{} has {} bytes, no multiple of {RECORD}",
+                    "{} has {} bytes, which is not a multiple of {RECORD}",
                     path.display(),
                     map.len()
                 )));

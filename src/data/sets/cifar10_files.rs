@@ -173,16 +173,20 @@ impl Files {
             let Ok(meta) = fs::metadata(&path) else {
                 return Err(Error::data(format!("{} is missing\n  expected {spec}", path.display())).hint(
                     format!(
-                        "the other files of CIFAR-10 are in {}; get all of {}",
+                        "other files of CIFAR-10 are in {}; download all of them from {}",
                         folder.display(),
                         spec.from
                     ),
                 ));
             };
             if meta.len() == 0 || meta.len() % RECORD as u64 != 0 {
-                let message = format!("{} has {} bytes, no multiple of {RECORD}", path.display(), meta.len());
+                let message = format!(
+                    "{} has {} bytes, which is not a multiple of {RECORD}",
+                    path.display(),
+                    meta.len()
+                );
                 return Err(Error::data(format!("{message}\n  expected {spec}"))
-                    .hint(format!("get it again from {}", spec.from)));
+                    .hint(format!("download it again from {}", spec.from)));
             }
             verify(&path, &spec, &self.0.cache)?;
         }
@@ -198,13 +202,13 @@ impl Files {
             let spec = FileSpec { size: None, digest, from };
             if !path.is_file() {
                 return Err(Error::data(format!("{} is missing\n  expected {spec}", path.display()))
-                    .hint(format!("get it from {}", spec.from)));
+                    .hint(format!("download it from {}", spec.from)));
             }
             verify(&path, &spec, &Cache::none())?;
             let pickle = fs::read(&path).doing("read", &path)?;
             let batch = read_batch(&pickle, PIXELS).map_err(|why| {
-                Error::data(format!("{} is no batch of CIFAR-10: {why}", path.display()))
-                    .hint(format!("get it again from {}", spec.from))
+                Error::data(format!("{} is not a batch of CIFAR-10: {why}", path.display()))
+                    .hint(format!("download it again from {}", spec.from))
             })?;
             let target = folder.join(binary);
             let records = batch.labels.iter().zip(batch.pixels.chunks_exact(PIXELS));
@@ -220,11 +224,11 @@ impl Files {
         let root = absolute(&self.0.root);
         let root = root.display();
         Error::data(format!(
-            "CIFAR-10 is not in {root}\n  looked for {BINARY_FOLDER}/, {BINARY}, {PYTHON_FOLDER}/ and {PYTHON}\n  \
+            "CIFAR-10 was not found in {root}\n  looked for {BINARY_FOLDER}/, {BINARY}, {PYTHON_FOLDER}/ and {PYTHON}\n  \
              expected {} of {FILE_BYTES} bytes each, such as {}, SHA-256 {}",
             "six files", FILES[0].0, FILES[0].1
         ))
-        .hint(format!("put {SITE}/{BINARY} into {root} (`[dataset] root`), or let `[dataset] url` name it"))
+        .hint(format!("download {SITE}/{BINARY} to {root} (`[dataset] root`), or set `[dataset] url`"))
     }
 }
 

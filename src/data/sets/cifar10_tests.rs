@@ -86,13 +86,13 @@ fn a_folder_of_binary_files() {
     assert_is_the_set(&*place.loose());
     // These are not the official files.
     let error = prepare(&*place.source("")).unwrap_err().to_string();
-    assert!(error.contains("data_batch_1.bin is damaged or not the file it should be"), "{error}");
+    assert!(error.contains("data_batch_1.bin is damaged or the wrong file"), "{error}");
     assert!(error.contains("expected 30730000 bytes, SHA-256 cee91656"), "{error}");
     assert!(error.contains("found    9219 bytes"), "{error}");
     assert!(error.contains("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"), "{error}");
     fs::write(folder.join("data_batch_4.bin"), [0; 100]).unwrap();
     let error = prepare(&*place.loose()).unwrap_err().to_string();
-    assert!(error.contains("data_batch_4.bin has 100 bytes, no multiple of 3073"), "{error}");
+    assert!(error.contains("data_batch_4.bin has 100 bytes, which is not a multiple of 3073"), "{error}");
     fs::remove_file(folder.join("data_batch_4.bin")).unwrap();
     let error = prepare(&*place.loose()).unwrap_err().to_string();
     assert!(error.contains("data_batch_4.bin is missing"), "{error}");
@@ -155,10 +155,10 @@ fn a_download_where_nothing_is() {
     let place = Place::new();
     let error = prepare(&*place.loose()).unwrap_err().to_string();
     assert!(
-        error.contains("CIFAR-10 is not in") && error.contains("looked for cifar-10-batches-bin/"),
+        error.contains("CIFAR-10 was not found in") && error.contains("looked for cifar-10-batches-bin/"),
         "{error}"
     );
-    assert!(error.contains("30730000 bytes") && error.contains("hint: put https://www.cs"), "{error}");
+    assert!(error.contains("30730000 bytes") && error.contains("hint: download https://www.cs"), "{error}");
     let body = archive();
     let response =
         [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
@@ -179,13 +179,13 @@ fn a_wrong_download_is_not_kept() {
     let place = Place::new();
     let other = tar_gz(&[TarMember::File("cifar-10-batches-bin/readme", b"x")]);
     for (wrong, more, why) in [
-        (&b"<html>not found</html>"[..], "verify = false", "cifar-10-binary.tar.gz can't be unpacked"),
-        (&other, "verify = false", "data_batch_1.bin is not in it"),
+        (&b"<html>not found</html>"[..], "verify = false", "cifar-10-binary.tar.gz: "),
+        (&other, "verify = false", "data_batch_1.bin is missing"),
         (&archive(), "", "expected 30730000 bytes"),
     ] {
         let source = place.source(&format!("{more}\nurl = '{}'", served(wrong)));
         let error = prepare(&*source).unwrap_err();
-        assert!(error.message.contains("did not give the file that it should"), "{error}");
+        assert!(error.message.contains("is not the expected file"), "{error}");
         assert!(error.message.contains(why) && !error.message.contains(".part-"), "{error}");
         assert_eq!(fs::read_dir(place.root()).unwrap().count(), 0, "{why}");
     }

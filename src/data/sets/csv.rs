@@ -96,7 +96,7 @@ pub fn csv(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     for (column, names) in &source.categories {
         let mut seen = BTreeSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
-            fields.problem_at(&["categories", column], format!("`{twice}` stands here twice"));
+            fields.problem_at(&["categories", column], format!("`{twice}` is listed twice"));
         }
     }
     let numbers = source.task == Task::Regression;
@@ -132,12 +132,10 @@ impl CsvSource {
         let rows = table.rows.len();
         self.settle_blanks(&mut table, &columns, target)?;
         if table.rows.is_empty() {
-            let error = Error::data(format!("{} has no rows that can be used", table.path));
+            let error = Error::data(format!("{} has no usable rows", table.path));
             return Err(match rows {
                 0 => error,
-                _ => error.hint(format!(
-                    "each of its {rows} has a blank cell, and `blanks = \"drop\"` leaves it out"
-                )),
+                _ => error.hint("every row has a blank cell, and `blanks = \"drop\"` drops it"),
             });
         }
         let (train, val) = self.split.split(table.rows.len());
@@ -180,11 +178,11 @@ impl CsvSource {
         for row in 0..table.rows.len() {
             if table.is_blank(row, target) {
                 return Err(Error::data(format!("{}: the target is blank", table.place(row, target)))
-                    .hint("`blanks = \"drop\"` leaves such rows out"));
+                    .hint("`blanks = \"drop\"` drops such rows"));
             }
             if let Some(column) = blank_in(table, row).filter(|_| self.blanks == Blanks::Error) {
                 return Err(Error::data(format!("{}: the cell is blank", table.place(row, column)))
-                    .hint("`[dataset] blanks` says what to do: \"mean\", \"zero\" or \"drop\""));
+                    .hint("set `[dataset] blanks` to \"mean\", \"zero\" or \"drop\""));
             }
         }
         Ok(())
@@ -207,7 +205,7 @@ impl CsvSource {
             table.number(r, column).map(|x| x as f32).ok_or_else(|| {
                 let (place, cell) = (table.place(r, column), &table.rows[r][column]);
                 Error::data(format!("{place}: the target `{cell}` is not a number"))
-                    .hint("`[dataset] task = \"classification\"` learns text labels")
+                    .hint("for text labels, set `[dataset] task = \"classification\"`")
             })
         };
         let mut values = rows.map(number).collect::<Result<Vec<f32>>>()?;

@@ -41,7 +41,7 @@ pub(super) fn remarks(
     }
     lines.extend(doubts.into_iter().take(NAMED).map(|doubt| format!("warning: {}, {doubt}", table.path)));
     if more > 0 {
-        lines.push(format!("warning: {}: the same of {more} more columns", table.path));
+        lines.push(format!("warning: {}: the same applies to {more} more columns", table.path));
     }
     lines
 }
@@ -63,21 +63,21 @@ fn doubt(table: &RawTable, column: usize, kind: &Column) -> Option<String> {
     let first = texts().next()?;
     let header = show::name(&table.header[column]);
     let taken = format!(
-        "column `{header}` is taken for text with {} values, such as `{}`",
+        "column `{header}` is read as text with {} values, such as `{}`",
         names.len(),
         show::name(first)
     );
     if texts().all(reads_as_number) {
-        return Some(format!("{taken}: numbers are written without separators and units, as in 1234.5"));
+        return Some(format!("{taken}: write numbers without separators and units, as in 1234.5"));
     }
     if names.len() <= MANY {
         return None;
     }
     let each = match names.len() == cells().count() {
-        true => "every row has another one",
-        false => "each is an input of the model",
+        true => "every row has a different value",
+        false => "each value becomes an input of the model",
     };
-    Some(format!("{taken}: {each}; `[dataset] features` names the columns to use, without it"))
+    Some(format!("{taken}: {each}; to leave it out, list the other columns in `[dataset] features`"))
 }
 
 /// Why the target is probably not a class label: there are fewer than two rows per class on average.
@@ -86,8 +86,8 @@ fn not_classes(table: &RawTable, target: usize, count: usize) -> Option<String> 
     let first = table.rows.first().filter(|_| 2 * count > rows)?;
     let (header, first) = (show::name(&table.header[target]), show::name(&first[target]));
     let what = match (0..rows).all(|row| table.number(row, target).is_some()) {
-        true => "`[dataset] task = \"regression\"` learns a number",
-        false => "`[dataset] target` names the column with the labels",
+        true => "for a numeric target, set `[dataset] task = \"regression\"`",
+        false => "set `[dataset] target` to the column with the labels",
     };
     Some(format!("the target `{header}` has {count} classes in {rows} rows, such as `{first}`: {what}"))
 }

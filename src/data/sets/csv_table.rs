@@ -75,9 +75,11 @@ fn one_column(name: &str) -> String {
     let name = show::name(name);
     match mark.map(char::escape_default) {
         Some(mark) => {
-            format!("the file has one column, `{name}`; `[dataset] delimiter = \"{mark}\"` splits it")
+            format!("the file has a single column, `{name}`; set `[dataset] delimiter = \"{mark}\"`")
         }
-        None => format!("the file has one column, `{name}`; `[dataset] delimiter` says what separates them"),
+        None => format!(
+            "the file has a single column, `{name}`; set `[dataset] delimiter` to the separator between columns"
+        ),
     }
 }
 
@@ -99,7 +101,11 @@ impl RawTable {
         let mut places = HashMap::with_capacity(header.len());
         for (i, name) in header.iter().enumerate() {
             if places.insert(name.clone(), i).is_some() {
-                let message = format!("{}: column {} is named `{name}` again", path.display(), i + 1);
+                let message = format!(
+                    "{}: column {} has the name `{name}` of an earlier column",
+                    path.display(),
+                    i + 1
+                );
                 return Err(Error::data(message));
             }
         }
@@ -149,7 +155,7 @@ impl RawTable {
             let names: Names = names.iter().cloned().collect();
             if let Some(row) = filled().find(|&r| names.place(&self.rows[r][column]).is_none()) {
                 let (place, cell) = (self.place(row, column), &self.rows[row][column]);
-                return Err(Error::data(format!("{place}: `{cell}` is not among its `categories`")));
+                return Err(Error::data(format!("{place}: `{cell}` is not one of its `categories`")));
             }
             return Ok(Column::Categories(names));
         }
@@ -161,20 +167,20 @@ impl RawTable {
         let cell = &self.rows[first_text][column];
         if texts * 2 < filled().count() {
             return Err(Error::data(format!(
-                "{place}: `{cell}` is not a number, but most of the column are"
+                "{place}: `{cell}` is not a number, but most cells of the column are"
             ))
             .hint(match reads_as_number(cell) {
-                true => "numbers are written without separators and units, as in 1234.5",
+                true => "write numbers without separators and units, as in 1234.5",
                 false => "if it stands for a missing value, add it to `blank_marks`",
             }));
         }
         let names: BTreeSet<&str> = filled().map(|r| &self.rows[r][column]).collect();
         if names.len() > MAX_CATEGORIES {
             let message = format!(
-                "{place}: `{cell}` is text, and so are {} others: too many to be categories",
-                names.len() - 1
+                "{place}: the column has too many categories, {} with `{cell}`; the limit is {MAX_CATEGORIES}",
+                names.len()
             );
-            return Err(Error::data(message).hint("leave the column out: list the others in `features`"));
+            return Err(Error::data(message).hint("to leave the column out, list the others in `features`"));
         }
         Ok(Column::Categories(names.into_iter().map(str::to_owned).collect()))
     }

@@ -36,7 +36,7 @@ fn blanks_as_the_spec_says() {
     let plain = "val_split = 0.0\nstandardise = false\nstandardise_target = false\n";
     let error = open(TABLE, plain).err().unwrap().to_string();
     assert!(error.contains("t.csv, line 4, column `colour`: the cell is blank"), "{error}");
-    assert!(error.contains("hint: `[dataset] blanks` says what to do"), "{error}");
+    assert!(error.contains("hint: set `[dataset] blanks` to"), "{error}");
     let drop = rows(&*open(TABLE, &format!("{plain}blanks = 'drop'")).unwrap().train);
     assert_eq!(drop.len(), 6);
     // size, then blue, green, red, then weight.
@@ -151,7 +151,7 @@ fn what_each_column_was_taken_for_is_said() {
         said(prices, ""),
         [
             "t.csv: 3 rows; categories, one-hot: `id` (3), `paid` (3); target: `price`, a number",
-            "warning: t.csv, column `paid` is taken for text with 3 values, such as `1,234`: numbers are written without \
+            "warning: t.csv, column `paid` is read as text with 3 values, such as `1,234`: write numbers without \
              separators and units, as in 1234.5",
         ]
     );
@@ -161,8 +161,8 @@ fn what_each_column_was_taken_for_is_said() {
     assert_eq!(
         lines[1..],
         [
-            "warning: t.csv, column `id` is taken for text with 101 values, such as `n0`: every row has another one; \
-          `[dataset] features` names the columns to use, without it"
+            "warning: t.csv, column `id` is read as text with 101 values, such as `n0`: every row has a different value; \
+          to leave it out, list the other columns in `[dataset] features`"
         ]
     );
     assert_eq!(said(&names.replace("n100,", "n99,"), "").len(), 1, "a hundred are no reason to warn");
@@ -187,12 +187,12 @@ fn a_target_with_another_class_in_most_rows_is_warned_of() {
     let ids = table(|i| format!("id{}", i - i / 19));
     assert_eq!(
         warned(&ids, "").unwrap(),
-        "t.csv, the target `price` has 19 classes in 20 rows, such as `id0`: `[dataset] target` names the column with the labels"
+        "t.csv, the target `price` has 19 classes in 20 rows, such as `id0`: set `[dataset] target` to the column with the labels"
     );
     let numbers = table(|i| format!("{}.5", i / 2 + i % 2 * 10));
     assert_eq!(
         warned(&numbers, "").unwrap(),
-        "t.csv, the target `price` has 20 classes in 20 rows, such as `0.5`: `[dataset] task = \"regression\"` learns a number"
+        "t.csv, the target `price` has 20 classes in 20 rows, such as `0.5`: for a numeric target, set `[dataset] task = \"regression\"`"
     );
     // The spec lists these as classes.
     let said: Vec<String> = (0..19).map(|i| format!("'id{i}'")).collect();
@@ -208,11 +208,11 @@ fn vec_of(cell: impl Fn(usize) -> String) -> String {
 fn a_file_with_another_delimiter_says_so() {
     for (mark, shown) in [(";", ";"), ("\t", "\\t"), ("|", "|")] {
         let error = open(&TABLE.replace(',', mark), "").err().unwrap().to_string();
-        assert!(error.contains("hint: the file has one column"), "{error}");
-        assert!(error.contains(&format!("`[dataset] delimiter = \"{shown}\"` splits it")), "{error}");
+        assert!(error.contains("hint: the file has a single column"), "{error}");
+        assert!(error.contains(&format!("set `[dataset] delimiter = \"{shown}\"`")), "{error}");
     }
     let decimals = open("a;price\n1,5;2\n", "").err().unwrap().to_string();
-    assert!(decimals.contains("`[dataset] delimiter = \";\"` splits it"), "{decimals}");
+    assert!(decimals.contains("set `[dataset] delimiter = \";\"`"), "{decimals}");
 }
 
 /// Work quadratic in the number of columns or labels would not finish.

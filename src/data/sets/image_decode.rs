@@ -36,10 +36,10 @@ fn pixels(bytes: &[u8]) -> Result<image::DynamicImage, String> {
         return Err(format!("it is larger than {} MiB", MAX_FILE >> 20));
     }
     let bytes = if bytes.starts_with(&PNG) {
-        plain_png(bytes).ok_or("it ends in the midst")?
+        plain_png(bytes).ok_or("it is truncated")?
     } else if bytes.starts_with(&JPEG) {
         // The decoder fills missing parts with grey.
-        ends_like_a_jpeg(bytes).then_some(Cow::Borrowed(bytes)).ok_or("it ends in the midst")?
+        ends_like_a_jpeg(bytes).then_some(Cow::Borrowed(bytes)).ok_or("it is truncated")?
     } else {
         return Err("it is neither PNG nor JPEG".to_owned());
     };
@@ -147,7 +147,7 @@ mod tests {
         for (bytes, why) in [
             (&b"GIF89a"[..], "neither PNG nor JPEG"),
             (b"", "neither PNG nor JPEG"),
-            (b"\x89PNG\r\n\x1a\n\xff\xff\xff\xffIHDR", "ends in the midst"),
+            (b"\x89PNG\r\n\x1a\n\xff\xff\xff\xffIHDR", "is truncated"),
             (b"\xff\xd8\xff\xd9", ""),
         ] {
             let error = read(bytes).unwrap_err();

@@ -159,7 +159,7 @@ impl Ignored {
                 "images outside of any class folder",
             )
             .map(|n| format!("{n} ({})", names(&self.loose))),
-            count(self.nested, "folder within that of a class", "folders within those of classes"),
+            count(self.nested, "subfolder of a class folder", "subfolders of class folders"),
             count(
                 self.others.values().sum(),
                 "file that is neither PNG nor JPEG",
@@ -185,11 +185,7 @@ pub(super) fn unreadable(
     if let Some(noted) = noted.and_then(|text| serde_json::from_str(&text).ok()) {
         return Ok(noted);
     }
-    say(&format!(
-        "{}: trying to read all {} images (`bad_images = \"skip\"`)",
-        folder.display(),
-        images.len()
-    ));
+    say(&format!("{}: checking all {} images (`bad_images = \"skip\"`)", folder.display(), images.len()));
     let in_words =
         |path: &Path, why: &str| format!("{} ({})", show::piece(&path.to_string_lossy()), show::name(why));
     // A file that can't be opened is tried again at the next start: its permissions can change without its mtime.

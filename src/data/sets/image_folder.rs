@@ -93,11 +93,8 @@ impl DatasetSource for FolderSource {
     fn open(&self) -> Result<Splits> {
         let Folders { train, val, test } = self.find(&mut |_| ())?;
         if val.is_some() && self.split.val_split > 0.0 {
-            let message = format!(
-                "{} has a folder `val`, but `val_split` takes validation from training",
-                self.root.display()
-            );
-            return Err(Error::data(message).hint("leave `val_split` out, or move the folder away"));
+            let message = format!("{} has a folder `val`, but `val_split` is set too", self.root.display());
+            return Err(Error::data(message).hint("remove `val_split`, or move the folder away"));
         }
         let labels: BTreeMap<&String, usize> =
             train.classes.iter().enumerate().map(|(i, class)| (class, i)).collect();
@@ -138,7 +135,7 @@ impl FolderSource {
     /// The usable images of a folder; reports files that are left out.
     fn look(&self, folder: &Path, say: &mut dyn FnMut(&str)) -> Result<Found> {
         if !folder.is_dir() {
-            return Err(self.unfit(format!("{} is no folder", folder.display())));
+            return Err(self.unfit(format!("{} is not a folder", folder.display())));
         }
         let mut found = find_images(folder)?;
         if let Some(ignored) = found.ignored.in_words() {
@@ -186,7 +183,7 @@ impl FolderSource {
             .map(|class| {
                 labels.get(class).copied().ok_or_else(|| {
                     let folder = found.folder.display();
-                    Error::data(format!("{folder} has a class that training has not: {class}"))
+                    Error::data(format!("{folder} has a class that is missing from training: {class}"))
                 })
             })
             .collect::<Result<_>>()?;
@@ -205,8 +202,8 @@ impl FolderSource {
 
     fn unfit(&self, why: String) -> Error {
         let root = self.root.display();
-        Error::data(format!("{root} is no folder of images: {why}\n  looked for {root}/train/<class>/*.png|jpg|jpeg, then {root}/<class>/*"))
-            .hint("`[dataset] root` names a folder that has one folder of PNG or JPEG files for each class")
+        Error::data(format!("{root} is not a folder of images: {why}\n  looked for {root}/train/<class>/*.png|jpg|jpeg, then {root}/<class>/*"))
+            .hint("`[dataset] root` must be a folder with one subfolder of PNG or JPEG files per class")
     }
 }
 
@@ -233,10 +230,9 @@ impl ImageSource for Images {
             Ok(decoded) => decoded,
             Err(Unread::File(e)) => Err(e).doing("read", path).map_err(Error::of_data)?,
             Err(Unread::Image(why)) => {
-                let what = format!("{} can't be read as an image: {why}", path.display());
+                let what = format!("cannot decode the image {}: {why}", path.display());
                 return Err(Error::data(what).hint(
-                    "replace the file, take it out of the folder, or leave out all that can't be read: \
-                     `[dataset] bad_images = \"skip\"`",
+                    "replace or remove the file, or set `[dataset] bad_images = \"skip\"` to leave out such images",
                 ));
             }
         };

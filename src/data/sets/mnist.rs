@@ -211,7 +211,7 @@ impl MnistSource {
             folders.join(", "),
             SIZES[i]
         ))
-        .hint(format!("put {} into {}, or let `[dataset] url` name its folder", spec.from, folders[0]))
+        .hint(format!("download {} to {}, or set `[dataset] url` to the URL of its folder", spec.from, folders[0]))
     }
 }
 
@@ -240,7 +240,7 @@ impl Idx {
         if count != len {
             let message =
                 format!("{} has {len} images, but {} has {count} labels", images.display(), labels.display());
-            return Err(Error::data(message).hint("the two files are not of the same set"));
+            return Err(Error::data(message).hint("the files belong to different data sets"));
         }
         Ok(Self { len, ..idx })
     }
@@ -250,8 +250,11 @@ impl Idx {
 fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
     let word = |i: usize| bytes.get(4 * i..4 * i + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
     if word(0) != Some(0x0800 + D as u32) {
-        return Err(Error::data(format!("{} is no IDX file of bytes with {D} dimensions", path.display()))
-            .hint("delete it and get it again"));
+        return Err(Error::data(format!(
+            "{} is not an IDX file of bytes with {D} dimensions",
+            path.display()
+        ))
+        .hint("delete it and download it again"));
     }
     let sizes = std::array::from_fn(|i| word(i + 1).unwrap_or(0) as usize);
     let expected =
@@ -259,11 +262,11 @@ fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
     if expected != Some(bytes.len()) {
         let declared = expected.map_or("too many".to_owned(), |n| n.to_string());
         return Err(Error::data(format!(
-            "{} is truncated or damaged: its header declares {declared} bytes, it has {}",
+            "{} is truncated or damaged: its header declares {declared} bytes, but it has {}",
             path.display(),
             bytes.len()
         ))
-        .hint("delete it and get it again"));
+        .hint("delete it and download it again"));
     }
     Ok(sizes)
 }

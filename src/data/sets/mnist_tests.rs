@@ -43,8 +43,8 @@ fn a_wrong_download_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
     for (wrong, why) in [
-        (b"<html>not found</html>".to_vec(), "can't be unpacked"),
-        (gzip(b"no IDX"), "is no IDX file of bytes"),
+        (b"<html>not found</html>".to_vec(), "cannot unpack"),
+        (gzip(b"no IDX"), "is not an IDX file of bytes"),
     ] {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", wrong.len());
         let url = serve_once(&[head.as_bytes(), &wrong].concat());
@@ -97,23 +97,25 @@ fn missing_and_damaged_files_are_named() {
         "{error}"
     );
     assert!(
-        error.contains("hint: put https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz"),
+        error.contains(
+            "hint: download https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz"
+        ),
         "{error}"
     );
     write_all(&root, true);
     let error = source(&root, &cache, "").prepare(&mut |_| ()).unwrap_err().to_string();
-    assert!(error.contains("train-images-idx3-ubyte.gz is damaged or not the file it should be"), "{error}");
+    assert!(error.contains("train-images-idx3-ubyte.gz is damaged or the wrong file"), "{error}");
     assert!(!root.join(STEMS[0]).exists());
     // A truncated file, and a label file of another length.
     let raw = tempfile::tempdir().unwrap();
     write_all(raw.path(), false);
     let loose = || source(raw.path(), &cache, "verify = false").open().err().unwrap().to_string();
     fs::write(raw.path().join(STEMS[2]), &files(6)[0][..3000]).unwrap();
-    assert!(loose().contains("its header declares 4720 bytes, it has 3000"), "{}", loose());
+    assert!(loose().contains("its header declares 4720 bytes, but it has 3000"), "{}", loose());
     fs::write(raw.path().join(STEMS[2]), &files(7)[0]).unwrap();
     assert!(loose().contains("has 7 images, but"), "{}", loose());
     fs::write(raw.path().join(STEMS[2]), b"<html>").unwrap();
-    assert!(loose().contains("is no IDX file of bytes with 3 dimensions"), "{}", loose());
+    assert!(loose().contains("is not an IDX file of bytes with 3 dimensions"), "{}", loose());
     fs::write(raw.path().join(STEMS[2]), idx(&[u32::MAX, u32::MAX, u32::MAX], b"")).unwrap();
     assert!(loose().contains("is truncated or damaged"), "{}", loose());
 }

@@ -67,12 +67,14 @@ impl TextSource {
         let content = of_parts([&bytes]);
         let text = String::from_utf8(bytes).map_err(|e| {
             let at = e.utf8_error().valid_up_to();
-            Error::data(format!("{} is not UTF-8 text: byte {at}", path.display()))
+            Error::data(format!("{} is not UTF-8 text: invalid byte at offset {at}", path.display()))
         })?;
         let vocabulary = vocabulary(&text);
         if vocabulary.len() > 1 << 16 {
             let message = format!("{} has {} different characters", path.display(), vocabulary.len());
-            return Err(Error::data(message).hint("`text` reads up to 65,536; is this a text file?"));
+            return Err(
+                Error::data(message).hint("`text` supports up to 65,536; check that this is a text file")
+            );
         }
         let ids: HashMap<char, u16> = vocabulary.iter().enumerate().map(|(i, &c)| (c, i as u16)).collect();
         let tokens: Arc<[u16]> = text.chars().map(|c| ids[&c]).collect();
@@ -86,7 +88,7 @@ impl TextSource {
                     "{} has {n} characters: too few for `block_size = {block}`",
                     path.display()
                 ))
-                .hint("a smaller `block_size`, another `val_split`, or a longer text")
+                .hint("lower `block_size`, change `val_split`, or use a longer text")
             })
         };
         let train = windows(0..cut, 1, self.max_train)?;
@@ -209,7 +211,7 @@ mod tests {
         let error = open(b"abc", "block_size = 8\nval_split = 0.0").err().unwrap().to_string();
         assert!(error.contains("has 3 characters: too few for `block_size = 8`"), "{error}");
         let error = open(b"ab\xff", "block_size = 1").err().unwrap().to_string();
-        assert!(error.contains("t.txt is not UTF-8 text: byte 2"), "{error}");
+        assert!(error.contains("t.txt is not UTF-8 text: invalid byte at offset 2"), "{error}");
     }
 
     #[test]

@@ -99,10 +99,10 @@ pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
 
 fn damaged(path: &Path, spec: &FileSpec, found: &str) -> Error {
     Error::data(format!(
-        "{} is damaged or not the file it should be\n  expected {spec}\n  found    {found}",
+        "{} is damaged or the wrong file\n  expected {spec}\n  found    {found}",
         path.display()
     ))
-    .hint(format!("delete it and get it again from {}", spec.from))
+    .hint(format!("delete it and download it again from {}", spec.from))
 }
 
 #[cfg(test)]
@@ -134,7 +134,9 @@ mod tests {
             error.message.contains(&format!("expected 4 bytes, SHA-256 {ABC}\n  found    3 bytes")),
             "{error}"
         );
-        assert!(error.to_string().contains("hint: delete it and get it again from https://example.org/abc"));
+        assert!(
+            error.to_string().contains("hint: delete it and download it again from https://example.org/abc")
+        );
         // The record in the cache is for the old contents.
         fs::write(&path, "abd").unwrap();
         let error = verify(&path, &spec(3, ABC), &cache).unwrap_err();

@@ -26,9 +26,8 @@ pub fn download(
         transfer(url, path, spec.size.unwrap_or(MAX_BYTES), say)?;
         let checked = verify(path, spec, &Cache::none()).and_then(|()| check(path));
         checked.map_err(|e| {
-            Error::data(format!("{url} did not give the file that it should\n{}", e.message)).hint(
-                "the file at this URL is another one, or the transfer was cut; check `url`. Nothing was kept",
-            )
+            Error::data(format!("{url} is not the expected file\n{}", e.message))
+                .hint("check `url`; or the transfer was cut short. The downloaded file was removed")
         })
     })
 }
@@ -36,7 +35,7 @@ pub fn download(
 fn transfer(url: &str, path: &Path, max: u64, say: &mut dyn FnMut(&str)) -> Result<()> {
     let failed = |e: &dyn std::fmt::Display| {
         Error::data(format!("cannot download {url}: {e}"))
-            .hint("check the URL and the network, or put the file into `root` by hand")
+            .hint("check the URL and the network, or copy the file there by hand")
     };
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(20)))
@@ -102,8 +101,7 @@ mod tests {
             Err(Error::data(format!("{} is no table: {text}", path.display())))
         };
         let error = download(&url, &target, &spec, check, &mut |_| ()).unwrap_err();
-        let expected =
-            format!("{url} did not give the file that it should\n{} is no table: <html>", target.display());
+        let expected = format!("{url} is not the expected file\n{} is no table: <html>", target.display());
         assert_eq!(error.message, expected);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
@@ -113,7 +111,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (response, why) in [
             (&b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"[..], "404"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabd", "did not give the file that it should"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabd", "is not the expected file"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", "cannot download"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabcdefghi", "larger than 3 bytes"),
         ] {

@@ -43,22 +43,22 @@ impl NamedFile {
         let spec = FileSpec {
             size: None,
             digest: self.sha256.clone().map(Digest::Sha256),
-            from: self.url.clone().unwrap_or_else(|| "where it came from".to_owned()),
+            from: self.url.clone().unwrap_or_else(|| "its source".to_owned()),
         };
         let path = absolute(&self.path);
         if self.path.is_file() {
             return verify(&self.path, &spec, &self.cache);
         }
         if self.path.exists() {
-            return Err(Error::data(format!("{} is no file", path.display())).hint(
-                "`[dataset] path` names the file itself; relative ones start where ddp-run was started",
+            return Err(Error::data(format!("{} is not a file", path.display())).hint(
+                "`[dataset] path` must be the path of a file; a relative one starts in the working directory of ddp-run",
             ));
         }
         match &self.url {
             Some(url) => download(url, &self.path, &spec, check, say),
             None => Err(Error::data(format!("{} is missing\n  expected {spec}", path.display())).hint(
-                "put it there, mend `[dataset] path` (relative ones start where ddp-run was started), or let \
-                 `[dataset] url` say where to get it",
+                "copy it there, correct `[dataset] path` (a relative one starts in the working directory of ddp-run), \
+                 or set `[dataset] url` to download it",
             )),
         }
     }
@@ -80,7 +80,7 @@ mod tests {
         };
         let error = file(folder.path()).prepare(|_| Ok(()), &mut |_| ()).unwrap_err();
         assert_eq!(error.code, crate::error::ExitCode::Spec);
-        assert_eq!(error.message, format!("{} is no file", folder.path().display()));
+        assert_eq!(error.message, format!("{} is not a file", folder.path().display()));
         let missing = NamedFile { url: None, ..file(std::path::Path::new("no-such/t.csv")) };
         let error = missing.prepare(|_| Ok(()), &mut |_| ()).unwrap_err();
         let whole = std::env::current_dir().unwrap().join("no-such/t.csv");

@@ -25,7 +25,7 @@ pub fn read_batch(bytes: &[u8], row: usize) -> Result<PickledBatch, String> {
         found.ok_or_else(|| format!("it has no `{name}`"))
     };
     let (Value::List(labels), Value::Array(array)) = (find("labels")?, find("data")?) else {
-        return Err("`labels` is no list, or `data` no array".to_owned());
+        return Err("`labels` is not a list, or `data` is not an array".to_owned());
     };
     let labels = labels.borrow().iter().map(label).collect::<Result<Vec<u8>, String>>()?;
     let array = array.borrow();
@@ -37,8 +37,8 @@ pub fn read_batch(bytes: &[u8], row: usize) -> Result<PickledBatch, String> {
 
 fn label(value: &Value) -> Result<u8, String> {
     match value {
-        Value::Int(i) => u8::try_from(*i).map_err(|_| format!("label {i}")),
-        _ => Err("a label is no number".to_owned()),
+        Value::Int(i) => u8::try_from(*i).map_err(|_| format!("label {i} is out of range")),
+        _ => Err("a label is not a number".to_owned()),
     }
 }
 
@@ -124,14 +124,13 @@ impl<'a> Machine<'a> {
             0x93 => self.stack_global()?,
             b'R' => self.reduce()?,
             b'b' => self.build()?,
-            other => return Err(format!("opcode 0x{other:02x} is not accepted")),
+            other => return Err(format!("opcode 0x{other:02x} is not supported")),
         }
         Ok(())
     }
 
     fn take(&mut self, n: usize) -> Step<&'a [u8]> {
-        let taken =
-            self.bytes[self.at..].get(..n).ok_or_else(|| format!("it ends within byte {}", self.at))?;
+        let taken = self.bytes[self.at..].get(..n).ok_or_else(|| format!("it ends at byte {}", self.at))?;
         self.at += n;
         Ok(taken)
     }
@@ -142,7 +141,7 @@ impl<'a> Machine<'a> {
     }
 
     fn string(&mut self, width: usize) -> Step<()> {
-        let length = usize::try_from(self.number(width)?).map_err(|_| "a length that can't be")?;
+        let length = usize::try_from(self.number(width)?).map_err(|_| "a length is out of range")?;
         let bytes = self.take(length)?.into();
         self.stack.push(Value::Bytes(bytes));
         Ok(())
@@ -151,13 +150,13 @@ impl<'a> Machine<'a> {
     fn pop(&mut self) -> Step<Value> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {
-            return Err("nothing is on the stack".to_owned());
+            return Err("the stack is empty".to_owned());
         }
-        self.stack.pop().ok_or_else(|| "nothing is on the stack".to_owned())
+        self.stack.pop().ok_or_else(|| "the stack is empty".to_owned())
     }
 
     fn top(&self) -> Step<&Value> {
-        self.stack.last().ok_or_else(|| "nothing is on the stack".to_owned())
+        self.stack.last().ok_or_else(|| "the stack is empty".to_owned())
     }
 
     /// Pops everything above the last mark.
@@ -198,7 +197,9 @@ impl<'a> Machine<'a> {
 
     fn append(&mut self, many: bool) -> Step<()> {
         let items = if many { self.above_mark()? } else { vec![self.pop()?] };
-        let Value::List(list) = self.top()? else { return Err("appends to what is no list".to_owned()) };
+        let Value::List(list) = self.top()? else {
+            return Err("appends to a value that is not a list".to_owned());
+        };
         list.borrow_mut().extend(items);
         Ok(())
     }
@@ -211,7 +212,7 @@ impl<'a> Machine<'a> {
             vec![self.pop()?, value]
         };
         let Value::Dict(dict) = self.top()? else {
-            return Err("sets items of what is no dictionary".to_owned());
+            return Err("sets items of a value that is not a dictionary".to_owned());
         };
         dict.borrow_mut().extend(items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())));
         Ok(())
@@ -235,7 +236,7 @@ impl<'a> Machine<'a> {
                 .iter()
                 .take(100)
                 .position(|&b| b == b'\n')
-                .ok_or("a name without end")?;
+                .ok_or("a name without end of line")?;
             let line = self.take(length)?;
             self.take(1)?;
             Ok(line)
@@ -247,7 +248,7 @@ impl<'a> Machine<'a> {
     fn stack_global(&mut self) -> Step<()> {
         let (name, module) = (self.pop()?, self.pop()?);
         let (Value::Bytes(module), Value::Bytes(name)) = (module, name) else {
-            return Err("a name that is no text".to_owned());
+            return Err("a name that is not text".to_owned());
         };
         self.known(&module, &name)
     }
@@ -260,7 +261,11 @@ impl<'a> Machine<'a> {
             (b"_codecs", b"encode") => Global::Encode,
             _ => {
                 let shown = |bytes| String::from_utf8_lossy(bytes).escape_debug().to_string();
-                return Err(format!("it asks for `{}.{}`, which is refused", shown(module), shown(name)));
+                return Err(format!(
+                    "it refers to `{}.{}`, which is not allowed",
+                    shown(module),
+                    shown(name)
+                ));
             }
         };
         self.stack.push(Value::Global(global));
@@ -271,7 +276,7 @@ impl<'a> Machine<'a> {
     fn reduce(&mut self) -> Step<()> {
         let (arguments, callee) = (self.pop()?, self.pop()?);
         let (Value::Tuple(arguments), Value::Global(callee)) = (arguments, callee) else {
-            return Err("calls what can't be called".to_owned());
+            return Err("calls a value that is not callable".to_owned());
         };
         let value = match (callee, &arguments[..]) {
             (Global::Reconstruct, [Value::Global(Global::NdArray), ..]) => {
@@ -284,7 +289,7 @@ impl<'a> Machine<'a> {
                     text.chars().map(|c| u8::try_from(c).map_err(|_| "text that is not Latin-1".to_owned()));
                 Value::Bytes(bytes.collect::<Step<Vec<u8>>>()?.into())
             }
-            _ => return Err("a call that is not accepted".to_owned()),
+            _ => return Err("a call that is not allowed".to_owned()),
         };
         self.stack.push(value);
         Ok(())
@@ -299,15 +304,16 @@ impl<'a> Machine<'a> {
                 let [Value::Int(_), Value::Tuple(shape), Value::ByteType, Value::Int(0), Value::Bytes(bytes)] =
                     &state[..]
                 else {
-                    return Err("an array that is not of bytes, row by row".to_owned());
+                    return Err("an array that is not of type uint8 in row-major order".to_owned());
                 };
-                let number =
-                    |v: &Value| if let Value::Int(i) = v { Ok(*i) } else { Err("a shape".to_owned()) };
+                let number = |v: &Value| {
+                    if let Value::Int(i) = v { Ok(*i) } else { Err("an invalid shape".to_owned()) }
+                };
                 let shape = shape.iter().map(number).collect::<Step<Vec<i64>>>()?;
                 *array.borrow_mut() = Array { shape, bytes: bytes.clone() };
                 Ok(())
             }
-            _ => Err("state for what has none".to_owned()),
+            _ => Err("sets the state of a value that has none".to_owned()),
         }
     }
 }

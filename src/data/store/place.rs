@@ -50,7 +50,7 @@ impl Cache {
     pub fn join(&self, name: &str) -> Result<PathBuf> {
         self.folder.as_ref().map(|folder| folder.join(name)).ok_or_else(|| {
             Error::data("no cache folder: neither XDG_CACHE_HOME nor HOME is set")
-                .hint("name one in the spec: `[dataset] cache = \"/some/folder\"`")
+                .hint("set one in the spec: `[dataset] cache = \"/some/folder\"`")
         })
     }
 

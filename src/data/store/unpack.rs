@@ -17,8 +17,8 @@ pub struct Member {
 }
 
 fn damaged(archive: &Path, why: impl std::fmt::Display) -> Error {
-    Error::data(format!("{} can't be unpacked: {why}", archive.display()))
-        .hint("the archive is damaged or not the right one; delete it and get it again")
+    Error::data(format!("cannot unpack {}: {why}", archive.display()))
+        .hint("the archive is damaged or the wrong one; delete it and download it again")
 }
 
 /// Writes the `members` of a `.tar.gz` into the new folder `target`, under their file names. Other members are skipped;
@@ -34,13 +34,16 @@ pub fn untar(archive: &Path, members: &[Member], target: &Path) -> Result<()> {
         let mut entry = entry.map_err(|e| damaged(archive, e))?;
         let path = entry.path().map_err(|e| damaged(archive, e))?.into_owned();
         if path.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
-            return Err(damaged(archive, format!("its member {} leads out of the archive", path.display())));
+            return Err(damaged(
+                archive,
+                format!("its member {} has a path outside the archive", path.display()),
+            ));
         }
         let plain: std::path::PathBuf =
             path.components().filter(|c| matches!(c, Component::Normal(_))).collect();
         let Some(member) = members.iter().find(|m| Path::new(&m.path) == plain) else { continue };
         if !entry.header().entry_type().is_file() {
-            return Err(damaged(archive, format!("its member {} is no plain file", member.path)));
+            return Err(damaged(archive, format!("its member {} is not a regular file", member.path)));
         }
         let name = plain.file_name().unwrap_or_default();
         write_bounded(&mut entry, &target.join(name), member.max)
@@ -51,7 +54,7 @@ pub fn untar(archive: &Path, members: &[Member], target: &Path) -> Result<()> {
     io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(|e| damaged(archive, e))?;
     match missing.first() {
         None => Ok(()),
-        Some(first) => Err(damaged(archive, format!("{first} is not in it"))),
+        Some(first) => Err(damaged(archive, format!("{first} is missing"))),
     }
 }
 
@@ -66,7 +69,7 @@ fn write_bounded(reader: &mut dyn Read, target: &Path, max: u64) -> io::Result<(
     let mut file = File::create(target)?;
     let written = io::copy(&mut reader.take(max + 1), &mut file)?;
     if written > max {
-        return Err(io::Error::other(format!("larger than the {max} bytes that it may have")));
+        return Err(io::Error::other(format!("larger than the limit of {max} bytes")));
     }
     file.sync_all()
 }
@@ -98,12 +101,15 @@ mod tests {
     #[test]
     fn hostile_archives_are_refused() {
         for (members, why) in [
-            (vec![TarMember::File("../one.bin", b"x"), TarMember::File("set/one.bin", b"x")], "leads out"),
-            (vec![TarMember::File("/tmp/one.bin", b"x")], "leads out"),
-            (vec![TarMember::File("set/../../one.bin", b"x")], "leads out"),
-            (vec![TarMember::Link("set/one.bin", "/etc/passwd")], "no plain file"),
-            (vec![TarMember::File("set/one.bin", b"123456")], "larger than the 5 bytes"),
-            (vec![TarMember::File("other/one.bin", b"1")], "set/one.bin is not in it"),
+            (
+                vec![TarMember::File("../one.bin", b"x"), TarMember::File("set/one.bin", b"x")],
+                "a path outside",
+            ),
+            (vec![TarMember::File("/tmp/one.bin", b"x")], "a path outside"),
+            (vec![TarMember::File("set/../../one.bin", b"x")], "a path outside"),
+            (vec![TarMember::Link("set/one.bin", "/etc/passwd")], "not a regular file"),
+            (vec![TarMember::File("set/one.bin", b"123456")], "larger than the limit of 5 bytes"),
+            (vec![TarMember::File("other/one.bin", b"1")], "set/one.bin is missing"),
         ] {
             let (folder, result) = unpack(&members, 5);
             let error = result.unwrap_err();
