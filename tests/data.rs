@@ -20,7 +20,7 @@ fn rows(folder: &Path, rows: usize) -> PathBuf {
 
 /// Where `dataset.path` is not absolute, it starts in the folder that the program was started in.
 #[test]
-fn ranks_with_other_rows_are_named() {
+fn reports_ranks_with_different_data() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let spec = write_spec(dir.path(), SPEC);
@@ -42,7 +42,7 @@ fn ranks_with_other_rows_are_named() {
 }
 
 #[test]
-fn what_a_run_and_its_checkpoints_say_of_the_data() {
+fn runs_and_checkpoints_record_the_data_set() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let folder = rows(dir.path(), 40);

@@ -32,7 +32,7 @@ fn cut(path: &Path, len: usize) {
 }
 
 #[test]
-fn the_hooks_file_is_there_when_hooks_have_state_and_is_checked_as_the_others() {
+fn hook_state_has_a_file_that_is_verified() {
     let dir = scratch();
     let store = CheckpointStore::open(dir.path()).unwrap();
     let plain = store.save(&snapshot(240, 0)).unwrap().path;
@@ -81,7 +81,7 @@ fn each_damage_is_reported_and_the_previous_checkpoint_is_used() {
 }
 
 #[test]
-fn when_none_can_be_read_the_run_stops_and_names_each() {
+fn an_error_lists_every_checkpoint_if_none_can_be_read() {
     let (_dir, store) = two_checkpoints();
     flip(&store.dir().join("step-00000240/state.json"), 5);
     fs::remove_file(store.dir().join("step-00000480/model.safetensors")).unwrap();
@@ -92,7 +92,7 @@ fn when_none_can_be_read_the_run_stops_and_names_each() {
 }
 
 #[test]
-fn a_renamed_checkpoint_is_refused_in_a_run_but_loads_by_its_path() {
+fn skips_a_renamed_checkpoint_but_loads_it_by_path() {
     let (_dir, store) = two_checkpoints();
     let moved = store.dir().join("step-00000999");
     fs::rename(store.dir().join("step-00000480"), &moved).unwrap();
@@ -102,7 +102,7 @@ fn a_renamed_checkpoint_is_refused_in_a_run_but_loads_by_its_path() {
 }
 
 #[test]
-fn files_that_are_no_checkpoints_are_ignored() {
+fn ignores_files_that_are_not_checkpoints() {
     let (_dir, store) = two_checkpoints();
     fs::write(store.dir().join("notes.txt"), "x").unwrap();
     fs::create_dir(store.dir().join("step-old")).unwrap();

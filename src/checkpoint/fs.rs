@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exchange_swaps_two_directories_or_says_unsupported() {
+    fn exchange_swaps_two_directories_or_is_unsupported() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         for path in [&a, &b] {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn create_never_overwrites() {
+    fn create_fails_if_the_file_exists() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let ((), bytes, digest) = write_synced(&OsFs, &path, |out| out.write_all(b"abc")).unwrap();

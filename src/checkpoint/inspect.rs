@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_is_shown_with_every_tensor() {
+    fn shows_every_tensor_of_a_checkpoint() {
         let (_dir, checkpoints) = run();
         let seen = inspect(&checkpoints.join("step-00000007")).unwrap();
         let text = seen.to_string();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_lists_its_checkpoints_and_says_what_is_wrong_with_one() {
+    fn lists_checkpoints_and_their_problems() {
         let (dir, checkpoints) = run();
         std::fs::remove_file(checkpoints.join("step-00000014/model.safetensors")).unwrap();
         let text = inspect(dir.path()).unwrap().to_string();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_weight_file_is_shown() {
+    fn shows_a_weight_file() {
         let (_dir, checkpoints) = run();
         let seen = inspect(&checkpoints.join("step-00000007/model.safetensors")).unwrap();
         assert!(matches!(&seen, Inspection::File(f) if f.elements == 7));
@@ -304,7 +304,7 @@ mod tests {
 
     /// A file from elsewhere: names with terminal control sequences, and more dimensions than fit on a line.
     #[test]
-    fn what_a_file_claims_neither_panics_nor_reaches_the_terminal() {
+    fn hostile_names_and_shapes_are_shown_safely() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("w.safetensors");
         let name = "w\u{1b}]0;title\u{7}\n\u{9b}2J";
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_there_is_an_error() {
+    fn rejects_a_path_without_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
         assert!(inspect(dir.path()).unwrap_err().message.contains("it contains no checkpoint"));
         assert!(inspect(&dir.path().join("x")).unwrap_err().message.contains("no such file or folder"));

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_the_names_of_a_tensor_is_enough() {
+    fn one_name_of_a_tied_tensor_is_enough() {
         let tied = wanted(&[("wte.weight", &[2, 3], 0), ("head.weight", &[2, 3], 0), ("head.bias", &[2], 1)]);
         for names in [&["wte.weight"][..], &["head.weight"], &["head.weight", "wte.weight"]] {
             let weights: Vec<(&str, &[usize])> = names.iter().map(|n| (*n, &[2, 3][..])).collect();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_file_is_loaded_strictly_in_the_models_order() {
+    fn matches_an_exact_file_in_the_models_order() {
         let f = file(&[("bn.num_batches_tracked", &[]), ("fc.weight", &[4]), ("conv.weight", &[2, 3])]);
         let m = match_weights(&model(), &f, true).unwrap();
         let names: Vec<&str> = m.loaded.iter().map(|(n, _)| n.as_str()).collect();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_file_lists_what_is_left_out() {
+    fn lists_unmatched_tensors_of_a_partial_file() {
         let f = file(&[("conv.weight", &[2, 3]), ("fc.weight", &[9]), ("head.bias", &[1])]);
         let m = match_weights(&model(), &f, false).unwrap();
         assert_eq!(m.loaded.len(), 1);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn wrappers_are_taken_off_and_what_lies_beside_them_is_ignored() {
+    fn strips_wrapper_prefixes_and_ignores_other_tensors() {
         for prefix in
             ["module.", "model.", "state_dict.", "state_dict.module.", "model_state_dict._orig_mod."]
         {
@@ -224,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_itself_has_a_module_called_model_is_left_alone() {
+    fn does_not_strip_a_prefix_that_the_model_has() {
         let own = wanted(&[("model.weight", &[1], 0)]);
         let f = file(&[("model.weight", &[1])]);
         assert_eq!(match_weights(&own, &f, true).unwrap().loaded.len(), 1);
     }
 
     #[test]
-    fn nothing_in_common_is_an_error_that_shows_both_sides() {
+    fn rejects_a_file_without_matching_names() {
         let e = match_weights(&model(), &file(&[("encoder.0.w", &[1])]), false).unwrap_err();
         assert!(e.message.contains("conv.weight") && e.message.contains("encoder.0.w"), "{e}");
     }

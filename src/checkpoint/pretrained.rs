@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapped_ddp_checkpoint_in_pytorch_format_fits_the_bare_model() {
+    fn matches_a_wrapped_ddp_checkpoint_with_the_model() {
         let weights = read_bytes(CHECKPOINT).unwrap();
         let wanted = |name: &str, shape, tensor| Wanted { name: name.to_owned(), shape, tensor };
         let model = [wanted("fc.weight", vec![2, 3], 0), wanted("fc.bias", vec![2], 1)];
@@ -119,20 +119,20 @@ mod tests {
     /// Versions 9.1 to 9.4.1 of the zip crate look for the directory 76 bytes too late in PyTorch's files, and misread
     /// an entry there as the directory if the stem has 21 characters.
     #[test]
-    fn a_file_whose_stem_has_21_characters_is_not_refused_as_zip_9_4_does() {
+    fn reads_a_file_whose_stem_has_21_characters() {
         let weights = read_bytes(ZIP64).unwrap();
         assert_eq!(weights.get("fc.bias").unwrap().to_f32_vec(), [0.5, -0.5]);
     }
 
     #[test]
-    fn a_pickle_that_wants_to_run_code_does_not() {
+    fn does_not_execute_pickles() {
         let e = read_bytes(EVIL);
         assert!(e.is_err(), "{e:?}");
         assert!(!Path::new("pwned").exists());
     }
 
     #[test]
-    fn safetensors_and_our_own_folders_are_read() {
+    fn reads_safetensors_and_checkpoint_folders() {
         let dir = tempfile::tempdir().unwrap();
         let saved = CheckpointStore::open(dir.path()).unwrap().save(&snapshot(7, 1)).unwrap();
         let model = snapshot(7, 1).model;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn files_written_by_pytorch_are_read() {
+    fn reads_files_written_by_pytorch() {
         let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
         let shared = std::env::var_os("DDP_RUN_SHARED").map_or(beside, Into::into);
         let Ok(folder) = std::fs::read_dir(shared.join("torch_ref")) else {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_an_error_with_the_files_name() {
+    fn errors_name_the_weight_file() {
         for bytes in [b"".as_slice(), b"hello", b"\x08\0\0\0\0\0\0\0{\"a\":1}}"] {
             let e = read_bytes(bytes).unwrap_err();
             assert!(e.message.starts_with("cannot read weights from /"), "{e}");

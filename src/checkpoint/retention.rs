@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_last_and_the_best() {
+    fn retains_the_last_and_the_best() {
         let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8), None, Some(0.2), Some(0.3)]);
         assert_eq!(
             store.best(&best(Direction::Max, 1).unwrap()).unwrap().unwrap(),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_and_best_stay_even_when_told_to_keep_none() {
+    fn never_removes_the_newest_and_the_best() {
         let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8)]);
         store.retain(&Retention { keep_last: Some(0), best: best(Direction::Max, 0) }).unwrap();
         assert_eq!(steps(&store), [1, 2]);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_earlier_is_best() {
+    fn the_earlier_of_equal_checkpoints_is_best() {
         let (_dir, store) = filled(&[Some(0.5), Some(0.5)]);
         let found = store.best(&best(Direction::Max, 1).unwrap()).unwrap().unwrap();
         assert!(found.ends_with("step-00000000"));

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_bad_value_in_any_part_is_found_and_named() {
+    fn reports_a_non_finite_value_in_any_part() {
         let values = |bad: Option<(usize, f32)>| {
             let mut values = vec![0.5f32; 10_000];
             bad.iter().for_each(|(at, value)| values[*at] = *value);

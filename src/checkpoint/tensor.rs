@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_overflows_f16_is_refused_but_infinity_passes() {
+    fn rejects_values_that_overflow_f16_but_accepts_infinity() {
         let big = TensorData::from_f32("w", vec![2], &[1e6, f32::INFINITY]).unwrap();
         let e = big.cast_float(Dtype::F16).unwrap_err();
         assert!(e.message.contains("1 values of tensor `w` are too large for f16"), "{e}");

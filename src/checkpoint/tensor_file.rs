@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_reader_agrees_and_every_tensor_is_aligned() {
+    fn safetensors_crate_reads_files_and_tensors_are_aligned() {
         let bytes = encode(&sample());
         let (header, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
         assert_eq!(header % 8, 0);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_header_length_is_refused_before_allocation() {
+    fn rejects_a_huge_header_length_before_allocation() {
         let mut bytes = encode(&sample());
         bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes());
         let e = read_tensors(&mut bytes.as_slice(), bytes.len() as u64).unwrap_err();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_type_is_named() {
+    fn reports_an_unsupported_type() {
         let header = br#"{"w":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}"#;
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend(header);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn submit_returns_before_the_disk_does_and_the_next_one_waits() {
+    fn submit_returns_before_the_write_and_the_next_submit_waits() {
         let (_dir, gate, mut saver) = gated(SOON);
         assert_eq!(saver.submit(snapshot(1, 0), as_it_is()).unwrap(), None);
         assert_eq!(saver.poll().unwrap(), None);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_saver_finishes_the_save_under_way() {
+    fn dropping_the_saver_completes_the_save_in_progress() {
         let (dir, gate, mut saver) = gated(SOON);
         saver.submit(snapshot(3, 0), as_it_is()).unwrap();
         gate.send(()).unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_save_surfaces_at_the_next_call_and_only_once() {
+    fn a_failed_save_is_reported_once_by_the_next_call() {
         let dir = tempfile::tempdir().unwrap();
         let fs = FaultyFs::new(Fault::ErrorAt(4, libc::ENOSPC));
         let store = CheckpointStore::open_with(dir.path(), Arc::new(fs)).unwrap();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_refused_and_the_earlier_checkpoint_stays() {
+    fn rejects_non_finite_snapshots_and_keeps_the_earlier_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
         let mut saver =
             AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), Retention::default(), SOON).unwrap();
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_comes_back_as_the_spare_with_the_same_memory() {
+    fn reserved_memory_is_returned_as_the_spare() {
         let dir = tempfile::tempdir().unwrap();
         let mut saver =
             AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), Retention::default(), SOON).unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn synchronous_saves_and_retains_at_once() {
+    fn synchronous_saver_saves_and_applies_retention() {
         let dir = tempfile::tempdir().unwrap();
         let store = CheckpointStore::open(dir.path()).unwrap();
         let mut saver = AsyncSaver::synchronous(store, Retention { keep_last: Some(2), best: None });

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said() {
+    fn describes_differences() {
         let now = ", now ";
         let before = print(399, Some(44), "a");
         assert_eq!(before.differs(&before, now), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn long_bytes_are_looked_at_here_and_there() {
+    fn digests_of_large_files_sample_their_bytes() {
         let long = vec![7u8; 1 << 20];
         let with = |at: usize| {
             let mut other = long.clone();

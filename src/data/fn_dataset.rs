@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_of_ones_own_gets_its_keys_and_tells_the_plan_its_facts() {
+    fn a_custom_source_receives_its_keys_and_provides_facts() {
         let plan = resolve("samples = 24\nshuffle = false").unwrap();
         assert_eq!((plan.dataset.facts.train, plan.batch.steps_per_epoch), (Some(24), Some(6)));
         assert!(!plan.loader.shuffle);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_keys_of_ones_own_source_are_problems_at_their_places() {
+    fn reports_wrong_keys_of_a_custom_source() {
         let problems = resolve("samples = \"many\"").unwrap_err();
         assert!(
             problems.contains("line 7, column 11") && problems.contains("expected an integer"),

@@ -60,7 +60,7 @@ fn all(loader: Loader) -> Vec<HostBatch> {
 }
 
 #[test]
-fn the_number_of_workers_changes_nothing() {
+fn batches_do_not_depend_on_the_number_of_workers() {
     let run = |workers| all(Loader::new(Arc::new(Counting::of(50)), order(50), options(workers)).unwrap());
     let inline = run(0);
     assert_eq!(inline.len(), 13);
@@ -116,7 +116,7 @@ fn recycled_buffers_are_reused_and_hold_no_old_samples() {
 }
 
 #[test]
-fn a_bad_sample_is_an_error_in_its_place() {
+fn a_failing_sample_is_an_error_at_its_batch() {
     for workers in [0, 3] {
         let data = Counting { fails: Some(9), ..Counting::of(40) };
         let results: Vec<_> =
@@ -136,7 +136,7 @@ fn a_bad_sample_is_an_error_in_its_place() {
 }
 
 #[test]
-fn dropping_it_early_stops_the_work() {
+fn dropping_the_loader_stops_its_threads() {
     let (open, gate) = std::sync::mpsc::channel();
     let data = Arc::new(Counting { gate: Some((6, Mutex::new(gate))), ..Counting::of(100_000) });
     let wide = LoaderOptions { prefetch: 1000, ..options(1) };
@@ -162,7 +162,7 @@ fn dropping_it_early_stops_the_work() {
 }
 
 #[test]
-fn nothing_to_load() {
+fn an_empty_order_has_no_batches() {
     let mut loader = Loader::new(Arc::new(Counting::of(0)), order(0), options(2)).unwrap();
     assert!(loader.next().is_none());
 }

@@ -103,7 +103,7 @@ mod tests {
 
     /// Known answers from the Random123 distribution (`kat_vectors`, philox4x32 10).
     #[test]
-    fn philox_gives_the_known_answers() {
+    fn philox_has_known_answers() {
         assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(
             philox4x32([u32::MAX; 4], [u32::MAX; 2]),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_the_key_counts() {
+    fn draws_depend_on_every_part_of_the_key() {
         let draws =
             |mut r: CounterRng| [r.next_u32(), r.next_u32(), r.next_u32(), r.next_u32(), r.next_u32()];
         let base = draws(rng(1, 2, 3, Stream::Crop));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn moments() {
+    fn draws_have_the_expected_moments() {
         let n = 100_000u64;
         let (mut sum, mut square, mut mean, mut counts) = (0.0f64, 0.0f64, 0.0f64, [0u32; 6]);
         for sample in 0..n {

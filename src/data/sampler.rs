@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_start_the_order_goes_on_and_wraps_around_at_its_end() {
+    fn an_order_continues_after_its_start_and_wraps_around() {
         // randperm(10, seed 0) = [4, 1, 7, 5, 3, 9, 0, 8, 6, 2], of which five are completed.
         let rest = |world, drop_last| {
             let of = |rank| DistributedSampler { start: 5, ..sampler(10, world, rank, true, drop_last) };
@@ -257,7 +257,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn equal_counts_and_every_index_once_plus_the_declared_padding(
+        fn ranks_have_equal_counts_and_every_index_once_plus_padding(
             len in 1usize..200, world in 1usize..20, shuffle: bool, drop_last: bool, seed: u64, epoch in 0u64..1000,
         ) {
             let mut seen = vec![0usize; len];
@@ -281,7 +281,7 @@ mod tests {
         }
 
         #[test]
-        fn an_evaluation_sees_every_sample_once(len in 0usize..300, world in 1usize..20) {
+        fn an_evaluation_uses_every_sample_once(len in 0usize..300, world in 1usize..20) {
             let shards: Vec<EvalShard> = (0..world).map(|rank| EvalShard { len, world, rank }).collect();
             let mut seen: Vec<u64> = shards.iter().flat_map(|s| all(s)).collect();
             seen.sort_unstable();

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_say_what_split_does() {
+    fn sizes_match_split() {
         let options = SplitOptions { val_split: 0.1, max_val: Some(30), ..SplitOptions::default() };
         let (train, val) = options.split(50_000);
         assert_eq!((train.len(), val.len()), (45_000, 30));

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transposition_goes_there_and_back() {
+    fn transposition_round_trips() {
         let entry = StateEntry {
             name: "w".into(),
             shape: vec![2, 3],

@@ -70,7 +70,7 @@ impl Net for Normed {
 
 /// Burn uses the biased variance.
 #[test]
-fn what_a_pass_makes_of_running_statistics_is_what_is_read_evaluated_and_replaced() {
+fn running_statistics_are_current_when_read_evaluated_or_replaced() {
     let mut model = model(|device| Normed { norm: BatchNormConfig::new(1).init(device) });
     let names: Vec<&str> = model.entries().iter().map(|e| e.name.as_str()).collect();
     assert_eq!(names, ["norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"]);
@@ -182,7 +182,7 @@ impl Net for Tied {
 
 /// y = f w w x: one gradient, 2 f w x, and a single value after the update.
 #[test]
-fn a_tied_parameter_is_one_and_a_frozen_one_gets_no_gradient() {
+fn tied_parameters_share_a_gradient_and_frozen_ones_have_none() {
     let mut model = model(|device| {
         let first = linear(1, 1, device);
         Tied { second: first.clone(), first, frozen: linear(1, 1, device).no_grad() }
@@ -201,7 +201,7 @@ fn a_tied_parameter_is_one_and_a_frozen_one_gets_no_gradient() {
 }
 
 #[test]
-fn what_is_frozen_is_cast_like_the_rest() {
+fn frozen_parameters_are_cast() {
     let on = Compute { dtype: DType::BF16, ..Compute::host() };
     let build = |device: &Device| {
         let first = linear(1, 1, device);
@@ -216,7 +216,7 @@ fn what_is_frozen_is_cast_like_the_rest() {
 
 /// Burn reports for a lazy weight of this layout the shape before the transposition.
 #[test]
-fn a_weight_that_is_drawn_transposed_has_the_shape_of_its_values() {
+fn a_weight_with_column_layout_has_the_shape_of_its_values() {
     let model = model(|device| {
         let linear = LinearConfig::new(2, 3).with_bias(false).with_layout(LinearLayout::Col);
         Tied {
@@ -244,7 +244,7 @@ struct Two {
 idle!(Two);
 
 #[test]
-fn what_a_checkpoint_could_not_hold_is_refused() {
+fn rejects_modules_that_a_checkpoint_can_not_store() {
     let two = |device: &Device| Two {
         gamma: Param::from_tensor(Tensor::ones([1], device)),
         weight: Param::from_tensor(Tensor::ones([1], device)),

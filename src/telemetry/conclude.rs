@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_the_supervisors_where_rank_0_knew_less() {
+    fn the_supervisor_replaces_the_end_of_rank_0() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
         let before = Before::of(folder.path());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_rank_0_was_killed_over_is_made_again() {
+    fn rewrites_an_outdated_or_torn_report() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
         let (page, torn) = (file("report.html"), file("report.html.partial"));

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_those_of_the_contract() {
+    fn lines_have_the_documented_format() {
         let events = [
             (
                 Event::Step(StepEvent {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_is_not_finite_is_null_and_reads_back_as_nan() {
+    fn a_non_finite_loss_is_null_and_read_as_nan() {
         let line = r#"{"event":"step","step":1,"epoch":0,"loss":null,"lr":0.1,"samples_per_s":1.0}"#;
         let Event::Step(step) = serde_json::from_str(line).unwrap() else { panic!("a step") };
         assert!(step.loss.is_nan());

@@ -50,7 +50,7 @@ fn written(events: &[Event]) -> (tempfile::TempDir, PathBuf, MetricsWriter) {
 }
 
 #[test]
-fn what_a_checkpoint_does_not_know_is_dropped_and_appended_again_without_duplicates() {
+fn truncates_events_after_the_checkpoint() {
     let restart = Event::Restart(RestartEvent { attempt: 1, reason: "killed".into() });
     let (_dir, path, mut writer) = written(&[
         step(1),
@@ -72,7 +72,7 @@ fn what_a_checkpoint_does_not_know_is_dropped_and_appended_again_without_duplica
 }
 
 #[test]
-fn an_epoch_line_goes_when_its_checkpoint_came_before_its_validation() {
+fn removes_the_line_of_an_epoch_not_yet_completed_by_the_checkpoint() {
     // The checkpoint at the epoch's last step was written, but the epoch did not count as completed.
     let (_dir, path, mut writer) = written(&[step(4), checkpoint(4), epoch(0)]);
     writer.truncate_after(4, 0).unwrap();
@@ -80,7 +80,7 @@ fn an_epoch_line_goes_when_its_checkpoint_came_before_its_validation() {
 }
 
 #[test]
-fn a_torn_last_line_is_removed_on_open() {
+fn removes_a_torn_last_line_on_open() {
     let (_dir, path, writer) = written(&[step(1), step(2)]);
     drop(writer);
     let whole = fs::read(&path).unwrap();
@@ -94,7 +94,7 @@ fn a_torn_last_line_is_removed_on_open() {
 }
 
 #[test]
-fn a_line_that_is_torn_anywhere_is_removed_and_no_whole_one_with_it() {
+fn removes_a_line_torn_at_any_byte_and_keeps_complete_lines() {
     let line = |event: &Event| serde_json::to_string(event).unwrap();
     let end = Event::End(EndEvent {
         step: 2,
@@ -127,7 +127,7 @@ fn a_line_that_is_torn_anywhere_is_removed_and_no_whole_one_with_it() {
 }
 
 #[test]
-fn of_a_line_that_could_not_be_written_nothing_is_left() {
+fn removes_a_partially_written_line() {
     let (_dir, path, mut writer) = written(&[step(1)]);
     let full = writer.write_by(&step(2), |mut file, line| {
         file.write_all(&line[..line.len() / 2])?;
@@ -141,7 +141,7 @@ fn of_a_line_that_could_not_be_written_nothing_is_left() {
 }
 
 #[test]
-fn a_file_that_needs_no_change_is_not_replaced() {
+fn does_not_rewrite_an_unchanged_file() {
     use std::os::unix::fs::MetadataExt;
     let (_dir, path, mut writer) = written(&[step(1), step(2)]);
     let inode = fs::metadata(&path).unwrap().ino();
@@ -151,7 +151,7 @@ fn a_file_that_needs_no_change_is_not_replaced() {
 
 /// Damaged lines, notes by hand, and events of a later version.
 #[test]
-fn lines_that_are_no_events_stay_where_they_are_and_are_told_of() {
+fn keeps_and_reports_lines_that_are_not_events() {
     let line = |event: &Event| serde_json::to_string(event).unwrap() + "\n";
     let damaged = line(&step(1)).replace("step", "\u{fffd}");
     let long = "x".repeat(3 * MAX_LINE) + "\n";
@@ -188,7 +188,7 @@ fn lines_that_are_no_events_stay_where_they_are_and_are_told_of() {
 }
 
 #[test]
-fn of_others_lines_the_last_one_needs_no_end() {
+fn terminates_an_unterminated_foreign_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("metrics.jsonl");
     let long = "x".repeat(MAX_LINE);
@@ -208,7 +208,7 @@ fn of_others_lines_the_last_one_needs_no_end() {
 }
 
 #[test]
-fn metrics_that_were_cut_before_the_checkpoint_are_noticed() {
+fn warns_about_missing_lines_before_the_checkpoint() {
     let end = |step| {
         let reason = "x".into();
         Event::End(EndEvent { step, epoch: 0, reason, exit_code: 90, seconds: 1.0 })

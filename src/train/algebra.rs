@@ -104,14 +104,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_tutorials_job_has_16_steps_on_4_ranks() {
+    fn the_tutorial_job_has_16_steps_on_4_ranks() {
         let algebra = BatchAlgebra::of(2048, 4, 32, 1, false);
         assert_eq!((algebra.steps_per_epoch(), algebra.global_batch), (16, 128));
         assert_eq!((algebra.padded, algebra.dropped), (Some(0), Some(0)));
     }
 
     #[test]
-    fn a_short_last_batch_is_kept_and_ranks_are_padded() {
+    fn keeps_a_short_last_batch_and_pads_ranks() {
         let algebra = BatchAlgebra::of(10, 4, 2, 1, false);
         assert_eq!(algebra.samples_per_rank, Some(3));
         assert_eq!(algebra.micro_batches(), 2);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_last_drops_in_the_sampler_and_in_the_loader() {
+    fn drop_last_applies_to_sampler_and_loader() {
         let algebra = BatchAlgebra::of(11, 4, 2, 1, true);
         assert_eq!(algebra.samples_per_rank, Some(2));
         assert_eq!((algebra.padded, algebra.dropped), (Some(0), Some(3)));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn in_another_worlds_units_the_same_samples_are_left_out() {
+    fn another_world_size_leaves_out_the_same_samples() {
         let two = BatchAlgebra::of(94, 2, 4, 1, true);
         let one = BatchAlgebra::in_units(8, 94, 1, 4, 2, true);
         assert_eq!((two.dropped, two.steps_per_epoch()), (Some(6), 11));
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn samples_per_rank_are_pytorchs(n in 1usize..100_000, world in 1usize..300, drop_last: bool) {
+        fn samples_per_rank_equal_pytorch(n in 1usize..100_000, world in 1usize..300, drop_last: bool) {
             let algebra = BatchAlgebra::of(n, world, 7, 1, drop_last);
             prop_assert_eq!(algebra.samples_per_rank, Some(pytorch_num_samples(n, world, drop_last)));
             prop_assert!(algebra.dropped.unwrap() <= n);

@@ -87,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn accumulation_makes_up_for_processes_that_came_or_went() {
+    fn accumulation_keeps_the_global_batch() {
         let four = Batching::of(4, 2, 3);
         let on = |world| four.on(world, 3, OnResize::KeepGlobalBatch);
         let accumulated = [1, 2, 3, 4, 6, 12].map(|world| (on(world).accumulate, on(world).global_batch()));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_change_is_one_line() {
+    fn describes_a_change_of_batching() {
         let four = Batching::of(4, 8, 1);
         let on = |world, rule| four.on(world, 1, rule).change_from(&four).unwrap();
         assert_eq!(
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_world_has_its_batching_again_whatever_came_between(
+        fn returning_to_the_first_world_restores_its_batching(
             world in 1usize..20, batch in 1usize..20, accumulate in 1usize..9, others in prop::collection::vec(1usize..20, 0..5),
         ) {
             let first = Batching::of(world, batch, accumulate);

@@ -172,7 +172,7 @@ mod tests {
 
     /// Scores from a small set, so that ties, infinities and NaN meet the labels in every order.
     #[test]
-    fn ranks_are_the_hosts() {
+    fn label_ranks_equal_the_host() {
         let scores = [0.0, -0.0, 1.0, -1.0, 2.5, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
         let mut state = 1u64;
         let mut draw = |n: usize| {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_language_model_are_its_tokens() {
+    fn rows_of_a_language_model_are_tokens() {
         let host = batch(vec![3], FieldData::Index(vec![0, 1, 0, 1, 1, 0]), 2);
         let outputs = [2.0, 1.0, 2.0, 1.0, 1.0, 2.0, 0.0, 3.0, 3.0, 3.0, 3.0, 3.0];
         let (got, expected) = both(&outputs, 2, &host);

@@ -68,7 +68,7 @@ mod tests {
 
     /// `F.cross_entropy(logits, [1, 0], label_smoothing=s)` and its gradient, from PyTorch 2.15.
     #[test]
-    fn cross_entropy_is_pytorchs_with_and_without_smoothing() {
+    fn cross_entropy_equals_pytorch_with_and_without_smoothing() {
         let device = Device::flex().autodiff();
         for (smoothing, loss, gradient) in [
             (

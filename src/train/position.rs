@@ -194,7 +194,7 @@ mod tests {
 
         /// Over any changes of processes, batch size and accumulation, at any step boundary.
         #[test]
-        fn each_index_of_an_epoch_is_seen_once_plus_the_declared_padding_at_its_end(
+        fn every_index_of_an_epoch_is_used_once_plus_padding(
             n in 1usize..120, drop_last: bool, changes in changes(),
         ) {
             let (world, batch, accumulate, ..) = changes[0];
@@ -225,7 +225,7 @@ mod tests {
         /// If the number of processes divides the global batch and the samples, each step has the same samples as
         /// without the change.
         #[test]
-        fn a_kept_global_batch_has_the_same_samples_up_to_the_epochs_end(
+        fn a_kept_global_batch_has_the_same_samples_to_the_end_of_the_epoch(
             parts in 1usize..30, batch in 1usize..4, accumulate in 1usize..4, drop_last: bool, steps in 0u64..12,
             worlds in prop::sample::select(vec![(1usize, 2usize), (2, 1), (2, 4), (4, 2), (4, 1), (3, 1), (1, 3)]),
         ) {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_of_these_weights_only() {
+    fn the_next_step_clears_measured_metrics() {
         let sums = |loss| Sums { loss, rows: 1.0, ..Sums::default() };
         let mut position = Position::new(Batching::of(1, 8, 1));
         position.advance(1, &sums(3.0));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_max_steps_cuts_short_is_over_and_goes_on_when_there_are_more() {
+    fn an_epoch_cut_short_by_max_steps_can_continue() {
         let mut position = Position::new(Batching::of(1, 8, 1));
         position.advance(1, &Sums { loss: 3.0, rows: 1.0, ..Sums::default() });
         let open = position.clone();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_is_done_stays_done_whatever_was_dropped_of_it() {
+    fn a_completed_epoch_stays_completed_after_regrouping() {
         let mut position = Position::new(Batching::of(4, 8, 1));
         position.micro = position.batching.algebra(100, true).micro_batches();
         assert_eq!(position.micro, 3);

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accuracy_takes_the_first_of_equal_scores_as_argmax_does() {
+    fn accuracy_breaks_ties_like_argmax() {
         let labels = FieldData::Index(vec![1, 0, 0]);
         let sums = Sums::of_batch(0.5, 3, &[1.0, 2.0, 3.0, 3.0, f32::NAN, f32::NAN], 2, &labels);
         assert_eq!((sums.correct, sums.rows), (3.0, 3.0));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_are_not_finite_are_read_again() {
+    fn non_finite_sums_round_trip_as_nan() {
         let sums = Sums { loss: f64::NAN, squared: f64::INFINITY, rows: 3.0, ..Sums::default() };
         let back: Sums = serde_json::from_value(serde_json::to_value(sums).unwrap()).unwrap();
         assert!(back.loss.is_nan() && back.squared.is_nan() && back.rows == 3.0, "{back:?}");

@@ -77,7 +77,7 @@ fn assert_is_the_set(source: &dyn DatasetSource) {
 }
 
 #[test]
-fn a_folder_of_binary_files() {
+fn reads_a_folder_of_binary_files() {
     let place = Place::new();
     let folder = place.root().join("cifar-10-batches-bin");
     fs::create_dir(&folder).unwrap();
@@ -99,7 +99,7 @@ fn a_folder_of_binary_files() {
 }
 
 #[test]
-fn the_binary_archive_is_unpacked_beside_itself() {
+fn unpacks_the_binary_archive_beside_it() {
     let place = Place::new();
     fs::write(place.root().join("cifar-10-binary.tar.gz"), archive()).unwrap();
     assert_eq!(prepare(&*place.loose()).unwrap().len(), 1);
@@ -109,7 +109,7 @@ fn the_binary_archive_is_unpacked_beside_itself() {
 }
 
 #[test]
-fn a_read_only_root_is_left_alone() {
+fn unpacks_to_the_cache_if_root_is_read_only() {
     let place = Place::new();
     fs::write(place.root().join("cifar-10-binary.tar.gz"), archive()).unwrap();
     fs::set_permissions(place.root(), fs::Permissions::from_mode(0o555)).unwrap();
@@ -127,7 +127,7 @@ fn a_read_only_root_is_left_alone() {
 }
 
 #[test]
-fn the_python_release_as_folder_and_archive() {
+fn reads_the_python_release_as_folder_and_archive() {
     let place = Place::new();
     let py = place.root().join("cifar-10-batches-py");
     fs::create_dir(&py).unwrap();
@@ -151,7 +151,7 @@ fn the_python_release_as_folder_and_archive() {
 }
 
 #[test]
-fn a_download_where_nothing_is() {
+fn downloads_a_missing_archive() {
     let place = Place::new();
     let error = prepare(&*place.loose()).unwrap_err().to_string();
     assert!(
@@ -175,7 +175,7 @@ fn served(body: &[u8]) -> String {
 /// An error page, an archive of other files, and an archive with unofficial contents: each is rejected before it is renamed
 /// to the archive's name, so a later download is not blocked.
 #[test]
-fn a_wrong_download_is_not_kept() {
+fn removes_a_wrong_download() {
     let place = Place::new();
     let other = tar_gz(&[TarMember::File("cifar-10-batches-bin/readme", b"x")]);
     for (wrong, more, why) in [
@@ -195,7 +195,7 @@ fn a_wrong_download_is_not_kept() {
 }
 
 #[test]
-fn the_real_archive() {
+fn reads_the_real_archive() {
     let Some(root) = shared("data") else { return };
     // A persistent cache speeds up the next run of the test.
     let cache = lasting_cache();

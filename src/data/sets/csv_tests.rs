@@ -32,7 +32,7 @@ fn rows(set: &dyn Dataset) -> Vec<(Vec<f64>, Vec<f64>)> {
 }
 
 #[test]
-fn blanks_as_the_spec_says() {
+fn handles_blanks_as_specified() {
     let plain = "val_split = 0.0\nstandardise = false\nstandardise_target = false\n";
     let error = open(TABLE, plain).err().unwrap().to_string();
     assert!(error.contains("t.csv, line 4, column `colour`: the cell is blank"), "{error}");
@@ -131,7 +131,7 @@ fn messages_about_wrong_tables() {
 }
 
 #[test]
-fn what_each_column_was_taken_for_is_said() {
+fn remarks_describe_every_column() {
     let plain = "blanks = 'drop'\nval_split = 0.0\n";
     let said = |text: &str, more: &str| -> Vec<String> {
         let lines = open(text, &format!("{plain}{more}")).unwrap().train.remarks();
@@ -173,7 +173,7 @@ fn what_each_column_was_taken_for_is_said() {
 
 /// The target is probably an ID or a measured number.
 #[test]
-fn a_target_with_another_class_in_most_rows_is_warned_of() {
+fn warns_about_a_target_with_nearly_unique_labels() {
     let warned = |text: &str, more: &str| -> Option<String> {
         let set = open(text, &format!("task = 'classification'\nval_split = 0.0\n{more}")).unwrap().train;
         let mut lines = set.remarks().into_iter().filter(|line| line.starts_with("warning: "));
@@ -205,7 +205,7 @@ fn vec_of(cell: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
-fn a_file_with_another_delimiter_says_so() {
+fn suggests_the_delimiter_of_the_file() {
     for (mark, shown) in [(";", ";"), ("\t", "\\t"), ("|", "|")] {
         let error = open(&TABLE.replace(',', mark), "").err().unwrap().to_string();
         assert!(error.contains("hint: the file has a single column"), "{error}");
@@ -217,7 +217,7 @@ fn a_file_with_another_delimiter_says_so() {
 
 /// Work quadratic in the number of columns or labels would not finish.
 #[test]
-fn tables_may_be_wide_and_labels_many() {
+fn reads_wide_tables_and_many_labels() {
     let names: Vec<String> = (0..200_000).map(|i| format!("c{i}")).collect();
     let row = vec!["1.5"; 200_000].join(",");
     let text = format!("{},price\n{row},1\n{row},2\n", names.join(","));
@@ -233,7 +233,7 @@ fn tables_may_be_wide_and_labels_many() {
 
 /// Without `sha256`, only parsing shows that a download is the wrong file.
 #[test]
-fn a_download_that_is_no_such_table_is_not_kept() {
+fn removes_a_download_that_is_not_a_valid_table() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.csv");
     let source = |body: &str| {
@@ -250,7 +250,7 @@ fn a_download_that_is_no_such_table_is_not_kept() {
 }
 
 #[test]
-fn the_real_tables() {
+fn reads_the_real_tables() {
     let Some(root) = shared("data") else { return };
     let table = |name: &str| format!("path = '{}'\n", root.join(name).display());
     let housing = table("california_housing.csv") + "target = 'median_house_value'\nblanks = 'mean'";

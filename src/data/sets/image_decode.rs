@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_cut_anywhere_is_refused() {
+    fn rejects_an_image_truncated_at_any_byte() {
         for format in [ImageFormat::Png, ImageFormat::Jpeg] {
             let whole = encoded(format);
             assert_eq!(read(&whole).unwrap().width(), 40);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_claims_to_be_an_image_is_refused() {
+    fn rejects_files_that_are_not_images() {
         for (bytes, why) in [
             (&b"GIF89a"[..], "neither PNG nor JPEG"),
             (b"", "neither PNG nor JPEG"),
@@ -169,7 +169,7 @@ mod tests {
 
     /// The profile decompresses to 64 MiB of zeros.
     #[test]
-    fn a_colour_profile_is_not_unpacked() {
+    fn does_not_decompress_colour_profiles() {
         use std::io::Write;
         let mut packed = flate2::write::ZlibEncoder::new(b"iCCPp\0\0".to_vec(), flate2::Compression::fast());
         packed.write_all(&vec![0; 64 << 20]).unwrap();

@@ -17,7 +17,7 @@ fn open(root: &Path, more: &str) -> Result<Splits> {
 }
 
 #[test]
-fn folders_of_training_and_validation() {
+fn reads_folders_of_training_and_validation() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     save(root.join("train/cat/1.png"), 16, 8, [255, 0, 0], [0, 0, 255]);
@@ -38,7 +38,7 @@ fn folders_of_training_and_validation() {
 }
 
 #[test]
-fn one_folder_is_split() {
+fn splits_a_single_folder() {
     let folder = tempfile::tempdir().unwrap();
     for i in 0..10u8 {
         let name = if i % 2 == 0 { "even" } else { "odd" };
@@ -63,7 +63,7 @@ fn said(root: &Path, more: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_not_used_is_counted_and_said_and_makes_no_class() {
+fn reports_ignored_files() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     save(root.join("cat/1.png"), 8, 8, [1; 3], [1; 3]);
@@ -100,7 +100,7 @@ fn tear(root: &Path, names: &[&str]) {
 }
 
 #[test]
-fn images_that_cannot_be_read_are_left_out_where_the_spec_says_so() {
+fn skips_unreadable_images_if_specified() {
     let folder = tempfile::tempdir().unwrap();
     let (root, cache) = (folder.path().join("set"), folder.path().join("cache"));
     for i in 0..4u8 {
@@ -140,7 +140,7 @@ fn images_that_cannot_be_read_are_left_out_where_the_spec_says_so() {
 
 /// Permissions and mounts change without a file's mtime.
 #[test]
-fn files_that_cannot_be_opened_are_tried_again_at_each_start() {
+fn unreadable_files_are_tried_again_at_each_start() {
     let folder = tempfile::tempdir().unwrap();
     let (root, cache) = (folder.path().join("set"), folder.path().join("cache"));
     for i in 0..4u8 {
@@ -162,7 +162,7 @@ fn files_that_cannot_be_opened_are_tried_again_at_each_start() {
 }
 
 #[test]
-fn what_is_no_image_is_named() {
+fn reports_invalid_folders_and_images() {
     let folder = tempfile::tempdir().unwrap();
     let error = open(&folder.path().join("none"), "").err().unwrap().to_string();
     assert!(

@@ -39,7 +39,7 @@ fn write_all(folder: &Path, zipped: bool) {
 }
 
 #[test]
-fn a_wrong_download_is_not_kept() {
+fn removes_a_wrong_download() {
     let folder = tempfile::tempdir().unwrap();
     let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
     for (wrong, why) in [
@@ -58,7 +58,7 @@ fn a_wrong_download_is_not_kept() {
 }
 
 #[test]
-fn idx_files_gzipped_or_not_in_root_or_below() {
+fn reads_idx_files_gzipped_or_not_in_every_location() {
     for (below, zipped) in [("", false), ("mnist", true), ("MNIST/raw", false), ("MNIST/raw", true)] {
         let folder = tempfile::tempdir().unwrap();
         let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
@@ -86,7 +86,7 @@ fn idx_files_gzipped_or_not_in_root_or_below() {
 }
 
 #[test]
-fn missing_and_damaged_files_are_named() {
+fn reports_missing_and_damaged_files() {
     let folder = tempfile::tempdir().unwrap();
     let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
     let error = source(&root, &cache, "").prepare(&mut |_| ()).unwrap_err().to_string();
@@ -121,7 +121,7 @@ fn missing_and_damaged_files_are_named() {
 }
 
 #[test]
-fn the_real_files() {
+fn reads_the_real_files() {
     let Some(root) = shared("data") else { return };
     let cache = lasting_cache();
     let source = source(&root, &cache, "max_val = 100");

@@ -111,7 +111,7 @@ mod tests {
     use crate::data::testing::{configure, sample};
 
     #[test]
-    fn the_tutorials_set() {
+    fn defaults_are_those_of_the_tutorials() {
         let source = configure(&random, "").unwrap();
         let facts = source.facts();
         assert_eq!((facts.input.unwrap().shape, facts.target.unwrap().shape), (vec![20], vec![1]));
@@ -136,7 +136,7 @@ mod tests {
 
     /// Stochastic gradient descent recovers the generating function.
     #[test]
-    fn the_target_can_be_learnt() {
+    fn the_target_is_learnable() {
         let splits =
             configure(&random, "features = 3\nnoise = 0.0\nval_split = 0.25").unwrap().open().unwrap();
         let mut weights = [0.0f64; 4];

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_characters() {
+    fn splits_text_into_windows() {
         // a=0 b=1 c=2 é=3; 20 characters, 16 for training.
         let splits = open("abcéabcéabcéabcéccba".as_bytes(), "block_size = 3\nval_split = 0.2").unwrap();
         assert_eq!(splits.train.len(), 13);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_will_not_do() {
+    fn rejects_short_and_invalid_texts() {
         let error = open(b"abc", "block_size = 8\nval_split = 0.0").err().unwrap().to_string();
         assert!(error.contains("has 3 characters: too few for `block_size = 8`"), "{error}");
         let error = open(b"ab\xff", "block_size = 1").err().unwrap().to_string();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_text() {
+    fn reads_the_real_text() {
         let Some(path) = shared("data/tinyshakespeare.txt") else { return };
         let table = format!(
             "path = '{}'\nsha256 = '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'",

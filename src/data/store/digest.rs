@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_look_does_not_read_the_file() {
+    fn does_not_read_a_verified_file_again() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().join("cache"));
         let path = folder.path().join("abc");

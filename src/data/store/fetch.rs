@@ -91,7 +91,7 @@ mod tests {
 
     /// Without a digest, only parsing shows that the file is wrong.
     #[test]
-    fn a_download_that_fails_its_check_leaves_nothing_behind() {
+    fn removes_a_download_that_fails_its_check() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("t.csv");
         let spec = FileSpec { size: None, digest: None, from: "nowhere".to_owned() };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_download_appears_when_it_is_whole_and_right() {
+    fn a_download_is_renamed_only_if_complete_and_valid() {
         let folder = tempfile::tempdir().unwrap();
         for (response, why) in [
             (&b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"[..], "404"),

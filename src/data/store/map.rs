@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_a_file() {
+    fn maps_the_bytes_of_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, [7u8, 8, 9]).unwrap();

@@ -70,7 +70,7 @@ mod tests {
     use crate::data::testing::serve_once;
 
     #[test]
-    fn what_is_there_and_no_file_is_named_with_its_whole_path() {
+    fn errors_show_absolute_paths() {
         let folder = tempfile::tempdir().unwrap();
         let file = |path: &std::path::Path| NamedFile {
             path: path.to_owned(),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn fetched_once_and_checked() {
+    fn downloads_once_and_verifies() {
         let folder = tempfile::tempdir().unwrap();
         let sha = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let file = |sha: &str| NamedFile {

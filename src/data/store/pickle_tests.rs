@@ -28,7 +28,7 @@ fn protocol_4(labels: &[u8], pixels: &[u8], row: u8) -> Vec<u8> {
 }
 
 #[test]
-fn both_ways_of_writing_a_batch() {
+fn reads_both_pickle_protocols() {
     let pixels: Vec<u8> = (100..112).collect();
     let expected = PickledBatch { labels: vec![6, 9, 3], pixels: pixels.clone() };
     assert_eq!(read_batch(&python2_pickle(&[6, 9, 3], &pixels, 4), 4).unwrap(), expected);
@@ -38,7 +38,7 @@ fn both_ways_of_writing_a_batch() {
 }
 
 #[test]
-fn nothing_is_executed() {
+fn rejects_pickles_with_other_names_or_opcodes() {
     for (program, why) in [
         (
             &b"\x80\x02cos\nsystem\n(U\x02idtR."[..],
@@ -58,7 +58,7 @@ fn nothing_is_executed() {
 }
 
 #[test]
-fn broken_pickles_are_errors() {
+fn rejects_broken_pickles() {
     let whole = python2_pickle(&[6, 9, 3], &[0; 12], 4);
     for cut in 0..whole.len() {
         assert!(read_batch(&whole[..cut], 4).is_err(), "cut at {cut}");

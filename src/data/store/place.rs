@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_leaves_nothing_behind() {
+    fn a_failed_creation_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("deep/er/file");
         let failed = read_into_place(&target, |path| {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quicker_process_wins() {
+    fn keeps_the_result_of_a_faster_process() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("set");
         read_into_place(&target, |path| {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_write_permission_is_left_alone() {
+    fn a_folder_without_write_permission_is_not_writable() {
         let folder = tempfile::tempdir().unwrap();
         assert!(is_writable(folder.path()));
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();

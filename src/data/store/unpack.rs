@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn expected_members_only() {
+    fn unpacks_only_expected_members() {
         let (folder, result) =
             unpack(&[TarMember::File("set/readme", b"x"), TarMember::File("./set/one.bin", b"12345")], 5);
         result.unwrap();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_archives_are_refused() {
+    fn rejects_hostile_archives() {
         for (members, why) in [
             (
                 vec![TarMember::File("../one.bin", b"x"), TarMember::File("set/one.bin", b"x")],
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_archives_are_refused() {
+    fn rejects_truncated_archives() {
         let folder = tempfile::tempdir().unwrap();
         let noise: Vec<u8> = (0..50_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let whole = tar_gz(&[TarMember::File("set/one.bin", &noise)]);

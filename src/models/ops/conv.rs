@@ -143,7 +143,7 @@ mod tests {
 
     /// Compares values and all three gradients with Burn's convolution.
     #[test]
-    fn equals_burns_convolution_and_its_gradients() {
+    fn conv2d_and_its_gradients_equal_burns() {
         let device = Device::flex().autodiff();
         for (channels, size, kernel, stride, padding) in
             [(3, 8, 3, 1, 1), (3, 9, 7, 2, 3), (4, 1, 3, 1, 1), (4, 5, 1, 2, 0)]

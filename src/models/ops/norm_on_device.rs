@@ -197,7 +197,7 @@ mod on_wgpu {
     }
 
     #[test]
-    fn a_residual_block_and_its_gradients_are_the_hosts() {
+    fn residual_block_equals_the_host() {
         let Some(device) = wgpu() else { return };
         for ((what, host), (_, device)) in block(&Device::flex()).into_iter().zip(block(&device)) {
             close(what, &host, &device);
@@ -205,7 +205,7 @@ mod on_wgpu {
     }
 
     #[test]
-    fn running_statistics_normalise_as_on_the_host() {
+    fn batch_norm_eval_equals_the_host() {
         let Some(device) = wgpu() else { return };
         let run = |device: &Device| {
             let of = |seed| numbers([4], seed, device);

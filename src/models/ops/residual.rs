@@ -67,7 +67,7 @@ mod tests {
 
     /// Compares values and gradients of a residual block made from our operations with one from Burn's.
     #[test]
-    fn a_block_of_our_operations_equals_one_of_burns() {
+    fn residual_block_equals_burns_operations() {
         let device = Device::flex().autodiff();
         let uniform = Distribution::Uniform(-1.0, 1.0);
         let x = Tensor::<4>::random([3, 4, 7, 6], uniform, &device).require_grad();
