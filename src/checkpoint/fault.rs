@@ -38,7 +38,7 @@ pub struct FaultyFs {
 }
 
 enum Verdict {
-    Go,
+    Proceed,
     /// A write writes half its bytes before the error.
     FailHalfway(io::Error),
 }
@@ -57,7 +57,7 @@ impl FaultyFs {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn judge(&self, verb: &str, path: &Path) -> Verdict {
+    fn next_operation(&self, verb: &str, path: &Path) -> Verdict {
         let mut log = self.lock();
         let n = log.next;
         log.next += 1;
@@ -75,14 +75,14 @@ impl FaultyFs {
                 log.dead = true;
                 io::Error::other("the process is dead")
             }
-            _ => return Verdict::Go,
+            _ => return Verdict::Proceed,
         };
         Verdict::FailHalfway(error)
     }
 
     fn whole(&self, verb: &str, path: &Path, op: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        match self.judge(verb, path) {
-            Verdict::Go => op(),
+        match self.next_operation(verb, path) {
+            Verdict::Proceed => op(),
             Verdict::FailHalfway(e) => Err(e),
         }
     }
@@ -132,8 +132,8 @@ struct FaultyFile {
 impl Write for FaultyFile {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let dead = self.fs.is_dead();
-        match self.fs.judge("write", &self.path) {
-            Verdict::Go => self.file.write(buf),
+        match self.fs.next_operation("write", &self.path) {
+            Verdict::Proceed => self.file.write(buf),
             Verdict::FailHalfway(e) => {
                 if !dead {
                     self.file.write_all(&buf[..buf.len() / 2])?;
@@ -149,8 +149,8 @@ impl Write for FaultyFile {
 
 impl SyncWrite for FaultyFile {
     fn sync(&mut self) -> io::Result<()> {
-        match self.fs.judge("sync", &self.path) {
-            Verdict::Go => self.file.sync(),
+        match self.fs.next_operation("sync", &self.path) {
+            Verdict::Proceed => self.file.sync(),
             Verdict::FailHalfway(e) => Err(e),
         }
     }

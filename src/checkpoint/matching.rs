@@ -33,7 +33,7 @@ pub struct Mismatch {
 
 /// A tensor of the model under one of its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ModelTensor {
     pub name: String,
     pub shape: Vec<usize>,
     /// The same number for all names of one tensor; the file needs only one of them.
@@ -46,15 +46,15 @@ pub struct Wanted {
 /// # Errors
 /// Exit code 78 if nothing matches. With `strict`, also if a tensor is missing, unexpected or of another shape
 /// (`num_batches_tracked` may be missing, as in PyTorch: files from before version 0.4.1 have none).
-pub fn match_weights<'a>(model: &[Wanted], file: &'a TensorMap, strict: bool) -> Result<Matched<'a>> {
+pub fn match_weights<'a>(model: &[ModelTensor], file: &'a TensorMap, strict: bool) -> Result<Matched<'a>> {
     let prefix = wrapper_prefix(model, file);
     let mut found = Matched::default();
     let in_file = |name: &str| file.get(&format!("{prefix}{name}"));
-    let there: HashSet<usize> =
+    let found_tensors: HashSet<usize> =
         model.iter().filter(|w| in_file(&w.name).is_some()).map(|w| w.tensor).collect();
-    for Wanted { name, shape, tensor } in model {
+    for ModelTensor { name, shape, tensor } in model {
         match in_file(name) {
-            None if there.contains(tensor) => {}
+            None if found_tensors.contains(tensor) => {}
             None => found.missing.push(name.clone()),
             Some(t) if same_shape(&t.shape, shape) => found.loaded.push((name.clone(), t)),
             Some(t) => found.mismatched.push(Mismatch {
@@ -107,7 +107,7 @@ impl Matched<'_> {
     }
 }
 
-fn nothing_matches(model: &[Wanted], file: &TensorMap, found: &Matched<'_>) -> Error {
+fn nothing_matches(model: &[ModelTensor], file: &TensorMap, found: &Matched<'_>) -> Error {
     let names =
         |names: &mut dyn Iterator<Item = &str>| names.take(4).map(show::name).collect::<Vec<_>>().join(", ");
     let why = match found.mismatched.is_empty() {
@@ -128,7 +128,7 @@ fn same_shape(a: &[usize], b: &[usize]) -> bool {
 }
 
 /// The wrapper prefix with which most of the model's names are found; of equally good ones the shortest.
-fn wrapper_prefix(model: &[Wanted], file: &TensorMap) -> String {
+fn wrapper_prefix(model: &[ModelTensor], file: &TensorMap) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let known: HashSet<&str> = model.iter().map(|w| w.name.as_str()).collect();
     for t in file {
@@ -158,8 +158,8 @@ mod tests {
         TensorMap::from_tensors(tensors.iter().map(make)).unwrap()
     }
 
-    fn wanted(tensors: &[(&str, &[usize], usize)]) -> Vec<Wanted> {
-        let one = |&(name, shape, tensor): &(&str, &[usize], usize)| Wanted {
+    fn wanted(tensors: &[(&str, &[usize], usize)]) -> Vec<ModelTensor> {
+        let one = |&(name, shape, tensor): &(&str, &[usize], usize)| ModelTensor {
             name: name.to_owned(),
             shape: shape.to_vec(),
             tensor,
@@ -167,7 +167,7 @@ mod tests {
         tensors.iter().map(one).collect()
     }
 
-    fn model() -> Vec<Wanted> {
+    fn model() -> Vec<ModelTensor> {
         wanted(&[("conv.weight", &[2, 3], 0), ("fc.weight", &[4], 1), ("bn.num_batches_tracked", &[1], 2)])
     }
 

@@ -88,7 +88,7 @@ fn from_pytorch(dtype: DType) -> Option<Dtype> {
 mod tests {
     use super::*;
     use crate::checkpoint::testing::snapshot;
-    use crate::checkpoint::{CheckpointStore, Wanted, match_weights};
+    use crate::checkpoint::{CheckpointStore, ModelTensor, match_weights};
     use proptest::prelude::*;
 
     /// `{"epoch": 3, "state_dict": {"module.fc.weight": [[0,1,2],[3,4,5]], "module.fc.bias": [.5,-.5]}}` in the ZIP
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn matches_a_wrapped_ddp_checkpoint_with_the_model() {
         let weights = read_bytes(CHECKPOINT).unwrap();
-        let wanted = |name: &str, shape, tensor| Wanted { name: name.to_owned(), shape, tensor };
+        let wanted = |name: &str, shape, tensor| ModelTensor { name: name.to_owned(), shape, tensor };
         let model = [wanted("fc.weight", vec![2, 3], 0), wanted("fc.bias", vec![2], 1)];
         let matched = match_weights(&model, &weights, true).unwrap();
         assert_eq!(matched.loaded[0].1.to_f32_vec(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);

@@ -222,12 +222,12 @@ impl CheckpointStore {
     pub(super) fn remove(&self, path: &Path, _lock: &WriteLock) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.trim_start_matches(OLD_PREFIX);
-        let gone = self.dir.join(format!("{TEMP_PREFIX}gone-{name}-{}", std::process::id()));
-        if gone.exists() {
-            self.fs.remove_dir_all(&gone)?;
+        let hidden = self.dir.join(format!("{TEMP_PREFIX}gone-{name}-{}", std::process::id()));
+        if hidden.exists() {
+            self.fs.remove_dir_all(&hidden)?;
         }
-        self.fs.rename(path, &gone)?;
-        self.fs.remove_dir_all(&gone)
+        self.fs.rename(path, &hidden)?;
+        self.fs.remove_dir_all(&hidden)
     }
 
     /// Removes leftovers of dead writers and restores a checkpoint that one had set aside. Does nothing while another

@@ -137,7 +137,7 @@ impl AsyncSaver {
             let result = self.task.run(&mut snapshot, job);
             return self.note(Some((result, snapshot)));
         };
-        worker.jobs.send((snapshot, job)).map_err(|_| thread_died())?;
+        worker.jobs.send((snapshot, job)).map_err(|_| thread_exited())?;
         worker.in_flight = true;
         Ok(None)
     }
@@ -183,7 +183,7 @@ impl Worker {
                     format!("a checkpoint was not written within {waited:.0} s; the disk may have stalled");
                 Err(Error::checkpoint(what).cause(io::Error::from(io::ErrorKind::TimedOut)))
             }
-            Err(RecvTimeoutError::Disconnected) => Err(thread_died()),
+            Err(RecvTimeoutError::Disconnected) => Err(thread_exited()),
         }
     }
 
@@ -197,7 +197,7 @@ impl Worker {
                 Ok(Some(outcome))
             }
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(thread_died()),
+            Err(TryRecvError::Disconnected) => Err(thread_exited()),
         }
     }
 }
@@ -219,7 +219,7 @@ impl Drop for AsyncSaver {
     }
 }
 
-fn thread_died() -> Error {
+fn thread_exited() -> Error {
     Error::internal("the checkpoint thread exited unexpectedly")
 }
 
@@ -233,7 +233,7 @@ mod tests {
     use std::io;
     use std::path::Path;
 
-    fn as_it_is() -> Finish {
+    fn unchanged() -> Finish {
         Box::new(|_| Ok(()))
     }
 
@@ -275,11 +275,11 @@ mod tests {
     #[test]
     fn submit_returns_before_the_write_and_the_next_submit_waits() {
         let (_dir, gate, mut saver) = gated(SOON);
-        assert_eq!(saver.submit(snapshot(1, 0), as_it_is()).unwrap(), None);
+        assert_eq!(saver.submit(snapshot(1, 0), unchanged()).unwrap(), None);
         assert_eq!(saver.poll().unwrap(), None);
         assert_eq!(steps(saver.store()), [] as [u64; 0]);
         gate.send(()).unwrap();
-        let first = saver.submit(snapshot(2, 0), as_it_is()).unwrap().unwrap();
+        let first = saver.submit(snapshot(2, 0), unchanged()).unwrap().unwrap();
         assert_eq!((first.step, steps(saver.store())), (1, vec![1]));
         assert_eq!(saver.take_spare(), Some(snapshot(1, 0)));
         gate.send(()).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn dropping_the_saver_completes_the_save_in_progress() {
         let (dir, gate, mut saver) = gated(SOON);
-        saver.submit(snapshot(3, 0), as_it_is()).unwrap();
+        saver.submit(snapshot(3, 0), unchanged()).unwrap();
         gate.send(()).unwrap();
         drop(saver);
         let loaded = CheckpointStore::read_only(dir.path()).latest_verified().unwrap().unwrap();
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn a_stalled_disk_is_an_error_at_the_deadline() {
         let (_dir, gate, mut saver) = gated(Duration::from_millis(20));
-        saver.submit(snapshot(1, 0), as_it_is()).unwrap();
+        saver.submit(snapshot(1, 0), unchanged()).unwrap();
         let e = saver.flush().unwrap_err();
         assert_eq!(e.code, ExitCode::Checkpoint);
         assert!(e.message.contains("the disk may have stalled"), "{e}");
@@ -314,12 +314,12 @@ mod tests {
         let fs = FaultyFs::new(Fault::ErrorAt(4, libc::ENOSPC));
         let store = CheckpointStore::open_with(dir.path(), Arc::new(fs)).unwrap();
         let mut saver = AsyncSaver::new(store, Retention::default(), SOON).unwrap();
-        assert_eq!(saver.submit(snapshot(1, 0), as_it_is()).unwrap(), None);
-        let e = saver.submit(snapshot(2, 0), as_it_is()).unwrap_err();
+        assert_eq!(saver.submit(snapshot(1, 0), unchanged()).unwrap(), None);
+        let e = saver.submit(snapshot(2, 0), unchanged()).unwrap_err();
         assert_eq!(e.code, ExitCode::Checkpoint);
         assert!(e.message.contains("step-00000001"), "{e}");
         assert_eq!(saver.flush().unwrap(), None);
-        saver.submit(snapshot(3, 0), as_it_is()).unwrap();
+        saver.submit(snapshot(3, 0), unchanged()).unwrap();
         assert_eq!(saver.flush().unwrap().unwrap().step, 3);
         assert_eq!(steps(saver.store()), [3]);
     }
@@ -329,7 +329,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut saver =
             AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), Retention::default(), SOON).unwrap();
-        saver.submit(snapshot(1, 0), as_it_is()).unwrap();
+        saver.submit(snapshot(1, 0), unchanged()).unwrap();
         let spoil: Finish = Box::new(|snapshot| {
             let weight = snapshot.model.bytes_mut("layer1.0.conv1.weight").unwrap();
             weight[..4].copy_from_slice(&f32::NAN.to_le_bytes());
@@ -362,7 +362,7 @@ mod tests {
         let store = CheckpointStore::open(dir.path()).unwrap();
         let mut saver = AsyncSaver::synchronous(store, Retention { keep_last: Some(2), best: None });
         for step in 1..=4 {
-            assert_eq!(saver.submit(snapshot(step, 0), as_it_is()).unwrap().unwrap().step, step);
+            assert_eq!(saver.submit(snapshot(step, 0), unchanged()).unwrap().unwrap().step, step);
         }
         assert_eq!(steps(saver.store()), [3, 4]);
         assert_eq!((saver.poll().unwrap(), saver.flush().unwrap()), (None, None));

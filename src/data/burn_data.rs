@@ -36,7 +36,7 @@ impl BurnData {
         I: Send + Sync + 'static,
         O: Into<BurnBatch> + 'static,
     {
-        let batcher = Erased::<_, O>(batcher, std::marker::PhantomData);
+        let batcher = IntoBurnBatch::<_, O>(batcher, std::marker::PhantomData);
         Ok(Self { train: Arc::new(BurnSet::new(train, batcher, classes)?), val: None, classes })
     }
 
@@ -50,7 +50,7 @@ impl BurnData {
         I: Send + Sync + 'static,
         O: Into<BurnBatch> + 'static,
     {
-        let batcher = Erased::<_, O>(batcher, std::marker::PhantomData);
+        let batcher = IntoBurnBatch::<_, O>(batcher, std::marker::PhantomData);
         self.val = Some(Arc::new(BurnSet::new(val, batcher, self.classes)?));
         Ok(self)
     }
@@ -103,7 +103,7 @@ impl<I, D: BurnDataset<I>, B> BurnSet<I, D, B> {
         if dataset.is_empty() {
             return Err(Error::data("the Burn data set is empty"));
         }
-        let first: BurnBatch = one(&dataset, &batcher, 0)?;
+        let first: BurnBatch = single_batch(&dataset, &batcher, 0)?;
         let facts = |data: &TensorData| {
             let shape = data.shape().to_vec().split_off(1);
             let kind = if data.dtype().is_float() { FieldKind::Float } else { FieldKind::Index(classes) };
@@ -115,7 +115,7 @@ impl<I, D: BurnDataset<I>, B> BurnSet<I, D, B> {
 }
 
 /// Sample `index` as a batch of one.
-fn one<I>(
+fn single_batch<I>(
     dataset: &impl BurnDataset<I>,
     batcher: &impl Batcher<I, BurnBatch>,
     index: usize,
@@ -125,9 +125,9 @@ fn one<I>(
 }
 
 /// Converts the batcher's output to [`BurnBatch`].
-struct Erased<B, O>(B, std::marker::PhantomData<fn() -> O>);
+struct IntoBurnBatch<B, O>(B, std::marker::PhantomData<fn() -> O>);
 
-impl<I, O: Into<BurnBatch>, B: Batcher<I, O>> Batcher<I, BurnBatch> for Erased<B, O> {
+impl<I, O: Into<BurnBatch>, B: Batcher<I, O>> Batcher<I, BurnBatch> for IntoBurnBatch<B, O> {
     fn batch(&self, items: Vec<I>, device: &Device) -> BurnBatch {
         self.0.batch(items, device).into()
     }
@@ -149,15 +149,15 @@ where
         self.target.clone()
     }
     fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
-        let batch = one(&self.dataset, &self.batcher, key.sample as usize)?;
+        let batch = single_batch(&self.dataset, &self.batcher, key.sample as usize)?;
         fill(batch.input, input, key)?;
         fill(batch.target, target, key)
     }
 }
 
-fn fill(data: TensorData, room: FieldMut<'_>, key: SampleKey) -> Result<()> {
+fn fill(data: TensorData, buffer: FieldMut<'_>, key: SampleKey) -> Result<()> {
     let len = data.shape().num_elements();
-    let fits = match &room {
+    let fits = match &buffer {
         FieldMut::Float(out) => out.len() == len && data.dtype().is_float(),
         FieldMut::Index(out) => out.len() == len && !data.dtype().is_float(),
     };
@@ -167,7 +167,7 @@ fn fill(data: TensorData, room: FieldMut<'_>, key: SampleKey) -> Result<()> {
             "sample {sample} has shape {shape:?}, which differs from the first sample"
         )));
     }
-    match room {
+    match buffer {
         FieldMut::Float(out) => out.iter_mut().zip(data.iter::<f32>()).for_each(|(o, v)| *o = v),
         FieldMut::Index(out) => out.iter_mut().zip(data.iter::<i64>()).for_each(|(o, v)| *o = v),
     }

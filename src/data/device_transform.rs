@@ -43,21 +43,21 @@ impl DeviceTransform {
         let (batch, plane) = (draws.len(), height * width);
         let mut x = bytes.into_floats().reshape([batch, channels, plane]);
         if self.moves {
-            let places = self.places(draws);
-            let inside = places.clone().greater_equal_scalar(0).cast(FloatDType::F32);
+            let source_indices = self.source_indices(draws);
+            let inside = source_indices.clone().greater_equal_scalar(0).cast(FloatDType::F32);
             // Black is pixel 0, normalised like any other.
-            x = x.gather(2, places.clamp_min(0).expand([batch, channels, plane])) * inside;
+            x = x.gather(2, source_indices.clamp_min(0).expand([batch, channels, plane])) * inside;
         }
         x = x * self.factor.clone() + self.offset.clone();
         if self.cuts {
-            x = x * self.kept(draws);
+            x = x * self.cutout_mask(draws);
         }
         x.reshape([batch, channels, height, width]).cast(self.device.settings().float_dtype)
     }
 
     /// The index in the sample's plane from which each output pixel is read, `[batch, 1, height * width]`; negative if it
     /// is outside the image.
-    fn places(&self, draws: &[Draws]) -> Tensor<3, Int> {
+    fn source_indices(&self, draws: &[Draws]) -> Tensor<3, Int> {
         let [_, height, width] = self.shape;
         // The sum with any valid index is negative.
         let outside = -((height * width) as i32);
@@ -76,7 +76,7 @@ impl DeviceTransform {
     }
 
     /// 0 in the square that cutout clears, 1 elsewhere: `[batch, 1, height * width]`.
-    fn kept(&self, draws: &[Draws]) -> Tensor<3> {
+    fn cutout_mask(&self, draws: &[Draws]) -> Tensor<3> {
         let [_, height, width] = self.shape;
         let hit = |range: Option<&Range<usize>>, i: usize| f32::from(range.is_some_and(|r| r.contains(&i)));
         let row = |d: &Draws, y: usize| hit(d.hole.as_ref().map(|(rows, _)| rows), y);

@@ -52,7 +52,7 @@ impl Fingerprint {
 
 /// Digest of a file too large to read at each start: its length, and pieces of 4 KiB at equal distances, including the
 /// beginning and the end, at most 256 KiB in all.
-pub(super) fn sampled(bytes: &[u8]) -> Content {
+pub(super) fn sampled_digest(bytes: &[u8]) -> Content {
     const PIECE: usize = 4096;
     const PIECES: usize = 64;
     let mut hasher = Sha256::new();
@@ -67,7 +67,7 @@ pub(super) fn sampled(bytes: &[u8]) -> Content {
 }
 
 /// Digest of several parts, in their order.
-pub(super) fn of_parts<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Content {
+pub(super) fn digest_of_parts<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Content {
     let mut hasher = Sha256::new();
     for part in parts {
         let part = part.as_ref();
@@ -111,18 +111,18 @@ mod tests {
         let with = |at: usize| {
             let mut other = long.clone();
             other[at] = 8;
-            sampled(&other)
+            sampled_digest(&other)
         };
-        let same = sampled(&long);
-        assert_eq!(sampled(&long.clone()), same);
+        let same = sampled_digest(&long);
+        assert_eq!(sampled_digest(&long.clone()), same);
         for at in [0, 4095, (1 << 20) - 1, (1 << 20) - 4096] {
             assert_ne!(with(at), same, "{at}");
         }
-        assert_ne!(sampled(&long[1..]), same);
+        assert_ne!(sampled_digest(&long[1..]), same);
         // A change between two pieces goes unnoticed: the number of bytes read does not grow with the file.
         assert_eq!(with(6000), same);
         let short = [1u8; 1000];
-        assert_ne!(sampled(&short), sampled(&[&short[..999], &[2]].concat()));
-        assert_ne!(of_parts(["ab", "c"]), of_parts(["a", "bc"]));
+        assert_ne!(sampled_digest(&short), sampled_digest(&[&short[..999], &[2]].concat()));
+        assert_ne!(digest_of_parts(["ab", "c"]), digest_of_parts(["a", "bc"]));
     }
 }

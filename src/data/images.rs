@@ -95,13 +95,13 @@ pub(super) fn wrong_buffers(what: &str) -> Error {
 }
 
 /// The settings shared by the splits of an image data set.
-pub(super) struct ImageParts {
+pub(super) struct ImageSetBuilder {
     pub shape: ImageShape,
     pub classes: usize,
     pub transform: TransformOptions,
 }
 
-impl ImageParts {
+impl ImageSetBuilder {
     pub fn set(&self, source: &Arc<dyn ImageSource>, part: Part, training: bool) -> Arc<dyn Dataset> {
         Arc::new(ImageSet {
             source: source.clone(),

@@ -2,9 +2,9 @@
 //! The batches depend only on the data set, the order and the options, never on the number of workers or their speed.
 //! If a batch fails, or a worker panics, the error takes the place of that batch.
 
+use super::assemble::BatchAssembler;
 use super::sampler::Order;
 use super::transforms::ImageTransform;
-use super::work::Work;
 use super::{Dataset, HostBatch};
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
@@ -39,8 +39,8 @@ pub struct LoaderOptions {
 /// The batches of one epoch, in order. Assembly starts in `new`, so a loader created early (for the next epoch, before
 /// validation) has its first batches ready. Dropping it stops and joins its threads.
 pub struct Loader {
-    work: Arc<Work>,
-    crew: Option<Crew>,
+    assembler: Arc<BatchAssembler>,
+    pool: Option<WorkerPool>,
     /// The next batch to return.
     next: usize,
     /// One past the last batch.
@@ -49,7 +49,7 @@ pub struct Loader {
 }
 
 /// The worker threads and their queues.
-struct Crew {
+struct WorkerPool {
     jobs: Option<Sender<(usize, HostBatch)>>,
     results: Receiver<(usize, Result<HostBatch>)>,
     threads: Vec<JoinHandle<()>>,
@@ -100,24 +100,24 @@ impl Loader {
             ));
         }
         let options = LoaderOptions { batch_size: size, ..options };
-        let work = Arc::new(Work::new(dataset, Box::new(order), options, stored));
-        let crew = match options.workers.min(end - options.start_batch) {
+        let assembler = Arc::new(BatchAssembler::new(dataset, Box::new(order), options, stored));
+        let pool = match options.workers.min(end - options.start_batch) {
             0 => None,
-            threads => Some(Crew::start(&work, threads)?),
+            threads => Some(WorkerPool::start(&assembler, threads)?),
         };
-        let mut loader = Self { work, crew, next: options.start_batch, end, spare: Vec::new() };
+        let mut loader = Self { assembler, pool, next: options.start_batch, end, spare: Vec::new() };
         loader.submit();
         Ok(loader)
     }
 
     /// The transform to apply on the device, if batches contain stored images.
     pub fn transform(&self) -> Option<&ImageTransform> {
-        self.work.images().map(|images| images.transform())
+        self.assembler.images().map(|images| images.transform())
     }
 
     /// Whether the next batch is complete, so that `next` does not wait.
     pub fn ready(&mut self) -> bool {
-        self.crew.as_mut().is_some_and(|crew| crew.is_done(self.next))
+        self.pool.as_mut().is_some_and(|pool| pool.is_done(self.next))
     }
 
     /// Returns a batch's buffers for reuse.
@@ -128,24 +128,24 @@ impl Loader {
 
     /// Submits batches up to `prefetch` ahead of the consumer.
     fn submit(&mut self) {
-        let limit = self.end.min(self.next + self.work.options.prefetch.max(1));
-        let Some(crew) = &mut self.crew else { return };
-        let Some(jobs) = &crew.jobs else { return };
-        while crew.submitted < limit {
-            let buffers = self.spare.pop().unwrap_or_else(|| self.work.buffers());
-            if jobs.send((crew.submitted, buffers)).is_err() {
+        let limit = self.end.min(self.next + self.assembler.options.prefetch.max(1));
+        let Some(pool) = &mut self.pool else { return };
+        let Some(jobs) = &pool.jobs else { return };
+        while pool.submitted < limit {
+            let buffers = self.spare.pop().unwrap_or_else(|| self.assembler.buffers());
+            if jobs.send((pool.submitted, buffers)).is_err() {
                 return; // every worker is gone; `next` finds that out
             }
-            crew.submitted += 1;
+            pool.submitted += 1;
         }
     }
 
     fn make(&mut self) -> Result<HostBatch> {
-        match &mut self.crew {
-            Some(crew) => crew.take(self.next),
+        match &mut self.pool {
+            Some(pool) => pool.take(self.next),
             None => {
-                let buffers = self.spare.pop().unwrap_or_else(|| self.work.buffers());
-                self.work.assemble_caught(self.next, buffers)
+                let buffers = self.spare.pop().unwrap_or_else(|| self.assembler.buffers());
+                self.assembler.assemble_caught(self.next, buffers)
             }
         }
     }
@@ -170,45 +170,45 @@ impl Iterator for Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        self.work.stop.store(true, Relaxed);
-        let Some(crew) = &mut self.crew else { return };
-        crew.jobs = None;
-        for thread in crew.threads.drain(..) {
+        self.assembler.stop.store(true, Relaxed);
+        let Some(pool) = &mut self.pool else { return };
+        pool.jobs = None;
+        for thread in pool.threads.drain(..) {
             let _ = thread.join(); // panics were caught inside
         }
     }
 }
 
-impl Crew {
-    fn start(work: &Arc<Work>, threads: usize) -> Result<Self> {
+impl WorkerPool {
+    fn start(assembler: &Arc<BatchAssembler>, threads: usize) -> Result<Self> {
         let (jobs, queue) = unbounded::<(usize, HostBatch)>();
         let (done, results) = unbounded();
-        let mut crew = Self {
+        let mut pool = Self {
             jobs: Some(jobs),
             results,
             threads: Vec::with_capacity(threads),
-            submitted: work.options.start_batch,
+            submitted: assembler.options.start_batch,
             ready: BTreeMap::new(),
         };
         for i in 0..threads {
-            let (work, queue, done) = (work.clone(), queue.clone(), done.clone());
+            let (assembler, queue, done) = (assembler.clone(), queue.clone(), done.clone());
             let spawned = std::thread::Builder::new().name(format!("data-{i}")).spawn(move || {
                 for (number, buffers) in queue {
-                    if work.stop.load(Relaxed)
-                        || done.send((number, work.assemble_caught(number, buffers))).is_err()
+                    if assembler.stop.load(Relaxed)
+                        || done.send((number, assembler.assemble_caught(number, buffers))).is_err()
                     {
                         return;
                     }
                 }
             });
             match spawned {
-                Ok(thread) => crew.threads.push(thread),
+                Ok(thread) => pool.threads.push(thread),
                 // Fewer workers are slower, with the same result.
                 Err(_) if i > 0 => break,
                 Err(e) => return Err(Error::internal(format!("cannot start a data-loading thread: {e}"))),
             }
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     fn is_done(&mut self, number: usize) -> bool {

@@ -143,10 +143,10 @@ fn dropping_the_loader_stops_its_threads() {
     let mut loader = Loader::new(data.clone(), (0..100_000).collect::<Vec<_>>(), wide).unwrap();
     assert_eq!(loader.next().unwrap().unwrap().indices, [0, 1, 2, 3]);
     // The worker blocks at sample 6 at the latest. The gate opens only after the stop flag is set, so it reads no further.
-    let (work, opener) = (
-        loader.work.clone(),
+    let (assembler, opener) = (
+        loader.assembler.clone(),
         std::thread::spawn({
-            let stopped = loader.work.clone();
+            let stopped = loader.assembler.clone();
             move || {
                 while !stopped.stop.load(Relaxed) {
                     std::thread::yield_now();
@@ -158,7 +158,7 @@ fn dropping_the_loader_stops_its_threads() {
     drop(loader);
     opener.join().unwrap();
     assert!(data.writes.load(Relaxed) <= 7, "{} samples were read", data.writes.load(Relaxed));
-    assert_eq!(Arc::strong_count(&work), 1, "a thread outlived its loader");
+    assert_eq!(Arc::strong_count(&assembler), 1, "a thread outlived its loader");
 }
 
 #[test]

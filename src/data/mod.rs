@@ -5,6 +5,7 @@
 //! `open`, which returns [`Splits`]. The [`Loader`] combines a split, a sampler and transforms into host batches, ahead
 //! of the training step, on its own threads.
 
+mod assemble;
 mod burn_data;
 mod config;
 mod device_transform;
@@ -23,7 +24,6 @@ mod store;
 #[cfg(test)]
 mod testing;
 pub mod transforms;
-mod work;
 
 pub use burn_data::{BurnBatch, BurnData, BurnSource};
 pub use config::LoaderConfig;

@@ -17,7 +17,7 @@ pub fn shared(path: &str) -> Option<PathBuf> {
 }
 
 /// A persistent cache beside the test program, so that real data is unpacked once.
-pub fn lasting_cache() -> PathBuf {
+pub fn persistent_cache() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("test-data-cache")
 }
 

@@ -2,7 +2,7 @@
 //! of the PyTorch model in tests/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
 use super::cast::{in_dtype, in_f32};
-use super::layers::{Affine, Embed, Norm};
+use super::layers::{Affine, Embedding, LayerNorm};
 use super::{Input, Net};
 use crate::spec::choice;
 use burn::module::Module;
@@ -77,9 +77,9 @@ impl Attention {
 
 #[derive(Module, Debug)]
 struct Block {
-    ln_1: Norm,
+    ln_1: LayerNorm,
     attn: Attention,
-    ln_2: Norm,
+    ln_2: LayerNorm,
     fc: Affine,
     proj: Affine,
     dropout: Dropout,
@@ -91,14 +91,14 @@ impl Block {
         let affine = |inputs, outputs| Affine::normal(inputs, outputs, 0.02, true, device);
         let dropout = DropoutConfig::new(c.dropout).init();
         Self {
-            ln_1: Norm::new(width, device),
+            ln_1: LayerNorm::new(width, device),
             attn: Attention {
                 c_attn: affine(width, 3 * width),
                 c_proj: affine(width, width),
                 dropout: dropout.clone(),
                 heads: c.n_head,
             },
-            ln_2: Norm::new(width, device),
+            ln_2: LayerNorm::new(width, device),
             fc: affine(width, 4 * width),
             proj: affine(4 * width, width),
             dropout,
@@ -115,10 +115,10 @@ impl Block {
 /// Maps tokens `[batch, time]` to logits `[batch * time, vocab]`.
 #[derive(Module, Debug)]
 pub struct Gpt {
-    wte: Embed,
-    wpe: Embed,
+    wte: Embedding,
+    wpe: Embedding,
     h: Vec<Block>,
-    ln_f: Norm,
+    ln_f: LayerNorm,
     lm_head: Affine,
     dropout: Dropout,
 }
@@ -126,10 +126,10 @@ pub struct Gpt {
 impl Gpt {
     pub fn new(c: GptConfig, device: &Device) -> Self {
         Self {
-            wte: Embed::new(c.vocab_size, c.n_embd, device),
-            wpe: Embed::new(c.block_size, c.n_embd, device),
+            wte: Embedding::new(c.vocab_size, c.n_embd, device),
+            wpe: Embedding::new(c.block_size, c.n_embd, device),
             h: (0..c.n_layer).map(|_| Block::new(&c, device)).collect(),
-            ln_f: Norm::new(c.n_embd, device),
+            ln_f: LayerNorm::new(c.n_embd, device),
             lm_head: Affine::normal(c.n_embd, c.vocab_size, 0.02, false, device),
             dropout: DropoutConfig::new(c.dropout).init(),
         }

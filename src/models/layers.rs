@@ -46,14 +46,14 @@ impl Affine {
 
 /// `torch.nn.Conv2d`: weight `[out, in, k, k]`.
 #[derive(Module, Debug)]
-pub struct Conv {
+pub struct Conv2d {
     pub weight: Param<Tensor<4>>,
     pub bias: Option<Param<Tensor<1>>>,
     stride: usize,
     padding: usize,
 }
 
-impl Conv {
+impl Conv2d {
     /// With the default initial values of `torch.nn.Conv2d`, with bias.
     pub fn new(inputs: usize, outputs: usize, kernel: usize, padding: usize, device: &Device) -> Self {
         let init = torch_uniform(inputs * kernel * kernel);
@@ -131,12 +131,12 @@ fn track(running: &RunningState<Tensor<1>>, batch: Tensor<1>) {
 
 /// `torch.nn.LayerNorm` over the last dimension.
 #[derive(Module, Debug)]
-pub struct Norm {
+pub struct LayerNorm {
     pub weight: Param<Tensor<1>>,
     pub bias: Param<Tensor<1>>,
 }
 
-impl Norm {
+impl LayerNorm {
     pub fn new(width: usize, device: &Device) -> Self {
         Self {
             weight: Initializer::Ones.init([width], device),
@@ -154,11 +154,11 @@ impl Norm {
 
 /// `torch.nn.Embedding`: weight `[rows, width]`, from N(0, 0.02).
 #[derive(Module, Debug)]
-pub struct Embed {
+pub struct Embedding {
     pub weight: Param<Tensor<2>>,
 }
 
-impl Embed {
+impl Embedding {
     pub fn new(rows: usize, width: usize, device: &Device) -> Self {
         Self { weight: Initializer::Normal { mean: 0.0, std: 0.02 }.init([rows, width], device) }
     }

@@ -18,7 +18,7 @@ mod standard;
 mod state;
 #[cfg(test)]
 mod tests;
-mod walk;
+mod visitors;
 
 pub use gpt::{Gpt, GptConfig, Preset};
 pub use input::{Input, Target};

@@ -1,10 +1,12 @@
 //! A network as a trait object. The trainer, the reducer and the checkpoints access parameters as numbered host slices (in
-//! the order of [`Model::entries`]) or, for a model on a device, as numbered flat tensors; only this file and `walk.rs`
+//! the order of [`Model::entries`]) or, for a model on a device, as numbered flat tensors; only this file and `visitors.rs`
 //! know the module that they belong to.
 
 use super::cast::in_f32;
 use super::state::State;
-use super::walk::{CastMapper, Casts, Drawer, Editor, Examiner, Reader, Stepper, TapMapper};
+use super::visitors::{
+    CastMapper, Casts, EditMapper, LazyInit, ReadVisitor, TapMapper, TensorCheck, UpdateMapper,
+};
 use super::{Input, Net, StateEntry};
 use crate::device::{Compute, Tracked, drawn, is_host};
 use crate::error::{Error, Result};
@@ -16,10 +18,10 @@ use std::sync::Arc;
 pub type Tap = Arc<dyn Fn(usize, Tracked) -> Tracked + Send + Sync>;
 
 /// Selects tensors by number.
-pub type Which<'a> = &'a dyn Fn(usize) -> bool;
+pub type Selection<'a> = &'a dyn Fn(usize) -> bool;
 
 /// Selects every tensor.
-pub const ALL: Which<'static> = &|_| true;
+pub const ALL: Selection<'static> = &|_| true;
 
 /// A model that trains on one device.
 pub trait Model: Send {
@@ -40,13 +42,13 @@ pub trait Model: Send {
     ///
     /// # Errors
     /// The device fails; never in host memory. `see` is not called after an error.
-    fn read(&self, which: Which<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()>;
+    fn read(&self, which: Selection<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()>;
 
     /// Lets `change` write the values of the selected tensors: in place in host memory, otherwise in a copy that is sent back.
     ///
     /// # Errors
     /// As [`Model::read`]; nothing is changed after an error.
-    fn edit(&mut self, which: Which<'_>, change: &mut dyn FnMut(usize, &mut [f32])) -> Result<()>;
+    fn edit(&mut self, which: Selection<'_>, change: &mut dyn FnMut(usize, &mut [f32])) -> Result<()>;
 
     /// Replaces every trainable tensor by the result of `step`; flat and without autodiff, on the model's device.
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>);
@@ -78,14 +80,14 @@ impl<N: Net> NetModel<N> {
         let net = drawn(&host, seed, || {
             let net = build(&host)?;
             // Draw lazy parameters now: their order, and so their values, must not depend on the first forward pass.
-            net.visit(&mut Drawer);
+            net.visit(&mut LazyInit);
             Ok::<N, Error>(net)
         })?;
         let state = State::of(&net, N::rename);
         state.check_names()?;
-        let mut examiner = Examiner::new(&state);
-        net.visit(&mut examiner);
-        examiner.found?;
+        let mut check = TensorCheck::new(&state);
+        net.visit(&mut check);
+        check.result?;
         let casts = Casts::new::<N>(&state.entries, on.dtype);
         let mut model = Self { net: Some(net), state, device: host, casts };
         if !is_host(&on.device) {
@@ -101,19 +103,19 @@ impl<N: Net> NetModel<N> {
     }
 
     fn net(&self) -> &N {
-        present(&self.net)
+        network(&self.net)
     }
 
     /// Burn stores updates to running state separately until the next forward pass; `valid` applies them, so that later reads
     /// and writes use the current values.
-    fn settle(&self) {
+    fn apply_buffer_updates(&self) {
         if self.state.entries.iter().any(|e| e.role.is_buffer()) {
             drop(self.net().valid());
         }
     }
 }
 
-fn present<N>(net: &Option<N>) -> &N {
+fn network<N>(net: &Option<N>) -> &N {
     net.as_ref().expect("the network is only away while it is changed")
 }
 
@@ -134,7 +136,7 @@ impl<N: Net> Model for NetModel<N> {
     fn forward(&self, input: Input, tap: Tap) -> Tensor<2> {
         let mut mapper = TapMapper::new(&self.state, tap, &self.casts);
         let output = self.net().clone().map(&mut mapper).forward(input.cast(self.casts.dtype));
-        self.settle();
+        self.apply_buffer_updates();
         in_f32(output)
     }
 
@@ -147,20 +149,20 @@ impl<N: Net> Model for NetModel<N> {
         Box::new(NetEvaluator { net, device, dtype: self.casts.dtype })
     }
 
-    fn read(&self, which: Which<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
-        let mut reader = Reader::new(&self.state, which, see);
-        self.net().visit(&mut reader);
-        reader.done
+    fn read(&self, which: Selection<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
+        let mut visitor = ReadVisitor::new(&self.state, which, see);
+        self.net().visit(&mut visitor);
+        visitor.result
     }
 
-    fn edit(&mut self, which: Which<'_>, edit: &mut dyn FnMut(usize, &mut [f32])) -> Result<()> {
-        let mut editor = Editor::new(&self.state, which, edit);
-        change(&mut self.net, &mut editor);
-        editor.done
+    fn edit(&mut self, which: Selection<'_>, edit: &mut dyn FnMut(usize, &mut [f32])) -> Result<()> {
+        let mut mapper = EditMapper::new(&self.state, which, edit);
+        change(&mut self.net, &mut mapper);
+        mapper.result
     }
 
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>) {
-        change(&mut self.net, &mut Stepper::new(&self.state, step));
+        change(&mut self.net, &mut UpdateMapper::new(&self.state, step));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Small networks: a linear layer, a multi-layer perceptron, and a plain convolutional network.
 
-use super::layers::{Affine, Conv};
+use super::layers::{Affine, Conv2d};
 use super::ops::max_pool2d;
 use super::{Input, Net};
 use burn::module::Module;
@@ -66,7 +66,7 @@ impl Net for Mlp {
 /// `features = Sequential(Conv2d, ReLU, MaxPool2d, …)`, `classifier = Sequential(Flatten, Linear, ReLU, Dropout, Linear)`.
 #[derive(Module, Debug)]
 pub struct Cnn {
-    convs: Vec<Conv>,
+    convs: Vec<Conv2d>,
     hidden: Affine,
     head: Affine,
     dropout: Dropout,
@@ -88,7 +88,7 @@ impl Cnn {
         let [mut inputs, mut height, mut width] = c.input;
         let mut convs = Vec::new();
         for &outputs in &c.channels {
-            convs.push(Conv::new(inputs, outputs, 3, 1, device));
+            convs.push(Conv2d::new(inputs, outputs, 3, 1, device));
             (inputs, height, width) = (outputs, height / 2, width / 2);
         }
         Self {

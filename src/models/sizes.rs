@@ -55,13 +55,13 @@ impl Size {
         at_least: fn(&DataFacts) -> bool,
     ) -> Self {
         let size = Self { key, known, at_least, given };
-        if let Some(problem) = size.misfit(facts) {
+        if let Some(problem) = size.mismatch(facts) {
             fields.problem(key, problem);
         }
         size
     }
 
-    fn misfit(&self, facts: &DataFacts) -> Option<String> {
+    fn mismatch(&self, facts: &DataFacts) -> Option<String> {
         let (given, known) = (self.given?, (self.known)(facts).ok()?);
         let at_least = (self.at_least)(facts);
         let least = if at_least { "at least " } else { "" };
@@ -71,7 +71,7 @@ impl Size {
 
     /// The size for the opened data.
     pub fn of(&self, facts: &DataFacts) -> Result<usize> {
-        match self.misfit(facts) {
+        match self.mismatch(facts) {
             Some(problem) => Err(Error::spec(format!("model.{}: {problem}", self.key))),
             None => self.given.map_or_else(|| (self.known)(facts), Ok),
         }
@@ -87,7 +87,7 @@ pub(super) fn exactly(_: &DataFacts) -> bool {
 }
 
 /// A classifier may have more outputs than classes in the data; a regression needs exactly one per value of the target.
-pub(super) fn unless_numbers(facts: &DataFacts) -> bool {
+pub(super) fn at_least_for_classes(facts: &DataFacts) -> bool {
     !matches!(&facts.target, Some(FieldFacts { kind: FieldKind::Float, .. }))
 }
 
@@ -105,7 +105,7 @@ pub(super) fn tokens(facts: &DataFacts) -> Result<(usize, usize)> {
 }
 
 /// Reports a data set that the model can't read, at the model's name. Unknown facts are accepted.
-pub(super) fn fits<T>(fields: &mut Fields<'_>, facts: &DataFacts, read: Result<T>) {
+pub(super) fn check_input<T>(fields: &mut Fields<'_>, facts: &DataFacts, read: Result<T>) {
     if let (Some(_), Err(e)) = (&facts.input, read) {
         fields.problem("name", e.message);
     }

@@ -1,6 +1,8 @@
 //! The built-in models: the keys of their `[model]` tables, and the facts that each needs from the data set.
 
-use super::sizes::{Size, at_least, exactly, features, fits, image, outputs, tokens, unless_numbers};
+use super::sizes::{
+    Size, at_least, at_least_for_classes, check_input, exactly, features, image, outputs, tokens,
+};
 use super::{
     Cnn, CnnConfig, Depth, Gpt, GptConfig, LinearNet, Mlp, Model, ModelKind, ModelSource, Net, NetModel,
     Preset, ResNet, Stem, TensorFacts,
@@ -108,10 +110,10 @@ struct LinearTable {
 }
 
 fn linear(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-    fits(fields, facts, features(facts));
+    check_input(fields, facts, features(facts));
     let table: LinearTable = fields.config();
     let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
-    let out = Size::new(fields, facts, ("out_features", table.out_features), outputs, unless_numbers);
+    let out = Size::new(fields, facts, ("out_features", table.out_features), outputs, at_least_for_classes);
     source(facts, move |facts: &DataFacts, device: &Device| {
         Ok(LinearNet::new(inputs.of(facts)?, out.of(facts)?, device))
     })
@@ -137,10 +139,10 @@ struct MlpTable {
 }
 
 fn mlp(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-    fits(fields, facts, features(facts));
+    check_input(fields, facts, features(facts));
     let table: MlpTable = fields.config();
     let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
-    let out = Size::new(fields, facts, ("num_classes", table.num_classes), outputs, unless_numbers);
+    let out = Size::new(fields, facts, ("num_classes", table.num_classes), outputs, at_least_for_classes);
     source(facts, move |facts: &DataFacts, device: &Device| {
         let mut sizes = vec![inputs.of(facts)?];
         sizes.extend(&table.hidden);
@@ -170,9 +172,9 @@ struct CnnTable {
 }
 
 fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-    fits(fields, facts, image(facts));
+    check_input(fields, facts, image(facts));
     let CnnTable { num_classes, channels, hidden, dropout } = fields.config();
-    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, unless_numbers);
+    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, at_least_for_classes);
     if let Ok([_, height, width]) = image(facts)
         && (height.min(width) >> channels.len()) == 0
     {
@@ -198,9 +200,9 @@ struct ResNetTable {
 }
 
 fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-    fits(fields, facts, image(facts));
+    check_input(fields, facts, image(facts));
     let ResNetTable { num_classes, stem } = fields.config();
-    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, unless_numbers);
+    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, at_least_for_classes);
     source(facts, move |facts: &DataFacts, device: &Device| {
         let [channels, _, _] = image(facts)?;
         let classes = out.of(facts)?;
@@ -236,7 +238,7 @@ struct GptTable {
 }
 
 fn gpt(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-    fits(fields, facts, tokens(facts));
+    check_input(fields, facts, tokens(facts));
     let table: GptTable = fields.config();
     let ((layers, heads, width), dropout) = (table.preset.sizes(), table.dropout);
     let n_layer = fields.or_default("n_layer", table.n_layer, layers);

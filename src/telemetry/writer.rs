@@ -108,7 +108,7 @@ impl MetricsWriter {
 impl Found {
     /// Warnings about the metrics of a run that resumes at `step` and writes a line every `every` steps. `own`: they
     /// should lead up to `step`.
-    pub fn doubts(&self, step: u64, every: u64, own: bool) -> Vec<String> {
+    pub fn warnings(&self, step: u64, every: u64, own: bool) -> Vec<String> {
         let path = self.path.display();
         let missing = (own && self.step / every < step / every).then(|| {
             format!(

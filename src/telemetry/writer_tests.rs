@@ -183,7 +183,7 @@ fn keeps_and_reports_lines_that_are_not_events() {
             "line 2 of {} is not an event known to this version; it is kept and ignored",
             path.display()
         );
-        assert_eq!(found.doubts(2, 1, true), [told], "{shown}");
+        assert_eq!(found.warnings(2, 1, true), [told], "{shown}");
     }
 }
 
@@ -200,7 +200,7 @@ fn terminates_an_unterminated_foreign_line() {
         assert_eq!(read_events(&path).unwrap(), [step(1)]);
     }
     fs::write(&path, "one\ntwo\n").unwrap();
-    let [told] = &MetricsWriter::open(&path).unwrap().truncate_after(0, 0).unwrap().doubts(0, 1, true)[..]
+    let [told] = &MetricsWriter::open(&path).unwrap().truncate_after(0, 0).unwrap().warnings(0, 1, true)[..]
     else {
         panic!("one line")
     };
@@ -214,18 +214,18 @@ fn warns_about_missing_lines_before_the_checkpoint() {
         Event::End(EndEvent { step, epoch: 0, reason, exit_code: 90, seconds: 1.0 })
     };
     let (_dir, path, mut writer) = written(&[step(10), step(20), end(47)]);
-    let mut doubts = |at, every, own| {
-        writer.truncate_after(at, 0).unwrap().doubts(at, every, own).pop().unwrap_or_default()
+    let mut warnings = |at, every, own| {
+        writer.truncate_after(at, 0).unwrap().warnings(at, every, own).pop().unwrap_or_default()
     };
     // Not every step has an event.
-    assert_eq!(doubts(29, 10, true), "");
-    assert_eq!(doubts(45, 10, false), "", "it comes from elsewhere");
+    assert_eq!(warnings(29, 10, true), "");
+    assert_eq!(warnings(45, 10, false), "", "it comes from elsewhere");
     let told = format!(
         "{} ends at step 20, but the run resumes at step 45: the lines between are missing",
         path.display()
     );
-    assert_eq!(doubts(45, 10, true), told);
+    assert_eq!(warnings(45, 10, true), told);
     // Someone removed the file.
     fs::remove_file(&path).unwrap();
-    assert!(doubts(45, 10, true).contains("ends at step 0,"));
+    assert!(warnings(45, 10, true).contains("ends at step 0,"));
 }

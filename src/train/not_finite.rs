@@ -10,7 +10,7 @@ pub(super) fn gradient(step: u64, norm: f64) -> Error {
 }
 
 /// Adds a hint if the communication hook may have overflowed.
-pub(super) fn behind(error: Error, hook: Option<&HookSource>, world: usize) -> Error {
+pub(super) fn with_hook_hint(error: Error, hook: Option<&HookSource>, world: usize) -> Error {
     let Some((hook, largest)) = hook.and_then(|hook| Some((hook, hook.largest(world)?))) else {
         return error;
     };

@@ -34,16 +34,16 @@ impl Trainer<'_> {
     pub(super) fn update(&mut self, passes: Passes) -> Result<Flags> {
         let Passes { sums, count, weight, begun, waited } = passes;
         let local = add(sums)?;
-        let (sums, flags) = exchange(local, self.wishes(), &*self.group)?;
+        let (sums, flags) = exchange(local, self.requests(), &*self.group)?;
         let step = self.position.step + 1;
         if !sums.mean_loss().is_finite() {
             return Err(not_finite::loss(step, sums.mean_loss()));
         }
-        self.note(Phase::Update);
+        self.report_phase(Phase::Update);
         let lr = self.lr(&self.position);
         let (hook, world) = (self.settings.comm_hook.as_ref(), self.group.world_size());
         let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, weight);
-        let updated = updated.map_err(|error| not_finite::behind(error, hook, world))?;
+        let updated = updated.map_err(|error| not_finite::with_hook_hint(error, hook, world))?;
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);
         }

@@ -120,8 +120,8 @@ impl Position {
     /// Whether a run of this many epochs or steps is complete, including the metrics of an epoch that `max_steps` cuts
     /// short.
     pub fn is_over(&self, epochs: u64, max_steps: Option<u64>) -> bool {
-        let spent = max_steps.is_some_and(|max| self.step >= max);
-        self.epoch >= epochs || spent && (self.step_in_epoch == 0 || self.measured.is_some())
+        let reached_max_steps = max_steps.is_some_and(|max| self.step >= max);
+        self.epoch >= epochs || reached_max_steps && (self.step_in_epoch == 0 || self.measured.is_some())
     }
 
     pub(super) fn advance(&mut self, micro_batches: u64, sums: &Sums) {

@@ -3,8 +3,8 @@
 
 use super::official::OfficialFiles;
 use crate::data::store::{
-    Cache, Digest, FileSpec, Member, absolute, download, identity, in_scratch, is_writable, read_batch,
-    read_into_place, untar, verify,
+    Cache, Digest, FileSpec, Member, absolute, create_atomically, download, identity, is_writable,
+    read_batch, untar, verify, with_temporary_path,
 };
 use crate::error::{Error, IoContext, Result};
 use std::fs::{self, File};
@@ -70,7 +70,7 @@ impl Files {
         };
         let target = self.target(&origin)?;
         say(&format!("unpacking {} to {}", origin.path().display(), target.display()));
-        read_into_place(&target, |folder| self.unpack(&origin, folder))
+        create_atomically(&target, |folder| self.unpack(&origin, folder))
     }
 
     /// Creates `folder` and writes the binary files of `origin` to it.
@@ -154,8 +154,9 @@ impl Files {
         };
         let path = place(name)?;
         // The digest of the archive is not known, but those of its members are.
-        let check =
-            |archive: &Path| in_scratch(&path, |folder| self.unpack(&origin(archive.to_owned()), folder));
+        let check = |archive: &Path| {
+            with_temporary_path(&path, |folder| self.unpack(&origin(archive.to_owned()), folder))
+        };
         download(url, &path, &spec, check, say)?;
         Ok(origin(path))
     }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::data::testing::{
-    TarMember, configure, lasting_cache, python2_pickle, sample, serve_once, shared, tar_gz,
+    TarMember, configure, persistent_cache, python2_pickle, sample, serve_once, shared, tar_gz,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -198,7 +198,7 @@ fn removes_a_wrong_download() {
 fn reads_the_real_archive() {
     let Some(root) = shared("data") else { return };
     // A persistent cache speeds up the next run of the test.
-    let cache = lasting_cache();
+    let cache = persistent_cache();
     let table = format!("root = '{}'\ncache = '{}'\nval_split = 0.1", root.display(), cache.display());
     let source = configure(&cifar10, &table).unwrap();
     prepare(&*source).unwrap();

@@ -3,8 +3,8 @@
 
 use super::csv_remarks::remarks;
 use super::csv_set::{CsvSet, Rows, Targets};
-use super::csv_table::{Column, Names, RawTable};
-use crate::data::fingerprint::of_parts;
+use super::csv_table::{CategoryIndex, ColumnType, RawTable};
+use crate::data::fingerprint::digest_of_parts;
 use crate::data::images::class_facts;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::NamedFile;
@@ -130,7 +130,7 @@ impl CsvSource {
         let target = table.column(&self.target, "target")?;
         let columns = self.columns(&table, target)?;
         let rows = table.rows.len();
-        self.settle_blanks(&mut table, &columns, target)?;
+        self.handle_blanks(&mut table, &columns, target)?;
         if table.rows.is_empty() {
             let error = Error::data(format!("{} has no usable rows", table.path));
             return Err(match rows {
@@ -142,10 +142,10 @@ impl CsvSource {
         let targets = self.targets(&table, target, &train)?;
         let kinds = columns
             .iter()
-            .map(|&c| Ok((c, table.understand(c, &self.categories)?)))
-            .collect::<Result<Vec<(usize, Column)>>>()?;
+            .map(|&c| Ok((c, table.column_type(c, &self.categories)?)))
+            .collect::<Result<Vec<(usize, ColumnType)>>>()?;
         let (width, values) = self.features(&table, &kinds, &train);
-        let taken: Vec<(usize, &Column)> = kinds.iter().map(|(c, kind)| (*c, kind)).collect();
+        let taken: Vec<(usize, &ColumnType)> = kinds.iter().map(|(c, kind)| (*c, kind)).collect();
         let remarks = remarks(&table, &taken, (target, &targets), &self.categories);
         let content = content(&table, columns.iter().chain([&target]));
         let rows = Arc::new(Rows { width, values, targets, remarks, content });
@@ -165,7 +165,7 @@ impl CsvSource {
     }
 
     /// Drops the rows with blank cells, or checks that blank cells can be filled. A blank target can't.
-    fn settle_blanks(&self, table: &mut RawTable, columns: &[usize], target: usize) -> Result<()> {
+    fn handle_blanks(&self, table: &mut RawTable, columns: &[usize], target: usize) -> Result<()> {
         let blank_in = |table: &RawTable, row: usize| {
             columns.iter().chain([&target]).copied().find(|&c| table.is_blank(row, c))
         };
@@ -177,11 +177,11 @@ impl CsvSource {
         }
         for row in 0..table.rows.len() {
             if table.is_blank(row, target) {
-                return Err(Error::data(format!("{}: the target is blank", table.place(row, target)))
+                return Err(Error::data(format!("{}: the target is blank", table.location(row, target)))
                     .hint("`blanks = \"drop\"` drops such rows"));
             }
             if let Some(column) = blank_in(table, row).filter(|_| self.blanks == Blanks::Error) {
-                return Err(Error::data(format!("{}: the cell is blank", table.place(row, column)))
+                return Err(Error::data(format!("{}: the cell is blank", table.location(row, column)))
                     .hint("set `[dataset] blanks` to \"mean\", \"zero\" or \"drop\""));
             }
         }
@@ -192,18 +192,18 @@ impl CsvSource {
         let rows = 0..table.rows.len();
         if self.task == Task::Classification {
             let names = match self.categories.get(&self.target) {
-                Some(_) => match table.understand(column, &self.categories)? {
-                    Column::Categories(names) => names,
-                    Column::Numbers => Names::default(),
+                Some(_) => match table.column_type(column, &self.categories)? {
+                    ColumnType::Categories(names) => names,
+                    ColumnType::Numbers => CategoryIndex::default(),
                 },
                 None => classes(table, column),
             };
-            let class = |r: usize| names.place(&table.rows[r][column]).unwrap_or(0) as i64;
+            let class = |r: usize| names.index_of(&table.rows[r][column]).unwrap_or(0) as i64;
             return Ok(Targets::Classes { labels: rows.map(class).collect(), count: names.len() });
         }
         let number = |r: usize| {
             table.number(r, column).map(|x| x as f32).ok_or_else(|| {
-                let (place, cell) = (table.place(r, column), &table.rows[r][column]);
+                let (place, cell) = (table.location(r, column), &table.rows[r][column]);
                 Error::data(format!("{place}: the target `{cell}` is not a number"))
                     .hint("for text labels, set `[dataset] task = \"classification\"`")
             })
@@ -216,7 +216,7 @@ impl CsvSource {
     }
 
     /// The number of features, and the row-major feature values, filled and standardised.
-    fn features(&self, table: &RawTable, columns: &[(usize, Column)], train: &Part) -> (usize, Vec<f32>) {
+    fn features(&self, table: &RawTable, columns: &[(usize, ColumnType)], train: &Part) -> (usize, Vec<f32>) {
         let width: usize = columns.iter().map(|(_, kind)| kind.width()).sum();
         let mut values = vec![0.0; width * table.rows.len()];
         for (row, mut out) in values.chunks_exact_mut(width.max(1)).enumerate() {
@@ -230,7 +230,7 @@ impl CsvSource {
         for (_, kind) in columns {
             for place in at..at + kind.width() {
                 self.fill(&mut values, width, place, train);
-                if self.standardise && *kind == Column::Numbers {
+                if self.standardise && *kind == ColumnType::Numbers {
                     standardise(&mut values, width, place, train);
                 }
             }
@@ -251,11 +251,11 @@ impl CsvSource {
 /// Digest of the columns in use, as written in the file.
 fn content<'a>(table: &RawTable, columns: impl Iterator<Item = &'a usize> + Clone) -> Content {
     let names = columns.clone().map(|&c| table.header[c].as_str());
-    of_parts(names.chain(table.rows.iter().flat_map(|row| columns.clone().map(move |&c| &row[c]))))
+    digest_of_parts(names.chain(table.rows.iter().flat_map(|row| columns.clone().map(move |&c| &row[c]))))
 }
 
 /// The labels in the column, sorted as numbers if all of them are numeric, otherwise as text.
-fn classes(table: &RawTable, column: usize) -> Names {
+fn classes(table: &RawTable, column: usize) -> CategoryIndex {
     let names: BTreeSet<&str> = table.rows.iter().map(|row| &row[column]).collect();
     let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
     if names.iter().all(|n| n.parse::<f64>().is_ok()) {

@@ -18,7 +18,7 @@ pub(super) struct RawTable {
     pub path: String,
     pub header: Vec<String>,
     /// Column indices by name.
-    places: HashMap<String, usize>,
+    indices: HashMap<String, usize>,
     pub rows: Vec<StringRecord>,
     /// Texts that count as blank.
     blanks: Vec<String>,
@@ -26,41 +26,41 @@ pub(super) struct RawTable {
 
 /// The type of a column.
 #[derive(Debug, PartialEq)]
-pub(super) enum Column {
+pub(super) enum ColumnType {
     Numbers,
     /// One-hot.
-    Categories(Names),
+    Categories(CategoryIndex),
 }
 
 /// The categories of a column, each with its index.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Names {
-    places: HashMap<String, usize>,
+pub(super) struct CategoryIndex {
+    indices: HashMap<String, usize>,
 }
 
-impl FromIterator<String> for Names {
+impl FromIterator<String> for CategoryIndex {
     /// Indices follow the order of first occurrence.
     fn from_iter<T: IntoIterator<Item = String>>(names: T) -> Self {
-        let mut places = HashMap::new();
+        let mut indices = HashMap::new();
         for name in names {
-            let next = places.len();
-            places.entry(name).or_insert(next);
+            let next = indices.len();
+            indices.entry(name).or_insert(next);
         }
-        Self { places }
+        Self { indices }
     }
 }
 
-impl Names {
+impl CategoryIndex {
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.indices.len()
     }
 
-    pub fn place(&self, name: &str) -> Option<usize> {
-        self.places.get(name).copied()
+    pub fn index_of(&self, name: &str) -> Option<usize> {
+        self.indices.get(name).copied()
     }
 }
 
-impl Column {
+impl ColumnType {
     pub fn width(&self) -> usize {
         match self {
             Self::Numbers => 1,
@@ -98,9 +98,9 @@ impl RawTable {
             csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
         let damaged = |e: csv::Error| Error::data(format!("{}: {e}", path.display()));
         let header: Vec<String> = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
-        let mut places = HashMap::with_capacity(header.len());
+        let mut indices = HashMap::with_capacity(header.len());
         for (i, name) in header.iter().enumerate() {
-            if places.insert(name.clone(), i).is_some() {
+            if indices.insert(name.clone(), i).is_some() {
                 let message = format!(
                     "{}: column {} has the name `{name}` of an earlier column",
                     path.display(),
@@ -114,12 +114,12 @@ impl RawTable {
             [only] => damaged(e).hint(one_column(only)),
             _ => damaged(e),
         })?;
-        Ok(Self { path: path.display().to_string(), header, places, rows, blanks })
+        Ok(Self { path: path.display().to_string(), header, indices, rows, blanks })
     }
 
     /// The index of the column `name`, which `key` of the spec names.
     pub fn column(&self, name: &str, key: &str) -> Result<usize> {
-        self.places.get(name).copied().ok_or_else(|| {
+        self.indices.get(name).copied().ok_or_else(|| {
             let near = did_you_mean(name, self.header.iter().map(String::as_str));
             let error = Error::data(format!(
                 "{} has no column `{name}`, which `[dataset] {key}` names{near}",
@@ -138,7 +138,7 @@ impl RawTable {
     }
 
     /// The location of a cell, for messages.
-    pub fn place(&self, row: usize, column: usize) -> String {
+    pub fn location(&self, row: usize, column: usize) -> String {
         let line = self.rows[row].position().map_or(0, |p| p.line());
         format!("{}, line {line}, column `{}`", self.path, self.header[column])
     }
@@ -149,21 +149,25 @@ impl RawTable {
 
     /// The type of a column: the categories in the spec if given, numbers if all cells are numeric, otherwise the texts that
     /// occur, sorted.
-    pub fn understand(&self, column: usize, categories: &BTreeMap<String, Vec<String>>) -> Result<Column> {
+    pub fn column_type(
+        &self,
+        column: usize,
+        categories: &BTreeMap<String, Vec<String>>,
+    ) -> Result<ColumnType> {
         let filled = || (0..self.rows.len()).filter(|&r| !self.is_blank(r, column));
         if let Some(names) = categories.get(&self.header[column]) {
-            let names: Names = names.iter().cloned().collect();
-            if let Some(row) = filled().find(|&r| names.place(&self.rows[r][column]).is_none()) {
-                let (place, cell) = (self.place(row, column), &self.rows[row][column]);
+            let names: CategoryIndex = names.iter().cloned().collect();
+            if let Some(row) = filled().find(|&r| names.index_of(&self.rows[r][column]).is_none()) {
+                let (place, cell) = (self.location(row, column), &self.rows[row][column]);
                 return Err(Error::data(format!("{place}: `{cell}` is not one of its `categories`")));
             }
-            return Ok(Column::Categories(names));
+            return Ok(ColumnType::Categories(names));
         }
         let Some(first_text) = filled().find(|&r| self.number(r, column).is_none()) else {
-            return Ok(Column::Numbers);
+            return Ok(ColumnType::Numbers);
         };
         let texts = filled().filter(|&r| self.number(r, column).is_none()).count();
-        let place = self.place(first_text, column);
+        let place = self.location(first_text, column);
         let cell = &self.rows[first_text][column];
         if texts * 2 < filled().count() {
             return Err(Error::data(format!(
@@ -182,19 +186,19 @@ impl RawTable {
             );
             return Err(Error::data(message).hint("to leave the column out, list the others in `features`"));
         }
-        Ok(Column::Categories(names.into_iter().map(str::to_owned).collect()))
+        Ok(ColumnType::Categories(names.into_iter().map(str::to_owned).collect()))
     }
 
     /// Encodes a cell into the `kind.width()` values of `out`; a blank cell is NaN in each.
-    pub fn encode(&self, row: usize, column: usize, kind: &Column, out: &mut [f32]) {
+    pub fn encode(&self, row: usize, column: usize, kind: &ColumnType, out: &mut [f32]) {
         if self.is_blank(row, column) {
             return out.fill(f32::NAN);
         }
         match kind {
-            Column::Numbers => out[0] = self.number(row, column).unwrap_or(f64::NAN) as f32,
-            Column::Categories(names) => {
+            ColumnType::Numbers => out[0] = self.number(row, column).unwrap_or(f64::NAN) as f32,
+            ColumnType::Categories(names) => {
                 out.fill(0.0);
-                if let Some(place) = names.place(&self.rows[row][column]) {
+                if let Some(place) = names.index_of(&self.rows[row][column]) {
                     out[place] = 1.0;
                 }
             }

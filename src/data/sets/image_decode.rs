@@ -16,27 +16,27 @@ const JPEG: [u8; 3] = [0xff, 0xd8, 0xff];
 
 /// Why an image could not be decoded.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum DecodeError {
     /// The file can't be read, perhaps temporarily: the image itself may be valid.
-    File(io::Error),
+    Io(io::Error),
     /// The image is invalid; the reason in words.
-    Image(String),
+    Invalid(String),
 }
 
 /// Reads and decodes an image.
-pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, Unread> {
+pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, DecodeError> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(Unread::File)?;
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(Unread::File)?;
-    pixels(&bytes).map_err(Unread::Image)
+    let file = File::open(path).map_err(DecodeError::Io)?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(DecodeError::Io)?;
+    decode_bytes(&bytes).map_err(DecodeError::Invalid)
 }
 
-fn pixels(bytes: &[u8]) -> Result<image::DynamicImage, String> {
+fn decode_bytes(bytes: &[u8]) -> Result<image::DynamicImage, String> {
     if bytes.len() as u64 > MAX_FILE {
         return Err(format!("it is larger than {} MiB", MAX_FILE >> 20));
     }
     let bytes = if bytes.starts_with(&PNG) {
-        plain_png(bytes).ok_or("it is truncated")?
+        without_colour_profiles(bytes).ok_or("it is truncated")?
     } else if bytes.starts_with(&JPEG) {
         // The decoder fills missing parts with grey.
         ends_like_a_jpeg(bytes).then_some(Cow::Borrowed(bytes)).ok_or("it is truncated")?
@@ -55,7 +55,7 @@ fn pixels(bytes: &[u8]) -> Result<image::DynamicImage, String> {
 
 /// A PNG without its colour profiles. They are not used, and the decoder would decompress them regardless of size. `None`
 /// if the end of the image is missing.
-fn plain_png(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
+fn without_colour_profiles(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     let (mut kept, mut from, mut at) = (Vec::new(), 0, PNG.len());
     loop {
         let length = u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize;
@@ -124,8 +124,8 @@ mod tests {
         let path = folder.path().join("image");
         std::fs::write(&path, bytes).unwrap();
         decode(&path).map_err(|unread| match unread {
-            Unread::Image(why) => why,
-            Unread::File(e) => panic!("{e}"),
+            DecodeError::Invalid(why) => why,
+            DecodeError::Io(e) => panic!("{e}"),
         })
     }
 
@@ -182,8 +182,8 @@ mod tests {
         let length = (chunk.len() as u32 - 4).to_be_bytes();
         let bomb = [header, &length, &chunk, &crc.sum().to_be_bytes(), rest].concat();
         assert!(bomb.len() > whole.len() + 60_000);
-        assert_eq!(*plain_png(&bomb).unwrap(), *whole);
-        assert!(matches!(plain_png(&whole), Some(Cow::Borrowed(same)) if same == whole));
+        assert_eq!(*without_colour_profiles(&bomb).unwrap(), *whole);
+        assert!(matches!(without_colour_profiles(&whole), Some(Cow::Borrowed(same)) if same == whole));
         assert_eq!(read(&bomb).unwrap(), read(&whole).unwrap());
     }
 }

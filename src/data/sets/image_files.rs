@@ -1,8 +1,8 @@
 //! Lists the images of a folder, the files that are ignored, and the images that can't be decoded.
 
-use super::image_decode::{Unread, decode};
+use super::image_decode::{DecodeError, decode};
 use crate::data::Content;
-use crate::data::store::{Cache, write_into_place};
+use crate::data::store::{Cache, write_atomically};
 use crate::error::{IoContext, Result, may_pass};
 use crate::show;
 use data_encoding::HEXLOWER;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The images of a folder with one subfolder per class.
-pub(super) struct Found {
+pub(super) struct ImageList {
     pub folder: PathBuf,
     /// Sorted by name. Each has at least one image.
     pub classes: Vec<String>,
@@ -32,16 +32,16 @@ pub(super) struct Ignored {
     /// Folders within a class folder.
     nested: usize,
     /// Images outside of any class folder, by name.
-    loose: Vec<String>,
+    outside: Vec<String>,
     /// Files whose extension is neither PNG nor JPEG: their number by extension.
-    others: BTreeMap<String, usize>,
+    other_files: BTreeMap<String, usize>,
 }
 
 /// Number of files listed by name, per kind.
-const NAMED: usize = 8;
+const MAX_LISTED: usize = 8;
 
-pub(super) fn find_images(folder: &Path) -> Result<Found> {
-    let mut found = Found {
+pub(super) fn find_images(folder: &Path) -> Result<ImageList> {
+    let mut found = ImageList {
         folder: folder.to_owned(),
         classes: Vec::new(),
         images: Vec::new(),
@@ -49,20 +49,20 @@ pub(super) fn find_images(folder: &Path) -> Result<Found> {
     };
     for entry in sorted(folder)? {
         if !entry.is_dir() && is_image(&entry) {
-            found.ignored.loose.push(name_of(&entry));
+            found.ignored.outside.push(name_of(&entry));
         } else if !entry.is_dir() {
-            found.ignored.file(&entry);
+            found.ignored.add_file(&entry);
         } else if is_hidden(&entry) {
             found.ignored.hidden += 1;
         } else {
-            found.class(&entry)?;
+            found.add_class(&entry)?;
         }
     }
     Ok(found)
 }
 
-impl Found {
-    fn class(&mut self, folder: &Path) -> Result<()> {
+impl ImageList {
+    fn add_class(&mut self, folder: &Path) -> Result<()> {
         let before = self.images.len();
         for path in sorted(folder)? {
             if is_image(&path) {
@@ -70,7 +70,7 @@ impl Found {
             } else if !is_hidden(&path) && path.is_dir() {
                 self.ignored.nested += 1;
             } else {
-                self.ignored.file(&path);
+                self.ignored.add_file(&path);
             }
         }
         let name = name_of(folder);
@@ -81,14 +81,14 @@ impl Found {
 }
 
 /// Maximum number of files whose sizes are read.
-const SIZED: usize = 4096;
+const MAX_SIZES_READ: usize = 4096;
 
-impl Found {
+impl ImageList {
     /// Digest of the names and classes of all images, and of the sizes of some at equal distances: reading a million sizes on
     /// a network file system takes minutes.
     pub fn content(&self) -> Content {
         let mut hasher = Sha256::new();
-        let apart = self.images.len().div_ceil(SIZED).max(1);
+        let apart = self.images.len().div_ceil(MAX_SIZES_READ).max(1);
         for (i, (path, class)) in self.images.iter().enumerate() {
             let name = path.strip_prefix(&self.folder).unwrap_or(path);
             hasher.update(name.as_os_str().as_encoded_bytes());
@@ -123,10 +123,10 @@ fn is_image(path: &Path) -> bool {
 }
 
 impl Ignored {
-    fn file(&mut self, path: &Path) {
+    fn add_file(&mut self, path: &Path) {
         match is_hidden(path) {
             true => self.hidden += 1,
-            false => *self.others.entry(extension(path)).or_default() += 1,
+            false => *self.other_files.entry(extension(path)).or_default() += 1,
         }
     }
 
@@ -138,7 +138,7 @@ impl Ignored {
             n => Some(format!("{n} {many}")),
         };
         let some = |all: Vec<String>| match all.len() {
-            n if n > NAMED => format!("{}, …", all[..NAMED].join(", ")),
+            n if n > MAX_LISTED => format!("{}, …", all[..MAX_LISTED].join(", ")),
             _ => all.join(", "),
         };
         let names = |all: &[String]| some(all.iter().map(|name| format!("`{}`", show::name(name))).collect());
@@ -147,21 +147,21 @@ impl Ignored {
                 true => format!("{n} without an extension"),
                 false => format!("{n} .{}", show::name(extension)),
             };
-            some(self.others.iter().map(kind).collect())
+            some(self.other_files.iter().map(kind).collect())
         };
         let parts = [
             count(self.hidden, "hidden file or folder", "hidden files or folders"),
             count(self.empty.len(), "folder without images", "folders without images")
                 .map(|n| format!("{n} ({})", names(&self.empty))),
             count(
-                self.loose.len(),
+                self.outside.len(),
                 "image outside of any class folder",
                 "images outside of any class folder",
             )
-            .map(|n| format!("{n} ({})", names(&self.loose))),
+            .map(|n| format!("{n} ({})", names(&self.outside))),
             count(self.nested, "subfolder of a class folder", "subfolders of class folders"),
             count(
-                self.others.values().sum(),
+                self.other_files.values().sum(),
                 "file that is neither PNG nor JPEG",
                 "files that are neither PNG nor JPEG",
             )
@@ -192,10 +192,10 @@ pub(super) fn unreadable(
     let all_read = AtomicBool::new(true);
     let bad = images.par_iter().enumerate().filter_map(|(i, (path, _))| match decode(path) {
         Ok(_) => None,
-        Err(Unread::Image(why)) => Some(Ok((i, in_words(path, &why)))),
+        Err(DecodeError::Invalid(why)) => Some(Ok((i, in_words(path, &why)))),
         // A temporary error must not decide which images are left out.
-        Err(Unread::File(e)) if may_pass(&e) => Some(Err(e).doing("read", path)),
-        Err(Unread::File(e)) => {
+        Err(DecodeError::Io(e)) if may_pass(&e) => Some(Err(e).doing("read", path)),
+        Err(DecodeError::Io(e)) => {
             all_read.store(false, Ordering::Relaxed);
             Some(Ok((i, in_words(path, &e.to_string()))))
         }
@@ -204,7 +204,7 @@ pub(super) fn unreadable(
     let note = note.filter(|_| all_read.into_inner());
     if let (Some(note), Ok(text)) = (note, serde_json::to_string(&bad)) {
         // If this fails, only speed is lost.
-        let _ = write_into_place(&note, text.as_bytes());
+        let _ = write_atomically(&note, text.as_bytes());
     }
     Ok(bad)
 }

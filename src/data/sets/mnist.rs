@@ -2,13 +2,13 @@
 //! official test set is used for validation unless `val_split` is set.
 
 use super::official::OfficialFiles;
-use crate::data::fingerprint::{of_parts, sampled};
+use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageParts, ImageSource, class_facts};
+use crate::data::images::{ImageSetBuilder, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
 use crate::data::store::{
-    Cache, Digest, FileSpec, Mapped, absolute, download, gunzip, identity, in_scratch, is_writable,
-    read_into_place, verify,
+    Cache, Digest, FileSpec, MappedFile, absolute, create_atomically, download, gunzip, identity,
+    is_writable, verify, with_temporary_path,
 };
 use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
@@ -25,7 +25,7 @@ pub struct Mnist {
     folders: [&'static str; 2],
     /// MD5 of the gzipped files, in the order of [`STEMS`].
     md5: [&'static str; 4],
-    usual: ChannelStats,
+    default_stats: ChannelStats,
     site: &'static str,
 }
 
@@ -39,7 +39,7 @@ impl Mnist {
             "9fb629c4189551a2d022fa330f9573f3",
             "ec29112dd5afa0611ce80d1b7f02629c",
         ],
-        usual: ChannelStats { mean: [0.1307; 3], std: [0.3081; 3] },
+        default_stats: ChannelStats { mean: [0.1307; 3], std: [0.3081; 3] },
         site: "https://ossci-datasets.s3.amazonaws.com/mnist",
     };
 
@@ -52,7 +52,7 @@ impl Mnist {
             "bef4ecab320f06d8554ea6380940ec79",
             "bb300cfdad3c16e7a12a480ee83cd310",
         ],
-        usual: ChannelStats { mean: [0.2860; 3], std: [0.3530; 3] },
+        default_stats: ChannelStats { mean: [0.2860; 3], std: [0.3530; 3] },
         site: "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     };
 }
@@ -86,7 +86,7 @@ impl DatasetKind for Mnist {
             set: *self,
             files: fields.config(),
             split: fields.config(),
-            transform: TransformOptions::read(fields, 1, self.usual),
+            transform: TransformOptions::read(fields, 1, self.default_stats),
         })
     }
 }
@@ -111,11 +111,11 @@ impl DatasetSource for MnistSource {
     fn open(&self) -> Result<Splits> {
         let paths = [0, 1, 2, 3].map(|i| self.unpacked(i).ok_or_else(|| self.missing(i)));
         let [images, labels, test_images, test_labels] = paths;
-        let train: Arc<dyn ImageSource> = Arc::new(Idx::open(&images?, &labels?)?);
-        let test: Arc<dyn ImageSource> = Arc::new(Idx::open(&test_images?, &test_labels?)?);
+        let train: Arc<dyn ImageSource> = Arc::new(IdxPair::open(&images?, &labels?)?);
+        let test: Arc<dyn ImageSource> = Arc::new(IdxPair::open(&test_images?, &test_labels?)?);
         let transform = self.transform.clone();
-        let parts = ImageParts { shape: [1, SIDE, SIDE], classes: CLASSES, transform };
-        Ok(parts.splits(train, Some(test), &self.split))
+        let builder = ImageSetBuilder { shape: [1, SIDE, SIDE], classes: CLASSES, transform };
+        Ok(builder.splits(train, Some(test), &self.split))
     }
 }
 
@@ -177,7 +177,7 @@ impl MnistSource {
             false => self.cached(i, Some(&gz))?,
         };
         say(&format!("unpacking {} to {}", gz.display(), target.display()));
-        read_into_place(&target, |path| self.unpack(i, &gz, path))
+        create_atomically(&target, |path| self.unpack(i, &gz, path))
     }
 
     /// Unpacks file `i` from `gz` to `path` and checks it.
@@ -185,7 +185,7 @@ impl MnistSource {
         gunzip(gz, path, 1 << 30)?;
         let raw = FileSpec { size: self.files.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
         verify(path, &raw, &Cache::none())?;
-        let bytes = Mapped::open(path, None)?;
+        let bytes = MappedFile::open(path, None)?;
         if is_images(i) { header::<3>(path, &bytes).map(drop) } else { header::<1>(path, &bytes).map(drop) }
     }
 
@@ -198,7 +198,7 @@ impl MnistSource {
             true => folder.join(format!("{}.gz", STEMS[i])),
             false => self.files.cache.join(&self.cached_name(i, "gz"))?,
         };
-        let check = |gz: &Path| in_scratch(&path, |raw| self.unpack(i, gz, raw));
+        let check = |gz: &Path| with_temporary_path(&path, |raw| self.unpack(i, gz, raw));
         download(&url, &path, &self.spec(i), check, say)?;
         Ok(path)
     }
@@ -216,9 +216,9 @@ impl MnistSource {
 }
 
 /// A pair of IDX files: images and labels.
-struct Idx {
-    images: Mapped,
-    labels: Mapped,
+struct IdxPair {
+    images: MappedFile,
+    labels: MappedFile,
     len: usize,
 }
 
@@ -226,11 +226,12 @@ struct Idx {
 const IMAGES_AT: usize = 16;
 const LABELS_AT: usize = 8;
 
-impl Idx {
+impl IdxPair {
     fn open(images: &Path, labels: &Path) -> Result<Self> {
-        let idx = Self { images: Mapped::open(images, None)?, labels: Mapped::open(labels, None)?, len: 0 };
-        let [len, height, width] = header::<3>(images, &idx.images)?;
-        let [count] = header::<1>(labels, &idx.labels)?;
+        let pair =
+            Self { images: MappedFile::open(images, None)?, labels: MappedFile::open(labels, None)?, len: 0 };
+        let [len, height, width] = header::<3>(images, &pair.images)?;
+        let [count] = header::<1>(labels, &pair.labels)?;
         if [height, width] != [SIDE, SIDE] {
             return Err(Error::data(format!(
                 "{} has images of {height} x {width} instead of 28 x 28",
@@ -242,7 +243,7 @@ impl Idx {
                 format!("{} has {len} images, but {} has {count} labels", images.display(), labels.display());
             return Err(Error::data(message).hint("the files belong to different data sets"));
         }
-        Ok(Self { len, ..idx })
+        Ok(Self { len, ..pair })
     }
 }
 
@@ -271,13 +272,13 @@ fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
     Ok(sizes)
 }
 
-impl ImageSource for Idx {
+impl ImageSource for IdxPair {
     fn len(&self) -> usize {
         self.len
     }
 
     fn content(&self) -> Option<Content> {
-        Some(of_parts([sampled(&self.images), sampled(&self.labels)]))
+        Some(digest_of_parts([sampled_digest(&self.images), sampled_digest(&self.labels)]))
     }
 
     fn image<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::testing::{configure, lasting_cache, sample, serve_once, shared};
+use crate::data::testing::{configure, persistent_cache, sample, serve_once, shared};
 use std::fs;
 use std::io::Write;
 
@@ -123,7 +123,7 @@ fn reports_missing_and_damaged_files() {
 #[test]
 fn reads_the_real_files() {
     let Some(root) = shared("data") else { return };
-    let cache = lasting_cache();
+    let cache = persistent_cache();
     let source = source(&root, &cache, "max_val = 100");
     source.prepare(&mut |_| ()).unwrap();
     let splits = source.open().unwrap();

@@ -2,7 +2,7 @@
 //! files and no network; each image is a pure function of (seed, index), drawn on access.
 
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageParts, ImageSource, class_facts};
+use crate::data::images::{ImageSetBuilder, ImageSource, class_facts};
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::split::{Part, SplitOptions};
 use crate::data::transforms::TransformOptions;
@@ -50,7 +50,7 @@ struct ShapesSource {
     transform: TransformOptions,
 }
 
-const USUAL: ChannelStats = ChannelStats { mean: [0.3; 3], std: [0.23; 3] };
+const DEFAULT_STATS: ChannelStats = ChannelStats { mean: [0.3; 3], std: [0.23; 3] };
 
 /// Reads the `[dataset]` table.
 pub fn shapes(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
@@ -58,7 +58,7 @@ pub fn shapes(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     if own.channels == 2 {
         fields.problem("channels", "expected 1 (grey) or 3 (colour)");
     }
-    Arc::new(ShapesSource { transform: TransformOptions::read(fields, own.channels, USUAL), ..own })
+    Arc::new(ShapesSource { transform: TransformOptions::read(fields, own.channels, DEFAULT_STATS), ..own })
 }
 
 impl DatasetSource for ShapesSource {
@@ -79,13 +79,13 @@ impl DatasetSource for ShapesSource {
 
     fn open(&self) -> Result<Splits> {
         let shape = [self.channels, self.size, self.size];
-        let parts = ImageParts { shape, classes: self.classes, transform: self.transform.clone() };
+        let builder = ImageSetBuilder { shape, classes: self.classes, transform: self.transform.clone() };
         let source = |first: usize, len: usize| -> Arc<dyn ImageSource> {
             Arc::new(Drawer { spec: self.clone(), first: first as u64, len })
         };
-        let mut splits = parts.splits(source(0, self.train), None, &SplitOptions::default());
+        let mut splits = builder.splits(source(0, self.train), None, &SplitOptions::default());
         // Validation images have indices beyond those of any training set.
-        splits.val = Some(parts.set(&source(1 << 40, self.val), Part::all(self.val), false));
+        splits.val = Some(builder.set(&source(1 << 40, self.val), Part::all(self.val), false));
         Ok(splits)
     }
 }

@@ -2,7 +2,7 @@
 //! same shifted by one. The vocabulary is every character in the file, by code point. The last `val_split` of the text is
 //! used for validation.
 
-use crate::data::fingerprint::of_parts;
+use crate::data::fingerprint::digest_of_parts;
 use crate::data::images::wrong_buffers;
 use crate::data::store::NamedFile;
 use crate::data::{
@@ -64,7 +64,7 @@ impl DatasetSource for TextSource {
 impl TextSource {
     fn read(&self, path: &Path) -> Result<Splits> {
         let bytes = std::fs::read(path).doing("read", path)?;
-        let content = of_parts([&bytes]);
+        let content = digest_of_parts([&bytes]);
         let text = String::from_utf8(bytes).map_err(|e| {
             let at = e.utf8_error().valid_up_to();
             Error::data(format!("{} is not UTF-8 text: invalid byte at offset {at}", path.display()))

@@ -81,7 +81,7 @@ pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
     let Some(expected) = &spec.digest else { return Ok(()) };
     let stamp =
         format!("{} {}.{:09} {} {expected}\n", meta.len(), meta.mtime(), meta.mtime_nsec(), meta.ino());
-    let note = cache.note_for(path);
+    let note = cache.record_path(path);
     if note.as_ref().is_some_and(|note| fs::read_to_string(note).is_ok_and(|noted| noted == stamp)) {
         return Ok(());
     }
@@ -92,7 +92,7 @@ pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
     }
     if let Some(note) = note {
         // If this fails, only speed is lost.
-        let _ = super::place::write_into_place(&note, stamp.as_bytes());
+        let _ = super::place::write_atomically(&note, stamp.as_bytes());
     }
     Ok(())
 }

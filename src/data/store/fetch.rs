@@ -2,7 +2,7 @@
 //! wrong file would be used at every later start.
 
 use super::digest::{FileSpec, verify};
-use super::place::{Cache, read_into_place};
+use super::place::{Cache, create_atomically};
 use crate::error::{Error, IoContext, Result};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ pub fn download(
     say: &mut dyn FnMut(&str),
 ) -> Result<()> {
     say(&format!("downloading {url}"));
-    read_into_place(target, |path| {
+    create_atomically(target, |path| {
         transfer(url, path, spec.size.unwrap_or(MAX_BYTES), say)?;
         let checked = verify(path, spec, &Cache::none()).and_then(|()| check(path));
         checked.map_err(|e| {

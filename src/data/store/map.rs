@@ -9,9 +9,9 @@ use std::path::Path;
 
 /// The bytes of a file.
 #[derive(Debug)]
-pub struct Mapped(Mmap);
+pub struct MappedFile(Mmap);
 
-impl Mapped {
+impl MappedFile {
     /// Maps `path`, which must have `size` bytes if given.
     pub fn open(path: &Path, size: Option<u64>) -> Result<Self> {
         let file = File::open(path).doing("read", path)?;
@@ -30,7 +30,7 @@ impl Mapped {
     }
 }
 
-impl std::ops::Deref for Mapped {
+impl std::ops::Deref for MappedFile {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &self.0
@@ -46,14 +46,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, [7u8, 8, 9]).unwrap();
-        let map = Mapped::open(&path, Some(3)).unwrap();
+        let map = MappedFile::open(&path, Some(3)).unwrap();
         assert_eq!(&map[..], [7, 8, 9]);
         // Replacing the file does not change the mapping.
         std::fs::write(folder.path().join("g"), [1u8]).unwrap();
         std::fs::rename(folder.path().join("g"), &path).unwrap();
         assert_eq!(&map[..], [7, 8, 9]);
-        let error = Mapped::open(&path, Some(3)).unwrap_err();
+        let error = MappedFile::open(&path, Some(3)).unwrap_err();
         assert!(error.message.ends_with("/f has 1 bytes instead of 3"), "{error}");
-        assert!(Mapped::open(&folder.path().join("none"), None).is_err());
+        assert!(MappedFile::open(&folder.path().join("none"), None).is_err());
     }
 }

@@ -11,8 +11,10 @@ mod unpack;
 
 pub use digest::{Digest, FileSpec, verify};
 pub use fetch::download;
-pub use map::Mapped;
+pub use map::MappedFile;
 pub use named::NamedFile;
 pub use pickle::read_batch;
-pub use place::{Cache, absolute, identity, in_scratch, is_writable, read_into_place, write_into_place};
+pub use place::{
+    Cache, absolute, create_atomically, identity, is_writable, with_temporary_path, write_atomically,
+};
 pub use unpack::{Member, gunzip, untar};

@@ -15,8 +15,9 @@ pub struct PickledBatch {
 
 /// Reads `{"labels": [...], "data": uint8 array [n, row]}`; other keys are ignored. The error says what is wrong and where.
 pub fn read_batch(bytes: &[u8], row: usize) -> Result<PickledBatch, String> {
-    let value = Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), made: 0 }
-        .run()?;
+    let value =
+        Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), containers: 0 }
+            .run()?;
     let Value::Dict(items) = value else { return Err("it does not hold a dictionary".to_owned()) };
     let items = items.borrow();
     let find = |name: &str| {
@@ -80,13 +81,13 @@ struct Machine<'a> {
     marks: Vec<usize>,
     memo: HashMap<u64, Value>,
     /// Number of lists, tuples and dictionaries so far; bounded to limit nesting depth.
-    made: usize,
+    containers: usize,
 }
 
-type Step<T> = Result<T, String>;
+type PickleResult<T> = Result<T, String>;
 
 impl<'a> Machine<'a> {
-    fn run(mut self) -> Step<Value> {
+    fn run(mut self) -> PickleResult<Value> {
         loop {
             let at = self.at;
             let opcode = self.take(1)?[0];
@@ -97,7 +98,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn step(&mut self, opcode: u8) -> Step<()> {
+    fn step(&mut self, opcode: u8) -> PickleResult<()> {
         match opcode {
             0x80 => drop(self.take(1)?), // PROTO
             0x95 => drop(self.take(8)?), // FRAME
@@ -129,25 +130,25 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn take(&mut self, n: usize) -> Step<&'a [u8]> {
+    fn take(&mut self, n: usize) -> PickleResult<&'a [u8]> {
         let taken = self.bytes[self.at..].get(..n).ok_or_else(|| format!("it ends at byte {}", self.at))?;
         self.at += n;
         Ok(taken)
     }
 
     /// An unsigned little-endian number.
-    fn number(&mut self, width: usize) -> Step<u64> {
+    fn number(&mut self, width: usize) -> PickleResult<u64> {
         Ok(self.take(width)?.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte)))
     }
 
-    fn string(&mut self, width: usize) -> Step<()> {
+    fn string(&mut self, width: usize) -> PickleResult<()> {
         let length = usize::try_from(self.number(width)?).map_err(|_| "a length is out of range")?;
         let bytes = self.take(length)?.into();
         self.stack.push(Value::Bytes(bytes));
         Ok(())
     }
 
-    fn pop(&mut self) -> Step<Value> {
+    fn pop(&mut self) -> PickleResult<Value> {
         let floor = self.marks.last().copied().unwrap_or(0);
         if self.stack.len() <= floor {
             return Err("the stack is empty".to_owned());
@@ -155,23 +156,23 @@ impl<'a> Machine<'a> {
         self.stack.pop().ok_or_else(|| "the stack is empty".to_owned())
     }
 
-    fn top(&self) -> Step<&Value> {
+    fn top(&self) -> PickleResult<&Value> {
         self.stack.last().ok_or_else(|| "the stack is empty".to_owned())
     }
 
     /// Pops everything above the last mark.
-    fn above_mark(&mut self) -> Step<Vec<Value>> {
+    fn above_mark(&mut self) -> PickleResult<Vec<Value>> {
         let mark = self.marks.pop().ok_or("no mark is set")?;
         Ok(self.stack.split_off(mark))
     }
 
-    fn made(&mut self) -> Step<()> {
-        self.made += 1;
-        if self.made > 1000 { Err("it has too many lists".to_owned()) } else { Ok(()) }
+    fn count_container(&mut self) -> PickleResult<()> {
+        self.containers += 1;
+        if self.containers > 1000 { Err("it has too many lists".to_owned()) } else { Ok(()) }
     }
 
-    fn empty(&mut self, opcode: u8) -> Step<()> {
-        self.made()?;
+    fn empty(&mut self, opcode: u8) -> PickleResult<()> {
+        self.count_container()?;
         self.stack.push(match opcode {
             b']' => Value::List(Rc::default()),
             b'}' => Value::Dict(Rc::default()),
@@ -180,22 +181,22 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn tuple_from_mark(&mut self) -> Step<()> {
-        self.made()?;
+    fn tuple_from_mark(&mut self) -> PickleResult<()> {
+        self.count_container()?;
         let items = self.above_mark()?;
         self.stack.push(Value::Tuple(items.into()));
         Ok(())
     }
 
-    fn tuple(&mut self, n: usize) -> Step<()> {
-        self.made()?;
-        let mut items = (0..n).map(|_| self.pop()).collect::<Step<Vec<Value>>>()?;
+    fn tuple(&mut self, n: usize) -> PickleResult<()> {
+        self.count_container()?;
+        let mut items = (0..n).map(|_| self.pop()).collect::<PickleResult<Vec<Value>>>()?;
         items.reverse();
         self.stack.push(Value::Tuple(items.into()));
         Ok(())
     }
 
-    fn append(&mut self, many: bool) -> Step<()> {
+    fn append(&mut self, many: bool) -> PickleResult<()> {
         let items = if many { self.above_mark()? } else { vec![self.pop()?] };
         let Value::List(list) = self.top()? else {
             return Err("appends to a value that is not a list".to_owned());
@@ -204,7 +205,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn set_items(&mut self, many: bool) -> Step<()> {
+    fn set_items(&mut self, many: bool) -> PickleResult<()> {
         let items = if many {
             self.above_mark()?
         } else {
@@ -218,20 +219,20 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn put(&mut self, slot: u64) -> Step<()> {
+    fn put(&mut self, slot: u64) -> PickleResult<()> {
         let value = self.top()?.clone();
         self.memo.insert(slot, value);
         Ok(())
     }
 
-    fn get(&mut self, slot: u64) -> Step<()> {
+    fn get(&mut self, slot: u64) -> PickleResult<()> {
         let value = self.memo.get(&slot).ok_or_else(|| format!("slot {slot} is empty"))?.clone();
         self.stack.push(value);
         Ok(())
     }
 
-    fn global(&mut self) -> Step<()> {
-        let mut line = || -> Step<&'a [u8]> {
+    fn global(&mut self) -> PickleResult<()> {
+        let mut line = || -> PickleResult<&'a [u8]> {
             let length = self.bytes[self.at..]
                 .iter()
                 .take(100)
@@ -242,18 +243,18 @@ impl<'a> Machine<'a> {
             Ok(line)
         };
         let (module, name) = (line()?, line()?);
-        self.known(module, name)
+        self.push_global(module, name)
     }
 
-    fn stack_global(&mut self) -> Step<()> {
+    fn stack_global(&mut self) -> PickleResult<()> {
         let (name, module) = (self.pop()?, self.pop()?);
         let (Value::Bytes(module), Value::Bytes(name)) = (module, name) else {
             return Err("a name that is not text".to_owned());
         };
-        self.known(&module, &name)
+        self.push_global(&module, &name)
     }
 
-    fn known(&mut self, module: &[u8], name: &[u8]) -> Step<()> {
+    fn push_global(&mut self, module: &[u8], name: &[u8]) -> PickleResult<()> {
         let global = match (module, name) {
             (b"numpy.core.multiarray" | b"numpy._core.multiarray", b"_reconstruct") => Global::Reconstruct,
             (b"numpy", b"ndarray") => Global::NdArray,
@@ -273,7 +274,7 @@ impl<'a> Machine<'a> {
     }
 
     /// A call. Only the built-in constructors can be called.
-    fn reduce(&mut self) -> Step<()> {
+    fn reduce(&mut self) -> PickleResult<()> {
         let (arguments, callee) = (self.pop()?, self.pop()?);
         let (Value::Tuple(arguments), Value::Global(callee)) = (arguments, callee) else {
             return Err("calls a value that is not callable".to_owned());
@@ -287,7 +288,7 @@ impl<'a> Machine<'a> {
                 let text = std::str::from_utf8(text).map_err(|_| "text that is not UTF-8")?;
                 let bytes =
                     text.chars().map(|c| u8::try_from(c).map_err(|_| "text that is not Latin-1".to_owned()));
-                Value::Bytes(bytes.collect::<Step<Vec<u8>>>()?.into())
+                Value::Bytes(bytes.collect::<PickleResult<Vec<u8>>>()?.into())
             }
             _ => return Err("a call that is not allowed".to_owned()),
         };
@@ -296,7 +297,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Sets the state of an array: (version, shape, type, Fortran order, bytes).
-    fn build(&mut self) -> Step<()> {
+    fn build(&mut self) -> PickleResult<()> {
         let state = self.pop()?;
         match (self.top()?, &state) {
             (Value::ByteType, Value::Tuple(_)) => Ok(()), // byte order and the like
@@ -309,7 +310,7 @@ impl<'a> Machine<'a> {
                 let number = |v: &Value| {
                     if let Value::Int(i) = v { Ok(*i) } else { Err("an invalid shape".to_owned()) }
                 };
-                let shape = shape.iter().map(number).collect::<Step<Vec<i64>>>()?;
+                let shape = shape.iter().map(number).collect::<PickleResult<Vec<i64>>>()?;
                 *array.borrow_mut() = Array { shape, bytes: bytes.clone() };
                 Ok(())
             }

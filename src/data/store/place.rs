@@ -60,7 +60,7 @@ impl Cache {
     }
 
     /// The path of the verification record of a file.
-    pub(super) fn note_for(&self, path: &Path) -> Option<PathBuf> {
+    pub(super) fn record_path(&self, path: &Path) -> Option<PathBuf> {
         let canonical = path.canonicalize().ok()?;
         let hash = Sha256::digest(canonical.as_os_str().as_encoded_bytes());
         Some(self.folder.as_ref()?.join("verified").join(HEXLOWER.encode(&hash[..16])))
@@ -90,10 +90,10 @@ pub fn is_writable(folder: &Path) -> bool {
 
 /// Calls `fill` to create a file or a folder at a path beside `target`, then renames it. If another process was faster, its
 /// result is kept.
-pub fn read_into_place(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub fn create_atomically(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let parent = folder(target);
     fs::create_dir_all(parent).doing("create", parent)?;
-    in_scratch(target, |path| {
+    with_temporary_path(target, |path| {
         fill(path)?;
         match fs::rename(path, target) {
             // A folder can't be renamed over one that is not empty.
@@ -104,7 +104,7 @@ pub fn read_into_place(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) ->
 }
 
 /// Calls `work` with a temporary path beside `file`, which is removed afterwards. Errors name `file` instead of it.
-pub fn in_scratch<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+pub fn with_temporary_path<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     let scratch = Scratch::beside(file).doing("create", file)?;
     work(scratch.path()).map_err(|e| {
         let message = e.message.replace(&scratch.path().display().to_string(), &file.display().to_string());
@@ -113,8 +113,8 @@ pub fn in_scratch<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Resu
 }
 
 /// Writes a small file atomically.
-pub fn write_into_place(target: &Path, bytes: &[u8]) -> Result<()> {
-    read_into_place(target, |path| fs::write(path, bytes).doing("write", path))
+pub fn write_atomically(target: &Path, bytes: &[u8]) -> Result<()> {
+    create_atomically(target, |path| fs::write(path, bytes).doing("write", path))
 }
 
 #[cfg(test)]
@@ -125,13 +125,13 @@ mod tests {
     fn a_failed_creation_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("deep/er/file");
-        let failed = read_into_place(&target, |path| {
+        let failed = create_atomically(&target, |path| {
             fs::write(path, "half").unwrap();
             Err(Error::data(format!("{} is half", path.display())))
         });
         assert_eq!(failed.unwrap_err().message, format!("{} is half", target.display()));
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 0);
-        write_into_place(&target, b"whole").unwrap();
+        write_atomically(&target, b"whole").unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"whole");
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
     }
@@ -140,7 +140,7 @@ mod tests {
     fn keeps_the_result_of_a_faster_process() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("set");
-        read_into_place(&target, |path| {
+        create_atomically(&target, |path| {
             fs::create_dir(path).unwrap();
             fs::write(path.join("a"), "mine").unwrap();
             fs::create_dir(&target).unwrap();

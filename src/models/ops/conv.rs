@@ -81,21 +81,21 @@ fn forward(shape: &ConvShape, x: &Flat, w: &Flat, bias: Option<&Flat>) -> Flat {
 }
 
 impl Saved {
-    fn by_input(&self, dy: &[f32]) -> Flat {
+    fn input_gradient(&self, dy: &[f32]) -> Flat {
         let s = &self.shape;
         let mut dx = vec![0.0; s.input_len()];
         conv::backward_input(s, values(&self.w), dy, &mut dx, threads());
         tensor(dx, [s.batch, s.in_channels, s.height, s.width])
     }
 
-    fn by_weight(&self, dy: &[f32]) -> Flat {
+    fn weight_gradient(&self, dy: &[f32]) -> Flat {
         let s = &self.shape;
         let mut dw = vec![0.0; s.weight_len()];
         conv::backward_weight(s, values(&self.x), dy, &mut dw, threads());
         tensor(dw, [s.out_channels, s.in_channels, s.kernel[0], s.kernel[1]])
     }
 
-    fn by_bias(&self, dy: &[f32]) -> Flat {
+    fn bias_gradient(&self, dy: &[f32]) -> Flat {
         let mut db = vec![0.0; self.shape.out_channels];
         conv::backward_bias(&self.shape, dy, &mut db);
         tensor(db, [self.shape.out_channels])
@@ -109,10 +109,10 @@ impl Backward<Flex, 2> for ConvStep {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
         let [x, w] = ops.parents;
         if let Some(node) = w {
-            grads.register::<Flex>(node.id, ops.state.by_weight(values(&dy)));
+            grads.register::<Flex>(node.id, ops.state.weight_gradient(values(&dy)));
         }
         if let Some(node) = x {
-            grads.register::<Flex>(node.id, ops.state.by_input(values(&dy)));
+            grads.register::<Flex>(node.id, ops.state.input_gradient(values(&dy)));
         }
     }
 }
@@ -124,13 +124,13 @@ impl Backward<Flex, 3> for ConvStep {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
         let [x, w, bias] = ops.parents;
         if let Some(node) = bias {
-            grads.register::<Flex>(node.id, ops.state.by_bias(values(&dy)));
+            grads.register::<Flex>(node.id, ops.state.bias_gradient(values(&dy)));
         }
         if let Some(node) = w {
-            grads.register::<Flex>(node.id, ops.state.by_weight(values(&dy)));
+            grads.register::<Flex>(node.id, ops.state.weight_gradient(values(&dy)));
         }
         if let Some(node) = x {
-            grads.register::<Flex>(node.id, ops.state.by_input(values(&dy)));
+            grads.register::<Flex>(node.id, ops.state.input_gradient(values(&dy)));
         }
     }
 }

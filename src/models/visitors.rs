@@ -1,7 +1,7 @@
 //! Visitors and mappers over a module's tensors by number. A tensor that the module contains more than once is visited once.
 
 use super::cast::in_dtype;
-use super::model::{Tap, Which};
+use super::model::{Selection, Tap};
 use super::state::{Role, State};
 use super::{Net, StateEntry};
 use crate::device::{Tracked, is_host, read};
@@ -32,38 +32,38 @@ impl Casts {
 }
 
 /// The position of a visitor or mapper.
-struct Walk<'a> {
+struct Cursor<'a> {
     state: &'a State,
     at: usize,
     /// Numbers below this have been visited.
-    met: usize,
+    visited: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Cursor<'a> {
     fn new(state: &'a State) -> Self {
-        Self { state, at: 0, met: 0 }
+        Self { state, at: 0, visited: 0 }
     }
 
     /// The next tensor's number, and whether this is its first visit.
     fn next(&mut self) -> (usize, bool) {
         let number = self.state.numbers[self.at];
         self.at += 1;
-        let first = number == self.met;
-        self.met += usize::from(first);
+        let first = number == self.visited;
+        self.visited += usize::from(first);
         (number, first)
     }
 }
 
 /// The position of a mapper that replaces tensors.
-struct Changes<'a> {
-    walk: Walk<'a>,
+struct MapCursor<'a> {
+    cursor: Cursor<'a>,
     /// Replacements of tensors that the module contains more than once, to be used again.
     shared: HashMap<usize, Box<dyn Any>>,
 }
 
-impl<'a> Changes<'a> {
+impl<'a> MapCursor<'a> {
     fn new(state: &'a State) -> Self {
-        Self { walk: Walk::new(state), shared: HashMap::new() }
+        Self { cursor: Cursor::new(state), shared: HashMap::new() }
     }
 
     fn next<const D: usize>(
@@ -71,13 +71,13 @@ impl<'a> Changes<'a> {
         param: Param<Tensor<D>>,
         change: impl FnOnce(usize, Param<Tensor<D>>) -> Param<Tensor<D>>,
     ) -> Param<Tensor<D>> {
-        let (number, first) = self.walk.next();
+        let (number, first) = self.cursor.next();
         if !first {
             let same = self.shared[&number].downcast_ref::<Param<Tensor<D>>>();
             return same.expect("one shape has one rank").clone();
         }
         let changed = change(number, param);
-        if !self.walk.state.entries[number].aliases.is_empty() {
+        if !self.cursor.state.entries[number].aliases.is_empty() {
             self.shared.insert(number, Box::new(changed.clone()));
         }
         changed
@@ -85,21 +85,21 @@ impl<'a> Changes<'a> {
 }
 
 pub(super) struct TapMapper<'a> {
-    changes: Changes<'a>,
+    cursor: MapCursor<'a>,
     tap: Tap,
     casts: &'a Casts,
 }
 
 impl<'a> TapMapper<'a> {
     pub fn new(state: &'a State, tap: Tap, casts: &'a Casts) -> Self {
-        Self { changes: Changes::new(state), tap, casts }
+        Self { cursor: MapCursor::new(state), tap, casts }
     }
 }
 
 impl ModuleMapper for TapMapper<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (entries, tap, casts) = (&self.changes.walk.state.entries, &self.tap, self.casts);
-        self.changes.next(param, |number, param| match entries[number].role {
+        let (entries, tap, casts) = (&self.cursor.cursor.state.entries, &self.tap, self.casts);
+        self.cursor.next(param, |number, param| match entries[number].role {
             Role::Parameter => tapped(number, param, tap.clone(), casts),
             _ => casts.param(number, param),
         })
@@ -127,47 +127,47 @@ fn tapped<const D: usize>(
 }
 
 pub(super) struct CastMapper<'a> {
-    changes: Changes<'a>,
+    cursor: MapCursor<'a>,
     casts: &'a Casts,
 }
 
 impl<'a> CastMapper<'a> {
     pub fn new(state: &'a State, casts: &'a Casts) -> Self {
-        Self { changes: Changes::new(state), casts }
+        Self { cursor: MapCursor::new(state), casts }
     }
 }
 
 impl ModuleMapper for CastMapper<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let casts = self.casts;
-        self.changes.next(param, |number, param| casts.param(number, param))
+        self.cursor.next(param, |number, param| casts.param(number, param))
     }
 }
 
 /// Draws the values of lazy parameters, in the order of the module.
-pub(super) struct Drawer;
+pub(super) struct LazyInit;
 
-impl ModuleVisitor for Drawer {
+impl ModuleVisitor for LazyInit {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         param.base();
     }
 }
 
 /// Checks that the tensors of a new module are on the host with autodiff, f32, and tied only if their values are equal.
-pub(super) struct Examiner<'a> {
-    walk: Walk<'a>,
+pub(super) struct TensorCheck<'a> {
+    cursor: Cursor<'a>,
     /// Values of tensors that the module contains more than once.
     shared: HashMap<usize, Vec<f32>>,
-    pub found: Result<()>,
+    pub result: Result<()>,
 }
 
-impl<'a> Examiner<'a> {
+impl<'a> TensorCheck<'a> {
     pub fn new(state: &'a State) -> Self {
-        Self { walk: Walk::new(state), shared: HashMap::new(), found: Ok(()) }
+        Self { cursor: Cursor::new(state), shared: HashMap::new(), result: Ok(()) }
     }
 
-    fn examine<const D: usize>(&mut self, number: usize, tensor: Tensor<D>) -> Result<()> {
-        let entry = &self.walk.state.entries[number];
+    fn check<const D: usize>(&mut self, number: usize, tensor: Tensor<D>) -> Result<()> {
+        let entry = &self.cursor.state.entries[number];
         let name = &entry.name;
         if !tensor.device().is_autodiff() || !is_host(&tensor.device()) {
             return Err(Error::spec(format!("the model's tensor `{name}` is on another device"))
@@ -194,34 +194,34 @@ impl<'a> Examiner<'a> {
     }
 }
 
-impl ModuleVisitor for Examiner<'_> {
+impl ModuleVisitor for TensorCheck<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let (number, _) = self.walk.next();
+        let (number, _) = self.cursor.next();
         let tensor = param.base();
-        if self.found.is_ok() {
-            self.found = self.examine(number, tensor);
+        if self.result.is_ok() {
+            self.result = self.check(number, tensor);
         }
     }
 }
 
-pub(super) struct Reader<'a> {
-    walk: Walk<'a>,
-    which: Which<'a>,
+pub(super) struct ReadVisitor<'a> {
+    cursor: Cursor<'a>,
+    which: Selection<'a>,
     see: &'a mut dyn FnMut(usize, &[f32]),
     /// The first error: a visitor can't return it.
-    pub done: Result<()>,
+    pub result: Result<()>,
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(state: &'a State, which: Which<'a>, see: &'a mut dyn FnMut(usize, &[f32])) -> Self {
-        Self { walk: Walk::new(state), which, see, done: Ok(()) }
+impl<'a> ReadVisitor<'a> {
+    pub fn new(state: &'a State, which: Selection<'a>, see: &'a mut dyn FnMut(usize, &[f32])) -> Self {
+        Self { cursor: Cursor::new(state), which, see, result: Ok(()) }
     }
 }
 
-impl ModuleVisitor for Reader<'_> {
+impl ModuleVisitor for ReadVisitor<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let (number, first) = self.walk.next();
-        if !first || self.done.is_err() || !(self.which)(number) {
+        let (number, first) = self.cursor.next();
+        if !first || self.result.is_err() || !(self.which)(number) {
             return;
         }
         let tensor = param.base().inner();
@@ -229,30 +229,30 @@ impl ModuleVisitor for Reader<'_> {
             let flex = tensor.try_into_primitive::<Flex>().expect("it is in host memory").to_contiguous();
             (self.see)(number, flex.storage::<f32>());
         } else {
-            self.done = read(tensor).map(|values| (self.see)(number, &values));
+            self.result = read(tensor).map(|values| (self.see)(number, &values));
         }
     }
 }
 
-pub(super) struct Editor<'a> {
-    changes: Changes<'a>,
-    which: Which<'a>,
+pub(super) struct EditMapper<'a> {
+    cursor: MapCursor<'a>,
+    which: Selection<'a>,
     change: &'a mut dyn FnMut(usize, &mut [f32]),
-    /// See [`Reader::done`].
-    pub done: Result<()>,
+    /// See [`ReadVisitor::result`].
+    pub result: Result<()>,
 }
 
-impl<'a> Editor<'a> {
-    pub fn new(state: &'a State, which: Which<'a>, change: &'a mut dyn FnMut(usize, &mut [f32])) -> Self {
-        Self { changes: Changes::new(state), which, change, done: Ok(()) }
+impl<'a> EditMapper<'a> {
+    pub fn new(state: &'a State, which: Selection<'a>, change: &'a mut dyn FnMut(usize, &mut [f32])) -> Self {
+        Self { cursor: MapCursor::new(state), which, change, result: Ok(()) }
     }
 }
 
-impl ModuleMapper for Editor<'_> {
+impl ModuleMapper for EditMapper<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let Self { changes, which, change, done } = self;
-        changes.next(param, |number, param| match done.is_ok() && which(number) {
-            true => changed(param, |tensor| edited(tensor, &mut |values| change(number, values), done)),
+        let Self { cursor, which, change, result } = self;
+        cursor.next(param, |number, param| match result.is_ok() && which(number) {
+            true => map_values(param, |tensor| edited(tensor, &mut |values| change(number, values), result)),
             false => param,
         })
     }
@@ -286,22 +286,22 @@ fn edited<const D: usize>(
     Tensor::from_primitive::<Flex>(flex)
 }
 
-pub(super) struct Stepper<'a> {
-    changes: Changes<'a>,
+pub(super) struct UpdateMapper<'a> {
+    cursor: MapCursor<'a>,
     step: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>,
 }
 
-impl<'a> Stepper<'a> {
+impl<'a> UpdateMapper<'a> {
     pub fn new(state: &'a State, step: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>) -> Self {
-        Self { changes: Changes::new(state), step }
+        Self { cursor: MapCursor::new(state), step }
     }
 }
 
-impl ModuleMapper for Stepper<'_> {
+impl ModuleMapper for UpdateMapper<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (entries, step) = (&self.changes.walk.state.entries, &mut self.step);
-        self.changes.next(param, |number, param| match entries[number].trainable() {
-            true => changed(param, |tensor| {
+        let (entries, step) = (&self.cursor.cursor.state.entries, &mut self.step);
+        self.cursor.next(param, |number, param| match entries[number].trainable() {
+            true => map_values(param, |tensor| {
                 let shape = tensor.shape();
                 let flat = tensor.reshape([shape.num_elements()]);
                 step(number, flat).reshape(shape)
@@ -312,7 +312,7 @@ impl ModuleMapper for Stepper<'_> {
 }
 
 /// The parameter with its values replaced by `change`, without autodiff; it stays a leaf of the graph.
-fn changed<const D: usize>(
+fn map_values<const D: usize>(
     param: Param<Tensor<D>>,
     change: impl FnOnce(Tensor<D>) -> Tensor<D>,
 ) -> Param<Tensor<D>> {

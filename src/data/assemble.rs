@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Everything a worker needs to assemble any batch.
-pub struct Work {
+pub struct BatchAssembler {
     pub dataset: Arc<dyn Dataset>,
     pub order: Box<dyn Order>,
     pub options: LoaderOptions,
@@ -24,7 +24,7 @@ pub struct Work {
     pub stop: AtomicBool,
 }
 
-impl Work {
+impl BatchAssembler {
     pub fn new(
         dataset: Arc<dyn Dataset>,
         order: Box<dyn Order>,
