@@ -5,7 +5,7 @@
 use super::cast::in_f32;
 use super::state::State;
 use super::visitors::{
-    CastMapper, Casts, EditMapper, LazyInit, ReadVisitor, TapMapper, TensorCheck, UpdateMapper,
+    Casts, Cursor, EditMapper, ForwardMapper, LazyInit, MapCursor, ReadVisitor, TensorCheck, UpdateMapper,
 };
 use super::{Input, Net, StateEntry};
 use crate::device::{Compute, Tracked, drawn, is_host};
@@ -45,9 +45,6 @@ pub trait Model: Send {
     fn read(&self, which: Selection<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()>;
 
     /// Lets `change` write the values of the selected tensors: in place in host memory, otherwise in a copy that is sent back.
-    ///
-    /// # Errors
-    /// As [`Model::read`]; nothing is changed after an error.
     fn edit(&mut self, which: Selection<'_>, change: &mut dyn FnMut(usize, &mut [f32])) -> Result<()>;
 
     /// Replaces every trainable tensor by the result of `step`; flat and without autodiff, on the model's device.
@@ -103,7 +100,11 @@ impl<N: Net> NetModel<N> {
     }
 
     fn net(&self) -> &N {
-        network(&self.net)
+        self.net.as_ref().expect("the network is only away while it is changed")
+    }
+
+    fn forward_mapper(&self, tap: Option<Tap>) -> ForwardMapper<'_> {
+        ForwardMapper { cursor: MapCursor::new(&self.state), tap, casts: &self.casts }
     }
 
     /// Burn stores updates to running state separately until the next forward pass; `valid` applies them, so that later reads
@@ -113,10 +114,6 @@ impl<N: Net> NetModel<N> {
             drop(self.net().valid());
         }
     }
-}
-
-fn network<N>(net: &Option<N>) -> &N {
-    net.as_ref().expect("the network is only away while it is changed")
 }
 
 fn change<N: Net>(net: &mut Option<N>, mapper: &mut impl ModuleMapper) {
@@ -134,7 +131,7 @@ impl<N: Net> Model for NetModel<N> {
     }
 
     fn forward(&self, input: Input, tap: Tap) -> Tensor<2> {
-        let mut mapper = TapMapper::new(&self.state, tap, &self.casts);
+        let mut mapper = self.forward_mapper(Some(tap));
         let output = self.net().clone().map(&mut mapper).forward(input.cast(self.casts.dtype));
         self.apply_buffer_updates();
         in_f32(output)
@@ -143,26 +140,27 @@ impl<N: Net> Model for NetModel<N> {
     fn evaluator(&self) -> Box<dyn Evaluator> {
         let mut net = self.net().valid();
         if self.casts.dtype != DType::F32 {
-            net = net.map(&mut CastMapper::new(&self.state, &self.casts));
+            net = net.map(&mut self.forward_mapper(None));
         }
         let device = self.device.clone().without_autodiff();
         Box::new(NetEvaluator { net, device, dtype: self.casts.dtype })
     }
 
     fn read(&self, which: Selection<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
-        let mut visitor = ReadVisitor::new(&self.state, which, see);
+        let mut visitor = ReadVisitor { cursor: Cursor::new(&self.state), which, see, result: Ok(()) };
         self.net().visit(&mut visitor);
         visitor.result
     }
 
     fn edit(&mut self, which: Selection<'_>, edit: &mut dyn FnMut(usize, &mut [f32])) -> Result<()> {
-        let mut mapper = EditMapper::new(&self.state, which, edit);
+        let cursor = MapCursor::new(&self.state);
+        let mut mapper = EditMapper { cursor, which, change: edit, result: Ok(()) };
         change(&mut self.net, &mut mapper);
         mapper.result
     }
 
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>) {
-        change(&mut self.net, &mut UpdateMapper::new(&self.state, step));
+        change(&mut self.net, &mut UpdateMapper { cursor: MapCursor::new(&self.state), step });
     }
 }
 

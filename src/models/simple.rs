@@ -58,7 +58,7 @@ impl Net for Mlp {
     }
     /// `layers.1` is the module at index 2 of the Sequential.
     fn rename(path: &str) -> String {
-        sequential(path, "layers.", "", 2, 0)
+        sequential(path, "layers.", "", 2)
     }
 }
 
@@ -111,17 +111,17 @@ impl Net for Cnn {
         self.head.forward(self.dropout.forward(x))
     }
     fn rename(path: &str) -> String {
-        let path = sequential(path, "convs.", "features.", 3, 0);
+        let path = sequential(path, "convs.", "features.", 3);
         path.replace("hidden.", "classifier.1.").replace("head.", "classifier.4.")
     }
 }
 
-/// Renames `{from}{i}.rest` to `{to}{i * stride + offset}.rest`: maps a list of layers to indices in an `nn.Sequential`.
-fn sequential(path: &str, from: &str, to: &str, stride: usize, offset: usize) -> String {
+/// Renames `{from}{i}.rest` to `{to}{i * stride}.rest`: maps a list of layers to indices in an `nn.Sequential`.
+fn sequential(path: &str, from: &str, to: &str, stride: usize) -> String {
     let renamed = path.strip_prefix(from).and_then(|rest| {
         let (index, tail) = rest.split_once('.')?;
         let index: usize = index.parse().ok()?;
-        Some(format!("{to}{}.{tail}", index * stride + offset))
+        Some(format!("{to}{}.{tail}", index * stride))
     });
     renamed.unwrap_or_else(|| path.to_owned())
 }

@@ -32,7 +32,7 @@ impl Casts {
 }
 
 /// The position of a visitor or mapper.
-struct Cursor<'a> {
+pub(super) struct Cursor<'a> {
     state: &'a State,
     at: usize,
     /// Numbers below this have been visited.
@@ -40,7 +40,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn new(state: &'a State) -> Self {
+    pub fn new(state: &'a State) -> Self {
         Self { state, at: 0, visited: 0 }
     }
 
@@ -55,14 +55,14 @@ impl<'a> Cursor<'a> {
 }
 
 /// The position of a mapper that replaces tensors.
-struct MapCursor<'a> {
+pub(super) struct MapCursor<'a> {
     cursor: Cursor<'a>,
     /// Replacements of tensors that the module contains more than once, to be used again.
     shared: HashMap<usize, Box<dyn Any>>,
 }
 
 impl<'a> MapCursor<'a> {
-    fn new(state: &'a State) -> Self {
+    pub fn new(state: &'a State) -> Self {
         Self { cursor: Cursor::new(state), shared: HashMap::new() }
     }
 
@@ -84,23 +84,18 @@ impl<'a> MapCursor<'a> {
     }
 }
 
-pub(super) struct TapMapper<'a> {
-    cursor: MapCursor<'a>,
-    tap: Tap,
-    casts: &'a Casts,
+/// Casts parameters and, for training, taps trainable ones.
+pub(super) struct ForwardMapper<'a> {
+    pub cursor: MapCursor<'a>,
+    pub tap: Option<Tap>,
+    pub casts: &'a Casts,
 }
 
-impl<'a> TapMapper<'a> {
-    pub fn new(state: &'a State, tap: Tap, casts: &'a Casts) -> Self {
-        Self { cursor: MapCursor::new(state), tap, casts }
-    }
-}
-
-impl ModuleMapper for TapMapper<'_> {
+impl ModuleMapper for ForwardMapper<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (entries, tap, casts) = (&self.cursor.cursor.state.entries, &self.tap, self.casts);
-        self.cursor.next(param, |number, param| match entries[number].role {
-            Role::Parameter => tapped(number, param, tap.clone(), casts),
+        self.cursor.next(param, |number, param| match (entries[number].role, tap) {
+            (Role::Parameter, Some(tap)) => tapped(number, param, tap.clone(), casts),
             _ => casts.param(number, param),
         })
     }
@@ -124,24 +119,6 @@ fn tapped<const D: usize>(
         }
     };
     Param::uninitialized(id, tapped, device, true, shape)
-}
-
-pub(super) struct CastMapper<'a> {
-    cursor: MapCursor<'a>,
-    casts: &'a Casts,
-}
-
-impl<'a> CastMapper<'a> {
-    pub fn new(state: &'a State, casts: &'a Casts) -> Self {
-        Self { cursor: MapCursor::new(state), casts }
-    }
-}
-
-impl ModuleMapper for CastMapper<'_> {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let casts = self.casts;
-        self.cursor.next(param, |number, param| casts.param(number, param))
-    }
 }
 
 /// Draws the values of lazy parameters, in the order of the module.
@@ -205,17 +182,11 @@ impl ModuleVisitor for TensorCheck<'_> {
 }
 
 pub(super) struct ReadVisitor<'a> {
-    cursor: Cursor<'a>,
-    which: Selection<'a>,
-    see: &'a mut dyn FnMut(usize, &[f32]),
+    pub cursor: Cursor<'a>,
+    pub which: Selection<'a>,
+    pub see: &'a mut dyn FnMut(usize, &[f32]),
     /// The first error: a visitor can't return it.
     pub result: Result<()>,
-}
-
-impl<'a> ReadVisitor<'a> {
-    pub fn new(state: &'a State, which: Selection<'a>, see: &'a mut dyn FnMut(usize, &[f32])) -> Self {
-        Self { cursor: Cursor::new(state), which, see, result: Ok(()) }
-    }
 }
 
 impl ModuleVisitor for ReadVisitor<'_> {
@@ -235,17 +206,11 @@ impl ModuleVisitor for ReadVisitor<'_> {
 }
 
 pub(super) struct EditMapper<'a> {
-    cursor: MapCursor<'a>,
-    which: Selection<'a>,
-    change: &'a mut dyn FnMut(usize, &mut [f32]),
+    pub cursor: MapCursor<'a>,
+    pub which: Selection<'a>,
+    pub change: &'a mut dyn FnMut(usize, &mut [f32]),
     /// See [`ReadVisitor::result`].
     pub result: Result<()>,
-}
-
-impl<'a> EditMapper<'a> {
-    pub fn new(state: &'a State, which: Selection<'a>, change: &'a mut dyn FnMut(usize, &mut [f32])) -> Self {
-        Self { cursor: MapCursor::new(state), which, change, result: Ok(()) }
-    }
 }
 
 impl ModuleMapper for EditMapper<'_> {
@@ -287,14 +252,8 @@ fn edited<const D: usize>(
 }
 
 pub(super) struct UpdateMapper<'a> {
-    cursor: MapCursor<'a>,
-    step: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>,
-}
-
-impl<'a> UpdateMapper<'a> {
-    pub fn new(state: &'a State, step: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>) -> Self {
-        Self { cursor: MapCursor::new(state), step }
-    }
+    pub cursor: MapCursor<'a>,
+    pub step: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>,
 }
 
 impl ModuleMapper for UpdateMapper<'_> {

@@ -1,16 +1,15 @@
 //! Convolution as a custom Burn operation with our own CPU kernel (`kernels::conv`). Burn's flex backend runs one matrix
 //! product per image, which is slow for deep layers with 1x1 to 4x4 maps; our kernel runs one for many images.
 
-use super::{Ad, Flat, tensor, threads, values};
+use super::{Flat, record, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::conv::{self, ConvShape};
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn::tensor::ops::ConvOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
-use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
-use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_autodiff::ops::{Backward, Ops};
 
 /// `torch.nn.functional.conv2d` for one stride and one padding: `x` `[batch, in, h, w]`, `w` `[out, in, kh, kw]`.
 pub fn conv2d(
@@ -48,19 +47,11 @@ fn tracked(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>
     let ((x, x_node), (w, w_node)) = (super::tracked(x), super::tracked(w));
     let Some(bias) = bias else {
         let out = forward(&shape, &x, &w, None);
-        let step = ConvStep.prepare::<NoCheckpointing>([x_node, w_node]).compute_bound().stateful();
-        return Tensor::from_primitive::<Ad>(match step {
-            OpsKind::Tracked(prep) => prep.finish(Saved { shape, x, w }, out),
-            OpsKind::UnTracked(prep) => prep.finish(out),
-        });
+        return record(ConvStep, [x_node, w_node], Saved { shape, x, w }, out);
     };
     let (bias, b_node) = super::tracked(bias);
     let out = forward(&shape, &x, &w, Some(&bias));
-    let step = ConvStep.prepare::<NoCheckpointing>([x_node, w_node, b_node]).compute_bound().stateful();
-    Tensor::from_primitive::<Ad>(match step {
-        OpsKind::Tracked(prep) => prep.finish(Saved { shape, x, w }, out),
-        OpsKind::UnTracked(prep) => prep.finish(out),
-    })
+    record(ConvStep, [x_node, w_node, b_node], Saved { shape, x, w }, out)
 }
 
 /// Saved for the backward pass. Cheap to clone: the buffers are shared.
@@ -102,35 +93,18 @@ impl Saved {
     }
 }
 
-impl Backward<Flex, 2> for ConvStep {
+/// The parents are input, weight and, if present, bias.
+impl<const N: usize> Backward<Flex, N> for ConvStep {
     type State = Saved;
 
-    fn backward(self, ops: Ops<Saved, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Saved, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let [x, w] = ops.parents;
-        if let Some(node) = w {
-            grads.register::<Flex>(node.id, ops.state.weight_gradient(values(&dy)));
-        }
-        if let Some(node) = x {
-            grads.register::<Flex>(node.id, ops.state.input_gradient(values(&dy)));
-        }
-    }
-}
-
-impl Backward<Flex, 3> for ConvStep {
-    type State = Saved;
-
-    fn backward(self, ops: Ops<Saved, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let [x, w, bias] = ops.parents;
-        if let Some(node) = bias {
-            grads.register::<Flex>(node.id, ops.state.bias_gradient(values(&dy)));
-        }
-        if let Some(node) = w {
-            grads.register::<Flex>(node.id, ops.state.weight_gradient(values(&dy)));
-        }
-        if let Some(node) = x {
-            grads.register::<Flex>(node.id, ops.state.input_gradient(values(&dy)));
+        let gradients: [fn(&Saved, &[f32]) -> Flat; 3] =
+            [Saved::input_gradient, Saved::weight_gradient, Saved::bias_gradient];
+        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+            if let Some(node) = parent {
+                grads.register::<Flex>(node.id, gradient(&ops.state, values(&dy)));
+            }
         }
     }
 }

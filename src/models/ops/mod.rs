@@ -16,6 +16,9 @@ pub use residual::add_relu;
 
 use burn::backend::{Autodiff, BackendTypes, Flex};
 use burn::tensor::{Shape, Tensor, TensorData};
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 
 type Ad = Autodiff<Flex>;
 type Flat = <Flex as BackendTypes>::FloatTensorPrimitive;
@@ -39,8 +42,34 @@ fn plain<const D: usize>(tensor: Tensor<D>) -> Flat {
 }
 
 /// A tensor with autodiff as its contiguous primitive and the guard of its node.
-fn tracked<const D: usize>(tensor: Tensor<D>) -> (Flat, burn_autodiff::ops::NodeGuard) {
+fn tracked<const D: usize>(tensor: Tensor<D>) -> (Flat, NodeGuard) {
     let tensor = tensor.try_into_primitive::<Ad>().expect("the caller looked");
     let (primitive, node) = tensor.into_parts();
     (primitive.to_contiguous(), node)
+}
+
+/// Registers `out` as the result of `step`, whose backward pass gets `state`.
+fn record<const N: usize, S>(
+    step: impl Backward<Flex, N, State = S>,
+    nodes: [NodeGuard; N],
+    state: S,
+    out: Flat,
+) -> Tensor<4>
+where
+    S: Clone + Send + std::fmt::Debug + 'static,
+{
+    let prepared = step.prepare::<NoCheckpointing>(nodes).compute_bound().stateful();
+    Tensor::from_primitive::<Ad>(match prepared {
+        OpsKind::Tracked(prep) => prep.finish(state, out),
+        OpsKind::UnTracked(prep) => prep.finish(out),
+    })
+}
+
+/// Registers the gradient of each parent that requires one.
+fn register<const N: usize, S>(grads: &mut Gradients, ops: Ops<S, N>, gradients: [Flat; N]) {
+    for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+        if let Some(node) = parent {
+            grads.register::<Flex>(node.id, gradient);
+        }
+    }
 }
