@@ -2,7 +2,7 @@
 //! next line may follow it without a newline. Readers skip torn lines, and the next start removes them. A line that is
 //! not an event is kept and ignored.
 
-use super::events::{EndEvent, Event};
+use super::events::Event;
 use super::lines::{Line, for_each_line};
 use crate::error::{Error, IoContext, Result};
 use crate::files::Draft;
@@ -87,21 +87,10 @@ impl MetricsWriter {
         Ok(found)
     }
 
-    /// Writes the run's end event. An end that is the last event is replaced, because the later writer knows more.
-    pub fn conclude(path: &Path, end: EndEvent) -> Result<()> {
-        let mut told = None;
-        if path.exists() {
-            for_each_line(path, |line| {
-                match line.event {
-                    Some(Event::End(_)) => told = Some(line.number),
-                    Some(_) => told = None,
-                    None => {}
-                }
-                Ok(())
-            })?;
-        }
-        rewrite(path, |number, event| Some(number) != told || !matches!(event, Event::End(_)))?;
-        Self::open(path)?.write(&Event::End(end))
+    /// Keeps the first `kept` events and appends the end of the run.
+    pub fn replace_end(path: &Path, kept: usize, end: &Event) -> Result<()> {
+        rewrite(path, |index, _| index < kept)?;
+        Self { path: path.to_owned(), file: append(path)? }.write(end)
     }
 }
 
@@ -161,17 +150,22 @@ pub fn read_events(path: &Path) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// Keeps the events for which `keep` (with the line's number) is true, and all lines that are not events. A file that
+/// Keeps the events for which `keep` (with the event's index) is true, and all lines that are not events. A file that
 /// needs no change is not touched.
 fn rewrite(path: &Path, keep: impl Fn(usize, &Event) -> bool) -> Result<Found> {
     let mut found = Found { path: path.to_owned(), ..Found::default() };
     if !path.exists() {
         return Ok(found);
     }
-    let stays = |line: &Line<'_>| line.event.as_ref().is_none_or(|event| keep(line.number, event));
-    let mut length = 0;
+    let stays = |line: &Line<'_>, index: &mut usize| {
+        line.event.as_ref().is_none_or(|event| {
+            *index += 1;
+            keep(*index - 1, event)
+        })
+    };
+    let (mut length, mut index) = (0, 0);
     for_each_line(path, |line| {
-        if stays(&line) {
+        if stays(&line, &mut index) {
             length += line.bytes.len() as u64 + u64::from(line.ends);
             found.count(&line);
         }
@@ -181,9 +175,10 @@ fn rewrite(path: &Path, keep: impl Fn(usize, &Event) -> bool) -> Result<Found> {
         return Ok(found);
     }
     let mut out = Draft::under(path.with_extension("jsonl.partial"), path).doing("write", path)?;
+    index = 0;
     for_each_line(path, |line| {
         let newline: &[u8] = if line.ends { b"\n" } else { b"" };
-        match stays(&line) {
+        match stays(&line, &mut index) {
             true => out.write_all(line.bytes).and_then(|()| out.write_all(newline)).doing("write", path),
             false => Ok(()),
         }

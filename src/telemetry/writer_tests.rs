@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::ExitCode;
 use crate::telemetry::lines::MAX_LINE;
-use crate::telemetry::{CheckpointEvent, EpochEvent, Metrics, RestartEvent, StepEvent};
+use crate::telemetry::{CheckpointEvent, EndEvent, EpochEvent, Metrics, RestartEvent, StepEvent};
 
 fn step(step: u64) -> Event {
     Event::Step(StepEvent {

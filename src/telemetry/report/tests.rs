@@ -89,9 +89,6 @@ fn the_page_is_complete_and_self_contained() {
         assert!(!page.contains(bad), "{bad} in the page");
     }
     assert!(page.len() < 300_000, "{} bytes", page.len());
-    if let Ok(keep) = std::env::var("DDP_RUN_KEEP_REPORT") {
-        std::fs::write(keep, &page).unwrap();
-    }
 }
 
 #[test]
