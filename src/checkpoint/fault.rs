@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::fs::{Fs, OsFs, SyncWrite};
+use crossbeam_channel::Receiver;
 
 /// What fails, and at which operation (all operations count, writes included, from 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ struct Log {
 pub struct FaultyFs {
     fault: Fault,
     log: Arc<Mutex<Log>>,
+    /// The first operation of each checkpoint waits for a message.
+    gate: Option<Receiver<()>>,
 }
 
 enum Verdict {
@@ -45,7 +48,12 @@ enum Verdict {
 
 impl FaultyFs {
     pub fn new(fault: Fault) -> Self {
-        Self { fault, log: Arc::default() }
+        Self { fault, log: Arc::default(), gate: None }
+    }
+
+    /// A disk without faults that blocks until the test releases the first operation of each checkpoint.
+    pub fn gated(gate: Receiver<()>) -> Self {
+        Self { gate: Some(gate), ..Self::new(Fault::None) }
     }
 
     /// Every operation so far: `write model.safetensors`, `sync model.safetensors`, `rename .tmp-… step-…`.
@@ -94,6 +102,7 @@ impl FaultyFs {
 
 impl Fs for FaultyFs {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
+        let _ = self.gate.as_ref().map(|gate| gate.recv());
         self.whole("create_dir", path, || OsFs.create_dir(path))
     }
     fn create(&self, path: &Path) -> io::Result<Box<dyn SyncWrite>> {

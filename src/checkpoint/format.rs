@@ -75,9 +75,6 @@ impl State {
     }
 
     /// The bytes of `state.json`.
-    ///
-    /// # Errors
-    /// Those of serde_json (none for a `State` made of JSON values).
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         let mut text = serde_json::to_string_pretty(self)?;
         // `{ … }` becomes `{ …,` and the digest's line. The digest covers everything before that line.

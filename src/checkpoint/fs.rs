@@ -69,10 +69,8 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Writes a complete file: content from `write`, flushed and synced.
-///
-/// # Errors
-/// Those of the file system and of `write`. The file may remain; its directory is a temporary one.
+/// Writes a complete file: content from `write`, flushed and synced. After an error the file may remain; its directory
+/// is a temporary one.
 pub fn write_synced<T>(
     fs: &dyn Fs,
     path: &Path,

@@ -156,9 +156,6 @@ impl FileInfo {
 
 impl Inspection {
     /// One JSON object; `kind` is `checkpoint`, `run` or `file`.
-    ///
-    /// # Errors
-    /// None for values created by [`inspect`].
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self).map_err(|e| Error::internal(format!("cannot write JSON: {e}")))
     }

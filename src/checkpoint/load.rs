@@ -109,17 +109,11 @@ impl CheckpointStore {
 }
 
 /// Loads and verifies one checkpoint directory.
-///
-/// # Errors
-/// Exit code 74, with the directory and the reason.
 pub fn load(path: &Path) -> Result<Loaded> {
     load_dir(path).map_err(|why| why.into_error(path))
 }
 
 /// Loads from a user's path: a checkpoint, or the newest valid one of a `checkpoints/` or run folder.
-///
-/// # Errors
-/// Exit code 74 if there is no checkpoint or none that can be read.
 pub fn load_any(path: &Path) -> Result<Loaded> {
     match find_store(path) {
         None => load(path),
@@ -147,9 +141,6 @@ pub fn find_store(path: &Path) -> Option<CheckpointStore> {
 }
 
 /// Reads and verifies the `state.json` of a checkpoint directory, without its other files.
-///
-/// # Errors
-/// Why it is rejected.
 pub fn read_state(dir: &Path) -> Result<State, Rejected> {
     let path = dir.join(STATE_FILE);
     let mut bytes = Vec::new();
@@ -195,9 +186,6 @@ fn load_dir(path: &Path) -> Result<Loaded, Rejected> {
 }
 
 /// Verifies all files of a checkpoint against their digests.
-///
-/// # Errors
-/// Why it is rejected.
 pub fn verify(path: &Path) -> Result<State, Rejected> {
     let state = read_state(path)?;
     for required in [MODEL_FILE, OPTIMIZER_FILE] {

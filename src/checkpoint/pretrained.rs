@@ -89,6 +89,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::testing::snapshot;
     use crate::checkpoint::{CheckpointStore, ModelTensor, match_weights};
+    use crate::data::testing::shared;
     use proptest::prelude::*;
 
     /// `{"epoch": 3, "state_dict": {"module.fc.weight": [[0,1,2],[3,4,5]], "module.fc.bias": [.5,-.5]}}` in the ZIP
@@ -143,12 +144,8 @@ mod tests {
 
     #[test]
     fn reads_files_written_by_pytorch() {
-        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
-        let shared = std::env::var_os("DDP_RUN_SHARED").map_or(beside, Into::into);
-        let Ok(folder) = std::fs::read_dir(shared.join("torch_ref")) else {
-            println!("skipped: {} is not there", shared.join("torch_ref").display());
-            return;
-        };
+        let Some(folder) = shared("torch_ref") else { return };
+        let folder = std::fs::read_dir(folder).unwrap();
         for path in
             folder.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "safetensors"))
         {

@@ -37,9 +37,6 @@ pub enum Direction {
 impl CheckpointStore {
     /// Removes the checkpoints that `policy` does not keep and returns their paths. A checkpoint whose `state.json`
     /// does not verify is neither counted nor removed, because it may be the only remaining copy.
-    ///
-    /// # Errors
-    /// Exit code 74 if the folder can't be listed or a checkpoint can't be removed.
     pub fn retain(&self, policy: &Retention) -> Result<Vec<PathBuf>> {
         let Some(keep_last) = policy.keep_last else { return Ok(Vec::new()) };
         let lock = self.lock()?;
@@ -82,7 +79,7 @@ fn rank<'a>(known: &'a [(Entry, super::State)], by: &BestBy) -> Vec<&'a Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::testing::{snapshot_with_metrics, steps};
+    use crate::checkpoint::testing::{snapshot, steps};
     use serde_json::json;
 
     fn filled(accuracies: &[Option<f64>]) -> (tempfile::TempDir, CheckpointStore) {
@@ -90,7 +87,9 @@ mod tests {
         let store = CheckpointStore::open(dir.path()).unwrap();
         for (step, accuracy) in accuracies.iter().enumerate() {
             let metrics = accuracy.map_or(json!({}), |a| json!({ "val": { "accuracy": a } }));
-            store.save(&snapshot_with_metrics(step as u64, metrics)).unwrap();
+            let mut snapshot = snapshot(step as u64, 0);
+            snapshot.state.metrics = metrics;
+            store.save(&snapshot).unwrap();
         }
         (dir, store)
     }

@@ -53,17 +53,11 @@ pub(super) struct WriteLock {
 
 impl CheckpointStore {
     /// Opens the folder for writing: creates it, and removes leftovers of dead writers.
-    ///
-    /// # Errors
-    /// If it can't be created or read.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self> {
         Self::open_with(dir, Arc::new(OsFs))
     }
 
     /// As [`CheckpointStore::open`], on another file system; tests pass a [`FaultyFs`](super::fault::FaultyFs).
-    ///
-    /// # Errors
-    /// As [`CheckpointStore::open`].
     pub fn open_with(dir: impl Into<PathBuf>, fs: Arc<dyn Fs>) -> Result<Self> {
         let store = Self { dir: dir.into(), fs };
         if !store.dir.is_dir() {
@@ -87,9 +81,6 @@ impl CheckpointStore {
     }
 
     /// The checkpoints by step, oldest first; empty if the folder is missing.
-    ///
-    /// # Errors
-    /// If the folder exists but can't be listed.
     pub fn list(&self) -> Result<Vec<Entry>> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut set_aside: Vec<Entry> = Vec::new();

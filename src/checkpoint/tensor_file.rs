@@ -47,32 +47,13 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, ReadError> {
 }
 
 impl Dtype {
-    fn safetensors_name(self) -> &'static str {
-        match self {
-            Dtype::F32 => "F32",
-            Dtype::F64 => "F64",
-            Dtype::F16 => "F16",
-            Dtype::Bf16 => "BF16",
-            Dtype::I64 => "I64",
-            Dtype::I32 => "I32",
-            Dtype::U8 => "U8",
-            Dtype::Bool => "BOOL",
-        }
+    fn safetensors_name(self) -> String {
+        self.name().to_uppercase()
     }
 
     fn from_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
-        use safetensors::Dtype as S;
-        Some(match dtype {
-            S::F32 => Dtype::F32,
-            S::F64 => Dtype::F64,
-            S::F16 => Dtype::F16,
-            S::BF16 => Dtype::Bf16,
-            S::I64 => Dtype::I64,
-            S::I32 => Dtype::I32,
-            S::U8 => Dtype::U8,
-            S::BOOL => Dtype::Bool,
-            _ => return None,
-        })
+        let name = dtype.to_string();
+        Self::ALL.into_iter().find(|own| own.safetensors_name() == name)
     }
 }
 
@@ -165,9 +146,6 @@ fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<T
 }
 
 /// Reads a `.safetensors` file and computes its SHA-256 in the same pass.
-///
-/// # Errors
-/// As [`read_tensors`].
 pub fn read_tensor_file(path: &Path) -> Result<(TensorMap, String), ReadError> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
@@ -188,7 +166,7 @@ mod tests {
         let mut map = TensorMap::new();
         map.push(TensorData::new("flag", Dtype::Bool, vec![3], vec![1, 0, 1]).unwrap()).unwrap();
         map.push(TensorData::from_f32("bn.weight", vec![2], &[1.0, 2.0]).unwrap()).unwrap();
-        map.push(TensorData::from_i64("bn.num_batches_tracked", vec![], &[5]).unwrap()).unwrap();
+        map.push(TensorData::new("bn.num_batches_tracked", Dtype::I64, vec![], vec![5; 8]).unwrap()).unwrap();
         map.push(TensorData::from_f32("empty", vec![0, 4], &[]).unwrap()).unwrap();
         map
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::retention::Retention;
 use super::snapshot::Snapshot;
@@ -51,9 +51,6 @@ struct Worker {
 impl AsyncSaver {
     /// Saves on a separate thread. `deadline` limits every wait for it: a save that takes longer (on a hung network
     /// disk) is an error.
-    ///
-    /// # Errors
-    /// If the thread can't be started.
     pub fn new(store: CheckpointStore, retention: Retention, deadline: Duration) -> Result<Self> {
         let task = Arc::new(Task { store, retention });
         let (jobs, inbox) = bounded::<(Snapshot, Job)>(1);
@@ -87,9 +84,6 @@ impl AsyncSaver {
 
     /// Makes `snapshot` the spare one and touches its memory in the background, so that the first save is as fast as
     /// later ones.
-    ///
-    /// # Errors
-    /// As [`AsyncSaver::flush`].
     pub fn reserve(&mut self, snapshot: Snapshot) -> Result<()> {
         self.flush()?;
         self.start(snapshot, Job::Reserve)?;
@@ -107,18 +101,12 @@ impl AsyncSaver {
     }
 
     /// Returns the save completed since the last call, without waiting.
-    ///
-    /// # Errors
-    /// That of the save.
     pub fn poll(&mut self) -> Result<Option<Saved>> {
-        let outcome = self.worker.as_mut().map_or(Ok(None), Worker::poll)?;
+        let outcome = self.worker.as_mut().map_or(Ok(None), |w| w.receive(Duration::ZERO))?;
         self.note(outcome)
     }
 
     /// Waits until no save is in progress. Call this before the process exits.
-    ///
-    /// # Errors
-    /// That of the save in progress.
     pub fn flush(&mut self) -> Result<Option<Saved>> {
         let deadline = self.deadline;
         let outcome = self.worker.as_mut().map_or(Ok(None), |w| w.wait(deadline))?;
@@ -167,37 +155,31 @@ impl Task {
 }
 
 impl Worker {
+    /// `None` if no save is in progress.
     fn wait(&mut self, deadline: Duration) -> Result<Option<Outcome>> {
-        if !self.in_flight {
-            return Ok(None);
-        }
         let started = Instant::now();
-        match self.done.recv_timeout(deadline) {
-            Ok(outcome) => {
-                self.in_flight = false;
-                Ok(Some(outcome))
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                let waited = started.elapsed().as_secs_f64();
-                let what =
-                    format!("a checkpoint was not written within {waited:.0} s; the disk may have stalled");
-                Err(Error::checkpoint(what).cause(io::Error::from(io::ErrorKind::TimedOut)))
-            }
-            Err(RecvTimeoutError::Disconnected) => Err(thread_exited()),
+        let outcome = self.receive(deadline)?;
+        if self.in_flight {
+            let waited = started.elapsed().as_secs_f64();
+            let what =
+                format!("a checkpoint was not written within {waited:.0} s; the disk may have stalled");
+            return Err(Error::checkpoint(what).cause(io::Error::from(io::ErrorKind::TimedOut)));
         }
+        Ok(outcome)
     }
 
-    fn poll(&mut self) -> Result<Option<Outcome>> {
+    /// `None` if no save is in progress, or it is not complete after `timeout`.
+    fn receive(&mut self, timeout: Duration) -> Result<Option<Outcome>> {
         if !self.in_flight {
             return Ok(None);
         }
-        match self.done.try_recv() {
+        match self.done.recv_timeout(timeout) {
             Ok(outcome) => {
                 self.in_flight = false;
                 Ok(Some(outcome))
             }
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(thread_exited()),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(thread_exited()),
         }
     }
 }
@@ -226,12 +208,9 @@ fn thread_exited() -> Error {
 #[cfg(test)]
 mod tests {
     use super::super::fault::{Fault, FaultyFs};
-    use super::super::fs::{Fs, OsFs, SyncWrite};
     use super::super::testing::{same, snapshot, steps};
     use super::*;
     use crate::error::ExitCode;
-    use std::io;
-    use std::path::Path;
 
     fn unchanged() -> Finish {
         Box::new(|_| Ok(()))
@@ -239,35 +218,10 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(30);
 
-    /// A disk that blocks until the test releases the first operation of each checkpoint.
-    struct GatedFs(Receiver<()>);
-
-    impl Fs for GatedFs {
-        fn create_dir(&self, path: &Path) -> io::Result<()> {
-            let _ = self.0.recv();
-            OsFs.create_dir(path)
-        }
-        fn create(&self, path: &Path) -> io::Result<Box<dyn SyncWrite>> {
-            OsFs.create(path)
-        }
-        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-            OsFs.rename(from, to)
-        }
-        fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
-            OsFs.exchange(a, b)
-        }
-        fn sync_dir(&self, path: &Path) -> io::Result<()> {
-            OsFs.sync_dir(path)
-        }
-        fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-            OsFs.remove_dir_all(path)
-        }
-    }
-
     fn gated(deadline: Duration) -> (tempfile::TempDir, Sender<()>, AsyncSaver) {
         let dir = tempfile::tempdir().unwrap();
         let (gate, closed) = bounded(8);
-        let store = CheckpointStore::open_with(dir.path(), Arc::new(GatedFs(closed))).unwrap();
+        let store = CheckpointStore::open_with(dir.path(), Arc::new(FaultyFs::gated(closed))).unwrap();
         let saver = AsyncSaver::new(store, Retention::default(), deadline).unwrap();
         (dir, gate, saver)
     }

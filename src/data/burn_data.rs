@@ -2,7 +2,7 @@
 //! itself, so sharding, seeking and resumption work as for every other data set. A batcher that compares the samples of
 //! a batch (for example to pad to the longest) is not supported.
 
-use super::{DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
+use super::{Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
 use crate::error::{Error, Result};
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset as BurnDataset;
@@ -73,14 +73,6 @@ where
     C: Send + Sync,
     F: Fn(&C) -> Result<BurnData> + Send + Sync,
 {
-    fn facts(&self) -> DataFacts {
-        DataFacts { input: None, target: None, train: None, val: None, test: None }
-    }
-
-    fn prepare(&self, _: &mut dyn FnMut(&str)) -> Result<()> {
-        Ok(())
-    }
-
     fn open(&self) -> Result<Splits> {
         let data = (self.open)(&self.config)?;
         Ok(Splits { train: data.train, val: data.val, test: None })

@@ -1,5 +1,6 @@
 //! The keys of `[dataset]` that all data sets share.
 
+use super::LoaderOptions;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -21,4 +22,12 @@ pub struct LoaderConfig {
     #[default = 2]
     #[schemars(range(min = 1, max = 1024), extend("x-changes-results" = false))]
     pub prefetch: usize,
+}
+
+impl LoaderConfig {
+    /// For all batches of an order, which already leaves out what `drop_last` drops.
+    pub fn options(&self, batch_size: usize, seed: u64) -> LoaderOptions {
+        let Self { workers, prefetch, .. } = *self;
+        LoaderOptions { batch_size, drop_last: false, seed, epoch: 0, start_batch: 0, workers, prefetch }
+    }
 }

@@ -120,8 +120,8 @@ fn all(loader: Loader) -> Vec<HostBatch> {
 
 #[test]
 fn stored_batches_equal_host_batches_after_the_transform() {
-    let host = all(Loader::new(shapes(), order(), options(0)).unwrap());
-    let stored = |workers| Loader::stored(shapes(), order(), options(workers)).unwrap();
+    let host = all(Loader::new(shapes(), order(), options(0), false).unwrap());
+    let stored = |workers| Loader::new(shapes(), order(), options(workers), true).unwrap();
     let transform = DeviceTransform::new(stored(0).transform().unwrap(), &Device::flex());
     let inline = all(stored(0));
     assert_eq!(inline.len(), 3);
@@ -145,8 +145,8 @@ fn stored_batches_equal_host_batches_after_the_transform() {
 
 #[test]
 fn recycled_buffers_of_stored_batches_hold_no_old_samples() {
-    let expected = all(Loader::stored(shapes(), order(), options(0)).unwrap());
-    let mut loader = Loader::stored(shapes(), order(), options(1)).unwrap();
+    let expected = all(Loader::new(shapes(), order(), options(0), true).unwrap());
+    let mut loader = Loader::new(shapes(), order(), options(1), true).unwrap();
     let mut seen = Vec::new();
     while let Some(batch) = loader.next() {
         let batch = batch.unwrap();
@@ -160,7 +160,7 @@ fn recycled_buffers_of_stored_batches_hold_no_old_samples() {
 fn stored_loader_returns_other_data_unchanged() {
     let (_, kind) = crate::data::standard_kinds().into_iter().find(|(name, _)| *name == "random").unwrap();
     let set = || configure(&*kind, "").unwrap().open().unwrap().train;
-    let loader = Loader::stored(set(), order(), options(0)).unwrap();
+    let loader = Loader::new(set(), order(), options(0), true).unwrap();
     assert!(loader.transform().is_none());
-    assert_eq!(all(loader), all(Loader::new(set(), order(), options(0)).unwrap()));
+    assert_eq!(all(loader), all(Loader::new(set(), order(), options(0), false).unwrap()));
 }

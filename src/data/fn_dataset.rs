@@ -1,6 +1,6 @@
 //! Data sets defined in a user's crate: a function from the keys of `[dataset]` to a source.
 
-use super::{DataFacts, DatasetKind, DatasetSource, Splits};
+use super::{DatasetKind, DatasetSource, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -29,14 +29,6 @@ where
 struct Invalid;
 
 impl DatasetSource for Invalid {
-    fn facts(&self) -> DataFacts {
-        DataFacts { input: None, target: None, train: None, val: None, test: None }
-    }
-
-    fn prepare(&self, _: &mut dyn FnMut(&str)) -> Result<()> {
-        Ok(())
-    }
-
     fn open(&self) -> Result<Splits> {
         Err(Error::spec("the [dataset] table is invalid"))
     }
@@ -45,6 +37,7 @@ impl DatasetSource for Invalid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::DataFacts;
     use crate::plan::{Plan, WorldRequest};
     use crate::registry::Registry;
     use crate::spec::JobTree;
@@ -61,10 +54,7 @@ mod tests {
 
     impl DatasetSource for Source {
         fn facts(&self) -> DataFacts {
-            DataFacts { input: None, target: None, train: Some(self.0), val: None, test: None }
-        }
-        fn prepare(&self, _: &mut dyn FnMut(&str)) -> Result<()> {
-            Ok(())
+            DataFacts { train: Some(self.0), ..DataFacts::default() }
         }
         fn open(&self) -> Result<Splits> {
             Err(Error::data("there are none"))

@@ -60,29 +60,9 @@ struct WorkerPool {
 }
 
 impl Loader {
-    /// Batches of `dataset` in `order`.
-    ///
-    /// # Errors
-    /// No thread can be started, or `start_batch` is beyond the end.
+    /// Batches of `dataset` in `order`. If `stored`, an image data set returns stored bytes and draws, and
+    /// [`Self::transform`] is to be applied on the device; other data sets are not affected.
     pub fn new(
-        dataset: Arc<dyn Dataset>,
-        order: impl Order + 'static,
-        options: LoaderOptions,
-    ) -> Result<Self> {
-        Self::start(dataset, order, options, false)
-    }
-
-    /// As `new`, but an image data set returns stored bytes and draws; [`Self::transform`] is then applied on the device.
-    /// Batches of other data sets are the same as with `new`.
-    pub fn stored(
-        dataset: Arc<dyn Dataset>,
-        order: impl Order + 'static,
-        options: LoaderOptions,
-    ) -> Result<Self> {
-        Self::start(dataset, order, options, true)
-    }
-
-    fn start(
         dataset: Arc<dyn Dataset>,
         order: impl Order + 'static,
         options: LoaderOptions,
@@ -134,7 +114,7 @@ impl Loader {
         while pool.submitted < limit {
             let buffers = self.spare.pop().unwrap_or_else(|| self.assembler.buffers());
             if jobs.send((pool.submitted, buffers)).is_err() {
-                return; // every worker is gone; `next` finds that out
+                return; // all workers have exited; `next` reports it
             }
             pool.submitted += 1;
         }
@@ -161,7 +141,7 @@ impl Iterator for Loader {
         let batch = self.make();
         self.next += 1;
         if batch.is_err() {
-            self.next = self.end; // nothing after an error can be trusted to be in its place
+            self.next = self.end; // batches after an error are not returned
         }
         self.submit();
         Some(batch)

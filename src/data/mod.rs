@@ -22,7 +22,7 @@ mod split;
 mod standard;
 mod store;
 #[cfg(test)]
-mod testing;
+pub mod testing;
 pub mod transforms;
 
 pub use burn_data::{BurnBatch, BurnData, BurnSource};
@@ -58,11 +58,15 @@ where
 
 /// A data set as described in the spec. Nothing is opened before `prepare`.
 pub trait DatasetSource: Send + Sync + std::fmt::Debug {
-    /// The facts known before any data is read.
-    fn facts(&self) -> DataFacts;
+    /// The facts known before any data is read; by default none.
+    fn facts(&self) -> DataFacts {
+        DataFacts::default()
+    }
     /// Called on rank 0: makes the files available (downloads them if a URL is given, verifies, unpacks). Idempotent.
-    /// `say` receives one-line progress messages.
-    fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()>;
+    /// `say` receives one-line progress messages. By default there is nothing to do.
+    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> Result<()> {
+        Ok(())
+    }
     /// Called on every rank, after `prepare` on rank 0.
     fn open(&self) -> Result<Splits>;
 }
@@ -87,7 +91,7 @@ pub enum FieldKind {
 }
 
 /// Facts for the plan. `None` if they are only known once the data is read.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DataFacts {
     /// One sample's input.
     pub input: Option<FieldFacts>,

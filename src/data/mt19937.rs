@@ -52,23 +52,9 @@ impl Mt19937 {
         self.next = 0;
     }
 
-    /// `torch.randperm(n, generator=self)`.
-    pub fn randperm(&mut self, n: usize) -> Vec<u64> {
-        let mut perm = Vec::new();
-        self.randperm_into(n, &mut perm, |i| i as u64);
-        perm
-    }
-
-    /// The same permutation in half the memory.
-    pub fn randperm_u32(&mut self, n: u32) -> Vec<u32> {
-        let mut perm = Vec::new();
-        self.randperm_into(n as usize, &mut perm, |i| i as u32);
-        perm
-    }
-
-    fn randperm_into<T: Copy>(&mut self, n: usize, perm: &mut Vec<T>, value: impl Fn(usize) -> T) {
-        perm.clear();
-        perm.reserve_exact(n);
+    /// `torch.randperm(n, generator=self)`, each index converted by `value`.
+    pub fn randperm<T: Copy>(&mut self, n: usize, value: impl Fn(usize) -> T) -> Vec<T> {
+        let mut perm = Vec::with_capacity(n);
         // torch's bound below which it uses 32 random bits per draw.
         if n < (u32::MAX / 20) as usize {
             perm.extend((0..n).map(value));
@@ -76,36 +62,26 @@ impl Mt19937 {
                 let z = self.random() as usize % (n - i);
                 perm.swap(i, i + z);
             }
-            return;
+            return perm;
         }
         for i in 0..n {
             let z = (self.random64() % (i as u64 + 1)) as usize;
             perm.push(value(i));
             perm.swap(i, z);
         }
+        perm
     }
 }
 
 /// `torch.randperm(n, generator=Generator().manual_seed(seed))`.
 pub fn randperm(n: usize, seed: u64) -> Vec<u64> {
-    Mt19937::new(seed).randperm(n)
+    Mt19937::new(seed).randperm(n, |i| i as u64)
 }
 
-/// `random_split(range(n), lengths, generator=Generator().manual_seed(seed))`: the indices of each part, or `None` if
-/// the lengths don't sum to `n`.
-pub fn random_split(n: usize, lengths: &[usize], seed: u64) -> Option<Vec<Vec<u64>>> {
-    if lengths.iter().sum::<usize>() != n {
-        return None;
-    }
-    let perm = randperm(n, seed);
-    let mut rest = &perm[..];
-    let mut parts = Vec::with_capacity(lengths.len());
-    for &length in lengths {
-        let (part, tail) = rest.split_at(length);
-        parts.push(part.to_vec());
-        rest = tail;
-    }
-    Some(parts)
+/// `random_split(range(n), lengths, generator=Generator().manual_seed(seed))`: the indices of each part.
+pub fn random_split(n: usize, lengths: &[usize], seed: u64) -> Vec<Vec<u64>> {
+    let mut rest = randperm(n, seed).into_iter();
+    lengths.iter().map(|&length| rest.by_ref().take(length).collect()).collect()
 }
 
 #[cfg(test)]

@@ -20,15 +20,6 @@ impl Order for Vec<u64> {
     }
 }
 
-impl Order for Arc<[u64]> {
-    fn len(&self) -> usize {
-        (**self).len()
-    }
-    fn get(&self, position: usize) -> u64 {
-        self[position]
-    }
-}
-
 /// `torch.utils.data.DistributedSampler(dataset, num_replicas=world, rank=rank, shuffle=…, seed=…, drop_last=…)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DistributedSampler {
@@ -59,18 +50,6 @@ impl DistributedSampler {
         if self.drop_last { self.rest() / self.world } else { self.rest().div_ceil(self.world) }
     }
 
-    /// Samples added by repetition in an epoch, over all ranks.
-    #[cfg(test)]
-    fn padded(&self) -> usize {
-        (self.per_rank() * self.world).saturating_sub(self.rest())
-    }
-
-    /// Samples left out of an epoch.
-    #[cfg(test)]
-    fn dropped(&self) -> usize {
-        self.rest().saturating_sub(self.per_rank() * self.world)
-    }
-
     /// This rank's indices in `epoch`, as after `set_epoch(epoch)`. A shuffled epoch draws its permutation here, in O(len);
     /// clones of the returned value share it.
     pub fn epoch(&self, epoch: u64) -> EpochIndices {
@@ -94,8 +73,8 @@ impl Permutation {
     fn draw(len: usize, seed: u64) -> Self {
         let mut generator = Mt19937::new(seed);
         match u32::try_from(len) {
-            Ok(n) => Self::Narrow(generator.randperm_u32(n).into()),
-            Err(_) => Self::Wide(generator.randperm(len).into()),
+            Ok(_) => Self::Narrow(generator.randperm(len, |i| i as u32).into()),
+            Err(_) => Self::Wide(generator.randperm(len, |i| i as u64).into()),
         }
     }
 }
@@ -107,30 +86,21 @@ pub struct EpochIndices {
     permutation: Permutation,
 }
 
-impl EpochIndices {
-    pub fn len(&self) -> usize {
+impl Order for EpochIndices {
+    fn len(&self) -> usize {
         self.sampler.per_rank()
     }
 
-    /// The data-set index at `position`. Padding wraps around to the start of the permutation, repeatedly if needed.
-    pub fn get(&self, position: usize) -> usize {
+    /// Padding wraps around to the start of the permutation, repeatedly if needed.
+    fn get(&self, position: usize) -> u64 {
         assert!(position < self.len(), "position {position} of {}", self.len());
         let DistributedSampler { start, rank, world, len, .. } = self.sampler;
         let i = (start + rank + position * world) % len;
         match &self.permutation {
-            Permutation::Sequential => i,
-            Permutation::Narrow(perm) => perm[i] as usize,
-            Permutation::Wide(perm) => perm[i] as usize,
+            Permutation::Sequential => i as u64,
+            Permutation::Narrow(perm) => u64::from(perm[i]),
+            Permutation::Wide(perm) => perm[i],
         }
-    }
-}
-
-impl Order for EpochIndices {
-    fn len(&self) -> usize {
-        EpochIndices::len(self)
-    }
-    fn get(&self, position: usize) -> u64 {
-        EpochIndices::get(self, position) as u64
     }
 }
 
@@ -163,25 +133,13 @@ pub struct EvalShard {
     pub rank: usize,
 }
 
-impl EvalShard {
-    /// Number of samples of this rank.
-    pub fn count(&self) -> usize {
-        self.len.saturating_sub(self.rank).div_ceil(self.world)
-    }
-
-    /// The data-set index at `position`, which is below `count`.
-    pub fn get(&self, position: usize) -> usize {
-        assert!(position < self.count(), "position {position} of {}", self.count());
-        self.rank + position * self.world
-    }
-}
-
 impl Order for EvalShard {
     fn len(&self) -> usize {
-        self.count()
+        self.len.saturating_sub(self.rank).div_ceil(self.world)
     }
     fn get(&self, position: usize) -> u64 {
-        EvalShard::get(self, position) as u64
+        assert!(position < self.len(), "position {position} of {}", self.len());
+        (self.rank + position * self.world) as u64
     }
 }
 
@@ -264,7 +222,8 @@ mod tests {
             let (mut padded, mut dropped) = (0, 0);
             for rank in 0..world {
                 let sampler = DistributedSampler { len, world, rank, start: 0, shuffle, drop_last, seed };
-                (padded, dropped) = (sampler.padded(), sampler.dropped());
+                let used = sampler.per_rank() * world;
+                (padded, dropped) = (used.saturating_sub(len), len.saturating_sub(used));
                 let indices = all(&sampler.epoch(epoch));
                 prop_assert_eq!(indices.len(), sampler.per_rank());
                 for index in indices {
@@ -286,7 +245,8 @@ mod tests {
             let mut seen: Vec<u64> = shards.iter().flat_map(|s| all(s)).collect();
             seen.sort_unstable();
             prop_assert!(seen.into_iter().eq(0..len as u64));
-            prop_assert!(shards.iter().all(|s| s.count() == len / world || s.count() == len.div_ceil(world)));
+            let sizes = shards.iter().map(|s| Order::len(s));
+            prop_assert!(sizes.into_iter().all(|n| n == len / world || n == len.div_ceil(world)));
         }
     }
 }

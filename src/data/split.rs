@@ -55,11 +55,9 @@ impl SplitOptions {
         if val == 0 {
             return (Part::all(n).limited(self.max_train), Part::all(0));
         }
-        let parts = random_split(n, &[n - val, val], self.split_seed).unwrap_or_default();
-        let mut parts =
-            parts.into_iter().map(|indices| Part { len: indices.len(), indices: Some(indices.into()) });
-        let mut next = || parts.next().unwrap_or(Part::all(0));
-        (next().limited(self.max_train), next().limited(self.max_val))
+        let parts = random_split(n, &[n - val, val], self.split_seed);
+        let part = |i: usize| Part { len: parts[i].len(), indices: Some(parts[i].as_slice().into()) };
+        (part(0).limited(self.max_train), part(1).limited(self.max_val))
     }
 }
 

@@ -83,6 +83,12 @@ pub fn serve_once(response: &[u8]) -> String {
     url
 }
 
+/// Serves one file of these bytes; returns the URL.
+pub fn serve_file(body: &[u8]) -> String {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    serve_once(&[head.as_bytes(), body].concat())
+}
+
 /// Configures a data set from the lines of its table, as the plan does.
 pub fn configure(
     kind: &dyn super::DatasetKind,

@@ -109,9 +109,7 @@ impl Provenance {
             host: host(),
         }
     }
-}
 
-impl Provenance {
     fn is_the_start_of(&self, other: &Self) -> bool {
         self.run.is_some() && (&self.run, &self.started) == (&other.run, &other.started)
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// The sizes of an epoch. All but `global_batch` are `None` while the size of the data set is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BatchAlgebra {
     pub train_samples: Option<usize>,
     /// Samples that each rank draws per epoch, padding included (PyTorch's `DistributedSampler.num_samples`).
@@ -59,15 +59,7 @@ impl BatchAlgebra {
 
     /// For an unknown number of samples.
     pub fn unknown(world: usize, batch: usize, accumulate: usize) -> Self {
-        Self {
-            train_samples: None,
-            samples_per_rank: None,
-            micro_batches_per_epoch: None,
-            steps_per_epoch: None,
-            global_batch: global_batch(world, batch, accumulate),
-            padded: None,
-            dropped: None,
-        }
+        Self { global_batch: global_batch(world, batch, accumulate), ..Self::default() }
     }
 
     /// Samples that each rank trains on per epoch, padding included; 0 while unknown.

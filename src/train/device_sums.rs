@@ -42,9 +42,6 @@ impl BatchSums {
     }
 
     /// Returns the sums; waits for the device if they are being copied.
-    ///
-    /// # Errors
-    /// A device error in this batch or before it.
     pub fn read(self) -> Result<Sums> {
         match self {
             Self::Known(sums) => Ok(sums),
@@ -103,9 +100,6 @@ impl DeviceSums {
     }
 
     /// Waits for the device.
-    ///
-    /// # Errors
-    /// A device error in this batch or before it.
     pub fn read(self) -> Result<Sums> {
         let values = match self.values {
             Values::OnDevice(values) => read(*values)?,

@@ -51,10 +51,7 @@ impl Feed {
         device: &Device,
         host: bool,
     ) -> Result<Self> {
-        let loader = match host {
-            true => Loader::new(dataset, order, options)?,
-            false => Loader::stored(dataset, order, options)?,
-        };
+        let loader = Loader::new(dataset, order, options, !host)?;
         let transform = loader.transform().map(|transform| DeviceTransform::new(transform, device));
         Ok(Self { loader, device: device.clone(), host, transform, ahead: None })
     }

@@ -30,7 +30,7 @@ pub use clock::Clock;
 #[cfg(test)]
 pub use config::LossChoice;
 pub use config::{Settings, TrainConfig};
-pub use evaluate::{EvalOptions, evaluate};
+pub use evaluate::evaluate;
 pub use loss::Loss;
 pub use loss_scale::LossScale;
 pub use observer::Observer;

@@ -17,7 +17,7 @@ pub struct Measured {
 /// An epoch's order is one permutation of the samples, and each micro-batch takes the next `world * batch_size` of it.
 /// The finished part of an epoch is therefore always a prefix, from which a run can resume with any number of
 /// processes: each sample of the epoch is used once, whatever changed in between.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Position {
     /// Completed epochs; also the index of the current one.
     pub epoch: u64,
@@ -61,22 +61,7 @@ pub struct Position {
 impl Position {
     /// The position at the start of a run.
     pub fn new(batching: Batching) -> Self {
-        Self {
-            epoch: 0,
-            start: 0,
-            micro: 0,
-            step_in_epoch: 0,
-            step: 0,
-            micro_total: 0,
-            samples: 0,
-            epoch_sums: Sums::default(),
-            window: Sums::default(),
-            measured: None,
-            bucket_order: None,
-            loss_scale: None,
-            batching,
-            first: batching,
-        }
+        Self { batching, first: batching, ..Self::default() }
     }
 
     /// The sizes of the epoch's part from `start` on.
@@ -155,7 +140,7 @@ impl Position {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::DistributedSampler;
+    use crate::data::{DistributedSampler, Order};
     use crate::train::OnResize;
     use proptest::prelude::*;
 
@@ -177,8 +162,7 @@ mod tests {
             }
             let from = position.micro as usize * batch_size;
             let to = (from + count as usize * batch_size).min(rest.taken_per_rank(world));
-            indices
-                .push((from..to).flat_map(|at| ranks.iter().map(move |rank| rank.get(at) as u64)).collect());
+            indices.push((from..to).flat_map(|at| ranks.iter().map(move |rank| rank.get(at))).collect());
             position.advance(count, &Sums::default());
         }
         indices
@@ -218,7 +202,7 @@ mod tests {
             // In the order of the epoch, whose first samples are the padding.
             let alone = DistributedSampler { len: n, world: 1, rank: 0, start: 0, shuffle: true, drop_last, seed: 5 };
             let order = alone.epoch(3);
-            let expected: Vec<u64> = (0..all.len()).map(|at| order.get(at % n) as u64).collect();
+            let expected: Vec<u64> = (0..all.len()).map(|at| order.get(at % n)).collect();
             prop_assert_eq!(all, expected);
         }
 

@@ -2,30 +2,26 @@
 //! metric is exact with any number of ranks and bit-equal after a resume.
 
 use crate::data::FieldData;
+use crate::telemetry::nan_if_null;
 use serde::{Deserialize, Serialize};
 
 /// Running sums in f64. `loss` is weighted by rows (samples; tokens for a language model).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
-    #[serde(deserialize_with = "number")]
+    #[serde(deserialize_with = "nan_if_null")]
     pub loss: f64,
     pub rows: f64,
     pub samples: f64,
     pub correct: f64,
     pub top5: f64,
     /// Sums of absolute errors, squared errors, targets and squared targets, over all elements.
-    #[serde(deserialize_with = "number")]
+    #[serde(deserialize_with = "nan_if_null")]
     pub absolute: f64,
-    #[serde(deserialize_with = "number")]
+    #[serde(deserialize_with = "nan_if_null")]
     pub squared: f64,
     pub target: f64,
     pub target_squared: f64,
     pub elements: f64,
-}
-
-/// JSON has no NaN, which an evaluation may produce: it is `null` there.
-fn number<'de, D: serde::Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(json)?.unwrap_or(f64::NAN))
 }
 
 impl Sums {

@@ -3,7 +3,7 @@
 //! decision about what follows (stop, save, end) depends on that exchange, so all ranks decide alike.
 
 use super::device_sums::BatchSums;
-use super::evaluate::{EvalOptions, evaluate};
+use super::evaluate::evaluate;
 use super::feed::{DeviceBatch, Feed};
 use super::flags::Flags;
 use super::in_flight::InFlight;
@@ -78,8 +78,6 @@ pub struct StepReport {
 }
 
 impl<'a> Trainer<'a> {
-    /// # Errors
-    /// The communication thread can't be started.
     pub fn new(settings: Settings, parts: Parts<'a>) -> Result<Self> {
         let Parts { group, splits, model, updater, mut position, stop, observer } = parts;
         let sizes: Vec<Option<usize>> =
@@ -118,9 +116,6 @@ impl<'a> Trainer<'a> {
 
     /// Restores the communication hooks' state from a checkpoint, which only rank 0 has. Returns the reason if it does
     /// not fit this run. Call on all ranks, before `run`.
-    ///
-    /// # Errors
-    /// The first failed collective.
     pub fn restore_hook(&mut self, saved: Option<HookState>) -> Result<Option<String>> {
         Ok(self.reducer.restore_hook(saved)?)
     }
@@ -204,14 +199,9 @@ impl<'a> Trainer<'a> {
             self.splits.train.clone(),
             Prefix { order, len: rest.taken_per_rank(sampler.world) },
             LoaderOptions {
-                batch_size: self.position.batching.batch_size,
-                // The order already leaves out what is dropped.
-                drop_last: false,
-                seed: self.settings.seed,
                 epoch: self.position.epoch,
                 start_batch: self.position.micro as usize,
-                workers: self.settings.loader.workers,
-                prefetch: self.settings.loader.prefetch,
+                ..self.settings.loader.options(self.position.batching.batch_size, self.settings.seed)
             },
             self.model.device(),
             self.host,
@@ -326,12 +316,7 @@ impl<'a> Trainer<'a> {
     pub fn evaluate(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
         self.report_phase(Phase::Evaluate);
         buffers::before_evaluation(self.settings.train.buffers, &mut *self.model, &*self.group)?;
-        let options = EvalOptions {
-            batch_size: self.position.batching.batch_size,
-            workers: self.settings.loader.workers,
-            prefetch: self.settings.loader.prefetch,
-            seed: self.settings.seed,
-        };
+        let options = self.settings.loader.options(self.position.batching.batch_size, self.settings.seed);
         evaluate(&*self.model, self.settings.loss, dataset, options, &*self.group)
     }
 }

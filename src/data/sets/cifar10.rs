@@ -75,7 +75,7 @@ impl Records {
         let (mut files, mut len) = (Vec::new(), 0);
         for name in names {
             let path = folder.join(name);
-            let map = MappedFile::open(&path, None)?;
+            let map = MappedFile::open(&path)?;
             if map.len() % RECORD != 0 {
                 return Err(Error::data(format!(
                     "{} has {} bytes, which is not a multiple of {RECORD}",

@@ -1,6 +1,6 @@
 use super::*;
 use crate::data::testing::{
-    TarMember, configure, persistent_cache, python2_pickle, sample, serve_once, shared, tar_gz,
+    TarMember, configure, persistent_cache, python2_pickle, sample, serve_file, shared, tar_gz,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -159,17 +159,9 @@ fn downloads_a_missing_archive() {
         "{error}"
     );
     assert!(error.contains("30730000 bytes") && error.contains("hint: download https://www.cs"), "{error}");
-    let body = archive();
-    let response =
-        [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
-    let source = place.source(&format!("verify = false\nurl = '{}'", serve_once(&response)));
+    let source = place.source(&format!("verify = false\nurl = '{}'", serve_file(&archive())));
     assert_eq!(prepare(&*source).unwrap().len(), 2);
     assert_is_the_set(&*source);
-}
-
-fn served(body: &[u8]) -> String {
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-    serve_once(&[head.as_bytes(), body].concat())
 }
 
 /// An error page, an archive of other files, and an archive with unofficial contents: each is rejected before it is renamed
@@ -183,13 +175,13 @@ fn removes_a_wrong_download() {
         (&other, "verify = false", "data_batch_1.bin is missing"),
         (&archive(), "", "expected 30730000 bytes"),
     ] {
-        let source = place.source(&format!("{more}\nurl = '{}'", served(wrong)));
+        let source = place.source(&format!("{more}\nurl = '{}'", serve_file(wrong)));
         let error = prepare(&*source).unwrap_err();
         assert!(error.message.contains("is not the expected file"), "{error}");
         assert!(error.message.contains(why) && !error.message.contains(".part-"), "{error}");
         assert_eq!(fs::read_dir(place.root()).unwrap().count(), 0, "{why}");
     }
-    let source = place.source(&format!("verify = false\nurl = '{}'", served(&archive())));
+    let source = place.source(&format!("verify = false\nurl = '{}'", serve_file(&archive())));
     prepare(&*source).unwrap();
     assert_is_the_set(&*source);
 }

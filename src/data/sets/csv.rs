@@ -111,7 +111,7 @@ impl DatasetSource for CsvSource {
             Task::Regression => Some(FieldFacts { shape: vec![1], kind: FieldKind::Float }),
             Task::Classification => self.categories.get(&self.target).map(|names| class_facts(names.len())),
         };
-        DataFacts { input: None, target, train: None, val: None, test: None }
+        DataFacts { target, ..DataFacts::default() }
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::testing::{configure, sample, serve_once, shared};
+use crate::data::testing::{configure, sample, serve_file, shared};
 
 const TABLE: &str = "\
 size,colour,weight,price
@@ -117,7 +117,11 @@ fn messages_about_wrong_tables() {
         ("a,a\n1,2\n", ""),
         ("a,price\n", ""),
         ("a,price\n,1\n", "blanks = 'drop'"),
+        (&TABLE.replace(',', ";"), ""),
+        (&TABLE.replace(',', "\t"), ""),
+        (&TABLE.replace(',', "|"), ""),
         ("a price\n1 2\n", ""),
+        ("a;price\n1,5;2\n", ""),
         ("price\n1,5\n", ""),
     ] {
         let error = open(text, more).err().unwrap().to_string();
@@ -204,17 +208,6 @@ fn vec_of(cell: impl Fn(usize) -> String) -> String {
     (0..300).map(cell).collect::<Vec<_>>().join(",")
 }
 
-#[test]
-fn suggests_the_delimiter_of_the_file() {
-    for (mark, shown) in [(";", ";"), ("\t", "\\t"), ("|", "|")] {
-        let error = open(&TABLE.replace(',', mark), "").err().unwrap().to_string();
-        assert!(error.contains("hint: the file has a single column"), "{error}");
-        assert!(error.contains(&format!("set `[dataset] delimiter = \"{shown}\"`")), "{error}");
-    }
-    let decimals = open("a;price\n1,5;2\n", "").err().unwrap().to_string();
-    assert!(decimals.contains("set `[dataset] delimiter = \";\"`"), "{decimals}");
-}
-
 /// Work quadratic in the number of columns or labels would not finish.
 #[test]
 fn reads_wide_tables_and_many_labels() {
@@ -237,8 +230,7 @@ fn removes_a_download_that_is_not_a_valid_table() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.csv");
     let source = |body: &str| {
-        let url =
-            serve_once(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
+        let url = serve_file(body.as_bytes());
         let table = format!("path = '{}'\ntarget = 'price'\nblanks = 'drop'\nurl = '{url}'", path.display());
         configure(&csv, &table).unwrap()
     };

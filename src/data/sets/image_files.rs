@@ -39,6 +39,8 @@ pub(super) struct Ignored {
 
 /// Number of files listed by name, per kind.
 const MAX_LISTED: usize = 8;
+/// Maximum number of files whose sizes are read.
+const MAX_SIZES_READ: usize = 4096;
 
 pub(super) fn find_images(folder: &Path) -> Result<ImageList> {
     let mut found = ImageList {
@@ -78,12 +80,7 @@ impl ImageList {
         list.push(name);
         Ok(())
     }
-}
 
-/// Maximum number of files whose sizes are read.
-const MAX_SIZES_READ: usize = 4096;
-
-impl ImageList {
     /// Digest of the names and classes of all images, and of the sizes of some at equal distances: reading a million sizes on
     /// a network file system takes minutes.
     pub fn content(&self) -> Content {

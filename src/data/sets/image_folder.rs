@@ -78,7 +78,7 @@ impl DatasetSource for FolderSource {
     fn facts(&self) -> DataFacts {
         let shape = vec![self.channels, self.image_size, self.image_size];
         let input = Some(FieldFacts { shape, kind: FieldKind::Float });
-        DataFacts { input, target: None, train: None, val: None, test: None }
+        DataFacts { input, ..DataFacts::default() }
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {

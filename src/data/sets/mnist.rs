@@ -185,7 +185,7 @@ impl MnistSource {
         gunzip(gz, path, 1 << 30)?;
         let raw = FileSpec { size: self.files.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
         verify(path, &raw, &Cache::none())?;
-        let bytes = MappedFile::open(path, None)?;
+        let bytes = MappedFile::open(path)?;
         if is_images(i) { header::<3>(path, &bytes).map(drop) } else { header::<1>(path, &bytes).map(drop) }
     }
 
@@ -228,8 +228,7 @@ const LABELS_AT: usize = 8;
 
 impl IdxPair {
     fn open(images: &Path, labels: &Path) -> Result<Self> {
-        let pair =
-            Self { images: MappedFile::open(images, None)?, labels: MappedFile::open(labels, None)?, len: 0 };
+        let pair = Self { images: MappedFile::open(images)?, labels: MappedFile::open(labels)?, len: 0 };
         let [len, height, width] = header::<3>(images, &pair.images)?;
         let [count] = header::<1>(labels, &pair.labels)?;
         if [height, width] != [SIDE, SIDE] {

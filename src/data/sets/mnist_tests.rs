@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::testing::{configure, persistent_cache, sample, serve_once, shared};
+use crate::data::testing::{configure, persistent_cache, sample, serve_file, shared};
 use std::fs;
 use std::io::Write;
 
@@ -46,8 +46,7 @@ fn removes_a_wrong_download() {
         (b"<html>not found</html>".to_vec(), "cannot unpack"),
         (gzip(b"no IDX"), "is not an IDX file of bytes"),
     ] {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", wrong.len());
-        let url = serve_once(&[head.as_bytes(), &wrong].concat());
+        let url = serve_file(&wrong);
         let source = source(&root, &cache, &format!("verify = false\nurl = '{url}'"));
         let error = source.prepare(&mut |_| ()).unwrap_err();
         assert!(error.message.contains(why) && !error.message.contains(".part-"), "{error}");

@@ -57,10 +57,6 @@ impl DatasetSource for RandomSource {
         }
     }
 
-    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> Result<()> {
-        Ok(())
-    }
-
     fn open(&self) -> Result<Splits> {
         // The generating function: per output, one weight per feature and a bias.
         let mut truth = CounterRng::new(SampleKey { seed: self.seed, epoch: 0, sample: 0 }, Stream::Truth);

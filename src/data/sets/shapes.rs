@@ -73,10 +73,6 @@ impl DatasetSource for ShapesSource {
         }
     }
 
-    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> Result<()> {
-        Ok(())
-    }
-
     fn open(&self) -> Result<Splits> {
         let shape = [self.channels, self.size, self.size];
         let builder = ImageSetBuilder { shape, classes: self.classes, transform: self.transform.clone() };

@@ -5,9 +5,7 @@
 use crate::data::fingerprint::digest_of_parts;
 use crate::data::images::wrong_buffers;
 use crate::data::store::NamedFile;
-use crate::data::{
-    Content, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
-};
+use crate::data::{Content, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
 use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -47,11 +45,6 @@ pub fn text(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
 }
 
 impl DatasetSource for TextSource {
-    fn facts(&self) -> DataFacts {
-        // The shape is known, but not the number of different characters.
-        DataFacts { input: None, target: None, train: None, val: None, test: None }
-    }
-
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         self.file.prepare(|path| self.read(path).map(drop), say)
     }
@@ -80,15 +73,24 @@ impl TextSource {
         let tokens: Arc<[u16]> = text.chars().map(|c| ids[&c]).collect();
         let val = (tokens.len() as f64 * self.val_split) as usize;
         let cut = tokens.len() - val;
-        let windows = |range: Range<usize>, stride, max| {
-            let windows = Windows::new(&tokens, range, self.block_size, stride, vocabulary.len(), max);
-            windows.map(|windows| Windows { content, ..windows }).ok_or_else(|| {
+        let windows = |range: Range<usize>, stride: usize, max: Option<usize>| {
+            let starts = range.len().checked_sub(self.block_size).filter(|&n| n > 0);
+            let len = starts.map(|n| n.div_ceil(stride)).ok_or_else(|| {
                 let (n, block) = (tokens.len(), self.block_size);
                 Error::data(format!(
                     "{} has {n} characters: too few for `block_size = {block}`",
                     path.display()
                 ))
                 .hint("lower `block_size`, change `val_split`, or use a longer text")
+            })?;
+            Ok::<_, Error>(Windows {
+                tokens: tokens.clone(),
+                start: range.start,
+                len: max.map_or(len, |max| len.min(max)),
+                block: self.block_size,
+                stride,
+                vocabulary: vocabulary.len(),
+                content,
             })
         };
         let train = windows(0..cut, 1, self.max_train)?;
@@ -118,29 +120,6 @@ struct Windows {
 }
 
 impl Windows {
-    /// `None` if the text is too short for a single window and the character after it.
-    fn new(
-        tokens: &Arc<[u16]>,
-        range: Range<usize>,
-        block: usize,
-        stride: usize,
-        vocabulary: usize,
-        max: Option<usize>,
-    ) -> Option<Self> {
-        let starts = range.len().checked_sub(block).filter(|&n| n > 0)?;
-        let len = starts.div_ceil(stride);
-        let len = max.map_or(len, |max| len.min(max));
-        Some(Self {
-            tokens: tokens.clone(),
-            start: range.start,
-            len,
-            block,
-            stride,
-            vocabulary,
-            content: Content::default(),
-        })
-    }
-
     fn facts(&self) -> FieldFacts {
         FieldFacts { shape: vec![self.block], kind: FieldKind::Index(self.vocabulary) }
     }

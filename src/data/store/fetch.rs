@@ -98,10 +98,10 @@ mod tests {
         let url = serve_once(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>");
         let check = |path: &Path| {
             let text = std::fs::read_to_string(path).unwrap();
-            Err(Error::data(format!("{} is no table: {text}", path.display())))
+            Err(Error::data(format!("{} is not a table: {text}", path.display())))
         };
         let error = download(&url, &target, &spec, check, &mut |_| ()).unwrap_err();
-        let expected = format!("{url} is not the expected file\n{} is no table: <html>", target.display());
+        let expected = format!("{url} is not the expected file\n{} is not a table: <html>", target.display());
         assert_eq!(error.message, expected);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }

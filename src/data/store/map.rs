@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::error::{Error, IoContext, Result};
+use crate::error::{IoContext, Result};
 use memmap2::Mmap;
 use std::fs::File;
 use std::path::Path;
@@ -12,16 +12,8 @@ use std::path::Path;
 pub struct MappedFile(Mmap);
 
 impl MappedFile {
-    /// Maps `path`, which must have `size` bytes if given.
-    pub fn open(path: &Path, size: Option<u64>) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).doing("read", path)?;
-        let found = file.metadata().doing("read", path)?.len();
-        if let Some(size) = size
-            && found != size
-        {
-            let message = format!("{} has {found} bytes instead of {size}", path.display());
-            return Err(Error::data(message).hint("delete it and start again, or get it again"));
-        }
         // SAFETY: the mapping is private and read-only, and is read as plain bytes, for which every bit pattern is valid. ddp-run
         // itself never changes a data file in place: it renames complete files. If another program truncates the file while it
         // is mapped, SIGBUS kills this process, which the supervisor reports like any other signal.
@@ -46,14 +38,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, [7u8, 8, 9]).unwrap();
-        let map = MappedFile::open(&path, Some(3)).unwrap();
+        let map = MappedFile::open(&path).unwrap();
         assert_eq!(&map[..], [7, 8, 9]);
         // Replacing the file does not change the mapping.
         std::fs::write(folder.path().join("g"), [1u8]).unwrap();
         std::fs::rename(folder.path().join("g"), &path).unwrap();
         assert_eq!(&map[..], [7, 8, 9]);
-        let error = MappedFile::open(&path, Some(3)).unwrap_err();
-        assert!(error.message.ends_with("/f has 1 bytes instead of 3"), "{error}");
-        assert!(MappedFile::open(&folder.path().join("none"), None).is_err());
+        assert!(MappedFile::open(&folder.path().join("none")).is_err());
     }
 }

@@ -67,7 +67,7 @@ impl NamedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::testing::serve_once;
+    use crate::data::testing::serve_file;
 
     #[test]
     fn errors_show_absolute_paths() {
@@ -93,7 +93,7 @@ mod tests {
         let sha = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let file = |sha: &str| NamedFile {
             path: folder.path().join("new/abc"),
-            url: Some(serve_once(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")),
+            url: Some(serve_file(b"abc")),
             sha256: Some(sha.to_owned()),
             cache: Cache::at(folder.path().join("cache")),
         };

@@ -150,10 +150,8 @@ impl<'a> Machine<'a> {
 
     fn pop(&mut self) -> PickleResult<Value> {
         let floor = self.marks.last().copied().unwrap_or(0);
-        if self.stack.len() <= floor {
-            return Err("the stack is empty".to_owned());
-        }
-        self.stack.pop().ok_or_else(|| "the stack is empty".to_owned())
+        let value = if self.stack.len() > floor { self.stack.pop() } else { None };
+        value.ok_or_else(|| "the stack is empty".to_owned())
     }
 
     fn top(&self) -> PickleResult<&Value> {
