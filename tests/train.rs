@@ -27,10 +27,10 @@ fn a_job_writes_the_documented_files() {
     assert_eq!(events.last().unwrap()["reason"], "done");
     let log = std::fs::read_to_string(out.join("logs/rank-1.log")).unwrap();
     assert!(log.contains("[GPU: 1 Epoch: 0, Batch size: 8 | Steps 8]"), "{log}");
-    // The resolved spec runs, and comes to the same plan.
+    // The resolved spec is valid and gives the same plan.
     let check = output_of(ddp_run().arg("check").arg(out.join("job.toml")));
     assert_code(&check, 0);
-    // What is done stays done.
+    // A completed run is not repeated.
     let again = train(Path::new(SMOKE), &out, &[]);
     assert_code(&again, 0);
     assert!(stderr(&again).contains("the run is complete"), "{}", stderr(&again));
@@ -138,7 +138,7 @@ fn invalid_specs_and_missing_files_have_their_exit_codes() {
     assert_code(&output_of(ddp_run().arg("check").arg(&bad)), 78);
     assert_code(&train(&bad, &out, &[]), 78);
     assert_code(&train(Path::new(SMOKE), &out, &["--device", "cuda"]), 69);
-    // With it, what is missing is mpirun.
+    // With the feature, the error is the missing mpirun.
     let mpi = if cfg!(feature = "mpi") { 2 } else { 69 };
     assert_code(&train(Path::new(SMOKE), &out, &["--set", "backend=mpi"]), mpi);
     assert_code(&output_of(ddp_run().arg("trian")), 2);
@@ -151,7 +151,7 @@ fn invalid_specs_and_missing_files_have_their_exit_codes() {
     assert!(stderr(&output).contains("/nonexistent"), "{}", stderr(&output));
 }
 
-/// Where `auto` comes to the CPU.
+/// For builds in which `auto` is the CPU.
 #[test]
 #[cfg_attr(feature = "cuda", ignore = "`auto` may be a GPU")]
 fn rejects_unsupported_devices_before_changing_the_run_folder() {
@@ -178,7 +178,7 @@ fn rejects_unsupported_devices_before_changing_the_run_folder() {
     );
 }
 
-/// RANK and WORLD_SIZE in the environment make a worker, as torchrun's would be.
+/// RANK and WORLD_SIZE in the environment start a worker, as under torchrun.
 #[test]
 fn runs_under_a_launcher_that_sets_rank_and_world_size() {
     let _alone = alone();
@@ -218,7 +218,7 @@ fn eval_export_and_inspect_read_what_train_wrote() {
     let file = dir.path().join("model.safetensors");
     assert_code(&output_of(ddp_run().arg("export").arg(&out).arg(&file)), 0);
     assert_code(&output_of(ddp_run().arg("inspect").arg(&file)), 0);
-    // Exported weights start another run, exactly.
+    // Another run starts from exactly the exported weights.
     let next = dir.path().join("next");
     let pretrained = format!("model.pretrained={:?}", file.display().to_string());
     assert_code(
@@ -263,12 +263,12 @@ fn rejects_a_map_location_that_this_machine_lacks() {
     let output = train(Path::new(SMOKE), &out, &["--set", elsewhere]);
     assert_code(&output, 69);
     assert!(stderr(&output).contains("cuda:2"), "{}", stderr(&output));
-    // What was saved on another device comes to this one by itself.
+    // A checkpoint of another device is loaded to this one by default.
     let other = "checkpoint.map_location={ \"cuda:0\" = \"cuda:2\" }";
     assert_code(&train(Path::new(SMOKE), &out, &["--set", other]), 0);
 }
 
-/// What a model says to data that it does not take is an error of the spec's, and no bug.
+/// A panic of the model's constructor is reported as an error in the spec.
 #[test]
 fn a_model_that_does_not_fit_the_data_is_an_error_without_panic() {
     let _alone = alone();
