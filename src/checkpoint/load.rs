@@ -227,16 +227,11 @@ fn check_size(path: &Path, name: &str, expected: &FileDigest) -> Result<(), Reje
         Err(e) => return Err(Rejected::io(name, e)),
     };
     let recorded = expected.bytes;
-    match found.cmp(&recorded) {
-        std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => {
-            Err(format!("{name} is truncated: {found} bytes instead of the {recorded} in {STATE_FILE}")
-                .into())
-        }
-        std::cmp::Ordering::Greater => {
-            Err(format!("{name} is too long: {found} bytes instead of the {recorded} in {STATE_FILE}").into())
-        }
+    if found == recorded {
+        return Ok(());
     }
+    let problem = if found < recorded { "is truncated" } else { "is too long" };
+    Err(format!("{name} {problem}: {found} bytes instead of the {recorded} in {STATE_FILE}").into())
 }
 
 fn check_digest(name: &str, expected: &FileDigest, found: &str) -> Result<(), String> {

@@ -82,12 +82,8 @@ impl Input {
 
     /// The values as `[batch, features]`, each sample flattened.
     pub fn rows(self) -> Tensor<2> {
-        let batch = self.shape[0];
-        let features = self.shape[1..].iter().product();
-        match self.data {
-            Field::Float(t) => t.reshape([batch, features]),
-            Field::Index(_) => panic!("the model expects float inputs, but the data set has indices"),
-        }
+        let shape = vec![self.shape[0], self.shape[1..].iter().product()];
+        Self { shape, ..self }.float()
     }
 
     /// All indices, flattened: labels of `[batch]` or `[batch, time]` targets.
