@@ -245,7 +245,7 @@ mod tests {
             let mut seen: Vec<u64> = shards.iter().flat_map(|s| all(s)).collect();
             seen.sort_unstable();
             prop_assert!(seen.into_iter().eq(0..len as u64));
-            let sizes = shards.iter().map(|s| Order::len(s));
+            let sizes = shards.iter().map(Order::len);
             prop_assert!(sizes.into_iter().all(|n| n == len / world || n == len.div_ceil(world)));
         }
     }

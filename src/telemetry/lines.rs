@@ -60,7 +60,7 @@ fn events(line: &[u8], whole: bool) -> Vec<(Option<Event>, &[u8])> {
     for part in parts {
         match parse_part(part) {
             Part::Torn => {}
-            Part::Event(event, bytes) => found.push((event, bytes)),
+            Part::Event(event, bytes) => found.push((*event, bytes)),
             Part::Foreign => return vec![(None, line)],
         }
     }
@@ -84,7 +84,7 @@ enum Part<'a> {
     /// An event whose end is missing.
     Torn,
     /// `None` for an event kind of another version.
-    Event(Option<Event>, &'a [u8]),
+    Event(Box<Option<Event>>, &'a [u8]),
     Foreign,
 }
 
@@ -96,7 +96,11 @@ fn parse_part(part: &[u8]) -> Part<'_> {
         match serde_json::from_slice::<serde_json::Value>(rest) {
             Ok(_) => {
                 let event = serde_json::from_slice(rest).ok();
-                return if event.is_some() || is_event { Part::Event(event, rest) } else { Part::Foreign };
+                return if event.is_some() || is_event {
+                    Part::Event(Box::new(event), rest)
+                } else {
+                    Part::Foreign
+                };
             }
             Err(e) if e.is_eof() && is_event => return Part::Torn,
             Err(_) => {}
