@@ -107,7 +107,7 @@ fn changes_of_world_size_keep_losses_and_use_each_sample_once() {
         if i > 0 {
             let (micro, before) =
                 (format!("{accumulate} micro-batches of 2 samples per process and step"), parts[i - 1].0);
-            assert!(told.contains(&format!("instead of {before}: {micro}")), "{told}");
+            assert!(told.contains(&format!("instead of {before}, {micro}")), "{told}");
             assert!(told.contains("the global batch stays 24"), "{told}");
         }
         seen.extend(indices(&ranks, 0, 4 * accumulate));
