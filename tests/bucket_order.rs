@@ -1,5 +1,5 @@
-//! The bucket order is learnt in the first step: what it is, that results do not depend on it, and that a resumed run has it
-//! before its first step.
+//! The bucket order is learnt in the first step: its value, that results do not depend on it, and that a resumed run uses it
+//! from its first step.
 
 use burn::module::{Module, Param};
 use burn::nn::{Initializer, Linear, LinearConfig};
@@ -30,7 +30,7 @@ use ranks::on_ranks;
 #[serde(deny_unknown_fields)]
 struct CrossedConfig {}
 
-/// Registered in another order than it is used: `inner`, `middle`, `outer`. `spare` is not used at all.
+/// Registered in another order than its use, which is `inner`, `middle`, `outer`. `spare` is unused.
 #[derive(Module, Debug)]
 struct Crossed {
     outer: Linear,
@@ -46,11 +46,11 @@ impl Net for Crossed {
     }
 }
 
-/// Weights and biases of `outer`, `spare`, `inner`, `middle` are numbered 0 to 7. A layer takes its weight first.
+/// Weights and biases of `outer`, `spare`, `inner`, `middle` are numbered 0 to 7. A layer uses its weight first.
 const LEARNT: [usize; 8] = [1, 0, 7, 6, 5, 4, 3, 2];
 const REGISTERED: [usize; 8] = [7, 6, 5, 4, 3, 2, 1, 0];
 
-/// A layer with values of a formula: Burn's random stream is one for all threads, and these ranks are threads.
+/// A layer with computed values: these ranks are threads, which share Burn's random stream.
 fn linear(inputs: usize, outputs: usize, device: &Device) -> Linear {
     let mut layer = LinearConfig::new(inputs, outputs).with_initializer(Initializer::Zeros).init(device);
     let values = |n: usize| (0..n).map(|i| (i as f32 * 0.7).sin() / 14.0).collect::<Vec<f32>>();
@@ -94,7 +94,7 @@ impl Observer for Orders {
     }
 }
 
-/// Trains from the start, with this order or one to learn. Rank 0's final parameters, and the orders.
+/// Trains from the start, with a given or a learnt order; returns rank 0's final parameters and the orders.
 fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<Vec<usize>>>) {
     let plan = plan(world);
     let ranks = on_ranks(world, &plan.distributed.gloo(), |group| {
@@ -119,7 +119,7 @@ fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<
 }
 
 #[test]
-fn the_order_of_readiness_is_learnt_and_two_ranks_have_the_same_bits_with_either() {
+fn learns_the_order_of_readiness_and_two_ranks_have_the_same_bits_with_either() {
     let (learnt, orders) = trained(2, None);
     assert!(orders.len() > 4 && orders.iter().all(|o| o.as_deref() == Some(&LEARNT)), "{orders:?}");
     let (registered, orders) = trained(2, Some(&REGISTERED));
@@ -127,7 +127,7 @@ fn the_order_of_readiness_is_learnt_and_two_ranks_have_the_same_bits_with_either
     assert!(learnt == registered, "the order of the buckets shows in the parameters");
 }
 
-/// Trains in the run folder `out` until the end or `steps` more steps are done.
+/// Trains in the run folder `out` to the end, or for `steps` more steps.
 fn run(out: &Path, world: usize, steps: u64) -> Ended {
     std::fs::create_dir_all(out).unwrap();
     let plan = plan(world);
@@ -162,11 +162,11 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
     ended[0]
 }
 
-/// With three ranks the order of summation, and so the bits, depend on where in a bucket a gradient lies.
+/// With three ranks the order of summation, and so the bits, depend on a gradient's position in its bucket.
 #[test]
-fn a_resumed_run_has_the_order_before_its_first_step() {
+fn a_resumed_run_uses_the_order_from_its_first_step() {
     let dir = tempfile::tempdir().unwrap();
-    // 2 epochs of 10 samples a rank and batch: 80 samples a rank, 10 batches, 5 steps.
+    // 2 epochs with 10 samples per rank and batch: 80 samples per rank, 10 batches, 5 steps.
     const LAST: &str = "checkpoints/step-00000010";
     let files = |out: &Path| {
         ["model.safetensors", "optimizer.safetensors"].map(|f| std::fs::read(out.join(LAST).join(f)).unwrap())

@@ -1,4 +1,4 @@
-//! What is said of a data set, and what is done about one that differs: between ranks, and since a checkpoint was made.
+//! Messages about data sets, and data sets that differ between ranks or from that of the checkpoint.
 
 mod common;
 
@@ -10,7 +10,7 @@ const SPEC: &str = "name = \"rows\"\nbatch_size = 4\nsave_every = \"1 steps\"\n[
     [dataset]\nname = \"csv\"\npath = \"t.csv\"\ntarget = \"y\"\nval_split = 0.0\n\
     [optimizer]\nname = \"sgd\"\nlr = 0.01\n[launch]\nnproc_per_node = 2\n[checkpoint]\nkeep_last = 0\n";
 
-/// A folder with so many rows in `t.csv`.
+/// A folder with this many rows in `t.csv`.
 fn rows(folder: &Path, rows: usize) -> PathBuf {
     std::fs::create_dir_all(folder).unwrap();
     let text: String = (0..rows).map(|i| format!("{i},{},{}\n", i % 7, 2 * i)).collect();
@@ -18,9 +18,9 @@ fn rows(folder: &Path, rows: usize) -> PathBuf {
     folder.to_owned()
 }
 
-/// Where `dataset.path` is not absolute, it starts in the folder that the program was started in.
+/// A relative `dataset.path` starts in the working directory.
 #[test]
-fn ranks_with_other_rows_are_named() {
+fn reports_ranks_with_different_data() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let spec = write_spec(dir.path(), SPEC);
@@ -42,7 +42,7 @@ fn ranks_with_other_rows_are_named() {
 }
 
 #[test]
-fn what_a_run_and_its_checkpoints_say_of_the_data() {
+fn runs_and_checkpoints_record_the_data_set() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let folder = rows(dir.path(), 40);
@@ -57,13 +57,13 @@ fn what_a_run_and_its_checkpoints_say_of_the_data() {
     let understood = "t.csv: 40 rows; numbers: `a`, `b`; target: `y`, a number";
     assert_eq!(told.matches(understood).count(), 1, "rank 0 says it, once: {told}");
 
-    // More rows are a warning, at an epoch's end as well as in its midst.
+    // More rows are a warning, at the end of an epoch and within it.
     rows(&folder, 90);
     let more = run(&out, &["--set", "epochs=2"]);
     assert_code(&more, 0);
     let warning = "the data set has changed since this checkpoint was made: 40 training samples, now 90";
     assert!(stderr(&more).contains(&format!("warning: {warning}")), "{}", stderr(&more));
-    // After four steps of eight samples there must be as many.
+    // After four steps of eight samples, fewer than 32 rows are an error.
     rows(&folder, 20);
     let midst = out.join("checkpoints/step-00000004");
     let fewer = run(&dir.path().join("other"), &["--resume", midst.to_str().unwrap()]);
@@ -89,7 +89,7 @@ fn what_a_run_and_its_checkpoints_say_of_the_data() {
         stderr(&none)
     );
 
-    // A report that can't be written is no bug.
+    // A report that can't be written is not an internal error.
     let page = out.join("report.html");
     std::fs::remove_file(&page).unwrap();
     std::fs::create_dir(&page).unwrap();

@@ -1,5 +1,5 @@
-//! Losses and weights against PyTorch's, step by step (`../shared/torch_ref`, skipped where it is not there): the same
-//! initial weights, the same batches, one and two ranks, through the trainer that runs every job.
+//! Compares losses and weights with PyTorch's, step by step (`../shared/torch_ref`, skipped if missing): the same initial
+//! weights, the same batches, one and two ranks, with the trainer that runs every job.
 
 use ddp_run::Registry;
 use ddp_run::prelude::Result;
@@ -38,7 +38,7 @@ fn shared() -> Option<PathBuf> {
     None
 }
 
-/// Samples held in memory, in the order in which the sampler (without shuffling) deals them out.
+/// Samples in memory, in the order of the sampler without shuffling.
 #[derive(Clone, Debug)]
 struct Held {
     input: FieldFacts,
@@ -95,12 +95,12 @@ impl DatasetSource for Held {
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct NoKeys {}
 
-/// How a run deals the reference's inputs `[steps, 2, B, …]` to ranks.
+/// How a run distributes the reference's inputs `[steps, 2, B, …]` to ranks.
 #[derive(Clone, Copy, PartialEq)]
 enum Deal {
     /// One rank, the first half.
     First,
-    /// Two ranks, a half each.
+    /// Two ranks, one half each.
     Halves,
     /// One rank, both halves as one batch.
     Concat,
@@ -166,7 +166,7 @@ impl Observer for Losses {
     }
 }
 
-/// One rank's losses, and its final parameters by name.
+/// The losses and final parameters of one rank.
 type Run = (Vec<f64>, Vec<(String, Vec<f32>)>);
 
 fn run_rank(plan: &Plan, group: Arc<dyn ProcessGroup>, init: &Path, on: &Compute) -> Run {
@@ -217,7 +217,7 @@ fn run(case: &Case, dir: &Path, deal: Deal, on: &Compute) -> Vec<Run> {
     on_ranks(2, &GlooOptions::default(), |group| run_rank(&plan, group, &init, on))
 }
 
-/// Losses of each rank of one of the reference's runs.
+/// The losses of each rank in one of the reference runs.
 fn reference(dir: &Path, model: &str, run: &str) -> Vec<Vec<f64>> {
     let file = dir.join(format!("{model}_traj.json"));
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
@@ -233,7 +233,7 @@ fn largest_gap(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Losses may differ by `tolerance` from PyTorch's, and those of two ranks by `apart` from one rank's of twice the batch.
+/// Losses may differ from PyTorch's by `tolerance`, and those of two ranks from one rank with twice the batch by `apart`.
 fn check(case: &Case, on: &Compute, tolerance: f64, apart: f64) {
     let Some(dir) = shared() else { return };
     let one = run(case, &dir, Deal::First, on);
@@ -274,7 +274,7 @@ fn gpt_follows_pytorch() {
     check(&CASES[2], &Compute::host(), 1e-5, 2e-6);
 }
 
-/// Both ranks on the one device, their gradients by way of the host.
+/// Both ranks use one device; gradients are reduced on the host.
 #[cfg(feature = "wgpu")]
 mod on_wgpu {
     use super::*;
@@ -303,7 +303,7 @@ mod on_wgpu {
     }
 }
 
-/// The weights after 20 steps, not only the losses on the way.
+/// Compares the weights after 20 steps.
 #[test]
 fn final_weights_are_pytorchs() {
     let Some(dir) = shared() else { return };

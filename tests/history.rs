@@ -205,8 +205,8 @@ fn metrics_that_others_wrote_into_or_cut_do_not_stop_a_run() {
     fs::write(&path, &cut).unwrap();
     let told = stderr(&run.train(&[], 0));
     for what in [
-        "metrics.jsonl ends at step 5, where the run goes on at step 20: the lines between are missing\n",
-        "metrics.jsonl is no event that this version knows; it stays, and nothing reads it\n",
+        "metrics.jsonl ends at step 5, but the run resumes at step 20: the lines between are missing\n",
+        "metrics.jsonl is not an event known to this version; it is kept and ignored\n",
     ] {
         assert!(told.contains(what), "{told}");
     }

@@ -1,4 +1,4 @@
-//! NaN and infinity: all ranks end with exit code 92 before the update, and no file ever holds such a value.
+//! NaN and infinity: all ranks exit with code 92 before the update, and no file contains such a value.
 
 mod common;
 
@@ -7,7 +7,7 @@ use ddp_run::testing::checkpoint::{TensorData, TensorMap, load, tensor_file::wri
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Every checkpoint of the run loads and is finite; their steps.
+/// Loads every checkpoint of the run, checks that it is finite, and returns their steps.
 #[track_caller]
 fn finite_checkpoints(out: &Path) -> Vec<u64> {
     let Ok(dir) = std::fs::read_dir(out.join("checkpoints")) else { return Vec::new() };
@@ -54,7 +54,7 @@ fn spec(dir: &Path, x: &str, y: &str) -> PathBuf {
 }
 
 #[test]
-fn a_loss_or_a_gradient_of_one_rank_ends_all_before_the_update() {
+fn a_non_finite_loss_or_gradient_of_one_rank_ends_all_ranks_before_the_update() {
     let _alone = alone();
     let ways: [&[&str]; 6] = [
         &[],
@@ -64,7 +64,7 @@ fn a_loss_or_a_gradient_of_one_rank_ends_all_before_the_update() {
         &["distributed.comm_hook=f16"],
         &["checkpoint.async=false", "train.accumulate=2"],
     ];
-    // The square of 1e30 is no f32; that of 1e19 is, but times 1e20 it is not.
+    // The square of 1e30 overflows f32; that of 1e19 does not, but multiplied by 1e20 it does.
     for (x, y, what) in [("0.5", "1e30", "the loss of step"), ("1e20", "1e19", "the gradient of step")] {
         for sets in ways {
             let dir = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn a_loss_or_a_gradient_of_one_rank_ends_all_before_the_update() {
     }
 }
 
-/// Loss and gradient are fine; the update itself overflows. No later step sees it, for this one is the last.
+/// Loss and gradient are finite; the update itself overflows. No later step detects it, because this one is the last.
 #[test]
 fn parameters_that_overflow_in_the_update_are_not_saved() {
     let _alone = alone();
@@ -100,14 +100,14 @@ fn parameters_that_overflow_in_the_update_are_not_saved() {
         assert_eq!(finite_checkpoints(&out), good);
         let last = events(&out).pop().unwrap();
         assert_eq!((last["event"].as_str(), last["exit_code"].as_u64()), (Some("end"), Some(92)));
-        // What was good is gone on from.
+        // The run can resume from the last finite checkpoint.
         assert_code(&run(&["epochs=2"]), 0);
     }
 }
 
-/// Half of 2 x 1.5 x 1e6 / 4 is more than f16 holds, and it was neither cut nor averaged with what was.
+/// Half of 2 x 1.5 x 1e6 / 4 overflows f16; it is neither clipped nor averaged with a clipped value.
 #[test]
-fn a_gradient_that_is_too_large_for_the_hook_ends_the_run_and_says_so() {
+fn reports_a_gradient_that_overflows_in_the_hook() {
     let _alone = alone();
     for (hook, code) in [("none", 0), ("bf16", 0), ("f16", 92)] {
         let dir = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ fn a_gradient_that_is_too_large_for_the_hook_ends_the_run_and_says_so() {
             let told = stderr(&output);
             assert!(told.contains("the gradient of step 4 is not finite"), "{told}");
             assert!(
-                told.contains("`comm_hook = \"f16\"` carries no gradient beyond 131008 between 2 ranks"),
+                told.contains("`comm_hook = \"f16\"` overflows for gradients beyond 131008 with 2 ranks"),
                 "{told}"
             );
             assert_eq!(finite_checkpoints(&out), [1, 2, 3]);

@@ -1,5 +1,5 @@
-//! A run goes on with another number of processes or another batch: each sample of an epoch once over the change, the global
-//! batch kept or its change stated.
+//! Runs that resume with another number of processes or another batch size: every sample of the epoch is used once, and the
+//! global batch is kept or its change reported.
 
 mod common;
 
@@ -9,7 +9,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-/// Two epochs of 16 steps of 24 samples: no dropout and no batch norm, so that how a step is divided changes roundings only.
+/// Two epochs of 16 steps of 24 samples, without dropout and batch norm, so that the division of a step changes only
+/// rounding.
 const SPEC: &str = "name = \"resize\"\nseed = 3\nepochs = 2\nbatch_size = 2\nsave_every = \"2 steps\"\n\
     [model]\nname = \"mlp\"\nhidden = [32]\n\
     [dataset]\nname = \"random\"\nsamples = 480\nfeatures = 8\nval_split = 0.2\n\
@@ -20,17 +21,17 @@ const SPEC: &str = "name = \"resize\"\nseed = 3\nepochs = 2\nbatch_size = 2\nsav
     [checkpoint]\nasync = false\n\
     [launch]\nthreads = 1\n";
 
-/// One rank's: epoch and data-set indices of each.
+/// The batches of one rank: epoch and data-set indices of each.
 type Batches = Vec<(u64, Vec<u64>)>;
 
-/// One part of a run: so many processes, and the fault that ends it.
+/// One part of a run: the number of processes, and the fault that ends it.
 struct Part<'a> {
     world: usize,
     fault: Option<&'a str>,
     flags: &'a [&'a str],
 }
 
-/// Trains with every batch in the logs, which are set aside after it as `logs-N`.
+/// Trains with every batch in the logs, which are moved to `logs-N` afterwards.
 fn part(spec: &Path, out: &Path, Part { world, fault, flags }: Part<'_>) -> (Output, Vec<Batches>) {
     let mut command = ddp_run();
     command.env("DDP_RUN_LOG", "info,ddp_run::train=trace");
@@ -55,7 +56,7 @@ fn batches(log: &Path) -> Batches {
     text.lines().filter_map(parse).collect()
 }
 
-/// Those of `epoch` in each rank's first `count` batches, sorted.
+/// The indices of `epoch` in each rank's first `count` batches, sorted.
 fn indices(ranks: &[Batches], epoch: u64, count: usize) -> Vec<u64> {
     let first = ranks.iter().flat_map(|rank| rank.iter().take(count));
     let mut all: Vec<u64> = first.filter(|(e, _)| *e == epoch).flat_map(|(_, i)| i.clone()).collect();
@@ -86,7 +87,7 @@ fn dir_with_spec() -> (tempfile::TempDir, PathBuf) {
 
 /// Four processes, then two, one and three, all within the first epoch.
 #[test]
-fn over_changes_of_the_world_losses_are_those_of_the_uninterrupted_run_and_each_sample_is_seen_once() {
+fn changes_of_world_size_keep_losses_and_use_each_sample_once() {
     let _alone = alone();
     let (dir, spec) = dir_with_spec();
     let (whole, out) = (dir.path().join("whole"), dir.path().join("resized"));
@@ -96,7 +97,7 @@ fn over_changes_of_the_world_losses_are_those_of_the_uninterrupted_run_and_each_
     assert!(every.len() == 384 && every.windows(2).all(|w| w[0] < w[1]), "the log misses batches: {every:?}");
 
     let mut seen = Vec::new();
-    // After five steps, of which a checkpoint knows four, and so on.
+    // After five steps, four of them saved in a checkpoint, and so on.
     let parts = [(4, Some(5), 3), (2, Some(9), 6), (1, Some(13), 12), (3, None, 4)];
     for (i, (world, until, accumulate)) in parts.into_iter().enumerate() {
         let fault = until.map(|step| format!("kill:rank=0,phase=forward,step={step}"));
@@ -104,9 +105,10 @@ fn over_changes_of_the_world_losses_are_those_of_the_uninterrupted_run_and_each_
         assert_code(&output, if until.is_some() { 90 } else { 0 });
         let told = stderr(&output);
         if i > 0 {
-            let (micro, before) = (format!("a step of {accumulate} micro-batches of 2"), parts[i - 1].0);
-            assert!(told.contains(&format!("instead of {before}: {micro}")), "{told}");
-            assert!(told.contains("keeps the global batch of 24"), "{told}");
+            let (micro, before) =
+                (format!("{accumulate} micro-batches of 2 samples per process and step"), parts[i - 1].0);
+            assert!(told.contains(&format!("instead of {before}, {micro}")), "{told}");
+            assert!(told.contains("the global batch stays 24"), "{told}");
         }
         seen.extend(indices(&ranks, 0, 4 * accumulate));
         if until.is_none() {
@@ -135,20 +137,25 @@ fn over_changes_of_the_world_losses_are_those_of_the_uninterrupted_run_and_each_
 }
 
 #[test]
-fn where_the_global_batch_changes_it_is_stated_and_the_schedule_still_ends_with_the_run() {
+fn reports_a_changed_global_batch_and_the_schedule_ends_with_the_run() {
     let _alone = alone();
     let (dir, spec) = dir_with_spec();
     let keep_local: &[&str] = &["--set", "train.on_resize=keep-local-batch"];
     let edited: &[&str] = &["--set", "train.accumulate=1"];
     let cases = [
-        ("local", keep_local, 1, "changes the global batch from 12 to 6"),
+        ("local", keep_local, 1, "the global batch changes from 12 to 6"),
         (
             "edited",
             edited,
             2,
-            "2 processes: a step of 1 micro-batch of 2 on each changes the global batch from 12 to 4",
+            "2 processes, 1 micro-batch of 2 samples per process and step: the global batch changes from 12 to 4",
         ),
-        ("uneven", &[], 5, "a step of 1 micro-batch of 2 on each changes the global batch from 12 to 10"),
+        (
+            "uneven",
+            &[],
+            5,
+            "1 micro-batch of 2 samples per process and step: the global batch changes from 12 to 10",
+        ),
     ];
     for (name, flags, world, words) in cases {
         let out = dir.path().join(name);
@@ -158,7 +165,7 @@ fn where_the_global_batch_changes_it_is_stated_and_the_schedule_still_ends_with_
         let (output, after) = part(&spec, &out, Part { world, fault: None, flags });
         assert_code(&output, 0);
         assert!(stderr(&output).contains(words), "{name}: {}", stderr(&output));
-        // Eighteen of an epoch's 32 steps of 12 samples, then the rest; a few again at the end where ranks need as many.
+        // Eighteen of an epoch's 32 steps of 12 samples, then the rest; the end is padded so that ranks have equal numbers.
         let mut seen = indices(&before, 0, 18 * 3);
         seen.extend(indices(&after, 0, usize::MAX));
         let padding = if world == 5 { 2 } else { 0 };
@@ -173,7 +180,8 @@ fn where_the_global_batch_changes_it_is_stated_and_the_schedule_still_ends_with_
     }
 }
 
-/// A stop saves an epoch's last step before its evaluation; what `drop_last` left out stays out at the other world.
+/// A stop saves the last step of an epoch before its evaluation; samples left out by `drop_last` stay left out with another
+/// world size.
 #[test]
 #[cfg(target_os = "linux")]
 fn an_epoch_whose_last_step_is_saved_is_only_evaluated() {
@@ -181,7 +189,7 @@ fn an_epoch_whose_last_step_is_saved_is_only_evaluated() {
     let (dir, spec) = dir_with_spec();
     let out = dir.path().join("run");
     let drop: &[&str] = &["--set", "dataset.drop_last=true", "--set", "dataset.max_train=382"];
-    // Held in its last step until it is asked to stop.
+    // Blocked in its last step until the stop request.
     let mut command = train_command(&spec, &out, &[drop, &["--nproc-per-node", "4"]].concat());
     command.env("DDP_RUN_FAULT", "stop:rank=2,phase=forward,step=15");
     let run = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -193,7 +201,7 @@ fn an_epoch_whose_last_step_is_saved_is_only_evaluated() {
     assert_code(&output, 0);
     assert!(stderr(&output).contains("resumes at step 16 (epoch 0)"), "{}", stderr(&output));
     assert_eq!(indices(&ranks, 0, usize::MAX), [] as [u64; 0]);
-    // Whole micro-batches of eight over the four processes.
+    // Full micro-batches of eight on the four processes.
     assert_eq!(indices(&ranks, 1, usize::MAX).len(), 376);
     let steps_of_epochs: Vec<_> = epochs(&out).iter().map(|e| e["step"].as_u64().unwrap()).collect();
     assert_eq!(steps_of_epochs, [16, 32]);

@@ -9,7 +9,7 @@ use std::path::Path;
 const SMOKE: &str = "configs/ci/smoke.toml";
 
 #[test]
-fn a_job_leaves_what_the_contract_says() {
+fn a_job_writes_the_documented_files() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("smoke");
@@ -27,10 +27,10 @@ fn a_job_leaves_what_the_contract_says() {
     assert_eq!(events.last().unwrap()["reason"], "done");
     let log = std::fs::read_to_string(out.join("logs/rank-1.log")).unwrap();
     assert!(log.contains("[GPU: 1 Epoch: 0, Batch size: 8 | Steps 8]"), "{log}");
-    // The resolved spec runs, and comes to the same plan.
+    // The resolved spec is valid and gives the same plan.
     let check = output_of(ddp_run().arg("check").arg(out.join("job.toml")));
     assert_code(&check, 0);
-    // What is done stays done.
+    // A completed run is not repeated.
     let again = train(Path::new(SMOKE), &out, &[]);
     assert_code(&again, 0);
     assert!(stderr(&again).contains("the run is complete"), "{}", stderr(&again));
@@ -41,7 +41,7 @@ fn a_job_leaves_what_the_contract_says() {
 }
 
 #[test]
-fn two_equal_runs_give_equal_bits_at_every_world_size() {
+fn equal_runs_give_equal_bits_at_every_world_size() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     for world in ["1", "2", "3"] {
@@ -65,7 +65,7 @@ fn two_equal_runs_give_equal_bits_at_every_world_size() {
 }
 
 #[test]
-fn batch_norm_statistics_are_rank_0s_and_the_state_dict_is_pytorchs() {
+fn saves_rank_0s_batch_norm_statistics_in_a_pytorch_state_dict() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("bn");
@@ -79,7 +79,7 @@ fn batch_norm_statistics_are_rank_0s_and_the_state_dict_is_pytorchs() {
 }
 
 #[test]
-fn a_killed_worker_takes_the_run_down_and_is_named() {
+fn a_killed_worker_ends_the_run_and_is_reported() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
@@ -130,7 +130,7 @@ fn a_loss_that_is_not_finite_ends_with_92_and_is_not_saved() {
 }
 
 #[test]
-fn wrong_specs_and_missing_parts_have_their_exit_codes() {
+fn invalid_specs_and_missing_files_have_their_exit_codes() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
@@ -138,7 +138,7 @@ fn wrong_specs_and_missing_parts_have_their_exit_codes() {
     assert_code(&output_of(ddp_run().arg("check").arg(&bad)), 78);
     assert_code(&train(&bad, &out, &[]), 78);
     assert_code(&train(Path::new(SMOKE), &out, &["--device", "cuda"]), 69);
-    // With it, what is missing is mpirun.
+    // With the feature, the error is the missing mpirun.
     let mpi = if cfg!(feature = "mpi") { 2 } else { 69 };
     assert_code(&train(Path::new(SMOKE), &out, &["--set", "backend=mpi"]), mpi);
     assert_code(&output_of(ddp_run().arg("trian")), 2);
@@ -151,10 +151,10 @@ fn wrong_specs_and_missing_parts_have_their_exit_codes() {
     assert!(stderr(&output).contains("/nonexistent"), "{}", stderr(&output));
 }
 
-/// Where `auto` comes to the CPU.
+/// For builds in which `auto` is the CPU.
 #[test]
 #[cfg_attr(feature = "cuda", ignore = "`auto` may be a GPU")]
-fn what_the_device_cannot_do_is_refused_before_the_earlier_run_is_touched() {
+fn rejects_unsupported_devices_before_changing_the_run_folder() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
@@ -178,7 +178,7 @@ fn what_the_device_cannot_do_is_refused_before_the_earlier_run_is_touched() {
     );
 }
 
-/// RANK and WORLD_SIZE in the environment make a worker, as torchrun's would be.
+/// RANK and WORLD_SIZE in the environment start a worker, as under torchrun.
 #[test]
 fn runs_under_a_launcher_that_sets_rank_and_world_size() {
     let _alone = alone();
@@ -218,7 +218,7 @@ fn eval_export_and_inspect_read_what_train_wrote() {
     let file = dir.path().join("model.safetensors");
     assert_code(&output_of(ddp_run().arg("export").arg(&out).arg(&file)), 0);
     assert_code(&output_of(ddp_run().arg("inspect").arg(&file)), 0);
-    // Exported weights start another run, exactly.
+    // Another run starts from exactly the exported weights.
     let next = dir.path().join("next");
     let pretrained = format!("model.pretrained={:?}", file.display().to_string());
     assert_code(
@@ -235,7 +235,7 @@ fn eval_export_and_inspect_read_what_train_wrote() {
 
 /// Mean semantics: two micro-batches of 8 are one batch of 16 (no dropout, no batch norm).
 #[test]
-fn accumulated_gradients_are_those_of_the_larger_batch() {
+fn accumulated_gradients_equal_those_of_the_larger_batch() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let losses = |name: &str, flags: &[&str]| -> Vec<f64> {
@@ -254,7 +254,7 @@ fn accumulated_gradients_are_those_of_the_larger_batch() {
 }
 
 #[test]
-fn a_map_location_that_this_machine_lacks_is_refused() {
+fn rejects_a_map_location_that_this_machine_lacks() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
@@ -263,14 +263,14 @@ fn a_map_location_that_this_machine_lacks_is_refused() {
     let output = train(Path::new(SMOKE), &out, &["--set", elsewhere]);
     assert_code(&output, 69);
     assert!(stderr(&output).contains("cuda:2"), "{}", stderr(&output));
-    // What was saved on another device comes to this one by itself.
+    // A checkpoint of another device is loaded to this one by default.
     let other = "checkpoint.map_location={ \"cuda:0\" = \"cuda:2\" }";
     assert_code(&train(Path::new(SMOKE), &out, &["--set", other]), 0);
 }
 
-/// What a model says to data that it does not take is an error of the spec's, and no bug.
+/// A panic of the model's constructor is reported as an error in the spec.
 #[test]
-fn a_model_that_does_not_take_the_data_is_an_error_and_no_panic() {
+fn a_model_that_does_not_fit_the_data_is_an_error_without_panic() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.csv");

@@ -47,7 +47,7 @@ fn at_every_crash_point(
 }
 
 #[test]
-fn dying_anywhere_in_a_save_leaves_the_previous_or_the_new_checkpoint() {
+fn a_crash_during_a_save_leaves_the_previous_or_the_new_checkpoint() {
     let points = at_every_crash_point(
         Fault::CrashAt,
         &[snapshot(240, 0)],
@@ -62,7 +62,7 @@ fn dying_anywhere_in_a_save_leaves_the_previous_or_the_new_checkpoint() {
 }
 
 #[test]
-fn dying_anywhere_while_the_same_step_is_replaced_leaves_the_old_or_the_new_one() {
+fn a_crash_during_replacement_leaves_the_old_or_the_new_checkpoint() {
     for fault in [Fault::CrashAt, Fault::CrashWithoutExchangeAt] {
         at_every_crash_point(
             fault,
@@ -78,7 +78,7 @@ fn dying_anywhere_while_the_same_step_is_replaced_leaves_the_old_or_the_new_one(
 }
 
 #[test]
-fn dying_anywhere_while_old_checkpoints_are_removed_leaves_the_others_whole() {
+fn a_crash_during_removal_leaves_complete_checkpoints() {
     at_every_crash_point(
         Fault::CrashAt,
         &[1, 2, 3].map(|step| snapshot(step, 0)),
@@ -96,7 +96,7 @@ fn dying_anywhere_while_old_checkpoints_are_removed_leaves_the_others_whole() {
 }
 
 #[test]
-fn an_io_error_at_any_operation_fails_the_save_with_74_and_harms_nothing() {
+fn an_io_error_at_any_operation_fails_the_save_and_keeps_the_checkpoint() {
     for errno in [libc::ENOSPC, libc::EIO] {
         for existing in [240, 480] {
             for point in 0.. {
@@ -128,7 +128,7 @@ fn an_io_error_at_any_operation_fails_the_save_with_74_and_harms_nothing() {
 }
 
 #[test]
-fn a_disk_that_stays_full_is_reported_with_advice() {
+fn a_full_disk_is_reported_with_a_hint() {
     let dir = scratch();
     let fs = FaultyFs::new(Fault::WritesFailFrom(0, libc::ENOSPC));
     let store = CheckpointStore::open_with(dir.path(), Arc::new(fs)).unwrap();
@@ -158,7 +158,7 @@ fn everything_is_synced_before_the_rename_and_the_folder_after_it() {
 }
 
 #[test]
-fn a_live_writers_files_are_left_alone() {
+fn does_not_remove_files_of_a_live_writer() {
     let dir = scratch();
     let store = CheckpointStore::open(dir.path()).unwrap();
     let temp = dir.path().join(".tmp-step-00000007-1");
@@ -191,7 +191,7 @@ impl Drop for Tmpfs {
 }
 
 #[test]
-fn a_full_disk_leaves_the_last_good_checkpoint() {
+fn a_full_disk_keeps_the_last_good_checkpoint() {
     let Some(disk) = Tmpfs::mount("1m") else {
         println!("skipped: mounting a tmpfs is not permitted here");
         return;

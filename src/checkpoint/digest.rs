@@ -56,9 +56,6 @@ impl<R: Read> HashingReader<R> {
     }
 
     /// Reads the rest of the file, so that the digest covers all of it, and returns the digest.
-    ///
-    /// # Errors
-    /// Those of the inner reader.
     pub fn finish(mut self) -> io::Result<String> {
         let mut buf = vec![0; CHUNK];
         while self.read(&mut buf)? > 0 {}

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn every_is_read() {
+    fn parses_every() {
         assert_eq!(Every::read(&toml::Value::Integer(2)), Some(Every::Epochs(2)));
         assert_eq!(Every::read(&toml::Value::Integer(0)), None);
         assert_eq!(every("500 steps"), Some(Every::Steps(500)));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn unchanged_export_is_the_models_file_and_replaces_an_older_one() {
+    fn export_without_options_copies_the_model_and_replaces_a_file() {
         let (dir, out) = run();
         std::fs::write(&out, "old").unwrap();
         let report = export(dir.path(), &out, &ExportOptions::default()).unwrap();

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::fs::{Fs, OsFs, SyncWrite};
+use crossbeam_channel::Receiver;
 
 /// What fails, and at which operation (all operations count, writes included, from 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,17 +36,24 @@ struct Log {
 pub struct FaultyFs {
     fault: Fault,
     log: Arc<Mutex<Log>>,
+    /// The first operation of each checkpoint waits for a message.
+    gate: Option<Receiver<()>>,
 }
 
 enum Verdict {
-    Go,
+    Proceed,
     /// A write writes half its bytes before the error.
     FailHalfway(io::Error),
 }
 
 impl FaultyFs {
     pub fn new(fault: Fault) -> Self {
-        Self { fault, log: Arc::default() }
+        Self { fault, log: Arc::default(), gate: None }
+    }
+
+    /// A disk without faults that blocks until the test releases the first operation of each checkpoint.
+    pub fn gated(gate: Receiver<()>) -> Self {
+        Self { gate: Some(gate), ..Self::new(Fault::None) }
     }
 
     /// Every operation so far: `write model.safetensors`, `sync model.safetensors`, `rename .tmp-… step-…`.
@@ -57,7 +65,7 @@ impl FaultyFs {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn judge(&self, verb: &str, path: &Path) -> Verdict {
+    fn next_operation(&self, verb: &str, path: &Path) -> Verdict {
         let mut log = self.lock();
         let n = log.next;
         log.next += 1;
@@ -75,14 +83,14 @@ impl FaultyFs {
                 log.dead = true;
                 io::Error::other("the process is dead")
             }
-            _ => return Verdict::Go,
+            _ => return Verdict::Proceed,
         };
         Verdict::FailHalfway(error)
     }
 
     fn whole(&self, verb: &str, path: &Path, op: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        match self.judge(verb, path) {
-            Verdict::Go => op(),
+        match self.next_operation(verb, path) {
+            Verdict::Proceed => op(),
             Verdict::FailHalfway(e) => Err(e),
         }
     }
@@ -94,6 +102,7 @@ impl FaultyFs {
 
 impl Fs for FaultyFs {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
+        let _ = self.gate.as_ref().map(|gate| gate.recv());
         self.whole("create_dir", path, || OsFs.create_dir(path))
     }
     fn create(&self, path: &Path) -> io::Result<Box<dyn SyncWrite>> {
@@ -132,8 +141,8 @@ struct FaultyFile {
 impl Write for FaultyFile {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let dead = self.fs.is_dead();
-        match self.fs.judge("write", &self.path) {
-            Verdict::Go => self.file.write(buf),
+        match self.fs.next_operation("write", &self.path) {
+            Verdict::Proceed => self.file.write(buf),
             Verdict::FailHalfway(e) => {
                 if !dead {
                     self.file.write_all(&buf[..buf.len() / 2])?;
@@ -149,8 +158,8 @@ impl Write for FaultyFile {
 
 impl SyncWrite for FaultyFile {
     fn sync(&mut self) -> io::Result<()> {
-        match self.fs.judge("sync", &self.path) {
-            Verdict::Go => self.file.sync(),
+        match self.fs.next_operation("sync", &self.path) {
+            Verdict::Proceed => self.file.sync(),
             Verdict::FailHalfway(e) => Err(e),
         }
     }

@@ -75,9 +75,6 @@ impl State {
     }
 
     /// The bytes of `state.json`.
-    ///
-    /// # Errors
-    /// Those of serde_json (none for a `State` made of JSON values).
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         let mut text = serde_json::to_string_pretty(self)?;
         // `{ … }` becomes `{ …,` and the digest's line. The digest covers everything before that line.
@@ -99,15 +96,14 @@ impl State {
         if last != digest_line(&sha256_hex(body)).as_bytes() {
             return Err(DAMAGED.into());
         }
-        let version: Version =
-            serde_json::from_slice(bytes).map_err(|e| format!("is not understood: {e}"))?;
+        let version: Version = serde_json::from_slice(bytes).map_err(|e| format!("is invalid: {e}"))?;
         if version.format_version > FORMAT_VERSION {
             return Err(format!(
                 "has format {}, from a newer ddp-run; this one reads up to format {FORMAT_VERSION}",
                 version.format_version
             ));
         }
-        let state: State = serde_json::from_slice(bytes).map_err(|e| format!("is not understood: {e}"))?;
+        let state: State = serde_json::from_slice(bytes).map_err(|e| format!("is invalid: {e}"))?;
         // Names are joined to the directory's path, so a name that leaves the directory is rejected.
         match state.files.keys().find(|name| !is_plain_name(name)) {
             Some(name) => Err(format!("lists a file with the name {name:?}")),
@@ -162,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn state_round_trips_and_is_plain_json_with_its_digest_last() {
+    fn state_round_trips_as_json_with_its_digest_last() {
         let bytes = sample().to_json().unwrap();
         assert_eq!(State::from_json(&bytes).unwrap(), sample());
         let value: serde_json::Map<String, Value> = serde_json::from_slice(&bytes).unwrap();
@@ -171,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn every_single_bit_flip_in_state_json_is_noticed() {
+    fn detects_every_bit_flip_in_state_json() {
         let good = sample().to_json().unwrap();
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
@@ -185,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_by_its_number() {
+    fn rejects_a_newer_format() {
         let bytes = State { format_version: 2, ..sample() }.to_json().unwrap();
         let e = State::from_json(&bytes).unwrap_err();
         assert_eq!(e, "has format 2, from a newer ddp-run; this one reads up to format 1");
     }
 
     #[test]
-    fn a_listed_path_that_leads_out_is_refused() {
+    fn rejects_file_names_outside_the_directory() {
         let mut state = sample();
         state.files.insert("../../etc/passwd".into(), FileDigest { bytes: 0, sha256: String::new() });
         assert!(State::from_json(&state.to_json().unwrap()).unwrap_err().contains("../../etc/passwd"));
@@ -221,7 +217,7 @@ mod tests {
             prop_assert!(State::from_json(&bytes).is_err());
         }
         #[test]
-        fn random_json_with_a_right_digest_never_panics(text in "[ -~]{0,80}") {
+        fn random_json_with_a_valid_digest_never_panics(text in "[ -~]{0,80}") {
             let body = format!("{text}\n");
             let file = format!("{body}{}", digest_line(&sha256_hex(body.as_bytes())));
             prop_assert!(State::from_json(file.as_bytes()).is_err());

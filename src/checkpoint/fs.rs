@@ -69,10 +69,8 @@ fn exchange(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Writes a complete file: content from `write`, flushed and synced.
-///
-/// # Errors
-/// Those of the file system and of `write`. The file may remain; its directory is a temporary one.
+/// Writes a complete file: content from `write`, flushed and synced. After an error the file may remain; its directory
+/// is a temporary one.
 pub fn write_synced<T>(
     fs: &dyn Fs,
     path: &Path,
@@ -93,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exchange_swaps_two_directories_or_says_unsupported() {
+    fn exchange_swaps_two_directories_or_is_unsupported() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         for path in [&a, &b] {
@@ -107,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn create_never_overwrites() {
+    fn create_fails_if_the_file_exists() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let ((), bytes, digest) = write_synced(&OsFs, &path, |out| out.write_all(b"abc")).unwrap();

@@ -105,8 +105,8 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
         .collect();
     let state = read_state(path).ok();
     if state.is_none() && files.is_empty() {
-        return Err(nothing("it holds no checkpoint".into()).hint(
-            "give a checkpoint (`runs/<name>/checkpoints/step-…`), a run folder or a .safetensors file",
+        return Err(nothing("it contains no checkpoint".into()).hint(
+            "pass a checkpoint (`runs/<name>/checkpoints/step-…`), a run folder or a .safetensors file",
         ));
     }
     let path = path.to_owned();
@@ -156,9 +156,6 @@ impl FileInfo {
 
 impl Inspection {
     /// One JSON object; `kind` is `checkpoint`, `run` or `file`.
-    ///
-    /// # Errors
-    /// None for values created by [`inspect`].
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self).map_err(|e| Error::internal(format!("cannot write JSON: {e}")))
     }
@@ -266,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_is_shown_with_every_tensor() {
+    fn shows_every_tensor_of_a_checkpoint() {
         let (_dir, checkpoints) = run();
         let seen = inspect(&checkpoints.join("step-00000007")).unwrap();
         let text = seen.to_string();
@@ -285,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_lists_its_checkpoints_and_says_what_is_wrong_with_one() {
+    fn lists_checkpoints_and_their_problems() {
         let (dir, checkpoints) = run();
         std::fs::remove_file(checkpoints.join("step-00000014/model.safetensors")).unwrap();
         let text = inspect(dir.path()).unwrap().to_string();
@@ -296,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_weight_file_is_shown() {
+    fn shows_a_weight_file() {
         let (_dir, checkpoints) = run();
         let seen = inspect(&checkpoints.join("step-00000007/model.safetensors")).unwrap();
         assert!(matches!(&seen, Inspection::File(f) if f.elements == 7));
@@ -304,7 +301,7 @@ mod tests {
 
     /// A file from elsewhere: names with terminal control sequences, and more dimensions than fit on a line.
     #[test]
-    fn what_a_file_claims_neither_panics_nor_reaches_the_terminal() {
+    fn hostile_names_and_shapes_are_shown_safely() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("w.safetensors");
         let name = "w\u{1b}]0;title\u{7}\n\u{9b}2J";
@@ -322,9 +319,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_there_is_an_error() {
+    fn rejects_a_path_without_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(inspect(dir.path()).unwrap_err().message.contains("it holds no checkpoint"));
+        assert!(inspect(dir.path()).unwrap_err().message.contains("it contains no checkpoint"));
         assert!(inspect(&dir.path().join("x")).unwrap_err().message.contains("no such file or folder"));
     }
 }

@@ -30,14 +30,14 @@ pub struct Loaded {
 
 /// Why a checkpoint is rejected.
 #[derive(Debug)]
-pub struct Refused {
+pub struct Rejected {
     why: String,
     /// The I/O error, if the system could not read it.
     cause: Option<io::Error>,
 }
 
-impl Refused {
-    fn unread(name: &str, e: io::Error) -> Self {
+impl Rejected {
+    fn io(name: &str, e: io::Error) -> Self {
         Self { why: format!("{name} cannot be read: {e}"), cause: Some(e) }
     }
 
@@ -55,13 +55,13 @@ impl Refused {
     }
 }
 
-impl From<String> for Refused {
+impl From<String> for Rejected {
     fn from(why: String) -> Self {
         Self { why, cause: None }
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)
     }
@@ -75,50 +75,45 @@ impl CheckpointStore {
     /// Exit code 74 if there are checkpoints but none can be read, since a run never starts over by itself, or if one
     /// is unreadable at present but may be readable later: an older one is no substitute for it.
     pub fn latest_verified(&self) -> Result<Option<Loaded>> {
-        let mut refused: Vec<(String, Refused)> = Vec::new();
+        let mut rejected: Vec<(String, Rejected)> = Vec::new();
         for entry in self.list()?.iter().rev() {
             match load_entry(entry) {
                 Ok(mut loaded) => {
-                    loaded.warnings = refused
+                    loaded.warnings = rejected
                         .into_iter()
                         .map(|(name, why)| {
-                            format!("checkpoint {name} in {} is refused: {why}", self.dir().display())
+                            format!("skipped checkpoint {name} in {}: {why}", self.dir().display())
                         })
                         .collect();
                     return Ok(Some(loaded));
                 }
                 Err(why) if why.may_pass() => {
                     return Err(why.into_error(&entry.path).hint(
-                        "try again when it can be read; to go on from the one before, move this one out of the folder",
+                        "retry when it can be read; to resume from the previous checkpoint, move this one out of the folder",
                     ));
                 }
-                Err(why) => refused.push((format::step_dir_name(entry.step), why)),
+                Err(why) => rejected.push((format::step_dir_name(entry.step), why)),
             }
         }
-        if refused.is_empty() {
+        if rejected.is_empty() {
             return Ok(None);
         }
         let mut what = format!("there are checkpoints in {}, but none can be read", self.dir().display());
-        for (name, why) in &refused {
+        for (name, why) in &rejected {
             what.push_str(&format!("\n  {name}: {why}"));
         }
-        Err(Error::checkpoint(what)
-            .hint("restore one from a copy, or choose to start over with `--resume never` in another `--out` folder"))
+        Err(Error::checkpoint(what).hint(
+            "restore one from a backup, or start over with `--resume never` and another `--out` folder",
+        ))
     }
 }
 
 /// Loads and verifies one checkpoint directory.
-///
-/// # Errors
-/// Exit code 74, with the directory and the reason.
 pub fn load(path: &Path) -> Result<Loaded> {
     load_dir(path).map_err(|why| why.into_error(path))
 }
 
 /// Loads from a user's path: a checkpoint, or the newest valid one of a `checkpoints/` or run folder.
-///
-/// # Errors
-/// Exit code 74 if there is no checkpoint or none that can be read.
 pub fn load_any(path: &Path) -> Result<Loaded> {
     match find_store(path) {
         None => load(path),
@@ -146,38 +141,35 @@ pub fn find_store(path: &Path) -> Option<CheckpointStore> {
 }
 
 /// Reads and verifies the `state.json` of a checkpoint directory, without its other files.
-///
-/// # Errors
-/// Why it is rejected.
-pub fn read_state(dir: &Path) -> Result<State, Refused> {
+pub fn read_state(dir: &Path) -> Result<State, Rejected> {
     let path = dir.join(STATE_FILE);
     let mut bytes = Vec::new();
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
-            return Err(format!("it has no {STATE_FILE}, so it was never completed").into());
+            return Err(format!("{STATE_FILE} is missing, so the checkpoint is incomplete").into());
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return Err("there is no such directory".to_owned().into());
         }
-        Err(e) => return Err(Refused::unread(STATE_FILE, e)),
+        Err(e) => return Err(Rejected::io(STATE_FILE, e)),
     };
-    file.take(MAX_STATE_BYTES + 1).read_to_end(&mut bytes).map_err(|e| Refused::unread(STATE_FILE, e))?;
+    file.take(MAX_STATE_BYTES + 1).read_to_end(&mut bytes).map_err(|e| Rejected::io(STATE_FILE, e))?;
     if bytes.len() as u64 > MAX_STATE_BYTES {
         return Err(format!("{STATE_FILE} is larger than {} MiB", MAX_STATE_BYTES >> 20).into());
     }
     State::from_json(&bytes).map_err(|why| format!("{STATE_FILE} {why}").into())
 }
 
-fn load_entry(entry: &Entry) -> Result<Loaded, Refused> {
+fn load_entry(entry: &Entry) -> Result<Loaded, Rejected> {
     let loaded = load_dir(&entry.path)?;
     match loaded.state.global_step == entry.step {
         true => Ok(loaded),
-        false => Err(format!("{STATE_FILE} says step {}", loaded.state.global_step).into()),
+        false => Err(format!("{STATE_FILE} is of step {}", loaded.state.global_step).into()),
     }
 }
 
-fn load_dir(path: &Path) -> Result<Loaded, Refused> {
+fn load_dir(path: &Path) -> Result<Loaded, Rejected> {
     let state = read_state(path)?;
     let model = load_tensors(path, &state, MODEL_FILE)?;
     let optimizer = load_tensors(path, &state, OPTIMIZER_FILE)?;
@@ -194,10 +186,7 @@ fn load_dir(path: &Path) -> Result<Loaded, Refused> {
 }
 
 /// Verifies all files of a checkpoint against their digests.
-///
-/// # Errors
-/// Why it is rejected.
-pub fn verify(path: &Path) -> Result<State, Refused> {
+pub fn verify(path: &Path) -> Result<State, Rejected> {
     let state = read_state(path)?;
     for required in [MODEL_FILE, OPTIMIZER_FILE] {
         expected_digest(&state, required)?;
@@ -210,48 +199,44 @@ fn expected_digest<'a>(state: &'a State, name: &str) -> Result<&'a FileDigest, S
     state.files.get(name).ok_or_else(|| format!("{STATE_FILE} lists no {name}"))
 }
 
-fn load_tensors(dir: &Path, state: &State, name: &str) -> Result<TensorMap, Refused> {
+fn load_tensors(dir: &Path, state: &State, name: &str) -> Result<TensorMap, Rejected> {
     let expected = expected_digest(state, name)?;
     let path = dir.join(name);
     check_size(&path, name, expected)?;
     let (tensors, digest) = read_tensor_file(&path).map_err(|e| match e {
         ReadError::Malformed(why) => format!("{name} {why}").into(),
-        ReadError::Io(e) => Refused::unread(name, e),
+        ReadError::Io(e) => Rejected::io(name, e),
     })?;
     check_digest(name, expected, &digest)?;
     Ok(tensors)
 }
 
-fn check_file(dir: &Path, name: &str, expected: &FileDigest) -> Result<(), Refused> {
+fn check_file(dir: &Path, name: &str, expected: &FileDigest) -> Result<(), Rejected> {
     let path = dir.join(name);
     check_size(&path, name, expected)?;
     let digest = File::open(path).and_then(|file| HashingReader::new(file).finish());
-    let digest = digest.map_err(|e| Refused::unread(name, e))?;
+    let digest = digest.map_err(|e| Rejected::io(name, e))?;
     Ok(check_digest(name, expected, &digest)?)
 }
 
-fn check_size(path: &Path, name: &str, expected: &FileDigest) -> Result<(), Refused> {
+fn check_size(path: &Path, name: &str, expected: &FileDigest) -> Result<(), Rejected> {
     let found = match fs::metadata(path) {
         Ok(meta) if meta.is_file() => meta.len(),
         Ok(_) => return Err(format!("{name} is not a regular file").into()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(format!("{name} is missing").into()),
-        Err(e) => return Err(Refused::unread(name, e)),
+        Err(e) => return Err(Rejected::io(name, e)),
     };
-    let promised = expected.bytes;
-    match found.cmp(&promised) {
-        std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => {
-            Err(format!("{name} is truncated: {found} bytes, where {STATE_FILE} says {promised}").into())
-        }
-        std::cmp::Ordering::Greater => {
-            Err(format!("{name} is too long: {found} bytes, where {STATE_FILE} says {promised}").into())
-        }
+    let recorded = expected.bytes;
+    if found == recorded {
+        return Ok(());
     }
+    let problem = if found < recorded { "is truncated" } else { "is too long" };
+    Err(format!("{name} {problem}: {found} bytes instead of the {recorded} in {STATE_FILE}").into())
 }
 
 fn check_digest(name: &str, expected: &FileDigest, found: &str) -> Result<(), String> {
     match expected.sha256 == found {
         true => Ok(()),
-        false => Err(format!("{name} is altered: its SHA-256 is not the one in {STATE_FILE}")),
+        false => Err(format!("{name} is altered: its SHA-256 differs from the one in {STATE_FILE}")),
     }
 }

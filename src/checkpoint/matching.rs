@@ -33,7 +33,7 @@ pub struct Mismatch {
 
 /// A tensor of the model under one of its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ModelTensor {
     pub name: String,
     pub shape: Vec<usize>,
     /// The same number for all names of one tensor; the file needs only one of them.
@@ -46,15 +46,15 @@ pub struct Wanted {
 /// # Errors
 /// Exit code 78 if nothing matches. With `strict`, also if a tensor is missing, unexpected or of another shape
 /// (`num_batches_tracked` may be missing, as in PyTorch: files from before version 0.4.1 have none).
-pub fn match_weights<'a>(model: &[Wanted], file: &'a TensorMap, strict: bool) -> Result<Matched<'a>> {
+pub fn match_weights<'a>(model: &[ModelTensor], file: &'a TensorMap, strict: bool) -> Result<Matched<'a>> {
     let prefix = wrapper_prefix(model, file);
     let mut found = Matched::default();
     let in_file = |name: &str| file.get(&format!("{prefix}{name}"));
-    let there: HashSet<usize> =
+    let found_tensors: HashSet<usize> =
         model.iter().filter(|w| in_file(&w.name).is_some()).map(|w| w.tensor).collect();
-    for Wanted { name, shape, tensor } in model {
+    for ModelTensor { name, shape, tensor } in model {
         match in_file(name) {
-            None if there.contains(tensor) => {}
+            None if found_tensors.contains(tensor) => {}
             None => found.missing.push(name.clone()),
             Some(t) if same_shape(&t.shape, shape) => found.loaded.push((name.clone(), t)),
             Some(t) => found.mismatched.push(Mismatch {
@@ -72,7 +72,10 @@ pub fn match_weights<'a>(model: &[Wanted], file: &'a TensorMap, strict: bool) ->
         return Err(nothing_matches(model, file, &found));
     }
     if strict && !found.is_exact() {
-        return Err(Error::data(format!("the weights do not fit the model exactly:\n{}", found.left_out())));
+        return Err(Error::data(format!(
+            "the weights do not match the model exactly:\n{}",
+            found.left_out()
+        )));
     }
     Ok(found)
 }
@@ -104,11 +107,11 @@ impl Matched<'_> {
     }
 }
 
-fn nothing_matches(model: &[Wanted], file: &TensorMap, found: &Matched<'_>) -> Error {
+fn nothing_matches(model: &[ModelTensor], file: &TensorMap, found: &Matched<'_>) -> Error {
     let names =
         |names: &mut dyn Iterator<Item = &str>| names.take(4).map(show::name).collect::<Vec<_>>().join(", ");
     let why = match found.mismatched.is_empty() {
-        true => "no name in the file is one of the model's".to_owned(),
+        true => "no tensor name in the file occurs in the model".to_owned(),
         false => found.left_out(),
     };
     Error::data(format!(
@@ -125,7 +128,7 @@ fn same_shape(a: &[usize], b: &[usize]) -> bool {
 }
 
 /// The wrapper prefix with which most of the model's names are found; of equally good ones the shortest.
-fn wrapper_prefix(model: &[Wanted], file: &TensorMap) -> String {
+fn wrapper_prefix(model: &[ModelTensor], file: &TensorMap) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let known: HashSet<&str> = model.iter().map(|w| w.name.as_str()).collect();
     for t in file {
@@ -155,8 +158,8 @@ mod tests {
         TensorMap::from_tensors(tensors.iter().map(make)).unwrap()
     }
 
-    fn wanted(tensors: &[(&str, &[usize], usize)]) -> Vec<Wanted> {
-        let one = |&(name, shape, tensor): &(&str, &[usize], usize)| Wanted {
+    fn wanted(tensors: &[(&str, &[usize], usize)]) -> Vec<ModelTensor> {
+        let one = |&(name, shape, tensor): &(&str, &[usize], usize)| ModelTensor {
             name: name.to_owned(),
             shape: shape.to_vec(),
             tensor,
@@ -164,12 +167,12 @@ mod tests {
         tensors.iter().map(one).collect()
     }
 
-    fn model() -> Vec<Wanted> {
+    fn model() -> Vec<ModelTensor> {
         wanted(&[("conv.weight", &[2, 3], 0), ("fc.weight", &[4], 1), ("bn.num_batches_tracked", &[1], 2)])
     }
 
     #[test]
-    fn one_of_the_names_of_a_tensor_is_enough() {
+    fn one_name_of_a_tied_tensor_is_enough() {
         let tied = wanted(&[("wte.weight", &[2, 3], 0), ("head.weight", &[2, 3], 0), ("head.bias", &[2], 1)]);
         for names in [&["wte.weight"][..], &["head.weight"], &["head.weight", "wte.weight"]] {
             let weights: Vec<(&str, &[usize])> = names.iter().map(|n| (*n, &[2, 3][..])).collect();
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_file_is_loaded_strictly_in_the_models_order() {
+    fn matches_an_exact_file_in_the_models_order() {
         let f = file(&[("bn.num_batches_tracked", &[]), ("fc.weight", &[4]), ("conv.weight", &[2, 3])]);
         let m = match_weights(&model(), &f, true).unwrap();
         let names: Vec<&str> = m.loaded.iter().map(|(n, _)| n.as_str()).collect();
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_file_lists_what_is_left_out() {
+    fn lists_unmatched_tensors_of_a_partial_file() {
         let f = file(&[("conv.weight", &[2, 3]), ("fc.weight", &[9]), ("head.bias", &[1])]);
         let m = match_weights(&model(), &f, false).unwrap();
         assert_eq!(m.loaded.len(), 1);
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn wrappers_are_taken_off_and_what_lies_beside_them_is_ignored() {
+    fn strips_wrapper_prefixes_and_ignores_other_tensors() {
         for prefix in
             ["module.", "model.", "state_dict.", "state_dict.module.", "model_state_dict._orig_mod."]
         {
@@ -221,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_itself_has_a_module_called_model_is_left_alone() {
+    fn does_not_strip_a_prefix_that_the_model_has() {
         let own = wanted(&[("model.weight", &[1], 0)]);
         let f = file(&[("model.weight", &[1])]);
         assert_eq!(match_weights(&own, &f, true).unwrap().loaded.len(), 1);
     }
 
     #[test]
-    fn nothing_in_common_is_an_error_that_shows_both_sides() {
+    fn rejects_a_file_without_matching_names() {
         let e = match_weights(&model(), &file(&[("encoder.0.w", &[1])]), false).unwrap_err();
         assert!(e.message.contains("conv.weight") && e.message.contains("encoder.0.w"), "{e}");
     }

@@ -38,7 +38,7 @@ pub use export::{ExportOptions, export};
 pub use format::State;
 pub use inspect::{Inspection, inspect};
 pub use load::{Loaded, find_store, load, load_any, read_state, verify};
-pub use matching::{Wanted, match_weights};
+pub use matching::{ModelTensor, match_weights};
 pub use pretrained::read_weights;
 pub use retention::{BestBy, Direction, Retention};
 pub use snapshot::Snapshot;

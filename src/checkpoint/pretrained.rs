@@ -28,13 +28,13 @@ pub fn read_weights(path: &Path) -> Result<TensorMap> {
     let failed = |why: String| Error::data(format!("cannot read weights from {}: {why}", path.display()));
     let found = File::open(path)
         .and_then(|f| f.take(9).read(&mut start))
-        .map_err(|e| failed(e.to_string()).hint("give a .safetensors, .pt or .pth file"))?;
+        .map_err(|e| failed(e.to_string()).hint("pass a .safetensors, .pt or .pth file"))?;
     // Eight bytes of length, then JSON. No PyTorch container has a brace at this position.
     match found == 9 && start[8] == b'{' {
         true => read_tensor_file(path).map(|(tensors, _)| tensors).map_err(|e| failed(format!("it {e}"))),
         false => read_pytorch(path).map_err(|why| {
             failed(show::piece(&why))
-                .hint("a .safetensors file, or what `torch.save(model.state_dict(), …)` writes, can be read")
+                .hint("supported are .safetensors files and files from `torch.save(model.state_dict(), …)`")
         }),
     }
 }
@@ -52,13 +52,16 @@ fn read_pytorch(path: &Path) -> Result<TensorMap, String> {
     }
     let mut tensors: Vec<_> = reader.into_tensors().into_iter().collect();
     if tensors.is_empty() {
-        return Err("it holds no tensors".into());
+        return Err("it contains no tensors".into());
     }
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut map = TensorMap::new();
     for (name, tensor) in tensors {
         let Some(dtype) = from_pytorch(tensor.dtype()) else {
-            return Err(format!("tensor `{name}` has type {:?}, which ddp-run does not use", tensor.dtype()));
+            return Err(format!(
+                "tensor `{name}` has type {:?}, which ddp-run does not support",
+                tensor.dtype()
+            ));
         };
         let bytes = tensor.read().map_err(|e| e.to_string())?;
         let tensor = TensorData::new(name, dtype, tensor.shape().to_vec(), bytes).map_err(|e| e.message)?;
@@ -85,7 +88,8 @@ fn from_pytorch(dtype: DType) -> Option<Dtype> {
 mod tests {
     use super::*;
     use crate::checkpoint::testing::snapshot;
-    use crate::checkpoint::{CheckpointStore, Wanted, match_weights};
+    use crate::checkpoint::{CheckpointStore, ModelTensor, match_weights};
+    use crate::data::testing::shared;
     use proptest::prelude::*;
 
     /// `{"epoch": 3, "state_dict": {"module.fc.weight": [[0,1,2],[3,4,5]], "module.fc.bias": [.5,-.5]}}` in the ZIP
@@ -104,9 +108,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wrapped_ddp_checkpoint_in_pytorch_format_fits_the_bare_model() {
+    fn matches_a_wrapped_ddp_checkpoint_with_the_model() {
         let weights = read_bytes(CHECKPOINT).unwrap();
-        let wanted = |name: &str, shape, tensor| Wanted { name: name.to_owned(), shape, tensor };
+        let wanted = |name: &str, shape, tensor| ModelTensor { name: name.to_owned(), shape, tensor };
         let model = [wanted("fc.weight", vec![2, 3], 0), wanted("fc.bias", vec![2], 1)];
         let matched = match_weights(&model, &weights, true).unwrap();
         assert_eq!(matched.loaded[0].1.to_f32_vec(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
@@ -116,20 +120,20 @@ mod tests {
     /// Versions 9.1 to 9.4.1 of the zip crate look for the directory 76 bytes too late in PyTorch's files, and misread
     /// an entry there as the directory if the stem has 21 characters.
     #[test]
-    fn a_file_whose_stem_has_21_characters_is_not_refused_as_zip_9_4_does() {
+    fn reads_a_file_whose_stem_has_21_characters() {
         let weights = read_bytes(ZIP64).unwrap();
         assert_eq!(weights.get("fc.bias").unwrap().to_f32_vec(), [0.5, -0.5]);
     }
 
     #[test]
-    fn a_pickle_that_wants_to_run_code_does_not() {
+    fn does_not_execute_pickles() {
         let e = read_bytes(EVIL);
         assert!(e.is_err(), "{e:?}");
         assert!(!Path::new("pwned").exists());
     }
 
     #[test]
-    fn safetensors_and_our_own_folders_are_read() {
+    fn reads_safetensors_and_checkpoint_folders() {
         let dir = tempfile::tempdir().unwrap();
         let saved = CheckpointStore::open(dir.path()).unwrap().save(&snapshot(7, 1)).unwrap();
         let model = snapshot(7, 1).model;
@@ -139,13 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn files_written_by_pytorch_are_read() {
-        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
-        let shared = std::env::var_os("DDP_RUN_SHARED").map_or(beside, Into::into);
-        let Ok(folder) = std::fs::read_dir(shared.join("torch_ref")) else {
-            println!("skipped: {} is not there", shared.join("torch_ref").display());
-            return;
-        };
+    fn reads_files_written_by_pytorch() {
+        let Some(folder) = shared("torch_ref") else { return };
+        let folder = std::fs::read_dir(folder).unwrap();
         for path in
             folder.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "safetensors"))
         {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_an_error_with_the_files_name() {
+    fn errors_name_the_weight_file() {
         for bytes in [b"".as_slice(), b"hello", b"\x08\0\0\0\0\0\0\0{\"a\":1}}"] {
             let e = read_bytes(bytes).unwrap_err();
             assert!(e.message.starts_with("cannot read weights from /"), "{e}");

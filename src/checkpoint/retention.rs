@@ -37,9 +37,6 @@ pub enum Direction {
 impl CheckpointStore {
     /// Removes the checkpoints that `policy` does not keep and returns their paths. A checkpoint whose `state.json`
     /// does not verify is neither counted nor removed, because it may be the only remaining copy.
-    ///
-    /// # Errors
-    /// Exit code 74 if the folder can't be listed or a checkpoint can't be removed.
     pub fn retain(&self, policy: &Retention) -> Result<Vec<PathBuf>> {
         let Some(keep_last) = policy.keep_last else { return Ok(Vec::new()) };
         let lock = self.lock()?;
@@ -82,7 +79,7 @@ fn rank<'a>(known: &'a [(Entry, super::State)], by: &BestBy) -> Vec<&'a Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::testing::{snapshot_with_metrics, steps};
+    use crate::checkpoint::testing::{snapshot, steps};
     use serde_json::json;
 
     fn filled(accuracies: &[Option<f64>]) -> (tempfile::TempDir, CheckpointStore) {
@@ -90,7 +87,9 @@ mod tests {
         let store = CheckpointStore::open(dir.path()).unwrap();
         for (step, accuracy) in accuracies.iter().enumerate() {
             let metrics = accuracy.map_or(json!({}), |a| json!({ "val": { "accuracy": a } }));
-            store.save(&snapshot_with_metrics(step as u64, metrics)).unwrap();
+            let mut snapshot = snapshot(step as u64, 0);
+            snapshot.state.metrics = metrics;
+            store.save(&snapshot).unwrap();
         }
         (dir, store)
     }
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_the_last_and_the_best() {
+    fn retains_the_last_and_the_best() {
         let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8), None, Some(0.2), Some(0.3)]);
         assert_eq!(
             store.best(&best(Direction::Max, 1).unwrap()).unwrap().unwrap(),
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_and_best_stay_even_when_told_to_keep_none() {
+    fn never_removes_the_newest_and_the_best() {
         let (_dir, store) = filled(&[Some(0.1), Some(0.9), Some(0.8)]);
         store.retain(&Retention { keep_last: Some(0), best: best(Direction::Max, 0) }).unwrap();
         assert_eq!(steps(&store), [1, 2]);
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_earlier_is_best() {
+    fn the_earlier_of_equal_checkpoints_is_best() {
         let (_dir, store) = filled(&[Some(0.5), Some(0.5)]);
         let found = store.best(&best(Direction::Max, 1).unwrap()).unwrap().unwrap();
         assert!(found.ends_with("step-00000000"));

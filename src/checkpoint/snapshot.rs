@@ -29,10 +29,11 @@ impl Snapshot {
         for (part, map) in parts {
             if let Some(tensor) = map.iter().find(|t| !is_finite(t)) {
                 let (step, name) = (self.state.global_step, &tensor.name);
-                let message =
-                    format!("after step {step}, {part} tensor `{name}` is not finite; it is not saved");
+                let message = format!(
+                    "after step {step}, {part} tensor `{name}` is not finite; no checkpoint was saved"
+                );
                 return Err(Error::new(ExitCode::NonFinite, message)
-                    .hint("a lower learning rate usually helps; earlier checkpoints are unharmed"));
+                    .hint("try a lower learning rate; earlier checkpoints are unaffected"));
             }
         }
         Ok(())
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_bad_value_in_any_part_is_found_and_named() {
+    fn reports_a_non_finite_value_in_any_part() {
         let values = |bad: Option<(usize, f32)>| {
             let mut values = vec![0.5f32; 10_000];
             bad.iter().for_each(|(at, value)| values[*at] = *value);

@@ -53,17 +53,11 @@ pub(super) struct WriteLock {
 
 impl CheckpointStore {
     /// Opens the folder for writing: creates it, and removes leftovers of dead writers.
-    ///
-    /// # Errors
-    /// If it can't be created or read.
     pub fn open(dir: impl Into<PathBuf>) -> Result<Self> {
         Self::open_with(dir, Arc::new(OsFs))
     }
 
     /// As [`CheckpointStore::open`], on another file system; tests pass a [`FaultyFs`](super::fault::FaultyFs).
-    ///
-    /// # Errors
-    /// As [`CheckpointStore::open`].
     pub fn open_with(dir: impl Into<PathBuf>, fs: Arc<dyn Fs>) -> Result<Self> {
         let store = Self { dir: dir.into(), fs };
         if !store.dir.is_dir() {
@@ -87,9 +81,6 @@ impl CheckpointStore {
     }
 
     /// The checkpoints by step, oldest first; empty if the folder is missing.
-    ///
-    /// # Errors
-    /// If the folder exists but can't be listed.
     pub fn list(&self) -> Result<Vec<Entry>> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut set_aside: Vec<Entry> = Vec::new();
@@ -149,9 +140,8 @@ impl CheckpointStore {
         let error =
             Error::checkpoint(format!("cannot write checkpoint {name} in {}: {e}", self.dir.display()));
         match e.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => error.hint(
-                "free some space or lower `checkpoint.keep_last`; the earlier checkpoints are unharmed",
-            ),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => error
+                .hint("free some space or lower `checkpoint.keep_last`; earlier checkpoints are unaffected"),
             _ => error,
         }
         .cause(e)
@@ -223,12 +213,12 @@ impl CheckpointStore {
     pub(super) fn remove(&self, path: &Path, _lock: &WriteLock) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.trim_start_matches(OLD_PREFIX);
-        let gone = self.dir.join(format!("{TEMP_PREFIX}gone-{name}-{}", std::process::id()));
-        if gone.exists() {
-            self.fs.remove_dir_all(&gone)?;
+        let hidden = self.dir.join(format!("{TEMP_PREFIX}gone-{name}-{}", std::process::id()));
+        if hidden.exists() {
+            self.fs.remove_dir_all(&hidden)?;
         }
-        self.fs.rename(path, &gone)?;
-        self.fs.remove_dir_all(&gone)
+        self.fs.rename(path, &hidden)?;
+        self.fs.remove_dir_all(&hidden)
     }
 
     /// Removes leftovers of dead writers and restores a checkpoint that one had set aside. Does nothing while another
@@ -268,7 +258,7 @@ impl CheckpointStore {
                 Ok(Some(lock)) => return Ok(lock),
                 Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
                 Ok(None) => {
-                    let what = format!("another process is writing checkpoints into {}", self.dir.display());
+                    let what = format!("another process is writing checkpoints to {}", self.dir.display());
                     return Err(Error::checkpoint(what).hint("the same run may have been started twice"));
                 }
                 Err(e) => return Err(e).doing("lock", &self.dir.join(LOCK_FILE)),

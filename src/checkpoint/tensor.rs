@@ -28,6 +28,9 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    pub const ALL: [Self; 8] =
+        [Self::F32, Self::F64, Self::F16, Self::Bf16, Self::I64, Self::I32, Self::U8, Self::Bool];
+
     /// Bytes per element.
     pub const fn size(self) -> usize {
         match self {
@@ -75,8 +78,6 @@ pub struct TensorData {
 }
 
 impl TensorData {
-    /// # Errors
-    /// If the length of `bytes` does not fit shape and type.
     pub fn new(name: impl Into<String>, dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>) -> Result<Self> {
         let tensor = Self { name: name.into(), dtype, shape, bytes };
         match tensor.expected_bytes() {
@@ -92,19 +93,8 @@ impl TensorData {
     }
 
     /// An f32 tensor from its values (one copy).
-    ///
-    /// # Errors
-    /// If the number of values is not the product of the shape.
     pub fn from_f32(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Result<Self> {
         Self::new(name, Dtype::F32, shape, bytemuck::cast_slice(values).to_vec())
-    }
-
-    /// An i64 tensor from its values, as PyTorch stores `num_batches_tracked`.
-    ///
-    /// # Errors
-    /// If the number of values is not the product of the shape.
-    pub fn from_i64(name: impl Into<String>, shape: Vec<usize>, values: &[i64]) -> Result<Self> {
-        Self::new(name, Dtype::I64, shape, bytemuck::cast_slice(values).to_vec())
     }
 
     /// Number of elements (1 for a scalar).
@@ -129,15 +119,7 @@ impl TensorData {
             return Cow::Borrowed(values);
         }
         let mut out = Vec::with_capacity(self.len());
-        match self.dtype {
-            Dtype::F32 => self.elements(|b| out.push(f32::from_le_bytes(b))),
-            Dtype::F64 => self.elements(|b| out.push(f64::from_le_bytes(b) as f32)),
-            Dtype::F16 => self.elements(|b| out.push(half::f16::from_le_bytes(b).to_f32())),
-            Dtype::Bf16 => self.elements(|b| out.push(half::bf16::from_le_bytes(b).to_f32())),
-            Dtype::I64 => self.elements(|b| out.push(i64::from_le_bytes(b) as f32)),
-            Dtype::I32 => self.elements(|b| out.push(i32::from_le_bytes(b) as f32)),
-            Dtype::U8 | Dtype::Bool => self.elements(|[b]| out.push(f32::from(b))),
-        }
+        self.for_each_f64(|v| out.push(v as f32));
         Cow::Owned(out)
     }
 
@@ -207,7 +189,7 @@ impl TensorData {
 }
 
 /// Tensors in a fixed order, with unique names.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TensorMap {
     tensors: Vec<TensorData>,
     index: HashMap<String, usize>,
@@ -232,8 +214,6 @@ impl TensorMap {
         Ok(())
     }
 
-    /// # Errors
-    /// As [`TensorMap::push`].
     pub fn from_tensors(tensors: impl IntoIterator<Item = TensorData>) -> Result<Self> {
         let mut map = Self::new();
         tensors.into_iter().try_for_each(|t| map.push(t))?;
@@ -266,20 +246,8 @@ impl TensorMap {
         self.tensors.iter()
     }
 
-    /// Total bytes of all tensors.
-    pub fn total_bytes(&self) -> u64 {
-        self.tensors.iter().map(|t| t.bytes.len() as u64).sum()
-    }
-
     pub fn into_tensors(self) -> Vec<TensorData> {
         self.tensors
-    }
-}
-
-/// Equal if the tensors and their order are equal.
-impl PartialEq for TensorMap {
-    fn eq(&self, other: &Self) -> bool {
-        self.tensors == other.tensors
     }
 }
 
@@ -301,7 +269,7 @@ mod tests {
         let e = TensorData::new("w", Dtype::F32, vec![2, 3], vec![0; 23]).unwrap_err();
         assert_eq!(e.message, "tensor `w` of type f32 and shape [2, 3] cannot have 23 bytes");
         assert!(TensorData::new("w", Dtype::U8, vec![usize::MAX, 2], vec![]).is_err());
-        assert_eq!(TensorData::from_i64("n", vec![], &[7]).unwrap().len(), 1);
+        assert_eq!(TensorData::new("n", Dtype::I64, vec![], vec![0; 8]).unwrap().len(), 1);
     }
 
     #[test]
@@ -315,14 +283,17 @@ mod tests {
         let ints =
             TensorData::new("i", Dtype::I32, vec![2], [3i32, -4].map(i32::to_le_bytes).concat()).unwrap();
         assert_eq!(ints.to_f32_vec(), [3.0, -4.0]);
-        assert_eq!(TensorData::from_i64("l", vec![1], &[-9]).unwrap().to_f32_vec(), [-9.0]);
+        assert_eq!(
+            TensorData::new("l", Dtype::I64, vec![1], (-9i64).to_le_bytes().to_vec()).unwrap().to_f32_vec(),
+            [-9.0]
+        );
         let flags = TensorData::new("b", Dtype::Bool, vec![2], vec![0, 1]).unwrap();
         assert_eq!(flags.to_f32_vec(), [0.0, 1.0]);
         assert_eq!(flags.cast_float(Dtype::F16).unwrap(), flags);
     }
 
     #[test]
-    fn a_value_that_overflows_f16_is_refused_but_infinity_passes() {
+    fn rejects_values_that_overflow_f16_but_accepts_infinity() {
         let big = TensorData::from_f32("w", vec![2], &[1e6, f32::INFINITY]).unwrap();
         let e = big.cast_float(Dtype::F16).unwrap_err();
         assert!(e.message.contains("1 values of tensor `w` are too large for f16"), "{e}");
@@ -336,7 +307,7 @@ mod tests {
         assert!(map.push(t("z")).is_err());
         assert!(map.push(t("__metadata__")).is_err());
         assert_eq!(map.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["z", "a"]);
-        assert_eq!((map.len(), map.total_bytes()), (2, 8));
+        assert_eq!(map.len(), 2);
         assert!(map.get("a").is_some() && map.get("b").is_none());
     }
 }

@@ -47,32 +47,13 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, ReadError> {
 }
 
 impl Dtype {
-    fn safetensors_name(self) -> &'static str {
-        match self {
-            Dtype::F32 => "F32",
-            Dtype::F64 => "F64",
-            Dtype::F16 => "F16",
-            Dtype::Bf16 => "BF16",
-            Dtype::I64 => "I64",
-            Dtype::I32 => "I32",
-            Dtype::U8 => "U8",
-            Dtype::Bool => "BOOL",
-        }
+    fn safetensors_name(self) -> String {
+        self.name().to_uppercase()
     }
 
     fn from_safetensors(dtype: safetensors::Dtype) -> Option<Self> {
-        use safetensors::Dtype as S;
-        Some(match dtype {
-            S::F32 => Dtype::F32,
-            S::F64 => Dtype::F64,
-            S::F16 => Dtype::F16,
-            S::BF16 => Dtype::Bf16,
-            S::I64 => Dtype::I64,
-            S::I32 => Dtype::I32,
-            S::U8 => Dtype::U8,
-            S::BOOL => Dtype::Bool,
-            _ => return None,
-        })
+        let name = dtype.to_string();
+        Self::ALL.into_iter().find(|own| own.safetensors_name() == name)
     }
 }
 
@@ -146,14 +127,14 @@ fn read_header(input: &mut impl Read, len: u64) -> Result<(Vec<String>, Metadata
     let listed: Map<String, Value> = serde_json::from_slice(&header).map_err(parse)?;
     let (expected, data) = (metadata.data_len() as u64, len - 8 - header_len);
     if expected != data {
-        return malformed(format!("holds {data} bytes of tensors where its header promises {expected}"));
+        return malformed(format!("contains {data} bytes of tensors, but its header declares {expected}"));
     }
     Ok((listed.into_iter().map(|(name, _)| name).filter(|name| name != "__metadata__").collect(), metadata))
 }
 
 fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<TensorData, ReadError> {
     let Some(dtype) = Dtype::from_safetensors(info.dtype) else {
-        return malformed(format!("tensor `{name}` has type {}, which ddp-run does not use", info.dtype));
+        return malformed(format!("tensor `{name}` has type {}, which ddp-run does not support", info.dtype));
     };
     // In bounds: `read_header` has checked the total size of the tensors against the file.
     let size = info.data_offsets.1 - info.data_offsets.0;
@@ -165,9 +146,6 @@ fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<T
 }
 
 /// Reads a `.safetensors` file and computes its SHA-256 in the same pass.
-///
-/// # Errors
-/// As [`read_tensors`].
 pub fn read_tensor_file(path: &Path) -> Result<(TensorMap, String), ReadError> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
@@ -188,7 +166,7 @@ mod tests {
         let mut map = TensorMap::new();
         map.push(TensorData::new("flag", Dtype::Bool, vec![3], vec![1, 0, 1]).unwrap()).unwrap();
         map.push(TensorData::from_f32("bn.weight", vec![2], &[1.0, 2.0]).unwrap()).unwrap();
-        map.push(TensorData::from_i64("bn.num_batches_tracked", vec![], &[5]).unwrap()).unwrap();
+        map.push(TensorData::new("bn.num_batches_tracked", Dtype::I64, vec![], vec![5; 8]).unwrap()).unwrap();
         map.push(TensorData::from_f32("empty", vec![0, 4], &[]).unwrap()).unwrap();
         map
     }
@@ -206,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_reader_agrees_and_every_tensor_is_aligned() {
+    fn safetensors_crate_reads_files_and_tensors_are_aligned() {
         let bytes = encode(&sample());
         let (header, metadata) = safetensors::SafeTensors::read_metadata(&bytes).unwrap();
         assert_eq!(header % 8, 0);
@@ -236,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_header_length_is_refused_before_allocation() {
+    fn rejects_a_huge_header_length_before_allocation() {
         let mut bytes = encode(&sample());
         bytes[..8].copy_from_slice(&u64::MAX.to_le_bytes());
         let e = read_tensors(&mut bytes.as_slice(), bytes.len() as u64).unwrap_err();
@@ -249,13 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_type_is_named() {
+    fn reports_an_unsupported_type() {
         let header = br#"{"w":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}"#;
         let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
         bytes.extend(header);
         bytes.extend([0; 2]);
         let e = read_tensors(&mut bytes.as_slice(), bytes.len() as u64).unwrap_err();
-        assert_eq!(e.to_string(), "tensor `w` has type I16, which ddp-run does not use");
+        assert_eq!(e.to_string(), "tensor `w` has type I16, which ddp-run does not support");
     }
 
     proptest! {

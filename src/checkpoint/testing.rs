@@ -1,17 +1,18 @@
 //! Snapshots for the tests of this module.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::snapshot::Snapshot;
 use super::store::CheckpointStore;
-use super::tensor::{TensorData, TensorMap};
+use super::tensor::{Dtype, TensorData, TensorMap};
 use super::{Loaded, State};
 
 /// A small snapshot in which every value depends on `salt`, so that two saves of the same step differ.
 pub fn snapshot(step: u64, salt: u32) -> Snapshot {
     let values: Vec<f32> = (0..6).map(|i| (salt * 100 + i) as f32 + step as f32 / 7.0).collect();
     let weight = TensorData::from_f32("layer1.0.conv1.weight", vec![2, 3], &values).unwrap();
-    let batches = TensorData::from_i64("bn1.num_batches_tracked", vec![], &[step as i64]).unwrap();
+    let batches =
+        TensorData::new("bn1.num_batches_tracked", Dtype::I64, vec![], step.to_le_bytes().to_vec()).unwrap();
     let moment = TensorData::from_f32("exp_avg.layer1.0.conv1.weight", vec![2, 3], &values).unwrap();
     let state = State {
         name: "toy".into(),
@@ -28,12 +29,6 @@ pub fn snapshot(step: u64, salt: u32) -> Snapshot {
         optimizer: TensorMap::from_tensors([moment]).unwrap(),
         comm_hook: TensorMap::new(),
     }
-}
-
-pub fn snapshot_with_metrics(step: u64, metrics: Value) -> Snapshot {
-    let mut s = snapshot(step, 0);
-    s.state.metrics = metrics;
-    s
 }
 
 /// As [`snapshot`], with a stateful communication hook.

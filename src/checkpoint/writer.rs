@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use super::retention::Retention;
 use super::snapshot::Snapshot;
@@ -51,9 +51,6 @@ struct Worker {
 impl AsyncSaver {
     /// Saves on a separate thread. `deadline` limits every wait for it: a save that takes longer (on a hung network
     /// disk) is an error.
-    ///
-    /// # Errors
-    /// If the thread can't be started.
     pub fn new(store: CheckpointStore, retention: Retention, deadline: Duration) -> Result<Self> {
         let task = Arc::new(Task { store, retention });
         let (jobs, inbox) = bounded::<(Snapshot, Job)>(1);
@@ -87,9 +84,6 @@ impl AsyncSaver {
 
     /// Makes `snapshot` the spare one and touches its memory in the background, so that the first save is as fast as
     /// later ones.
-    ///
-    /// # Errors
-    /// As [`AsyncSaver::flush`].
     pub fn reserve(&mut self, snapshot: Snapshot) -> Result<()> {
         self.flush()?;
         self.start(snapshot, Job::Reserve)?;
@@ -107,18 +101,12 @@ impl AsyncSaver {
     }
 
     /// Returns the save completed since the last call, without waiting.
-    ///
-    /// # Errors
-    /// That of the save.
     pub fn poll(&mut self) -> Result<Option<Saved>> {
-        let outcome = self.worker.as_mut().map_or(Ok(None), Worker::poll)?;
+        let outcome = self.worker.as_mut().map_or(Ok(None), |w| w.receive(Duration::ZERO))?;
         self.note(outcome)
     }
 
     /// Waits until no save is in progress. Call this before the process exits.
-    ///
-    /// # Errors
-    /// That of the save in progress.
     pub fn flush(&mut self) -> Result<Option<Saved>> {
         let deadline = self.deadline;
         let outcome = self.worker.as_mut().map_or(Ok(None), |w| w.wait(deadline))?;
@@ -137,7 +125,7 @@ impl AsyncSaver {
             let result = self.task.run(&mut snapshot, job);
             return self.note(Some((result, snapshot)));
         };
-        worker.jobs.send((snapshot, job)).map_err(|_| thread_died())?;
+        worker.jobs.send((snapshot, job)).map_err(|_| thread_exited())?;
         worker.in_flight = true;
         Ok(None)
     }
@@ -167,37 +155,31 @@ impl Task {
 }
 
 impl Worker {
+    /// `None` if no save is in progress.
     fn wait(&mut self, deadline: Duration) -> Result<Option<Outcome>> {
-        if !self.in_flight {
-            return Ok(None);
-        }
         let started = Instant::now();
-        match self.done.recv_timeout(deadline) {
-            Ok(outcome) => {
-                self.in_flight = false;
-                Ok(Some(outcome))
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                let waited = started.elapsed().as_secs_f64();
-                let what =
-                    format!("a checkpoint was not written within {waited:.0} s; the disk may have stalled");
-                Err(Error::checkpoint(what).cause(io::Error::from(io::ErrorKind::TimedOut)))
-            }
-            Err(RecvTimeoutError::Disconnected) => Err(thread_died()),
+        let outcome = self.receive(deadline)?;
+        if self.in_flight {
+            let waited = started.elapsed().as_secs_f64();
+            let what =
+                format!("a checkpoint was not written within {waited:.0} s; the disk may have stalled");
+            return Err(Error::checkpoint(what).cause(io::Error::from(io::ErrorKind::TimedOut)));
         }
+        Ok(outcome)
     }
 
-    fn poll(&mut self) -> Result<Option<Outcome>> {
+    /// `None` if no save is in progress, or it is not complete after `timeout`.
+    fn receive(&mut self, timeout: Duration) -> Result<Option<Outcome>> {
         if !self.in_flight {
             return Ok(None);
         }
-        match self.done.try_recv() {
+        match self.done.recv_timeout(timeout) {
             Ok(outcome) => {
                 self.in_flight = false;
                 Ok(Some(outcome))
             }
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(thread_died()),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(thread_exited()),
         }
     }
 }
@@ -219,67 +201,39 @@ impl Drop for AsyncSaver {
     }
 }
 
-fn thread_died() -> Error {
-    Error::internal("the checkpoint thread has died")
+fn thread_exited() -> Error {
+    Error::internal("the checkpoint thread exited unexpectedly")
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::fault::{Fault, FaultyFs};
-    use super::super::fs::{Fs, OsFs, SyncWrite};
     use super::super::testing::{same, snapshot, steps};
     use super::*;
     use crate::error::ExitCode;
-    use std::io;
-    use std::path::Path;
 
-    fn as_it_is() -> Finish {
+    fn unchanged() -> Finish {
         Box::new(|_| Ok(()))
     }
 
     const SOON: Duration = Duration::from_secs(30);
 
-    /// A disk that blocks until the test releases the first operation of each checkpoint.
-    struct GatedFs(Receiver<()>);
-
-    impl Fs for GatedFs {
-        fn create_dir(&self, path: &Path) -> io::Result<()> {
-            let _ = self.0.recv();
-            OsFs.create_dir(path)
-        }
-        fn create(&self, path: &Path) -> io::Result<Box<dyn SyncWrite>> {
-            OsFs.create(path)
-        }
-        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-            OsFs.rename(from, to)
-        }
-        fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
-            OsFs.exchange(a, b)
-        }
-        fn sync_dir(&self, path: &Path) -> io::Result<()> {
-            OsFs.sync_dir(path)
-        }
-        fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-            OsFs.remove_dir_all(path)
-        }
-    }
-
     fn gated(deadline: Duration) -> (tempfile::TempDir, Sender<()>, AsyncSaver) {
         let dir = tempfile::tempdir().unwrap();
         let (gate, closed) = bounded(8);
-        let store = CheckpointStore::open_with(dir.path(), Arc::new(GatedFs(closed))).unwrap();
+        let store = CheckpointStore::open_with(dir.path(), Arc::new(FaultyFs::gated(closed))).unwrap();
         let saver = AsyncSaver::new(store, Retention::default(), deadline).unwrap();
         (dir, gate, saver)
     }
 
     #[test]
-    fn submit_returns_before_the_disk_does_and_the_next_one_waits() {
+    fn submit_returns_before_the_write_and_the_next_submit_waits() {
         let (_dir, gate, mut saver) = gated(SOON);
-        assert_eq!(saver.submit(snapshot(1, 0), as_it_is()).unwrap(), None);
+        assert_eq!(saver.submit(snapshot(1, 0), unchanged()).unwrap(), None);
         assert_eq!(saver.poll().unwrap(), None);
         assert_eq!(steps(saver.store()), [] as [u64; 0]);
         gate.send(()).unwrap();
-        let first = saver.submit(snapshot(2, 0), as_it_is()).unwrap().unwrap();
+        let first = saver.submit(snapshot(2, 0), unchanged()).unwrap().unwrap();
         assert_eq!((first.step, steps(saver.store())), (1, vec![1]));
         assert_eq!(saver.take_spare(), Some(snapshot(1, 0)));
         gate.send(()).unwrap();
@@ -289,9 +243,9 @@ mod tests {
     }
 
     #[test]
-    fn dropping_the_saver_finishes_the_save_under_way() {
+    fn dropping_the_saver_completes_the_save_in_progress() {
         let (dir, gate, mut saver) = gated(SOON);
-        saver.submit(snapshot(3, 0), as_it_is()).unwrap();
+        saver.submit(snapshot(3, 0), unchanged()).unwrap();
         gate.send(()).unwrap();
         drop(saver);
         let loaded = CheckpointStore::read_only(dir.path()).latest_verified().unwrap().unwrap();
@@ -301,7 +255,7 @@ mod tests {
     #[test]
     fn a_stalled_disk_is_an_error_at_the_deadline() {
         let (_dir, gate, mut saver) = gated(Duration::from_millis(20));
-        saver.submit(snapshot(1, 0), as_it_is()).unwrap();
+        saver.submit(snapshot(1, 0), unchanged()).unwrap();
         let e = saver.flush().unwrap_err();
         assert_eq!(e.code, ExitCode::Checkpoint);
         assert!(e.message.contains("the disk may have stalled"), "{e}");
@@ -309,27 +263,27 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_save_surfaces_at_the_next_call_and_only_once() {
+    fn a_failed_save_is_reported_once_by_the_next_call() {
         let dir = tempfile::tempdir().unwrap();
         let fs = FaultyFs::new(Fault::ErrorAt(4, libc::ENOSPC));
         let store = CheckpointStore::open_with(dir.path(), Arc::new(fs)).unwrap();
         let mut saver = AsyncSaver::new(store, Retention::default(), SOON).unwrap();
-        assert_eq!(saver.submit(snapshot(1, 0), as_it_is()).unwrap(), None);
-        let e = saver.submit(snapshot(2, 0), as_it_is()).unwrap_err();
+        assert_eq!(saver.submit(snapshot(1, 0), unchanged()).unwrap(), None);
+        let e = saver.submit(snapshot(2, 0), unchanged()).unwrap_err();
         assert_eq!(e.code, ExitCode::Checkpoint);
         assert!(e.message.contains("step-00000001"), "{e}");
         assert_eq!(saver.flush().unwrap(), None);
-        saver.submit(snapshot(3, 0), as_it_is()).unwrap();
+        saver.submit(snapshot(3, 0), unchanged()).unwrap();
         assert_eq!(saver.flush().unwrap().unwrap().step, 3);
         assert_eq!(steps(saver.store()), [3]);
     }
 
     #[test]
-    fn what_is_not_finite_is_refused_and_the_earlier_checkpoint_stays() {
+    fn rejects_non_finite_snapshots_and_keeps_the_earlier_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
         let mut saver =
             AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), Retention::default(), SOON).unwrap();
-        saver.submit(snapshot(1, 0), as_it_is()).unwrap();
+        saver.submit(snapshot(1, 0), unchanged()).unwrap();
         let spoil: Finish = Box::new(|snapshot| {
             let weight = snapshot.model.bytes_mut("layer1.0.conv1.weight").unwrap();
             weight[..4].copy_from_slice(&f32::NAN.to_le_bytes());
@@ -343,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_comes_back_as_the_spare_with_the_same_memory() {
+    fn reserved_memory_is_returned_as_the_spare() {
         let dir = tempfile::tempdir().unwrap();
         let mut saver =
             AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), Retention::default(), SOON).unwrap();
@@ -357,12 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn synchronous_saves_and_retains_at_once() {
+    fn synchronous_saver_saves_and_applies_retention() {
         let dir = tempfile::tempdir().unwrap();
         let store = CheckpointStore::open(dir.path()).unwrap();
         let mut saver = AsyncSaver::synchronous(store, Retention { keep_last: Some(2), best: None });
         for step in 1..=4 {
-            assert_eq!(saver.submit(snapshot(step, 0), as_it_is()).unwrap().unwrap().step, step);
+            assert_eq!(saver.submit(snapshot(step, 0), unchanged()).unwrap().unwrap().step, step);
         }
         assert_eq!(steps(saver.store()), [3, 4]);
         assert_eq!((saver.poll().unwrap(), saver.flush().unwrap()), (None, None));

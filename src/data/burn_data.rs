@@ -1,8 +1,8 @@
-//! A Burn `Dataset` and its `Batcher`, registered as they are. The loader asks the batcher for batches of one and puts
-//! samples together itself, so sharding, seeking and resumption work as for every other data set; a batcher that
-//! compares the samples of a batch (pads to the longest, say) does not fit.
+//! A Burn `Dataset` and its `Batcher` as a data set. The loader requests batches of one sample and assembles batches
+//! itself, so sharding, seeking and resumption work as for every other data set. A batcher that compares the samples of
+//! a batch (for example to pad to the longest) is not supported.
 
-use super::{DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
+use super::{Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
 use crate::error::{Error, Result};
 use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset as BurnDataset;
@@ -10,7 +10,7 @@ use burn::tensor::{Device, TensorData};
 use std::fmt;
 use std::sync::Arc;
 
-/// A batch as a Burn batcher makes it: `impl From<MyBatch> for BurnBatch` is all that it takes.
+/// A batch from a Burn batcher: implement `From<MyBatch> for BurnBatch`.
 pub struct BurnBatch {
     /// `[batch, …]`, floats or integers.
     pub input: TensorData,
@@ -26,7 +26,7 @@ pub struct BurnData {
 }
 
 impl BurnData {
-    /// `classes` bounds integer targets (and integer inputs: the vocabulary); 0 where there are none.
+    /// `classes` is the upper bound of integer targets, and of integer inputs (the vocabulary); 0 if there are none.
     pub fn new<I, O>(
         train: impl BurnDataset<I> + 'static,
         batcher: impl Batcher<I, O> + 'static,
@@ -36,7 +36,7 @@ impl BurnData {
         I: Send + Sync + 'static,
         O: Into<BurnBatch> + 'static,
     {
-        let batcher = Erased::<_, O>(batcher, std::marker::PhantomData);
+        let batcher = IntoBurnBatch::<_, O>(batcher, std::marker::PhantomData);
         Ok(Self { train: Arc::new(BurnSet::new(train, batcher, classes)?), val: None, classes })
     }
 
@@ -50,13 +50,13 @@ impl BurnData {
         I: Send + Sync + 'static,
         O: Into<BurnBatch> + 'static,
     {
-        let batcher = Erased::<_, O>(batcher, std::marker::PhantomData);
+        let batcher = IntoBurnBatch::<_, O>(batcher, std::marker::PhantomData);
         self.val = Some(Arc::new(BurnSet::new(val, batcher, self.classes)?));
         Ok(self)
     }
 }
 
-/// What `open` opens, from the `[dataset]` table's own keys.
+/// The data set that `open` returns for the keys of the `[dataset]` table.
 pub struct BurnSource<C, F> {
     pub config: C,
     pub open: Arc<F>,
@@ -73,14 +73,6 @@ where
     C: Send + Sync,
     F: Fn(&C) -> Result<BurnData> + Send + Sync,
 {
-    fn facts(&self) -> DataFacts {
-        DataFacts { input: None, target: None, train: None, val: None, test: None }
-    }
-
-    fn prepare(&self, _: &mut dyn FnMut(&str)) -> Result<()> {
-        Ok(())
-    }
-
     fn open(&self) -> Result<Splits> {
         let data = (self.open)(&self.config)?;
         Ok(Splits { train: data.train, val: data.val, test: None })
@@ -103,7 +95,7 @@ impl<I, D: BurnDataset<I>, B> BurnSet<I, D, B> {
         if dataset.is_empty() {
             return Err(Error::data("the Burn data set is empty"));
         }
-        let first: BurnBatch = one(&dataset, &batcher, 0)?;
+        let first: BurnBatch = single_batch(&dataset, &batcher, 0)?;
         let facts = |data: &TensorData| {
             let shape = data.shape().to_vec().split_off(1);
             let kind = if data.dtype().is_float() { FieldKind::Float } else { FieldKind::Index(classes) };
@@ -115,7 +107,7 @@ impl<I, D: BurnDataset<I>, B> BurnSet<I, D, B> {
 }
 
 /// Sample `index` as a batch of one.
-fn one<I>(
+fn single_batch<I>(
     dataset: &impl BurnDataset<I>,
     batcher: &impl Batcher<I, BurnBatch>,
     index: usize,
@@ -124,10 +116,10 @@ fn one<I>(
     Ok(batcher.batch(vec![item], &Device::flex()))
 }
 
-/// The batcher's output type is erased here: a set yields [`BurnBatch`]es.
-struct Erased<B, O>(B, std::marker::PhantomData<fn() -> O>);
+/// Converts the batcher's output to [`BurnBatch`].
+struct IntoBurnBatch<B, O>(B, std::marker::PhantomData<fn() -> O>);
 
-impl<I, O: Into<BurnBatch>, B: Batcher<I, O>> Batcher<I, BurnBatch> for Erased<B, O> {
+impl<I, O: Into<BurnBatch>, B: Batcher<I, O>> Batcher<I, BurnBatch> for IntoBurnBatch<B, O> {
     fn batch(&self, items: Vec<I>, device: &Device) -> BurnBatch {
         self.0.batch(items, device).into()
     }
@@ -149,23 +141,25 @@ where
         self.target.clone()
     }
     fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
-        let batch = one(&self.dataset, &self.batcher, key.sample as usize)?;
+        let batch = single_batch(&self.dataset, &self.batcher, key.sample as usize)?;
         fill(batch.input, input, key)?;
         fill(batch.target, target, key)
     }
 }
 
-fn fill(data: TensorData, room: FieldMut<'_>, key: SampleKey) -> Result<()> {
+fn fill(data: TensorData, buffer: FieldMut<'_>, key: SampleKey) -> Result<()> {
     let len = data.shape().num_elements();
-    let fits = match &room {
+    let fits = match &buffer {
         FieldMut::Float(out) => out.len() == len && data.dtype().is_float(),
         FieldMut::Index(out) => out.len() == len && !data.dtype().is_float(),
     };
     if !fits {
         let (sample, shape) = (key.sample, data.shape());
-        return Err(Error::data(format!("sample {sample} has shape {shape:?}, unlike the first sample")));
+        return Err(Error::data(format!(
+            "sample {sample} has shape {shape:?}, which differs from the first sample"
+        )));
     }
-    match room {
+    match buffer {
         FieldMut::Float(out) => out.iter_mut().zip(data.iter::<f32>()).for_each(|(o, v)| *o = v),
         FieldMut::Index(out) => out.iter_mut().zip(data.iter::<i64>()).for_each(|(o, v)| *o = v),
     }

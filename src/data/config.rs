@@ -1,10 +1,11 @@
-//! What `[dataset]` says of any data set; the other keys are its own.
+//! The keys of `[dataset]` that all data sets share.
 
+use super::LoaderOptions;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
 
-/// How batches are made.
+/// How batches are assembled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct LoaderConfig {
@@ -18,8 +19,16 @@ pub struct LoaderConfig {
     #[default = 1]
     #[schemars(range(max = 256), extend("x-changes-results" = false))]
     pub workers: usize,
-    /// Batches that are assembled ahead.
+    /// Batches assembled ahead of the training step.
     #[default = 2]
     #[schemars(range(min = 1, max = 1024), extend("x-changes-results" = false))]
     pub prefetch: usize,
+}
+
+impl LoaderConfig {
+    /// For all batches of an order, which already leaves out what `drop_last` drops.
+    pub fn options(&self, batch_size: usize, seed: u64) -> LoaderOptions {
+        let Self { workers, prefetch, .. } = *self;
+        LoaderOptions { batch_size, drop_last: false, seed, epoch: 0, start_batch: 0, workers, prefetch }
+    }
 }

@@ -1,12 +1,12 @@
-//! What [`ImageTransform`] does, on a device with memory of its own: images travel as the bytes that they are stored in, a
-//! quarter of the floats', and are cropped, mirrored, normalised and cut out there. The host sends what the draws come to:
-//! where each row and each column of a sample is read, and which of them cutout clears.
+//! [`ImageTransform`] on a device with its own memory. Images are sent as stored bytes, a quarter of the size of floats,
+//! and cropped, flipped, normalised and cut out on the device. For each sample the host sends the source of each row and
+//! column, and the rows and columns that cutout clears.
 
 use super::transforms::{Draws, ImageShape, ImageTransform};
 use burn::tensor::{DType, Device, FloatDType, Int, IntDType, Tensor, TensorData};
 use std::ops::Range;
 
-/// Pixels to floats on one device, for one split. Equal to [`ImageTransform`], except that a device may round
+/// Converts pixels to floats on one device, for one split. Equal to [`ImageTransform`], except that a device may round
 /// `pixel * factor + offset` once instead of twice.
 pub struct DeviceTransform {
     shape: ImageShape,
@@ -14,7 +14,7 @@ pub struct DeviceTransform {
     /// `[1, channels, 1]`, f32.
     factor: Tensor<3>,
     offset: Tensor<3>,
-    /// Whether crop or flip moves pixels.
+    /// Whether crop or flip is enabled.
     moves: bool,
     cuts: bool,
 }
@@ -36,29 +36,30 @@ impl DeviceTransform {
         }
     }
 
-    /// The network's input `[batch, channels, height, width]`, from that many bytes and one draw a sample. Only enqueues work
-    /// where the device runs by itself.
+    /// The network's input `[batch, channels, height, width]`, from as many bytes and one [`Draws`] per sample. On an
+    /// asynchronous device this only enqueues work.
     pub fn apply(&self, bytes: DeviceBytes, draws: &[Draws]) -> Tensor<4> {
         let [channels, height, width] = self.shape;
         let (batch, plane) = (draws.len(), height * width);
         let mut x = bytes.into_floats().reshape([batch, channels, plane]);
         if self.moves {
-            let places = self.places(draws);
-            let inside = places.clone().greater_equal_scalar(0).cast(FloatDType::F32);
+            let source_indices = self.source_indices(draws);
+            let inside = source_indices.clone().greater_equal_scalar(0).cast(FloatDType::F32);
             // Black is pixel 0, normalised like any other.
-            x = x.gather(2, places.clamp_min(0).expand([batch, channels, plane])) * inside;
+            x = x.gather(2, source_indices.clamp_min(0).expand([batch, channels, plane])) * inside;
         }
         x = x * self.factor.clone() + self.offset.clone();
         if self.cuts {
-            x = x * self.kept(draws);
+            x = x * self.cutout_mask(draws);
         }
         x.reshape([batch, channels, height, width]).cast(self.device.settings().float_dtype)
     }
 
-    /// Where each pixel of the output is read in its sample's plane, `[batch, 1, height * width]`; negative: outside.
-    fn places(&self, draws: &[Draws]) -> Tensor<3, Int> {
+    /// The index in the sample's plane from which each output pixel is read, `[batch, 1, height * width]`; negative if it
+    /// is outside the image.
+    fn source_indices(&self, draws: &[Draws]) -> Tensor<3, Int> {
         let [_, height, width] = self.shape;
-        // Negative whatever is added to it.
+        // The sum with any valid index is negative.
         let outside = -((height * width) as i32);
         let place = |at: isize, end: usize, step: usize| match usize::try_from(at) {
             Ok(at) if at < end => (at * step) as i32,
@@ -74,8 +75,8 @@ impl DeviceTransform {
         (rows + columns).reshape([draws.len(), 1, height * width])
     }
 
-    /// 1, and 0 in the square that cutout clears: `[batch, 1, height * width]`.
-    fn kept(&self, draws: &[Draws]) -> Tensor<3> {
+    /// 0 in the square that cutout clears, 1 elsewhere: `[batch, 1, height * width]`.
+    fn cutout_mask(&self, draws: &[Draws]) -> Tensor<3> {
         let [_, height, width] = self.shape;
         let hit = |range: Option<&Range<usize>>, i: usize| f32::from(range.is_some_and(|r| r.contains(&i)));
         let row = |d: &Draws, y: usize| hit(d.hole.as_ref().map(|(rows, _)| rows), y);
@@ -92,7 +93,7 @@ fn per_sample<T>(draws: &[Draws], length: usize, value: impl Fn(&Draws, usize) -
     draws.iter().flat_map(|d| (0..length).map(move |i| value(d, i))).collect()
 }
 
-/// f32, whatever the device's default. Sent as one row: a runtime may pad the rows of what is sent as a matrix.
+/// f32, regardless of the device's default type. Sent as one row, because a runtime may pad the rows of a matrix.
 fn floats(values: Vec<f32>, shape: [usize; 3], device: &Device) -> Tensor<3> {
     let data = TensorData::new(values, [shape.iter().product::<usize>()]);
     Tensor::<1>::from_data(data, (device, DType::F32)).reshape(shape)
@@ -103,7 +104,7 @@ fn indices(values: Vec<i32>, shape: [usize; 3], device: &Device) -> Tensor<3, In
     Tensor::<1, Int>::from_data(data, device).reshape(shape)
 }
 
-/// Bytes on their way to a device, as they are; four to a word where it has no type of eight bits, as WebGPU's have none.
+/// Bytes sent to a device; packed four to a word if the device has no 8-bit type (WebGPU).
 pub struct DeviceBytes {
     sent: Tensor<1, Int>,
     len: usize,
@@ -111,7 +112,7 @@ pub struct DeviceBytes {
 }
 
 impl DeviceBytes {
-    /// Copies them, on the stream that is current. Never waits for the device.
+    /// Enqueues the copy on the current stream. Never waits for the device.
     pub fn send(bytes: &[u8], device: &Device) -> Self {
         if !device.supports_dtype(IntDType::U8) {
             return Self::send_packed(bytes, device);
@@ -133,7 +134,7 @@ impl DeviceBytes {
         Self { sent, len: bytes.len(), packed: true }
     }
 
-    /// The same values as f32: `[bytes]`.
+    /// The values as f32: `[bytes]`.
     pub fn into_floats(self) -> Tensor<1> {
         if !self.packed {
             return self.sent.cast(FloatDType::F32);
@@ -141,7 +142,7 @@ impl DeviceBytes {
         let [count] = self.sent.dims();
         let shifts = TensorData::new(vec![0i32, 8, 16, 24], [4]);
         let shifts = Tensor::<1, Int>::from_data(shifts, (&self.sent.device(), DType::I32));
-        // A shift that draws in the sign's bits does no harm under the mask.
+        // The mask removes the sign bits that an arithmetic shift brings in.
         let bytes_of = self
             .sent
             .reshape([count, 1])

@@ -14,11 +14,11 @@ fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
-/// Some are larger than the image: whole windows are black, or everything is cleared.
+/// Some are larger than the image: whole windows are black, or the whole image is cleared.
 const CROPS: [Option<usize>; 4] = [None, Some(1), Some(4), Some(11)];
 const CUTOUTS: [Option<usize>; 4] = [None, Some(1), Some(4), Some(30)];
 
-/// Every combination, on `device` and on the host.
+/// Compares every combination on `device` with the host.
 fn compare(device: &Device, shapes: &[ImageShape], crops: &[Option<usize>], cutouts: &[Option<usize>]) {
     for &shape in shapes {
         let [channels, height, width] = shape;
@@ -49,7 +49,7 @@ fn compare(device: &Device, shapes: &[ImageShape], crops: &[Option<usize>], cuto
 }
 
 #[test]
-fn every_combination_gives_what_the_host_gives() {
+fn every_combination_equals_the_host() {
     let shapes = [[1, 1, 1], [1, 5, 7], [3, 9, 6], [3, 8, 8]];
     compare(&Device::flex(), &shapes, &CROPS, &CUTOUTS);
 }
@@ -69,7 +69,7 @@ fn packed_bytes_are_bytes(device: &Device) {
 }
 
 #[test]
-fn packed_bytes_are_the_same_bytes() {
+fn packed_bytes_equal_unpacked_bytes() {
     packed_bytes_are_bytes(&Device::flex());
 }
 
@@ -78,15 +78,15 @@ mod on_wgpu {
     use super::*;
     use crate::device::testing::wgpu;
 
-    /// Fewer than on the host: most of the time goes into compiling kernels.
+    /// Fewer cases than on the host: most of the time is spent compiling kernels.
     #[test]
-    fn images_are_transformed_as_on_the_host() {
+    fn device_transform_equals_the_host() {
         let Some(device) = wgpu() else { return };
         compare(&device, &[[1, 5, 7], [3, 9, 6]], &[None, Some(4), Some(11)], &[None, Some(4)]);
     }
 
     #[test]
-    fn bytes_arrive_as_they_are() {
+    fn sends_bytes_unchanged() {
         let Some(device) = wgpu() else { return };
         packed_bytes_are_bytes(&device);
     }
@@ -119,9 +119,9 @@ fn all(loader: Loader) -> Vec<HostBatch> {
 }
 
 #[test]
-fn stored_batches_are_the_loaders_batches_before_their_transform() {
-    let host = all(Loader::new(shapes(), order(), options(0)).unwrap());
-    let stored = |workers| Loader::stored(shapes(), order(), options(workers)).unwrap();
+fn stored_batches_equal_host_batches_after_the_transform() {
+    let host = all(Loader::new(shapes(), order(), options(0), false).unwrap());
+    let stored = |workers| Loader::new(shapes(), order(), options(workers), true).unwrap();
     let transform = DeviceTransform::new(stored(0).transform().unwrap(), &Device::flex());
     let inline = all(stored(0));
     assert_eq!(inline.len(), 3);
@@ -144,9 +144,9 @@ fn stored_batches_are_the_loaders_batches_before_their_transform() {
 }
 
 #[test]
-fn buffers_of_stored_batches_hold_nothing_old() {
-    let expected = all(Loader::stored(shapes(), order(), options(0)).unwrap());
-    let mut loader = Loader::stored(shapes(), order(), options(1)).unwrap();
+fn recycled_buffers_of_stored_batches_hold_no_old_samples() {
+    let expected = all(Loader::new(shapes(), order(), options(0), true).unwrap());
+    let mut loader = Loader::new(shapes(), order(), options(1), true).unwrap();
     let mut seen = Vec::new();
     while let Some(batch) = loader.next() {
         let batch = batch.unwrap();
@@ -157,10 +157,10 @@ fn buffers_of_stored_batches_hold_nothing_old() {
 }
 
 #[test]
-fn what_is_not_an_image_goes_as_ever() {
+fn stored_loader_returns_other_data_unchanged() {
     let (_, kind) = crate::data::standard_kinds().into_iter().find(|(name, _)| *name == "random").unwrap();
     let set = || configure(&*kind, "").unwrap().open().unwrap().train;
-    let loader = Loader::stored(set(), order(), options(0)).unwrap();
+    let loader = Loader::new(set(), order(), options(0), true).unwrap();
     assert!(loader.transform().is_none());
-    assert_eq!(all(loader), all(Loader::new(set(), order(), options(0)).unwrap()));
+    assert_eq!(all(loader), all(Loader::new(set(), order(), options(0), false).unwrap()));
 }

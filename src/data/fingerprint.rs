@@ -1,21 +1,21 @@
-//! What tells one data set from another, without reading all of it again: sizes, shapes, and what the data sets say of their
-//! contents ([`super::Dataset::content`]).
+//! Identifies a data set without reading all of it again: by sizes, shapes, and a digest of its contents
+//! ([`super::Dataset::content`]).
 
 use super::Splits;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// A digest of what samples are made of.
+/// A digest of the contents of a data set.
 pub type Content = [u8; 32];
 
-/// Of an opened data set.
+/// Fingerprint of an opened data set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
-    /// Samples.
+    /// Number of training samples.
     pub train: u64,
     pub val: Option<u64>,
-    /// Over shapes and contents, in hexadecimal.
+    /// SHA-256 over shapes and contents, in hexadecimal.
     pub content: String,
 }
 
@@ -33,7 +33,7 @@ impl Fingerprint {
         }
     }
 
-    /// How this one differs from `other`, in words; `joins` leads over from the own value to the other's.
+    /// The differences from `other`, in words; `joins` stands between the value of `self` and that of `other`.
     pub fn differs(&self, other: &Self, joins: &str) -> Option<String> {
         let mut parts = Vec::new();
         if self.train != other.train {
@@ -44,15 +44,15 @@ impl Fingerprint {
             parts.push(format!("{own} validation samples{joins}{other}"));
         }
         if parts.is_empty() && self.content != other.content {
-            parts.push("as many samples, but not the same ones".to_owned());
+            parts.push("the same number of samples with different contents".to_owned());
         }
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 }
 
-/// Of bytes that are too many to read at each start: their number, the beginning, the end, and places between at equal
-/// distances, about 256 KiB in all.
-pub(super) fn sampled(bytes: &[u8]) -> Content {
+/// Digest of a file too large to read at each start: its length, and pieces of 4 KiB at equal distances, including the
+/// beginning and the end, at most 256 KiB in all.
+pub(super) fn sampled_digest(bytes: &[u8]) -> Content {
     const PIECE: usize = 4096;
     const PIECES: usize = 64;
     let mut hasher = Sha256::new();
@@ -66,8 +66,8 @@ pub(super) fn sampled(bytes: &[u8]) -> Content {
     hasher.finalize().into()
 }
 
-/// Of several parts, in their order.
-pub(super) fn of_parts<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Content {
+/// Digest of several parts, in their order.
+pub(super) fn digest_of_parts<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> Content {
     let mut hasher = Sha256::new();
     for part in parts {
         let part = part.as_ref();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said() {
+    fn describes_differences() {
         let now = ", now ";
         let before = print(399, Some(44), "a");
         assert_eq!(before.differs(&before, now), None);
@@ -101,28 +101,28 @@ mod tests {
         );
         assert_eq!(
             before.differs(&print(399, Some(44), "b"), now).as_deref(),
-            Some("as many samples, but not the same ones")
+            Some("the same number of samples with different contents")
         );
     }
 
     #[test]
-    fn long_bytes_are_looked_at_here_and_there() {
+    fn digests_of_large_files_sample_their_bytes() {
         let long = vec![7u8; 1 << 20];
         let with = |at: usize| {
             let mut other = long.clone();
             other[at] = 8;
-            sampled(&other)
+            sampled_digest(&other)
         };
-        let same = sampled(&long);
-        assert_eq!(sampled(&long.clone()), same);
+        let same = sampled_digest(&long);
+        assert_eq!(sampled_digest(&long.clone()), same);
         for at in [0, 4095, (1 << 20) - 1, (1 << 20) - 4096] {
             assert_ne!(with(at), same, "{at}");
         }
-        assert_ne!(sampled(&long[1..]), same);
-        // Between two places nobody looks: what is read does not grow with the file.
+        assert_ne!(sampled_digest(&long[1..]), same);
+        // A change between two pieces goes unnoticed: the number of bytes read does not grow with the file.
         assert_eq!(with(6000), same);
         let short = [1u8; 1000];
-        assert_ne!(sampled(&short), sampled(&[&short[..999], &[2]].concat()));
-        assert_ne!(of_parts(["ab", "c"]), of_parts(["a", "bc"]));
+        assert_ne!(sampled_digest(&short), sampled_digest(&[&short[..999], &[2]].concat()));
+        assert_ne!(digest_of_parts(["ab", "c"]), digest_of_parts(["a", "bc"]));
     }
 }

@@ -1,13 +1,13 @@
-//! Data sets that a user's crate brings: a function from the keys of `[dataset]` to a source.
+//! Data sets defined in a user's crate: a function from the keys of `[dataset]` to a source.
 
-use super::{DataFacts, DatasetKind, DatasetSource, Splits};
+use super::{DatasetKind, DatasetSource, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// A kind from a function that makes the source; the `[dataset]` table's own keys are deserialised into `C`.
+/// A kind that calls `make`; the data set's keys in the `[dataset]` table are deserialised into `C`.
 pub fn from_fn<C, S, F>(make: F) -> impl DatasetKind
 where
     C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
@@ -15,7 +15,7 @@ where
     F: Fn(C) -> S + Send + Sync + 'static,
 {
     move |fields: &mut Fields<'_>| -> Arc<dyn DatasetSource> {
-        // By these names they say where the data lies: results don't depend on that.
+        // Keys of these names give the location of the data, which does not change results.
         fields.without_effect(&["root", "path", "cache", "url"]);
         match fields.parse::<C>() {
             Some(config) => Arc::new(make(config)),
@@ -24,19 +24,11 @@ where
     }
 }
 
-/// Of a table that has a problem, which is reported before anything runs.
+/// The source of a table with a problem; the problem is reported before anything runs.
 #[derive(Debug)]
 struct Invalid;
 
 impl DatasetSource for Invalid {
-    fn facts(&self) -> DataFacts {
-        DataFacts { input: None, target: None, train: None, val: None, test: None }
-    }
-
-    fn prepare(&self, _: &mut dyn FnMut(&str)) -> Result<()> {
-        Ok(())
-    }
-
     fn open(&self) -> Result<Splits> {
         Err(Error::spec("the [dataset] table is invalid"))
     }
@@ -45,6 +37,7 @@ impl DatasetSource for Invalid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::DataFacts;
     use crate::plan::{Plan, WorldRequest};
     use crate::registry::Registry;
     use crate::spec::JobTree;
@@ -61,10 +54,7 @@ mod tests {
 
     impl DatasetSource for Source {
         fn facts(&self) -> DataFacts {
-            DataFacts { input: None, target: None, train: Some(self.0), val: None, test: None }
-        }
-        fn prepare(&self, _: &mut dyn FnMut(&str)) -> Result<()> {
-            Ok(())
+            DataFacts { train: Some(self.0), ..DataFacts::default() }
         }
         fn open(&self) -> Result<Splits> {
             Err(Error::data("there are none"))
@@ -82,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_of_ones_own_gets_its_keys_and_tells_the_plan_its_facts() {
+    fn a_custom_source_receives_its_keys_and_provides_facts() {
         let plan = resolve("samples = 24\nshuffle = false").unwrap();
         assert_eq!((plan.dataset.facts.train, plan.batch.steps_per_epoch), (Some(24), Some(6)));
         assert!(!plan.loader.shuffle);
@@ -92,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_keys_of_ones_own_source_are_problems_at_their_places() {
+    fn reports_wrong_keys_of_a_custom_source() {
         let problems = resolve("samples = \"many\"").unwrap_err();
         assert!(
             problems.contains("line 7, column 11") && problems.contains("expected an integer"),

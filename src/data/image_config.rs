@@ -1,4 +1,4 @@
-//! What `[dataset]` says of any data set of images.
+//! The keys of `[dataset]` that all image data sets share.
 
 use super::transforms::{Augment, TransformOptions};
 use crate::spec::{Fields, did_you_mean};
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
 
-/// A data set's usual mean and standard deviation per channel, of pixels in [0, 1].
+/// The default mean and standard deviation per channel of a data set, for pixels in [0, 1].
 #[derive(Clone, Copy, Debug)]
 pub struct ChannelStats {
     pub mean: [f64; 3],
@@ -55,7 +55,7 @@ struct Cutout {
 }
 
 impl TransformOptions {
-    /// `channels` is the number of channels that the samples have.
+    /// `channels` is the number of channels of the samples.
     pub fn read(fields: &mut Fields<'_>, channels: usize, usual: ChannelStats) -> Self {
         let Pixels { normalize, mean, std, augment } = fields.config();
         let mut stat = |key: &str, listed: Option<Vec<f64>>, usual: [f64; 3]| {
@@ -82,11 +82,11 @@ impl Augment {
                 let near = did_you_mean(name, known);
                 fields.problem_at(&["augment", &at], format!("unknown augmentation{near}"));
             } else if names[..i].contains(name) {
-                fields.problem_at(&["augment", &at], "named twice");
+                fields.problem_at(&["augment", &at], "listed twice");
             }
         }
         let has = |name: &str| names.iter().any(|n| n == name);
-        // Keys of what is not named are read too, but only where they are written: they are misplaced, not unknown.
+        // A key of an augmentation that is not listed is read if it is set, so that it is reported as misplaced, not as unknown.
         let mut reads = |key: &str, name: &str| {
             let misplaced = !has(name) && fields.has(key);
             if misplaced {

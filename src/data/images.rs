@@ -1,5 +1,5 @@
-//! Labelled images from any source (mapped files, decoded files, drawn ones) as a [`Dataset`]: a part of the source's
-//! samples, transformed.
+//! Labelled images from any source (mapped files, decoded files, generated images) as a [`Dataset`]: a part of the
+//! source's samples, transformed.
 
 use super::split::Part;
 use super::transforms::{ImageShape, ImageTransform, TransformOptions};
@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Images as planes of bytes (channel, row, column), and their classes.
+/// Images as planes of bytes (channel, row, column), with their classes.
 pub trait ImageSource: Send + Sync {
     fn len(&self) -> usize;
-    /// As [`Dataset::content`].
+    /// See [`Dataset::content`].
     fn content(&self) -> Option<Content> {
         None
     }
-    /// Image `index` and its class. `scratch` is room for sources that have to make the bytes.
+    /// Image `index` and its class. `scratch` is a buffer for sources that compute the bytes.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)>;
 }
 
@@ -28,7 +28,7 @@ pub struct ImageSet {
 }
 
 thread_local! {
-    /// One image's bytes, reused from sample to sample.
+    /// Buffer for one image, reused for every sample.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -69,12 +69,15 @@ impl StoredImages for ImageSet {
 }
 
 impl ImageSet {
-    /// Shows the pixels of image `sample` to `take`; gives its class.
+    /// Passes the pixels of image `sample` to `take` and returns its class.
     fn read(&self, sample: u64, take: impl FnOnce(&[u8])) -> Result<i64> {
         SCRATCH.with_borrow_mut(|scratch| {
             let (pixels, class) = self.source.image(self.part.get(sample as usize), scratch)?;
             if class >= self.classes {
-                return Err(Error::data(format!("label {class} where there are {} classes", self.classes)));
+                return Err(Error::data(format!(
+                    "label {class} is out of range: the data set has {} classes",
+                    self.classes
+                )));
             }
             take(pixels);
             Ok(class as i64)
@@ -82,7 +85,7 @@ impl ImageSet {
     }
 }
 
-/// A target that is one class label.
+/// Facts of a target that is a class label.
 pub(super) fn class_facts(classes: usize) -> FieldFacts {
     FieldFacts { shape: vec![], kind: FieldKind::Index(classes) }
 }
@@ -91,14 +94,14 @@ pub(super) fn wrong_buffers(what: &str) -> Error {
     Error::internal(format!("the batch's buffers don't fit a data set of {what}"))
 }
 
-/// An image data set's splits, before they are put together.
-pub(super) struct ImageParts {
+/// The settings shared by the splits of an image data set.
+pub(super) struct ImageSetBuilder {
     pub shape: ImageShape,
     pub classes: usize,
     pub transform: TransformOptions,
 }
 
-impl ImageParts {
+impl ImageSetBuilder {
     pub fn set(&self, source: &Arc<dyn ImageSource>, part: Part, training: bool) -> Arc<dyn Dataset> {
         Arc::new(ImageSet {
             source: source.clone(),
@@ -108,7 +111,7 @@ impl ImageParts {
         })
     }
 
-    /// Training and validation from `train` (split), or validation from `test`, the official test set, when nothing is split.
+    /// Splits `train` into training and validation; without a split, validation is `test`, the official test set.
     pub fn splits(
         &self,
         train: Arc<dyn ImageSource>,

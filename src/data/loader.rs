@@ -1,10 +1,10 @@
-//! Batches, assembled ahead of the training step. Worker threads fill host buffers, which go around: consumer, job queue,
-//! worker, consumer. What is delivered depends only on the data set, the order and the options, never on the number of
-//! workers or on their speed. A batch that can't be made arrives as an error in its place; a worker's panic too.
+//! Assembles batches ahead of the training step. Worker threads fill host buffers, which the consumer returns for reuse.
+//! The batches depend only on the data set, the order and the options, never on the number of workers or their speed.
+//! If a batch fails, or a worker panics, the error takes the place of that batch.
 
+use super::assemble::BatchAssembler;
 use super::sampler::Order;
 use super::transforms::ImageTransform;
-use super::work::Work;
 use super::{Dataset, HostBatch};
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
@@ -14,72 +14,55 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// No batch takes longer than this unless its storage hangs; waiting on would hang the run.
+/// Upper bound on the wait for a batch. Only storage that hangs takes longer.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// How a [`Loader`] cuts an order into batches.
+/// How a [`Loader`] divides an order into batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoaderOptions {
-    /// Samples in a batch, at least 1.
+    /// Samples per batch, at least 1.
     pub batch_size: usize,
-    /// Leave out a last batch that is not full.
+    /// Leave out the last batch if it is not full.
     pub drop_last: bool,
-    /// Goes into every [`SampleKey`](super::SampleKey).
+    /// Part of every [`SampleKey`](super::SampleKey).
     pub seed: u64,
-    /// Goes into every [`SampleKey`](super::SampleKey).
+    /// Part of every [`SampleKey`](super::SampleKey).
     pub epoch: u64,
-    /// First batch to deliver: where a resumed run goes on. Seeking is O(1).
+    /// First batch to return: the position of a resumed run. Seeking is O(1).
     pub start_batch: usize,
-    /// Threads that assemble batches; 0 assembles each in the calling thread when it is asked for.
+    /// Threads that assemble batches; 0 assembles each batch in the calling thread.
     pub workers: usize,
-    /// Batches assembled ahead, over all workers (at least one).
+    /// Batches assembled ahead by all workers together, at least 1.
     pub prefetch: usize,
 }
 
-/// The batches of one epoch, in order. Assembly starts in `new`, so a loader made before it is needed (the next epoch's,
-/// before validation) has its first batches ready. Dropping it stops and joins its threads.
+/// The batches of one epoch, in order. Assembly starts in `new`, so a loader created early (for the next epoch, before
+/// validation) has its first batches ready. Dropping it stops and joins its threads.
 pub struct Loader {
-    work: Arc<Work>,
-    crew: Option<Crew>,
-    /// The batch that the consumer gets next.
+    assembler: Arc<BatchAssembler>,
+    pool: Option<WorkerPool>,
+    /// The next batch to return.
     next: usize,
     /// One past the last batch.
     end: usize,
     spare: Vec<HostBatch>,
 }
 
-/// The threads and what is under way with them.
-struct Crew {
+/// The worker threads and their queues.
+struct WorkerPool {
     jobs: Option<Sender<(usize, HostBatch)>>,
     results: Receiver<(usize, Result<HostBatch>)>,
     threads: Vec<JoinHandle<()>>,
-    /// The batch that is handed out next.
+    /// The next batch to submit.
     submitted: usize,
-    /// Batches that were done before their turn.
+    /// Batches completed out of order.
     ready: BTreeMap<usize, Result<HostBatch>>,
 }
 
 impl Loader {
-    /// Batches of `dataset` along `order`. `Err` when threads can't be started or `start_batch` lies beyond the end.
+    /// Batches of `dataset` in `order`. If `stored`, an image data set returns stored bytes and draws, and
+    /// [`Self::transform`] is to be applied on the device; other data sets are not affected.
     pub fn new(
-        dataset: Arc<dyn Dataset>,
-        order: impl Order + 'static,
-        options: LoaderOptions,
-    ) -> Result<Self> {
-        Self::start(dataset, order, options, false)
-    }
-
-    /// As `new`, but a data set of images gives them as they are stored, with their draws: `transform` says what is left to
-    /// do, on the device. Other data sets give what they always do.
-    pub fn stored(
-        dataset: Arc<dyn Dataset>,
-        order: impl Order + 'static,
-        options: LoaderOptions,
-    ) -> Result<Self> {
-        Self::start(dataset, order, options, true)
-    }
-
-    fn start(
         dataset: Arc<dyn Dataset>,
         order: impl Order + 'static,
         options: LoaderOptions,
@@ -89,60 +72,60 @@ impl Loader {
         let end = if options.drop_last { order.len() / size } else { order.len().div_ceil(size) };
         if options.start_batch > end {
             let what = format!(
-                "the run is to go on at batch {} of an epoch, and the data set has {end} for this rank: it has shrunk",
+                "cannot resume at batch {} of the epoch: the data set has only {end} batches for this rank",
                 options.start_batch
             );
             return Err(Error::data(what).hint(
-                "bring back the data that the checkpoint was made with; `--resume never` starts over",
+                "restore the data set that the checkpoint was saved with, or start over with `--resume never`",
             ));
         }
         let options = LoaderOptions { batch_size: size, ..options };
-        let work = Arc::new(Work::new(dataset, Box::new(order), options, stored));
-        let crew = match options.workers.min(end - options.start_batch) {
+        let assembler = Arc::new(BatchAssembler::new(dataset, Box::new(order), options, stored));
+        let pool = match options.workers.min(end - options.start_batch) {
             0 => None,
-            threads => Some(Crew::start(&work, threads)?),
+            threads => Some(WorkerPool::start(&assembler, threads)?),
         };
-        let mut loader = Self { work, crew, next: options.start_batch, end, spare: Vec::new() };
+        let mut loader = Self { assembler, pool, next: options.start_batch, end, spare: Vec::new() };
         loader.submit();
         Ok(loader)
     }
 
-    /// What is left to do where batches hold images as they are stored.
+    /// The transform to apply on the device, if batches contain stored images.
     pub fn transform(&self) -> Option<&ImageTransform> {
-        self.work.images().map(|images| images.transform())
+        self.assembler.images().map(|images| images.transform())
     }
 
-    /// True when the next batch is there already: `next` will not wait.
+    /// Whether the next batch is complete, so that `next` does not wait.
     pub fn ready(&mut self) -> bool {
-        self.crew.as_mut().is_some_and(|crew| crew.is_done(self.next))
+        self.pool.as_mut().is_some_and(|pool| pool.is_done(self.next))
     }
 
-    /// Gives a batch's buffers back, to be filled again.
+    /// Returns a batch's buffers for reuse.
     pub fn recycle(&mut self, batch: HostBatch) {
         self.spare.push(batch);
         self.submit();
     }
 
-    /// Keeps the workers busy up to `prefetch` batches ahead.
+    /// Submits batches up to `prefetch` ahead of the consumer.
     fn submit(&mut self) {
-        let limit = self.end.min(self.next + self.work.options.prefetch.max(1));
-        let Some(crew) = &mut self.crew else { return };
-        let Some(jobs) = &crew.jobs else { return };
-        while crew.submitted < limit {
-            let buffers = self.spare.pop().unwrap_or_else(|| self.work.buffers());
-            if jobs.send((crew.submitted, buffers)).is_err() {
-                return; // every worker is gone; `next` finds that out
+        let limit = self.end.min(self.next + self.assembler.options.prefetch.max(1));
+        let Some(pool) = &mut self.pool else { return };
+        let Some(jobs) = &pool.jobs else { return };
+        while pool.submitted < limit {
+            let buffers = self.spare.pop().unwrap_or_else(|| self.assembler.buffers());
+            if jobs.send((pool.submitted, buffers)).is_err() {
+                return; // all workers have exited; `next` reports it
             }
-            crew.submitted += 1;
+            pool.submitted += 1;
         }
     }
 
     fn make(&mut self) -> Result<HostBatch> {
-        match &mut self.crew {
-            Some(crew) => crew.take(self.next),
+        match &mut self.pool {
+            Some(pool) => pool.take(self.next),
             None => {
-                let buffers = self.spare.pop().unwrap_or_else(|| self.work.buffers());
-                self.work.assemble_caught(self.next, buffers)
+                let buffers = self.spare.pop().unwrap_or_else(|| self.assembler.buffers());
+                self.assembler.assemble_caught(self.next, buffers)
             }
         }
     }
@@ -158,7 +141,7 @@ impl Iterator for Loader {
         let batch = self.make();
         self.next += 1;
         if batch.is_err() {
-            self.next = self.end; // nothing after an error can be trusted to be in its place
+            self.next = self.end; // batches after an error are not returned
         }
         self.submit();
         Some(batch)
@@ -167,45 +150,45 @@ impl Iterator for Loader {
 
 impl Drop for Loader {
     fn drop(&mut self) {
-        self.work.stop.store(true, Relaxed);
-        let Some(crew) = &mut self.crew else { return };
-        crew.jobs = None;
-        for thread in crew.threads.drain(..) {
+        self.assembler.stop.store(true, Relaxed);
+        let Some(pool) = &mut self.pool else { return };
+        pool.jobs = None;
+        for thread in pool.threads.drain(..) {
             let _ = thread.join(); // panics were caught inside
         }
     }
 }
 
-impl Crew {
-    fn start(work: &Arc<Work>, threads: usize) -> Result<Self> {
+impl WorkerPool {
+    fn start(assembler: &Arc<BatchAssembler>, threads: usize) -> Result<Self> {
         let (jobs, queue) = unbounded::<(usize, HostBatch)>();
         let (done, results) = unbounded();
-        let mut crew = Self {
+        let mut pool = Self {
             jobs: Some(jobs),
             results,
             threads: Vec::with_capacity(threads),
-            submitted: work.options.start_batch,
+            submitted: assembler.options.start_batch,
             ready: BTreeMap::new(),
         };
         for i in 0..threads {
-            let (work, queue, done) = (work.clone(), queue.clone(), done.clone());
+            let (assembler, queue, done) = (assembler.clone(), queue.clone(), done.clone());
             let spawned = std::thread::Builder::new().name(format!("data-{i}")).spawn(move || {
                 for (number, buffers) in queue {
-                    if work.stop.load(Relaxed)
-                        || done.send((number, work.assemble_caught(number, buffers))).is_err()
+                    if assembler.stop.load(Relaxed)
+                        || done.send((number, assembler.assemble_caught(number, buffers))).is_err()
                     {
                         return;
                     }
                 }
             });
             match spawned {
-                Ok(thread) => crew.threads.push(thread),
-                // One worker is slower, not wrong.
+                Ok(thread) => pool.threads.push(thread),
+                // Fewer workers are slower, with the same result.
                 Err(_) if i > 0 => break,
                 Err(e) => return Err(Error::internal(format!("cannot start a data-loading thread: {e}"))),
             }
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     fn is_done(&mut self, number: usize) -> bool {
@@ -225,14 +208,14 @@ impl Crew {
                     self.ready.insert(done, batch);
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Error::internal("the data-loading threads have ended"));
+                    return Err(Error::internal("the data-loading threads exited unexpectedly"));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     return Err(Error::internal(format!(
                         "batch {number} was not read within {} s",
                         DEADLINE.as_secs()
                     ))
-                    .hint("does the data set's file system answer?"));
+                    .hint("check the file system of the data set"));
                 }
             }
         }

@@ -3,13 +3,13 @@ use crate::data::{FieldData, FieldFacts, FieldKind, FieldMut, SampleKey};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-/// Sample i is [i, seed, epoch] -> i; some samples are bad, some slow.
+/// Sample i is [i, seed, epoch] -> i. A chosen sample fails, panics or blocks.
 struct Counting {
     len: usize,
     fails: Option<u64>,
     panics: Option<u64>,
     writes: AtomicUsize,
-    /// A worker that reaches this sample waits until the sender is dropped.
+    /// A worker that reaches this sample blocks until the sender is dropped.
     gate: Option<(u64, Mutex<std::sync::mpsc::Receiver<()>>)>,
 }
 
@@ -60,8 +60,9 @@ fn all(loader: Loader) -> Vec<HostBatch> {
 }
 
 #[test]
-fn the_number_of_workers_changes_nothing() {
-    let run = |workers| all(Loader::new(Arc::new(Counting::of(50)), order(50), options(workers)).unwrap());
+fn batches_do_not_depend_on_the_number_of_workers() {
+    let run =
+        |workers| all(Loader::new(Arc::new(Counting::of(50)), order(50), options(workers), false).unwrap());
     let inline = run(0);
     assert_eq!(inline.len(), 13);
     assert_eq!(inline[0].indices, [49, 48, 47, 46]);
@@ -79,13 +80,15 @@ fn the_number_of_workers_changes_nothing() {
 fn drop_last_and_seeking() {
     let data = Arc::new(Counting::of(50));
     let full =
-        all(Loader::new(data.clone(), order(50), LoaderOptions { drop_last: true, ..options(2) }).unwrap());
+        all(Loader::new(data.clone(), order(50), LoaderOptions { drop_last: true, ..options(2) }, false)
+            .unwrap());
     assert_eq!(full.len(), 12);
     #[allow(clippy::needless_range_loop)]
     for start_batch in 0..=13 {
         data.writes.store(0, Relaxed);
         let tail =
-            all(Loader::new(data.clone(), order(50), LoaderOptions { start_batch, ..options(2) }).unwrap());
+            all(Loader::new(data.clone(), order(50), LoaderOptions { start_batch, ..options(2) }, false)
+                .unwrap());
         assert_eq!(tail.len(), 13 - start_batch);
         // O(1): nothing before the start was read.
         assert_eq!(data.writes.load(Relaxed), 50usize.saturating_sub(start_batch * 4));
@@ -93,14 +96,14 @@ fn drop_last_and_seeking() {
             assert_eq!(*first, full[start_batch]);
         }
     }
-    // The data set has shrunk since the run came this far.
-    let beyond = Loader::new(data, order(50), LoaderOptions { start_batch: 14, ..options(2) });
+    // The data set has shrunk since the checkpoint.
+    let beyond = Loader::new(data, order(50), LoaderOptions { start_batch: 14, ..options(2) }, false);
     assert_eq!(beyond.err().map(|e| e.code), Some(crate::error::ExitCode::Spec));
 }
 
 #[test]
 fn recycled_buffers_are_reused_and_hold_no_old_samples() {
-    let mut loader = Loader::new(Arc::new(Counting::of(40)), order(40), options(1)).unwrap();
+    let mut loader = Loader::new(Arc::new(Counting::of(40)), order(40), options(1), false).unwrap();
     let mut addresses = std::collections::BTreeSet::new();
     let mut seen = Vec::new();
     while let Some(batch) = loader.next() {
@@ -111,42 +114,46 @@ fn recycled_buffers_are_reused_and_hold_no_old_samples() {
         loader.recycle(batch);
     }
     assert_eq!(seen, order(40));
-    // prefetch in flight, one with the consumer
+    // Three prefetched, one held by the consumer.
     assert!(addresses.len() <= 4, "{} buffers for 10 batches", addresses.len());
 }
 
 #[test]
-fn a_bad_sample_is_an_error_in_its_place() {
+fn a_failing_sample_is_an_error_at_its_batch() {
     for workers in [0, 3] {
         let data = Counting { fails: Some(9), ..Counting::of(40) };
         let results: Vec<_> =
-            Loader::new(Arc::new(data), (0..40).collect::<Vec<_>>(), options(workers)).unwrap().collect();
+            Loader::new(Arc::new(data), (0..40).collect::<Vec<_>>(), options(workers), false)
+                .unwrap()
+                .collect();
         assert_eq!(results.len(), 3);
         assert!(results[0].is_ok() && results[1].is_ok());
         assert_eq!(results[2].as_ref().unwrap_err().message, "sample 9 is damaged");
         let data = Counting { panics: Some(5), ..Counting::of(40) };
         let results: Vec<_> =
-            Loader::new(Arc::new(data), (0..40).collect::<Vec<_>>(), options(workers)).unwrap().collect();
+            Loader::new(Arc::new(data), (0..40).collect::<Vec<_>>(), options(workers), false)
+                .unwrap()
+                .collect();
         assert_eq!(results.len(), 2);
         let message = &results[1].as_ref().unwrap_err().message;
         assert_eq!(message, "the data set panicked in batch 1: boom at 5");
     }
-    let short = Loader::new(Arc::new(Counting::of(3)), order(10), options(1)).unwrap().next().unwrap();
-    assert_eq!(short.unwrap_err().message, "sample 9 of a data set of 3");
+    let short = Loader::new(Arc::new(Counting::of(3)), order(10), options(1), false).unwrap().next().unwrap();
+    assert_eq!(short.unwrap_err().message, "sample 9 is out of range: the data set has 3 samples");
 }
 
 #[test]
-fn dropping_it_early_stops_the_work() {
+fn dropping_the_loader_stops_its_threads() {
     let (open, gate) = std::sync::mpsc::channel();
     let data = Arc::new(Counting { gate: Some((6, Mutex::new(gate))), ..Counting::of(100_000) });
     let wide = LoaderOptions { prefetch: 1000, ..options(1) };
-    let mut loader = Loader::new(data.clone(), (0..100_000).collect::<Vec<_>>(), wide).unwrap();
+    let mut loader = Loader::new(data.clone(), (0..100_000).collect::<Vec<_>>(), wide, false).unwrap();
     assert_eq!(loader.next().unwrap().unwrap().indices, [0, 1, 2, 3]);
-    // The worker is now at sample 6 at the latest. It is told to stop before it may go on, so it reads no more.
-    let (work, opener) = (
-        loader.work.clone(),
+    // The worker blocks at sample 6 at the latest. The gate opens only after the stop flag is set, so it reads no further.
+    let (assembler, opener) = (
+        loader.assembler.clone(),
         std::thread::spawn({
-            let stopped = loader.work.clone();
+            let stopped = loader.assembler.clone();
             move || {
                 while !stopped.stop.load(Relaxed) {
                     std::thread::yield_now();
@@ -158,11 +165,11 @@ fn dropping_it_early_stops_the_work() {
     drop(loader);
     opener.join().unwrap();
     assert!(data.writes.load(Relaxed) <= 7, "{} samples were read", data.writes.load(Relaxed));
-    assert_eq!(Arc::strong_count(&work), 1, "a thread outlived its loader");
+    assert_eq!(Arc::strong_count(&assembler), 1, "a thread outlived its loader");
 }
 
 #[test]
-fn nothing_to_load() {
-    let mut loader = Loader::new(Arc::new(Counting::of(0)), order(0), options(2)).unwrap();
+fn an_empty_order_has_no_batches() {
+    let mut loader = Loader::new(Arc::new(Counting::of(0)), order(0), options(2), false).unwrap();
     assert!(loader.next().is_none());
 }

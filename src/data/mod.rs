@@ -1,10 +1,11 @@
-//! From a `[dataset]` table to batches.
+//! Data sets, from the `[dataset]` table to batches.
 //!
-//! A [`DatasetKind`] is what a registry holds under a name: it reads its own table of the spec (touching nothing else)
-//! and gives a [`DatasetSource`]. At run time rank 0 calls `prepare` (download, verify, unpack), then every rank
-//! calls `open` and gets [`Splits`]. The [`Loader`] turns a split, a sampler and transforms into host batches, ahead
-//! of the training step, on threads of its own.
+//! The registry holds a [`DatasetKind`] under each name. It reads the `[dataset]` table, without touching any file, and
+//! returns a [`DatasetSource`]. At run time rank 0 calls `prepare` (download, verify, unpack), then every rank calls
+//! `open`, which returns [`Splits`]. The [`Loader`] combines a split, a sampler and transforms into host batches, ahead
+//! of the training step, on its own threads.
 
+mod assemble;
 mod burn_data;
 mod config;
 mod device_transform;
@@ -21,9 +22,8 @@ mod split;
 mod standard;
 mod store;
 #[cfg(test)]
-mod testing;
+pub mod testing;
 pub mod transforms;
-mod work;
 
 pub use burn_data::{BurnBatch, BurnData, BurnSource};
 pub use config::LoaderConfig;
@@ -41,9 +41,9 @@ use crate::spec::Fields;
 use std::sync::Arc;
 use transforms::{Draws, ImageTransform};
 
-/// Reads a `[dataset]` table. One per name in the registry.
+/// Reads the `[dataset]` table. One per name in the registry.
 pub trait DatasetKind: Send + Sync {
-    /// Problems go into `fields`, all of them; the value returned after a problem is never run.
+    /// Reports all problems to `fields`; the value returned after a problem is never used.
     fn configure(&self, fields: &mut Fields<'_>) -> Arc<dyn DatasetSource>;
 }
 
@@ -56,14 +56,18 @@ where
     }
 }
 
-/// A data set as the spec describes it. Nothing is opened before `prepare`.
+/// A data set as described in the spec. Nothing is opened before `prepare`.
 pub trait DatasetSource: Send + Sync + std::fmt::Debug {
-    /// What is known before any data is read.
-    fn facts(&self) -> DataFacts;
-    /// Rank 0 only: makes the files ready (download where a URL is given, verify, unpack). Idempotent; a second run
-    /// finds the work done. `say` receives one-line progress messages.
-    fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()>;
-    /// Every rank, after `prepare` on rank 0.
+    /// The facts known before any data is read; by default none.
+    fn facts(&self) -> DataFacts {
+        DataFacts::default()
+    }
+    /// Called on rank 0: makes the files available (downloads them if a URL is given, verifies, unpacks). Idempotent.
+    /// `say` receives one-line progress messages. By default there is nothing to do.
+    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> Result<()> {
+        Ok(())
+    }
+    /// Called on every rank, after `prepare` on rank 0.
     fn open(&self) -> Result<Splits>;
 }
 
@@ -86,12 +90,12 @@ pub enum FieldKind {
     Index(usize),
 }
 
-/// Facts that the plan uses. `None` where only the data can tell.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+/// Facts for the plan. `None` if they are only known once the data is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DataFacts {
-    /// Of one sample's input.
+    /// One sample's input.
     pub input: Option<FieldFacts>,
-    /// Of one sample's target.
+    /// One sample's target.
     pub target: Option<FieldFacts>,
     /// Training samples, after the split.
     pub train: Option<usize>,
@@ -101,21 +105,21 @@ pub struct DataFacts {
     pub test: Option<usize>,
 }
 
-/// The splits of an opened data set. `val` is what the epoch's validation uses; `test` is for `ddp-run eval`.
+/// The splits of an opened data set.
 #[derive(Clone)]
 pub struct Splits {
-    /// What the model is trained on.
+    /// For training.
     pub train: Arc<dyn Dataset>,
-    /// What it is evaluated on during training.
+    /// For the evaluations during training.
     pub val: Option<Arc<dyn Dataset>>,
-    /// What `ddp-run eval --split test` reads.
+    /// For `ddp-run eval --split test`.
     pub test: Option<Arc<dyn Dataset>>,
 }
 
-/// Names a random draw: every augmentation is a pure function of this, whatever thread or rank makes it.
+/// Key of a random draw: every augmentation is a pure function of it, independent of thread and rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleKey {
-    /// The run's.
+    /// The run's seed.
     pub seed: u64,
     /// Counted from 0.
     pub epoch: u64,
@@ -123,73 +127,74 @@ pub struct SampleKey {
     pub sample: u64,
 }
 
-/// Samples by index. Implementations write into the caller's buffers, which are reused from batch to batch.
+/// Samples by index. Implementations write into the caller's buffers, which are reused for every batch.
 pub trait Dataset: Send + Sync {
-    /// Samples.
+    /// Number of samples.
     fn len(&self) -> usize;
-    /// Whether there are none.
+    /// Whether there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Of one sample's input.
+    /// One sample's input.
     fn input(&self) -> FieldFacts;
-    /// Of one sample's target.
+    /// One sample's target.
     fn target(&self) -> FieldFacts;
-    /// Writes sample `key.sample`, transformed as the split asks (augmented in training, only normalised otherwise),
-    /// to `input` and `target`, each exactly one sample long.
+    /// Writes sample `key.sample` to `input` and `target`, each exactly one sample long. Training splits augment it, others
+    /// only normalise it.
     fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()>;
-    /// A digest of what the samples are made of, the same wherever they are; ranks compare theirs, and a resumed run its
-    /// checkpoint's. Cheap: of what `open` reads anyway, or of names and sizes. `None` where only the number of samples is to count.
+    /// A digest of the samples, independent of their location. Ranks compare it with each other, and a resumed run with its
+    /// checkpoint. It must be cheap: computed from what `open` reads anyway, or from names and sizes. With `None`, only the
+    /// numbers of samples are compared.
     fn content(&self) -> Option<Content> {
         None
     }
-    /// How the data was understood, a line each, where that was guessed; rank 0 says it. A line may begin with `warning: `.
+    /// How the data was interpreted, if that was inferred. Rank 0 prints each line; a line may begin with `warning: `.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
-    /// The images behind `write`, where samples are such: a device with memory of its own transforms them itself.
+    /// The stored images of an image data set, for transforms on a device with its own memory.
     fn stored(&self) -> Option<&dyn StoredImages> {
         None
     }
 }
 
-/// A data set's images as they are stored. `transform` makes of `write_stored` what [`Dataset::write`] gives.
+/// The images of a data set as stored bytes. `transform` applied to `write_stored` equals [`Dataset::write`].
 pub trait StoredImages: Send + Sync {
     fn transform(&self) -> &ImageTransform;
-    /// Writes image `sample` of the data set to `pixels` (planes of bytes: channel, row, column) and its target to `target`.
+    /// Writes image `sample` to `pixels` (planes of bytes: channel, row, column) and its target to `target`.
     fn write_stored(&self, sample: u64, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()>;
 }
 
-/// Room for one sample's input or target.
+/// A buffer for one sample's input or target.
 #[derive(Debug)]
 pub enum FieldMut<'a> {
-    /// Of [`FieldKind::Float`].
+    /// For [`FieldKind::Float`].
     Float(&'a mut [f32]),
-    /// Of [`FieldKind::Index`].
+    /// For [`FieldKind::Index`].
     Index(&'a mut [i64]),
 }
 
-/// One field of a batch on the host: `data` holds `batch` samples of `shape` each, row-major.
+/// One field of a batch on the host: consecutive samples of shape `shape`, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostField {
     /// Shape of one sample.
     pub shape: Vec<usize>,
-    /// Its values.
+    /// The values of all samples.
     pub data: FieldData,
 }
 
 /// The values of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldData {
-    /// Of [`FieldKind::Float`].
+    /// For [`FieldKind::Float`].
     Float(Vec<f32>),
-    /// Of [`FieldKind::Index`].
+    /// For [`FieldKind::Index`].
     Index(Vec<i64>),
-    /// Images as they are stored, for a device to transform.
+    /// Stored images, to be transformed on a device.
     Bytes(Vec<u8>),
 }
 
-/// A batch on the host, as the loader hands it over and takes it back for reuse.
+/// A batch on the host, returned by the loader and given back to it for reuse.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostBatch {
     /// Number of samples.
@@ -198,6 +203,6 @@ pub struct HostBatch {
     pub target: HostField,
     /// Data-set index of each sample.
     pub indices: Vec<u64>,
-    /// Each sample's draws where `input` holds bytes; else empty: the transform is done.
+    /// Each sample's draws if `input` holds bytes; otherwise empty, because the transform has been applied.
     pub draws: Vec<Draws>,
 }

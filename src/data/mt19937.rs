@@ -1,5 +1,5 @@
-//! PyTorch's CPU `Generator`, bit for bit: the 32-bit Mersenne Twister and how torch makes permutations of its words.
-//! `randperm` and `random_split` decide which samples a run sees. Sources: `ATen/core/MT19937RNGEngine.h`,
+//! PyTorch's CPU `Generator`, bit for bit: the 32-bit Mersenne Twister, and the permutations that torch derives from it.
+//! `randperm` and `random_split` determine which samples a run uses. Sources: `ATen/core/MT19937RNGEngine.h`,
 //! `ATen/native/TensorFactories.cpp` (randperm).
 
 const N: usize = 624;
@@ -13,7 +13,7 @@ pub struct Mt19937 {
 }
 
 impl Mt19937 {
-    /// `Generator().manual_seed(seed)`. Only the low 32 bits count, as in torch.
+    /// `Generator().manual_seed(seed)`. Only the low 32 bits are used, as in torch.
     pub fn new(seed: u64) -> Self {
         let mut state = [0u32; N];
         state[0] = seed as u32;
@@ -37,7 +37,7 @@ impl Mt19937 {
         y ^ (y >> 18)
     }
 
-    /// 64 random bits, the first draw on top (`CPUGeneratorImpl::random64`).
+    /// 64 random bits, the first draw in the high half (`CPUGeneratorImpl::random64`).
     pub fn random64(&mut self) -> u64 {
         let high = u64::from(self.random());
         high << 32 | u64::from(self.random())
@@ -52,60 +52,36 @@ impl Mt19937 {
         self.next = 0;
     }
 
-    /// `torch.randperm(n, generator=self)`.
-    pub fn randperm(&mut self, n: usize) -> Vec<u64> {
-        let mut perm = Vec::new();
-        self.randperm_into(n, &mut perm, |i| i as u64);
-        perm
-    }
-
-    /// The same permutation in half the memory; `n` must fit in 32 bits.
-    pub fn randperm_u32(&mut self, n: u32) -> Vec<u32> {
-        let mut perm = Vec::new();
-        self.randperm_into(n as usize, &mut perm, |i| i as u32);
-        perm
-    }
-
-    fn randperm_into<T: Copy>(&mut self, n: usize, perm: &mut Vec<T>, value: impl Fn(usize) -> T) {
-        perm.clear();
-        perm.reserve_exact(n);
-        // torch's bound below which 32 random bits a draw are enough.
+    /// `torch.randperm(n, generator=self)`, each index converted by `value`.
+    pub fn randperm<T: Copy>(&mut self, n: usize, value: impl Fn(usize) -> T) -> Vec<T> {
+        let mut perm = Vec::with_capacity(n);
+        // torch's bound below which it uses 32 random bits per draw.
         if n < (u32::MAX / 20) as usize {
             perm.extend((0..n).map(value));
             for i in 0..n.saturating_sub(1) {
                 let z = self.random() as usize % (n - i);
                 perm.swap(i, i + z);
             }
-            return;
+            return perm;
         }
         for i in 0..n {
             let z = (self.random64() % (i as u64 + 1)) as usize;
             perm.push(value(i));
             perm.swap(i, z);
         }
+        perm
     }
 }
 
 /// `torch.randperm(n, generator=Generator().manual_seed(seed))`.
 pub fn randperm(n: usize, seed: u64) -> Vec<u64> {
-    Mt19937::new(seed).randperm(n)
+    Mt19937::new(seed).randperm(n, |i| i as u64)
 }
 
-/// `random_split(range(n), lengths, generator=Generator().manual_seed(seed))`: the indices of each part, or `None` when
-/// the lengths don't sum to `n`.
-pub fn random_split(n: usize, lengths: &[usize], seed: u64) -> Option<Vec<Vec<u64>>> {
-    if lengths.iter().sum::<usize>() != n {
-        return None;
-    }
-    let perm = randperm(n, seed);
-    let mut rest = &perm[..];
-    let mut parts = Vec::with_capacity(lengths.len());
-    for &length in lengths {
-        let (part, tail) = rest.split_at(length);
-        parts.push(part.to_vec());
-        rest = tail;
-    }
-    Some(parts)
+/// `random_split(range(n), lengths, generator=Generator().manual_seed(seed))`: the indices of each part.
+pub fn random_split(n: usize, lengths: &[usize], seed: u64) -> Vec<Vec<u64>> {
+    let mut rest = randperm(n, seed).into_iter();
+    lengths.iter().map(|&length| rest.by_ref().take(length).collect()).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Random draws that are named, not taken in turn: a counter-based generator, keyed by (seed, epoch, sample) and a stream
-//! number. Whatever thread or rank makes a draw, and in whatever order, it is the same draw; so augmentation survives
-//! resumption and other worker counts. Source: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
-//! easy as 1, 2, 3" (SC 2011), the generator that cuRAND and torch's CUDA generator use too.
+//! A counter-based random generator, keyed by (seed, epoch, sample) and a stream number. A draw does not depend on thread,
+//! rank or order, so augmentation is the same after a resume and with any number of workers. Philox4x32-10 of Salmon,
+//! Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), as in cuRAND and torch's CUDA
+//! generator.
 
 use super::SampleKey;
 
@@ -21,7 +21,7 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// What a draw is for. Each gets numbers of its own under the same key.
+/// The purpose of a draw. Each stream is independent under the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Stream {
@@ -32,11 +32,11 @@ pub enum Stream {
     Input = 16,
     /// A synthetic sample's noise.
     Noise = 17,
-    /// The hidden truth that a synthetic target follows.
+    /// The weights of the function that generates synthetic targets.
     Truth = 18,
 }
 
-/// The draws under one key and stream, from the first on.
+/// The sequence of draws for one key and stream.
 #[derive(Clone, Debug)]
 pub struct CounterRng {
     key: [u32; 2],
@@ -44,12 +44,12 @@ pub struct CounterRng {
     nonce: [u32; 3],
     block: u32,
     words: [u32; 4],
-    /// Words of `words` that were given out.
+    /// Number of `words` already returned.
     used: usize,
 }
 
 impl CounterRng {
-    /// (seed, epoch, sample) are 192 bits, more than a counter holds: a first block hashes them into key and nonce.
+    /// (seed, epoch, sample) has 192 bits, more than a counter: a first block hashes it into key and nonce.
     pub fn new(key: SampleKey, stream: Stream) -> Self {
         let halves = |x: u64| [x as u32, (x >> 32) as u32];
         let ([s0, s1], [e0, e1]) = (halves(key.sample), halves(key.epoch));
@@ -101,9 +101,9 @@ impl CounterRng {
 mod tests {
     use super::*;
 
-    /// Known answers of the Random123 distribution (`kat_vectors`, philox4x32 10).
+    /// Known answers from the Random123 distribution (`kat_vectors`, philox4x32 10).
     #[test]
-    fn philox_gives_the_known_answers() {
+    fn philox_has_known_answers() {
         assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(
             philox4x32([u32::MAX; 4], [u32::MAX; 2]),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_the_key_counts() {
+    fn draws_depend_on_every_part_of_the_key() {
         let draws =
             |mut r: CounterRng| [r.next_u32(), r.next_u32(), r.next_u32(), r.next_u32(), r.next_u32()];
         let base = draws(rng(1, 2, 3, Stream::Crop));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn moments() {
+    fn draws_have_the_expected_moments() {
         let n = 100_000u64;
         let (mut sum, mut square, mut mean, mut counts) = (0.0f64, 0.0f64, 0.0f64, [0u32; 6]);
         for sample in 0..n {

@@ -1,10 +1,10 @@
-//! Which samples a rank sees, and in which order: PyTorch's `DistributedSampler` as a pure function of (seed, epoch, rank,
-//! world), and the shard of an evaluation, in which every sample counts exactly once. Any position is reached in O(1).
+//! The samples of a rank and their order: PyTorch's `DistributedSampler` as a pure function of (seed, epoch, rank, world),
+//! and the shard of an evaluation, in which every sample occurs exactly once. Any position is accessible in O(1).
 
 use super::mt19937::Mt19937;
 use std::sync::Arc;
 
-/// A sequence of data-set indices that can be read at any position, in O(1).
+/// A sequence of data-set indices with random access in O(1).
 pub trait Order: Send + Sync {
     fn len(&self) -> usize;
     /// The data-set index at `position`, which is below `len`.
@@ -20,15 +20,6 @@ impl Order for Vec<u64> {
     }
 }
 
-impl Order for Arc<[u64]> {
-    fn len(&self) -> usize {
-        (**self).len()
-    }
-    fn get(&self, position: usize) -> u64 {
-        self[position]
-    }
-}
-
 /// `torch.utils.data.DistributedSampler(dataset, num_replicas=world, rank=rank, shuffle=…, seed=…, drop_last=…)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DistributedSampler {
@@ -38,41 +29,29 @@ pub struct DistributedSampler {
     pub world: usize,
     /// Below `world`.
     pub rank: usize,
-    /// Samples of the epoch that are done, a prefix of its order: 0 as in PyTorch, else where a run goes on that had another
-    /// number of processes or another batch size before.
+    /// Completed samples of the epoch, a prefix of its order. 0 as in PyTorch, unless the run resumed within the epoch with
+    /// another number of processes or another batch size.
     pub start: usize,
     pub shuffle: bool,
-    /// Leave out the samples that don't divide by the world (others each epoch when shuffled); otherwise the first ones are
-    /// repeated until they do.
+    /// Leave out the samples beyond a multiple of `world` (different ones in each shuffled epoch); otherwise the first
+    /// samples are repeated to reach a multiple.
     pub drop_last: bool,
     pub seed: u64,
 }
 
 impl DistributedSampler {
-    /// Samples from `start` on.
+    /// Number of samples from `start` on.
     fn rest(&self) -> usize {
         self.len.saturating_sub(self.start)
     }
 
-    /// Samples that each rank sees in an epoch, from `start` on.
+    /// Number of samples per rank and epoch, from `start` on.
     pub fn per_rank(&self) -> usize {
         if self.drop_last { self.rest() / self.world } else { self.rest().div_ceil(self.world) }
     }
 
-    /// Samples that are seen twice (or more often) in an epoch, over all ranks.
-    #[cfg(test)]
-    fn padded(&self) -> usize {
-        (self.per_rank() * self.world).saturating_sub(self.rest())
-    }
-
-    /// Samples that no rank sees in an epoch.
-    #[cfg(test)]
-    fn dropped(&self) -> usize {
-        self.rest().saturating_sub(self.per_rank() * self.world)
-    }
-
-    /// This rank's indices in `epoch`, as after `set_epoch(epoch)`. A shuffled epoch draws the permutation here, once, in
-    /// O(len); clones of what is returned share it.
+    /// This rank's indices in `epoch`, as after `set_epoch(epoch)`. A shuffled epoch draws its permutation here, in O(len);
+    /// clones of the returned value share it.
     pub fn epoch(&self, epoch: u64) -> EpochIndices {
         assert!(self.rank < self.world, "rank {} in a world of {}", self.rank, self.world);
         let permutation = match self.shuffle {
@@ -94,8 +73,8 @@ impl Permutation {
     fn draw(len: usize, seed: u64) -> Self {
         let mut generator = Mt19937::new(seed);
         match u32::try_from(len) {
-            Ok(n) => Self::Narrow(generator.randperm_u32(n).into()),
-            Err(_) => Self::Wide(generator.randperm(len).into()),
+            Ok(_) => Self::Narrow(generator.randperm(len, |i| i as u32).into()),
+            Err(_) => Self::Wide(generator.randperm(len, |i| i as u64).into()),
         }
     }
 }
@@ -107,38 +86,29 @@ pub struct EpochIndices {
     permutation: Permutation,
 }
 
-impl EpochIndices {
-    pub fn len(&self) -> usize {
+impl Order for EpochIndices {
+    fn len(&self) -> usize {
         self.sampler.per_rank()
     }
 
-    /// The data-set index at `position`. Padding wraps around to the start of the permutation, as often as it takes.
-    pub fn get(&self, position: usize) -> usize {
+    /// Padding wraps around to the start of the permutation, repeatedly if needed.
+    fn get(&self, position: usize) -> u64 {
         assert!(position < self.len(), "position {position} of {}", self.len());
         let DistributedSampler { start, rank, world, len, .. } = self.sampler;
         let i = (start + rank + position * world) % len;
         match &self.permutation {
-            Permutation::Sequential => i,
-            Permutation::Narrow(perm) => perm[i] as usize,
-            Permutation::Wide(perm) => perm[i] as usize,
+            Permutation::Sequential => i as u64,
+            Permutation::Narrow(perm) => u64::from(perm[i]),
+            Permutation::Wide(perm) => perm[i],
         }
     }
 }
 
-impl Order for EpochIndices {
-    fn len(&self) -> usize {
-        EpochIndices::len(self)
-    }
-    fn get(&self, position: usize) -> u64 {
-        EpochIndices::get(self, position) as u64
-    }
-}
-
-/// The first `len` of an order.
+/// The first `len` indices of an order.
 #[derive(Clone, Debug)]
 pub struct Prefix<O> {
     pub order: O,
-    /// At most the order's.
+    /// At most the order's length.
     pub len: usize,
 }
 
@@ -151,8 +121,8 @@ impl<O: Order> Order for Prefix<O> {
     }
 }
 
-/// One rank's share of an evaluation: samples `rank`, `rank + world`, …, so that each of the data set counts exactly once
-/// over all ranks. Shares differ by at most one sample, so ranks must not expect equal numbers of batches.
+/// One rank's shard of an evaluation: samples `rank`, `rank + world`, …, so that every sample occurs exactly once over all
+/// ranks. Shards differ by at most one sample, so ranks may have different numbers of batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalShard {
     /// Samples in the data set.
@@ -163,25 +133,13 @@ pub struct EvalShard {
     pub rank: usize,
 }
 
-impl EvalShard {
-    /// Samples of this rank.
-    pub fn count(&self) -> usize {
-        self.len.saturating_sub(self.rank).div_ceil(self.world)
-    }
-
-    /// The data-set index at `position`, which is below `count`.
-    pub fn get(&self, position: usize) -> usize {
-        assert!(position < self.count(), "position {position} of {}", self.count());
-        self.rank + position * self.world
-    }
-}
-
 impl Order for EvalShard {
     fn len(&self) -> usize {
-        self.count()
+        self.len.saturating_sub(self.rank).div_ceil(self.world)
     }
     fn get(&self, position: usize) -> u64 {
-        EvalShard::get(self, position) as u64
+        assert!(position < self.len(), "position {position} of {}", self.len());
+        (self.rank + position * self.world) as u64
     }
 }
 
@@ -207,14 +165,14 @@ mod tests {
         assert_eq!(ranks(true, false), [[4, 3, 6], [1, 9, 2], [7, 0, 4], [5, 8, 1]]);
         assert_eq!(ranks(true, true), [[4, 3], [1, 9], [7, 0], [5, 8]]);
         assert_eq!(ranks(false, false), [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]);
-        // More ranks than samples: the whole set wraps around.
+        // More ranks than samples: padding wraps around the whole set.
         assert_eq!(all(&sampler(3, 8, 7, false, false).epoch(0)), [1]);
         assert!(all(&sampler(3, 8, 7, true, true).epoch(0)).is_empty());
     }
 
     #[test]
-    fn after_a_start_the_order_goes_on_and_wraps_around_at_its_end() {
-        // randperm(10, seed 0) = [4, 1, 7, 5, 3, 9, 0, 8, 6, 2], of which five are done.
+    fn an_order_continues_after_its_start_and_wraps_around() {
+        // randperm(10, seed 0) = [4, 1, 7, 5, 3, 9, 0, 8, 6, 2], of which five are completed.
         let rest = |world, drop_last| {
             let of = |rank| DistributedSampler { start: 5, ..sampler(10, world, rank, true, drop_last) };
             (0..world).map(|rank| all(&of(rank).epoch(0))).collect::<Vec<_>>()
@@ -257,14 +215,15 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn equal_counts_and_every_index_once_plus_the_declared_padding(
+        fn ranks_have_equal_counts_and_every_index_once_plus_padding(
             len in 1usize..200, world in 1usize..20, shuffle: bool, drop_last: bool, seed: u64, epoch in 0u64..1000,
         ) {
             let mut seen = vec![0usize; len];
             let (mut padded, mut dropped) = (0, 0);
             for rank in 0..world {
                 let sampler = DistributedSampler { len, world, rank, start: 0, shuffle, drop_last, seed };
-                (padded, dropped) = (sampler.padded(), sampler.dropped());
+                let used = sampler.per_rank() * world;
+                (padded, dropped) = (used.saturating_sub(len), len.saturating_sub(used));
                 let indices = all(&sampler.epoch(epoch));
                 prop_assert_eq!(indices.len(), sampler.per_rank());
                 for index in indices {
@@ -273,7 +232,7 @@ mod tests {
             }
             prop_assert_eq!(padded, if drop_last { 0 } else { (world - len % world) % world });
             prop_assert_eq!(dropped, if drop_last { len % world } else { 0 });
-            // With drop_last nothing is seen twice; without, each sample is seen as often as wrapping around makes it.
+            // With drop_last no sample is repeated; without, wrapping around repeats all samples almost equally often.
             let total = len + padded - dropped;
             let (least, most) = (total / len, total.div_ceil(len));
             prop_assert!(seen.iter().all(|&n| n == least || n == most));
@@ -281,12 +240,13 @@ mod tests {
         }
 
         #[test]
-        fn an_evaluation_sees_every_sample_once(len in 0usize..300, world in 1usize..20) {
+        fn an_evaluation_uses_every_sample_once(len in 0usize..300, world in 1usize..20) {
             let shards: Vec<EvalShard> = (0..world).map(|rank| EvalShard { len, world, rank }).collect();
             let mut seen: Vec<u64> = shards.iter().flat_map(|s| all(s)).collect();
             seen.sort_unstable();
             prop_assert!(seen.into_iter().eq(0..len as u64));
-            prop_assert!(shards.iter().all(|s| s.count() == len / world || s.count() == len.div_ceil(world)));
+            let sizes = shards.iter().map(Order::len);
+            prop_assert!(sizes.into_iter().all(|n| n == len / world || n == len.div_ceil(world)));
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Which samples are for training and which for validation: `val_split` as PyTorch's `random_split` makes it, and limits
-//! for quick trials.
+//! Divides samples into training and validation: `val_split` as in PyTorch's `random_split`, and limits for quick trials.
 
 use super::mt19937::random_split;
 use crate::spec::Fields;
@@ -29,7 +28,7 @@ pub struct SplitOptions {
 }
 
 impl SplitOptions {
-    /// Of a data set that has its own default for `val_split`.
+    /// For a data set with its own default for `val_split`.
     pub fn with_default(fields: &mut Fields<'_>, val_split: f64) -> Self {
         let split: Self = fields.config();
         if fields.has("val_split") {
@@ -39,30 +38,28 @@ impl SplitOptions {
         Self { val_split, ..split }
     }
 
-    /// Samples of validation among `n`: `int(n * val_split)`.
+    /// Validation samples out of `n`: `int(n * val_split)`.
     pub fn val_of(&self, n: usize) -> usize {
         (n as f64 * self.val_split) as usize
     }
 
-    /// Sizes of training and validation, when validation is split from `n` samples (`official` is `None` or nothing is
-    /// split) or has `official` samples of its own.
+    /// Sizes of training and validation for `n` samples: validation is split from them, or has `official` samples if
+    /// `val_split` is 0.
     pub fn sizes(&self, n: usize, official: Option<usize>) -> (usize, Option<usize>) {
         let split = self.val_of(n);
         let val = if self.val_split > 0.0 { Some(split) } else { official };
         (limit(n - split, self.max_train), val.map(|v| limit(v, self.max_val)))
     }
 
-    /// `random_split(range(n), [n - val, val])`. Without a split, training is everything in order.
+    /// `random_split(range(n), [n - val, val])`. Without validation, training is all samples in order.
     pub fn split(&self, n: usize) -> (Part, Part) {
         let val = self.val_of(n);
         if val == 0 {
             return (Part::all(n).limited(self.max_train), Part::all(0));
         }
-        let parts = random_split(n, &[n - val, val], self.split_seed).unwrap_or_default();
-        let mut parts =
-            parts.into_iter().map(|indices| Part { len: indices.len(), indices: Some(indices.into()) });
-        let mut next = || parts.next().unwrap_or(Part::all(0));
-        (next().limited(self.max_train), next().limited(self.max_val))
+        let parts = random_split(n, &[n - val, val], self.split_seed);
+        let part = |i: usize| Part { len: parts[i].len(), indices: Some(parts[i].as_slice().into()) };
+        (part(0).limited(self.max_train), part(1).limited(self.max_val))
     }
 }
 
@@ -70,11 +67,11 @@ fn limit(n: usize, max: Option<usize>) -> usize {
     max.map_or(n, |max| n.min(max))
 }
 
-/// Some samples of a stored set, in an order.
+/// An ordered subset of a stored data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
     len: usize,
-    /// `None`: the samples as they are stored.
+    /// `None`: in stored order.
     indices: Option<Arc<[u64]>>,
 }
 
@@ -83,7 +80,7 @@ impl Part {
         Self { len: n, indices: None }
     }
 
-    /// The first `max` of them.
+    /// The first `max` samples.
     pub fn limited(self, max: Option<usize>) -> Self {
         Self { len: limit(self.len, max), ..self }
     }
@@ -92,7 +89,7 @@ impl Part {
         self.len
     }
 
-    /// Where sample `i` of the part is stored.
+    /// The index in the stored data set of sample `i`.
     pub fn get(&self, i: usize) -> usize {
         assert!(i < self.len, "sample {i} of {}", self.len);
         self.indices.as_ref().map_or(i, |indices| indices[i] as usize)
@@ -104,12 +101,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_say_what_split_does() {
+    fn sizes_match_split() {
         let options = SplitOptions { val_split: 0.1, max_val: Some(30), ..SplitOptions::default() };
         let (train, val) = options.split(50_000);
         assert_eq!((train.len(), val.len()), (45_000, 30));
         assert_eq!(options.sizes(50_000, Some(10_000)), (45_000, Some(30)));
-        // torch's first indices for [45000, 5000], seed 42
+        // The first indices of torch for [45000, 5000], seed 42.
         assert_eq!([train.get(0), train.get(1), train.get(2)], [37542, 44491, 216]);
         assert_eq!([val.get(0), val.get(1), val.get(2)], [17408, 40845, 3378]);
         assert_eq!(SplitOptions::default().sizes(50_000, Some(10_000)), (50_000, Some(10_000)));

@@ -1,4 +1,4 @@
-//! The names under which the registry knows the data sets that ship with ddp-run.
+//! The built-in data sets by name.
 
 use super::DatasetKind;
 use super::sets::{Mnist, cifar10, csv, image_folder, random, shapes, text};
@@ -25,9 +25,9 @@ mod tests {
     use crate::registry::Registry;
     use crate::spec::JobTree;
 
-    /// Every kind takes its defaults (and a place where it needs one), and no kind lets an unknown key pass.
+    /// Every kind accepts its defaults (with a path if it requires one) and rejects unknown keys.
     #[test]
-    fn every_kind_reads_its_table() {
+    fn every_kind_accepts_its_defaults_and_rejects_unknown_keys() {
         for (name, kind) in standard_kinds() {
             let needs = match name {
                 "csv" => "path = 'a.csv'\ntarget = 'y'\n",
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn results_do_not_depend_on_where_the_data_lies() {
+    fn plan_hash_is_independent_of_data_location() {
         for (name, places, more) in [
             ("cifar10", &["root", "cache", "url"][..], ""),
             ("csv", &["path", "cache", "url"], "target = 'y'"),
@@ -63,13 +63,13 @@ mod tests {
     }
 
     #[test]
-    fn wrong_transforms_are_all_reported() {
+    fn reports_all_wrong_transforms() {
         let (_, shapes) = standard_kinds().into_iter().find(|(name, _)| *name == "shapes").unwrap();
         let table = "augment = ['flop', 'flip', 'flip']\ncutout = 3\nmean = [0.1, 0.2]\nstd = [0.0]";
         let error = configure(&*shapes, table).err().unwrap();
         for why in [
             "unknown augmentation; did you mean `flip`?",
-            "named twice",
+            "listed twice",
             "has no effect without \"cutout\" in `augment`",
             "expected 1 numbers, one per channel, found 2",
             "5 problems",

@@ -1,10 +1,10 @@
-//! Helpers of this room's tests: torch's reference numbers and small files of every format, made on the spot.
+//! Test helpers: torch's reference values, and generated files of every format.
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use std::path::PathBuf;
 
-/// `../shared`, or what `DDP_RUN_SHARED` names; `None` (and a line that says so) where it isn't there.
+/// A path in `../shared`, or in the folder that `DDP_RUN_SHARED` names; prints a line and returns `None` if it is missing.
 pub fn shared(path: &str) -> Option<PathBuf> {
     let root = std::env::var_os("DDP_RUN_SHARED")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
@@ -16,18 +16,18 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     None
 }
 
-/// A cache beside the test program, which outlives the test: real data is unpacked once.
-pub fn lasting_cache() -> PathBuf {
+/// A persistent cache beside the test program, so that real data is unpacked once.
+pub fn persistent_cache() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name("test-data-cache")
 }
 
-/// One of torch's reference files.
+/// A reference file from torch.
 pub fn torch_ref(name: &str) -> Option<serde_json::Value> {
     let text = std::fs::read_to_string(shared("torch_ref")?.join(name)).unwrap();
     Some(serde_json::from_str(&text).unwrap())
 }
 
-/// SHA-256 over the indices as little-endian i64, as the reference files give it.
+/// SHA-256 over the indices as little-endian i64, as in the reference files.
 pub fn sha256_of_indices(indices: impl Iterator<Item = u64>) -> String {
     let mut hasher = Sha256::new();
     for index in indices {
@@ -42,7 +42,7 @@ pub enum TarMember<'a> {
     Link(&'a str, &'a str),
 }
 
-/// A `.tar.gz` with any names, hostile ones too (which `tar::Builder` itself would refuse).
+/// A `.tar.gz` with arbitrary member names, including hostile ones that `tar::Builder` itself would reject.
 pub fn tar_gz(members: &[TarMember<'_>]) -> Vec<u8> {
     let mut builder =
         tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
@@ -65,7 +65,7 @@ pub fn tar_gz(members: &[TarMember<'_>]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-/// Answers one HTTP request on loopback with `response`; gives the URL.
+/// Answers one HTTP request on loopback with `response`; returns the URL.
 pub fn serve_once(response: &[u8]) -> String {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -83,6 +83,12 @@ pub fn serve_once(response: &[u8]) -> String {
     url
 }
 
+/// Serves one file of these bytes; returns the URL.
+pub fn serve_file(body: &[u8]) -> String {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    serve_once(&[head.as_bytes(), body].concat())
+}
+
 /// Configures a data set from the lines of its table, as the plan does.
 pub fn configure(
     kind: &dyn super::DatasetKind,
@@ -94,7 +100,7 @@ pub fn configure(
     read.map(|(source, _)| source.unwrap()).map_err(|e| e.to_string())
 }
 
-/// One sample of a data set: its input and its target as floats.
+/// One sample of a data set: its input and target as floats.
 pub fn sample(set: &dyn super::Dataset, index: usize, epoch: u64) -> (Vec<f64>, Vec<f64>) {
     use super::{FieldData, FieldFacts, FieldKind, FieldMut, SampleKey};
     let room = |facts: &FieldFacts| {
@@ -122,7 +128,7 @@ pub fn sample(set: &dyn super::Dataset, index: usize, epoch: u64) -> (Vec<f64>, 
     (floats(input), floats(target))
 }
 
-/// A batch of `row` bytes a sample as CIFAR-10's release has it: Python 2, protocol 2.
+/// A batch with `row` bytes per sample as in CIFAR-10's Python release: Python 2, protocol 2.
 pub fn python2_pickle(labels: &[u8], pixels: &[u8], row: u16) -> Vec<u8> {
     let n = labels.len() as u8;
     let mut out =

@@ -1,5 +1,5 @@
-//! From stored pixels to the network's input: normalisation, and in training random crop, flip and cutout, all in one pass
-//! over the image. Every draw is a pure function of the sample's key, so it is the same on any rank and thread.
+//! Converts stored pixels to the network's input: normalisation, and in training random crop, flip and cutout, in one pass
+//! over the image. Draws are pure functions of the sample's key, so they are the same on any rank and thread.
 
 use super::SampleKey;
 use super::rng::{CounterRng, Stream};
@@ -7,10 +7,10 @@ use super::rng::{CounterRng, Stream};
 /// Channels, height, width.
 pub type ImageShape = [usize; 3];
 
-/// How stored pixels become a network's input.
+/// The settings of an image transform.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TransformOptions {
-    /// Mean and standard deviation per channel; `None` leaves pixels in [0, 1].
+    /// Mean and standard deviation per channel; `None` keeps pixels in [0, 1].
     pub normalize: Option<(Vec<f64>, Vec<f64>)>,
     pub augment: Augment,
 }
@@ -18,16 +18,16 @@ pub struct TransformOptions {
 /// The random transforms of the training split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Augment {
-    /// Black pixels on each side, around which the window is taken.
+    /// Width of the black padding from which the window is cropped.
     pub crop: Option<usize>,
-    /// Mirror left to right, every other time.
+    /// Flip horizontally with probability 1/2.
     pub flip: bool,
-    /// Side of the square.
+    /// Side of the cleared square.
     pub cutout: Option<usize>,
 }
 
 impl TransformOptions {
-    /// The transform of a split: validation is normalised only.
+    /// The transform of a split; without `training` it only normalises.
     pub fn build(&self, shape: ImageShape, training: bool) -> ImageTransform {
         let (mean, std) =
             self.normalize.clone().unwrap_or_else(|| (vec![0.0; shape[0]], vec![1.0; shape[0]]));
@@ -38,7 +38,7 @@ impl TransformOptions {
     }
 }
 
-/// Pixels to floats, for one split.
+/// Converts pixels to floats, for one split.
 #[derive(Clone, Debug)]
 pub struct ImageTransform {
     shape: ImageShape,
@@ -47,10 +47,10 @@ pub struct ImageTransform {
     augment: Augment,
 }
 
-/// One sample's draws.
+/// The random choices for one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draws {
-    /// Where the window starts in the image; outside it there is black.
+    /// Position of the window in the image; pixels outside the image are black.
     pub top: isize,
     pub left: isize,
     pub flip: bool,
@@ -72,8 +72,7 @@ impl ImageTransform {
         self.augment
     }
 
-    /// Transforms one image, stored as planes of bytes, row by row: `pixels` and `out` have channels * height * width
-    /// elements.
+    /// Transforms one image, stored as planes of bytes: `pixels` and `out` have channels * height * width elements.
     pub fn apply(&self, key: SampleKey, pixels: &[u8], out: &mut [f32]) {
         let [_, height, width] = self.shape;
         let draws = self.draw(key);
@@ -97,7 +96,7 @@ impl ImageTransform {
         }
     }
 
-    /// The draws of the sample that `key` names.
+    /// The draws for the sample `key`.
     pub fn draw(&self, key: SampleKey) -> Draws {
         let [_, height, width] = self.shape;
         let Augment { crop, flip, cutout } = self.augment;
@@ -111,7 +110,7 @@ impl ImageTransform {
             let mut rng = CounterRng::new(key, Stream::Cutout);
             let mut span = |length: usize| {
                 let start = rng.below(length as u32) as usize + length;
-                // Counted from -length, so that nothing is negative.
+                // Offset by `length` to stay non-negative.
                 let start = start - side.min(2 * length) / 2;
                 start.saturating_sub(length)..(start + side).saturating_sub(length).min(length)
             };
@@ -121,10 +120,10 @@ impl ImageTransform {
     }
 }
 
-/// One row of the window that starts at column `left` of `pixels`, mirrored or not.
+/// Writes one row of the window that starts at column `left` of `pixels`, flipped if `flip`.
 fn write_row(pixels: &[u8], row: &mut [f32], left: isize, flip: bool, factor: f32, offset: f32) {
     let width = pixels.len();
-    // Columns of the window that lie in the image.
+    // Columns of the window inside the image.
     let from = (-left).clamp(0, width as isize) as usize;
     let to = (width as isize - left).clamp(0, width as isize) as usize;
     if from >= to {
@@ -187,7 +186,7 @@ mod tests {
         assert!(run(&raw, false, 3).iter().zip(pixels()).all(|(&o, p)| close(o, f32::from(p) / 255.0)));
     }
 
-    /// Each augmented image must be the plain one, shifted by one of the 25 shifts, mirrored or not, with one hole.
+    /// Each augmented image must equal the original under exactly one of 25 shifts, flipped or not.
     #[test]
     fn crop_and_flip_move_whole_images() {
         let options = options(Augment { cutout: None, ..ALL });
@@ -212,7 +211,7 @@ mod tests {
             assert_eq!(found.len(), 1, "sample {sample}: {found:?}");
             *seen.entry(found[0]).or_insert(0) += 1;
         }
-        // 50 outcomes, 20 expected of each
+        // 50 outcomes, each expected 20 times.
         assert_eq!(seen.len(), 50);
         assert!(seen.values().all(|&n| n < 45), "{seen:?}");
     }
@@ -232,7 +231,7 @@ mod tests {
             smallest = smallest.min(cleared.len());
         }
         assert_eq!((smallest, largest), (4, 9)); // a corner, and the whole square
-        // Larger than the image: everything is cleared, and nothing overflows.
+        // Larger than the image: everything is cleared, without overflow.
         let huge =
             TransformOptions { augment: Augment { cutout: Some(100), ..Augment::default() }, ..options };
         assert!(run(&huge, true, 0).iter().all(|&x| x == 0.0));

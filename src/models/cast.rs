@@ -1,4 +1,4 @@
-//! Changes of element type that cost nothing where there is nothing to change.
+//! Casts that are free if the tensor already has the type.
 
 use burn::tensor::{DType, Tensor};
 

@@ -1,7 +1,7 @@
-//! A small GPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias (as nanoGPT, in the structure of
-//! the PyTorch model that tests/golden.rs compares with): `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
+//! A small GPT as in nanoGPT: pre-LN blocks, GELU (erf), learned positions, untied head without bias. Its modules are those
+//! of the PyTorch model in tests/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
-use super::layers::{Affine, Embed, Norm};
+use super::layers::{Affine, Embedding, LayerNorm};
 use super::ops::{Activation, CausalMask, causal_attention};
 use super::{Input, Net};
 use crate::spec::choice;
@@ -10,7 +10,7 @@ use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Device, Int, Tensor};
 
 choice! {
-    /// Named sizes: nanoGPT's, and GPT-2's published ones.
+    /// Named sizes: those of nanoGPT, and the published ones of GPT-2.
     Preset:
     /// 3 layers, 3 heads, width 48.
     Nano = "nano",
@@ -68,9 +68,9 @@ impl Attention {
 
 #[derive(Module, Debug)]
 struct Block {
-    ln_1: Norm,
+    ln_1: LayerNorm,
     attn: Attention,
-    ln_2: Norm,
+    ln_2: LayerNorm,
     fc: Affine,
     proj: Affine,
     dropout: Dropout,
@@ -82,14 +82,14 @@ impl Block {
         let affine = |inputs, outputs| Affine::normal(inputs, outputs, 0.02, true, device);
         let dropout = DropoutConfig::new(c.dropout).init();
         Self {
-            ln_1: Norm::new(width, device),
+            ln_1: LayerNorm::new(width, device),
             attn: Attention {
                 c_attn: affine(width, 3 * width),
                 c_proj: affine(width, width),
                 dropout: dropout.clone(),
                 heads: c.n_head,
             },
-            ln_2: Norm::new(width, device),
+            ln_2: LayerNorm::new(width, device),
             fc: affine(width, 4 * width),
             proj: affine(4 * width, width),
             dropout,
@@ -112,13 +112,13 @@ impl Block {
     }
 }
 
-/// Tokens `[batch, time]` to logits `[batch * time, vocab]`.
+/// Maps tokens `[batch, time]` to logits `[batch * time, vocab]`.
 #[derive(Module, Debug)]
 pub struct Gpt {
-    wte: Embed,
-    wpe: Embed,
+    wte: Embedding,
+    wpe: Embedding,
     h: Vec<Block>,
-    ln_f: Norm,
+    ln_f: LayerNorm,
     lm_head: Affine,
     dropout: Dropout,
 }
@@ -126,10 +126,10 @@ pub struct Gpt {
 impl Gpt {
     pub fn new(c: GptConfig, device: &Device) -> Self {
         Self {
-            wte: Embed::new(c.vocab_size, c.n_embd, device),
-            wpe: Embed::new(c.block_size, c.n_embd, device),
+            wte: Embedding::new(c.vocab_size, c.n_embd, device),
+            wpe: Embedding::new(c.block_size, c.n_embd, device),
             h: (0..c.n_layer).map(|_| Block::new(&c, device)).collect(),
-            ln_f: Norm::new(c.n_embd, device),
+            ln_f: LayerNorm::new(c.n_embd, device),
             lm_head: Affine::normal(c.n_embd, c.vocab_size, 0.02, false, device),
             dropout: DropoutConfig::new(c.dropout).init(),
         }

@@ -1,4 +1,4 @@
-//! A batch on the device, whatever its rank: the network asks for the rank that it expects.
+//! A batch on the device. The network requests it with the tensor rank that it expects.
 
 use super::cast::in_dtype;
 use crate::data::{DeviceBytes, FieldData, HostField};
@@ -46,7 +46,7 @@ impl Input {
         }
     }
 
-    /// A batch that is on its device already; the first dimension counts samples.
+    /// A batch that is already on its device; the first dimension is the batch.
     pub fn from_tensor<const D: usize>(tensor: Tensor<D>) -> Self {
         Self { shape: tensor.dims().to_vec(), data: Field::Float(tensor.flatten(0, D - 1)) }
     }
@@ -59,53 +59,49 @@ impl Input {
     /// The values as a tensor of rank `D`.
     ///
     /// # Panics
-    /// When the data set gives indices, or samples of another rank: the model doesn't fit the data set.
+    /// If the data set returns indices, or samples of another rank: the model does not fit the data set.
     pub fn float<const D: usize>(self) -> Tensor<D> {
         let dims = self.dims::<D>();
         match self.data {
             Field::Float(t) => t.reshape(dims),
-            Field::Index(_) => panic!("the model reads float inputs; this data set gives indices"),
+            Field::Index(_) => panic!("the model expects float inputs, but the data set has indices"),
         }
     }
 
     /// The indices (tokens, labels) as a tensor of rank `D`.
     ///
     /// # Panics
-    /// When the data set gives floats, or samples of another rank.
+    /// If the data set returns floats, or samples of another rank.
     pub fn index<const D: usize>(self) -> Tensor<D, Int> {
         let dims = self.dims::<D>();
         match self.data {
             Field::Index(t) => t.reshape(dims),
-            Field::Float(_) => panic!("the model reads indices; this data set gives float inputs"),
+            Field::Float(_) => panic!("the model expects indices, but the data set has float inputs"),
         }
     }
 
     /// The values as `[batch, features]`, each sample flattened.
     pub fn rows(self) -> Tensor<2> {
-        let batch = self.shape[0];
-        let features = self.shape[1..].iter().product();
-        match self.data {
-            Field::Float(t) => t.reshape([batch, features]),
-            Field::Index(_) => panic!("the model reads float inputs; this data set gives indices"),
-        }
+        let shape = vec![self.shape[0], self.shape[1..].iter().product()];
+        Self { shape, ..self }.float()
     }
 
-    /// All indices in one row: labels of `[batch]` or `[batch, time]` targets.
+    /// All indices, flattened: labels of `[batch]` or `[batch, time]` targets.
     pub fn flat_index(self) -> Tensor<1, Int> {
         match self.data {
             Field::Index(t) => t,
-            Field::Float(_) => panic!("the loss needs class indices; this data set gives float targets"),
+            Field::Float(_) => panic!("the loss requires class indices, but the data set has float targets"),
         }
     }
 
-    /// True where the field holds indices.
+    /// Whether the field holds indices.
     pub fn is_index(&self) -> bool {
         matches!(self.data, Field::Index(_))
     }
 
     fn dims<const D: usize>(&self) -> [usize; D] {
         self.shape.clone().try_into().unwrap_or_else(|shape: Vec<usize>| {
-            panic!("the model reads rank {D}; this data set gives batches of shape {shape:?}")
+            panic!("the model expects inputs of rank {D}, but batches of the data set have shape {shape:?}")
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What the registry holds for a model, and what the plan may know of it without a device.
+//! What the registry holds for a model, and what the plan can find out about it without a device.
 
 use super::Role;
 use crate::data::DataFacts;
@@ -6,10 +6,10 @@ use crate::device::Compute;
 use crate::spec::Fields;
 use std::sync::Arc;
 
-/// Reads a `[model]` table. One per name in the registry.
+/// Reads the `[model]` table. One per name in the registry.
 pub trait ModelKind: Send + Sync {
-    /// `facts` are the data set's (input shape, classes) where they are known before the data is read. Problems go into
-    /// `fields`, all of them; the value returned after a problem is never built.
+    /// `facts` are those of the data set (input shape, classes), if known before the data is read. Reports all problems to
+    /// `fields`; the value returned after a problem is never built.
     fn configure(&self, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource>;
 }
 
@@ -22,7 +22,7 @@ where
     }
 }
 
-/// One tensor of a model's state, by its PyTorch name.
+/// A tensor in a model's state, with its PyTorch name.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TensorFacts {
     pub name: String,
@@ -30,11 +30,11 @@ pub struct TensorFacts {
     pub role: Role,
 }
 
-/// A model as the spec describes it, not yet built.
+/// A model as described in the spec, not yet built.
 pub trait ModelSource: Send + Sync {
-    /// Names and shapes of its state, in registration order; `None` where only the data can tell.
+    /// Names and shapes of its state, in registration order; `None` if they depend on data that has not been read.
     fn tensors(&self) -> Option<Vec<TensorFacts>>;
-    /// The running model, parameters drawn from `seed`. `facts` are those of the opened data.
+    /// Builds the model with parameters drawn from `seed`. `facts` are those of the opened data.
     fn build(
         &self,
         facts: &DataFacts,

@@ -1,8 +1,8 @@
-//! Layers whose state has PyTorch's names and layouts, so that a checkpoint is a state dict as it stands.
+//! Layers whose state has PyTorch's names and layouts, so that a checkpoint is a state dict without conversion.
 //!
-//! Burn's own `nn::Linear` keeps its weight as `[in, out]` and its norms call their parameters gamma and beta; a model
-//! built from those works too (the state dict is translated, see `state.rs`), these just need no translation. Initial
-//! values follow PyTorch's defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
+//! Burn's own `nn::Linear` stores its weight as `[in, out]`, and its norms name their parameters gamma and beta. Models
+//! built from those work too, because the state dict is translated (see `state.rs`). Initial values follow PyTorch's
+//! defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
 
 use super::cast::{in_dtype, in_f32};
 use super::ops::{Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear};
@@ -24,13 +24,13 @@ fn torch_uniform(fan_in: usize) -> Initializer {
 }
 
 impl Affine {
-    /// Default initial values of `torch.nn.Linear(inputs, outputs)`.
+    /// With the default initial values of `torch.nn.Linear(inputs, outputs)`.
     pub fn new(inputs: usize, outputs: usize, device: &Device) -> Self {
         let init = torch_uniform(inputs);
         Self { weight: init.init([outputs, inputs], device), bias: Some(init.init([outputs], device)) }
     }
 
-    /// Weights from N(0, std), bias zero or absent (GPT-2's initial values).
+    /// Weights from N(0, std), bias zero or absent (initial values of GPT-2).
     pub fn normal(inputs: usize, outputs: usize, std: f64, bias: bool, device: &Device) -> Self {
         Self {
             weight: Initializer::Normal { mean: 0.0, std }.init([outputs, inputs], device),
@@ -57,15 +57,15 @@ impl Affine {
 
 /// `torch.nn.Conv2d`: weight `[out, in, k, k]`.
 #[derive(Module, Debug)]
-pub struct Conv {
+pub struct Conv2d {
     pub weight: Param<Tensor<4>>,
     pub bias: Option<Param<Tensor<1>>>,
     stride: usize,
     padding: usize,
 }
 
-impl Conv {
-    /// Default initial values of `torch.nn.Conv2d`, with bias.
+impl Conv2d {
+    /// With the default initial values of `torch.nn.Conv2d`, with bias.
     pub fn new(inputs: usize, outputs: usize, kernel: usize, padding: usize, device: &Device) -> Self {
         let init = torch_uniform(inputs * kernel * kernel);
         Self {
@@ -76,7 +76,7 @@ impl Conv {
         }
     }
 
-    /// Without bias, from N(0, sqrt(2 / fan_out)): torchvision's ResNet (`kaiming_normal_`, mode fan_out).
+    /// Without bias, weights from N(0, sqrt(2 / fan_out)) as in torchvision's ResNet (`kaiming_normal_`, mode fan_out).
     pub fn residual(inputs: usize, outputs: usize, kernel: usize, stride: usize, device: &Device) -> Self {
         let std = (2.0 / (outputs * kernel * kernel) as f64).sqrt();
         Self {
@@ -115,8 +115,8 @@ impl BatchNorm2d {
         }
     }
 
-    /// Batch statistics (and an update of the running ones) on an autodiff device, running statistics elsewhere; followed by
-    /// a ReLU if `relu`.
+    /// On an autodiff device normalises by the batch statistics and updates the running ones, otherwise normalises by the
+    /// running ones; followed by a ReLU if `relu`.
     pub fn forward(&self, x: Tensor<4>, relu: bool) -> Tensor<4> {
         let (weight, bias) = (self.weight.val(), self.bias.val());
         let device = x.device();
@@ -142,12 +142,12 @@ fn track(running: &RunningState<Tensor<1>>, batch: Tensor<1>) {
 
 /// `torch.nn.LayerNorm` over the last dimension.
 #[derive(Module, Debug)]
-pub struct Norm {
+pub struct LayerNorm {
     pub weight: Param<Tensor<1>>,
     pub bias: Param<Tensor<1>>,
 }
 
-impl Norm {
+impl LayerNorm {
     pub fn new(width: usize, device: &Device) -> Self {
         Self {
             weight: Initializer::Ones.init([width], device),
@@ -155,7 +155,7 @@ impl Norm {
         }
     }
 
-    /// In f32, whatever `x` is; the result is of `x`'s type again.
+    /// Computed in f32; the result has the type of `x`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let dtype = x.dtype();
         let out = layer_norm(in_f32(x), self.weight.val(), self.bias.val(), 1e-5);
@@ -165,11 +165,11 @@ impl Norm {
 
 /// `torch.nn.Embedding`: weight `[rows, width]`, from N(0, 0.02).
 #[derive(Module, Debug)]
-pub struct Embed {
+pub struct Embedding {
     pub weight: Param<Tensor<2>>,
 }
 
-impl Embed {
+impl Embedding {
     pub fn new(rows: usize, width: usize, device: &Device) -> Self {
         Self { weight: Initializer::Normal { mean: 0.0, std: 0.02 }.init([rows, width], device) }
     }

@@ -1,8 +1,8 @@
-//! Networks and how the rest of the program holds them.
+//! Networks, and the interface through which the rest of the program uses them.
 //!
-//! A network is a Burn module that implements [`Net`]. [`Model`] is the same thing behind a trait object: its state by
-//! PyTorch name, forward passes for training (with every parameter tapped, see `ddp::tap`) and for evaluation, and
-//! access to the values on the host. `kind.rs` and `standard.rs` are what a spec's `[model]` table turns into.
+//! A network is a Burn module that implements [`Net`]. [`Model`] is its trait object: state by PyTorch name, forward passes
+//! for training (with every parameter tapped, see `ddp::tap`) and for evaluation, and access to the values on the host.
+//! `kind.rs` and `standard.rs` read the `[model]` table of a spec.
 
 mod cast;
 mod gpt;
@@ -18,7 +18,7 @@ mod standard;
 mod state;
 #[cfg(test)]
 mod tests;
-mod walk;
+mod visitors;
 
 pub use gpt::{Gpt, GptConfig, Preset};
 pub use input::{Input, Target};
@@ -35,17 +35,17 @@ use burn::tensor::Tensor;
 
 /// A network: a Burn module and its forward pass.
 pub trait Net: Module + 'static {
-    /// One row of outputs for each sample (or each token): `[rows, outputs]`. Logits for cross-entropy, values for MSE.
+    /// One row of outputs per sample (or per token): `[rows, outputs]`. Logits for cross-entropy, values for MSE.
     fn forward(&self, input: Input) -> Tensor<2>;
 
     /// The state-dict name of the parameter at a module path such as `layers.1.weight`. Names and layouts of Burn's own
-    /// `nn` modules are translated to PyTorch's before this is asked.
+    /// `nn` modules are translated to PyTorch's before this is called.
     fn rename(path: &str) -> String {
         path.to_owned()
     }
 
-    /// Whether the parameter with this state-dict name stays f32 where `precision` has the rest cast: for layers that compute in f32
-    /// themselves, such as the norms here.
+    /// Whether the parameter with this state-dict name stays f32 under reduced `precision`: for layers that compute in f32,
+    /// such as the norms here.
     fn stays_f32(_name: &str) -> bool {
         false
     }

@@ -1,10 +1,12 @@
-//! A network behind a trait object. The trainer, the reducer and the checkpoints see parameters as numbered host slices
-//! (in the order of [`Model::entries`]) or, where the model computes on a device, as numbered flat tensors; only this file knows
-//! the module that they belong to.
+//! A network as a trait object. The trainer, the reducer and the checkpoints access parameters as numbered host slices (in
+//! the order of [`Model::entries`]) or, for a model on a device, as numbered flat tensors; only this file and `visitors.rs`
+//! know the module that they belong to.
 
 use super::cast::in_f32;
 use super::state::State;
-use super::walk::{CastMapper, Casts, Drawer, Editor, Examiner, Reader, Stepper, TapMapper};
+use super::visitors::{
+    Casts, Cursor, EditMapper, ForwardMapper, LazyInit, MapCursor, ReadVisitor, TensorCheck, UpdateMapper,
+};
 use super::{Input, Net, StateEntry};
 use crate::device::{Compute, Tracked, drawn, is_host};
 use crate::error::{Error, Result};
@@ -12,43 +14,40 @@ use burn::module::ModuleMapper;
 use burn::tensor::{DType, Device, Tensor};
 use std::sync::Arc;
 
-/// Replaces parameter `index` by its tapped twin when the forward pass first uses it.
+/// Returns the tapped version of the parameter with this number; called when the forward pass first uses it.
 pub type Tap = Arc<dyn Fn(usize, Tracked) -> Tracked + Send + Sync>;
 
-/// Which tensors are meant, by number.
-pub type Which<'a> = &'a dyn Fn(usize) -> bool;
+/// Selects tensors by number.
+pub type Selection<'a> = &'a dyn Fn(usize) -> bool;
 
-/// Every tensor.
-pub const ALL: Which<'static> = &|_| true;
+/// Selects every tensor.
+pub const ALL: Selection<'static> = &|_| true;
 
 /// A model that trains on one device.
 pub trait Model: Send {
-    /// Parameters and buffers, in the order that numbers them.
+    /// Parameters and buffers; the index is the tensor's number.
     fn entries(&self) -> &[StateEntry];
 
-    /// The device of the training forward pass (autodiff on).
+    /// The device of the training forward pass, with autodiff.
     fn device(&self) -> &Device;
 
-    /// Forward pass with every trainable parameter passed through `tap` at its first use: outputs `[rows, outputs]`, in f32.
+    /// Forward pass that passes every trainable parameter through `tap` at its first use. Outputs `[rows, outputs]`, in f32.
     fn forward(&self, input: Input, tap: Tap) -> Tensor<2>;
 
-    /// A snapshot for evaluation: no autodiff, no dropout, running statistics. Shares memory with the model, so drop it
+    /// A snapshot for evaluation: no autodiff, no dropout, running statistics. It shares memory with the model; drop it
     /// before the next `edit`, which would otherwise copy.
     fn evaluator(&self) -> Box<dyn Evaluator>;
 
-    /// Shows the values of the tensors that are meant, in the module's layout.
+    /// Passes the values of the selected tensors to `see`, in the module's layout.
     ///
     /// # Errors
-    /// What failed on the device; never in host memory. Nothing is shown from there on.
-    fn read(&self, which: Which<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()>;
+    /// The device fails; never in host memory. `see` is not called after an error.
+    fn read(&self, which: Selection<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()>;
 
-    /// Lets `change` write the values of the tensors that are meant: in place in host memory, else on a copy that goes back.
-    ///
-    /// # Errors
-    /// As [`Model::read`]; nothing is changed from there on.
-    fn edit(&mut self, which: Which<'_>, change: &mut dyn FnMut(usize, &mut [f32])) -> Result<()>;
+    /// Lets `change` write the values of the selected tensors: in place in host memory, otherwise in a copy that is sent back.
+    fn edit(&mut self, which: Selection<'_>, change: &mut dyn FnMut(usize, &mut [f32])) -> Result<()>;
 
-    /// Lets `step` replace every trainable tensor, flat and without autodiff, on the model's own device.
+    /// Replaces every trainable tensor by the result of `step`; flat and without autodiff, on the model's device.
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>);
 }
 
@@ -58,7 +57,7 @@ pub trait Evaluator {
     fn forward(&self, input: Input) -> Tensor<2>;
 }
 
-/// Any [`Net`] as a [`Model`].
+/// A [`Net`] as a [`Model`].
 pub struct NetModel<N: Net> {
     net: Option<N>,
     state: State,
@@ -67,24 +66,25 @@ pub struct NetModel<N: Net> {
 }
 
 impl<N: Net> NetModel<N> {
-    /// `build` makes the network on the device that it is given, which has autodiff; initial values are drawn from `seed`, in the
-    /// order of the parameters, in host memory: they are the same on every device.
+    /// `build` creates the network on the given device, which has autodiff. Initial values are drawn from `seed`, in the order
+    /// of the parameters, in host memory, so they are the same on every device.
     ///
     /// # Errors
-    /// That of `build`, and a network whose state can't be held: tensors of one name, of another type than f32, or away from that device (exit 78).
+    /// `build` fails, or the network has two tensors of the same name, a tensor that is not f32, or one on another device
+    /// (exit 78).
     pub fn new(on: &Compute, seed: u64, build: impl FnOnce(&Device) -> Result<N>) -> Result<Self> {
         let host = Device::flex().autodiff();
         let net = drawn(&host, seed, || {
             let net = build(&host)?;
-            // Lazy parameters are drawn now: their order, and so their values, must not depend on the first forward pass.
-            net.visit(&mut Drawer);
+            // Draw lazy parameters now: their order, and so their values, must not depend on the first forward pass.
+            net.visit(&mut LazyInit);
             Ok::<N, Error>(net)
         })?;
         let state = State::of(&net, N::rename);
         state.check_names()?;
-        let mut examiner = Examiner::new(&state);
-        net.visit(&mut examiner);
-        examiner.found?;
+        let mut check = TensorCheck::new(&state);
+        net.visit(&mut check);
+        check.result?;
         let casts = Casts::new::<N>(&state.entries, on.dtype);
         let mut model = Self { net: Some(net), state, device: host, casts };
         if !is_host(&on.device) {
@@ -94,26 +94,26 @@ impl<N: Net> NetModel<N> {
         Ok(model)
     }
 
-    /// State entries without drawing a single value; `net` is on a device with autodiff.
+    /// State entries, without drawing any values; `net` is on a device with autodiff.
     pub fn entries_of(net: &N) -> Vec<StateEntry> {
         State::of(net, N::rename).entries
     }
 
     fn net(&self) -> &N {
-        present(&self.net)
+        self.net.as_ref().expect("the network is only away while it is changed")
     }
 
-    /// Burn keeps what a forward pass makes of running state beside the state itself until the next pass; `valid` is what
-    /// brings it in, for whoever reads, saves or replaces it.
-    fn settle(&self) {
+    fn forward_mapper(&self, tap: Option<Tap>) -> ForwardMapper<'_> {
+        ForwardMapper { cursor: MapCursor::new(&self.state), tap, casts: &self.casts }
+    }
+
+    /// Burn stores updates to running state separately until the next forward pass; `valid` applies them, so that later reads
+    /// and writes use the current values.
+    fn apply_buffer_updates(&self) {
         if self.state.entries.iter().any(|e| e.role.is_buffer()) {
             drop(self.net().valid());
         }
     }
-}
-
-fn present<N>(net: &Option<N>) -> &N {
-    net.as_ref().expect("the network is only away while it is changed")
 }
 
 fn change<N: Net>(net: &mut Option<N>, mapper: &mut impl ModuleMapper) {
@@ -131,35 +131,36 @@ impl<N: Net> Model for NetModel<N> {
     }
 
     fn forward(&self, input: Input, tap: Tap) -> Tensor<2> {
-        let mut mapper = TapMapper::new(&self.state, tap, &self.casts);
+        let mut mapper = self.forward_mapper(Some(tap));
         let output = self.net().clone().map(&mut mapper).forward(input.cast(self.casts.dtype));
-        self.settle();
+        self.apply_buffer_updates();
         in_f32(output)
     }
 
     fn evaluator(&self) -> Box<dyn Evaluator> {
         let mut net = self.net().valid();
         if self.casts.dtype != DType::F32 {
-            net = net.map(&mut CastMapper::new(&self.state, &self.casts));
+            net = net.map(&mut self.forward_mapper(None));
         }
         let device = self.device.clone().without_autodiff();
         Box::new(NetEvaluator { net, device, dtype: self.casts.dtype })
     }
 
-    fn read(&self, which: Which<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
-        let mut reader = Reader::new(&self.state, which, see);
-        self.net().visit(&mut reader);
-        reader.done
+    fn read(&self, which: Selection<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
+        let mut visitor = ReadVisitor { cursor: Cursor::new(&self.state), which, see, result: Ok(()) };
+        self.net().visit(&mut visitor);
+        visitor.result
     }
 
-    fn edit(&mut self, which: Which<'_>, edit: &mut dyn FnMut(usize, &mut [f32])) -> Result<()> {
-        let mut editor = Editor::new(&self.state, which, edit);
-        change(&mut self.net, &mut editor);
-        editor.done
+    fn edit(&mut self, which: Selection<'_>, edit: &mut dyn FnMut(usize, &mut [f32])) -> Result<()> {
+        let cursor = MapCursor::new(&self.state);
+        let mut mapper = EditMapper { cursor, which, change: edit, result: Ok(()) };
+        change(&mut self.net, &mut mapper);
+        mapper.result
     }
 
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>) {
-        change(&mut self.net, &mut Stepper::new(&self.state, step));
+        change(&mut self.net, &mut UpdateMapper { cursor: MapCursor::new(&self.state), step });
     }
 }
 

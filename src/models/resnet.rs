@@ -1,6 +1,6 @@
 //! ResNet-18, -34 and -50 with torchvision's structure and parameter names (He et al. 2015, arXiv:1512.03385).
 
-use super::layers::{Affine, BatchNorm2d, Conv};
+use super::layers::{Affine, BatchNorm2d, Conv2d};
 use super::ops::{add_relu, max_pool2d};
 use super::{Input, Net};
 use crate::spec::choice;
@@ -9,15 +9,15 @@ use burn::tensor::module::adaptive_avg_pool2d;
 use burn::tensor::{Device, Tensor};
 
 choice! {
-    /// How the network begins.
+    /// The first layers of the network.
     Stem:
-    /// 7x7 convolution of stride 2, then 3x3 max pooling: torchvision's.
+    /// 7x7 convolution of stride 2, then 3x3 max pooling, as in torchvision.
     ImageNet = "imagenet",
-    /// 3x3 convolution of stride 1, no pooling: for images of about 32 pixels.
+    /// 3x3 convolution of stride 1, no pooling, for images of about 32 pixels.
     Cifar = "cifar",
 }
 
-/// Blocks in each of the four stages, and whether they are bottlenecks.
+/// The number of blocks in each of the four stages, and whether they are bottlenecks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depth {
     pub blocks: [usize; 4],
@@ -30,16 +30,16 @@ impl Depth {
     pub const RESNET50: Depth = Depth { blocks: [3, 4, 6, 3], bottleneck: true };
 }
 
-/// torchvision's `BasicBlock` (two convolutions) or `Bottleneck` (three: `conv3` and `bn3` present).
+/// torchvision's `BasicBlock` (two convolutions) or `Bottleneck` (three; with `conv3` and `bn3`).
 #[derive(Module, Debug)]
 struct Block {
-    conv1: Conv,
+    conv1: Conv2d,
     bn1: BatchNorm2d,
-    conv2: Conv,
+    conv2: Conv2d,
     bn2: BatchNorm2d,
-    conv3: Option<Conv>,
+    conv3: Option<Conv2d>,
     bn3: Option<BatchNorm2d>,
-    downsample: Option<(Conv, BatchNorm2d)>,
+    downsample: Option<(Conv2d, BatchNorm2d)>,
 }
 
 impl Block {
@@ -49,14 +49,14 @@ impl Block {
         let second_stride = if bottleneck { stride } else { 1 };
         let shrinks = stride != 1 || inputs != outputs;
         Self {
-            conv1: Conv::residual(inputs, width, first_kernel, first_stride, device),
+            conv1: Conv2d::residual(inputs, width, first_kernel, first_stride, device),
             bn1: BatchNorm2d::new(width, device),
-            conv2: Conv::residual(width, width, 3, second_stride, device),
+            conv2: Conv2d::residual(width, width, 3, second_stride, device),
             bn2: BatchNorm2d::new(width, device),
-            conv3: bottleneck.then(|| Conv::residual(width, outputs, 1, 1, device)),
+            conv3: bottleneck.then(|| Conv2d::residual(width, outputs, 1, 1, device)),
             bn3: bottleneck.then(|| BatchNorm2d::new(outputs, device)),
             downsample: shrinks.then(|| {
-                (Conv::residual(inputs, outputs, 1, stride, device), BatchNorm2d::new(outputs, device))
+                (Conv2d::residual(inputs, outputs, 1, stride, device), BatchNorm2d::new(outputs, device))
             }),
         }
     }
@@ -78,7 +78,7 @@ impl Block {
 /// A residual network for images `[batch, channels, h, w]`; logits `[batch, classes]`.
 #[derive(Module, Debug)]
 pub struct ResNet {
-    conv1: Conv,
+    conv1: Conv2d,
     bn1: BatchNorm2d,
     layer1: Vec<Block>,
     layer2: Vec<Block>,
@@ -91,8 +91,8 @@ pub struct ResNet {
 impl ResNet {
     pub fn new(depth: Depth, stem: Stem, channels: usize, classes: usize, device: &Device) -> Self {
         let conv1 = match stem {
-            Stem::ImageNet => Conv::residual(channels, 64, 7, 2, device),
-            Stem::Cifar => Conv::residual(channels, 64, 3, 1, device),
+            Stem::ImageNet => Conv2d::residual(channels, 64, 7, 2, device),
+            Stem::Cifar => Conv2d::residual(channels, 64, 3, 1, device),
         };
         let mut inputs = 64;
         let mut stage = |width: usize, count: usize, stride: usize| -> Vec<Block> {

@@ -1,6 +1,6 @@
-//! The small networks: one affine layer, a multi-layer perceptron, and a plain convolutional network.
+//! Small networks: a linear layer, a multi-layer perceptron, and a plain convolutional network.
 
-use super::layers::{Affine, Conv};
+use super::layers::{Affine, Conv2d};
 use super::ops::{Activation, max_pool2d};
 use super::{Input, Net};
 use burn::module::Module;
@@ -28,7 +28,7 @@ impl Net for LinearNet {
     }
 }
 
-/// Affine layers with ReLU (and dropout) between them, named as in `nn.Sequential(Linear, ReLU, Linear, …)`.
+/// Linear layers with ReLU (and dropout) between them, named as in `nn.Sequential(Linear, ReLU, Linear, …)`.
 #[derive(Module, Debug)]
 pub struct Mlp {
     layers: Vec<Affine>,
@@ -56,17 +56,17 @@ impl Net for Mlp {
         }
         x
     }
-    /// `layers.1.weight` is the module at place 2 of the Sequential.
+    /// `layers.1` is the module at index 2 of the Sequential.
     fn rename(path: &str) -> String {
-        sequential(path, "layers.", "", 2, 0)
+        sequential(path, "layers.", "", 2)
     }
 }
 
-/// 3x3 convolutions, each with ReLU and 2x2 max pooling, then a hidden affine layer and the head. As PyTorch:
+/// 3x3 convolutions, each with ReLU and 2x2 max pooling, then a hidden linear layer and the head. As in PyTorch:
 /// `features = Sequential(Conv2d, ReLU, MaxPool2d, …)`, `classifier = Sequential(Flatten, Linear, ReLU, Dropout, Linear)`.
 #[derive(Module, Debug)]
 pub struct Cnn {
-    convs: Vec<Conv>,
+    convs: Vec<Conv2d>,
     hidden: Affine,
     head: Affine,
     dropout: Dropout,
@@ -88,7 +88,7 @@ impl Cnn {
         let [mut inputs, mut height, mut width] = c.input;
         let mut convs = Vec::new();
         for &outputs in &c.channels {
-            convs.push(Conv::new(inputs, outputs, 3, 1, device));
+            convs.push(Conv2d::new(inputs, outputs, 3, 1, device));
             (inputs, height, width) = (outputs, height / 2, width / 2);
         }
         Self {
@@ -111,17 +111,17 @@ impl Net for Cnn {
         self.head.forward(self.dropout.forward(x))
     }
     fn rename(path: &str) -> String {
-        let path = sequential(path, "convs.", "features.", 3, 0);
+        let path = sequential(path, "convs.", "features.", 3);
         path.replace("hidden.", "classifier.1.").replace("head.", "classifier.4.")
     }
 }
 
-/// Renames `{from}{i}.rest` to `{to}{i * stride + offset}.rest`: a list of layers as places in an `nn.Sequential`.
-fn sequential(path: &str, from: &str, to: &str, stride: usize, offset: usize) -> String {
+/// Renames `{from}{i}.rest` to `{to}{i * stride}.rest`: maps a list of layers to indices in an `nn.Sequential`.
+fn sequential(path: &str, from: &str, to: &str, stride: usize) -> String {
     let renamed = path.strip_prefix(from).and_then(|rest| {
         let (index, tail) = rest.split_once('.')?;
         let index: usize = index.parse().ok()?;
-        Some(format!("{to}{}.{tail}", index * stride + offset))
+        Some(format!("{to}{}.{tail}", index * stride))
     });
     renamed.unwrap_or_else(|| path.to_owned())
 }

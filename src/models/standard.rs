@@ -1,6 +1,8 @@
-//! The models that ship with ddp-run: how each reads its `[model]` table, and what it needs to know of the data.
+//! The built-in models: the keys of their `[model]` tables, and the facts that each needs from the data set.
 
-use super::sizes::{Size, at_least, exactly, features, fits, image, outputs, tokens, unless_numbers};
+use super::sizes::{
+    Size, at_least, at_least_for_classes, check_input, exactly, features, image, outputs, tokens,
+};
 use super::{
     Cnn, CnnConfig, Depth, Gpt, GptConfig, LinearNet, Mlp, Model, ModelKind, ModelSource, Net, NetModel,
     Preset, ResNet, Stem, TensorFacts,
@@ -17,7 +19,7 @@ use serde::de::DeserializeOwned;
 use smart_default::SmartDefault;
 use std::sync::Arc;
 
-/// Every model that ships with ddp-run, under its name in specs.
+/// The built-in models by name.
 pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
     let resnet_of = |depth| -> Arc<dyn ModelKind> {
         Arc::new(move |fields: &mut Fields<'_>, facts: &DataFacts| resnet(depth, fields, facts))
@@ -33,7 +35,7 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
     ]
 }
 
-/// A network and what is left to decide when the data is known.
+/// A network constructor, and the facts known before the data is read.
 struct Source<N, B> {
     facts: DataFacts,
     build: B,
@@ -45,10 +47,10 @@ where
     N: Net,
     B: Fn(&DataFacts, &Device) -> Result<N> + Send + Sync,
 {
-    /// On a device with autodiff. A constructor that panics does not take this data.
+    /// Builds the network on a device with autodiff. A panic of the constructor means that the model does not fit the data.
     fn net(&self, facts: &DataFacts, device: &Device) -> Result<N> {
         caught(|| (self.build)(facts, device)).unwrap_or_else(|why| {
-            Err(Error::spec(format!("the model can't be built for this data set: {why}")))
+            Err(Error::spec(format!("cannot build the model for this data set: {why}")))
         })
     }
 }
@@ -77,8 +79,8 @@ where
     Arc::new(Source { facts: facts.clone(), build, net: std::marker::PhantomData })
 }
 
-/// A model kind from a plain function: what [`crate::registry::Registry::model`] makes of a user's closure. The whole
-/// `[model]` table, less `name` and the `pretrained` keys, is read into `C`.
+/// A model kind from a function, for [`crate::registry::Registry::model`]. The `[model]` table, without `name` and the
+/// `pretrained` keys, is deserialised into `C`.
 pub fn from_fn<C, N, F>(build: F) -> impl ModelKind
 where
     C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
@@ -108,10 +110,10 @@ struct LinearTable {
 }
 
 fn linear(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-    fits(fields, facts, features(facts));
+    check_input(fields, facts, features(facts));
     let table: LinearTable = fields.config();
     let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
-    let out = Size::new(fields, facts, ("out_features", table.out_features), outputs, unless_numbers);
+    let out = Size::new(fields, facts, ("out_features", table.out_features), outputs, at_least_for_classes);
     source(facts, move |facts: &DataFacts, device: &Device| {
         Ok(LinearNet::new(inputs.of(facts)?, out.of(facts)?, device))
     })
@@ -137,10 +139,10 @@ struct MlpTable {
 }
 
 fn mlp(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-    fits(fields, facts, features(facts));
+    check_input(fields, facts, features(facts));
     let table: MlpTable = fields.config();
     let inputs = Size::new(fields, facts, ("in_features", table.in_features), features, exactly);
-    let out = Size::new(fields, facts, ("num_classes", table.num_classes), outputs, unless_numbers);
+    let out = Size::new(fields, facts, ("num_classes", table.num_classes), outputs, at_least_for_classes);
     source(facts, move |facts: &DataFacts, device: &Device| {
         let mut sizes = vec![inputs.of(facts)?];
         sizes.extend(&table.hidden);
@@ -160,7 +162,7 @@ struct CnnTable {
     #[default(vec![32, 64])]
     #[schemars(inner(range(min = 1, max = 8192)))]
     channels: Vec<usize>,
-    /// Width of the hidden layer behind the blocks.
+    /// Width of the hidden layer after the blocks.
     #[default = 128]
     #[schemars(range(min = 1, max = 1_048_576))]
     hidden: usize,
@@ -170,14 +172,14 @@ struct CnnTable {
 }
 
 fn cnn(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-    fits(fields, facts, image(facts));
+    check_input(fields, facts, image(facts));
     let CnnTable { num_classes, channels, hidden, dropout } = fields.config();
-    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, unless_numbers);
+    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, at_least_for_classes);
     if let Ok([_, height, width]) = image(facts)
         && (height.min(width) >> channels.len()) == 0
     {
         let depth = channels.len();
-        fields.problem("channels", format!("{depth} poolings leave nothing of a {height}x{width} image"));
+        fields.problem("channels", format!("an image of {height}x{width} is too small for {depth} poolings"));
     }
     source(facts, move |facts: &DataFacts, device: &Device| {
         let (input, outputs) = (image(facts)?, out.of(facts)?);
@@ -198,9 +200,9 @@ struct ResNetTable {
 }
 
 fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-    fits(fields, facts, image(facts));
+    check_input(fields, facts, image(facts));
     let ResNetTable { num_classes, stem } = fields.config();
-    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, unless_numbers);
+    let out = Size::new(fields, facts, ("num_classes", num_classes), outputs, at_least_for_classes);
     source(facts, move |facts: &DataFacts, device: &Device| {
         let [channels, _, _] = image(facts)?;
         let classes = out.of(facts)?;
@@ -236,7 +238,7 @@ struct GptTable {
 }
 
 fn gpt(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
-    fits(fields, facts, tokens(facts));
+    check_input(fields, facts, tokens(facts));
     let table: GptTable = fields.config();
     let ((layers, heads, width), dropout) = (table.preset.sizes(), table.dropout);
     let n_layer = fields.or_default("n_layer", table.n_layer, layers);

@@ -1,40 +1,40 @@
-//! The state dict: which tensors a module holds, under which PyTorch names, in which layout.
+//! The state dict: the tensors of a module with their PyTorch names and layouts.
 
 use crate::error::{Error, Result};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
 
-/// How the module's own array relates to the one in the state dict.
+/// How the module's array relates to the one in the state dict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     Same,
-    /// Burn's `nn::Linear` holds `[in, out]` where PyTorch has `[out, in]`.
+    /// Burn's `nn::Linear` stores `[in, out]`, PyTorch `[out, in]`.
     Transposed,
 }
 
-/// What a tensor is to its module.
+/// The role of a tensor in its module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Trained.
     Parameter,
-    /// A parameter that wants no gradient (`no_grad`, `freeze`).
+    /// A parameter without gradient (`no_grad`, `freeze`).
     Frozen,
-    /// A batch norm's running statistic: training writes it and does not depend on it.
+    /// A running statistic of a batch norm: written but never read in training.
     Statistic,
-    /// Any other state that forward passes change (`RunningState`).
+    /// Any other state changed by forward passes (`RunningState`).
     Buffer,
 }
 
 impl Role {
-    /// Forward passes change it.
+    /// Whether forward passes change it.
     pub fn is_buffer(self) -> bool {
         matches!(self, Role::Statistic | Role::Buffer)
     }
 }
 
-/// One tensor of a model's state.
+/// A tensor in a model's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateEntry {
     /// State-dict name.
@@ -43,17 +43,17 @@ pub struct StateEntry {
     pub shape: Vec<usize>,
     pub role: Role,
     pub layout: Layout,
-    /// The same tensor under its other names: a parameter that the module holds more than once.
+    /// The other names of the tensor, if the module contains it more than once.
     pub aliases: Vec<StateEntry>,
 }
 
 impl StateEntry {
-    /// True for what the optimizer changes.
+    /// Whether the optimizer updates it.
     pub fn trainable(&self) -> bool {
         self.role == Role::Parameter
     }
 
-    /// As which it stands in a state dict, its own name first.
+    /// All entries of this tensor in a state dict, itself first.
     pub fn names(&self) -> impl Iterator<Item = &StateEntry> {
         std::iter::once(self).chain(&self.aliases)
     }
@@ -62,7 +62,7 @@ impl StateEntry {
         self.shape.iter().product()
     }
 
-    /// The shape of the module's own array.
+    /// The shape of the module's array.
     pub fn module_shape(&self) -> Vec<usize> {
         match self.layout {
             Layout::Same => self.shape.clone(),
@@ -91,17 +91,18 @@ fn transpose(values: &[f32], rows: usize, cols: usize) -> Vec<f32> {
     (0..cols).flat_map(|c| (0..rows).map(move |r| values[r * cols + c])).collect()
 }
 
-/// A module's float tensors.
+/// The float tensors of a module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     /// By number.
     pub entries: Vec<StateEntry>,
-    /// The number of each tensor that a visitor or a mapper meets, in its order. What a module holds more than once has one number.
+    /// The number of each tensor in the order of visitors and mappers. A tensor that the module contains more than once has a
+    /// single number.
     pub numbers: Vec<usize>,
 }
 
 impl State {
-    /// Walks a module whose device has autodiff, without drawing lazy parameters' values.
+    /// Lists the tensors of a module on a device with autodiff, without drawing the values of lazy parameters.
     pub fn of<M: Module>(module: &M, rename: fn(&str) -> String) -> Self {
         let mut probe = Probe::default();
         let probed = module.clone().map(&mut probe);
@@ -118,30 +119,30 @@ impl State {
     }
 
     /// # Errors
-    /// Two tensors of one name: one would be lost in a state dict (exit 78).
+    /// Two tensors have the same name, so one would be lost in a state dict (exit 78).
     pub fn check_names(&self) -> Result<()> {
         let mut seen = HashSet::new();
         let twice = self.entries.iter().flat_map(StateEntry::names).find(|e| !seen.insert(e.name.as_str()));
         twice.map_or(Ok(()), |entry| {
-            let message = format!("two tensors of the model are called `{}` in its state dict", entry.name);
-            Err(Error::spec(message).hint("rename a field of the module, or what `Net::rename` makes of it"))
+            let message = format!("two tensors of the model are named `{}` in its state dict", entry.name);
+            Err(Error::spec(message).hint("rename a field of the module, or change `Net::rename`"))
         })
     }
 }
 
-/// Whether a parameter is to be trained, without drawing its value where it is lazy: Burn tells only by what becomes of a
-/// tensor that is loaded in its place.
+/// Whether a parameter requires a gradient, without drawing its value if it is lazy: Burn shows this only on a tensor
+/// loaded in its place.
 fn wants_gradient<const D: usize>(param: &Param<Tensor<D>>) -> bool {
     let stand_in = Tensor::zeros([1; D], &param.lazy_device());
     let loaded = param.clone().load_mapper(|tensor| tensor).transform_for_load(stand_in, param.id);
     loaded.base().is_require_grad()
 }
 
-/// Asks every tensor for a gradient. A frozen parameter then wants one, running state never does: nothing else tells them apart. Lazy
-/// parameters are left alone, since clones share them; running state is never lazy.
+/// Requests a gradient for every tensor. A frozen parameter then requires one, running state never does; nothing else
+/// distinguishes them. Lazy parameters are skipped, because clones share them; running state is never lazy.
 #[derive(Default)]
 struct Probe {
-    /// Before.
+    /// Whether each tensor required a gradient before.
     wants_gradient: Vec<bool>,
 }
 
@@ -159,7 +160,7 @@ struct Lister {
     containers: Vec<String>,
     rename: fn(&str) -> String,
     wants_gradient: Vec<bool>,
-    /// Clones of a parameter share its id. One that is frozen is another's initial value, and no longer the same tensor.
+    /// Clones of a parameter share its id. A frozen clone is only a copy of the initial value, and a separate tensor.
     known: HashMap<(ParamId, Role, Vec<usize>), usize>,
     state: State,
 }
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transposition_goes_there_and_back() {
+    fn transposition_round_trips() {
         let entry = StateEntry {
             name: "w".into(),
             shape: vec![2, 3],

@@ -1,4 +1,4 @@
-//! What becomes of a user's own module: its names, and that every view of it is of the same values.
+//! A user's own module: the names of its tensors, and consistent values in every view of it.
 
 use super::{ALL, Input, Model, Net, NetModel, Role};
 use crate::device::{Compute, Tracked};
@@ -12,7 +12,7 @@ fn linear(inputs: usize, outputs: usize, device: &Device) -> Linear {
     LinearConfig::new(inputs, outputs).with_bias(false).init(device)
 }
 
-/// The forward pass is beside the point.
+/// Implements [`Net`] for modules whose forward pass is not tested.
 macro_rules! idle {
     ($($net:ty),*) => {$(
         impl Net for $net {
@@ -33,7 +33,7 @@ fn values(model: &dyn Model) -> Vec<Vec<f32>> {
     all
 }
 
-/// A training pass over `rows` and its gradients by parameter, each of which comes once.
+/// Runs forward and backward passes for `rows`; returns the gradients by parameter. Each parameter must be tapped once.
 fn train(model: &dyn Model, rows: Tensor<2>) -> Vec<Option<Vec<f32>>> {
     let leaves = Arc::new(Mutex::new(Vec::new()));
     let kept = leaves.clone();
@@ -63,14 +63,14 @@ struct Normed {
 
 impl Net for Normed {
     fn forward(&self, input: Input) -> Tensor<2> {
-        // Twice: the second use sees what the first has made of the statistics.
+        // The second use reads the statistics updated by the first.
         self.norm.forward(self.norm.forward(input.rows()) + 1.0)
     }
 }
 
-/// Burn takes the biased variance.
+/// Burn uses the biased variance.
 #[test]
-fn what_a_pass_makes_of_running_statistics_is_what_is_read_evaluated_and_replaced() {
+fn running_statistics_are_current_when_read_evaluated_or_replaced() {
     let mut model = model(|device| Normed { norm: BatchNormConfig::new(1).init(device) });
     let names: Vec<&str> = model.entries().iter().map(|e| e.name.as_str()).collect();
     assert_eq!(names, ["norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"]);
@@ -84,7 +84,7 @@ fn what_a_pass_makes_of_running_statistics_is_what_is_read_evaluated_and_replace
     let got = evaluate(&model, rows());
     let expected = [1.0, 5.0].map(|x| once(once(x) + 1.0));
     assert!(got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?} {expected:?}");
-    // Nothing of the pass is left that would replace them.
+    // No pending update of the forward pass overwrites the new values.
     model
         .edit(&|number| number >= 2, &mut |number, values| values.fill(if number == 2 { 0.0 } else { 1.0 }))
         .unwrap();
@@ -136,7 +136,7 @@ fn mixed(device: &Device) -> Mixed {
     }
 }
 
-/// By what Burn takes them for, whatever they are called.
+/// Roles follow from Burn's types, not from names.
 #[test]
 fn each_tensor_has_one_name_and_its_role() {
     let expected = [
@@ -180,9 +180,9 @@ impl Net for Tied {
     }
 }
 
-/// y = f w w x: one gradient, 2 f w x, and one value ever after.
+/// y = f w w x: one gradient, 2 f w x, and a single value after the update.
 #[test]
-fn a_tied_parameter_is_one_and_a_frozen_one_gets_no_gradient() {
+fn tied_parameters_share_a_gradient_and_frozen_ones_have_none() {
     let mut model = model(|device| {
         let first = linear(1, 1, device);
         Tied { second: first.clone(), first, frozen: linear(1, 1, device).no_grad() }
@@ -201,7 +201,7 @@ fn a_tied_parameter_is_one_and_a_frozen_one_gets_no_gradient() {
 }
 
 #[test]
-fn what_is_frozen_is_cast_like_the_rest() {
+fn frozen_parameters_are_cast() {
     let on = Compute { dtype: DType::BF16, ..Compute::host() };
     let build = |device: &Device| {
         let first = linear(1, 1, device);
@@ -214,9 +214,9 @@ fn what_is_frozen_is_cast_like_the_rest() {
     assert_eq!(train(&model, rows), [Some(vec![14.0]), None]);
 }
 
-/// Burn says of a lazy weight of this layout that it has the shape that it is drawn in, and then transposes it.
+/// Burn reports for a lazy weight of this layout the shape before the transposition.
 #[test]
-fn a_weight_that_is_drawn_transposed_has_the_shape_of_its_values() {
+fn a_weight_with_column_layout_has_the_shape_of_its_values() {
     let model = model(|device| {
         let linear = LinearConfig::new(2, 3).with_bias(false).with_layout(LinearLayout::Col);
         Tied {
@@ -232,7 +232,7 @@ fn a_weight_that_is_drawn_transposed_has_the_shape_of_its_values() {
     let rows = Tensor::<2>::from_floats([[1.0, 0.0]], model.device());
     let got = train(&model, rows);
     let second = values(&model)[1].iter().map(|w| w * values(&model)[2][0]).collect::<Vec<f32>>();
-    // The first input's row of the gradient, in the module's layout [in, out].
+    // The gradient's row for the first input, in the module's layout [in, out].
     assert_eq!(got[0].as_ref().unwrap()[..3], second);
 }
 
@@ -244,7 +244,7 @@ struct Two {
 idle!(Two);
 
 #[test]
-fn what_a_checkpoint_could_not_hold_is_refused() {
+fn rejects_modules_that_a_checkpoint_can_not_store() {
     let two = |device: &Device| Two {
         gamma: Param::from_tensor(Tensor::ones([1], device)),
         weight: Param::from_tensor(Tensor::ones([1], device)),
@@ -265,8 +265,8 @@ fn what_a_checkpoint_could_not_hold_is_refused() {
         assert_eq!(error.code, ExitCode::Spec);
         assert!(error.message.contains(rename), "{error}");
     }
-    refused(two, "two tensors of the model are called `weight`");
-    refused(untied, "`first.weight`, `second.weight` are one parameter by their id, with different values");
-    refused(elsewhere, "tensor `norm.weight` is on a device of its own");
-    refused(wide, "tensor `norm.weight` is F64, where f32 is needed");
+    refused(two, "two tensors of the model are named `weight`");
+    refused(untied, "`first.weight`, `second.weight` have the same parameter id, but different values");
+    refused(elsewhere, "tensor `norm.weight` is on another device");
+    refused(wide, "tensor `norm.weight` has type F64; only f32 is supported");
 }

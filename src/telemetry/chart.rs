@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn smoothing_keeps_a_straight_line_and_takes_out_noise() {
+    fn smoothing_keeps_a_straight_line_and_removes_noise() {
         let line: Vec<(f64, f64)> = (0..800).map(|i| (f64::from(i), f64::from(i) * 0.5)).collect();
         assert_eq!(smoothed(&line), line);
         let noise: Vec<(f64, f64)> = (0..800).map(|i| (f64::from(i), f64::from(i % 2))).collect();

@@ -28,38 +28,41 @@ impl Before {
         if stamp(&self.path) == self.stamp {
             return Ok(());
         }
-        // The metrics were moved aside and nothing has been written since: record only the end.
-        let events = if self.path.exists() { read_events(&self.path)? } else { Vec::new() };
-        let (mut end, mut told) =
-            (EndEvent { step: 0, epoch: 0, reason: String::new(), exit_code: code, seconds: 0.0 }, None);
-        end.seconds = self.seconds(run_dir);
-        for event in &events {
-            told = None;
-            match event {
-                Event::Step(it) => (end.step, end.epoch) = (it.step, it.epoch),
-                Event::Epoch(it) => (end.step, end.epoch) = (it.step, it.epoch + 1),
-                Event::Checkpoint(it) => (end.step, end.epoch) = (it.step.max(end.step), it.epoch),
-                Event::Resume(it) => (end.step, end.epoch) = (it.step, it.epoch),
-                // A start from the beginning, unless a resume event follows.
-                Event::Restart(_) => (end.step, end.epoch) = (0, 0),
-                Event::End(it) => {
-                    told = Some(it.exit_code);
-                    (end.step, end.epoch) = (it.step, it.epoch);
-                }
-            }
-        }
+        // The metrics may have been moved aside, with nothing written since.
+        let mut events = if self.path.exists() { read_events(&self.path)? } else { Vec::new() };
+        let recorded = match events.last() {
+            Some(Event::End(end)) => Some(end.clone()),
+            _ => None,
+        };
         let written = |path: &Path| stamp(path).map(|(_, written)| written);
-        if told == Some(code) && written(&report::path(run_dir)) >= written(&self.path) {
+        if recorded.as_ref().is_none_or(|end| end.exit_code != code) {
+            events.truncate(events.len() - usize::from(recorded.is_some()));
+            let end = recorded.unwrap_or_else(|| self.end(run_dir, &events));
+            let end = Event::End(EndEvent { reason: reason.to_owned(), exit_code: code, ..end });
+            MetricsWriter::replace_end(&self.path, events.len(), &end)?;
+            events.push(end);
+        } else if written(&report::path(run_dir)) >= written(&self.path) {
             return Ok(());
         }
-        if told != Some(code) {
-            if let Some(Event::End(it)) = events.last() {
-                end.seconds = it.seconds;
-            }
-            reason.clone_into(&mut end.reason);
-            MetricsWriter::conclude(&self.path, end)?;
+        report::write_events(run_dir, &events).map(drop)
+    }
+
+    /// The end of a run after `events`.
+    fn end(&self, run_dir: &Path, events: &[Event]) -> EndEvent {
+        let seconds = self.seconds(run_dir);
+        let mut end = EndEvent { step: 0, epoch: 0, reason: String::new(), exit_code: 0, seconds };
+        for event in events {
+            (end.step, end.epoch) = match event {
+                Event::Step(it) => (it.step, it.epoch),
+                Event::Epoch(it) => (it.step, it.epoch + 1),
+                Event::Checkpoint(it) => (it.step.max(end.step), it.epoch),
+                Event::Resume(it) => (it.step, it.epoch),
+                Event::End(it) => (it.step, it.epoch),
+                // A start from the beginning, unless a resume event follows.
+                Event::Restart(_) => (0, 0),
+            };
         }
-        report::write(run_dir).map(drop)
+        end
     }
 
     /// The run's duration: up to the checkpoint that this start resumed from, plus the time since.
@@ -91,11 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_the_supervisors_where_rank_0_knew_less() {
+    fn the_supervisor_replaces_the_end_of_rank_0() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
         let before = Before::of(folder.path());
-        before.conclude(folder.path(), 78, "nothing began").unwrap();
+        before.conclude(folder.path(), 78, "invalid spec").unwrap();
         assert!(!path.exists());
         let write = |event: &Event| MetricsWriter::open(&path).unwrap().write(event).unwrap();
         write(&Event::End(end(91, "rank 1 closed its connection")));
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_rank_0_was_killed_over_is_made_again() {
+    fn rewrites_an_outdated_or_torn_report() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
         let (page, torn) = (file("report.html"), file("report.html.partial"));

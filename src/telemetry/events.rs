@@ -1,9 +1,8 @@
 //! The lines of `metrics.jsonl`. Their format is stable: a change needs an entry in CHANGELOG.md, and keys may be added
 //! at the end of an event but never renamed or reordered.
 
-use serde::de::{MapAccess, Visitor};
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// One line. Epochs count from 0; `step` is the number of completed optimizer steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,7 +36,7 @@ pub struct StepEvent {
     pub step: u64,
     pub epoch: u64,
     /// Mean training loss since the previous step event. JSON has no NaN: a loss that is not finite is `null`.
-    #[serde(with = "nullable")]
+    #[serde(deserialize_with = "nan_if_null")]
     pub loss: f64,
     pub lr: f64,
     pub samples_per_s: f64,
@@ -118,23 +117,23 @@ pub struct EndEvent {
 }
 
 /// Named values in order: `loss` first, then the task's metrics, then `n`, the number of samples, if known.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    values: Vec<(String, f64)>,
+    /// Numbers; `null` is NaN.
+    #[serde(flatten)]
+    values: serde_json::Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n: Option<u64>,
 }
 
 impl Metrics {
     pub fn new(loss: f64) -> Self {
-        Self { values: vec![("loss".to_owned(), loss)], n: None }
+        Self::default().with("loss", loss)
     }
 
     /// Adds a value, replacing one of the same name.
     pub fn with(mut self, name: &str, value: f64) -> Self {
-        match self.values.iter_mut().find(|(n, _)| n == name) {
-            Some((_, old)) => *old = value,
-            None => self.values.push((name.to_owned(), value)),
-        }
+        self.values.insert(name.to_owned(), value.into());
         self
     }
 
@@ -144,63 +143,17 @@ impl Metrics {
     }
 
     pub fn get(&self, name: &str) -> Option<f64> {
-        self.values.iter().find(|(n, _)| n == name).map(|(_, v)| *v)
+        self.iter().find(|(n, _)| *n == name).map(|(_, v)| v)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
-        self.values.iter().map(|(n, v)| (n.as_str(), *v))
+        self.values.iter().map(|(n, v)| (n.as_str(), v.as_f64().unwrap_or(f64::NAN)))
     }
 }
 
-impl Serialize for Metrics {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for (name, value) in &self.values {
-            map.serialize_entry(name, value)?;
-        }
-        if let Some(n) = self.n {
-            map.serialize_entry("n", &n)?;
-        }
-        map.end()
-    }
-}
-
-impl<'de> Deserialize<'de> for Metrics {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Named;
-        impl<'de> Visitor<'de> for Named {
-            type Value = Metrics;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object of numbers")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metrics, A::Error> {
-                let mut metrics = Metrics::default();
-                while let Some(name) = map.next_key::<String>()? {
-                    if name == "n" {
-                        metrics.n = Some(map.next_value()?);
-                    } else {
-                        let value = map.next_value::<Option<f64>>()?.unwrap_or(f64::NAN);
-                        metrics.values.push((name, value));
-                    }
-                }
-                Ok(metrics)
-            }
-        }
-        deserializer.deserialize_map(Named)
-    }
-}
-
-/// NaN and infinities become `null` in JSON; `null` is read as NaN.
-mod nullable {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(*value)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-        Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
-    }
+/// Reads NaN from `null`: JSON has no NaN, and serde_json writes `null` for values that are not finite.
+pub fn nan_if_null<'de, D: Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(json)?.unwrap_or(f64::NAN))
 }
 
 #[cfg(test)]
@@ -208,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_those_of_the_contract() {
+    fn lines_have_the_documented_format() {
         let events = [
             (
                 Event::Step(StepEvent {
@@ -279,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_is_not_finite_is_null_and_reads_back_as_nan() {
+    fn a_non_finite_loss_is_null_and_read_as_nan() {
         let line = r#"{"event":"step","step":1,"epoch":0,"loss":null,"lr":0.1,"samples_per_s":1.0}"#;
         let Event::Step(step) = serde_json::from_str(line).unwrap() else { panic!("a step") };
         assert!(step.loss.is_nan());

@@ -10,7 +10,7 @@ use std::path::Path;
 pub const MAX_LINE: usize = 1 << 20;
 
 /// The start of every event line. It occurs nowhere else in one, because quotes in strings are escaped.
-const BEGINNING: &[u8] = b"{\"event\":";
+const EVENT_START: &[u8] = b"{\"event\":";
 
 /// A line, or a piece of one that is too long to be an event.
 pub struct Line<'a> {
@@ -53,14 +53,14 @@ pub fn for_each_line(path: &Path, mut f: impl FnMut(Line<'_>) -> Result<()>) -> 
 /// returned whole.
 fn events(line: &[u8], whole: bool) -> Vec<(Option<Event>, &[u8])> {
     let mut parts = parts(line);
-    if !whole && parts.last().is_none_or(|part| was_being_written(part)) {
+    if !whole && parts.last().is_none_or(|part| is_torn_event(part)) {
         parts.pop();
     }
     let mut found = Vec::new();
     for part in parts {
-        match understood(part) {
+        match parse_part(part) {
             Part::Torn => {}
-            Part::Event(event, bytes) => found.push((event, bytes)),
+            Part::Event(event, bytes) => found.push((*event, bytes)),
             Part::Foreign => return vec![(None, line)],
         }
     }
@@ -69,39 +69,43 @@ fn events(line: &[u8], whole: bool) -> Vec<(Option<Event>, &[u8])> {
 
 /// Splits a line wherever an event may start.
 fn parts(line: &[u8]) -> Vec<&[u8]> {
-    let mut starts: Vec<usize> = (1..line.len()).filter(|at| line[*at..].starts_with(BEGINNING)).collect();
+    let mut starts: Vec<usize> = (1..line.len()).filter(|at| line[*at..].starts_with(EVENT_START)).collect();
     starts.insert(0, 0);
     let ends = starts.iter().skip(1).copied().chain([line.len()]);
     starts.iter().zip(ends).map(|(start, end)| &line[*start..end]).collect()
 }
 
 /// Whether an unterminated line is a torn event. After a power failure it may consist of zeros.
-fn was_being_written(tail: &[u8]) -> bool {
-    tail.iter().zip(BEGINNING).all(|(a, b)| a == b) || tail.iter().all(|byte| *byte == 0)
+fn is_torn_event(tail: &[u8]) -> bool {
+    tail.iter().zip(EVENT_START).all(|(a, b)| a == b) || tail.iter().all(|byte| *byte == 0)
 }
 
 enum Part<'a> {
     /// An event whose end is missing.
     Torn,
     /// `None` for an event kind of another version.
-    Event(Option<Event>, &'a [u8]),
+    Event(Box<Option<Event>>, &'a [u8]),
     Foreign,
 }
 
-/// Parses a part. Before the event there may be the first bytes of another torn event, shorter than `BEGINNING`.
-fn understood(part: &[u8]) -> Part<'_> {
+/// Parses a part. Before the event there may be the first bytes of another torn event, shorter than `EVENT_START`.
+fn parse_part(part: &[u8]) -> Part<'_> {
     let mut rest = part;
     loop {
-        let of_ours = rest.iter().zip(BEGINNING).all(|(a, b)| a == b);
+        let is_event = rest.iter().zip(EVENT_START).all(|(a, b)| a == b);
         match serde_json::from_slice::<serde_json::Value>(rest) {
             Ok(_) => {
                 let event = serde_json::from_slice(rest).ok();
-                return if event.is_some() || of_ours { Part::Event(event, rest) } else { Part::Foreign };
+                return if event.is_some() || is_event {
+                    Part::Event(Box::new(event), rest)
+                } else {
+                    Part::Foreign
+                };
             }
-            Err(e) if e.is_eof() && of_ours => return Part::Torn,
+            Err(e) if e.is_eof() && is_event => return Part::Torn,
             Err(_) => {}
         }
-        let torn = (1..BEGINNING.len()).find(|n| rest.ends_with(&BEGINNING[..*n]));
+        let torn = (1..EVENT_START.len()).find(|n| rest.ends_with(&EVENT_START[..*n]));
         let Some(torn) = torn else { return Part::Foreign };
         rest = &rest[..rest.len() - torn];
     }

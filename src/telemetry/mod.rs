@@ -23,7 +23,7 @@ pub use clock::rfc3339;
 pub use conclude::Before;
 pub use config::{MetricsConfig, Top5};
 pub use events::{
-    CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent,
+    CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent, nan_if_null,
 };
 pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, tutorial_line};
 pub use provenance::Provenance;

@@ -237,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn the_tutorials_line_is_exact() {
+    fn tutorial_line_has_the_exact_format() {
         let line = EpochLine { rank: 0, epoch: 0, batch_size: 32, steps: 16 };
         assert_eq!(tutorial_line(line), "[GPU: 0 Epoch: 0, Batch size: 32 | Steps 16]");
     }
 
     #[test]
-    fn the_epoch_summary_reads_well_with_and_without_validation() {
+    fn epoch_summary_with_and_without_validation() {
         let mut event = EpochEvent {
             epoch: 0,
             train: Metrics::new(1.2341).with("accuracy", 0.5512),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_progress_is_rare_ends_with_the_last_step_and_has_no_control_characters() {
+    fn plain_progress_is_rate_limited_and_includes_the_last_step() {
         let out = Shared::default();
         let totals = Totals { epochs: 2, steps: 20, max_steps: None };
         let mut progress = Progress::plain(totals, Box::new(out.clone()), Duration::from_secs(10));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_left_of_a_resumed_run_counts_only_its_own_steps() {
+    fn eta_of_a_resumed_run_counts_its_own_steps() {
         let out = Shared::default();
         let totals = Totals { epochs: 10, steps: 1000, max_steps: None };
         let mut progress = Progress::plain(totals, Box::new(out.clone()), Duration::from_secs(10));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_follows_the_steps() {
+    fn the_bar_shows_the_current_step() {
         let mut progress =
             Progress::bar(Totals { epochs: 2, steps: 20, max_steps: None }, ProgressDrawTarget::hidden());
         progress.resume_at(5);

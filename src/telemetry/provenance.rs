@@ -109,9 +109,7 @@ impl Provenance {
             host: host(),
         }
     }
-}
 
-impl Provenance {
     fn is_the_start_of(&self, other: &Self) -> bool {
         self.run.is_some() && (&self.run, &self.started) == (&other.run, &other.started)
     }
@@ -252,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn every_start_is_kept_and_the_latest_is_on_top() {
+    fn run_json_keeps_earlier_starts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.json");
         let mut first = gathered(dir.path());
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_those_of_the_build() {
+    fn versions_match_the_lock_file() {
         let versions = Versions::here();
         let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock")).unwrap();
         assert!(
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_does_not_stop_a_run() {
+    fn replaces_a_damaged_run_json() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.json");
         std::fs::write(&path, "{").unwrap();
@@ -288,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn git_state_is_commit_and_dirt() {
+    fn git_state_has_commit_and_dirty_flag() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(git(dir.path(), HANG), None, "no repository");
         let made = "git init -q . && echo a > a && git add a && \
@@ -304,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_git_that_hangs_is_given_up_at_the_deadline() {
+    fn kills_git_at_the_deadline() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();

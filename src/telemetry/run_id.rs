@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_by_its_name_or_by_a_later_attempt_of_its_job() {
+    fn a_start_continues_a_run_by_name_or_later_attempt() {
         let before = id("slurm-12", 1, "a");
         assert!(id("slurm-12", 2, "b").goes_on(&before), "requeued");
         assert!(!id("slurm-12", 1, "b").goes_on(&before), "typed a second time in the same job");

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_is_put_together_in_the_terminals_language() {
+    fn frames_contain_terminal_escape_codes() {
         let screen = Screen::default();
         screen.move_cursor_up(0).expect("can't fail");
         screen.move_cursor_up(2).expect("can't fail");

@@ -172,7 +172,7 @@ mod tests {
     use crate::telemetry::{Metrics, StepEvent};
 
     #[test]
-    fn crc_is_castagnolis() {
+    fn crc32c_has_known_values() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa); // RFC 3720, B.4
     }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_decodes_again() {
+    fn written_records_decode() {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = TensorBoardWriter::create(dir.path(), 299).unwrap();
         let event = Event::Step(StepEvent {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn two_starts_in_one_second_have_files_of_their_own() {
+    fn starts_in_the_same_second_have_separate_files() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("tensorboard");
         let a = TensorBoardWriter::create(&folder, 0).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn tensorboards_own_reader_agrees() {
+    fn tensorboard_reads_the_files() {
         let Ok(python) = std::env::var("DDP_RUN_TENSORBOARD_PYTHON") else {
             println!("skipped: DDP_RUN_TENSORBOARD_PYTHON does not name a Python that has tensorboard");
             return;

@@ -2,7 +2,7 @@
 //! next line may follow it without a newline. Readers skip torn lines, and the next start removes them. A line that is
 //! not an event is kept and ignored.
 
-use super::events::{EndEvent, Event};
+use super::events::Event;
 use super::lines::{Line, for_each_line};
 use crate::error::{Error, IoContext, Result};
 use crate::files::Draft;
@@ -87,43 +87,32 @@ impl MetricsWriter {
         Ok(found)
     }
 
-    /// Writes the run's end event. An end that is the last event is replaced, because the later writer knows more.
-    pub fn conclude(path: &Path, end: EndEvent) -> Result<()> {
-        let mut told = None;
-        if path.exists() {
-            for_each_line(path, |line| {
-                match line.event {
-                    Some(Event::End(_)) => told = Some(line.number),
-                    Some(_) => told = None,
-                    None => {}
-                }
-                Ok(())
-            })?;
-        }
-        rewrite(path, |number, event| Some(number) != told || !matches!(event, Event::End(_)))?;
-        Self::open(path)?.write(&Event::End(end))
+    /// Keeps the first `kept` events and appends the end of the run.
+    pub fn replace_end(path: &Path, kept: usize, end: &Event) -> Result<()> {
+        rewrite(path, |index, _| index < kept)?;
+        Self { path: path.to_owned(), file: append(path)? }.write(end)
     }
 }
 
 impl Found {
     /// Warnings about the metrics of a run that resumes at `step` and writes a line every `every` steps. `own`: they
     /// should lead up to `step`.
-    pub fn doubts(&self, step: u64, every: u64, own: bool) -> Vec<String> {
+    pub fn warnings(&self, step: u64, every: u64, own: bool) -> Vec<String> {
         let path = self.path.display();
         let missing = (own && self.step / every < step / every).then(|| {
             format!(
-                "{path} ends at step {}, where the run goes on at step {step}: the lines between are missing",
+                "{path} ends at step {}, but the run resumes at step {step}: the lines between are missing",
                 self.step
             )
         });
         let foreign = match self.others {
             0 => None,
             1 => Some(format!(
-                "line {} of {path} is no event that this version knows; it stays, and nothing reads it",
+                "line {} of {path} is not an event known to this version; it is kept and ignored",
                 self.first_other
             )),
             n => Some(format!(
-                "{n} lines of {path} are no events that this version knows, the first is line {}; they stay, and nothing reads them",
+                "{n} lines of {path} are not events known to this version, the first is line {}; they are kept and ignored",
                 self.first_other
             )),
         };
@@ -161,17 +150,22 @@ pub fn read_events(path: &Path) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// Keeps the events for which `keep` (with the line's number) is true, and all lines that are not events. A file that
+/// Keeps the events for which `keep` (with the event's index) is true, and all lines that are not events. A file that
 /// needs no change is not touched.
 fn rewrite(path: &Path, keep: impl Fn(usize, &Event) -> bool) -> Result<Found> {
     let mut found = Found { path: path.to_owned(), ..Found::default() };
     if !path.exists() {
         return Ok(found);
     }
-    let stays = |line: &Line<'_>| line.event.as_ref().is_none_or(|event| keep(line.number, event));
-    let mut length = 0;
+    let stays = |line: &Line<'_>, index: &mut usize| {
+        line.event.as_ref().is_none_or(|event| {
+            *index += 1;
+            keep(*index - 1, event)
+        })
+    };
+    let (mut length, mut index) = (0, 0);
     for_each_line(path, |line| {
-        if stays(&line) {
+        if stays(&line, &mut index) {
             length += line.bytes.len() as u64 + u64::from(line.ends);
             found.count(&line);
         }
@@ -181,9 +175,10 @@ fn rewrite(path: &Path, keep: impl Fn(usize, &Event) -> bool) -> Result<Found> {
         return Ok(found);
     }
     let mut out = Draft::under(path.with_extension("jsonl.partial"), path).doing("write", path)?;
+    index = 0;
     for_each_line(path, |line| {
         let newline: &[u8] = if line.ends { b"\n" } else { b"" };
-        match stays(&line) {
+        match stays(&line, &mut index) {
             true => out.write_all(line.bytes).and_then(|()| out.write_all(newline)).doing("write", path),
             false => Ok(()),
         }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::error::ExitCode;
 use crate::telemetry::lines::MAX_LINE;
-use crate::telemetry::{CheckpointEvent, EpochEvent, Metrics, RestartEvent, StepEvent};
+use crate::telemetry::{CheckpointEvent, EndEvent, EpochEvent, Metrics, RestartEvent, StepEvent};
 
 fn step(step: u64) -> Event {
     Event::Step(StepEvent {
@@ -50,7 +50,7 @@ fn written(events: &[Event]) -> (tempfile::TempDir, PathBuf, MetricsWriter) {
 }
 
 #[test]
-fn what_a_checkpoint_does_not_know_is_dropped_and_appended_again_without_duplicates() {
+fn truncates_events_after_the_checkpoint() {
     let restart = Event::Restart(RestartEvent { attempt: 1, reason: "killed".into() });
     let (_dir, path, mut writer) = written(&[
         step(1),
@@ -72,7 +72,7 @@ fn what_a_checkpoint_does_not_know_is_dropped_and_appended_again_without_duplica
 }
 
 #[test]
-fn an_epoch_line_goes_when_its_checkpoint_came_before_its_validation() {
+fn removes_the_line_of_an_epoch_not_yet_completed_by_the_checkpoint() {
     // The checkpoint at the epoch's last step was written, but the epoch did not count as completed.
     let (_dir, path, mut writer) = written(&[step(4), checkpoint(4), epoch(0)]);
     writer.truncate_after(4, 0).unwrap();
@@ -80,7 +80,7 @@ fn an_epoch_line_goes_when_its_checkpoint_came_before_its_validation() {
 }
 
 #[test]
-fn a_torn_last_line_is_removed_on_open() {
+fn removes_a_torn_last_line_on_open() {
     let (_dir, path, writer) = written(&[step(1), step(2)]);
     drop(writer);
     let whole = fs::read(&path).unwrap();
@@ -94,7 +94,7 @@ fn a_torn_last_line_is_removed_on_open() {
 }
 
 #[test]
-fn a_line_that_is_torn_anywhere_is_removed_and_no_whole_one_with_it() {
+fn removes_a_line_torn_at_any_byte_and_keeps_complete_lines() {
     let line = |event: &Event| serde_json::to_string(event).unwrap();
     let end = Event::End(EndEvent {
         step: 2,
@@ -127,7 +127,7 @@ fn a_line_that_is_torn_anywhere_is_removed_and_no_whole_one_with_it() {
 }
 
 #[test]
-fn of_a_line_that_could_not_be_written_nothing_is_left() {
+fn removes_a_partially_written_line() {
     let (_dir, path, mut writer) = written(&[step(1)]);
     let full = writer.write_by(&step(2), |mut file, line| {
         file.write_all(&line[..line.len() / 2])?;
@@ -141,7 +141,7 @@ fn of_a_line_that_could_not_be_written_nothing_is_left() {
 }
 
 #[test]
-fn a_file_that_needs_no_change_is_not_replaced() {
+fn does_not_rewrite_an_unchanged_file() {
     use std::os::unix::fs::MetadataExt;
     let (_dir, path, mut writer) = written(&[step(1), step(2)]);
     let inode = fs::metadata(&path).unwrap().ino();
@@ -151,7 +151,7 @@ fn a_file_that_needs_no_change_is_not_replaced() {
 
 /// Damaged lines, notes by hand, and events of a later version.
 #[test]
-fn lines_that_are_no_events_stay_where_they_are_and_are_told_of() {
+fn keeps_and_reports_lines_that_are_not_events() {
     let line = |event: &Event| serde_json::to_string(event).unwrap() + "\n";
     let damaged = line(&step(1)).replace("step", "\u{fffd}");
     let long = "x".repeat(3 * MAX_LINE) + "\n";
@@ -180,15 +180,15 @@ fn lines_that_are_no_events_stay_where_they_are_and_are_told_of() {
         let found = writer.truncate_after(2, 0).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text(""), "{shown}");
         let told = format!(
-            "line 2 of {} is no event that this version knows; it stays, and nothing reads it",
+            "line 2 of {} is not an event known to this version; it is kept and ignored",
             path.display()
         );
-        assert_eq!(found.doubts(2, 1, true), [told], "{shown}");
+        assert_eq!(found.warnings(2, 1, true), [told], "{shown}");
     }
 }
 
 #[test]
-fn of_others_lines_the_last_one_needs_no_end() {
+fn terminates_an_unterminated_foreign_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("metrics.jsonl");
     let long = "x".repeat(MAX_LINE);
@@ -200,7 +200,7 @@ fn of_others_lines_the_last_one_needs_no_end() {
         assert_eq!(read_events(&path).unwrap(), [step(1)]);
     }
     fs::write(&path, "one\ntwo\n").unwrap();
-    let [told] = &MetricsWriter::open(&path).unwrap().truncate_after(0, 0).unwrap().doubts(0, 1, true)[..]
+    let [told] = &MetricsWriter::open(&path).unwrap().truncate_after(0, 0).unwrap().warnings(0, 1, true)[..]
     else {
         panic!("one line")
     };
@@ -208,24 +208,24 @@ fn of_others_lines_the_last_one_needs_no_end() {
 }
 
 #[test]
-fn metrics_that_were_cut_before_the_checkpoint_are_noticed() {
+fn warns_about_missing_lines_before_the_checkpoint() {
     let end = |step| {
         let reason = "x".into();
         Event::End(EndEvent { step, epoch: 0, reason, exit_code: 90, seconds: 1.0 })
     };
     let (_dir, path, mut writer) = written(&[step(10), step(20), end(47)]);
-    let mut doubts = |at, every, own| {
-        writer.truncate_after(at, 0).unwrap().doubts(at, every, own).pop().unwrap_or_default()
+    let mut warnings = |at, every, own| {
+        writer.truncate_after(at, 0).unwrap().warnings(at, every, own).pop().unwrap_or_default()
     };
     // Not every step has an event.
-    assert_eq!(doubts(29, 10, true), "");
-    assert_eq!(doubts(45, 10, false), "", "it comes from elsewhere");
+    assert_eq!(warnings(29, 10, true), "");
+    assert_eq!(warnings(45, 10, false), "", "it comes from elsewhere");
     let told = format!(
-        "{} ends at step 20, where the run goes on at step 45: the lines between are missing",
+        "{} ends at step 20, but the run resumes at step 45: the lines between are missing",
         path.display()
     );
-    assert_eq!(doubts(45, 10, true), told);
+    assert_eq!(warnings(45, 10, true), told);
     // Someone removed the file.
     fs::remove_file(&path).unwrap();
-    assert!(doubts(45, 10, true).contains("ends at step 0,"));
+    assert!(warnings(45, 10, true).contains("ends at step 0,"));
 }

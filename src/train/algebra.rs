@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// The sizes of an epoch. All but `global_batch` are `None` while the size of the data set is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BatchAlgebra {
     pub train_samples: Option<usize>,
     /// Samples that each rank draws per epoch, padding included (PyTorch's `DistributedSampler.num_samples`).
@@ -59,15 +59,7 @@ impl BatchAlgebra {
 
     /// For an unknown number of samples.
     pub fn unknown(world: usize, batch: usize, accumulate: usize) -> Self {
-        Self {
-            train_samples: None,
-            samples_per_rank: None,
-            micro_batches_per_epoch: None,
-            steps_per_epoch: None,
-            global_batch: global_batch(world, batch, accumulate),
-            padded: None,
-            dropped: None,
-        }
+        Self { global_batch: global_batch(world, batch, accumulate), ..Self::default() }
     }
 
     /// Samples that each rank trains on per epoch, padding included; 0 while unknown.
@@ -104,14 +96,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_tutorials_job_has_16_steps_on_4_ranks() {
+    fn the_tutorial_job_has_16_steps_on_4_ranks() {
         let algebra = BatchAlgebra::of(2048, 4, 32, 1, false);
         assert_eq!((algebra.steps_per_epoch(), algebra.global_batch), (16, 128));
         assert_eq!((algebra.padded, algebra.dropped), (Some(0), Some(0)));
     }
 
     #[test]
-    fn a_short_last_batch_is_kept_and_ranks_are_padded() {
+    fn keeps_a_short_last_batch_and_pads_ranks() {
         let algebra = BatchAlgebra::of(10, 4, 2, 1, false);
         assert_eq!(algebra.samples_per_rank, Some(3));
         assert_eq!(algebra.micro_batches(), 2);
@@ -119,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_last_drops_in_the_sampler_and_in_the_loader() {
+    fn drop_last_applies_to_sampler_and_loader() {
         let algebra = BatchAlgebra::of(11, 4, 2, 1, true);
         assert_eq!(algebra.samples_per_rank, Some(2));
         assert_eq!((algebra.padded, algebra.dropped), (Some(0), Some(3)));
@@ -137,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn in_another_worlds_units_the_same_samples_are_left_out() {
+    fn another_world_size_leaves_out_the_same_samples() {
         let two = BatchAlgebra::of(94, 2, 4, 1, true);
         let one = BatchAlgebra::in_units(8, 94, 1, 4, 2, true);
         assert_eq!((two.dropped, two.steps_per_epoch()), (Some(6), 11));
@@ -158,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn samples_per_rank_are_pytorchs(n in 1usize..100_000, world in 1usize..300, drop_last: bool) {
+        fn samples_per_rank_equal_pytorch(n in 1usize..100_000, world in 1usize..300, drop_last: bool) {
             let algebra = BatchAlgebra::of(n, world, 7, 1, drop_last);
             prop_assert_eq!(algebra.samples_per_rank, Some(pytorch_num_samples(n, world, drop_last)));
             prop_assert!(algebra.dropped.unwrap() <= n);

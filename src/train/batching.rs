@@ -74,10 +74,10 @@ impl Batching {
         let micro = count(accumulate, "micro-batch", "micro-batches");
         let (now, was) = (self.global_batch(), before.global_batch());
         let global = match now == was {
-            true => format!("keeps the global batch of {now}"),
-            false => format!("changes the global batch from {was} to {now}"),
+            true => format!("the global batch stays {now}"),
+            false => format!("the global batch changes from {was} to {now}"),
         };
-        Some(format!("{processes}: a step of {micro} of {batch_size} on each {global}"))
+        Some(format!("{processes}, {micro} of {batch_size} samples per process and step: {global}"))
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn accumulation_makes_up_for_processes_that_came_or_went() {
+    fn accumulation_keeps_the_global_batch() {
         let four = Batching::of(4, 2, 3);
         let on = |world| four.on(world, 3, OnResize::KeepGlobalBatch);
         let accumulated = [1, 2, 3, 4, 6, 12].map(|world| (on(world).accumulate, on(world).global_batch()));
@@ -99,27 +99,27 @@ mod tests {
     }
 
     #[test]
-    fn the_change_is_one_line() {
+    fn describes_a_change_of_batching() {
         let four = Batching::of(4, 8, 1);
         let on = |world, rule| four.on(world, 1, rule).change_from(&four).unwrap();
         assert_eq!(
             on(1, OnResize::KeepGlobalBatch),
-            "1 process instead of 4: a step of 4 micro-batches of 8 on each keeps the global batch of 32"
+            "1 process instead of 4, 4 micro-batches of 8 samples per process and step: the global batch stays 32"
         );
         assert_eq!(
             on(3, OnResize::KeepLocalBatch),
-            "3 processes instead of 4: a step of 1 micro-batch of 8 on each changes the global batch from 32 to 24"
+            "3 processes instead of 4, 1 micro-batch of 8 samples per process and step: the global batch changes from 32 to 24"
         );
         assert_eq!(four.change_from(&four), None);
         assert_eq!(
             Batching::of(4, 4, 1).change_from(&four).unwrap(),
-            "4 processes: a step of 1 micro-batch of 4 on each changes the global batch from 32 to 16"
+            "4 processes, 1 micro-batch of 4 samples per process and step: the global batch changes from 32 to 16"
         );
     }
 
     proptest! {
         #[test]
-        fn the_first_world_has_its_batching_again_whatever_came_between(
+        fn returning_to_the_first_world_restores_its_batching(
             world in 1usize..20, batch in 1usize..20, accumulate in 1usize..9, others in prop::collection::vec(1usize..20, 0..5),
         ) {
             let first = Batching::of(world, batch, accumulate);

@@ -46,15 +46,15 @@ pub(super) fn before_evaluation(
 
 /// Runs `collective` on all tensors of the selected roles, as one array.
 fn over(
-    meant: impl Fn(Role) -> bool,
+    selected: impl Fn(Role) -> bool,
     model: &mut dyn Model,
     collective: &mut dyn FnMut(&mut [f32]) -> Result<(), CommError>,
 ) -> Result<()> {
-    let meant: Vec<bool> = model.entries().iter().map(|e| meant(e.role)).collect();
-    if !meant.contains(&true) {
+    let selected: Vec<bool> = model.entries().iter().map(|e| selected(e.role)).collect();
+    if !selected.contains(&true) {
         return Ok(());
     }
-    let which = |i: usize| meant[i];
+    let which = |i: usize| selected[i];
     let mut flat = Vec::new();
     model.read(&which, &mut |_, values| flat.extend_from_slice(values))?;
     collective(&mut flat)?;

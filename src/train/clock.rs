@@ -51,7 +51,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_clock_counts_the_steps_done_where_nothing_changed(
+        fn the_clock_counts_steps_if_the_batching_is_unchanged(
             n in 1usize..200, world in 1usize..6, batch in 1usize..9, accumulate in 1usize..5, drop_last: bool,
             steps in 0u64..400, max in proptest::option::of(1u64..300),
         ) {
@@ -70,7 +70,7 @@ mod tests {
 
         /// A change of the batching does not move the clock, and the run has one end.
         #[test]
-        fn over_changes_of_the_batching_the_clock_goes_on_and_ends_with_the_run(
+        fn the_clock_survives_changes_of_the_batching(
             n in 30usize..200, drop_last: bool, max in proptest::option::of(1u64..60),
             changes in proptest::collection::vec((1usize..5, 1usize..5, 1usize..4, 1u64..20), 1..6),
         ) {

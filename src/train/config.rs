@@ -59,11 +59,11 @@ impl TrainConfig {
     /// after a problem.
     pub fn read(fields: &mut Fields<'_>, target: Option<&FieldFacts>) -> (Option<Loss>, Self) {
         let config: Self = fields.config();
-        let loss = config.choose_loss(target.map(|t| t.kind));
+        let loss = config.choose_loss(target);
         match &loss {
             Err(why) => fields.problem("loss", why),
             Ok(Loss::Mse) if config.label_smoothing.is_some() => {
-                let why = "label smoothing belongs to cross-entropy; the loss here is mse";
+                let why = "label smoothing requires cross-entropy; the loss is mse";
                 fields.problem_with_key("label_smoothing", why);
             }
             Ok(Loss::CrossEntropy { label_smoothing }) if !fields.has("label_smoothing") => {
@@ -74,21 +74,18 @@ impl TrainConfig {
         (loss.ok(), config)
     }
 
-    fn choose_loss(&self, target: Option<FieldKind>) -> Result<Loss, String> {
-        match (self.loss, target) {
-            (LossChoice::CrossEntropy, Some(FieldKind::Float)) => {
-                Err("cross-entropy needs class targets; the data set's are numbers: \"mse\" fits them"
-                    .to_owned())
+    /// Targets unknown before the data is read are taken as classes; [`Loss::fits`] checks this later.
+    fn choose_loss(&self, target: Option<&FieldFacts>) -> Result<Loss, String> {
+        let numbers = target.is_some_and(|t| t.kind == FieldKind::Float);
+        let loss = match self.loss {
+            LossChoice::Mse => Loss::Mse,
+            LossChoice::Auto if numbers => Loss::Mse,
+            LossChoice::Auto | LossChoice::CrossEntropy => {
+                Loss::CrossEntropy { label_smoothing: self.label_smoothing.unwrap_or(0.0) }
             }
-            (LossChoice::Mse, Some(FieldKind::Index(classes))) => Err(format!(
-                "mse needs numbers as targets; the data set has {classes} classes: \"cross-entropy\" fits them"
-            )),
-            (LossChoice::Auto, Some(FieldKind::Float)) | (LossChoice::Mse, _) => Ok(Loss::Mse),
-            // Targets unknown before the data is read are taken as classes; `Loss::fits` checks this later.
-            (LossChoice::Auto, _) | (LossChoice::CrossEntropy, _) => {
-                Ok(Loss::CrossEntropy { label_smoothing: self.label_smoothing.unwrap_or(0.0) })
-            }
-        }
+        };
+        let fits = target.map_or(Ok(()), |target| loss.fits(target));
+        fits.map(|()| loss).map_err(|e| format!("{}; {}", e.message, e.hint.unwrap_or_default()))
     }
 }
 

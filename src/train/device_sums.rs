@@ -10,7 +10,7 @@ use burn::tensor::{Bool, FloatDType, Int, Tensor};
 /// The sums of one batch: known, or being copied from the device.
 pub enum BatchSums {
     Known(Sums),
-    Coming(DeviceSums),
+    Pending(DeviceSums),
 }
 
 impl BatchSums {
@@ -24,7 +24,7 @@ impl BatchSums {
         host: bool,
     ) -> Result<Self> {
         if !host {
-            return Ok(Self::Coming(DeviceSums::of_batch(loss, outputs, target, batch)));
+            return Ok(Self::Pending(DeviceSums::of_batch(loss, outputs, target, batch)));
         }
         let [_, width] = outputs.dims();
         let (loss, outputs) = (read(loss)?, read(outputs)?);
@@ -37,18 +37,15 @@ impl BatchSums {
     pub fn fetch(self) -> Result<Self> {
         match self {
             Self::Known(_) => Ok(self),
-            Self::Coming(sums) => Ok(Self::Coming(sums.fetch()?)),
+            Self::Pending(sums) => Ok(Self::Pending(sums.fetch()?)),
         }
     }
 
     /// Returns the sums; waits for the device if they are being copied.
-    ///
-    /// # Errors
-    /// A device error in this batch or before it.
     pub fn read(self) -> Result<Sums> {
         match self {
             Self::Known(sums) => Ok(sums),
-            Self::Coming(sums) => sums.read(),
+            Self::Pending(sums) => sums.read(),
         }
     }
 }
@@ -64,8 +61,8 @@ pub struct DeviceSums {
 }
 
 enum Values {
-    There(Box<Tensor<1>>),
-    Coming(Readback),
+    OnDevice(Box<Tensor<1>>),
+    Pending(Readback),
 }
 
 impl DeviceSums {
@@ -90,24 +87,23 @@ impl DeviceSums {
             [errors.clone().abs(), errors.clone() * errors].map(Tensor::sum)
         };
         let values = Tensor::cat(vec![loss.cast(FloatDType::F32), first, second], 0);
-        Self { values: Values::There(Box::new(values)), counts, known }
+        Self { values: Values::OnDevice(Box::new(values)), counts, known }
     }
 
     fn fetch(self) -> Result<Self> {
         match self.values {
-            Values::There(values) => Ok(Self { values: Values::Coming(Readback::start(*values)?), ..self }),
-            Values::Coming(_) => Ok(self),
+            Values::OnDevice(values) => {
+                Ok(Self { values: Values::Pending(Readback::start(*values)?), ..self })
+            }
+            Values::Pending(_) => Ok(self),
         }
     }
 
     /// Waits for the device.
-    ///
-    /// # Errors
-    /// A device error in this batch or before it.
     pub fn read(self) -> Result<Sums> {
         let values = match self.values {
-            Values::There(values) => read(*values)?,
-            Values::Coming(values) => values.wait()?,
+            Values::OnDevice(values) => read(*values)?,
+            Values::Pending(values) => values.wait()?,
         };
         let [loss, first, second] = [0, 1, 2].map(|i| f64::from(values[i]));
         let known = Sums { loss: loss * self.known.rows, ..self.known };
@@ -172,7 +168,7 @@ mod tests {
 
     /// Scores from a small set, so that ties, infinities and NaN meet the labels in every order.
     #[test]
-    fn ranks_are_the_hosts() {
+    fn label_ranks_equal_the_host() {
         let scores = [0.0, -0.0, 1.0, -1.0, 2.5, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
         let mut state = 1u64;
         let mut draw = |n: usize| {
@@ -198,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_language_model_are_its_tokens() {
+    fn rows_of_a_language_model_are_tokens() {
         let host = batch(vec![3], FieldData::Index(vec![0, 1, 0, 1, 1, 0]), 2);
         let outputs = [2.0, 1.0, 2.0, 1.0, 1.0, 2.0, 0.0, 3.0, 3.0, 3.0, 3.0, 3.0];
         let (got, expected) = both(&outputs, 2, &host);

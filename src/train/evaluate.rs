@@ -10,43 +10,20 @@ use crate::error::Result;
 use crate::models::Model;
 use std::sync::Arc;
 
-/// How evaluation reads its data.
-#[derive(Clone, Copy, Debug)]
-pub struct EvalOptions {
-    pub batch_size: usize,
-    pub workers: usize,
-    pub prefetch: usize,
-    pub seed: u64,
-}
-
 /// Evaluates `dataset` over all ranks of `group`: every rank takes each world-th sample, without padding. The result is
 /// equal on all ranks; `samples` is the size of the data set.
 pub fn evaluate(
     model: &dyn Model,
     loss: Loss,
     dataset: &Arc<dyn Dataset>,
-    options: EvalOptions,
+    options: LoaderOptions,
     group: &dyn ProcessGroup,
 ) -> Result<Sums> {
     let shard = EvalShard { len: dataset.len(), world: group.world_size(), rank: group.rank() };
     let evaluator = model.evaluator();
     let (device, mut sums) = (evaluator.device(), Sums::default());
     let host = is_host(&device);
-    let mut feed = Feed::new(
-        dataset.clone(),
-        shard,
-        LoaderOptions {
-            batch_size: options.batch_size,
-            drop_last: false,
-            seed: options.seed,
-            epoch: 0,
-            start_batch: 0,
-            workers: options.workers,
-            prefetch: options.prefetch,
-        },
-        &device,
-        host,
-    )?;
+    let mut feed = Feed::new(dataset.clone(), shard, options, &device, host)?;
     // On a device, the next batch is enqueued before the sums of the previous one are read.
     let mut before: Option<BatchSums> = None;
     while let Some(batch) = feed.next() {

@@ -51,10 +51,7 @@ impl Feed {
         device: &Device,
         host: bool,
     ) -> Result<Self> {
-        let loader = match host {
-            true => Loader::new(dataset, order, options)?,
-            false => Loader::stored(dataset, order, options)?,
-        };
+        let loader = Loader::new(dataset, order, options, !host)?;
         let transform = loader.transform().map(|transform| DeviceTransform::new(transform, device));
         Ok(Self { loader, device: device.clone(), host, transform, ahead: None })
     }
@@ -191,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_sees_what_the_host_sees() {
+    fn device_batches_equal_host_batches() {
         let expected = drain(feed(images(), 0, true));
         assert_eq!(expected.len(), 5);
         assert_eq!(expected[0].0, [18, 17, 16, 15]);
@@ -215,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_batch_is_sent_ahead_only_to_a_device() {
+    fn sends_the_next_batch_ahead_only_to_a_device() {
         for host in [false, true] {
             let mut feed = feed(images(), 1, host);
             feed.ahead = feed.send();
@@ -228,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_does_not_wait_for_the_one_after_it() {
+    fn a_batch_is_returned_before_the_next_one_is_read() {
         let (open, gate) = mpsc::channel();
         let gated = Images { gate: Some((14, Mutex::new(gate))), ..images() };
         let (got, first) = mpsc::channel();
@@ -245,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_comes_in_its_place() {
+    fn errors_are_returned_in_order() {
         // Sample 12 is in the second batch.
         let mut feed = feed(Images { damaged: Some(12), ..images() }, 1, false);
         feed.ahead = feed.send();

@@ -13,10 +13,10 @@ pub struct Flags {
 /// Adds `sums` over the ranks and combines their `flags`, in one small all-reduce.
 pub fn exchange(sums: Sums, flags: Flags, group: &dyn ProcessGroup) -> Result<(Sums, Flags), CommError> {
     let mut all = [0.0; Sums::LEN + 2];
-    let (numbers, wishes) = all.split_at_mut(Sums::LEN);
+    let (numbers, requests) = all.split_at_mut(Sums::LEN);
     numbers.copy_from_slice(&sums.to_array());
-    wishes[0] = f64::from(flags.stop);
-    wishes[1] = f64::from(flags.save);
+    requests[0] = f64::from(flags.stop);
+    requests[1] = f64::from(flags.save);
     group.all_reduce(all.as_mut_slice().into(), ReduceOp::Sum)?;
     let mut numbers = [0.0; Sums::LEN];
     numbers.copy_from_slice(&all[..Sums::LEN]);

@@ -29,7 +29,7 @@ impl Trainer<'_> {
     /// that has landed, if one has.
     pub(super) fn launch(&mut self, passes: Passes) -> Result<Flags> {
         let Passes { sums, count, weight, begun, waited } = passes;
-        self.note(Phase::Update);
+        self.report_phase(Phase::Update);
         let before = self.ahead();
         let (step, lr) = (before.step + 1, self.lr(&before));
         let gradients = self.reducer.take_from_device();
@@ -76,7 +76,7 @@ impl Trainer<'_> {
             self.reducer.rescale((scale.scale / before) as f32);
         }
         let (hook, world) = (self.settings.comm_hook.as_ref(), self.group.world_size());
-        counts.ok_or_else(|| not_finite::behind(not_finite::gradient(step, norm), hook, world))
+        counts.ok_or_else(|| not_finite::with_hook_hint(not_finite::gradient(step, norm), hook, world))
     }
 
     /// Waits for the step in flight, if any, then counts and reports it. Returns the requests that the ranks exchange here.
@@ -86,10 +86,10 @@ impl Trainer<'_> {
         else {
             return Ok(Flags::default());
         };
-        self.note(Phase::Sync);
+        self.report_phase(Phase::Sync);
         let local = add(sums)?;
         let grad_norm = read_norm(grad_norm, &*self.group)?;
-        let (mut sums, flags) = exchange(local, self.wishes(), &*self.group)?;
+        let (mut sums, flags) = exchange(local, self.requests(), &*self.group)?;
         let step = self.position.step + 1;
         if skipped {
             // As in PyTorch's GradScaler: the step is skipped, and its metrics are left out.
@@ -99,10 +99,10 @@ impl Trainer<'_> {
         }
         if !grad_norm.is_finite() && self.position.loss_scale.is_none() {
             let (hook, world) = (self.settings.comm_hook.as_ref(), self.group.world_size());
-            return Err(not_finite::behind(not_finite::gradient(step, grad_norm), hook, world));
+            return Err(not_finite::with_hook_hint(not_finite::gradient(step, grad_norm), hook, world));
         }
-        let seconds = self.settled.max(begun).elapsed().as_secs_f64();
-        self.settled = Instant::now();
+        let seconds = self.last_landed.max(begun).elapsed().as_secs_f64();
+        self.last_landed = Instant::now();
         let data_wait = waited.as_secs_f64();
         self.done(micro_batches, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });
         Ok(flags)
@@ -110,8 +110,8 @@ impl Trainer<'_> {
 }
 
 /// Waits for the norm and returns it.
-fn read_norm(coming: Readback, group: &dyn ProcessGroup) -> Result<f64> {
-    let norm = f64::from(coming.wait()?[0]);
+fn read_norm(norm: Readback, group: &dyn ProcessGroup) -> Result<f64> {
+    let norm = f64::from(norm.wait()?[0]);
     // After a failed collective the device continues with invalid buffers.
     group.device_collectives().map_or(Ok(()), |device| device.check())?;
     Ok(norm)

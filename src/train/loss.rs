@@ -37,13 +37,13 @@ impl Loss {
     pub fn fits(&self, target: &FieldFacts) -> Result<(), Error> {
         match (self, target.kind) {
             (Loss::CrossEntropy { .. }, FieldKind::Float) => {
-                Err(Error::spec("cross-entropy needs class targets; the data set's are numbers")
-                    .hint("`loss = \"mse\"` in `[train]` fits them"))
+                Err(Error::spec("cross-entropy requires class targets, but the targets are numbers")
+                    .hint("set `loss = \"mse\"` in `[train]`"))
             }
-            (Loss::Mse, FieldKind::Index(classes)) => {
-                Err(Error::spec(format!("mse needs numbers as targets; the data set has {classes} classes"))
-                    .hint("`loss = \"cross-entropy\"` in `[train]` fits them"))
-            }
+            (Loss::Mse, FieldKind::Index(classes)) => Err(Error::spec(format!(
+                "mse requires numbers as targets, but the data set has {classes} classes"
+            ))
+            .hint("set `loss = \"cross-entropy\"` in `[train]`")),
             _ => Ok(()),
         }
     }
@@ -57,7 +57,7 @@ mod tests {
 
     /// `F.cross_entropy(logits, [1, 0], label_smoothing=s)` and its gradient, from PyTorch 2.15.
     #[test]
-    fn cross_entropy_is_pytorchs_with_and_without_smoothing() {
+    fn cross_entropy_equals_pytorch_with_and_without_smoothing() {
         let device = Device::flex().autodiff();
         for (smoothing, loss, gradient) in [
             (

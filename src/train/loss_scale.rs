@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_scale_there_is_nothing_to_halve() {
+    fn overflow_at_the_smallest_scale_is_an_error() {
         let mut scale = LossScale { scale: 1.5, good_steps: 0, skipped: 0 };
         assert_eq!((scale.after(false), scale.scale), (Some(false), 1.0));
         assert_eq!(scale.after(false), None);

@@ -28,7 +28,7 @@ pub use batching::{Batching, OnResize};
 pub use buffers::BufferSync;
 pub use clock::Clock;
 pub use config::{Settings, TrainConfig};
-pub use evaluate::{EvalOptions, evaluate};
+pub use evaluate::evaluate;
 pub use loss::Loss;
 pub use loss_scale::LossScale;
 pub use observer::Observer;

@@ -23,9 +23,6 @@ pub trait Observer {
     );
     /// Rank 0 only: copies what a checkpoint needs and returns; writing may continue on another thread. `hook` is the
     /// state of all ranks' communication hooks, if they have one.
-    ///
-    /// # Errors
-    /// A failure to write this checkpoint or an earlier one.
     fn save(
         &mut self,
         position: &Position,

@@ -4,13 +4,8 @@ use crate::device::read;
 use crate::error::Result;
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// One array per parameter and slot.
-pub struct OptimizerState {
-    place: Place,
-}
-
-/// `[parameter][slot]`; empty for buffers.
-enum Place {
+/// One array per parameter and slot, `[parameter][slot]`; empty for buffers.
+pub enum OptimizerState {
     Host(Vec<Vec<Vec<f32>>>),
     /// Flat tensors.
     Device(Vec<Vec<Tensor<1>>>, Device),
@@ -19,49 +14,42 @@ enum Place {
 impl OptimizerState {
     /// Arrays of zeros with the given lengths per parameter. Without a `device` they are in host memory.
     pub(super) fn zeros(lengths: impl Iterator<Item = Vec<usize>>, device: Option<Device>) -> Self {
-        let place = match device {
-            None => Place::Host(lengths.map(|l| l.into_iter().map(|n| vec![0.0; n]).collect()).collect()),
+        match device {
+            None => Self::Host(lengths.map(|l| l.into_iter().map(|n| vec![0.0; n]).collect()).collect()),
             Some(device) => {
                 let zeros = |l: Vec<usize>| l.into_iter().map(|n| Tensor::zeros([n], &device)).collect();
-                Place::Device(lengths.map(zeros).collect(), device)
+                Self::Device(lengths.map(zeros).collect(), device)
             }
-        };
-        Self { place }
+        }
     }
 
     /// Elements of array `slot` of parameter `index`.
     pub fn len(&self, index: usize, slot: usize) -> usize {
-        match &self.place {
-            Place::Host(all) => all[index][slot].len(),
-            Place::Device(all, _) => all[index][slot].dims()[0],
+        match self {
+            Self::Host(all) => all[index][slot].len(),
+            Self::Device(all, _) => all[index][slot].dims()[0],
         }
     }
 
     /// Calls `see` with the values of array `slot` of parameter `index`.
-    ///
-    /// # Errors
-    /// A device error; never in host memory.
     pub fn read<T>(&self, index: usize, slot: usize, see: impl FnOnce(&[f32]) -> T) -> Result<T> {
-        match &self.place {
-            Place::Host(all) => Ok(see(&all[index][slot])),
-            Place::Device(all, _) => Ok(see(&values(all[index][slot].clone())?)),
+        match self {
+            Self::Host(all) => Ok(see(&all[index][slot])),
+            Self::Device(all, _) => Ok(see(&values(all[index][slot].clone())?)),
         }
     }
 
     /// Calls `change` with the values of each array of a parameter, to overwrite.
-    ///
-    /// # Errors
-    /// Those of `change`, and device errors.
     pub fn edit(
         &mut self,
         index: usize,
         mut change: impl FnMut(usize, &mut [f32]) -> Result<()>,
     ) -> Result<()> {
-        match &mut self.place {
-            Place::Host(all) => {
+        match self {
+            Self::Host(all) => {
                 all[index].iter_mut().enumerate().try_for_each(|(slot, array)| change(slot, array))
             }
-            Place::Device(all, device) => {
+            Self::Device(all, device) => {
                 for (slot, tensor) in all[index].iter_mut().enumerate() {
                     let mut values = values(tensor.clone())?;
                     change(slot, &mut values)?;
@@ -78,9 +66,9 @@ impl OptimizerState {
     /// # Panics
     /// If the state is on a device.
     pub(super) fn slices(&mut self, index: usize) -> Vec<&mut [f32]> {
-        match &mut self.place {
-            Place::Host(all) => all[index].iter_mut().map(Vec::as_mut_slice).collect(),
-            Place::Device(..) => panic!("the model is on a device"),
+        match self {
+            Self::Host(all) => all[index].iter_mut().map(Vec::as_mut_slice).collect(),
+            Self::Device(..) => panic!("the model is on a device"),
         }
     }
 
@@ -89,9 +77,9 @@ impl OptimizerState {
     /// # Panics
     /// If the state is in host memory.
     pub(super) fn tensors(&mut self, index: usize) -> &mut [Tensor<1>] {
-        match &mut self.place {
-            Place::Device(all, _) => &mut all[index],
-            Place::Host(_) => panic!("the model is in host memory"),
+        match self {
+            Self::Device(all, _) => &mut all[index],
+            Self::Host(_) => panic!("the model is in host memory"),
         }
     }
 }

@@ -34,22 +34,22 @@ impl Trainer<'_> {
     pub(super) fn update(&mut self, passes: Passes) -> Result<Flags> {
         let Passes { sums, count, weight, begun, waited } = passes;
         let local = add(sums)?;
-        let (sums, flags) = exchange(local, self.wishes(), &*self.group)?;
+        let (sums, flags) = exchange(local, self.requests(), &*self.group)?;
         let step = self.position.step + 1;
         if !sums.mean_loss().is_finite() {
             return Err(not_finite::loss(step, sums.mean_loss()));
         }
-        self.note(Phase::Update);
+        self.report_phase(Phase::Update);
         let lr = self.lr(&self.position);
         let (hook, world) = (self.settings.comm_hook.as_ref(), self.group.world_size());
-        let updated = self.updater.apply(&mut *self.model, &self.reducer, step, lr, weight);
-        let updated = updated.map_err(|error| not_finite::behind(error, hook, world))?;
+        let grad_norm = self.updater.apply(&mut *self.model, &self.reducer, step, lr, weight);
+        let grad_norm = grad_norm.map_err(|error| not_finite::with_hook_hint(error, hook, world))?;
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);
         }
         buffers::after_step(self.settings.train.buffers, &mut *self.model, &*self.group)?;
         let seconds = begun.elapsed().as_secs_f64();
-        let (grad_norm, data_wait) = (updated.grad_norm, waited.as_secs_f64());
+        let data_wait = waited.as_secs_f64();
         self.done(count as u64, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });
         Ok(flags)
     }

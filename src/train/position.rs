@@ -17,7 +17,7 @@ pub struct Measured {
 /// An epoch's order is one permutation of the samples, and each micro-batch takes the next `world * batch_size` of it.
 /// The finished part of an epoch is therefore always a prefix, from which a run can resume with any number of
 /// processes: each sample of the epoch is used once, whatever changed in between.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Position {
     /// Completed epochs; also the index of the current one.
     pub epoch: u64,
@@ -61,22 +61,7 @@ pub struct Position {
 impl Position {
     /// The position at the start of a run.
     pub fn new(batching: Batching) -> Self {
-        Self {
-            epoch: 0,
-            start: 0,
-            micro: 0,
-            step_in_epoch: 0,
-            step: 0,
-            micro_total: 0,
-            samples: 0,
-            epoch_sums: Sums::default(),
-            window: Sums::default(),
-            measured: None,
-            bucket_order: None,
-            loss_scale: None,
-            batching,
-            first: batching,
-        }
+        Self { batching, first: batching, ..Self::default() }
     }
 
     /// The sizes of the epoch's part from `start` on.
@@ -120,8 +105,8 @@ impl Position {
     /// Whether a run of this many epochs or steps is complete, including the metrics of an epoch that `max_steps` cuts
     /// short.
     pub fn is_over(&self, epochs: u64, max_steps: Option<u64>) -> bool {
-        let spent = max_steps.is_some_and(|max| self.step >= max);
-        self.epoch >= epochs || spent && (self.step_in_epoch == 0 || self.measured.is_some())
+        let reached_max_steps = max_steps.is_some_and(|max| self.step >= max);
+        self.epoch >= epochs || reached_max_steps && (self.step_in_epoch == 0 || self.measured.is_some())
     }
 
     pub(super) fn advance(&mut self, micro_batches: u64, sums: &Sums) {
@@ -155,7 +140,7 @@ impl Position {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::DistributedSampler;
+    use crate::data::{DistributedSampler, Order};
     use crate::train::OnResize;
     use proptest::prelude::*;
 
@@ -177,8 +162,7 @@ mod tests {
             }
             let from = position.micro as usize * batch_size;
             let to = (from + count as usize * batch_size).min(rest.taken_per_rank(world));
-            indices
-                .push((from..to).flat_map(|at| ranks.iter().map(move |rank| rank.get(at) as u64)).collect());
+            indices.push((from..to).flat_map(|at| ranks.iter().map(move |rank| rank.get(at))).collect());
             position.advance(count, &Sums::default());
         }
         indices
@@ -194,7 +178,7 @@ mod tests {
 
         /// Over any changes of processes, batch size and accumulation, at any step boundary.
         #[test]
-        fn each_index_of_an_epoch_is_seen_once_plus_the_declared_padding_at_its_end(
+        fn every_index_of_an_epoch_is_used_once_plus_padding(
             n in 1usize..120, drop_last: bool, changes in changes(),
         ) {
             let (world, batch, accumulate, ..) = changes[0];
@@ -218,14 +202,14 @@ mod tests {
             // In the order of the epoch, whose first samples are the padding.
             let alone = DistributedSampler { len: n, world: 1, rank: 0, start: 0, shuffle: true, drop_last, seed: 5 };
             let order = alone.epoch(3);
-            let expected: Vec<u64> = (0..all.len()).map(|at| order.get(at % n) as u64).collect();
+            let expected: Vec<u64> = (0..all.len()).map(|at| order.get(at % n)).collect();
             prop_assert_eq!(all, expected);
         }
 
         /// If the number of processes divides the global batch and the samples, each step has the same samples as
         /// without the change.
         #[test]
-        fn a_kept_global_batch_has_the_same_samples_up_to_the_epochs_end(
+        fn a_kept_global_batch_has_the_same_samples_to_the_end_of_the_epoch(
             parts in 1usize..30, batch in 1usize..4, accumulate in 1usize..4, drop_last: bool, steps in 0u64..12,
             worlds in prop::sample::select(vec![(1usize, 2usize), (2, 1), (2, 4), (4, 2), (4, 1), (3, 1), (1, 3)]),
         ) {
@@ -249,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_of_these_weights_only() {
+    fn the_next_step_clears_measured_metrics() {
         let sums = |loss| Sums { loss, rows: 1.0, ..Sums::default() };
         let mut position = Position::new(Batching::of(1, 8, 1));
         position.advance(1, &sums(3.0));
@@ -262,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_max_steps_cuts_short_is_over_and_goes_on_when_there_are_more() {
+    fn an_epoch_cut_short_by_max_steps_can_continue() {
         let mut position = Position::new(Batching::of(1, 8, 1));
         position.advance(1, &Sums { loss: 3.0, rows: 1.0, ..Sums::default() });
         let open = position.clone();
@@ -273,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_is_done_stays_done_whatever_was_dropped_of_it() {
+    fn a_completed_epoch_stays_completed_after_regrouping() {
         let mut position = Position::new(Batching::of(4, 8, 1));
         position.micro = position.batching.algebra(100, true).micro_batches();
         assert_eq!(position.micro, 3);

@@ -39,12 +39,12 @@ impl Trainer<'_> {
             if self.settings.on_preempt == OnPreempt::Save {
                 self.save()?;
             }
-            self.note(Phase::Finish);
+            self.report_phase(Phase::Finish);
             return Ok(Ended::Stopped);
         }
         // With a step in flight the model is ahead of the position; a step that is to be saved has landed before.
         if self.in_flight.is_none() && (flags.save || self.saves_after(self.position.step)) {
-            match self.position.micro >= micro_batches || self.spent() {
+            match self.position.micro >= micro_batches || self.reached_max_steps() {
                 true => self.saves.waiting = true,
                 false => self.save()?,
             }
@@ -66,7 +66,7 @@ impl Trainer<'_> {
     /// Passes a checkpoint to rank 0's observer, with the state of all ranks' hooks; the other ranks continue at once.
     /// Does nothing if the last save is of the same state.
     pub(super) fn save(&mut self) -> Result<()> {
-        self.note(Phase::Save);
+        self.report_phase(Phase::Save);
         self.saves.begun = Instant::now();
         let key = key(&self.position);
         if self.saves.last.replace(key) == Some(key) {

@@ -2,30 +2,26 @@
 //! metric is exact with any number of ranks and bit-equal after a resume.
 
 use crate::data::FieldData;
+use crate::telemetry::nan_if_null;
 use serde::{Deserialize, Serialize};
 
 /// Running sums in f64. `loss` is weighted by rows (samples; tokens for a language model).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
-    #[serde(deserialize_with = "number")]
+    #[serde(deserialize_with = "nan_if_null")]
     pub loss: f64,
     pub rows: f64,
     pub samples: f64,
     pub correct: f64,
     pub top5: f64,
     /// Sums of absolute errors, squared errors, targets and squared targets, over all elements.
-    #[serde(deserialize_with = "number")]
+    #[serde(deserialize_with = "nan_if_null")]
     pub absolute: f64,
-    #[serde(deserialize_with = "number")]
+    #[serde(deserialize_with = "nan_if_null")]
     pub squared: f64,
     pub target: f64,
     pub target_squared: f64,
     pub elements: f64,
-}
-
-/// JSON has no NaN, which an evaluation may produce: it is `null` there.
-fn number<'de, D: serde::Deserializer<'de>>(json: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(json)?.unwrap_or(f64::NAN))
 }
 
 impl Sums {
@@ -124,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accuracy_takes_the_first_of_equal_scores_as_argmax_does() {
+    fn accuracy_breaks_ties_like_argmax() {
         let labels = FieldData::Index(vec![1, 0, 0]);
         let sums = Sums::of_batch(0.5, 3, &[1.0, 2.0, 3.0, 3.0, f32::NAN, f32::NAN], 2, &labels);
         assert_eq!((sums.correct, sums.rows), (3.0, 3.0));
@@ -133,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_are_not_finite_are_read_again() {
+    fn non_finite_sums_round_trip_as_nan() {
         let sums = Sums { loss: f64::NAN, squared: f64::INFINITY, rows: 3.0, ..Sums::default() };
         let back: Sums = serde_json::from_value(serde_json::to_value(sums).unwrap()).unwrap();
         assert!(back.loss.is_nan() && back.squared.is_nan() && back.rows == 3.0, "{back:?}");

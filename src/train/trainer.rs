@@ -3,7 +3,7 @@
 //! decision about what follows (stop, save, end) depends on that exchange, so all ranks decide alike.
 
 use super::device_sums::BatchSums;
-use super::evaluate::{EvalOptions, evaluate};
+use super::evaluate::evaluate;
 use super::feed::{DeviceBatch, Feed};
 use super::flags::Flags;
 use super::in_flight::InFlight;
@@ -50,7 +50,7 @@ pub struct Trainer<'a> {
     /// A step enqueued on the device.
     pub(super) in_flight: Option<InFlight>,
     /// When the sums of the last step arrived.
-    pub(super) settled: Instant,
+    pub(super) last_landed: Instant,
     stop: &'a dyn Fn() -> bool,
     pub(super) observer: &'a mut dyn Observer,
     pub(super) saves: Saves,
@@ -78,8 +78,6 @@ pub struct StepReport {
 }
 
 impl<'a> Trainer<'a> {
-    /// # Errors
-    /// The communication thread can't be started.
     pub fn new(settings: Settings, parts: Parts<'a>) -> Result<Self> {
         let Parts { group, splits, model, updater, mut position, stop, observer } = parts;
         let sizes: Vec<Option<usize>> =
@@ -101,7 +99,7 @@ impl<'a> Trainer<'a> {
             ladder: TapLadder::new(sizes.len(), model.device()),
             host: is_host(model.device()),
             in_flight: None,
-            settled: Instant::now(),
+            last_landed: Instant::now(),
             settings,
             group,
             splits,
@@ -118,9 +116,6 @@ impl<'a> Trainer<'a> {
 
     /// Restores the communication hooks' state from a checkpoint, which only rank 0 has. Returns the reason if it does
     /// not fit this run. Call on all ranks, before `run`.
-    ///
-    /// # Errors
-    /// The first failed collective.
     pub fn restore_hook(&mut self, saved: Option<HookState>) -> Result<Option<String>> {
         Ok(self.reducer.restore_hook(saved)?)
     }
@@ -135,12 +130,12 @@ impl<'a> Trainer<'a> {
         if self.settings.save_every != Every::Never {
             self.save()?;
         }
-        self.note(Phase::Finish);
+        self.report_phase(Phase::Finish);
         Ok(Ended::Done)
     }
 
     /// Reports this rank's phase to the group, for messages about failures.
-    pub(super) fn note(&self, phase: Phase) {
+    pub(super) fn report_phase(&self, phase: Phase) {
         let step = self.position.step + u64::from(self.in_flight.is_some());
         self.group.note(Place { step, phase });
     }
@@ -160,7 +155,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// Whether `train.max_steps` optimizer steps are done.
-    pub(super) fn spent(&self) -> bool {
+    pub(super) fn reached_max_steps(&self) -> bool {
         self.settings.train.max_steps.is_some_and(|max| self.ahead().step >= max)
     }
 
@@ -170,7 +165,7 @@ impl<'a> Trainer<'a> {
         let rest = self.position.rest_algebra(self.splits.train.len(), self.settings.loader.drop_last);
         self.observer.epoch_begins(&self.position, &rest);
         let micro_batches = rest.micro_batches();
-        while self.ahead().micro < micro_batches && !self.spent() {
+        while self.ahead().micro < micro_batches && !self.reached_max_steps() {
             let flags = self.step(&mut feed, micro_batches)?;
             if self.act_on(flags, micro_batches)? == Ended::Stopped {
                 return Ok(Ended::Stopped);
@@ -204,14 +199,9 @@ impl<'a> Trainer<'a> {
             self.splits.train.clone(),
             Prefix { order, len: rest.taken_per_rank(sampler.world) },
             LoaderOptions {
-                batch_size: self.position.batching.batch_size,
-                // The order already leaves out what is dropped.
-                drop_last: false,
-                seed: self.settings.seed,
                 epoch: self.position.epoch,
                 start_batch: self.position.micro as usize,
-                workers: self.settings.loader.workers,
-                prefetch: self.settings.loader.prefetch,
+                ..self.settings.loader.options(self.position.batching.batch_size, self.settings.seed)
             },
             self.model.device(),
             self.host,
@@ -228,7 +218,7 @@ impl<'a> Trainer<'a> {
         let (mut full, mut weight) = (None, 0.0);
         let mut waited = Duration::ZERO;
         for micro in 0..count {
-            self.note(Phase::Data);
+            self.report_phase(Phase::Data);
             let asked = Instant::now();
             let batch =
                 feed.next().unwrap_or_else(|| Err(Error::internal("the loader ran out of batches")))?;
@@ -240,14 +230,14 @@ impl<'a> Trainer<'a> {
             weight += share;
             sums.push(self.micro_batch(feed, batch, number, share, micro, micro + 1 == count)?);
         }
-        self.note(Phase::Sync);
+        self.report_phase(Phase::Sync);
         self.reducer.finish()?;
         let passes = Passes { sums, count, weight, begun, waited };
         if self.host { self.update(passes) } else { self.launch(passes) }
     }
 
     /// This rank's requests.
-    pub(super) fn wishes(&self) -> Flags {
+    pub(super) fn requests(&self) -> Flags {
         Flags { stop: (self.stop)(), save: self.timed_save_due() }
     }
 
@@ -280,17 +270,17 @@ impl<'a> Trainer<'a> {
         micro: usize,
         last: bool,
     ) -> Result<BatchSums> {
-        self.note(Phase::Forward);
+        self.report_phase(Phase::Forward);
         let DeviceBatch { input, target, host: batch } = batch;
         // Dropout draws from a stream keyed by (seed, rank, micro-batch), so a resumed run draws the same values.
-        drawn(self.model.device(), stream(self.settings.seed, self.group.rank() as u64, number), || ());
+        drawn(self.model.device(), stream_key(self.settings.seed, self.group.rank() as u64, number), || ());
         self.reducer.begin(micro, last);
         let taps = self.ladder.taps(self.reducer.sink());
         let output = self.model.forward(input, Arc::new(taps));
         let loss = self.settings.loss.of(output.clone(), target.clone());
         let sums = BatchSums::new(loss.clone().inner(), output.inner(), &target, &batch, self.host)?;
         feed.recycle(batch);
-        self.note(Phase::Backward);
+        self.report_phase(Phase::Backward);
         let factor = share * self.position.loss_scale.map_or(1.0, |scale| scale.scale);
         let loss = if factor == 1.0 { loss } else { loss * factor };
         drop(loss.backward());
@@ -304,7 +294,7 @@ impl<'a> Trainer<'a> {
     fn finish_epoch(&mut self, whole: bool, training: Duration) -> Result<()> {
         let every = self.settings.train.eval_every;
         let epoch = self.position.epoch;
-        let last = epoch + 1 == self.settings.epochs || self.spent();
+        let last = epoch + 1 == self.settings.epochs || self.reached_max_steps();
         let due = every > 0 && ((epoch + 1).is_multiple_of(every) || last);
         let mut val = None;
         if let Some(dataset) = self.splits.val.clone().filter(|d| due && !d.is_empty()) {
@@ -324,20 +314,15 @@ impl<'a> Trainer<'a> {
 
     /// Evaluates a split over all ranks.
     pub fn evaluate(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
-        self.note(Phase::Evaluate);
+        self.report_phase(Phase::Evaluate);
         buffers::before_evaluation(self.settings.train.buffers, &mut *self.model, &*self.group)?;
-        let options = EvalOptions {
-            batch_size: self.position.batching.batch_size,
-            workers: self.settings.loader.workers,
-            prefetch: self.settings.loader.prefetch,
-            seed: self.settings.seed,
-        };
+        let options = self.settings.loader.options(self.position.batching.batch_size, self.settings.seed);
         evaluate(&*self.model, self.settings.loss, dataset, options, &*self.group)
     }
 }
 
 /// The key of a random stream: splitmix64's finaliser (Steele et al. 2014) over the three numbers.
-pub(super) fn stream(seed: u64, rank: u64, micro_batch: u64) -> u64 {
+pub(super) fn stream_key(seed: u64, rank: u64, micro_batch: u64) -> u64 {
     let mix = |mut z: u64| {
         z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

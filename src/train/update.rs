@@ -18,13 +18,6 @@ pub struct Updater {
     state: OptimizerState,
 }
 
-/// Results of an update, for the log.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Updated {
-    /// L2 norm of all gradients before clipping.
-    pub grad_norm: f64,
-}
-
 impl Updater {
     /// Keeps the state where the model's parameters are, on `device`.
     pub fn new(
@@ -66,7 +59,7 @@ impl Updater {
     }
 
     /// Applies optimizer step number `step` (from 1) in host memory. Gradients are sums over micro-batches equal to
-    /// `weight` full ones, averaged over ranks.
+    /// `weight` full ones, averaged over ranks. Returns the L2 norm of all gradients before clipping.
     ///
     /// # Errors
     /// A gradient that is not finite; nothing has changed then. All ranks hold the same averaged gradients, so all of
@@ -78,7 +71,7 @@ impl Updater {
         step: u64,
         lr: f64,
         weight: f64,
-    ) -> Result<Updated> {
+    ) -> Result<f64> {
         let mean = 1.0 / weight;
         let shapes: Vec<Vec<usize>> = model.entries().iter().map(StateEntry::module_shape).collect();
         reducer.with_buckets(|buckets| {
@@ -98,7 +91,7 @@ impl Updater {
                 let mut arrays = state.slices(index);
                 optimizer.update(step, lr, scale, &shapes[index], values, gradient(slot), &mut arrays);
             })?;
-            Ok(Updated { grad_norm })
+            Ok(grad_norm)
         })
     }
 

@@ -85,25 +85,25 @@ fn what_does_not_fit_is_told_before_anything_is_written() {
         (
             own(2, 100, 0),
             "CSV",
-            "the model can't be built for this data set: a hundred outputs are too many (at ",
+            "cannot build the model for this data set: a hundred outputs are too many (at ",
         ),
         (
             "name = \"mlp\"\nnum_classes = 2".into(),
             classes,
-            "model.num_classes: the data set needs at least 3, found 2",
+            "model.num_classes: the data set requires at least 3, found 2",
         ),
-        ("name = \"mlp\"\nnum_classes = 2".into(), "CSV", "the data set needs 1, found 2"),
+        ("name = \"mlp\"\nnum_classes = 2".into(), "CSV", "the data set requires 1, found 2"),
         (
             "name = \"linear\"\nin_features = 7".into(),
             "CSV",
-            "model.in_features: the data set needs 2, found 7",
+            "model.in_features: the data set requires 2, found 7",
         ),
         (
             "name = \"mlp\"".into(),
             "CSV\nfeatures = []",
             "the inputs of data set `csv` hold nothing (shape [0])",
         ),
-        ("name = \"cnn\"\nnum_classes = 3".into(), classes, "this model reads images"),
+        ("name = \"cnn\"\nnum_classes = 3".into(), classes, "this model expects images"),
         (
             "name = \"gpt\"\nblock_size = 2\nvocab_size = 9".into(),
             classes,

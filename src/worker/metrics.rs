@@ -52,6 +52,6 @@ pub fn metrics_until(
     // If `max_steps` ended an epoch early and there are no more steps, the epoch's line stays.
     let cut = position.step_in_epoch > 0 && position.is_over(settings.epochs, settings.train.max_steps);
     let found = metrics.truncate_after(position.step, position.epoch + u64::from(cut))?;
-    found.doubts(position.step, settings.log_every.max(1), own).iter().for_each(|what| warn(what));
+    found.warnings(position.step, settings.log_every.max(1), own).iter().for_each(|what| warn(what));
     Ok((metrics, found))
 }

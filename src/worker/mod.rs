@@ -387,12 +387,7 @@ pub fn evaluate(
         Split::Test => splits.test.clone(),
     };
     let dataset = dataset.ok_or_else(|| no_split(plan, split, &splits))?;
-    let options = crate::train::EvalOptions {
-        batch_size: plan.batch_size,
-        workers: plan.loader.workers,
-        prefetch: plan.loader.prefetch,
-        seed: plan.seed,
-    };
+    let options = plan.loader.options(plan.batch_size, plan.seed);
     let sums: Sums = crate::train::evaluate(&*model, plan.loss, &dataset, options, &*group)?;
     Ok(metrics::json(&sums, reported(plan.loss, plan.metrics.top5, &facts)))
 }

@@ -60,11 +60,11 @@ mod tests {
         assert_eq!((position.start, position.micro, position.step), (48, 0, 3));
         assert_eq!((position.batching.accumulate, position.batching.global_batch()), (2, 16));
         assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 3);
-        assert!(told.unwrap().contains("keeps the global batch of 16"));
+        assert!(told.unwrap().contains("the global batch stays 16"));
         let (position, told) = saved().go_on(&plan("on_resize = \"keep-local-batch\""), 2, 96);
         assert_eq!((position.start, position.batching.accumulate), (48, 1));
         assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 6);
-        assert!(told.unwrap().contains("changes the global batch from 16 to 8"));
+        assert!(told.unwrap().contains("the global batch changes from 16 to 8"));
     }
 
     #[test]

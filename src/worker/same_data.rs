@@ -123,7 +123,7 @@ mod tests {
         );
         assert_eq!(
             said(&[&usual, &other, &usual, &other, &usual, &more]),
-            "the ranks have different data sets: ranks 1 and 3 have as many samples, but not the same ones; \
+            "the ranks have different data sets: ranks 1 and 3 have the same number of samples with different contents; \
              rank 5 has 899 training samples instead of 399"
         );
         assert_eq!(
@@ -148,7 +148,10 @@ mod tests {
         for thread in threads {
             let (same, message) = thread.join().unwrap();
             assert!(same);
-            assert!(message.ends_with("rank 2 has as many samples, but not the same ones"), "{message}");
+            assert!(
+                message.ends_with("rank 2 has the same number of samples with different contents"),
+                "{message}"
+            );
         }
     }
 

@@ -4,7 +4,7 @@ use super::hook::HookPlace;
 use super::optimizer;
 use super::resize::Saved;
 use super::snapshot::batches_tracked;
-use crate::checkpoint::{Loaded, TensorData, TensorMap, Wanted, match_weights, read_weights};
+use crate::checkpoint::{Loaded, ModelTensor, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
 use crate::data::Fingerprint;
 use crate::device::ComputeDevice;
@@ -239,9 +239,9 @@ pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Resu
     let mut wanted = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
         for entry in entry.names() {
-            wanted.push(Wanted { name: entry.name.clone(), shape: entry.shape.clone(), tensor: number });
+            wanted.push(ModelTensor { name: entry.name.clone(), shape: entry.shape.clone(), tensor: number });
             if let Some(name) = batches_tracked(entry) {
-                wanted.push(Wanted { name, shape: Vec::new(), tensor: entries.len() + number });
+                wanted.push(ModelTensor { name, shape: Vec::new(), tensor: entries.len() + number });
             }
         }
     }

@@ -1,12 +1,12 @@
-//! `cifar10`: Krizhevsky's 60,000 images of 3 x 32 x 32 in ten classes. The official test set is validation where nothing
-//! is split off; `val_split = 0.1, split_seed = 42` is what `random_split` gives with `manual_seed(42)`.
+//! `cifar10`: Krizhevsky's 60,000 images of 3 x 32 x 32 in ten classes. The official test set is used for validation
+//! unless `val_split` is set; `val_split = 0.1, split_seed = 42` equals `random_split` with `manual_seed(42)`.
 
 use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
-use crate::data::fingerprint::{of_parts, sampled};
+use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageParts, ImageSource, class_facts};
+use crate::data::images::{ImageSetBuilder, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
-use crate::data::store::Mapped;
+use crate::data::store::MappedFile;
 use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetSource, FieldFacts, FieldKind, Splits};
 use crate::error::{Error, Result};
@@ -14,7 +14,8 @@ use crate::spec::Fields;
 use std::path::Path;
 use std::sync::Arc;
 
-const USUAL: ChannelStats = ChannelStats { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
+const DEFAULT_STATS: ChannelStats =
+    ChannelStats { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
 const SHAPE: [usize; 3] = [3, 32, 32];
 const CLASSES: usize = 10;
 
@@ -25,18 +26,18 @@ struct Cifar10Source {
     transform: TransformOptions,
 }
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn cifar10(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     Arc::new(Cifar10Source {
         files: Files(fields.config()),
         split: fields.config(),
-        transform: TransformOptions::read(fields, SHAPE[0], USUAL),
+        transform: TransformOptions::read(fields, SHAPE[0], DEFAULT_STATS),
     })
 }
 
 impl DatasetSource for Cifar10Source {
     fn facts(&self) -> DataFacts {
-        // Files that are not verified can be of any length.
+        // The sizes of files that are not verified are unknown.
         let sizes = self.files.0.verify.then(|| self.split.sizes(50_000, Some(10_000)));
         DataFacts {
             input: Some(FieldFacts { shape: SHAPE.to_vec(), kind: FieldKind::Float }),
@@ -57,15 +58,15 @@ impl DatasetSource for Cifar10Source {
             |files: &[&str]| Records::open(&folder, files).map(|r| Arc::new(r) as Arc<dyn ImageSource>);
         let names = FILES.map(|f| f.0);
         let (train, test) = (source(&names[..5])?, source(&names[5..])?);
-        let parts = ImageParts { shape: SHAPE, classes: CLASSES, transform: self.transform.clone() };
-        Ok(parts.splits(train, Some(test), &self.split))
+        let builder = ImageSetBuilder { shape: SHAPE, classes: CLASSES, transform: self.transform.clone() };
+        Ok(builder.splits(train, Some(test), &self.split))
     }
 }
 
-/// Records of several mapped files, one after the other.
+/// The records of several mapped files, concatenated.
 struct Records {
-    /// Each with the index of its first record.
-    files: Vec<(usize, Mapped)>,
+    /// Each file with the index of its first record.
+    files: Vec<(usize, MappedFile)>,
     len: usize,
 }
 
@@ -74,10 +75,10 @@ impl Records {
         let (mut files, mut len) = (Vec::new(), 0);
         for name in names {
             let path = folder.join(name);
-            let map = Mapped::open(&path, None)?;
+            let map = MappedFile::open(&path)?;
             if map.len() % RECORD != 0 {
                 return Err(Error::data(format!(
-                    "{} has {} bytes, no multiple of {RECORD}",
+                    "{} has {} bytes, which is not a multiple of {RECORD}",
                     path.display(),
                     map.len()
                 )));
@@ -96,7 +97,7 @@ impl ImageSource for Records {
     }
 
     fn content(&self) -> Option<Content> {
-        Some(of_parts(self.files.iter().map(|(_, map)| sampled(map))))
+        Some(digest_of_parts(self.files.iter().map(|(_, map)| sampled_digest(map))))
     }
 
     fn image<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {

@@ -1,10 +1,10 @@
-//! Where CIFAR-10's files are, and how they get there: the official binary layout is what is read; an archive of it, or the
-//! Python release, is turned into it once.
+//! Finds the files of CIFAR-10, or makes them: the data set reads the official binary files; the binary archive is
+//! unpacked and the Python release converted once.
 
 use super::official::OfficialFiles;
 use crate::data::store::{
-    Cache, Digest, FileSpec, Member, absolute, download, identity, in_scratch, is_writable, read_batch,
-    read_into_place, untar, verify,
+    Cache, Digest, FileSpec, Member, absolute, create_atomically, download, identity, is_writable,
+    read_batch, untar, verify, with_temporary_path,
 };
 use crate::error::{Error, IoContext, Result};
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ pub(super) const PIXELS: usize = 3072;
 pub(super) const RECORD: usize = 1 + PIXELS;
 const FILE_BYTES: u64 = 10_000 * RECORD as u64;
 
-/// Binary file, its SHA-256; the Python release's file, its MD5 (as torchvision gives it). The last one is the test set.
+/// Binary file and its SHA-256; file of the Python release and its MD5 (from torchvision). The last one is the test set.
 #[rustfmt::skip]
 pub(super) const FILES: [(&str, &str, &str, &str); 6] = [
     ("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
@@ -38,15 +38,15 @@ const BINARY: &str = "cifar-10-binary.tar.gz";
 const PYTHON: &str = "cifar-10-python.tar.gz";
 const BINARY_FOLDER: &str = "cifar-10-batches-bin";
 const PYTHON_FOLDER: &str = "cifar-10-batches-py";
-/// What the Python release is turned into.
+/// Binary files converted from the Python release.
 const CONVERTED: &str = "cifar-10-batches-bin-from-py";
 const SITE: &str = "https://www.cs.toronto.edu/~kriz";
 
-/// Those of this set.
+/// The files of CIFAR-10.
 #[derive(Clone, Debug)]
 pub(super) struct Files(pub OfficialFiles);
 
-/// What the binary files can be made from.
+/// A source from which the binary files can be made.
 enum Origin {
     BinaryArchive(PathBuf),
     PythonArchive(PathBuf),
@@ -54,12 +54,12 @@ enum Origin {
 }
 
 impl Files {
-    /// The folder of the binary files, when `prepare` has done its work.
+    /// The folder of the binary files, after `prepare`.
     pub fn folder(&self) -> Result<PathBuf> {
         self.found().ok_or_else(|| self.missing())
     }
 
-    /// Makes the binary files ready.
+    /// Verifies the binary files; unpacks, converts or downloads them if they are missing.
     pub fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         if let Some(folder) = self.found() {
             return self.check(&folder);
@@ -70,10 +70,10 @@ impl Files {
         };
         let target = self.target(&origin)?;
         say(&format!("unpacking {} to {}", origin.path().display(), target.display()));
-        read_into_place(&target, |folder| self.unpack(&origin, folder))
+        create_atomically(&target, |folder| self.unpack(&origin, folder))
     }
 
-    /// Makes the new folder `folder` of what there is.
+    /// Creates `folder` and writes the binary files of `origin` to it.
     fn unpack(&self, origin: &Origin, folder: &Path) -> Result<()> {
         match origin {
             Origin::BinaryArchive(archive) => {
@@ -107,7 +107,7 @@ impl Files {
         folders
     }
 
-    /// The first folder that has any of the files.
+    /// The first folder that contains any of the files.
     fn found(&self) -> Option<PathBuf> {
         self.folders().into_iter().find(|folder| FILES.iter().any(|f| folder.join(f.0).is_file()))
     }
@@ -122,7 +122,7 @@ impl Files {
             .or_else(|| archive(PYTHON).map(Origin::PythonArchive))
     }
 
-    /// Where the binary files go: beside the archive, or to the cache where nothing may be written there.
+    /// The folder to create for the binary files: beside the archive, or in the cache if that is not writable.
     fn target(&self, origin: &Origin) -> Result<PathBuf> {
         if is_writable(&self.0.root) {
             Ok(self.0.root.join(origin.unpacks_to()))
@@ -131,7 +131,7 @@ impl Files {
         }
     }
 
-    /// Official contents are the same whatever archive they came from; others are told apart by their archive.
+    /// The folder in the cache. Verified contents are the same for every archive; others are stored per archive.
     fn cached(&self, origin: &Origin) -> Result<PathBuf> {
         let name = origin.unpacks_to();
         if self.0.verify {
@@ -153,14 +153,15 @@ impl Files {
             false => (BINARY, Origin::BinaryArchive),
         };
         let path = place(name)?;
-        // The archives' digests are not known, but those of what is in them are.
-        let check =
-            |archive: &Path| in_scratch(&path, |folder| self.unpack(&origin(archive.to_owned()), folder));
+        // The digest of the archive is not known, but those of its members are.
+        let check = |archive: &Path| {
+            with_temporary_path(&path, |folder| self.unpack(&origin(archive.to_owned()), folder))
+        };
         download(url, &path, &spec, check, say)?;
         Ok(origin(path))
     }
 
-    /// Every file must be there, whole, and the official one.
+    /// Checks that every file exists, has a valid size, and is the official one if `verify` is set.
     fn check(&self, folder: &Path) -> Result<()> {
         let official = self.0.verify && !folder.ends_with(CONVERTED);
         for (name, sha256, ..) in FILES {
@@ -173,23 +174,27 @@ impl Files {
             let Ok(meta) = fs::metadata(&path) else {
                 return Err(Error::data(format!("{} is missing\n  expected {spec}", path.display())).hint(
                     format!(
-                        "the other files of CIFAR-10 are in {}; get all of {}",
+                        "other files of CIFAR-10 are in {}; download all of them from {}",
                         folder.display(),
                         spec.from
                     ),
                 ));
             };
             if meta.len() == 0 || meta.len() % RECORD as u64 != 0 {
-                let message = format!("{} has {} bytes, no multiple of {RECORD}", path.display(), meta.len());
+                let message = format!(
+                    "{} has {} bytes, which is not a multiple of {RECORD}",
+                    path.display(),
+                    meta.len()
+                );
                 return Err(Error::data(format!("{message}\n  expected {spec}"))
-                    .hint(format!("get it again from {}", spec.from)));
+                    .hint(format!("download it again from {}", spec.from)));
             }
             verify(&path, &spec, &self.0.cache)?;
         }
         Ok(())
     }
 
-    /// From the Python release's files in `source` to binary ones in `folder`.
+    /// Converts the files of the Python release in `source` to binary files in `folder`.
     fn convert(&self, source: &Path, folder: &Path) -> Result<()> {
         for (binary, _, python, md5) in FILES {
             let path = source.join(python);
@@ -198,13 +203,13 @@ impl Files {
             let spec = FileSpec { size: None, digest, from };
             if !path.is_file() {
                 return Err(Error::data(format!("{} is missing\n  expected {spec}", path.display()))
-                    .hint(format!("get it from {}", spec.from)));
+                    .hint(format!("download it from {}", spec.from)));
             }
             verify(&path, &spec, &Cache::none())?;
             let pickle = fs::read(&path).doing("read", &path)?;
             let batch = read_batch(&pickle, PIXELS).map_err(|why| {
-                Error::data(format!("{} is no batch of CIFAR-10: {why}", path.display()))
-                    .hint(format!("get it again from {}", spec.from))
+                Error::data(format!("{} is not a batch of CIFAR-10: {why}", path.display()))
+                    .hint(format!("download it again from {}", spec.from))
             })?;
             let target = folder.join(binary);
             let records = batch.labels.iter().zip(batch.pixels.chunks_exact(PIXELS));
@@ -220,11 +225,11 @@ impl Files {
         let root = absolute(&self.0.root);
         let root = root.display();
         Error::data(format!(
-            "CIFAR-10 is not in {root}\n  looked for {BINARY_FOLDER}/, {BINARY}, {PYTHON_FOLDER}/ and {PYTHON}\n  \
+            "CIFAR-10 was not found in {root}\n  looked for {BINARY_FOLDER}/, {BINARY}, {PYTHON_FOLDER}/ and {PYTHON}\n  \
              expected {} of {FILE_BYTES} bytes each, such as {}, SHA-256 {}",
             "six files", FILES[0].0, FILES[0].1
         ))
-        .hint(format!("put {SITE}/{BINARY} into {root} (`[dataset] root`), or let `[dataset] url` name it"))
+        .hint(format!("download {SITE}/{BINARY} to {root} (`[dataset] root`), or set `[dataset] url`"))
     }
 }
 
@@ -241,7 +246,7 @@ impl Origin {
 }
 
 fn members(folder: &str, name: impl Fn(&(&str, &str, &str, &str)) -> String) -> Vec<Member> {
-    // The Python files hold file names too.
+    // The Python files contain file names as well.
     FILES
         .iter()
         .map(|f| Member { path: format!("{folder}/{}", name(f)), max: FILE_BYTES + (1 << 20) })

@@ -1,11 +1,11 @@
 use super::*;
 use crate::data::testing::{
-    TarMember, configure, lasting_cache, python2_pickle, sample, serve_once, shared, tar_gz,
+    TarMember, configure, persistent_cache, python2_pickle, sample, serve_file, shared, tar_gz,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-/// Three records a file: label (file + record) % 10, every pixel 10 * file + record.
+/// Three records per file: label (file + record) % 10, every pixel 10 * file + record.
 fn records(file: usize) -> Vec<u8> {
     (0..3)
         .flat_map(|r| [vec![((file + r) % 10) as u8], vec![(10 * file + r) as u8; PIXELS]].concat())
@@ -77,29 +77,29 @@ fn assert_is_the_set(source: &dyn DatasetSource) {
 }
 
 #[test]
-fn a_folder_of_binary_files() {
+fn reads_a_folder_of_binary_files() {
     let place = Place::new();
     let folder = place.root().join("cifar-10-batches-bin");
     fs::create_dir(&folder).unwrap();
     FILES.iter().enumerate().for_each(|(i, f)| fs::write(folder.join(f.0), records(i)).unwrap());
     assert!(prepare(&*place.loose()).unwrap().is_empty());
     assert_is_the_set(&*place.loose());
-    // They are not the official ones.
+    // These are not the official files.
     let error = prepare(&*place.source("")).unwrap_err().to_string();
-    assert!(error.contains("data_batch_1.bin is damaged or not the file it should be"), "{error}");
+    assert!(error.contains("data_batch_1.bin is damaged or the wrong file"), "{error}");
     assert!(error.contains("expected 30730000 bytes, SHA-256 cee91656"), "{error}");
     assert!(error.contains("found    9219 bytes"), "{error}");
     assert!(error.contains("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"), "{error}");
     fs::write(folder.join("data_batch_4.bin"), [0; 100]).unwrap();
     let error = prepare(&*place.loose()).unwrap_err().to_string();
-    assert!(error.contains("data_batch_4.bin has 100 bytes, no multiple of 3073"), "{error}");
+    assert!(error.contains("data_batch_4.bin has 100 bytes, which is not a multiple of 3073"), "{error}");
     fs::remove_file(folder.join("data_batch_4.bin")).unwrap();
     let error = prepare(&*place.loose()).unwrap_err().to_string();
     assert!(error.contains("data_batch_4.bin is missing"), "{error}");
 }
 
 #[test]
-fn the_binary_archive_is_unpacked_beside_itself() {
+fn unpacks_the_binary_archive_beside_it() {
     let place = Place::new();
     fs::write(place.root().join("cifar-10-binary.tar.gz"), archive()).unwrap();
     assert_eq!(prepare(&*place.loose()).unwrap().len(), 1);
@@ -109,7 +109,7 @@ fn the_binary_archive_is_unpacked_beside_itself() {
 }
 
 #[test]
-fn a_read_only_root_is_left_alone() {
+fn unpacks_to_the_cache_if_root_is_read_only() {
     let place = Place::new();
     fs::write(place.root().join("cifar-10-binary.tar.gz"), archive()).unwrap();
     fs::set_permissions(place.root(), fs::Permissions::from_mode(0o555)).unwrap();
@@ -118,7 +118,7 @@ fn a_read_only_root_is_left_alone() {
     assert!(prepare(&*place.loose()).unwrap().is_empty());
     fs::set_permissions(place.root(), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(fs::read_dir(place.root()).unwrap().count(), 1);
-    // Files that are not official are refused, and leave nothing in the cache either.
+    // Files that are not official are rejected, and nothing is left in the cache.
     fs::set_permissions(place.root(), fs::Permissions::from_mode(0o555)).unwrap();
     let error = prepare(&*place.source("")).unwrap_err().to_string();
     assert!(error.contains("expected 30730000 bytes"), "{error}");
@@ -127,7 +127,7 @@ fn a_read_only_root_is_left_alone() {
 }
 
 #[test]
-fn the_python_release_as_folder_and_archive() {
+fn reads_the_python_release_as_folder_and_archive() {
     let place = Place::new();
     let py = place.root().join("cifar-10-batches-py");
     fs::create_dir(&py).unwrap();
@@ -151,54 +151,46 @@ fn the_python_release_as_folder_and_archive() {
 }
 
 #[test]
-fn a_download_where_nothing_is() {
+fn downloads_a_missing_archive() {
     let place = Place::new();
     let error = prepare(&*place.loose()).unwrap_err().to_string();
     assert!(
-        error.contains("CIFAR-10 is not in") && error.contains("looked for cifar-10-batches-bin/"),
+        error.contains("CIFAR-10 was not found in") && error.contains("looked for cifar-10-batches-bin/"),
         "{error}"
     );
-    assert!(error.contains("30730000 bytes") && error.contains("hint: put https://www.cs"), "{error}");
-    let body = archive();
-    let response =
-        [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
-    let source = place.source(&format!("verify = false\nurl = '{}'", serve_once(&response)));
+    assert!(error.contains("30730000 bytes") && error.contains("hint: download https://www.cs"), "{error}");
+    let source = place.source(&format!("verify = false\nurl = '{}'", serve_file(&archive())));
     assert_eq!(prepare(&*source).unwrap().len(), 2);
     assert_is_the_set(&*source);
 }
 
-fn served(body: &[u8]) -> String {
-    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
-    serve_once(&[head.as_bytes(), body].concat())
-}
-
-/// A page that says sorry, an archive of something else, and one whose contents are not the official ones: each is told from the
-/// set before it has its name, so it is not in the way of the right one.
+/// An error page, an archive of other files, and an archive with unofficial contents: each is rejected before it is renamed
+/// to the archive's name, so a later download is not blocked.
 #[test]
-fn a_wrong_download_is_not_kept() {
+fn removes_a_wrong_download() {
     let place = Place::new();
     let other = tar_gz(&[TarMember::File("cifar-10-batches-bin/readme", b"x")]);
     for (wrong, more, why) in [
-        (&b"<html>not found</html>"[..], "verify = false", "cifar-10-binary.tar.gz can't be unpacked"),
-        (&other, "verify = false", "data_batch_1.bin is not in it"),
+        (&b"<html>not found</html>"[..], "verify = false", "cifar-10-binary.tar.gz: "),
+        (&other, "verify = false", "data_batch_1.bin is missing"),
         (&archive(), "", "expected 30730000 bytes"),
     ] {
-        let source = place.source(&format!("{more}\nurl = '{}'", served(wrong)));
+        let source = place.source(&format!("{more}\nurl = '{}'", serve_file(wrong)));
         let error = prepare(&*source).unwrap_err();
-        assert!(error.message.contains("did not give the file that it should"), "{error}");
+        assert!(error.message.contains("is not the expected file"), "{error}");
         assert!(error.message.contains(why) && !error.message.contains(".part-"), "{error}");
         assert_eq!(fs::read_dir(place.root()).unwrap().count(), 0, "{why}");
     }
-    let source = place.source(&format!("verify = false\nurl = '{}'", served(&archive())));
+    let source = place.source(&format!("verify = false\nurl = '{}'", serve_file(&archive())));
     prepare(&*source).unwrap();
     assert_is_the_set(&*source);
 }
 
 #[test]
-fn the_real_archive() {
+fn reads_the_real_archive() {
     let Some(root) = shared("data") else { return };
-    // A cache that outlives the test makes its next run quick.
-    let cache = lasting_cache();
+    // A persistent cache speeds up the next run of the test.
+    let cache = persistent_cache();
     let table = format!("root = '{}'\ncache = '{}'\nval_split = 0.1", root.display(), cache.display());
     let source = configure(&cifar10, &table).unwrap();
     prepare(&*source).unwrap();
@@ -212,7 +204,7 @@ fn the_real_archive() {
     let labels = |set: &dyn crate::data::Dataset| (0..10).map(|i| sample(set, i, 0).1[0]).collect::<Vec<_>>();
     assert_eq!(labels(&*plain.train), [6., 9., 9., 4., 1., 1., 2., 7., 8., 3.]);
     assert_eq!(labels(&*splits.test.unwrap()), [3., 8., 8., 0., 6., 6., 1., 6., 3., 1.]);
-    // random_split's first training sample is 37542.
+    // The first training sample of random_split is 37542.
     assert_eq!(sample(&*splits.train, 0, 0), sample(&*plain.train, 37542, 0));
     let mut sum = 0.0;
     (0..500).for_each(|i| sum += sample(&*splits.train, i, 0).0.iter().sum::<f64>() / 3072.0);

@@ -1,10 +1,10 @@
-//! `csv`: rows of a table, features to a target. Text columns are one-hot; number columns are standardised with the mean
-//! and standard deviation of the training rows only, so nothing of validation leaks into training.
+//! `csv`: the rows of a table, features and a target. Text columns are one-hot encoded; numeric columns are standardised
+//! with the mean and standard deviation of the training rows only, so validation data does not leak into training.
 
 use super::csv_remarks::remarks;
 use super::csv_set::{CsvSet, Rows, Targets};
-use super::csv_table::{Column, Names, RawTable};
-use crate::data::fingerprint::of_parts;
+use super::csv_table::{CategoryIndex, ColumnType, RawTable};
+use crate::data::fingerprint::digest_of_parts;
 use crate::data::images::class_facts;
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::NamedFile;
@@ -32,7 +32,7 @@ choice! {
 }
 
 choice! {
-    /// What the target is.
+    /// The type of the target.
     Task:
     /// A number.
     Regression = "regression",
@@ -64,7 +64,7 @@ struct CsvSource {
     /// Texts that count as empty.
     #[default(["", "NA", "N/A", "NaN", "nan", "null"].map(str::to_owned).to_vec())]
     blank_marks: Vec<String>,
-    /// What the target is.
+    /// The type of the target.
     task: Task,
     /// Scale each column of numbers to mean 0 and standard deviation 1, both measured on the training split.
     #[default = true]
@@ -84,7 +84,7 @@ struct NumberTarget {
     standardise_target: bool,
 }
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn csv(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let file = NamedFile::read(fields);
     let source: CsvSource = fields.config();
@@ -97,7 +97,7 @@ pub fn csv(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     for (column, names) in &source.categories {
         let mut seen = BTreeSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
-            fields.problem_at(&["categories", column], format!("`{twice}` stands here twice"));
+            fields.problem_at(&["categories", column], format!("`{twice}` is listed twice"));
         }
     }
     let numbers = source.task == Task::Regression;
@@ -113,7 +113,7 @@ impl DatasetSource for CsvSource {
             Task::Regression => Some(FieldFacts { shape: vec![1], kind: FieldKind::Float }),
             Task::Classification => self.categories.get(&self.target).map(|names| class_facts(names.len())),
         };
-        DataFacts { input: None, target, train: None, val: None, test: None }
+        DataFacts { target, ..DataFacts::default() }
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
@@ -132,24 +132,22 @@ impl CsvSource {
         let target = table.column(&self.target, "target")?;
         let columns = self.columns(&table, target)?;
         let rows = table.rows.len();
-        self.settle_blanks(&mut table, &columns, target)?;
+        self.handle_blanks(&mut table, &columns, target)?;
         if table.rows.is_empty() {
-            let error = Error::data(format!("{} has no rows that can be used", table.path));
+            let error = Error::data(format!("{} has no usable rows", table.path));
             return Err(match rows {
                 0 => error,
-                _ => error.hint(format!(
-                    "each of its {rows} has a blank cell, and `blanks = \"drop\"` leaves it out"
-                )),
+                _ => error.hint("every row has a blank cell, and `blanks = \"drop\"` drops it"),
             });
         }
         let (train, val) = self.split.split(table.rows.len());
         let targets = self.targets(&table, target, &train)?;
         let kinds = columns
             .iter()
-            .map(|&c| Ok((c, table.understand(c, &self.categories)?)))
-            .collect::<Result<Vec<(usize, Column)>>>()?;
+            .map(|&c| Ok((c, table.column_type(c, &self.categories)?)))
+            .collect::<Result<Vec<(usize, ColumnType)>>>()?;
         let (width, values) = self.features(&table, &kinds, &train);
-        let taken: Vec<(usize, &Column)> = kinds.iter().map(|(c, kind)| (*c, kind)).collect();
+        let taken: Vec<(usize, &ColumnType)> = kinds.iter().map(|(c, kind)| (*c, kind)).collect();
         let remarks = remarks(&table, &taken, (target, &targets), &self.categories);
         let content = content(&table, columns.iter().chain([&target]));
         let rows = Arc::new(Rows { width, values, targets, remarks, content });
@@ -157,7 +155,7 @@ impl CsvSource {
         Ok(Splits { train: set(train), val: (self.split.val_split > 0.0).then(|| set(val)), test: None })
     }
 
-    /// The feature columns: those that are named, else all but the target.
+    /// The feature columns: those in `features`, otherwise all but the target.
     fn columns(&self, table: &RawTable, target: usize) -> Result<Vec<usize>> {
         for name in self.categories.keys() {
             table.column(name, "categories")?;
@@ -168,8 +166,8 @@ impl CsvSource {
         }
     }
 
-    /// Drops rows with blanks, or makes sure that what is blank may be. A target can't be made up.
-    fn settle_blanks(&self, table: &mut RawTable, columns: &[usize], target: usize) -> Result<()> {
+    /// Drops the rows with blank cells, or checks that blank cells can be filled. A blank target can't.
+    fn handle_blanks(&self, table: &mut RawTable, columns: &[usize], target: usize) -> Result<()> {
         let blank_in = |table: &RawTable, row: usize| {
             columns.iter().chain([&target]).copied().find(|&c| table.is_blank(row, c))
         };
@@ -181,12 +179,12 @@ impl CsvSource {
         }
         for row in 0..table.rows.len() {
             if table.is_blank(row, target) {
-                return Err(Error::data(format!("{}: the target is blank", table.place(row, target)))
-                    .hint("`blanks = \"drop\"` leaves such rows out"));
+                return Err(Error::data(format!("{}: the target is blank", table.location(row, target)))
+                    .hint("`blanks = \"drop\"` drops such rows"));
             }
             if let Some(column) = blank_in(table, row).filter(|_| self.blanks == Blanks::Error) {
-                return Err(Error::data(format!("{}: the cell is blank", table.place(row, column)))
-                    .hint("`[dataset] blanks` says what to do: \"mean\", \"zero\" or \"drop\""));
+                return Err(Error::data(format!("{}: the cell is blank", table.location(row, column)))
+                    .hint("set `[dataset] blanks` to \"mean\", \"zero\" or \"drop\""));
             }
         }
         Ok(())
@@ -196,20 +194,20 @@ impl CsvSource {
         let rows = 0..table.rows.len();
         if self.task == Task::Classification {
             let names = match self.categories.get(&self.target) {
-                Some(_) => match table.understand(column, &self.categories)? {
-                    Column::Categories(names) => names,
-                    Column::Numbers => Names::default(),
+                Some(_) => match table.column_type(column, &self.categories)? {
+                    ColumnType::Categories(names) => names,
+                    ColumnType::Numbers => CategoryIndex::default(),
                 },
                 None => classes(table, column),
             };
-            let class = |r: usize| names.place(&table.rows[r][column]).unwrap_or(0) as i64;
+            let class = |r: usize| names.index_of(&table.rows[r][column]).unwrap_or(0) as i64;
             return Ok(Targets::Classes { labels: rows.map(class).collect(), count: names.len() });
         }
         let number = |r: usize| {
             table.number(r, column).map(|x| x as f32).ok_or_else(|| {
-                let (place, cell) = (table.place(r, column), &table.rows[r][column]);
+                let (place, cell) = (table.location(r, column), &table.rows[r][column]);
                 Error::data(format!("{place}: the target `{cell}` is not a number"))
-                    .hint("`[dataset] task = \"classification\"` learns text labels")
+                    .hint("for text labels, set `[dataset] task = \"classification\"`")
             })
         };
         let mut values = rows.map(number).collect::<Result<Vec<f32>>>()?;
@@ -219,8 +217,8 @@ impl CsvSource {
         Ok(Targets::Numbers(values))
     }
 
-    /// Row-major features, filled and standardised, and their number in a row.
-    fn features(&self, table: &RawTable, columns: &[(usize, Column)], train: &Part) -> (usize, Vec<f32>) {
+    /// The number of features, and the row-major feature values, filled and standardised.
+    fn features(&self, table: &RawTable, columns: &[(usize, ColumnType)], train: &Part) -> (usize, Vec<f32>) {
         let width: usize = columns.iter().map(|(_, kind)| kind.width()).sum();
         let mut values = vec![0.0; width * table.rows.len()];
         for (row, mut out) in values.chunks_exact_mut(width.max(1)).enumerate() {
@@ -234,7 +232,7 @@ impl CsvSource {
         for (_, kind) in columns {
             for place in at..at + kind.width() {
                 self.fill(&mut values, width, place, train);
-                if self.standardise && *kind == Column::Numbers {
+                if self.standardise && *kind == ColumnType::Numbers {
                     standardise(&mut values, width, place, train);
                 }
             }
@@ -243,7 +241,7 @@ impl CsvSource {
         (width, values)
     }
 
-    /// Puts something in the place of blanks: the training rows' mean, or zero.
+    /// Replaces blank cells by the mean of the training rows, or zero.
     fn fill(&self, values: &mut [f32], width: usize, place: usize, train: &Part) {
         let known = (0..train.len()).map(|i| values[train.get(i) * width + place]).filter(|x| !x.is_nan());
         let (sum, count) = known.fold((0.0, 0usize), |(sum, n), x| (sum + f64::from(x), n + 1));
@@ -252,14 +250,14 @@ impl CsvSource {
     }
 }
 
-/// Of the cells that are used, as they are written.
+/// Digest of the columns in use, as written in the file.
 fn content<'a>(table: &RawTable, columns: impl Iterator<Item = &'a usize> + Clone) -> Content {
     let names = columns.clone().map(|&c| table.header[c].as_str());
-    of_parts(names.chain(table.rows.iter().flat_map(|row| columns.clone().map(move |&c| &row[c]))))
+    digest_of_parts(names.chain(table.rows.iter().flat_map(|row| columns.clone().map(move |&c| &row[c]))))
 }
 
-/// The labels that occur: as numbers where all are, else as text.
-fn classes(table: &RawTable, column: usize) -> Names {
+/// The labels in the column, sorted as numbers if all of them are numeric, otherwise as text.
+fn classes(table: &RawTable, column: usize) -> CategoryIndex {
     let names: BTreeSet<&str> = table.rows.iter().map(|row| &row[column]).collect();
     let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
     if names.iter().all(|n| n.parse::<f64>().is_ok()) {

@@ -1,93 +1,96 @@
-//! What a table was taken for, in words: nobody else sees it where a guess was wrong.
+//! Reports how the columns of a table were interpreted, so that the user notices a wrong inference.
 
 use super::csv_set::Targets;
-use super::csv_table::{Column, RawTable, reads_as_number};
+use super::csv_table::{ColumnType, RawTable, reads_as_number};
 use crate::show;
 use std::collections::BTreeMap;
 
-/// A text column with more values than this is rather a name, a number in another form, or a note.
-const MANY: usize = 100;
-/// Of each kind so many columns are named.
-const NAMED: usize = 20;
+/// A text column with more values than this probably holds names, formatted numbers or notes.
+const MANY_CATEGORIES: usize = 100;
+/// Maximum number of columns listed by name, per kind.
+const MAX_LISTED: usize = 20;
 
-/// `columns` with what each holds, and the target. What `categories` of the spec names was not guessed.
+/// The interpretation of `columns` and of the target. Columns in `categories` of the spec were not inferred.
 pub(super) fn remarks(
     table: &RawTable,
-    columns: &[(usize, &Column)],
+    columns: &[(usize, &ColumnType)],
     (target, targets): (usize, &Targets),
     categories: &BTreeMap<String, Vec<String>>,
 ) -> Vec<String> {
     let name = |column: usize| format!("`{}`", show::name(&table.header[column]));
     let numbers =
-        columns.iter().filter(|(_, kind)| **kind == Column::Numbers).map(|(c, _)| name(*c)).collect();
+        columns.iter().filter(|(_, kind)| **kind == ColumnType::Numbers).map(|(c, _)| name(*c)).collect();
     let texts = columns.iter().filter_map(|(c, kind)| match kind {
-        Column::Numbers => None,
-        Column::Categories(names) => Some(format!("{} ({})", name(*c), names.len())),
+        ColumnType::Numbers => None,
+        ColumnType::Categories(names) => Some(format!("{} ({})", name(*c), names.len())),
     });
     let mut parts = vec![format!("{} rows", table.rows.len())];
-    parts.extend(listed("numbers: ", numbers));
-    parts.extend(listed("categories, one-hot: ", texts.collect()));
+    parts.extend(list_columns("numbers: ", numbers));
+    parts.extend(list_columns("categories, one-hot: ", texts.collect()));
     parts.push(format!("target: {}, {}", name(target), targets.in_words()));
     let mut lines = vec![format!("{}: {}", table.path, parts.join("; "))];
     let guessed = columns.iter().filter(|(c, _)| !categories.contains_key(&table.header[*c]));
-    let doubts: Vec<String> = guessed.filter_map(|(c, kind)| doubt(table, *c, kind)).collect();
-    let more = doubts.len().saturating_sub(NAMED);
+    let warnings: Vec<String> =
+        guessed.filter_map(|(c, kind)| text_column_warning(table, *c, kind)).collect();
+    let more = warnings.len().saturating_sub(MAX_LISTED);
     if let Targets::Classes { count, .. } = targets
         && !categories.contains_key(&table.header[target])
     {
         lines.extend(
-            not_classes(table, target, *count).map(|doubt| format!("warning: {}, {doubt}", table.path)),
+            target_warning(table, target, *count).map(|doubt| format!("warning: {}, {doubt}", table.path)),
         );
     }
-    lines.extend(doubts.into_iter().take(NAMED).map(|doubt| format!("warning: {}, {doubt}", table.path)));
+    lines.extend(
+        warnings.into_iter().take(MAX_LISTED).map(|doubt| format!("warning: {}, {doubt}", table.path)),
+    );
     if more > 0 {
-        lines.push(format!("warning: {}: the same of {more} more columns", table.path));
+        lines.push(format!("warning: {}: the same applies to {more} more columns", table.path));
     }
     lines
 }
 
-fn listed(title: &str, mut names: Vec<String>) -> Option<String> {
-    let more = names.len().saturating_sub(NAMED);
-    names.truncate(NAMED);
+fn list_columns(title: &str, mut names: Vec<String>) -> Option<String> {
+    let more = names.len().saturating_sub(MAX_LISTED);
+    names.truncate(MAX_LISTED);
     if more > 0 {
         names.push(format!("{more} more"));
     }
     (!names.is_empty()).then(|| format!("{title}{}", names.join(", ")))
 }
 
-/// Why a text column is probably none.
-fn doubt(table: &RawTable, column: usize, kind: &Column) -> Option<String> {
-    let Column::Categories(names) = kind else { return None };
+/// Why a column was probably mistaken for text.
+fn text_column_warning(table: &RawTable, column: usize, kind: &ColumnType) -> Option<String> {
+    let ColumnType::Categories(names) = kind else { return None };
     let cells = || (0..table.rows.len()).filter(|&r| !table.is_blank(r, column));
     let texts = || cells().filter(|&r| table.number(r, column).is_none()).map(|r| &table.rows[r][column]);
     let first = texts().next()?;
     let header = show::name(&table.header[column]);
     let taken = format!(
-        "column `{header}` is taken for text with {} values, such as `{}`",
+        "column `{header}` is read as text with {} values, such as `{}`",
         names.len(),
         show::name(first)
     );
     if texts().all(reads_as_number) {
-        return Some(format!("{taken}: numbers are written without separators and units, as in 1234.5"));
+        return Some(format!("{taken}: write numbers without separators and units, as in 1234.5"));
     }
-    if names.len() <= MANY {
+    if names.len() <= MANY_CATEGORIES {
         return None;
     }
     let each = match names.len() == cells().count() {
-        true => "every row has another one",
-        false => "each is an input of the model",
+        true => "every row has a different value",
+        false => "each value becomes an input of the model",
     };
-    Some(format!("{taken}: {each}; `[dataset] features` names the columns to use, without it"))
+    Some(format!("{taken}: {each}; to leave it out, list the other columns in `[dataset] features`"))
 }
 
-/// Why the labels of a target are probably none: with fewer than two rows of most of them there is nothing to be learnt.
-fn not_classes(table: &RawTable, target: usize, count: usize) -> Option<String> {
+/// Why the target is probably not a class label: there are fewer than two rows per class on average.
+fn target_warning(table: &RawTable, target: usize, count: usize) -> Option<String> {
     let rows = table.rows.len();
     let first = table.rows.first().filter(|_| 2 * count > rows)?;
     let (header, first) = (show::name(&table.header[target]), show::name(&first[target]));
     let what = match (0..rows).all(|row| table.number(row, target).is_some()) {
-        true => "`[dataset] task = \"regression\"` learns a number",
-        false => "`[dataset] target` names the column with the labels",
+        true => "for a numeric target, set `[dataset] task = \"regression\"`",
+        false => "set `[dataset] target` to the column with the labels",
     };
     Some(format!("the target `{header}` has {count} classes in {rows} rows, such as `{first}`: {what}"))
 }

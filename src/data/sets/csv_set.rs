@@ -1,4 +1,4 @@
-//! A table that was read and understood, as samples.
+//! The rows of an encoded table as a [`Dataset`].
 
 use crate::data::images::{class_facts, wrong_buffers};
 use crate::data::split::Part;

@@ -1,4 +1,5 @@
-//! A CSV file as a table of numbers: which columns are numbers and which are text, text one-hot, blanks as NaN.
+//! Reads a CSV file, infers which columns are numeric and which are text, and encodes cells as numbers: text one-hot,
+//! blanks as NaN.
 
 use crate::data::store::absolute;
 use crate::error::{Error, IoContext, Result};
@@ -9,57 +10,57 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::path::Path;
 
-/// More texts than this in a column are names or notes, not categories.
+/// A text column with more values than this is rejected: it holds names or notes, not categories.
 const MAX_CATEGORIES: usize = 1000;
 
-/// A file's rows, with the columns' names.
+/// The header and rows of a file.
 pub(super) struct RawTable {
     pub path: String,
     pub header: Vec<String>,
-    /// The number of each column by its name.
-    places: HashMap<String, usize>,
+    /// Column indices by name.
+    indices: HashMap<String, usize>,
     pub rows: Vec<StringRecord>,
-    /// Cells that hold nothing.
+    /// Texts that count as blank.
     blanks: Vec<String>,
 }
 
-/// One column of the file, understood.
+/// The type of a column.
 #[derive(Debug, PartialEq)]
-pub(super) enum Column {
+pub(super) enum ColumnType {
     Numbers,
     /// One-hot.
-    Categories(Names),
+    Categories(CategoryIndex),
 }
 
-/// The texts of a column, each with its place.
+/// The categories of a column, each with its index.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Names {
-    places: HashMap<String, usize>,
+pub(super) struct CategoryIndex {
+    indices: HashMap<String, usize>,
 }
 
-impl FromIterator<String> for Names {
-    /// In this order; what comes again keeps its first place.
+impl FromIterator<String> for CategoryIndex {
+    /// Indices follow the order of first occurrence.
     fn from_iter<T: IntoIterator<Item = String>>(names: T) -> Self {
-        let mut places = HashMap::new();
+        let mut indices = HashMap::new();
         for name in names {
-            let next = places.len();
-            places.entry(name).or_insert(next);
+            let next = indices.len();
+            indices.entry(name).or_insert(next);
         }
-        Self { places }
+        Self { indices }
     }
 }
 
-impl Names {
+impl CategoryIndex {
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.indices.len()
     }
 
-    pub fn place(&self, name: &str) -> Option<usize> {
-        self.places.get(name).copied()
+    pub fn index_of(&self, name: &str) -> Option<usize> {
+        self.indices.get(name).copied()
     }
 }
 
-impl Column {
+impl ColumnType {
     pub fn width(&self) -> usize {
         match self {
             Self::Numbers => 1,
@@ -68,19 +69,21 @@ impl Column {
     }
 }
 
-/// What to do about a file whose columns were not told apart.
+/// Hint for a file that was read as a single column.
 fn one_column(name: &str) -> String {
     let mark = [';', '\t', '|', ' '].into_iter().find(|mark| name.contains(*mark));
     let name = show::name(name);
     match mark.map(char::escape_default) {
         Some(mark) => {
-            format!("the file has one column, `{name}`; `[dataset] delimiter = \"{mark}\"` splits it")
+            format!("the file has a single column, `{name}`; set `[dataset] delimiter = \"{mark}\"`")
         }
-        None => format!("the file has one column, `{name}`; `[dataset] delimiter` says what separates them"),
+        None => format!(
+            "the file has a single column, `{name}`; set `[dataset] delimiter` to the separator between columns"
+        ),
     }
 }
 
-/// Whether a text would be a number without what people put into numbers.
+/// Whether a text is a number with thousands separators, currency signs or the like.
 pub(super) fn reads_as_number(text: &str) -> bool {
     let plain: String = text.chars().filter(|c| !",'_ %$€£".contains(*c)).collect();
     plain.len() < text.len() && plain.parse::<f64>().is_ok()
@@ -88,31 +91,35 @@ pub(super) fn reads_as_number(text: &str) -> bool {
 
 impl RawTable {
     pub fn read(path: &Path, delimiter: u8, blanks: Vec<String>) -> Result<Self> {
-        // A relative one is read from the working directory, which errors are to show.
+        // Errors show the absolute path.
         let path = &absolute(path);
         let file = File::open(path).doing("read", path)?;
         let mut reader =
             csv::ReaderBuilder::new().delimiter(delimiter).trim(csv::Trim::All).from_reader(file);
         let damaged = |e: csv::Error| Error::data(format!("{}: {e}", path.display()));
         let header: Vec<String> = reader.headers().map_err(damaged)?.iter().map(str::to_owned).collect();
-        let mut places = HashMap::with_capacity(header.len());
+        let mut indices = HashMap::with_capacity(header.len());
         for (i, name) in header.iter().enumerate() {
-            if places.insert(name.clone(), i).is_some() {
-                let message = format!("{}: column {} is named `{name}` again", path.display(), i + 1);
+            if indices.insert(name.clone(), i).is_some() {
+                let message = format!(
+                    "{}: column {} has the name `{name}` of an earlier column",
+                    path.display(),
+                    i + 1
+                );
                 return Err(Error::data(message));
             }
         }
         let rows = reader.records().collect::<Result<Vec<_>, _>>().map_err(|e| match &header[..] {
-            // Decimal commas between other separators.
+            // For example decimal commas, with another separator between columns.
             [only] => damaged(e).hint(one_column(only)),
             _ => damaged(e),
         })?;
-        Ok(Self { path: path.display().to_string(), header, places, rows, blanks })
+        Ok(Self { path: path.display().to_string(), header, indices, rows, blanks })
     }
 
-    /// The number of a column; `key` of the spec names it.
+    /// The index of the column `name`, which `key` of the spec names.
     pub fn column(&self, name: &str, key: &str) -> Result<usize> {
-        self.places.get(name).copied().ok_or_else(|| {
+        self.indices.get(name).copied().ok_or_else(|| {
             let near = did_you_mean(name, self.header.iter().map(String::as_str));
             let error = Error::data(format!(
                 "{} has no column `{name}`, which `[dataset] {key}` names{near}",
@@ -130,8 +137,8 @@ impl RawTable {
         self.blanks.iter().any(|b| b == cell)
     }
 
-    /// A cell's place, for messages.
-    pub fn place(&self, row: usize, column: usize) -> String {
+    /// The location of a cell, for messages.
+    pub fn location(&self, row: usize, column: usize) -> String {
         let line = self.rows[row].position().map_or(0, |p| p.line());
         format!("{}, line {line}, column `{}`", self.path, self.header[column])
     }
@@ -140,53 +147,58 @@ impl RawTable {
         self.rows[row][column].parse::<f64>().ok().filter(|x| x.is_finite())
     }
 
-    /// What a column holds: what `categories` says, else numbers if all of it are, else the texts that are there, sorted.
-    pub fn understand(&self, column: usize, categories: &BTreeMap<String, Vec<String>>) -> Result<Column> {
+    /// The type of a column: the categories in the spec if given, numbers if all cells are numeric, otherwise the texts that
+    /// occur, sorted.
+    pub fn column_type(
+        &self,
+        column: usize,
+        categories: &BTreeMap<String, Vec<String>>,
+    ) -> Result<ColumnType> {
         let filled = || (0..self.rows.len()).filter(|&r| !self.is_blank(r, column));
         if let Some(names) = categories.get(&self.header[column]) {
-            let names: Names = names.iter().cloned().collect();
-            if let Some(row) = filled().find(|&r| names.place(&self.rows[r][column]).is_none()) {
-                let (place, cell) = (self.place(row, column), &self.rows[row][column]);
-                return Err(Error::data(format!("{place}: `{cell}` is not among its `categories`")));
+            let names: CategoryIndex = names.iter().cloned().collect();
+            if let Some(row) = filled().find(|&r| names.index_of(&self.rows[r][column]).is_none()) {
+                let (place, cell) = (self.location(row, column), &self.rows[row][column]);
+                return Err(Error::data(format!("{place}: `{cell}` is not one of its `categories`")));
             }
-            return Ok(Column::Categories(names));
+            return Ok(ColumnType::Categories(names));
         }
         let Some(first_text) = filled().find(|&r| self.number(r, column).is_none()) else {
-            return Ok(Column::Numbers);
+            return Ok(ColumnType::Numbers);
         };
         let texts = filled().filter(|&r| self.number(r, column).is_none()).count();
-        let place = self.place(first_text, column);
+        let place = self.location(first_text, column);
         let cell = &self.rows[first_text][column];
         if texts * 2 < filled().count() {
             return Err(Error::data(format!(
-                "{place}: `{cell}` is not a number, but most of the column are"
+                "{place}: `{cell}` is not a number, but most cells of the column are"
             ))
             .hint(match reads_as_number(cell) {
-                true => "numbers are written without separators and units, as in 1234.5",
+                true => "write numbers without separators and units, as in 1234.5",
                 false => "if it stands for a missing value, add it to `blank_marks`",
             }));
         }
         let names: BTreeSet<&str> = filled().map(|r| &self.rows[r][column]).collect();
         if names.len() > MAX_CATEGORIES {
             let message = format!(
-                "{place}: `{cell}` is text, and so are {} others: too many to be categories",
-                names.len() - 1
+                "{place}: the column has too many categories, {} with `{cell}`; the limit is {MAX_CATEGORIES}",
+                names.len()
             );
-            return Err(Error::data(message).hint("leave the column out: list the others in `features`"));
+            return Err(Error::data(message).hint("to leave the column out, list the others in `features`"));
         }
-        Ok(Column::Categories(names.into_iter().map(str::to_owned).collect()))
+        Ok(ColumnType::Categories(names.into_iter().map(str::to_owned).collect()))
     }
 
-    /// Writes a cell to its `column.width()` places in `out`; a blank is NaN in each.
-    pub fn encode(&self, row: usize, column: usize, kind: &Column, out: &mut [f32]) {
+    /// Encodes a cell into the `kind.width()` values of `out`; a blank cell is NaN in each.
+    pub fn encode(&self, row: usize, column: usize, kind: &ColumnType, out: &mut [f32]) {
         if self.is_blank(row, column) {
             return out.fill(f32::NAN);
         }
         match kind {
-            Column::Numbers => out[0] = self.number(row, column).unwrap_or(f64::NAN) as f32,
-            Column::Categories(names) => {
+            ColumnType::Numbers => out[0] = self.number(row, column).unwrap_or(f64::NAN) as f32,
+            ColumnType::Categories(names) => {
                 out.fill(0.0);
-                if let Some(place) = names.place(&self.rows[row][column]) {
+                if let Some(place) = names.index_of(&self.rows[row][column]) {
                     out[place] = 1.0;
                 }
             }

@@ -1,45 +1,45 @@
-//! From the bytes of a PNG or JPEG file to pixels: the whole image or an error, within bounds of memory.
+//! Decodes PNG and JPEG files: the whole image or an error, within memory bounds.
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::Path;
 
-/// Bytes of a file.
+/// Largest file, in bytes.
 const MAX_FILE: u64 = 256 << 20;
-/// Bytes of the decoded image: a few kilobytes can declare terabytes.
+/// Largest decoded image, in bytes: a file of a few kilobytes can declare terabytes.
 const MAX_PIXELS: u64 = 512 << 20;
 const MAX_SIDE: u32 = 1 << 15;
 
 const PNG: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 const JPEG: [u8; 3] = [0xff, 0xd8, 0xff];
 
-/// Why there are no pixels.
+/// Why an image could not be decoded.
 #[derive(Debug)]
-pub(super) enum Unread {
-    /// The file can't be read, now at least: this says nothing of the image.
-    File(io::Error),
-    /// It is no image, in words.
-    Image(String),
+pub(super) enum DecodeError {
+    /// The file can't be read, perhaps temporarily: the image itself may be valid.
+    Io(io::Error),
+    /// The image is invalid; the reason in words.
+    Invalid(String),
 }
 
-/// Reads an image.
-pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, Unread> {
+/// Reads and decodes an image.
+pub(super) fn decode(path: &Path) -> Result<image::DynamicImage, DecodeError> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(Unread::File)?;
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(Unread::File)?;
-    pixels(&bytes).map_err(Unread::Image)
+    let file = File::open(path).map_err(DecodeError::Io)?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(DecodeError::Io)?;
+    decode_bytes(&bytes).map_err(DecodeError::Invalid)
 }
 
-fn pixels(bytes: &[u8]) -> Result<image::DynamicImage, String> {
+fn decode_bytes(bytes: &[u8]) -> Result<image::DynamicImage, String> {
     if bytes.len() as u64 > MAX_FILE {
         return Err(format!("it is larger than {} MiB", MAX_FILE >> 20));
     }
     let bytes = if bytes.starts_with(&PNG) {
-        plain_png(bytes).ok_or("it ends in the midst")?
+        without_colour_profiles(bytes).ok_or("it is truncated")?
     } else if bytes.starts_with(&JPEG) {
-        // The decoder paints what is missing grey.
-        ends_like_a_jpeg(bytes).then_some(Cow::Borrowed(bytes)).ok_or("it ends in the midst")?
+        // The decoder fills missing parts with grey.
+        ends_like_a_jpeg(bytes).then_some(Cow::Borrowed(bytes)).ok_or("it is truncated")?
     } else {
         return Err("it is neither PNG nor JPEG".to_owned());
     };
@@ -53,9 +53,9 @@ fn pixels(bytes: &[u8]) -> Result<image::DynamicImage, String> {
     reader.decode().map_err(|e| e.to_string())
 }
 
-/// A PNG without its colour profiles, which nobody here looks at, and which the decoder would unpack, however large they are. `None`
-/// if it has no end.
-fn plain_png(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
+/// A PNG without its colour profiles. They are not used, and the decoder would decompress them regardless of size. `None`
+/// if the end of the image is missing.
+fn without_colour_profiles(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     let (mut kept, mut from, mut at) = (Vec::new(), 0, PNG.len());
     loop {
         let length = u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize;
@@ -77,16 +77,16 @@ fn plain_png(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned(kept))
 }
 
-/// Whether the marker of the end comes after what is to come before it. Whether the scan before it has all of the image, only the decoder
-/// could tell; it takes an early end for zeros (its strict mode too), as libjpeg does.
+/// Whether the segments end with the end marker. Whether the scan before it is complete is not checked: the decoder, like
+/// libjpeg, reads zeros beyond an early end, even in strict mode.
 fn ends_like_a_jpeg(bytes: &[u8]) -> bool {
     let mut at = 2;
-    // A marker is any number of 0xff and a byte that is none.
+    // A marker is one or more 0xff bytes and another byte.
     while let Some(&[mark, kind]) = bytes.get(at..at + 2).and_then(|b| b.first_chunk()) {
         match (mark, kind) {
             (0xff, 0xff) => at += 1,
             (0xff, 0xd9) => return true,
-            // Without a length: stuffed bytes, restarts, and the start of another image.
+            // Markers without a length: stuffed bytes, restarts, and the start of an image.
             (0xff, 0x00 | 0x01 | 0xd0..=0xd8) => at += 2,
             (0xff, _) => {
                 let Some(length) = bytes.get(at + 2..at + 4).and_then(|b| b.first_chunk()) else {
@@ -94,7 +94,7 @@ fn ends_like_a_jpeg(bytes: &[u8]) -> bool {
                 };
                 at += 2 + usize::from(u16::from_be_bytes(*length)).max(2);
             }
-            // Within the data of a scan, or what stands between two segments.
+            // Data of a scan, or bytes between two segments.
             _ => match bytes[at..].iter().position(|b| *b == 0xff) {
                 Some(next) => at += next,
                 None => return false,
@@ -111,7 +111,7 @@ mod tests {
 
     fn encoded(format: ImageFormat) -> Vec<u8> {
         let mut bytes = Cursor::new(Vec::new());
-        // Noise, so that there is much data, with bytes that are stuffed.
+        // Noise gives a lot of data, with stuffed bytes.
         let image = RgbImage::from_fn(40, 40, |x, y| {
             Rgb([((x * 37) ^ (y * 91)) as u8, (x * y) as u8, (y * 53) as u8])
         });
@@ -124,17 +124,17 @@ mod tests {
         let path = folder.path().join("image");
         std::fs::write(&path, bytes).unwrap();
         decode(&path).map_err(|unread| match unread {
-            Unread::Image(why) => why,
-            Unread::File(e) => panic!("{e}"),
+            DecodeError::Invalid(why) => why,
+            DecodeError::Io(e) => panic!("{e}"),
         })
     }
 
     #[test]
-    fn an_image_that_is_cut_anywhere_is_refused() {
+    fn rejects_an_image_truncated_at_any_byte() {
         for format in [ImageFormat::Png, ImageFormat::Jpeg] {
             let whole = encoded(format);
             assert_eq!(read(&whole).unwrap().width(), 40);
-            // Something behind the end does no harm.
+            // Bytes after the end are ignored.
             assert_eq!(read(&[whole.as_slice(), b"\xff\x00trailer"].concat()).unwrap().height(), 40);
             for cut in (0..whole.len() - 1).step_by(7).chain([whole.len() - 1]) {
                 assert!(read(&whole[..cut]).is_err(), "{format:?} of {} bytes cut at {cut}", whole.len());
@@ -143,17 +143,17 @@ mod tests {
     }
 
     #[test]
-    fn what_only_claims_to_be_an_image_is_refused() {
+    fn rejects_files_that_are_not_images() {
         for (bytes, why) in [
             (&b"GIF89a"[..], "neither PNG nor JPEG"),
             (b"", "neither PNG nor JPEG"),
-            (b"\x89PNG\r\n\x1a\n\xff\xff\xff\xffIHDR", "ends in the midst"),
+            (b"\x89PNG\r\n\x1a\n\xff\xff\xff\xffIHDR", "is truncated"),
             (b"\xff\xd8\xff\xd9", ""),
         ] {
             let error = read(bytes).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
-        // 2^15 x 2^15 pixels in some bytes.
+        // The header declares 2^15 x 2^15 pixels.
         let mut png = encoded(ImageFormat::Png);
         png[16..24].copy_from_slice(&[0, 0, 0x80, 0, 0, 0, 0x80, 0]);
         let crc = flate2::Crc::new();
@@ -167,9 +167,9 @@ mod tests {
         assert!(error.to_lowercase().contains("limit"), "{error}");
     }
 
-    /// A profile that unpacks to 64 MiB of zeros.
+    /// The profile decompresses to 64 MiB of zeros.
     #[test]
-    fn a_colour_profile_is_not_unpacked() {
+    fn does_not_decompress_colour_profiles() {
         use std::io::Write;
         let mut packed = flate2::write::ZlibEncoder::new(b"iCCPp\0\0".to_vec(), flate2::Compression::fast());
         packed.write_all(&vec![0; 64 << 20]).unwrap();
@@ -182,8 +182,8 @@ mod tests {
         let length = (chunk.len() as u32 - 4).to_be_bytes();
         let bomb = [header, &length, &chunk, &crc.sum().to_be_bytes(), rest].concat();
         assert!(bomb.len() > whole.len() + 60_000);
-        assert_eq!(*plain_png(&bomb).unwrap(), *whole);
-        assert!(matches!(plain_png(&whole), Some(Cow::Borrowed(same)) if same == whole));
+        assert_eq!(*without_colour_profiles(&bomb).unwrap(), *whole);
+        assert!(matches!(without_colour_profiles(&whole), Some(Cow::Borrowed(same)) if same == whole));
         assert_eq!(read(&bomb).unwrap(), read(&whole).unwrap());
     }
 }

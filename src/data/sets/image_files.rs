@@ -1,8 +1,8 @@
-//! The files of a folder of images: which are used, which are not and why, and which can't be read.
+//! Lists the images of a folder, the files that are ignored, and the images that can't be decoded.
 
-use super::image_decode::{Unread, decode};
+use super::image_decode::{DecodeError, decode};
 use crate::data::Content;
-use crate::data::store::{Cache, write_into_place};
+use crate::data::store::{Cache, write_atomically};
 use crate::error::{IoContext, Result, may_pass};
 use crate::show;
 use data_encoding::HEXLOWER;
@@ -12,36 +12,38 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The images of a folder that has one folder for each class.
-pub(super) struct Found {
+/// The images of a folder with one subfolder per class.
+pub(super) struct ImageList {
     pub folder: PathBuf,
-    /// Sorted by name. Each has images.
+    /// Sorted by name. Each has at least one image.
     pub classes: Vec<String>,
-    /// Sorted by path, each with the number of its class: the same on every host.
+    /// Sorted by path, so that the order is the same on every host; each with the index of its class.
     pub images: Vec<(PathBuf, usize)>,
     pub ignored: Ignored,
 }
 
-/// What else there is.
+/// Files and folders that are not used.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Ignored {
     /// Files and folders whose names begin with a dot.
     hidden: usize,
     /// Folders without images.
     empty: Vec<String>,
-    /// Folders within a class's.
+    /// Folders within a class folder.
     nested: usize,
-    /// Images beside the folders of the classes, by name.
-    loose: Vec<String>,
-    /// Files that are neither PNG nor JPEG by their names, by extension.
-    others: BTreeMap<String, usize>,
+    /// Images outside of any class folder, by name.
+    outside: Vec<String>,
+    /// Files whose extension is neither PNG nor JPEG: their number by extension.
+    other_files: BTreeMap<String, usize>,
 }
 
-/// Of each kind so many are named.
-const NAMED: usize = 8;
+/// Number of files listed by name, per kind.
+const MAX_LISTED: usize = 8;
+/// Maximum number of files whose sizes are read.
+const MAX_SIZES_READ: usize = 4096;
 
-pub(super) fn find_images(folder: &Path) -> Result<Found> {
-    let mut found = Found {
+pub(super) fn find_images(folder: &Path) -> Result<ImageList> {
+    let mut found = ImageList {
         folder: folder.to_owned(),
         classes: Vec::new(),
         images: Vec::new(),
@@ -49,20 +51,20 @@ pub(super) fn find_images(folder: &Path) -> Result<Found> {
     };
     for entry in sorted(folder)? {
         if !entry.is_dir() && is_image(&entry) {
-            found.ignored.loose.push(name_of(&entry));
+            found.ignored.outside.push(name_of(&entry));
         } else if !entry.is_dir() {
-            found.ignored.file(&entry);
+            found.ignored.add_file(&entry);
         } else if is_hidden(&entry) {
             found.ignored.hidden += 1;
         } else {
-            found.class(&entry)?;
+            found.add_class(&entry)?;
         }
     }
     Ok(found)
 }
 
-impl Found {
-    fn class(&mut self, folder: &Path) -> Result<()> {
+impl ImageList {
+    fn add_class(&mut self, folder: &Path) -> Result<()> {
         let before = self.images.len();
         for path in sorted(folder)? {
             if is_image(&path) {
@@ -70,7 +72,7 @@ impl Found {
             } else if !is_hidden(&path) && path.is_dir() {
                 self.ignored.nested += 1;
             } else {
-                self.ignored.file(&path);
+                self.ignored.add_file(&path);
             }
         }
         let name = name_of(folder);
@@ -78,16 +80,12 @@ impl Found {
         list.push(name);
         Ok(())
     }
-}
 
-/// Files whose sizes are looked at.
-const SIZED: usize = 4096;
-
-impl Found {
-    /// Names and classes of all, and sizes of some at equal distances: to ask for each of a million on a network file system takes minutes.
+    /// Digest of the names and classes of all images, and of the sizes of some at equal distances: reading a million sizes on
+    /// a network file system takes minutes.
     pub fn content(&self) -> Content {
         let mut hasher = Sha256::new();
-        let apart = self.images.len().div_ceil(SIZED).max(1);
+        let apart = self.images.len().div_ceil(MAX_SIZES_READ).max(1);
         for (i, (path, class)) in self.images.iter().enumerate() {
             let name = path.strip_prefix(&self.folder).unwrap_or(path);
             hasher.update(name.as_os_str().as_encoded_bytes());
@@ -122,14 +120,14 @@ fn is_image(path: &Path) -> bool {
 }
 
 impl Ignored {
-    fn file(&mut self, path: &Path) {
+    fn add_file(&mut self, path: &Path) {
         match is_hidden(path) {
             true => self.hidden += 1,
-            false => *self.others.entry(extension(path)).or_default() += 1,
+            false => *self.other_files.entry(extension(path)).or_default() += 1,
         }
     }
 
-    /// `2 hidden files or folders, 3 files that are neither PNG nor JPEG (2 .bmp, 1 .txt)`; nothing where nothing is ignored.
+    /// `2 hidden files or folders, 3 files that are neither PNG nor JPEG (2 .bmp, 1 .txt)`; `None` if nothing is ignored.
     pub fn in_words(&self) -> Option<String> {
         let count = |n: usize, one: &str, many: &str| match n {
             0 => None,
@@ -137,7 +135,7 @@ impl Ignored {
             n => Some(format!("{n} {many}")),
         };
         let some = |all: Vec<String>| match all.len() {
-            n if n > NAMED => format!("{}, …", all[..NAMED].join(", ")),
+            n if n > MAX_LISTED => format!("{}, …", all[..MAX_LISTED].join(", ")),
             _ => all.join(", "),
         };
         let names = |all: &[String]| some(all.iter().map(|name| format!("`{}`", show::name(name))).collect());
@@ -146,21 +144,21 @@ impl Ignored {
                 true => format!("{n} without an extension"),
                 false => format!("{n} .{}", show::name(extension)),
             };
-            some(self.others.iter().map(kind).collect())
+            some(self.other_files.iter().map(kind).collect())
         };
         let parts = [
             count(self.hidden, "hidden file or folder", "hidden files or folders"),
             count(self.empty.len(), "folder without images", "folders without images")
                 .map(|n| format!("{n} ({})", names(&self.empty))),
             count(
-                self.loose.len(),
+                self.outside.len(),
                 "image outside of any class folder",
                 "images outside of any class folder",
             )
-            .map(|n| format!("{n} ({})", names(&self.loose))),
-            count(self.nested, "folder within that of a class", "folders within those of classes"),
+            .map(|n| format!("{n} ({})", names(&self.outside))),
+            count(self.nested, "subfolder of a class folder", "subfolders of class folders"),
             count(
-                self.others.values().sum(),
+                self.other_files.values().sum(),
                 "file that is neither PNG nor JPEG",
                 "files that are neither PNG nor JPEG",
             )
@@ -171,8 +169,8 @@ impl Ignored {
     }
 }
 
-/// The images that can't be decoded: their numbers, each with its path and why. All are tried, on all threads; the result is kept in
-/// `cache` for as long as no file changes.
+/// Decodes all images, on all threads, and returns the indices of those that fail, each with its path and reason. The
+/// result is stored in `cache` and valid until a file changes.
 pub(super) fn unreadable(
     folder: &Path,
     images: &[(PathBuf, usize)],
@@ -184,21 +182,17 @@ pub(super) fn unreadable(
     if let Some(noted) = noted.and_then(|text| serde_json::from_str(&text).ok()) {
         return Ok(noted);
     }
-    say(&format!(
-        "{}: trying to read all {} images (`bad_images = \"skip\"`)",
-        folder.display(),
-        images.len()
-    ));
+    say(&format!("{}: checking all {} images (`bad_images = \"skip\"`)", folder.display(), images.len()));
     let in_words =
         |path: &Path, why: &str| format!("{} ({})", show::piece(&path.to_string_lossy()), show::name(why));
-    // What a file that can't be opened holds is not known, and its rights change without its time.
+    // A file that can't be opened is tried again at the next start: its permissions can change without its mtime.
     let all_read = AtomicBool::new(true);
     let bad = images.par_iter().enumerate().filter_map(|(i, (path, _))| match decode(path) {
         Ok(_) => None,
-        Err(Unread::Image(why)) => Some(Ok((i, in_words(path, &why)))),
-        // What is left out must not depend on the moment.
-        Err(Unread::File(e)) if may_pass(&e) => Some(Err(e).doing("read", path)),
-        Err(Unread::File(e)) => {
+        Err(DecodeError::Invalid(why)) => Some(Ok((i, in_words(path, &why)))),
+        // A temporary error must not decide which images are left out.
+        Err(DecodeError::Io(e)) if may_pass(&e) => Some(Err(e).doing("read", path)),
+        Err(DecodeError::Io(e)) => {
             all_read.store(false, Ordering::Relaxed);
             Some(Ok((i, in_words(path, &e.to_string()))))
         }
@@ -206,13 +200,13 @@ pub(super) fn unreadable(
     let bad: BTreeMap<usize, String> = bad.collect::<Result<_>>()?;
     let note = note.filter(|_| all_read.into_inner());
     if let (Some(note), Ok(text)) = (note, serde_json::to_string(&bad)) {
-        // Only speed is lost when this fails.
-        let _ = write_into_place(&note, text.as_bytes());
+        // If this fails, only speed is lost.
+        let _ = write_atomically(&note, text.as_bytes());
     }
     Ok(bad)
 }
 
-/// Of these files as they are now, and of this version, which may read others.
+/// Identifies these files by path, size and mtime, and the version of this program, since its decoders may change.
 fn identity(images: &[(PathBuf, usize)]) -> Result<String> {
     let mut hasher = Sha256::new();
     hasher.update(env!("CARGO_PKG_VERSION"));

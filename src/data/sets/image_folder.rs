@@ -1,10 +1,10 @@
 //! `image-folder`: PNG and JPEG files, one folder per class. `root/train/<class>/…` with `root/val/<class>/…` (and
-//! `root/test`), or `root/<class>/…` alone with `val_split`. Files are decoded by the loader's workers, when they are asked for.
+//! `root/test`), or `root/<class>/…` alone with `val_split`. The loader's workers decode the files.
 
-use super::image_decode::{Unread, decode};
-use super::image_files::{Found, find_images, unreadable};
+use super::image_decode::{DecodeError, decode};
+use super::image_files::{ImageList, find_images, unreadable};
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageParts, ImageSource};
+use crate::data::images::{ImageSetBuilder, ImageSource};
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::{Cache, absolute};
 use crate::data::transforms::TransformOptions;
@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// ImageNet's.
-const USUAL: ChannelStats = ChannelStats { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+/// Those of ImageNet.
+const DEFAULT_STATS: ChannelStats = ChannelStats { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
 
 choice! {
     /// What to do with unreadable images.
@@ -42,7 +42,7 @@ struct FolderSource {
     /// The folder.
     #[schemars(extend("x-changes-results" = false, "format" = "path"))]
     root: PathBuf,
-    /// Width and height that images are scaled to.
+    /// Width and height to which images are scaled.
     #[default = 224]
     #[schemars(range(min = 8, max = 1024))]
     image_size: usize,
@@ -61,17 +61,17 @@ struct FolderSource {
     transform: TransformOptions,
 }
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn image_folder(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let own: FolderSource = fields.config();
     if own.channels == 2 {
         fields.problem("channels", "expected 1 (grey) or 3 (colour)");
     }
     Arc::new(FolderSource {
-        // What is said of a file shows where it is.
+        // Messages show absolute paths.
         root: absolute(&own.root),
         split: fields.config(),
-        transform: TransformOptions::read(fields, own.channels, USUAL),
+        transform: TransformOptions::read(fields, own.channels, DEFAULT_STATS),
         ..own
     })
 }
@@ -80,67 +80,64 @@ impl DatasetSource for FolderSource {
     fn facts(&self) -> DataFacts {
         let shape = vec![self.channels, self.image_size, self.image_size];
         let input = Some(FieldFacts { shape, kind: FieldKind::Float });
-        DataFacts { input, target: None, train: None, val: None, test: None }
+        DataFacts { input, ..DataFacts::default() }
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
-        let found = self.find(say)?;
+        let found = self.list_splits(say)?;
         let (classes, images) = (found.train.classes.len(), found.train.images.len());
         if classes < 2 || images == 0 {
-            return Err(self.unfit(format!("{classes} classes and {images} images were found")));
+            return Err(self.invalid(format!("{classes} classes and {images} images were found")));
         }
         Ok(())
     }
 
     fn open(&self) -> Result<Splits> {
-        let Folders { train, val, test } = self.find(&mut |_| ())?;
+        let Folders { train, val, test } = self.list_splits(&mut |_| ())?;
         if val.is_some() && self.split.val_split > 0.0 {
-            let message = format!(
-                "{} has a folder `val`, but `val_split` takes validation from training",
-                self.root.display()
-            );
-            return Err(Error::data(message).hint("leave `val_split` out, or move the folder away"));
+            let message = format!("{} has a folder `val`, but `val_split` is set too", self.root.display());
+            return Err(Error::data(message).hint("remove `val_split`, or move the folder away"));
         }
         let labels: BTreeMap<&String, usize> =
             train.classes.iter().enumerate().map(|(i, class)| (class, i)).collect();
         let [val, test] =
-            [val, test].map(|found| found.map(|found| self.relabelled(found, &labels)).transpose());
+            [val, test].map(|found| found.map(|found| self.with_training_labels(found, &labels)).transpose());
         let (val, test) = (val?, test?);
-        let parts = ImageParts {
+        let builder = ImageSetBuilder {
             shape: [self.channels, self.image_size, self.image_size],
             classes: train.classes.len(),
             transform: self.transform.clone(),
         };
-        let mut splits = parts.splits(self.source(&train), val, &self.split);
-        splits.test = test.map(|t| parts.set(&t, Part::all(t.len()), false));
+        let mut splits = builder.splits(self.source(&train), val, &self.split);
+        splits.test = test.map(|t| builder.set(&t, Part::all(t.len()), false));
         Ok(splits)
     }
 }
 
-/// What is found in the folders of a set.
+/// The images of each split.
 struct Folders {
-    train: Found,
-    val: Option<Found>,
-    test: Option<Found>,
+    train: ImageList,
+    val: Option<ImageList>,
+    test: Option<ImageList>,
 }
 
 impl FolderSource {
-    fn find(&self, say: &mut dyn FnMut(&str)) -> Result<Folders> {
+    fn list_splits(&self, say: &mut dyn FnMut(&str)) -> Result<Folders> {
         let train = self.root.join("train");
         let parted = train.is_dir();
         let mut other = |name: &str| {
             let folder = self.root.join(name);
-            (parted && folder.is_dir()).then(|| self.look(&folder, say)).transpose()
+            (parted && folder.is_dir()).then(|| self.list_images(&folder, say)).transpose()
         };
         let (val, test) = (other("val")?, other("test")?);
-        let train = self.look_for_training(if parted { &train } else { &self.root }, say)?;
+        let train = self.list_training_images(if parted { &train } else { &self.root }, say)?;
         Ok(Folders { train, val, test })
     }
 
-    /// The images of a folder that are to be used; what is left out is said.
-    fn look(&self, folder: &Path, say: &mut dyn FnMut(&str)) -> Result<Found> {
+    /// The usable images of a folder; reports files that are left out.
+    fn list_images(&self, folder: &Path, say: &mut dyn FnMut(&str)) -> Result<ImageList> {
         if !folder.is_dir() {
-            return Err(self.unfit(format!("{} is no folder", folder.display())));
+            return Err(self.invalid(format!("{} is not a folder", folder.display())));
         }
         let mut found = find_images(folder)?;
         if let Some(ignored) = found.ignored.in_words() {
@@ -161,25 +158,25 @@ impl FolderSource {
         Ok(found)
     }
 
-    /// The images to train on. A class of which none is left would be learnt by leaving it out.
-    fn look_for_training(&self, folder: &Path, say: &mut dyn FnMut(&str)) -> Result<Found> {
-        let found = self.look(folder, say)?;
+    /// The training images. A class without any readable image is an error: the model could not learn it.
+    fn list_training_images(&self, folder: &Path, say: &mut dyn FnMut(&str)) -> Result<ImageList> {
+        let found = self.list_images(folder, say)?;
         let left: BTreeSet<usize> = found.images.iter().map(|(_, class)| *class).collect();
         match (0..found.classes.len()).find(|class| !left.contains(class)) {
             None => Ok(found),
             Some(class) => {
                 let (folder, name) = (folder.display(), show::name(&found.classes[class]));
-                Err(self.unfit(format!(
+                Err(self.invalid(format!(
                     "{folder}: no image of the class `{name}` can be read (`bad_images = \"skip\"`)"
                 )))
             }
         }
     }
 
-    /// A class may be without images outside of training: labels are those of training.
-    fn relabelled(
+    /// Gives validation or test images the labels of training. A class may have no images there.
+    fn with_training_labels(
         &self,
-        mut found: Found,
+        mut found: ImageList,
         labels: &BTreeMap<&String, usize>,
     ) -> Result<Arc<dyn ImageSource>> {
         let own: Vec<usize> = found
@@ -188,7 +185,7 @@ impl FolderSource {
             .map(|class| {
                 labels.get(class).copied().ok_or_else(|| {
                     let folder = found.folder.display();
-                    Error::data(format!("{folder} has a class that training has not: {class}"))
+                    Error::data(format!("{folder} has a class that is missing from training: {class}"))
                 })
             })
             .collect::<Result<_>>()?;
@@ -196,7 +193,7 @@ impl FolderSource {
         Ok(self.source(&found))
     }
 
-    fn source(&self, found: &Found) -> Arc<dyn ImageSource> {
+    fn source(&self, found: &ImageList) -> Arc<dyn ImageSource> {
         Arc::new(Images {
             content: found.content(),
             images: found.images.clone(),
@@ -205,10 +202,10 @@ impl FolderSource {
         })
     }
 
-    fn unfit(&self, why: String) -> Error {
+    fn invalid(&self, why: String) -> Error {
         let root = self.root.display();
-        Error::data(format!("{root} is no folder of images: {why}\n  looked for {root}/train/<class>/*.png|jpg|jpeg, then {root}/<class>/*"))
-            .hint("`[dataset] root` names a folder that has one folder of PNG or JPEG files for each class")
+        Error::data(format!("{root} is not a folder of images: {why}\n  looked for {root}/train/<class>/*.png|jpg|jpeg, then {root}/<class>/*"))
+            .hint("`[dataset] root` must be a folder with one subfolder of PNG or JPEG files per class")
     }
 }
 
@@ -228,17 +225,16 @@ impl ImageSource for Images {
         Some(self.content)
     }
 
-    /// The shorter side becomes `image_size`, then the middle is cut out.
+    /// Scales the shorter side to `image_size`, then crops the centre.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
         let (path, class) = &self.images[index];
         let decoded = match decode(path) {
             Ok(decoded) => decoded,
-            Err(Unread::File(e)) => Err(e).doing("read", path).map_err(Error::of_data)?,
-            Err(Unread::Image(why)) => {
-                let what = format!("{} can't be read as an image: {why}", path.display());
+            Err(DecodeError::Io(e)) => Err(e).doing("read", path).map_err(Error::of_data)?,
+            Err(DecodeError::Invalid(why)) => {
+                let what = format!("cannot decode the image {}: {why}", path.display());
                 return Err(Error::data(what).hint(
-                    "replace the file, take it out of the folder, or leave out all that can't be read: \
-                     `[dataset] bad_images = \"skip\"`",
+                    "replace or remove the file, or set `[dataset] bad_images = \"skip\"` to leave out such images",
                 ));
             }
         };

@@ -17,7 +17,7 @@ fn open(root: &Path, more: &str) -> Result<Splits> {
 }
 
 #[test]
-fn folders_of_training_and_validation() {
+fn reads_folders_of_training_and_validation() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     save(root.join("train/cat/1.png"), 16, 8, [255, 0, 0], [0, 0, 255]);
@@ -26,7 +26,7 @@ fn folders_of_training_and_validation() {
     save(root.join("val/dog/1.png"), 8, 8, [51, 51, 51], [51, 51, 51]);
     let splits = open(root, "").unwrap();
     assert_eq!((splits.train.len(), splits.val.as_ref().unwrap().len()), (3, 1));
-    // Wide: the middle is cut out, so red is left and blue is right.
+    // Wide image: after the centre crop, red is left and blue is right.
     let (pixels, class) = sample(&*splits.train, 0, 0);
     assert_eq!((class[0], pixels[0], pixels[128], pixels[7], pixels[128 + 7]), (0., 1., 0., 0., 1.));
     let (pixels, _) = sample(&*splits.train, 1, 0);
@@ -38,7 +38,7 @@ fn folders_of_training_and_validation() {
 }
 
 #[test]
-fn one_folder_is_split() {
+fn splits_a_single_folder() {
     let folder = tempfile::tempdir().unwrap();
     for i in 0..10u8 {
         let name = if i % 2 == 0 { "even" } else { "odd" };
@@ -54,7 +54,7 @@ fn sample_error(set: &dyn Dataset, sample: u64) -> Error {
     set.write(key, FieldMut::Float(&mut input), FieldMut::Index(&mut target)).unwrap_err()
 }
 
-/// What `prepare` says of a folder.
+/// The lines that `prepare` prints.
 fn said(root: &Path, more: &str) -> Vec<String> {
     let table = format!("root = '{}'\nnormalize = false\nimage_size = 8\n{more}", root.display());
     let mut lines = Vec::new();
@@ -63,7 +63,7 @@ fn said(root: &Path, more: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_not_used_is_counted_and_said_and_makes_no_class() {
+fn reports_ignored_files() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     save(root.join("cat/1.png"), 8, 8, [1; 3], [1; 3]);
@@ -81,7 +81,7 @@ fn what_is_not_used_is_counted_and_said_and_makes_no_class() {
         said(root, ""),
         [format!(
             "{}: ignored 2 hidden files or folders, 1 folder without images (`a notes`), 1 image outside of any class folder (`loose.jpg`), \
-             1 folder within that of a class, \
+             1 subfolder of a class folder, \
              5 files that are neither PNG nor JPEG (1 without an extension, 2 .bmp, 1 .csv, 1 .webp)",
             root.display()
         )]
@@ -91,7 +91,7 @@ fn what_is_not_used_is_counted_and_said_and_makes_no_class() {
     assert_eq!((sample(&*splits.train, 0, 0).1[0], sample(&*splits.train, 1, 0).1[0]), (0., 1.));
 }
 
-/// Half of each file of `names`.
+/// Truncates each of the files to half its length.
 fn tear(root: &Path, names: &[&str]) {
     for name in names {
         let whole = std::fs::read(root.join(name)).unwrap();
@@ -100,7 +100,7 @@ fn tear(root: &Path, names: &[&str]) {
 }
 
 #[test]
-fn images_that_cannot_be_read_are_left_out_where_the_spec_says_so() {
+fn skips_unreadable_images_if_specified() {
     let folder = tempfile::tempdir().unwrap();
     let (root, cache) = (folder.path().join("set"), folder.path().join("cache"));
     for i in 0..4u8 {
@@ -111,49 +111,49 @@ fn images_that_cannot_be_read_are_left_out_where_the_spec_says_so() {
     let skip = format!("bad_images = 'skip'\ncache = '{}'", cache.display());
     let lines = said(&root, &skip);
     let expected = format!(
-        "warning: {0}/train: 2 of 4 images can't be read and are left out, such as {0}/train/0/0.jpg (it ends in the midst)",
+        "warning: {0}/train: 2 of 4 images can't be read and are left out, such as {0}/train/0/0.jpg (it is truncated)",
         root.display()
     );
     assert!(lines.contains(&expected), "{lines:#?}");
-    assert_eq!(lines.iter().filter(|line| line.contains("trying to read all")).count(), 2);
+    assert_eq!(lines.iter().filter(|line| line.contains("checking all")).count(), 2);
     let splits = open(&root, &skip).unwrap();
     assert_eq!((splits.train.len(), splits.val.as_ref().unwrap().len()), (2, 3));
     let classes =
         |set: &dyn crate::data::Dataset| (0..set.len()).map(|i| sample(set, i, 0).1[0]).collect::<Vec<_>>();
     assert_eq!((classes(&*splits.train), classes(&*splits.val.unwrap())), (vec![0., 1.], vec![0., 0., 1.]));
-    // What was found is kept, until a file changes.
+    // The result is cached until a file changes.
     assert!(said(&root, &skip).iter().all(|line| line.starts_with("warning")));
     save(root.join("train/0/0.jpg"), 64, 64, [9; 3], [9; 3]);
     assert!(said(&root, &skip).iter().any(|line| line.contains("1 of 4 images")));
     assert_eq!(open(&root, &skip).unwrap().train.len(), 3);
-    // A class that has none left to be validated by is no reason to stop.
+    // A class without validation images is not an error.
     tear(&root, &["val/1/3.png"]);
     assert_eq!(open(&root, &skip).unwrap().val.unwrap().len(), 2);
-    // A class of which nothing is left would be learnt by leaving it out.
+    // A class without training images is.
     tear(&root, &["train/0/0.jpg", "train/0/2.jpg"]);
     let error = open(&root, &skip).err().unwrap();
     assert!(error.message.contains("no image of the class `0` can be read"), "{error}");
     assert_eq!(error.code, crate::error::ExitCode::Spec);
-    // Otherwise they are an error when their turn comes.
+    // Without `skip`, an image that can't be read is an error when it is used.
     assert_eq!(open(&root, "").unwrap().train.len(), 4);
 }
 
-/// Rights and mounts change without a file's time.
+/// Permissions and mounts change without a file's mtime.
 #[test]
-fn files_that_cannot_be_opened_are_tried_again_at_each_start() {
+fn unreadable_files_are_tried_again_at_each_start() {
     let folder = tempfile::tempdir().unwrap();
     let (root, cache) = (folder.path().join("set"), folder.path().join("cache"));
     for i in 0..4u8 {
         save(root.join(format!("train/{}/{i}.png", i % 2)), 8, 8, [i; 3], [i; 3]);
     }
-    // It is found, and can't be read.
+    // It is listed, but can't be read.
     let path = root.join("train/0/0.png");
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
     let skip = format!("val_split = 0.0\nbad_images = 'skip'\ncache = '{}'", cache.display());
     for _ in 0..2 {
         let lines = said(&root, &skip);
-        assert!(lines.iter().any(|line| line.contains("trying to read all")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("checking all")), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains("1 of 4 images can't be read")), "{lines:#?}");
     }
     let error = sample_error(&*open(&root, "val_split = 0.0").unwrap().train, 0);
@@ -162,11 +162,11 @@ fn files_that_cannot_be_opened_are_tried_again_at_each_start() {
 }
 
 #[test]
-fn what_is_no_image_is_named() {
+fn reports_invalid_folders_and_images() {
     let folder = tempfile::tempdir().unwrap();
     let error = open(&folder.path().join("none"), "").err().unwrap().to_string();
     assert!(
-        error.contains("none is no folder of images") && error.contains("train/<class>/*.png"),
+        error.contains("none is not a folder of images") && error.contains("train/<class>/*.png"),
         "{error}"
     );
     save(folder.path().join("a/1.png"), 8, 8, [1; 3], [1; 3]);
@@ -175,11 +175,11 @@ fn what_is_no_image_is_named() {
     std::fs::write(folder.path().join("b/1.png"), &whole[..whole.len() / 2]).unwrap();
     let train = open(folder.path(), "").unwrap().train;
     let error = sample_error(&*train, 1).to_string();
-    assert!(error.contains("b/1.png can't be read as an image: it ends in the midst"), "{error}");
+    assert!(error.contains("b/1.png: it is truncated"), "{error}");
     assert!(error.contains("hint: ") && error.contains("bad_images = \"skip\""), "{error}");
-    // From wherever the tests run.
+    // Relative to the working directory of the tests.
     let up = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
     let relative = Path::new(&up).join(folder.path().strip_prefix("/").unwrap());
     let error = sample_error(&*open(&relative, "").unwrap().train, 1).message;
-    assert!(error.starts_with('/'), "{error}");
+    assert!(error.starts_with("cannot decode the image /"), "{error}");
 }

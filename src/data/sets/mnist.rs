@@ -1,14 +1,14 @@
-//! `mnist` and `fashion-mnist`: 70,000 grey images of 28 x 28 in ten classes, as four IDX files, gzipped or not. The official
-//! test set is validation where nothing is split off.
+//! `mnist` and `fashion-mnist`: 70,000 grey images of 28 x 28 in ten classes, as four IDX files, gzipped or not. The
+//! official test set is used for validation unless `val_split` is set.
 
 use super::official::OfficialFiles;
-use crate::data::fingerprint::{of_parts, sampled};
+use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageParts, ImageSource, class_facts};
+use crate::data::images::{ImageSetBuilder, ImageSource, class_facts};
 use crate::data::split::SplitOptions;
 use crate::data::store::{
-    Cache, Digest, FileSpec, Mapped, absolute, download, gunzip, identity, in_scratch, is_writable,
-    read_into_place, verify,
+    Cache, Digest, FileSpec, MappedFile, absolute, create_atomically, download, gunzip, identity,
+    is_writable, verify, with_temporary_path,
 };
 use crate::data::transforms::TransformOptions;
 use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
@@ -17,15 +17,15 @@ use crate::spec::Fields;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The kinds.
+/// The data-set kinds of the MNIST family.
 #[derive(Clone, Copy, Debug)]
 pub struct Mnist {
     title: &'static str,
-    /// Folders in `root` to look into; torchvision's among them.
+    /// Folders in `root` to search: our own and torchvision's.
     folders: [&'static str; 2],
     /// MD5 of the gzipped files, in the order of [`STEMS`].
     md5: [&'static str; 4],
-    usual: ChannelStats,
+    default_stats: ChannelStats,
     site: &'static str,
 }
 
@@ -39,7 +39,7 @@ impl Mnist {
             "9fb629c4189551a2d022fa330f9573f3",
             "ec29112dd5afa0611ce80d1b7f02629c",
         ],
-        usual: ChannelStats { mean: [0.1307; 3], std: [0.3081; 3] },
+        default_stats: ChannelStats { mean: [0.1307; 3], std: [0.3081; 3] },
         site: "https://ossci-datasets.s3.amazonaws.com/mnist",
     };
 
@@ -52,7 +52,7 @@ impl Mnist {
             "bef4ecab320f06d8554ea6380940ec79",
             "bb300cfdad3c16e7a12a480ee83cd310",
         ],
-        usual: ChannelStats { mean: [0.2860; 3], std: [0.3530; 3] },
+        default_stats: ChannelStats { mean: [0.2860; 3], std: [0.3530; 3] },
         site: "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
     };
 }
@@ -63,11 +63,11 @@ const STEMS: [&str; 4] = [
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 ];
-/// Whether file `i` has images; the others have labels.
+/// Whether file `i` contains images rather than labels.
 fn is_images(i: usize) -> bool {
     i.is_multiple_of(2)
 }
-/// Bytes of the unpacked files.
+/// Sizes of the unpacked files, in bytes.
 const SIZES: [u64; 4] = [47_040_016, 60_008, 7_840_016, 10_008];
 const SIDE: usize = 28;
 const CLASSES: usize = 10;
@@ -86,14 +86,14 @@ impl DatasetKind for Mnist {
             set: *self,
             files: fields.config(),
             split: fields.config(),
-            transform: TransformOptions::read(fields, 1, self.usual),
+            transform: TransformOptions::read(fields, 1, self.default_stats),
         })
     }
 }
 
 impl DatasetSource for MnistSource {
     fn facts(&self) -> DataFacts {
-        // Files that are not verified can be of any length.
+        // The sizes of files that are not verified are unknown.
         let sizes = self.files.verify.then(|| self.split.sizes(60_000, Some(10_000)));
         DataFacts {
             input: Some(FieldFacts { shape: vec![1, SIDE, SIDE], kind: FieldKind::Float }),
@@ -111,11 +111,11 @@ impl DatasetSource for MnistSource {
     fn open(&self) -> Result<Splits> {
         let paths = [0, 1, 2, 3].map(|i| self.unpacked(i).ok_or_else(|| self.missing(i)));
         let [images, labels, test_images, test_labels] = paths;
-        let train: Arc<dyn ImageSource> = Arc::new(Idx::open(&images?, &labels?)?);
-        let test: Arc<dyn ImageSource> = Arc::new(Idx::open(&test_images?, &test_labels?)?);
+        let train: Arc<dyn ImageSource> = Arc::new(IdxPair::open(&images?, &labels?)?);
+        let test: Arc<dyn ImageSource> = Arc::new(IdxPair::open(&test_images?, &test_labels?)?);
         let transform = self.transform.clone();
-        let parts = ImageParts { shape: [1, SIDE, SIDE], classes: CLASSES, transform };
-        Ok(parts.splits(train, Some(test), &self.split))
+        let builder = ImageSetBuilder { shape: [1, SIDE, SIDE], classes: CLASSES, transform };
+        Ok(builder.splits(train, Some(test), &self.split))
     }
 }
 
@@ -125,7 +125,7 @@ impl MnistSource {
         vec![self.files.root.join(own), self.files.root.join(torchvision), self.files.root.clone()]
     }
 
-    /// File `i` under any of the names that are in use (`-idx3` or `.idx3`), in `root`.
+    /// File `i` in `root`, under either of its common names (`-idx3` or `.idx3`).
     fn find(&self, i: usize, suffix: &str) -> Option<PathBuf> {
         let dotted = STEMS[i].replace("-idx", ".idx");
         let names = [format!("{}{suffix}", STEMS[i]), format!("{dotted}{suffix}")];
@@ -142,7 +142,7 @@ impl MnistSource {
         format!("{}/{key}/{}{}", self.set.folders[0], STEMS[i], if key == "gz" { ".gz" } else { "" })
     }
 
-    /// Where the cache has, or would have, what the gzipped file unpacks to.
+    /// The path in the cache of the unpacked file.
     fn cached(&self, i: usize, gz: Option<&Path>) -> Result<PathBuf> {
         match gz {
             Some(gz) if !self.files.verify => self.files.cache.join(&self.cached_name(i, &identity(gz)?)),
@@ -150,7 +150,7 @@ impl MnistSource {
         }
     }
 
-    /// The file that is read.
+    /// The unpacked file, if there is one.
     fn unpacked(&self, i: usize) -> Option<PathBuf> {
         let cached = || self.cached(i, self.gzipped(i).as_deref()).ok().filter(|path| path.is_file());
         self.find(i, "").or_else(cached)
@@ -177,15 +177,15 @@ impl MnistSource {
             false => self.cached(i, Some(&gz))?,
         };
         say(&format!("unpacking {} to {}", gz.display(), target.display()));
-        read_into_place(&target, |path| self.unpack(i, &gz, path))
+        create_atomically(&target, |path| self.unpack(i, &gz, path))
     }
 
-    /// File `i`, from the gzipped one at `gz` to `path`.
+    /// Unpacks file `i` from `gz` to `path` and checks it.
     fn unpack(&self, i: usize, gz: &Path, path: &Path) -> Result<()> {
         gunzip(gz, path, 1 << 30)?;
         let raw = FileSpec { size: self.files.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
         verify(path, &raw, &Cache::none())?;
-        let bytes = Mapped::open(path, None)?;
+        let bytes = MappedFile::open(path)?;
         if is_images(i) { header::<3>(path, &bytes).map(drop) } else { header::<1>(path, &bytes).map(drop) }
     }
 
@@ -198,7 +198,7 @@ impl MnistSource {
             true => folder.join(format!("{}.gz", STEMS[i])),
             false => self.files.cache.join(&self.cached_name(i, "gz"))?,
         };
-        let check = |gz: &Path| in_scratch(&path, |raw| self.unpack(i, gz, raw));
+        let check = |gz: &Path| with_temporary_path(&path, |raw| self.unpack(i, gz, raw));
         download(&url, &path, &self.spec(i), check, say)?;
         Ok(path)
     }
@@ -211,26 +211,26 @@ impl MnistSource {
             folders.join(", "),
             SIZES[i]
         ))
-        .hint(format!("put {} into {}, or let `[dataset] url` name its folder", spec.from, folders[0]))
+        .hint(format!("download {} to {}, or set `[dataset] url` to the URL of its folder", spec.from, folders[0]))
     }
 }
 
 /// A pair of IDX files: images and labels.
-struct Idx {
-    images: Mapped,
-    labels: Mapped,
+struct IdxPair {
+    images: MappedFile,
+    labels: MappedFile,
     len: usize,
 }
 
-/// Where the pixels and the labels start, after the headers.
+/// Offsets of the pixels and the labels, after the headers.
 const IMAGES_AT: usize = 16;
 const LABELS_AT: usize = 8;
 
-impl Idx {
+impl IdxPair {
     fn open(images: &Path, labels: &Path) -> Result<Self> {
-        let idx = Self { images: Mapped::open(images, None)?, labels: Mapped::open(labels, None)?, len: 0 };
-        let [len, height, width] = header::<3>(images, &idx.images)?;
-        let [count] = header::<1>(labels, &idx.labels)?;
+        let pair = Self { images: MappedFile::open(images)?, labels: MappedFile::open(labels)?, len: 0 };
+        let [len, height, width] = header::<3>(images, &pair.images)?;
+        let [count] = header::<1>(labels, &pair.labels)?;
         if [height, width] != [SIDE, SIDE] {
             return Err(Error::data(format!(
                 "{} has images of {height} x {width} instead of 28 x 28",
@@ -240,18 +240,21 @@ impl Idx {
         if count != len {
             let message =
                 format!("{} has {len} images, but {} has {count} labels", images.display(), labels.display());
-            return Err(Error::data(message).hint("the two files are not of the same set"));
+            return Err(Error::data(message).hint("the files belong to different data sets"));
         }
-        Ok(Self { len, ..idx })
+        Ok(Self { len, ..pair })
     }
 }
 
-/// The sizes that an IDX file of bytes with `D` dimensions declares, and has.
+/// The dimensions in the header of an IDX file of bytes with `D` dimensions, checked against the file's size.
 fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
     let word = |i: usize| bytes.get(4 * i..4 * i + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
     if word(0) != Some(0x0800 + D as u32) {
-        return Err(Error::data(format!("{} is no IDX file of bytes with {D} dimensions", path.display()))
-            .hint("delete it and get it again"));
+        return Err(Error::data(format!(
+            "{} is not an IDX file of bytes with {D} dimensions",
+            path.display()
+        ))
+        .hint("delete it and download it again"));
     }
     let sizes = std::array::from_fn(|i| word(i + 1).unwrap_or(0) as usize);
     let expected =
@@ -259,22 +262,22 @@ fn header<const D: usize>(path: &Path, bytes: &[u8]) -> Result<[usize; D]> {
     if expected != Some(bytes.len()) {
         let declared = expected.map_or("too many".to_owned(), |n| n.to_string());
         return Err(Error::data(format!(
-            "{} is truncated or damaged: its header declares {declared} bytes, it has {}",
+            "{} is truncated or damaged: its header declares {declared} bytes, but it has {}",
             path.display(),
             bytes.len()
         ))
-        .hint("delete it and get it again"));
+        .hint("delete it and download it again"));
     }
     Ok(sizes)
 }
 
-impl ImageSource for Idx {
+impl ImageSource for IdxPair {
     fn len(&self) -> usize {
         self.len
     }
 
     fn content(&self) -> Option<Content> {
-        Some(of_parts([sampled(&self.images), sampled(&self.labels)]))
+        Some(digest_of_parts([sampled_digest(&self.images), sampled_digest(&self.labels)]))
     }
 
     fn image<'a>(&'a self, index: usize, _scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::testing::{configure, lasting_cache, sample, serve_once, shared};
+use crate::data::testing::{configure, persistent_cache, sample, serve_file, shared};
 use std::fs;
 use std::io::Write;
 
@@ -39,15 +39,14 @@ fn write_all(folder: &Path, zipped: bool) {
 }
 
 #[test]
-fn a_wrong_download_is_not_kept() {
+fn removes_a_wrong_download() {
     let folder = tempfile::tempdir().unwrap();
     let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
     for (wrong, why) in [
-        (b"<html>not found</html>".to_vec(), "can't be unpacked"),
-        (gzip(b"no IDX"), "is no IDX file of bytes"),
+        (b"<html>not found</html>".to_vec(), "cannot unpack"),
+        (gzip(b"no IDX"), "is not an IDX file of bytes"),
     ] {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", wrong.len());
-        let url = serve_once(&[head.as_bytes(), &wrong].concat());
+        let url = serve_file(&wrong);
         let source = source(&root, &cache, &format!("verify = false\nurl = '{url}'"));
         let error = source.prepare(&mut |_| ()).unwrap_err();
         assert!(error.message.contains(why) && !error.message.contains(".part-"), "{error}");
@@ -58,7 +57,7 @@ fn a_wrong_download_is_not_kept() {
 }
 
 #[test]
-fn idx_files_gzipped_or_not_in_root_or_below() {
+fn reads_idx_files_gzipped_or_not_in_every_location() {
     for (below, zipped) in [("", false), ("mnist", true), ("MNIST/raw", false), ("MNIST/raw", true)] {
         let folder = tempfile::tempdir().unwrap();
         let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
@@ -86,7 +85,7 @@ fn idx_files_gzipped_or_not_in_root_or_below() {
 }
 
 #[test]
-fn missing_and_damaged_files_are_named() {
+fn reports_missing_and_damaged_files() {
     let folder = tempfile::tempdir().unwrap();
     let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
     let error = source(&root, &cache, "").prepare(&mut |_| ()).unwrap_err().to_string();
@@ -97,31 +96,33 @@ fn missing_and_damaged_files_are_named() {
         "{error}"
     );
     assert!(
-        error.contains("hint: put https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz"),
+        error.contains(
+            "hint: download https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz"
+        ),
         "{error}"
     );
     write_all(&root, true);
     let error = source(&root, &cache, "").prepare(&mut |_| ()).unwrap_err().to_string();
-    assert!(error.contains("train-images-idx3-ubyte.gz is damaged or not the file it should be"), "{error}");
+    assert!(error.contains("train-images-idx3-ubyte.gz is damaged or the wrong file"), "{error}");
     assert!(!root.join(STEMS[0]).exists());
-    // Torn in the middle, and a label file of another length.
+    // A truncated file, and a label file of another length.
     let raw = tempfile::tempdir().unwrap();
     write_all(raw.path(), false);
     let loose = || source(raw.path(), &cache, "verify = false").open().err().unwrap().to_string();
     fs::write(raw.path().join(STEMS[2]), &files(6)[0][..3000]).unwrap();
-    assert!(loose().contains("its header declares 4720 bytes, it has 3000"), "{}", loose());
+    assert!(loose().contains("its header declares 4720 bytes, but it has 3000"), "{}", loose());
     fs::write(raw.path().join(STEMS[2]), &files(7)[0]).unwrap();
     assert!(loose().contains("has 7 images, but"), "{}", loose());
     fs::write(raw.path().join(STEMS[2]), b"<html>").unwrap();
-    assert!(loose().contains("is no IDX file of bytes with 3 dimensions"), "{}", loose());
+    assert!(loose().contains("is not an IDX file of bytes with 3 dimensions"), "{}", loose());
     fs::write(raw.path().join(STEMS[2]), idx(&[u32::MAX, u32::MAX, u32::MAX], b"")).unwrap();
     assert!(loose().contains("is truncated or damaged"), "{}", loose());
 }
 
 #[test]
-fn the_real_files() {
+fn reads_the_real_files() {
     let Some(root) = shared("data") else { return };
-    let cache = lasting_cache();
+    let cache = persistent_cache();
     let source = source(&root, &cache, "max_val = 100");
     source.prepare(&mut |_| ()).unwrap();
     let splits = source.open().unwrap();

@@ -1,4 +1,4 @@
-//! Sets that everybody has the same files of.
+//! Keys shared by the data sets with official files.
 
 use crate::data::store::Cache;
 use schemars::JsonSchema;

@@ -1,5 +1,5 @@
-//! `random`: the tutorials' set of 2048 samples, 20 numbers in and 1 out, but with something to learn: the target is a linear
-//! function of the input, plus a little noise. Each sample is a pure function of (seed, index).
+//! `random`: like the data set of PyTorch's DDP tutorials (2048 samples, 20 numbers in, 1 out), but learnable: the target is
+//! a linear function of the input plus noise. Each sample is a pure function of (seed, index).
 
 use crate::data::images::wrong_buffers;
 use crate::data::rng::{CounterRng, Stream};
@@ -38,7 +38,7 @@ struct RandomSource {
     split: SplitOptions,
 }
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn random(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let own: RandomSource = fields.config();
     Arc::new(RandomSource { split: fields.config(), ..own })
@@ -57,12 +57,8 @@ impl DatasetSource for RandomSource {
         }
     }
 
-    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> Result<()> {
-        Ok(())
-    }
-
     fn open(&self) -> Result<Splits> {
-        // The hidden truth: per output, one weight per feature, and a bias.
+        // The generating function: per output, one weight per feature and a bias.
         let mut truth = CounterRng::new(SampleKey { seed: self.seed, epoch: 0, sample: 0 }, Stream::Truth);
         let truth: Arc<[f32]> = (0..self.outputs * (self.features + 1)).map(|_| truth.normal()).collect();
         let (train, val) = self.split.split(self.samples);
@@ -111,7 +107,7 @@ mod tests {
     use crate::data::testing::{configure, sample};
 
     #[test]
-    fn the_tutorials_set() {
+    fn defaults_are_those_of_the_tutorials() {
         let source = configure(&random, "").unwrap();
         let facts = source.facts();
         assert_eq!((facts.input.unwrap().shape, facts.target.unwrap().shape), (vec![20], vec![1]));
@@ -123,7 +119,7 @@ mod tests {
         assert!(all.iter().all(|x| (0.0..1.0).contains(x)));
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         assert!((mean - 0.5).abs() < 0.01, "{mean}");
-        // Stored, not drawn anew: the same in every epoch, and for whoever opens it.
+        // The same in every epoch and whenever the set is opened.
         assert_eq!(
             sample(&*splits.train, 5, 0),
             sample(&*configure(&random, "").unwrap().open().unwrap().train, 5, 9)
@@ -134,9 +130,9 @@ mod tests {
         );
     }
 
-    /// Stochastic gradient descent finds the truth down to the noise: there is something to learn.
+    /// Stochastic gradient descent recovers the generating function.
     #[test]
-    fn the_target_can_be_learnt() {
+    fn the_target_is_learnable() {
         let splits =
             configure(&random, "features = 3\nnoise = 0.0\nval_split = 0.25").unwrap().open().unwrap();
         let mut weights = [0.0f64; 4];

@@ -1,8 +1,8 @@
-//! `shapes`: drawn images of one of eight figures, at random places, sizes, angles and brightness, under noise. Needs no file
-//! and no network; each image is a pure function of (seed, index), drawn when it is asked for.
+//! `shapes`: generated images of eight figures at random positions, sizes, angles and brightness, with noise. Needs no
+//! files and no network; each image is a pure function of (seed, index), drawn on access.
 
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageParts, ImageSource, class_facts};
+use crate::data::images::{ImageSetBuilder, ImageSource, class_facts};
 use crate::data::rng::{CounterRng, Stream};
 use crate::data::split::{Part, SplitOptions};
 use crate::data::transforms::TransformOptions;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use smart_default::SmartDefault;
 use std::sync::Arc;
 
-/// The classes, in the order of their labels.
+/// The classes, in label order.
 pub const FIGURES: [&str; 8] = ["circle", "square", "triangle", "cross", "ring", "bar", "dots", "frame"];
 
 /// Images of drawn figures (circle, square, triangle, cross, ring, bar, dots, frame); generated from `seed`, nothing to
@@ -37,11 +37,11 @@ struct ShapesSource {
     #[default = 1]
     #[schemars(range(min = 1, max = 3))]
     channels: usize,
-    /// Figures to tell apart.
+    /// Number of different figures.
     #[default(FIGURES.len())]
     #[schemars(range(min = 2, max = FIGURES.len()))]
     classes: usize,
-    /// Standard deviation of the noise on the pixels, which are 0 to 1.
+    /// Standard deviation of the noise on the pixels, which are in [0, 1].
     #[default = 0.05]
     #[schemars(range(min = 0.0, max = 1.0))]
     noise: f64,
@@ -51,15 +51,15 @@ struct ShapesSource {
     transform: TransformOptions,
 }
 
-const USUAL: ChannelStats = ChannelStats { mean: [0.3; 3], std: [0.23; 3] };
+const DEFAULT_STATS: ChannelStats = ChannelStats { mean: [0.3; 3], std: [0.23; 3] };
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn shapes(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let own: ShapesSource = fields.config();
     if own.channels == 2 {
         fields.problem("channels", "expected 1 (grey) or 3 (colour)");
     }
-    Arc::new(ShapesSource { transform: TransformOptions::read(fields, own.channels, USUAL), ..own })
+    Arc::new(ShapesSource { transform: TransformOptions::read(fields, own.channels, DEFAULT_STATS), ..own })
 }
 
 impl DatasetSource for ShapesSource {
@@ -74,19 +74,15 @@ impl DatasetSource for ShapesSource {
         }
     }
 
-    fn prepare(&self, _say: &mut dyn FnMut(&str)) -> Result<()> {
-        Ok(())
-    }
-
     fn open(&self) -> Result<Splits> {
         let shape = [self.channels, self.size, self.size];
-        let parts = ImageParts { shape, classes: self.classes, transform: self.transform.clone() };
+        let builder = ImageSetBuilder { shape, classes: self.classes, transform: self.transform.clone() };
         let source = |first: usize, len: usize| -> Arc<dyn ImageSource> {
             Arc::new(Drawer { spec: self.clone(), first: first as u64, len })
         };
-        let mut splits = parts.splits(source(0, self.train), None, &SplitOptions::default());
-        // Validation images have indices of their own, far from any training set's.
-        splits.val = Some(parts.set(&source(1 << 40, self.val), Part::all(self.val), false));
+        let mut splits = builder.splits(source(0, self.train), None, &SplitOptions::default());
+        // Validation images have indices beyond those of any training set.
+        splits.val = Some(builder.set(&source(1 << 40, self.val), Part::all(self.val), false));
         Ok(splits)
     }
 }
@@ -104,7 +100,7 @@ impl ImageSource for Drawer {
 
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
         let key = SampleKey { seed: self.spec.seed, epoch: 0, sample: self.first + index as u64 };
-        // Classes take turns, so every set is balanced.
+        // Classes alternate, so every set is balanced.
         let class = index % self.spec.classes;
         scratch.resize(self.spec.channels * self.spec.size * self.spec.size, 0);
         draw(&self.spec, key, class, scratch);
@@ -123,17 +119,17 @@ fn draw(spec: &ShapesSource, key: SampleKey, class: usize, out: &mut [u8]) {
     let mut colours = [(0.0, 0.0); 3];
     let (back, ink) = (rng.between(0.0, 0.3), rng.between(0.65, 1.0));
     for colour in &mut colours {
-        // In grey images only the first counts. Ink stays brighter than paper by 0.2 or more.
+        // Grey images use only the first. Foreground stays brighter than background by at least 0.2.
         *colour = (back + rng.between(-0.05, 0.05), ink + rng.between(-0.1, 0.0));
     }
     for y in 0..spec.size {
         for x in 0..spec.size {
             let (dx, dy) = (x as f32 + 0.5 - cx, y as f32 + 0.5 - cy);
             let (u, v) = ((dx * cos + dy * sin) / radius, (dy * cos - dx * sin) / radius);
-            // One pixel wide edges.
+            // Anti-aliased edges, one pixel wide.
             let cover = (0.5 - distance(class, u, v) * radius).clamp(0.0, 1.0);
             for (c, (back, ink)) in colours.iter().take(spec.channels).enumerate() {
-                // The sum of two uniform draws is bell-shaped enough, and cheap.
+                // The sum of two uniform draws approximates a normal distribution cheaply.
                 let grain = spec.noise as f32 * 2.45 * (noise.uniform() + noise.uniform() - 1.0);
                 let value = back + (ink - back) * cover + grain;
                 out[(c * spec.size + y) * spec.size + x] = (value.clamp(0.0, 1.0) * 255.0) as u8;
@@ -142,7 +138,7 @@ fn draw(spec: &ShapesSource, key: SampleKey, class: usize, out: &mut [u8]) {
     }
 }
 
-/// Signed distance (about) from the figure's edge, negative inside, for a figure of radius 1 around the origin.
+/// Approximate signed distance from the figure's edge, negative inside, for a figure of radius 1 around the origin.
 fn distance(class: usize, u: f32, v: f32) -> f32 {
     let r = u.hypot(v);
     let square = u.abs().max(v.abs());
@@ -207,7 +203,7 @@ mod tests {
         assert!(mean.abs() < 0.15 && (std - 1.0).abs() < 0.15, "mean {mean}, std {std}");
     }
 
-    /// No two figures look alike: each, unturned, covers pixels that the others don't.
+    /// Every figure differs from every other one, whatever the rotation.
     #[test]
     #[allow(clippy::needless_range_loop)]
     fn figures_differ() {

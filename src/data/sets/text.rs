@@ -1,12 +1,11 @@
-//! `text`: a file as a sequence of characters, cut into windows: the input is `block_size` characters, the target the same
-//! shifted by one. The vocabulary is every character of the file, by code point. The last `val_split` of it is validation.
+//! `text`: a file as a sequence of characters, divided into windows: the input is `block_size` characters, the target the
+//! same shifted by one. The vocabulary is every character in the file, by code point. The last `val_split` of the text is
+//! used for validation.
 
-use crate::data::fingerprint::of_parts;
+use crate::data::fingerprint::digest_of_parts;
 use crate::data::images::wrong_buffers;
 use crate::data::store::NamedFile;
-use crate::data::{
-    Content, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits,
-};
+use crate::data::{Content, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey, Splits};
 use crate::error::{Error, IoContext, Result};
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -39,18 +38,13 @@ struct TextSource {
     max_val: Option<usize>,
 }
 
-/// Reads its table.
+/// Reads the `[dataset]` table.
 pub fn text(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let file = NamedFile::read(fields);
     Arc::new(TextSource { file, ..fields.config() })
 }
 
 impl DatasetSource for TextSource {
-    fn facts(&self) -> DataFacts {
-        // Shape is known, but not the number of different characters.
-        DataFacts { input: None, target: None, train: None, val: None, test: None }
-    }
-
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
         self.file.prepare(|path| self.read(path).map(drop), say)
     }
@@ -63,29 +57,40 @@ impl DatasetSource for TextSource {
 impl TextSource {
     fn read(&self, path: &Path) -> Result<Splits> {
         let bytes = std::fs::read(path).doing("read", path)?;
-        let content = of_parts([&bytes]);
+        let content = digest_of_parts([&bytes]);
         let text = String::from_utf8(bytes).map_err(|e| {
             let at = e.utf8_error().valid_up_to();
-            Error::data(format!("{} is not UTF-8 text: byte {at}", path.display()))
+            Error::data(format!("{} is not UTF-8 text: invalid byte at offset {at}", path.display()))
         })?;
         let vocabulary = vocabulary(&text);
         if vocabulary.len() > 1 << 16 {
             let message = format!("{} has {} different characters", path.display(), vocabulary.len());
-            return Err(Error::data(message).hint("`text` reads up to 65,536; is this a text file?"));
+            return Err(
+                Error::data(message).hint("`text` supports up to 65,536; check that this is a text file")
+            );
         }
         let ids: HashMap<char, u16> = vocabulary.iter().enumerate().map(|(i, &c)| (c, i as u16)).collect();
         let tokens: Arc<[u16]> = text.chars().map(|c| ids[&c]).collect();
         let val = (tokens.len() as f64 * self.val_split) as usize;
         let cut = tokens.len() - val;
-        let windows = |range: Range<usize>, stride, max| {
-            let windows = Windows::new(&tokens, range, self.block_size, stride, vocabulary.len(), max);
-            windows.map(|windows| Windows { content, ..windows }).ok_or_else(|| {
+        let windows = |range: Range<usize>, stride: usize, max: Option<usize>| {
+            let starts = range.len().checked_sub(self.block_size).filter(|&n| n > 0);
+            let len = starts.map(|n| n.div_ceil(stride)).ok_or_else(|| {
                 let (n, block) = (tokens.len(), self.block_size);
                 Error::data(format!(
                     "{} has {n} characters: too few for `block_size = {block}`",
                     path.display()
                 ))
-                .hint("a smaller `block_size`, another `val_split`, or a longer text")
+                .hint("lower `block_size`, change `val_split`, or use a longer text")
+            })?;
+            Ok::<_, Error>(Windows {
+                tokens: tokens.clone(),
+                start: range.start,
+                len: max.map_or(len, |max| len.min(max)),
+                block: self.block_size,
+                stride,
+                vocabulary: vocabulary.len(),
+                content,
             })
         };
         let train = windows(0..cut, 1, self.max_train)?;
@@ -99,7 +104,7 @@ impl TextSource {
     }
 }
 
-/// Every character of the text, by code point: a token is an index into this.
+/// Every character in the text, sorted by code point. A token is an index into this.
 fn vocabulary(text: &str) -> Vec<char> {
     text.chars().collect::<BTreeSet<char>>().into_iter().collect()
 }
@@ -115,29 +120,6 @@ struct Windows {
 }
 
 impl Windows {
-    /// `None` when not even one window fits with the character after it.
-    fn new(
-        tokens: &Arc<[u16]>,
-        range: Range<usize>,
-        block: usize,
-        stride: usize,
-        vocabulary: usize,
-        max: Option<usize>,
-    ) -> Option<Self> {
-        let starts = range.len().checked_sub(block).filter(|&n| n > 0)?;
-        let len = starts.div_ceil(stride);
-        let len = max.map_or(len, |max| len.min(max));
-        Some(Self {
-            tokens: tokens.clone(),
-            start: range.start,
-            len,
-            block,
-            stride,
-            vocabulary,
-            content: Content::default(),
-        })
-    }
-
     fn facts(&self) -> FieldFacts {
         FieldFacts { shape: vec![self.block], kind: FieldKind::Index(self.vocabulary) }
     }
@@ -180,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_characters() {
-        // a=0 b=1 c=2 é=3; 20 characters, 16 of training
+    fn splits_text_into_windows() {
+        // a=0 b=1 c=2 é=3; 20 characters, 16 for training.
         let splits = open("abcéabcéabcéabcéccba".as_bytes(), "block_size = 3\nval_split = 0.2").unwrap();
         assert_eq!(splits.train.len(), 13);
         assert_eq!(splits.train.input(), FieldFacts { shape: vec![3], kind: FieldKind::Index(4) });
@@ -204,15 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_will_not_do() {
+    fn rejects_short_and_invalid_texts() {
         let error = open(b"abc", "block_size = 8\nval_split = 0.0").err().unwrap().to_string();
         assert!(error.contains("has 3 characters: too few for `block_size = 8`"), "{error}");
         let error = open(b"ab\xff", "block_size = 1").err().unwrap().to_string();
-        assert!(error.contains("t.txt is not UTF-8 text: byte 2"), "{error}");
+        assert!(error.contains("t.txt is not UTF-8 text: invalid byte at offset 2"), "{error}");
     }
 
     #[test]
-    fn the_real_text() {
+    fn reads_the_real_text() {
         let Some(path) = shared("data/tinyshakespeare.txt") else { return };
         let table = format!(
             "path = '{}'\nsha256 = '86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed'",

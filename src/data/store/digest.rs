@@ -1,4 +1,4 @@
-//! Sizes and digests of known files, and the note that a file was verified.
+//! Checks the sizes and digests of files, and records verified files in the cache.
 
 use super::place::Cache;
 use crate::error::{Error, IoContext, Result};
@@ -11,10 +11,10 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The digest that a file's publisher (or this project) gives for it, in lower-case hexadecimal.
+/// The expected digest of a file, in lower-case hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Digest {
-    /// Against damage, not against an attacker: what torchvision and the publishers of MNIST give.
+    /// Detects damage, not tampering; the digest published by torchvision and for MNIST.
     Md5(String),
     Sha256(String),
 }
@@ -29,7 +29,7 @@ impl fmt::Display for Digest {
 }
 
 impl Digest {
-    /// The digest of the same kind of everything that `reader` gives.
+    /// The digest of the same kind for the contents of `reader`.
     pub fn of(&self, reader: &mut dyn Read) -> std::io::Result<Self> {
         match self {
             Self::Md5(_) => Ok(Self::Md5(hash::<Md5>(reader)?)),
@@ -49,12 +49,12 @@ fn hash<H: sha2::Digest>(reader: &mut dyn Read) -> std::io::Result<String> {
     Ok(HEXLOWER.encode(&hasher.finalize()))
 }
 
-/// What a file must be. `None` where that is not known.
+/// The expected size and digest of a file; `None` if not known.
 #[derive(Clone, Debug)]
 pub struct FileSpec {
     pub size: Option<u64>,
     pub digest: Option<Digest>,
-    /// Where it can be had.
+    /// Where to get the file, for messages.
     pub from: String,
 }
 
@@ -69,8 +69,8 @@ impl fmt::Display for FileSpec {
     }
 }
 
-/// Checks a file's size and digest. A file that was verified before and has not changed since (size, time of change, inode)
-/// is not read again; the note lies in `cache`, and without one (it can't be written) the file is read every time.
+/// Checks a file's size and digest. A file already verified and unchanged since (by size, mtime and inode) is not read
+/// again; this is recorded in `cache`, and without a usable cache the file is read every time.
 pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
     let meta = fs::metadata(path).doing("read", path)?;
     if let Some(size) = spec.size
@@ -81,7 +81,7 @@ pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
     let Some(expected) = &spec.digest else { return Ok(()) };
     let stamp =
         format!("{} {}.{:09} {} {expected}\n", meta.len(), meta.mtime(), meta.mtime_nsec(), meta.ino());
-    let note = cache.note_for(path);
+    let note = cache.record_path(path);
     if note.as_ref().is_some_and(|note| fs::read_to_string(note).is_ok_and(|noted| noted == stamp)) {
         return Ok(());
     }
@@ -91,18 +91,18 @@ pub fn verify(path: &Path, spec: &FileSpec, cache: &Cache) -> Result<()> {
         return Err(damaged(path, spec, &format!("{} bytes, {found}", meta.len())));
     }
     if let Some(note) = note {
-        // Only speed is lost when this fails.
-        let _ = super::place::write_into_place(&note, stamp.as_bytes());
+        // If this fails, only speed is lost.
+        let _ = super::place::write_atomically(&note, stamp.as_bytes());
     }
     Ok(())
 }
 
 fn damaged(path: &Path, spec: &FileSpec, found: &str) -> Error {
     Error::data(format!(
-        "{} is damaged or not the file it should be\n  expected {spec}\n  found    {found}",
+        "{} is damaged or the wrong file\n  expected {spec}\n  found    {found}",
         path.display()
     ))
-    .hint(format!("delete it and get it again from {}", spec.from))
+    .hint(format!("delete it and download it again from {}", spec.from))
 }
 
 #[cfg(test)]
@@ -134,8 +134,10 @@ mod tests {
             error.message.contains(&format!("expected 4 bytes, SHA-256 {ABC}\n  found    3 bytes")),
             "{error}"
         );
-        assert!(error.to_string().contains("hint: delete it and get it again from https://example.org/abc"));
-        // The note speaks of the file as it was.
+        assert!(
+            error.to_string().contains("hint: delete it and download it again from https://example.org/abc")
+        );
+        // The record in the cache is for the old contents.
         fs::write(&path, "abd").unwrap();
         let error = verify(&path, &spec(3, ABC), &cache).unwrap_err();
         assert!(
@@ -145,18 +147,18 @@ mod tests {
     }
 
     #[test]
-    fn a_second_look_does_not_read_the_file() {
+    fn does_not_read_a_verified_file_again() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().join("cache"));
         let path = folder.path().join("abc");
         fs::write(&path, "abc").unwrap();
         verify(&path, &spec(3, ABC), &cache).unwrap();
-        // Same size, same inode, same time of change: only reading it would tell.
+        // Same size, inode and mtime: only reading the file would show the change.
         let time = fs::metadata(&path).unwrap().modified().unwrap();
         fs::write(&path, "xyz").unwrap();
         File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
         verify(&path, &spec(3, ABC), &cache).unwrap();
-        // Another cache knows nothing of it.
+        // Another cache has no record of it.
         assert!(verify(&path, &spec(3, ABC), &Cache::at(folder.path().join("other"))).is_err());
     }
 }

@@ -1,19 +1,19 @@
-//! Downloads, where a spec gives a URL. The file gets its name only when it was found to be what it should: one that is not would
-//! be taken for it at every later start.
+//! Downloads files if the spec gives a URL. A file is renamed to its final name only after it has been checked: otherwise a
+//! wrong file would be used at every later start.
 
 use super::digest::{FileSpec, verify};
-use super::place::{Cache, read_into_place};
+use super::place::{Cache, create_atomically};
 use crate::error::{Error, IoContext, Result};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// No single file of a known data set is larger.
+/// Limit for files of unknown size.
 const MAX_BYTES: u64 = 16 << 30;
 
-/// Fetches `url` to `target`, telling `say` how far it is, at most once a second. Besides what `spec` says, the file must pass `check`,
-/// which reads it as it will be read: many files come without a digest.
+/// Downloads `url` to `target` and reports progress to `say`, at most once per second. The file must match `spec` and pass
+/// `check`, which parses it: many files have no known digest.
 pub fn download(
     url: &str,
     target: &Path,
@@ -22,13 +22,12 @@ pub fn download(
     say: &mut dyn FnMut(&str),
 ) -> Result<()> {
     say(&format!("downloading {url}"));
-    read_into_place(target, |path| {
+    create_atomically(target, |path| {
         transfer(url, path, spec.size.unwrap_or(MAX_BYTES), say)?;
         let checked = verify(path, spec, &Cache::none()).and_then(|()| check(path));
         checked.map_err(|e| {
-            Error::data(format!("{url} did not give the file that it should\n{}", e.message)).hint(
-                "the file at this URL is another one, or the transfer was cut; check `url`. Nothing was kept",
-            )
+            Error::data(format!("{url} is not the expected file\n{}", e.message))
+                .hint("check `url`; or the transfer was cut short. The downloaded file was removed")
         })
     })
 }
@@ -36,7 +35,7 @@ pub fn download(
 fn transfer(url: &str, path: &Path, max: u64, say: &mut dyn FnMut(&str)) -> Result<()> {
     let failed = |e: &dyn std::fmt::Display| {
         Error::data(format!("cannot download {url}: {e}"))
-            .hint("check the URL and the network, or put the file into `root` by hand")
+            .hint("check the URL and the network, or copy the file there by hand")
     };
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(20)))
@@ -90,30 +89,29 @@ mod tests {
         Ok(said)
     }
 
-    /// Without a digest only reading it tells.
+    /// Without a digest, only parsing shows that the file is wrong.
     #[test]
-    fn a_download_that_fails_its_check_leaves_nothing_behind() {
+    fn removes_a_download_that_fails_its_check() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("t.csv");
         let spec = FileSpec { size: None, digest: None, from: "nowhere".to_owned() };
         let url = serve_once(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>");
         let check = |path: &Path| {
             let text = std::fs::read_to_string(path).unwrap();
-            Err(Error::data(format!("{} is no table: {text}", path.display())))
+            Err(Error::data(format!("{} is not a table: {text}", path.display())))
         };
         let error = download(&url, &target, &spec, check, &mut |_| ()).unwrap_err();
-        let expected =
-            format!("{url} did not give the file that it should\n{} is no table: <html>", target.display());
+        let expected = format!("{url} is not the expected file\n{} is not a table: <html>", target.display());
         assert_eq!(error.message, expected);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn a_download_appears_when_it_is_whole_and_right() {
+    fn a_download_is_renamed_only_if_complete_and_valid() {
         let folder = tempfile::tempdir().unwrap();
         for (response, why) in [
             (&b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"[..], "404"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabd", "did not give the file that it should"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabd", "is not the expected file"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", "cannot download"),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabcdefghi", "larger than 3 bytes"),
         ] {

@@ -1,36 +1,28 @@
-//! Files in memory without copying them: the ranks of a host share the pages. The only `unsafe` of this room.
+//! Memory-mapped files: the ranks of a host share the pages. The only `unsafe` code in this room.
 
 #![allow(unsafe_code)]
 
-use crate::error::{Error, IoContext, Result};
+use crate::error::{IoContext, Result};
 use memmap2::Mmap;
 use std::fs::File;
 use std::path::Path;
 
-/// A file's bytes.
+/// The bytes of a file.
 #[derive(Debug)]
-pub struct Mapped(Mmap);
+pub struct MappedFile(Mmap);
 
-impl Mapped {
-    /// Maps `path`, which must have `size` bytes where that is given.
-    pub fn open(path: &Path, size: Option<u64>) -> Result<Self> {
+impl MappedFile {
+    pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).doing("read", path)?;
-        let found = file.metadata().doing("read", path)?.len();
-        if let Some(size) = size
-            && found != size
-        {
-            let message = format!("{} has {found} bytes instead of {size}", path.display());
-            return Err(Error::data(message).hint("delete it and start again, or get it again"));
-        }
         // SAFETY: the mapping is private and read-only, and is read as plain bytes, for which every bit pattern is valid. ddp-run
-        // itself never changes a data file in place: it renames complete ones into place. A file that another program
-        // shortens while it is mapped ends this process by SIGBUS, which the supervisor reports like any other death.
+        // itself never changes a data file in place: it renames complete files. If another program truncates the file while it
+        // is mapped, SIGBUS kills this process, which the supervisor reports like any other signal.
         let map = unsafe { Mmap::map(&file) }.doing("map", path)?;
         Ok(Self(map))
     }
 }
 
-impl std::ops::Deref for Mapped {
+impl std::ops::Deref for MappedFile {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &self.0
@@ -42,18 +34,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_a_file() {
+    fn maps_the_bytes_of_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, [7u8, 8, 9]).unwrap();
-        let map = Mapped::open(&path, Some(3)).unwrap();
+        let map = MappedFile::open(&path).unwrap();
         assert_eq!(&map[..], [7, 8, 9]);
-        // A file that replaces it doesn't change what is mapped.
+        // Replacing the file does not change the mapping.
         std::fs::write(folder.path().join("g"), [1u8]).unwrap();
         std::fs::rename(folder.path().join("g"), &path).unwrap();
         assert_eq!(&map[..], [7, 8, 9]);
-        let error = Mapped::open(&path, Some(3)).unwrap_err();
-        assert!(error.message.ends_with("/f has 1 bytes instead of 3"), "{error}");
-        assert!(Mapped::open(&folder.path().join("none"), None).is_err());
+        assert!(MappedFile::open(&folder.path().join("none")).is_err());
     }
 }

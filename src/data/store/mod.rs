@@ -1,5 +1,5 @@
-//! Files of data sets: finding, verifying, downloading, unpacking and mapping them. What is verified once is noted in the
-//! cache, so that a second start doesn't read it again; what is unpacked appears under its final name complete or not at all.
+//! Finds, verifies, downloads, unpacks and maps the files of data sets. Verified files are recorded in the cache, so that a
+//! second start does not read them again; unpacked files appear under their final names complete or not at all.
 
 mod digest;
 mod fetch;
@@ -11,8 +11,10 @@ mod unpack;
 
 pub use digest::{Digest, FileSpec, verify};
 pub use fetch::download;
-pub use map::Mapped;
+pub use map::MappedFile;
 pub use named::NamedFile;
 pub use pickle::read_batch;
-pub use place::{Cache, absolute, identity, in_scratch, is_writable, read_into_place, write_into_place};
+pub use place::{
+    Cache, absolute, create_atomically, identity, is_writable, with_temporary_path, write_atomically,
+};
 pub use unpack::{Member, gunzip, untar};

@@ -1,4 +1,4 @@
-//! A single file that the spec names by its path.
+//! A data set that is a single file, given by its path.
 
 use super::digest::{Digest, FileSpec, verify};
 use super::fetch::download;
@@ -37,28 +37,28 @@ impl NamedFile {
         Self { sha256, ..file }
     }
 
-    /// Fetches the file where it is not there and `url` says from where; checks it where `sha256` says how. What was fetched must also
-    /// pass `check` before it gets its name.
+    /// Downloads the file if it is missing and `url` is set, and verifies it against `sha256` if set. A downloaded file must
+    /// also pass `check` before it is renamed to its final name.
     pub fn prepare(&self, check: impl FnOnce(&Path) -> Result<()>, say: &mut dyn FnMut(&str)) -> Result<()> {
         let spec = FileSpec {
             size: None,
             digest: self.sha256.clone().map(Digest::Sha256),
-            from: self.url.clone().unwrap_or_else(|| "where it came from".to_owned()),
+            from: self.url.clone().unwrap_or_else(|| "its source".to_owned()),
         };
         let path = absolute(&self.path);
         if self.path.is_file() {
             return verify(&self.path, &spec, &self.cache);
         }
         if self.path.exists() {
-            return Err(Error::data(format!("{} is no file", path.display())).hint(
-                "`[dataset] path` names the file itself; relative ones start where ddp-run was started",
+            return Err(Error::data(format!("{} is not a file", path.display())).hint(
+                "`[dataset] path` must be the path of a file; a relative one starts in the working directory of ddp-run",
             ));
         }
         match &self.url {
             Some(url) => download(url, &self.path, &spec, check, say),
             None => Err(Error::data(format!("{} is missing\n  expected {spec}", path.display())).hint(
-                "put it there, mend `[dataset] path` (relative ones start where ddp-run was started), or let \
-                 `[dataset] url` say where to get it",
+                "copy it there, correct `[dataset] path` (a relative one starts in the working directory of ddp-run), \
+                 or set `[dataset] url` to download it",
             )),
         }
     }
@@ -67,10 +67,10 @@ impl NamedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::testing::serve_once;
+    use crate::data::testing::serve_file;
 
     #[test]
-    fn what_is_there_and_no_file_is_named_with_its_whole_path() {
+    fn errors_show_absolute_paths() {
         let folder = tempfile::tempdir().unwrap();
         let file = |path: &std::path::Path| NamedFile {
             path: path.to_owned(),
@@ -80,7 +80,7 @@ mod tests {
         };
         let error = file(folder.path()).prepare(|_| Ok(()), &mut |_| ()).unwrap_err();
         assert_eq!(error.code, crate::error::ExitCode::Spec);
-        assert_eq!(error.message, format!("{} is no file", folder.path().display()));
+        assert_eq!(error.message, format!("{} is not a file", folder.path().display()));
         let missing = NamedFile { url: None, ..file(std::path::Path::new("no-such/t.csv")) };
         let error = missing.prepare(|_| Ok(()), &mut |_| ()).unwrap_err();
         let whole = std::env::current_dir().unwrap().join("no-such/t.csv");
@@ -88,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn fetched_once_and_checked() {
+    fn downloads_once_and_verifies() {
         let folder = tempfile::tempdir().unwrap();
         let sha = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let file = |sha: &str| NamedFile {
             path: folder.path().join("new/abc"),
-            url: Some(serve_once(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")),
+            url: Some(serve_file(b"abc")),
             sha256: Some(sha.to_owned()),
             cache: Cache::at(folder.path().join("cache")),
         };

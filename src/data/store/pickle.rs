@@ -1,22 +1,23 @@
-//! A reader for the pickles of CIFAR-10's Python release. A pickle is a program that may call anything; this interpreter
-//! knows only the opcodes that build plain values, and of all names only those of numpy's array and type constructors, which it
-//! builds itself. Anything else is an error: nothing that a file says is ever looked up or called.
+//! A reader for the pickles of CIFAR-10's Python release. A pickle is a program that may call anything. This interpreter
+//! implements only the opcodes that build plain values, and accepts only the names of numpy's array and type constructors,
+//! which are built in. Anything else is an error: no name from a file is ever looked up or called.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// One batch: labels, and an array of bytes with one row per label.
+/// One batch: labels, and a byte array with one row per label.
 #[derive(Debug, PartialEq)]
 pub struct PickledBatch {
     pub labels: Vec<u8>,
     pub pixels: Vec<u8>,
 }
 
-/// Reads `{"labels": [...], "data": uint8 array [n, row]}`; other keys are passed over. The error says what is wrong and where.
+/// Reads `{"labels": [...], "data": uint8 array [n, row]}`; other keys are ignored. The error says what is wrong and where.
 pub fn read_batch(bytes: &[u8], row: usize) -> Result<PickledBatch, String> {
-    let value = Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), made: 0 }
-        .run()?;
+    let value =
+        Machine { bytes, at: 0, stack: Vec::new(), marks: Vec::new(), memo: HashMap::new(), containers: 0 }
+            .run()?;
     let Value::Dict(items) = value else { return Err("it does not hold a dictionary".to_owned()) };
     let items = items.borrow();
     let find = |name: &str| {
@@ -25,7 +26,7 @@ pub fn read_batch(bytes: &[u8], row: usize) -> Result<PickledBatch, String> {
         found.ok_or_else(|| format!("it has no `{name}`"))
     };
     let (Value::List(labels), Value::Array(array)) = (find("labels")?, find("data")?) else {
-        return Err("`labels` is no list, or `data` no array".to_owned());
+        return Err("`labels` is not a list, or `data` is not an array".to_owned());
     };
     let labels = labels.borrow().iter().map(label).collect::<Result<Vec<u8>, String>>()?;
     let array = array.borrow();
@@ -37,15 +38,15 @@ pub fn read_batch(bytes: &[u8], row: usize) -> Result<PickledBatch, String> {
 
 fn label(value: &Value) -> Result<u8, String> {
     match value {
-        Value::Int(i) => u8::try_from(*i).map_err(|_| format!("label {i}")),
-        _ => Err("a label is no number".to_owned()),
+        Value::Int(i) => u8::try_from(*i).map_err(|_| format!("label {i} is out of range")),
+        _ => Err("a label is not a number".to_owned()),
     }
 }
 
 #[derive(Clone)]
 enum Value {
     None,
-    /// Also truth values.
+    /// Also booleans.
     Int(i64),
     /// Also text, in UTF-8.
     Bytes(Rc<[u8]>),
@@ -54,7 +55,7 @@ enum Value {
     Dict(Rc<RefCell<Vec<(Value, Value)>>>),
     Global(Global),
     Array(Rc<RefCell<Array>>),
-    /// numpy's type of single bytes, the only one accepted.
+    /// numpy's `uint8`, the only type accepted.
     ByteType,
 }
 
@@ -68,7 +69,7 @@ enum Global {
     Reconstruct,
     NdArray,
     DType,
-    /// `_codecs.encode(text, "latin1")`: how Python 3 writes bytes in protocol 2.
+    /// `_codecs.encode(text, "latin1")`: Python 3's encoding of bytes in protocol 2.
     Encode,
 }
 
@@ -76,17 +77,17 @@ struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     stack: Vec<Value>,
-    /// Heights of the stack.
+    /// Stack heights at the marks.
     marks: Vec<usize>,
     memo: HashMap<u64, Value>,
-    /// Lists, tuples and dictionaries so far. A bound on them bounds how deep values can nest.
-    made: usize,
+    /// Number of lists, tuples and dictionaries so far; bounded to limit nesting depth.
+    containers: usize,
 }
 
-type Step<T> = Result<T, String>;
+type PickleResult<T> = Result<T, String>;
 
 impl<'a> Machine<'a> {
-    fn run(mut self) -> Step<Value> {
+    fn run(mut self) -> PickleResult<Value> {
         loop {
             let at = self.at;
             let opcode = self.take(1)?[0];
@@ -97,7 +98,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn step(&mut self, opcode: u8) -> Step<()> {
+    fn step(&mut self, opcode: u8) -> PickleResult<()> {
         match opcode {
             0x80 => drop(self.take(1)?), // PROTO
             0x95 => drop(self.take(8)?), // FRAME
@@ -124,55 +125,52 @@ impl<'a> Machine<'a> {
             0x93 => self.stack_global()?,
             b'R' => self.reduce()?,
             b'b' => self.build()?,
-            other => return Err(format!("opcode 0x{other:02x} is not accepted")),
+            other => return Err(format!("opcode 0x{other:02x} is not supported")),
         }
         Ok(())
     }
 
-    fn take(&mut self, n: usize) -> Step<&'a [u8]> {
-        let taken =
-            self.bytes[self.at..].get(..n).ok_or_else(|| format!("it ends within byte {}", self.at))?;
+    fn take(&mut self, n: usize) -> PickleResult<&'a [u8]> {
+        let taken = self.bytes[self.at..].get(..n).ok_or_else(|| format!("it ends at byte {}", self.at))?;
         self.at += n;
         Ok(taken)
     }
 
     /// An unsigned little-endian number.
-    fn number(&mut self, width: usize) -> Step<u64> {
+    fn number(&mut self, width: usize) -> PickleResult<u64> {
         Ok(self.take(width)?.iter().rev().fold(0, |n, &byte| n << 8 | u64::from(byte)))
     }
 
-    fn string(&mut self, width: usize) -> Step<()> {
-        let length = usize::try_from(self.number(width)?).map_err(|_| "a length that can't be")?;
+    fn string(&mut self, width: usize) -> PickleResult<()> {
+        let length = usize::try_from(self.number(width)?).map_err(|_| "a length is out of range")?;
         let bytes = self.take(length)?.into();
         self.stack.push(Value::Bytes(bytes));
         Ok(())
     }
 
-    fn pop(&mut self) -> Step<Value> {
+    fn pop(&mut self) -> PickleResult<Value> {
         let floor = self.marks.last().copied().unwrap_or(0);
-        if self.stack.len() <= floor {
-            return Err("nothing is on the stack".to_owned());
-        }
-        self.stack.pop().ok_or_else(|| "nothing is on the stack".to_owned())
+        let value = if self.stack.len() > floor { self.stack.pop() } else { None };
+        value.ok_or_else(|| "the stack is empty".to_owned())
     }
 
-    fn top(&self) -> Step<&Value> {
-        self.stack.last().ok_or_else(|| "nothing is on the stack".to_owned())
+    fn top(&self) -> PickleResult<&Value> {
+        self.stack.last().ok_or_else(|| "the stack is empty".to_owned())
     }
 
-    /// Everything above the last mark.
-    fn above_mark(&mut self) -> Step<Vec<Value>> {
+    /// Pops everything above the last mark.
+    fn above_mark(&mut self) -> PickleResult<Vec<Value>> {
         let mark = self.marks.pop().ok_or("no mark is set")?;
         Ok(self.stack.split_off(mark))
     }
 
-    fn made(&mut self) -> Step<()> {
-        self.made += 1;
-        if self.made > 1000 { Err("it has too many lists".to_owned()) } else { Ok(()) }
+    fn count_container(&mut self) -> PickleResult<()> {
+        self.containers += 1;
+        if self.containers > 1000 { Err("it has too many lists".to_owned()) } else { Ok(()) }
     }
 
-    fn empty(&mut self, opcode: u8) -> Step<()> {
-        self.made()?;
+    fn empty(&mut self, opcode: u8) -> PickleResult<()> {
+        self.count_container()?;
         self.stack.push(match opcode {
             b']' => Value::List(Rc::default()),
             b'}' => Value::Dict(Rc::default()),
@@ -181,29 +179,31 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn tuple_from_mark(&mut self) -> Step<()> {
-        self.made()?;
+    fn tuple_from_mark(&mut self) -> PickleResult<()> {
+        self.count_container()?;
         let items = self.above_mark()?;
         self.stack.push(Value::Tuple(items.into()));
         Ok(())
     }
 
-    fn tuple(&mut self, n: usize) -> Step<()> {
-        self.made()?;
-        let mut items = (0..n).map(|_| self.pop()).collect::<Step<Vec<Value>>>()?;
+    fn tuple(&mut self, n: usize) -> PickleResult<()> {
+        self.count_container()?;
+        let mut items = (0..n).map(|_| self.pop()).collect::<PickleResult<Vec<Value>>>()?;
         items.reverse();
         self.stack.push(Value::Tuple(items.into()));
         Ok(())
     }
 
-    fn append(&mut self, many: bool) -> Step<()> {
+    fn append(&mut self, many: bool) -> PickleResult<()> {
         let items = if many { self.above_mark()? } else { vec![self.pop()?] };
-        let Value::List(list) = self.top()? else { return Err("appends to what is no list".to_owned()) };
+        let Value::List(list) = self.top()? else {
+            return Err("appends to a value that is not a list".to_owned());
+        };
         list.borrow_mut().extend(items);
         Ok(())
     }
 
-    fn set_items(&mut self, many: bool) -> Step<()> {
+    fn set_items(&mut self, many: bool) -> PickleResult<()> {
         let items = if many {
             self.above_mark()?
         } else {
@@ -211,48 +211,48 @@ impl<'a> Machine<'a> {
             vec![self.pop()?, value]
         };
         let Value::Dict(dict) = self.top()? else {
-            return Err("sets items of what is no dictionary".to_owned());
+            return Err("sets items of a value that is not a dictionary".to_owned());
         };
         dict.borrow_mut().extend(items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())));
         Ok(())
     }
 
-    fn put(&mut self, slot: u64) -> Step<()> {
+    fn put(&mut self, slot: u64) -> PickleResult<()> {
         let value = self.top()?.clone();
         self.memo.insert(slot, value);
         Ok(())
     }
 
-    fn get(&mut self, slot: u64) -> Step<()> {
+    fn get(&mut self, slot: u64) -> PickleResult<()> {
         let value = self.memo.get(&slot).ok_or_else(|| format!("slot {slot} is empty"))?.clone();
         self.stack.push(value);
         Ok(())
     }
 
-    fn global(&mut self) -> Step<()> {
-        let mut line = || -> Step<&'a [u8]> {
+    fn global(&mut self) -> PickleResult<()> {
+        let mut line = || -> PickleResult<&'a [u8]> {
             let length = self.bytes[self.at..]
                 .iter()
                 .take(100)
                 .position(|&b| b == b'\n')
-                .ok_or("a name without end")?;
+                .ok_or("a name without end of line")?;
             let line = self.take(length)?;
             self.take(1)?;
             Ok(line)
         };
         let (module, name) = (line()?, line()?);
-        self.known(module, name)
+        self.push_global(module, name)
     }
 
-    fn stack_global(&mut self) -> Step<()> {
+    fn stack_global(&mut self) -> PickleResult<()> {
         let (name, module) = (self.pop()?, self.pop()?);
         let (Value::Bytes(module), Value::Bytes(name)) = (module, name) else {
-            return Err("a name that is no text".to_owned());
+            return Err("a name that is not text".to_owned());
         };
-        self.known(&module, &name)
+        self.push_global(&module, &name)
     }
 
-    fn known(&mut self, module: &[u8], name: &[u8]) -> Step<()> {
+    fn push_global(&mut self, module: &[u8], name: &[u8]) -> PickleResult<()> {
         let global = match (module, name) {
             (b"numpy.core.multiarray" | b"numpy._core.multiarray", b"_reconstruct") => Global::Reconstruct,
             (b"numpy", b"ndarray") => Global::NdArray,
@@ -260,18 +260,22 @@ impl<'a> Machine<'a> {
             (b"_codecs", b"encode") => Global::Encode,
             _ => {
                 let shown = |bytes| String::from_utf8_lossy(bytes).escape_debug().to_string();
-                return Err(format!("it asks for `{}.{}`, which is refused", shown(module), shown(name)));
+                return Err(format!(
+                    "it refers to `{}.{}`, which is not allowed",
+                    shown(module),
+                    shown(name)
+                ));
             }
         };
         self.stack.push(Value::Global(global));
         Ok(())
     }
 
-    /// A call: only the four constructors can be called, and they are built in.
-    fn reduce(&mut self) -> Step<()> {
+    /// A call. Only the built-in constructors can be called.
+    fn reduce(&mut self) -> PickleResult<()> {
         let (arguments, callee) = (self.pop()?, self.pop()?);
         let (Value::Tuple(arguments), Value::Global(callee)) = (arguments, callee) else {
-            return Err("calls what can't be called".to_owned());
+            return Err("calls a value that is not callable".to_owned());
         };
         let value = match (callee, &arguments[..]) {
             (Global::Reconstruct, [Value::Global(Global::NdArray), ..]) => {
@@ -282,16 +286,16 @@ impl<'a> Machine<'a> {
                 let text = std::str::from_utf8(text).map_err(|_| "text that is not UTF-8")?;
                 let bytes =
                     text.chars().map(|c| u8::try_from(c).map_err(|_| "text that is not Latin-1".to_owned()));
-                Value::Bytes(bytes.collect::<Step<Vec<u8>>>()?.into())
+                Value::Bytes(bytes.collect::<PickleResult<Vec<u8>>>()?.into())
             }
-            _ => return Err("a call that is not accepted".to_owned()),
+            _ => return Err("a call that is not allowed".to_owned()),
         };
         self.stack.push(value);
         Ok(())
     }
 
-    /// Gives an array its state: (version, shape, type, Fortran order, bytes).
-    fn build(&mut self) -> Step<()> {
+    /// Sets the state of an array: (version, shape, type, Fortran order, bytes).
+    fn build(&mut self) -> PickleResult<()> {
         let state = self.pop()?;
         match (self.top()?, &state) {
             (Value::ByteType, Value::Tuple(_)) => Ok(()), // byte order and the like
@@ -299,15 +303,16 @@ impl<'a> Machine<'a> {
                 let [Value::Int(_), Value::Tuple(shape), Value::ByteType, Value::Int(0), Value::Bytes(bytes)] =
                     &state[..]
                 else {
-                    return Err("an array that is not of bytes, row by row".to_owned());
+                    return Err("an array that is not of type uint8 in row-major order".to_owned());
                 };
-                let number =
-                    |v: &Value| if let Value::Int(i) = v { Ok(*i) } else { Err("a shape".to_owned()) };
-                let shape = shape.iter().map(number).collect::<Step<Vec<i64>>>()?;
+                let number = |v: &Value| {
+                    if let Value::Int(i) = v { Ok(*i) } else { Err("an invalid shape".to_owned()) }
+                };
+                let shape = shape.iter().map(number).collect::<PickleResult<Vec<i64>>>()?;
                 *array.borrow_mut() = Array { shape, bytes: bytes.clone() };
                 Ok(())
             }
-            _ => Err("state for what has none".to_owned()),
+            _ => Err("sets the state of a value that has none".to_owned()),
         }
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::data::testing::python2_pickle;
 
-/// As Python 3 with numpy 2 writes it: protocol 4, framed, memoised, bytes as they are.
+/// A batch as written by Python 3 with numpy 2: protocol 4, framed, memoised.
 fn protocol_4(labels: &[u8], pixels: &[u8], row: u8) -> Vec<u8> {
     let text = |s: &str| [&[0x8c, s.len() as u8][..], s.as_bytes(), &[0x94]].concat();
     let mut out = vec![0x80, 4, 0x95, 0, 0, 0, 0, 0, 0, 0, 0, b'}', 0x94, b'('];
@@ -28,7 +28,7 @@ fn protocol_4(labels: &[u8], pixels: &[u8], row: u8) -> Vec<u8> {
 }
 
 #[test]
-fn both_ways_of_writing_a_batch() {
+fn reads_both_pickle_protocols() {
     let pixels: Vec<u8> = (100..112).collect();
     let expected = PickledBatch { labels: vec![6, 9, 3], pixels: pixels.clone() };
     assert_eq!(read_batch(&python2_pickle(&[6, 9, 3], &pixels, 4), 4).unwrap(), expected);
@@ -38,29 +38,32 @@ fn both_ways_of_writing_a_batch() {
 }
 
 #[test]
-fn nothing_is_executed() {
+fn rejects_pickles_with_other_names_or_opcodes() {
     for (program, why) in [
-        (&b"\x80\x02cos\nsystem\n(U\x02idtR."[..], "it asks for `os.system`, which is refused (at byte 2)"),
-        (b"cposix\nsystem\n.", "it asks for `posix.system`, which is refused (at byte 0)"),
+        (
+            &b"\x80\x02cos\nsystem\n(U\x02idtR."[..],
+            "it refers to `os.system`, which is not allowed (at byte 2)",
+        ),
+        (b"cposix\nsystem\n.", "it refers to `posix.system`, which is not allowed (at byte 0)"),
         (
             b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93.",
-            "it asks for `builtins.eval`, which is refused (at byte 18)",
+            "it refers to `builtins.eval`, which is not allowed (at byte 18)",
         ),
-        (b"(S'id'\nios\nsystem\n.", "opcode 0x53 is not accepted (at byte 1)"),
-        (b"cnumpy\ndtype\n(U\x02O8tR.", "a call that is not accepted (at byte 19)"),
-        (b"\x80\x02\x82\x01.", "opcode 0x82 is not accepted (at byte 2)"),
+        (b"(S'id'\nios\nsystem\n.", "opcode 0x53 is not supported (at byte 1)"),
+        (b"cnumpy\ndtype\n(U\x02O8tR.", "a call that is not allowed (at byte 19)"),
+        (b"\x80\x02\x82\x01.", "opcode 0x82 is not supported (at byte 2)"),
     ] {
         assert_eq!(read_batch(program, 4).unwrap_err(), why);
     }
 }
 
 #[test]
-fn broken_pickles_are_errors() {
+fn rejects_broken_pickles() {
     let whole = python2_pickle(&[6, 9, 3], &[0; 12], 4);
     for cut in 0..whole.len() {
         assert!(read_batch(&whole[..cut], 4).is_err(), "cut at {cut}");
     }
-    // Every byte in turn set to every opcode: an error or a value, never a panic.
+    // Every byte in turn replaced by every value: an error or a result, never a panic.
     for at in 0..whole.len() {
         for byte in 0..=255 {
             let mut bytes = whole.clone();
@@ -68,7 +71,7 @@ fn broken_pickles_are_errors() {
             let _ = read_batch(&bytes, 4);
         }
     }
-    // A length far beyond the file, and deep nesting.
+    // A length far beyond the end of the file, and deep nesting.
     assert!(read_batch(b"\x8e\xff\xff\xff\xff\xff\xff\xff\xff", 4).is_err());
     assert!(
         read_batch(&[[b']'; 100_000], [b'a'; 100_000]].concat(), 4)

@@ -1,4 +1,4 @@
-//! Where files go: the user's cache, and the way in which files and folders appear complete or not at all.
+//! The user's cache, and atomic creation of files and folders: they appear complete or not at all.
 
 use crate::error::{Error, IoContext, Result};
 use crate::files::{Scratch, folder};
@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where unpacked and verified data is kept when the data folder is read-only.
+/// Folder for unpacked data, if the data folder is read-only, and for records of verified files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(from = "PathBuf")]
 pub struct Cache {
@@ -34,45 +34,45 @@ impl Cache {
         Self { folder: Some(folder.into()) }
     }
 
-    /// No cache: nothing is noted.
+    /// No cache: nothing is recorded.
     pub fn none() -> Self {
         Self { folder: None }
     }
 
-    /// `$XDG_CACHE_HOME/ddp-run`, else `~/.cache/ddp-run`.
+    /// `$XDG_CACHE_HOME/ddp-run`, otherwise `~/.cache/ddp-run`.
     pub fn of_user() -> Self {
         let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
         Self { folder: base.map(|base| base.join("ddp-run")) }
     }
 
-    /// A path in the cache; an error where there is none.
+    /// A path in the cache; an error if there is no cache.
     pub fn join(&self, name: &str) -> Result<PathBuf> {
         self.folder.as_ref().map(|folder| folder.join(name)).ok_or_else(|| {
             Error::data("no cache folder: neither XDG_CACHE_HOME nor HOME is set")
-                .hint("name one in the spec: `[dataset] cache = \"/some/folder\"`")
+                .hint("set one in the spec: `[dataset] cache = \"/some/folder\"`")
         })
     }
 
-    /// The folder, if there is one.
+    /// The folder of the cache, if there is one.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
-    /// Where the note about a file lies.
-    pub(super) fn note_for(&self, path: &Path) -> Option<PathBuf> {
+    /// The path of the verification record of a file.
+    pub(super) fn record_path(&self, path: &Path) -> Option<PathBuf> {
         let canonical = path.canonicalize().ok()?;
         let hash = Sha256::digest(canonical.as_os_str().as_encoded_bytes());
         Some(self.folder.as_ref()?.join("verified").join(HEXLOWER.encode(&hash[..16])))
     }
 }
 
-/// The whole path, for messages: relative ones start where the program was started.
+/// The absolute path, for messages.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A short name for a file as it is now: another content, size or time gives another one.
+/// A short hash of a file's path, size and mtime.
 pub fn identity(path: &Path) -> Result<String> {
     let meta = fs::metadata(path).doing("read", path)?;
     let canonical = path.canonicalize().doing("read", path)?;
@@ -82,30 +82,29 @@ pub fn identity(path: &Path) -> Result<String> {
     Ok(HEXLOWER.encode(&hasher.finalize()[..8]))
 }
 
-/// Whether something may be put into a folder. The superuser may write anywhere, but a folder without any write permission
-/// was made read-only on purpose.
+/// Whether files may be created in a folder. A folder without any write permission counts as read-only even for root.
 pub fn is_writable(folder: &Path) -> bool {
     let permitted = fs::metadata(folder).is_ok_and(|m| m.is_dir() && m.permissions().mode() & 0o222 != 0);
     permitted && rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// Lets `fill` make a file or a folder at a path beside `target`, then gives it its name. When another process was quicker,
-/// what it made stays.
-pub fn read_into_place(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+/// Calls `fill` to create a file or a folder at a path beside `target`, then renames it. If another process was faster, its
+/// result is kept.
+pub fn create_atomically(target: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let parent = folder(target);
     fs::create_dir_all(parent).doing("create", parent)?;
-    in_scratch(target, |path| {
+    with_temporary_path(target, |path| {
         fill(path)?;
         match fs::rename(path, target) {
-            // A folder is not renamed over one that has something in it.
+            // A folder can't be renamed over one that is not empty.
             Err(_) if target.is_dir() => Ok(()),
             renamed => renamed.doing("create", target),
         }
     })
 }
 
-/// Lets `work` use a path beside `file`, where nothing is left afterwards. Errors speak of `file`.
-pub fn in_scratch<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+/// Calls `work` with a temporary path beside `file`, which is removed afterwards. Errors name `file` instead of it.
+pub fn with_temporary_path<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     let scratch = Scratch::beside(file).doing("create", file)?;
     work(scratch.path()).map_err(|e| {
         let message = e.message.replace(&scratch.path().display().to_string(), &file.display().to_string());
@@ -113,9 +112,9 @@ pub fn in_scratch<T>(file: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Resu
     })
 }
 
-/// Writes a small file in one step.
-pub fn write_into_place(target: &Path, bytes: &[u8]) -> Result<()> {
-    read_into_place(target, |path| fs::write(path, bytes).doing("write", path))
+/// Writes a small file atomically.
+pub fn write_atomically(target: &Path, bytes: &[u8]) -> Result<()> {
+    create_atomically(target, |path| fs::write(path, bytes).doing("write", path))
 }
 
 #[cfg(test)]
@@ -123,25 +122,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_leaves_nothing_behind() {
+    fn a_failed_creation_leaves_no_files() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("deep/er/file");
-        let failed = read_into_place(&target, |path| {
+        let failed = create_atomically(&target, |path| {
             fs::write(path, "half").unwrap();
             Err(Error::data(format!("{} is half", path.display())))
         });
         assert_eq!(failed.unwrap_err().message, format!("{} is half", target.display()));
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 0);
-        write_into_place(&target, b"whole").unwrap();
+        write_atomically(&target, b"whole").unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"whole");
         assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
     }
 
     #[test]
-    fn the_quicker_process_wins() {
+    fn keeps_the_result_of_a_faster_process() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("set");
-        read_into_place(&target, |path| {
+        create_atomically(&target, |path| {
             fs::create_dir(path).unwrap();
             fs::write(path.join("a"), "mine").unwrap();
             fs::create_dir(&target).unwrap();
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_write_permission_is_left_alone() {
+    fn a_folder_without_write_permission_is_not_writable() {
         let folder = tempfile::tempdir().unwrap();
         assert!(is_writable(folder.path()));
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();

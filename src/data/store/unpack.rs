@@ -1,5 +1,5 @@
-//! Unpacking gzip and tar archives that may be damaged or hostile: only members that are expected are written, under their
-//! own plain names, and nothing grows beyond its bound.
+//! Unpacks gzip and tar archives that may be damaged or hostile: only expected members are written, under their file names,
+//! within size limits.
 
 use crate::error::{Error, IoContext, Result};
 use flate2::read::MultiGzDecoder;
@@ -7,25 +7,25 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path};
 
-/// A member that an archive must have.
+/// A member that an archive must contain.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Path in the archive, `folder/file`.
     pub path: String,
-    /// Largest size that is accepted.
+    /// Maximum size.
     pub max: u64,
 }
 
 fn damaged(archive: &Path, why: impl std::fmt::Display) -> Error {
-    Error::data(format!("{} can't be unpacked: {why}", archive.display()))
-        .hint("the archive is damaged or not the right one; delete it and get it again")
+    Error::data(format!("cannot unpack {}: {why}", archive.display()))
+        .hint("the archive is damaged or the wrong one; delete it and download it again")
 }
 
-/// Writes the `members` of a `.tar.gz` into the new folder `target`, under the last part of their names. Other members
-/// are skipped; paths that lead out of the archive, and members that are no plain files, are refused.
+/// Writes the `members` of a `.tar.gz` into the new folder `target`, under their file names. Other members are skipped;
+/// paths outside the archive, and expected members that are not regular files, are errors.
 pub fn untar(archive: &Path, members: &[Member], target: &Path) -> Result<()> {
     let file = File::open(archive).doing("read", archive)?;
-    // Skipped members are decompressed too: bound the whole.
+    // Skipped members are decompressed too, so the total is limited.
     let bound = members.iter().map(|m| m.max + 1024).sum::<u64>() + (64 << 20);
     let mut tar = tar::Archive::new(MultiGzDecoder::new(io::BufReader::new(file)).take(bound));
     fs::create_dir(target).doing("create", target)?;
@@ -34,28 +34,31 @@ pub fn untar(archive: &Path, members: &[Member], target: &Path) -> Result<()> {
         let mut entry = entry.map_err(|e| damaged(archive, e))?;
         let path = entry.path().map_err(|e| damaged(archive, e))?.into_owned();
         if path.components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
-            return Err(damaged(archive, format!("its member {} leads out of the archive", path.display())));
+            return Err(damaged(
+                archive,
+                format!("its member {} has a path outside the archive", path.display()),
+            ));
         }
         let plain: std::path::PathBuf =
             path.components().filter(|c| matches!(c, Component::Normal(_))).collect();
         let Some(member) = members.iter().find(|m| Path::new(&m.path) == plain) else { continue };
         if !entry.header().entry_type().is_file() {
-            return Err(damaged(archive, format!("its member {} is no plain file", member.path)));
+            return Err(damaged(archive, format!("its member {} is not a regular file", member.path)));
         }
         let name = plain.file_name().unwrap_or_default();
         write_bounded(&mut entry, &target.join(name), member.max)
             .map_err(|e| damaged(archive, format!("{}: {e}", member.path)))?;
         missing.retain(|m| *m != member.path);
     }
-    // Read to the end, padding and all: only there does gzip tell whether everything was right.
+    // Read to the end, including padding: gzip stores its checksum there.
     io::copy(&mut tar.into_inner(), &mut io::sink()).map_err(|e| damaged(archive, e))?;
     match missing.first() {
         None => Ok(()),
-        Some(first) => Err(damaged(archive, format!("{first} is not in it"))),
+        Some(first) => Err(damaged(archive, format!("{first} is missing"))),
     }
 }
 
-/// Decompresses a gzip file of at most `max` bytes (decompressed) to `target`.
+/// Decompresses a gzip file to `target`, at most `max` bytes.
 pub fn gunzip(archive: &Path, target: &Path, max: u64) -> Result<()> {
     let file = File::open(archive).doing("read", archive)?;
     let mut reader = MultiGzDecoder::new(io::BufReader::new(file));
@@ -66,7 +69,7 @@ fn write_bounded(reader: &mut dyn Read, target: &Path, max: u64) -> io::Result<(
     let mut file = File::create(target)?;
     let written = io::copy(&mut reader.take(max + 1), &mut file)?;
     if written > max {
-        return Err(io::Error::other(format!("larger than the {max} bytes that it may have")));
+        return Err(io::Error::other(format!("larger than the limit of {max} bytes")));
     }
     file.sync_all()
 }
@@ -86,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn expected_members_only() {
+    fn unpacks_only_expected_members() {
         let (folder, result) =
             unpack(&[TarMember::File("set/readme", b"x"), TarMember::File("./set/one.bin", b"12345")], 5);
         result.unwrap();
@@ -96,14 +99,17 @@ mod tests {
     }
 
     #[test]
-    fn hostile_archives_are_refused() {
+    fn rejects_hostile_archives() {
         for (members, why) in [
-            (vec![TarMember::File("../one.bin", b"x"), TarMember::File("set/one.bin", b"x")], "leads out"),
-            (vec![TarMember::File("/tmp/one.bin", b"x")], "leads out"),
-            (vec![TarMember::File("set/../../one.bin", b"x")], "leads out"),
-            (vec![TarMember::Link("set/one.bin", "/etc/passwd")], "no plain file"),
-            (vec![TarMember::File("set/one.bin", b"123456")], "larger than the 5 bytes"),
-            (vec![TarMember::File("other/one.bin", b"1")], "set/one.bin is not in it"),
+            (
+                vec![TarMember::File("../one.bin", b"x"), TarMember::File("set/one.bin", b"x")],
+                "a path outside",
+            ),
+            (vec![TarMember::File("/tmp/one.bin", b"x")], "a path outside"),
+            (vec![TarMember::File("set/../../one.bin", b"x")], "a path outside"),
+            (vec![TarMember::Link("set/one.bin", "/etc/passwd")], "not a regular file"),
+            (vec![TarMember::File("set/one.bin", b"123456")], "larger than the limit of 5 bytes"),
+            (vec![TarMember::File("other/one.bin", b"1")], "set/one.bin is missing"),
         ] {
             let (folder, result) = unpack(&members, 5);
             let error = result.unwrap_err();
@@ -113,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn torn_archives_are_refused() {
+    fn rejects_truncated_archives() {
         let folder = tempfile::tempdir().unwrap();
         let noise: Vec<u8> = (0..50_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let whole = tar_gz(&[TarMember::File("set/one.bin", &noise)]);

@@ -1,16 +1,15 @@
-//! Convolution as a custom Burn operation over our own CPU kernel (`kernels::conv`). Burn's flex backend runs one matrix
-//! product per image, which starves deep layers with 1x1 to 4x4 maps; the kernel runs one over many images.
+//! Convolution as a custom Burn operation with our own CPU kernel (`kernels::conv`). Burn's flex backend runs one matrix
+//! product per image, which is slow for deep layers with 1x1 to 4x4 maps; our kernel runs one for many images.
 
-use super::{Ad, Flat, tensor, threads, values};
+use super::{Flat, record, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::conv::{self, ConvShape};
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn::tensor::ops::ConvOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
-use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
-use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_autodiff::ops::{Backward, Ops};
 
 /// `torch.nn.functional.conv2d` for one stride and one padding: `x` `[batch, in, h, w]`, `w` `[out, in, kh, kw]`.
 pub fn conv2d(
@@ -48,22 +47,14 @@ fn tracked(shape: ConvShape, x: Tensor<4>, w: Tensor<4>, bias: Option<Tensor<1>>
     let ((x, x_node), (w, w_node)) = (super::tracked(x), super::tracked(w));
     let Some(bias) = bias else {
         let out = forward(&shape, &x, &w, None);
-        let step = ConvStep.prepare::<NoCheckpointing>([x_node, w_node]).compute_bound().stateful();
-        return Tensor::from_primitive::<Ad>(match step {
-            OpsKind::Tracked(prep) => prep.finish(Saved { shape, x, w }, out),
-            OpsKind::UnTracked(prep) => prep.finish(out),
-        });
+        return record(ConvStep, [x_node, w_node], Saved { shape, x, w }, out);
     };
     let (bias, b_node) = super::tracked(bias);
     let out = forward(&shape, &x, &w, Some(&bias));
-    let step = ConvStep.prepare::<NoCheckpointing>([x_node, w_node, b_node]).compute_bound().stateful();
-    Tensor::from_primitive::<Ad>(match step {
-        OpsKind::Tracked(prep) => prep.finish(Saved { shape, x, w }, out),
-        OpsKind::UnTracked(prep) => prep.finish(out),
-    })
+    record(ConvStep, [x_node, w_node, b_node], Saved { shape, x, w }, out)
 }
 
-/// What the backward pass needs: cheap to clone, the buffers are shared.
+/// Saved for the backward pass. Cheap to clone: the buffers are shared.
 #[derive(Clone, Debug)]
 struct Saved {
     shape: ConvShape,
@@ -81,56 +72,39 @@ fn forward(shape: &ConvShape, x: &Flat, w: &Flat, bias: Option<&Flat>) -> Flat {
 }
 
 impl Saved {
-    fn by_input(&self, dy: &[f32]) -> Flat {
+    fn input_gradient(&self, dy: &[f32]) -> Flat {
         let s = &self.shape;
         let mut dx = vec![0.0; s.input_len()];
         conv::backward_input(s, values(&self.w), dy, &mut dx, threads());
         tensor(dx, [s.batch, s.in_channels, s.height, s.width])
     }
 
-    fn by_weight(&self, dy: &[f32]) -> Flat {
+    fn weight_gradient(&self, dy: &[f32]) -> Flat {
         let s = &self.shape;
         let mut dw = vec![0.0; s.weight_len()];
         conv::backward_weight(s, values(&self.x), dy, &mut dw, threads());
         tensor(dw, [s.out_channels, s.in_channels, s.kernel[0], s.kernel[1]])
     }
 
-    fn by_bias(&self, dy: &[f32]) -> Flat {
+    fn bias_gradient(&self, dy: &[f32]) -> Flat {
         let mut db = vec![0.0; self.shape.out_channels];
         conv::backward_bias(&self.shape, dy, &mut db);
         tensor(db, [self.shape.out_channels])
     }
 }
 
-impl Backward<Flex, 2> for ConvStep {
+/// The parents are input, weight and, if present, bias.
+impl<const N: usize> Backward<Flex, N> for ConvStep {
     type State = Saved;
 
-    fn backward(self, ops: Ops<Saved, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Saved, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let [x, w] = ops.parents;
-        if let Some(node) = w {
-            grads.register::<Flex>(node.id, ops.state.by_weight(values(&dy)));
-        }
-        if let Some(node) = x {
-            grads.register::<Flex>(node.id, ops.state.by_input(values(&dy)));
-        }
-    }
-}
-
-impl Backward<Flex, 3> for ConvStep {
-    type State = Saved;
-
-    fn backward(self, ops: Ops<Saved, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let [x, w, bias] = ops.parents;
-        if let Some(node) = bias {
-            grads.register::<Flex>(node.id, ops.state.by_bias(values(&dy)));
-        }
-        if let Some(node) = w {
-            grads.register::<Flex>(node.id, ops.state.by_weight(values(&dy)));
-        }
-        if let Some(node) = x {
-            grads.register::<Flex>(node.id, ops.state.by_input(values(&dy)));
+        let gradients: [fn(&Saved, &[f32]) -> Flat; 3] =
+            [Saved::input_gradient, Saved::weight_gradient, Saved::bias_gradient];
+        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+            if let Some(node) = parent {
+                grads.register::<Flex>(node.id, gradient(&ops.state, values(&dy)));
+            }
         }
     }
 }
@@ -141,9 +115,9 @@ mod tests {
     use burn::tensor::ops::ConvOptions;
     use burn::tensor::{Device, Distribution, TensorData};
 
-    /// Values and all three gradients against Burn's own convolution.
+    /// Compares values and all three gradients with Burn's convolution.
     #[test]
-    fn equals_burns_convolution_and_its_gradients() {
+    fn conv2d_and_its_gradients_equal_burns() {
         let device = Device::flex().autodiff();
         for (channels, size, kernel, stride, padding) in
             [(3, 8, 3, 1, 1), (3, 9, 7, 2, 3), (4, 1, 3, 1, 1), (4, 5, 1, 2, 0)]

@@ -1,6 +1,6 @@
-//! Operations that Burn's own don't serve well enough, each with its backward step; shapes and semantics are PyTorch's. In host memory
-//! they are custom operations over our own kernels (`crate::kernels`), on a device Burn's kernels, put together anew where
-//! that saves passes over memory.
+//! Operations for which Burn's own are too slow, each with its backward step; shapes and semantics are those of PyTorch. In
+//! host memory they are custom operations with our own kernels (`crate::kernels`); on a device they use Burn's kernels,
+//! combined to save passes over memory.
 
 mod attention;
 mod buffers;
@@ -26,6 +26,9 @@ pub use residual::add_relu;
 use buffers::{buffer, recycle};
 use burn::backend::{Autodiff, BackendTypes, Flex};
 use burn::tensor::{Shape, Tensor, TensorData};
+use burn_autodiff::checkpoint::strategy::NoCheckpointing;
+use burn_autodiff::grads::Gradients;
+use burn_autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 
 type Ad = Autodiff<Flex>;
 type Flat = <Flex as BackendTypes>::FloatTensorPrimitive;
@@ -48,9 +51,35 @@ fn plain<const D: usize>(tensor: Tensor<D>) -> Flat {
     tensor.try_into_primitive::<Flex>().expect("the caller looked").to_contiguous()
 }
 
-/// A tensor with autodiff as its primitive and the guard of its node.
-fn tracked<const D: usize>(tensor: Tensor<D>) -> (Flat, burn_autodiff::ops::NodeGuard) {
+/// A tensor with autodiff as its contiguous primitive and the guard of its node.
+fn tracked<const D: usize>(tensor: Tensor<D>) -> (Flat, NodeGuard) {
     let tensor = tensor.try_into_primitive::<Ad>().expect("the caller looked");
     let (primitive, node) = tensor.into_parts();
     (primitive.to_contiguous(), node)
+}
+
+/// Registers `out` as the result of `step`, whose backward pass gets `state`.
+fn record<const N: usize, S>(
+    step: impl Backward<Flex, N, State = S>,
+    nodes: [NodeGuard; N],
+    state: S,
+    out: Flat,
+) -> Tensor<4>
+where
+    S: Clone + Send + std::fmt::Debug + 'static,
+{
+    let prepared = step.prepare::<NoCheckpointing>(nodes).compute_bound().stateful();
+    Tensor::from_primitive::<Ad>(match prepared {
+        OpsKind::Tracked(prep) => prep.finish(state, out),
+        OpsKind::UnTracked(prep) => prep.finish(out),
+    })
+}
+
+/// Registers the gradient of each parent that requires one.
+fn register<const N: usize, S>(grads: &mut Gradients, ops: Ops<S, N>, gradients: [Flat; N]) {
+    for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+        if let Some(node) = parent {
+            grads.register::<Flex>(node.id, gradient);
+        }
+    }
 }

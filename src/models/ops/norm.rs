@@ -1,24 +1,23 @@
-//! Batch normalisation of images, fused with the ReLU that usually follows.
+//! Batch normalisation of images, fused with an optional ReLU.
 
-use super::{Flat, tensor, threads, values};
+use super::{Flat, record, register, tensor, threads, values};
 #[cfg(feature = "cubecl-devices")]
 use crate::device::is_host;
 use crate::kernels::norm::{self, NormShape, Saved, Statistics};
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn_autodiff::checkpoint::base::Checkpointer;
-use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
-use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_autodiff::ops::{Backward, Ops};
 
-/// What a batch was normalised by: `[channels]` each, the variance biased. On the batch's device, without autodiff.
+/// The statistics of a batch: `[channels]` each, with biased variance. On the batch's device, without autodiff.
 pub struct BatchStatistics {
     pub mean: Tensor<1>,
     pub variance: Tensor<1>,
 }
 
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` with the batch's own statistics, then ReLU if `relu`.
-/// `x` `[batch, channels, h, w]` on a device with autodiff.
+/// `x` is `[batch, channels, h, w]`, on a device with autodiff.
 pub fn batch_norm_train(
     x: Tensor<4>,
     weight: Tensor<1>,
@@ -49,19 +48,12 @@ pub fn batch_norm_train(
         inv_std: tensor(inv_std, [shape.channels]),
         relu_out: relu.then(|| out.clone()),
     };
-    let step = NormStep.prepare::<NoCheckpointing>([x_node, w_node, b_node]).compute_bound().stateful();
-    let out = match step {
-        OpsKind::Tracked(prep) => prep.finish(state, out),
-        OpsKind::UnTracked(prep) => prep.finish(out),
-    };
     let plain = |values| Tensor::from_primitive::<Flex>(tensor(values, [shape.channels]));
-    (
-        Tensor::from_primitive::<super::Ad>(out),
-        BatchStatistics { mean: plain(mean), variance: plain(variance) },
-    )
+    let statistics = BatchStatistics { mean: plain(mean), variance: plain(variance) };
+    (record(NormStep, [x_node, w_node, b_node], state, out), statistics)
 }
 
-/// The same with given statistics, on a device without autodiff.
+/// As [`batch_norm_train`], with given statistics, on a device without autodiff.
 pub fn batch_norm_eval(
     x: Tensor<4>,
     weight: Tensor<1>,
@@ -118,15 +110,7 @@ impl Backward<Flex, 3> for NormStep {
         let (mut dw, mut db) = (vec![0.0; shape.channels], vec![0.0; shape.channels]);
         norm::backward(*shape, saved, values(&dy), &mut dx, &mut dw, &mut db, threads());
         let dims = burn::tensor::Shape::from(x.layout().shape().to_vec());
-        let [x_node, w_node, b_node] = ops.parents;
-        if let Some(node) = b_node {
-            grads.register::<Flex>(node.id, tensor(db, [shape.channels]));
-        }
-        if let Some(node) = w_node {
-            grads.register::<Flex>(node.id, tensor(dw, [shape.channels]));
-        }
-        if let Some(node) = x_node {
-            grads.register::<Flex>(node.id, tensor(dx, dims));
-        }
+        let gradients = [tensor(dx, dims), tensor(dw, [shape.channels]), tensor(db, [shape.channels])];
+        register(grads, ops, gradients);
     }
 }

@@ -1,5 +1,5 @@
-//! Batch normalisation on a device, from Burn's operations: two reductions and one pass each way, where autodiff through the
-//! formula would keep and read many more arrays. In f32, whatever the images are.
+//! Batch normalisation on a device, from Burn's operations: two reductions and one pass in each direction. Autodiff through
+//! the formula would keep and read many more arrays. Computed in f32 for images of any type.
 
 use super::norm::BatchStatistics;
 use crate::models::cast::{in_dtype, in_f32};
@@ -73,7 +73,7 @@ struct State {
     mean: Primitive,
     inv_std: Primitive,
     weight: Primitive,
-    /// No gradient passes where it is 0.
+    /// The gradient is 0 where this is 0.
     relu_out: Option<Primitive>,
 }
 
@@ -137,7 +137,7 @@ fn primitive<const D: usize>(tensor: Tensor<D>) -> Primitive {
     tensor.try_into_primitive::<Cube>().expect("the caller looked")
 }
 
-/// A tensor with autodiff as its values and the guard of its node.
+/// A tensor with autodiff as its inner tensor and the guard of its node.
 fn parts<const D: usize>(tensor: Tensor<D>) -> (Tensor<D>, NodeGuard) {
     let (primitive, node) = tensor.try_into_primitive::<Ad>().expect("the caller looked").into_parts();
     (Tensor::from_primitive::<Cube>(primitive), node)
@@ -166,7 +166,7 @@ mod on_wgpu {
         assert!(gap < 2e-5, "{what}: {gap:e}");
     }
 
-    /// A small residual block and its gradients: every operation of this room in one graph.
+    /// A small residual block and its gradients: every operation of `ops` in one graph.
     fn block(device: &Device) -> Vec<(&'static str, Vec<f32>)> {
         let device = device.clone().autodiff();
         let x = numbers([3, 2, 6, 6], 0.1, &device).require_grad();
@@ -197,7 +197,7 @@ mod on_wgpu {
     }
 
     #[test]
-    fn a_residual_block_and_its_gradients_are_the_hosts() {
+    fn residual_block_equals_the_host() {
         let Some(device) = wgpu() else { return };
         for ((what, host), (_, device)) in block(&Device::flex()).into_iter().zip(block(&device)) {
             close(what, &host, &device);
@@ -205,7 +205,7 @@ mod on_wgpu {
     }
 
     #[test]
-    fn running_statistics_normalise_as_on_the_host() {
+    fn batch_norm_eval_equals_the_host() {
         let Some(device) = wgpu() else { return };
         let run = |device: &Device| {
             let of = |seed| numbers([4], seed, device);

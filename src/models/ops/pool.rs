@@ -1,18 +1,17 @@
 //! Max pooling.
 
-use super::{Flat, tensor, threads, values};
+use super::{Flat, record, register, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::pool::{PoolShape, max_backward, max_forward};
 use burn::backend::Flex;
 use burn::tensor::Tensor;
 use burn::tensor::ops::MaxPoolOptions;
 use burn_autodiff::checkpoint::base::Checkpointer;
-use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
-use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_autodiff::ops::{Backward, Ops};
 use std::sync::Arc;
 
-/// `torch.nn.functional.max_pool2d` with a square window: of equal values the first wins.
+/// `torch.nn.functional.max_pool2d` with a square window: the first of equal values gets the gradient.
 pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) -> Tensor<4> {
     if !is_host(&x.device()) {
         let options = MaxPoolOptions::new([kernel; 2]).with_stride([stride; 2]).with_padding([padding; 2]);
@@ -33,13 +32,8 @@ pub fn max_pool2d(x: Tensor<4>, kernel: usize, stride: usize, padding: usize) ->
     }
     let (x, node) = super::tracked(x);
     let (out, indices) = forward(&shape, &x, dims);
-    let step = PoolStep.prepare::<NoCheckpointing>([node]).compute_bound().stateful();
-    Tensor::from_primitive::<super::Ad>(match step {
-        OpsKind::Tracked(prep) => {
-            prep.finish(State { shape, dims: [batch, channels, height, width], indices: indices.into() }, out)
-        }
-        OpsKind::UnTracked(prep) => prep.finish(out),
-    })
+    let state = State { shape, dims: [batch, channels, height, width], indices: indices.into() };
+    record(PoolStep, [node], state, out)
 }
 
 fn forward(shape: &PoolShape, x: &Flat, dims: [usize; 4]) -> (Flat, Vec<u32>) {
@@ -52,7 +46,7 @@ fn forward(shape: &PoolShape, x: &Flat, dims: [usize; 4]) -> (Flat, Vec<u32>) {
 #[derive(Clone, Debug)]
 struct State {
     shape: PoolShape,
-    /// Of the input.
+    /// Dimensions of the input.
     dims: [usize; 4],
     indices: Arc<[u32]>,
 }
@@ -68,8 +62,7 @@ impl Backward<Flex, 1> for PoolStep {
         let State { shape, dims, indices } = &ops.state;
         let mut dx = vec![0.0; dims.iter().product()];
         max_backward(shape, values(&dy), indices, &mut dx, threads());
-        if let [Some(node)] = ops.parents {
-            grads.register::<Flex>(node.id, tensor(dx, *dims));
-        }
+        let dx = tensor(dx, *dims);
+        register(grads, ops, [dx]);
     }
 }

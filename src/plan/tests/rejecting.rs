@@ -16,9 +16,9 @@ fn rejects_impossible_combinations() {
     );
     one(&["dataset.drop_last=true", "batch_size=1001"], "larger than the 1000 samples of each of 1 ranks");
     one(&["train.accumulate=126"], "more than the 125 batches");
-    one(&["dataset.classes=0", "train.label_smoothing=0.1"], "label smoothing belongs to cross-entropy");
-    one(&["dataset.classes=0", "train.loss=cross-entropy"], "cross-entropy needs class targets");
-    one(&["train.loss=mse"], "mse needs numbers as targets; the data set has 10 classes");
+    one(&["dataset.classes=0", "train.label_smoothing=0.1"], "label smoothing requires cross-entropy");
+    one(&["dataset.classes=0", "train.loss=cross-entropy"], "cross-entropy requires class targets");
+    one(&["train.loss=mse"], "mse requires numbers as targets, but the data set has 10 classes");
     one(&["train.max_steps=0"], "expected an integer of at least 1, found 0");
     one(&["metrics.top5=true", "dataset.classes=4"], "top-5 accuracy of 4 classes is always 1");
     one(&["metrics.top5=true", "dataset.classes=0"], "top-5 accuracy needs class targets");

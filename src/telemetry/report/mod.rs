@@ -3,7 +3,7 @@
 
 use super::chart::{self, Axis, Chart, Look, Series};
 use super::events::{EndEvent, EpochEvent, Event, StepEvent};
-use super::numbers::{exponent, significant};
+use super::numbers::{exponent, seconds, significant};
 use super::provenance::{self, Provenance};
 use super::read_events;
 use crate::error::{ExitCode, Result};
@@ -20,12 +20,16 @@ pub(super) fn path(run_dir: &Path) -> PathBuf {
 
 /// Writes `report.html` to the run's folder and returns its path.
 pub fn write(run_dir: &Path) -> Result<PathBuf> {
-    let events = read_events(&run_dir.join("metrics.jsonl"))?;
+    write_events(run_dir, &read_events(&run_dir.join("metrics.jsonl"))?)
+}
+
+/// As [`write`], with the events of the run.
+pub(super) fn write_events(run_dir: &Path, events: &[Event]) -> Result<PathBuf> {
     let run = run_dir.join("run.json");
     let provenance = if run.exists() { Some(provenance::read(&run)?.latest) } else { None };
     let spec = std::fs::read_to_string(run_dir.join("job.toml")).ok();
     let name = run_dir.file_name().map_or_else(|| "run".into(), |n| n.to_string_lossy().into_owned());
-    let page = render(&name, &events, provenance.as_ref(), spec.as_deref());
+    let page = render(&name, events, provenance.as_ref(), spec.as_deref());
     let path = path(run_dir);
     crate::files::replace(&path, page.as_bytes())?;
     Ok(path)
@@ -117,8 +121,7 @@ fn tiles(out: &mut String, steps: &[&StepEvent], epochs: &[&EpochEvent], end: Op
         tiles.push(("best val accuracy", of_epoch(epoch, format!("{:.2} %", 100.0 * accuracy))));
     }
     if !epochs.is_empty() {
-        let seconds: f64 = epochs.iter().map(|e| e.seconds).sum();
-        tiles.push(("time in epochs", duration(seconds)));
+        tiles.push(("time in epochs", seconds(epochs.iter().map(|e| e.seconds).sum())));
         let mean = epochs.iter().map(|e| e.samples_per_s).sum::<f64>() / epochs.len() as f64;
         tiles.push(("samples/s", format!("{mean:.0}")));
     }
@@ -257,15 +260,6 @@ fn provenance_table(out: &mut String, run: &Provenance) {
         let _ = write!(out, "<tr><th>{label}</th><td>{}</td></tr>", escape(&value));
     }
     out.push_str("</tbody></table></section>");
-}
-
-fn duration(seconds: f64) -> String {
-    let s = seconds.round() as u64;
-    match s {
-        0..120 => format!("{seconds:.1} s"),
-        120..7200 => format!("{} min {:02} s", s / 60, s % 60),
-        _ => format!("{} h {:02} min", s / 3600, s / 60 % 60),
-    }
 }
 
 pub(crate) fn escape(text: &str) -> String {

@@ -63,7 +63,7 @@ fn provenance(folder: &Path) -> Provenance {
 }
 
 #[test]
-fn the_page_has_every_part_and_nothing_from_elsewhere() {
+fn the_page_is_complete_and_self_contained() {
     let dir = tempfile::tempdir().unwrap();
     let lines: String = events().iter().map(|e| serde_json::to_string(e).unwrap() + "\n").collect();
     std::fs::write(dir.path().join("metrics.jsonl"), lines).unwrap();
@@ -89,20 +89,17 @@ fn the_page_has_every_part_and_nothing_from_elsewhere() {
         assert!(!page.contains(bad), "{bad} in the page");
     }
     assert!(page.len() < 300_000, "{} bytes", page.len());
-    if let Ok(keep) = std::env::var("DDP_RUN_KEEP_REPORT") {
-        std::fs::write(keep, &page).unwrap();
-    }
 }
 
 #[test]
-fn a_run_with_nothing_done_yet_has_a_page() {
+fn renders_a_run_without_events() {
     let page = render("empty", &[], None, None);
     assert!(page.contains("not ended") && page.contains("<h1>empty</h1>"));
     assert!(!page.contains("<svg"));
 }
 
 #[test]
-fn a_failed_run_says_so() {
+fn shows_the_reason_of_a_failed_run() {
     let end = EndEvent { step: 317, epoch: 0, reason: "rank 1 <died>".into(), exit_code: 90, seconds: 1.0 };
     let page = render("x", &[Event::End(end)], None, None);
     assert!(page.contains("rank 1 &lt;died&gt; (exit code 90)"));

@@ -1,4 +1,4 @@
-//! How one batch is made: the samples that the order names, each written to its place in buffers that go around.
+//! Assembles one batch: writes the samples of the order into reusable buffers.
 
 use super::images::wrong_buffers;
 use super::loader::LoaderOptions;
@@ -11,20 +11,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// What a worker needs to make any batch.
-pub struct Work {
+/// Everything a worker needs to assemble any batch.
+pub struct BatchAssembler {
     pub dataset: Arc<dyn Dataset>,
     pub order: Box<dyn Order>,
     pub options: LoaderOptions,
     input: FieldFacts,
     target: FieldFacts,
-    /// Images go as they are stored.
+    /// Return images as stored bytes.
     stored: bool,
-    /// Set when nobody wants batches any more.
+    /// Set when the loader is dropped.
     pub stop: AtomicBool,
 }
 
-impl Work {
+impl BatchAssembler {
     pub fn new(
         dataset: Arc<dyn Dataset>,
         order: Box<dyn Order>,
@@ -35,7 +35,7 @@ impl Work {
         Self { dataset, order, options, input, target, stored, stop: AtomicBool::new(false) }
     }
 
-    /// The images to give as they are stored.
+    /// The images to return as stored bytes.
     pub fn images(&self) -> Option<&dyn StoredImages> {
         self.dataset.stored().filter(|_| self.stored)
     }
@@ -56,7 +56,7 @@ impl Work {
         HostBatch { len: 0, input, target, indices: Vec::new(), draws: Vec::new() }
     }
 
-    /// Batch `number`; a panic of the data set is an error.
+    /// Assembles batch `number`; returns a panic of the data set as an error.
     pub fn assemble_caught(&self, number: usize, buffers: HostBatch) -> Result<HostBatch> {
         catch_unwind(AssertUnwindSafe(|| self.assemble(number, buffers))).unwrap_or_else(|panic| {
             let what = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
@@ -81,7 +81,7 @@ impl Work {
             let sample = self.order.get(first + i);
             if sample >= self.dataset.len() as u64 {
                 return Err(Error::internal(format!(
-                    "sample {sample} of a data set of {}",
+                    "sample {sample} is out of range: the data set has {} samples",
                     self.dataset.len()
                 )));
             }
@@ -100,7 +100,7 @@ impl Work {
     }
 }
 
-/// Makes room for `len` samples; gives the number of elements of one.
+/// Resizes the buffer to `len` samples; returns the number of elements per sample.
 fn resize(field: &mut HostField, len: usize) -> usize {
     let each = field.shape.iter().product::<usize>();
     match &mut field.data {
@@ -111,7 +111,7 @@ fn resize(field: &mut HostField, len: usize) -> usize {
     each
 }
 
-/// Room for sample `i`.
+/// The buffer of sample `i`.
 fn part(field: &mut HostField, i: usize, each: usize) -> Result<FieldMut<'_>> {
     let range = i * each..(i + 1) * each;
     match &mut field.data {
