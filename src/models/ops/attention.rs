@@ -1,6 +1,6 @@
 //! Causal self-attention.
 
-use super::{Ad, Flat, buffer, recycle, tensor, threads, values};
+use super::{Flat, buffer, record, recycle, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::attention::{self, AttentionShape};
 use crate::models::cast::{in_dtype, in_f32};
@@ -9,9 +9,8 @@ use burn::nn::Dropout;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Bool, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
-use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
-use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_autodiff::ops::{Backward, Ops};
 use std::cell::OnceCell;
 use std::sync::Arc;
 
@@ -41,13 +40,8 @@ pub fn causal_attention(
     }
     let (qkv, node) = super::tracked(qkv);
     let (out, statistics) = forward(shape, &qkv);
-    let step = AttentionStep.prepare::<NoCheckpointing>([node]).compute_bound().stateful();
-    Tensor::from_primitive::<Ad>(match step {
-        OpsKind::Tracked(prep) => {
-            prep.finish(State { shape, qkv, out: out.clone(), statistics: statistics.into() }, out)
-        }
-        OpsKind::UnTracked(prep) => prep.finish(out),
-    })
+    let state = State { shape, qkv, out: out.clone(), statistics: statistics.into() };
+    record(AttentionStep, [node], state, out)
 }
 
 /// From Burn's operations.

@@ -1,15 +1,14 @@
 //! Cross-entropy over class indices.
 
-use super::{Ad, Flat, buffer, tensor, threads, values};
+use super::{Flat, buffer, record, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::cross_entropy;
 use burn::backend::Flex;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Int, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
-use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
-use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_autodiff::ops::{Backward, Ops};
 
 /// `torch.nn.functional.cross_entropy(logits, targets, label_smoothing=smoothing)` with mean reduction: `logits` is
 /// `[rows, classes]`, `targets` `[rows]`; returns `[1]`.
@@ -29,12 +28,7 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64)
     let loss =
         cross_entropy::forward(classes, values(&logits), &targets, smoothing, &mut gradient, threads());
     let gradient = tensor(gradient, [targets.len(), classes]);
-    let step = CrossEntropyStep.prepare::<NoCheckpointing>([node]).compute_bound().stateful();
-    let loss = tensor(vec![loss], [1]);
-    Tensor::from_primitive::<Ad>(match step {
-        OpsKind::Tracked(prep) => prep.finish(gradient, loss),
-        OpsKind::UnTracked(prep) => prep.finish(loss),
-    })
+    record(CrossEntropyStep, [node], gradient, tensor(vec![loss], [1]))
 }
 
 /// `(1 - s) * nll + s * mean over classes of -log p`, averaged over rows, from Burn's operations.

@@ -1,14 +1,13 @@
 //! Layer normalisation.
 
-use super::{Ad, Flat, buffer, recycle, tensor, threads, values};
+use super::{Flat, buffer, record, recycle, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::layer_norm::{self, Saved};
 use burn::backend::Flex;
 use burn::tensor::{Shape, Tensor};
 use burn_autodiff::checkpoint::base::Checkpointer;
-use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
-use burn_autodiff::ops::{Backward, Ops, OpsKind};
+use burn_autodiff::ops::{Backward, Ops};
 use std::sync::Arc;
 
 /// `torch.nn.functional.layer_norm` over the last dimension.
@@ -23,11 +22,8 @@ pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<
     let ((x, x_node), (weight, w_node), (bias, b_node)) =
         (super::tracked(x), super::tracked(weight), super::tracked(bias));
     let (out, statistics) = forward(&x, &weight, &bias, eps);
-    let step = NormStep.prepare::<NoCheckpointing>([x_node, w_node, b_node]).compute_bound().stateful();
-    Tensor::from_primitive::<Ad>(match step {
-        OpsKind::Tracked(prep) => prep.finish(State { x, weight, statistics: statistics.into() }, out),
-        OpsKind::UnTracked(prep) => prep.finish(out),
-    })
+    let state = State { x, weight, statistics: statistics.into() };
+    record(NormStep, [x_node, w_node, b_node], state, out)
 }
 
 fn forward(x: &Flat, weight: &Flat, bias: &Flat, eps: f64) -> (Flat, Vec<[f32; 2]>) {

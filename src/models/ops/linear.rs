@@ -1,6 +1,6 @@
 //! A linear layer with what follows it, as one operation over our own kernel (`kernels::linear`).
 
-use super::{Ad, Flat, buffer, recycle, tensor, threads, values};
+use super::{Flat, buffer, record, recycle, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::linear::{
     LinearShape, Terms, backward_activation, backward_bias, backward_input, backward_weight, forward,
@@ -9,9 +9,8 @@ use burn::backend::Flex;
 use burn::tensor::activation::{gelu, relu};
 use burn::tensor::{Tensor, module};
 use burn_autodiff::checkpoint::base::Checkpointer;
-use burn_autodiff::checkpoint::strategy::NoCheckpointing;
 use burn_autodiff::grads::Gradients;
-use burn_autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
+use burn_autodiff::ops::{Backward, Ops};
 
 pub use crate::kernels::linear::Activation;
 
@@ -56,9 +55,9 @@ pub fn linear(
     };
     let saved = Saved { shape, activation, x, w, result, has_bias: bias.is_some() };
     match (b_node, r_node) {
-        (None, None) => finish([x_node, w_node], saved, out),
-        (Some(node), None) | (None, Some(node)) => finish([x_node, w_node, node], saved, out),
-        (Some(bias), Some(residual)) => finish([x_node, w_node, bias, residual], saved, out),
+        (None, None) => record(LinearStep, [x_node, w_node], saved, out),
+        (Some(node), None) | (None, Some(node)) => record(LinearStep, [x_node, w_node, node], saved, out),
+        (Some(bias), Some(residual)) => record(LinearStep, [x_node, w_node, bias, residual], saved, out),
     }
 }
 
@@ -84,14 +83,6 @@ impl Call<'_> {
         let slope = (activation == Activation::Gelu && derivative).then(|| tensor(slope, dims));
         (tensor(out, dims), slope)
     }
-}
-
-fn finish<const N: usize>(nodes: [NodeGuard; N], saved: Saved, out: Flat) -> Tensor<2> {
-    let step = LinearStep.prepare::<NoCheckpointing>(nodes).compute_bound().stateful();
-    Tensor::from_primitive::<Ad>(match step {
-        OpsKind::Tracked(prep) => prep.finish(saved, out),
-        OpsKind::UnTracked(prep) => prep.finish(out),
-    })
 }
 
 #[derive(Clone, Debug)]

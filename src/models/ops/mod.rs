@@ -59,12 +59,12 @@ fn tracked<const D: usize>(tensor: Tensor<D>) -> (Flat, NodeGuard) {
 }
 
 /// Registers `out` as the result of `step`, whose backward pass gets `state`.
-fn record<const N: usize, S>(
+fn record<const N: usize, const D: usize, S>(
     step: impl Backward<Flex, N, State = S>,
     nodes: [NodeGuard; N],
     state: S,
     out: Flat,
-) -> Tensor<4>
+) -> Tensor<D>
 where
     S: Clone + Send + std::fmt::Debug + 'static,
 {
