@@ -1,3 +1,4 @@
+mod messages;
 mod nodes;
 mod several;
 

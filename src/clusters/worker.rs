@@ -206,7 +206,7 @@ fn key(vars: &Vars<'_>) -> Option<KeySource> {
     Some(KeySource::Home(config.join("ddp-run/secret")))
 }
 
-fn no_key() -> Error {
+pub(super) fn no_key() -> Error {
     Error::usage(
         "the ranks have no secret to prove to each other, and there is no home folder to keep one in",
     )

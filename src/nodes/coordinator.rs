@@ -207,11 +207,7 @@ impl Coordinator {
                 self.peers.remove(&member);
             }
             Action::Announce { reason, missing, pause } => {
-                let nodes: Vec<String> = missing.iter().map(ToString::to_string).collect();
-                match nodes.is_empty() {
-                    true => say!("{reason}\nthe workers start again in {} s", pause.as_secs()),
-                    false => say!("{reason}\nwaits for node {}", nodes.join(" or ")),
-                }
+                say!("{reason}\n{}", waiting_notice(&missing, pause));
                 self.announced = Some(reason);
             }
             Action::SetTimer(timer, after) => self.timers.set(timer, after),
@@ -250,22 +246,36 @@ impl Coordinator {
 
     /// Prints why there is another generation and where it resumes.
     fn announce(&mut self, generation: &Generation, size: (usize, usize)) {
-        let before = self.size.replace(size);
+        let resized = self.size.replace(size) != Some(size);
         let Some(reason) = &generation.reason else { return };
-        let Generation { number, attempt, checkpoint, .. } = generation;
-        let mut line = format!("attempt {attempt}/{}, generation {number}, ", self.attempts);
-        match checkpoint {
-            Some(step) => line.push_str(&format!("resumes at step {step}")),
-            None => line.push_str("begins as the first one did: nothing is saved yet"),
-        }
-        if before != Some(size) {
-            line.push_str(&format!(", now {} and {}", count(size.0, "node"), count(size.1, "rank")));
-        }
+        let line = restart_notice(generation, self.attempts, resized.then_some(size));
         match self.announced.take() {
             Some(already) if already == *reason => say!("{line}"),
             _ => say!("{reason}\n{line}"),
         }
     }
+}
+
+/// Why the next generation does not start yet.
+fn waiting_notice(missing: &[usize], pause: Duration) -> String {
+    let nodes: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    match nodes.is_empty() {
+        true => format!("the workers start again in {} s", pause.as_secs()),
+        false => format!("waits for node {}", nodes.join(" or ")),
+    }
+}
+
+/// Which attempt starts, where it resumes, and the number of nodes and ranks if that has changed.
+fn restart_notice(generation: &Generation, attempts: u32, size: Option<(usize, usize)>) -> String {
+    let Generation { number, attempt, checkpoint, .. } = generation;
+    let resumes = match checkpoint {
+        Some(step) => format!("resumes at step {step}"),
+        None => "begins as the first one did: nothing is saved yet".to_owned(),
+    };
+    let size = size.map_or_else(String::new, |(nodes, ranks)| {
+        format!(", now {} and {}", count(nodes, "node"), count(ranks, "rank"))
+    });
+    format!("attempt {attempt}/{attempts}, generation {number}, {resumes}{size}")
 }
 
 /// `1 node`, `2 nodes`.
@@ -296,3 +306,7 @@ fn fits(own: &Hello, other: &Hello) -> std::result::Result<(), String> {
 fn short(hash: &str) -> &str {
     &hash[..hash.floor_char_boundary(12)]
 }
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

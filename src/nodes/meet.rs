@@ -34,7 +34,7 @@ impl Meeting {
         Awaited::start("meet", move || Self::arrange(&nodes))
     }
 
-    fn arrange(nodes: &Nodes) -> Result<Self> {
+    pub(super) fn arrange(nodes: &Nodes) -> Result<Self> {
         if nodes.range.max == 1 {
             let (ip, key) = (nodes.bind, Secret::generate()?);
             let (listener, published, target) = (None, None, None);

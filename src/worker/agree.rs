@@ -23,7 +23,7 @@ pub(super) fn agree(device: ComputeDevice, may_share: bool, group: &dyn ProcessG
     judge(all.as_chunks().0, may_share)
 }
 
-fn card(device: ComputeDevice) -> Card {
+pub(super) fn card(device: ComputeDevice) -> Card {
     let (kind, uuid) = match device {
         ComputeDevice::Cpu => (0, None),
         // If there is none, opening the device reports why.
@@ -43,7 +43,7 @@ fn gpu([_, uuid @ ..]: &Card) -> Option<GpuUuid> {
     (*uuid != [0; 16]).then_some(GpuUuid(*uuid))
 }
 
-fn judge(cards: &[Card], may_share: bool) -> Result<()> {
+pub(super) fn judge(cards: &[Card], may_share: bool) -> Result<()> {
     if let Some(other) = cards.iter().position(|card| card[0] != cards[0][0]) {
         let name = |rank: usize| KINDS.get(usize::from(cards[rank][0])).copied().unwrap_or("?");
         let message = format!("rank 0 computes on `{}` and rank {other} on `{}`", name(0), name(other));

@@ -29,6 +29,8 @@ mod state;
 #[cfg(test)]
 mod max_steps_tests;
 #[cfg(test)]
+mod message_tests;
+#[cfg(test)]
 mod ranking_tests;
 #[cfg(test)]
 mod resize_tests;

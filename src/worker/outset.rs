@@ -71,7 +71,7 @@ pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) 
 
 /// What is saved of the run, and the command that resumes it. `found` is the step of the newest checkpoint before
 /// this start, `newest` that of the newest one now; `resume` is this start's option.
-fn in_words(found: Option<u64>, newest: Option<u64>, resume: &str) -> String {
+pub(super) fn in_words(found: Option<u64>, newest: Option<u64>, resume: &str) -> String {
     let again = match resume {
         "auto" => "the same command",
         // The same command would start over, or from elsewhere, again.
@@ -81,27 +81,5 @@ fn in_words(found: Option<u64>, newest: Option<u64>, resume: &str) -> String {
         None => "nothing is saved: the same command begins as this one did".to_owned(),
         Some(step) if found == newest => format!("nothing more is saved: {again} goes on from step {step}"),
         Some(step) => format!("step {step} is saved: {again} goes on from it"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_reads_it_gets_what_it_says() {
-        assert_eq!(in_words(None, Some(317), "auto"), "step 317 is saved: the same command goes on from it");
-        assert_eq!(
-            in_words(Some(9), Some(9), "auto"),
-            "nothing more is saved: the same command goes on from step 9"
-        );
-        let over = in_words(None, Some(4), "never");
-        assert_eq!(over, "step 4 is saved: the same command with `--resume auto` goes on from it");
-        for resume in ["auto", "never", "runs/other"] {
-            assert_eq!(
-                in_words(None, None, resume),
-                "nothing is saved: the same command begins as this one did"
-            );
-        }
     }
 }

@@ -23,7 +23,7 @@ pub fn same_on_all_ranks(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<
     judge(all.as_chunks().0)
 }
 
-fn card(of: &Fingerprint) -> Card {
+pub(super) fn card(of: &Fingerprint) -> Card {
     let mut card = [0; CARD];
     card[..8].copy_from_slice(&of.train.to_le_bytes());
     card[8..16].copy_from_slice(&of.val.map_or(0, |val| val + 1).to_le_bytes());
@@ -38,7 +38,7 @@ fn print(card: &Card) -> Fingerprint {
     Fingerprint { train: number(0), val: number(8).checked_sub(1), content }
 }
 
-fn judge(cards: &[Card]) -> Result<()> {
+pub(super) fn judge(cards: &[Card]) -> Result<()> {
     let ranks_with =
         |card: &Card| -> Vec<usize> { (0..cards.len()).filter(|r| cards[*r] == *card).collect() };
     let mut kinds: Vec<&Card> = Vec::new();
