@@ -48,7 +48,7 @@ exit_codes! {
     WorkerFailed = 90, "worker failed", "a worker failed", restart: Some(true);
     Collective = 91, "collective failed", "a collective timed out or lost a peer", restart: Some(true);
     NonFinite = 92, "loss or gradient not finite", "loss or gradient is not finite", restart: Some(false);
-    Rendezvous = 93, "rendezvous failed", "the processes did not find each other", restart: Some(true);
+    Rendezvous = 93, "rendezvous failed", "the processes did not connect to each other", restart: Some(true);
 }
 
 impl ExitCode {

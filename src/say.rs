@@ -168,7 +168,9 @@ impl State {
     fn mark(&mut self) {
         let n = std::mem::take(&mut self.left_out);
         if n > 0 {
-            self.push(format!("({n} messages were left out: nobody read them)\n").into_bytes());
+            self.push(
+                format!("({n} messages were dropped because standard error was not read)\n").into_bytes(),
+            );
         }
     }
 }

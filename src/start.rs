@@ -40,10 +40,8 @@ pub fn start(
     };
     logs::init_terminal(job.log_format)?;
     if plan.backend == Backend::Mpi {
-        return Err(Error::usage(
-            "backend `mpi`: the processes of an MPI job are started by MPI's own launcher",
-        )
-        .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
+        return Err(Error::usage("backend `mpi`: MPI's launcher must start the processes")
+            .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
     }
     let node_rank = node.as_ref().map(|n| n.node_rank).or(node_rank);
     supervise(plan, job, node.as_ref(), node_rank, stop)
@@ -88,12 +86,14 @@ pub(crate) fn available(plan: &Plan) -> Result<()> {
         Backend::Mpi => match mpi::status() {
             Ok(_) => Ok(()),
             Err(why) => Err(Error::unavailable(format!("backend `mpi`: {why}"))
-                .hint("`backend = \"gloo\"` needs nothing more, under mpirun as well")),
+                .hint("`backend = \"gloo\"` needs no MPI library, and works under mpirun too")),
         },
         Backend::Nccl => {
             let there = nccl::status().and_then(|_| device::cuda_devices());
             let unavailable = |why| Error::unavailable(format!("backend `nccl`: {why}"));
-            there.map(drop).map_err(|why| unavailable(why).hint("`backend = \"gloo\"` serves every device"))
+            there
+                .map(drop)
+                .map_err(|why| unavailable(why).hint("`backend = \"gloo\"` works with every device"))
         }
     }
 }
@@ -108,8 +108,8 @@ fn own_folder(name: &str) -> Result<PathBuf> {
     match there.filter(|there| there != name) {
         None => Ok(folder),
         Some(other) => {
-            Err(Error::spec(format!("{} holds a run of `{}`", folder.display(), show::name(&other)))
-                .hint(format!("choose another `name` than `{name}`, or where to write with `--out DIR`")))
+            Err(Error::spec(format!("{} contains a run of `{}`", folder.display(), show::name(&other)))
+                .hint(format!("choose a `name` other than `{name}`, or another folder with `--out DIR`")))
         }
     }
 }
@@ -136,7 +136,7 @@ fn supervise(
         false => None,
     };
     if stop.requested() {
-        say!("stopped on request before anything began");
+        say!("stopped on request before the run started");
         requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
         return Ok(ExitCode::Stopped);
     }
@@ -196,6 +196,6 @@ fn conclude(before: &Before, out_dir: &Path, ended: &Result<Outcome>) {
         Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
     };
     if let Err(e) = before.conclude(out_dir, code as u8, reason) {
-        tracing::warn!("the run's end is not in its metrics: {}", e.message);
+        tracing::warn!("cannot write the end of the run to its metrics: {}", e.message);
     }
 }

@@ -97,17 +97,17 @@ fn sums_of_integers_between_three_are_checked_and_no_file_is_written_unasked() {
 fn a_bad_command_line_is_exit_2_and_says_what_would_be_right() {
     let _alone = alone();
     for (flags, part) in [
-        (&["--world", "0"][..], "--world 0: an all-reduce is measured between 2 to 64 processes"),
+        (&["--world", "0"][..], "--world 0: must be from 2 to 64 processes"),
         (&["--world", "1"], "--world 1"),
         (&["--world", "two"], "two"),
-        (&["--sizes", "12Q"], "`12Q` is no size"),
+        (&["--sizes", "12Q"], "`12Q` is not a size"),
         (&["--sizes", "8:4"], "starts above its end"),
         (&["--sizes", "1000G"], "of memory in 2 processes"),
-        (&["--algorithm", "rings"], "unknown algorithm `rings`; there are auto, ring, halving-doubling"),
-        (&["--transport", "udp"], "unknown transport `udp`; there are auto, shm, tcp"),
+        (&["--algorithm", "rings"], "unknown algorithm `rings`; expected auto, ring, halving-doubling"),
+        (&["--transport", "udp"], "unknown transport `udp`; expected auto, shm, tcp"),
         (&["--dtype", "f8"], "unknown type `f8`"),
-        (&["--dtype", "i32"], "a mean is of floats only"),
-        (&["--op", "avg"], "there are mean, sum, max, min"),
+        (&["--dtype", "i32"], "a mean requires a float type"),
+        (&["--op", "avg"], "expected mean, sum, max or min"),
         (&["--budget", "0"], "--budget 0"),
         (&["--budget", "nan"], "--budget NaN"),
     ] {

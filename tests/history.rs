@@ -87,7 +87,7 @@ fn a_run_that_goes_back_goes_on_from_there_and_what_it_left_is_kept() {
     let mut killed = train_command(&run.spec, &run.out, &["--resume", &back]);
     let killed = output_of(killed.env("DDP_RUN_FAULT", "kill:rank=0,phase=forward,step=18"));
     assert_code(&killed, 90);
-    assert!(stderr(&killed).contains("what came after step 8 is kept in"), "{}", stderr(&killed));
+    assert!(stderr(&killed).contains("files from after step 8 were moved to"), "{}", stderr(&killed));
     assert_eq!(steps(&run.beside(1)), [12, 16, 20, 24, 28, 32]);
     assert_eq!(results(&run.beside(1)), whole);
     assert_eq!(steps(&run.out), [12, 16], "the new branch's own, by its retention");
@@ -134,7 +134,7 @@ fn a_numbered_folder_is_no_run_of_another_spec_that_has_its_name() {
     let before = content(&kept);
     let refused = start("toy.1");
     assert_code(&refused, 78);
-    assert!(stderr(&refused).contains("runs/toy.1 holds a run of `toy`"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("runs/toy.1 contains a run of `toy`"), "{}", stderr(&refused));
     assert!(content(&kept) == before);
 }
 
@@ -187,7 +187,7 @@ fn a_finished_run_without_checkpoints_is_set_aside_and_not_written_over() {
     run.train(&never_saved, 0);
     let whole = results(&run.out);
     let again = run.train(&never_saved, 0);
-    assert!(stderr(&again).contains("the earlier run is kept in"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("the previous run was moved to"), "{}", stderr(&again));
     assert_eq!(fs::read_link(&run.out).unwrap(), target);
     assert_eq!((results(&run.out), results(&target.with_extension("1"))), (whole.clone(), whole));
     assert_eq!(fs::read_dir(target.join("tensorboard")).unwrap().count(), 1);

@@ -112,7 +112,7 @@ fn a_stopped_run_has_saved_its_last_step() {
     assert_code(&output, 75);
     let last = run.last_step();
     assert_eq!(run.checkpoint_step(), last);
-    let told = format!("stopped on request; step {last} is saved: the same command goes on from it\n");
+    let told = format!("stopped on request; step {last} is saved; the same command resumes from it\n");
     assert!(stderr(&output).contains(&told), "{}", stderr(&output));
 }
 
@@ -177,7 +177,7 @@ fn a_rank_without_a_supervisor_ends_when_the_grace_is_over() {
     let output = stop(first);
     let took = begun.elapsed();
     assert_code(&output, 75);
-    let overdue = "not stopped 1 s after the signal (`checkpoint.grace`)";
+    let overdue = "did not stop within 1 s of the signal (`checkpoint.grace`)";
     assert!(stderr(&output).contains(overdue), "{}", stderr(&output));
     assert!(took >= Duration::from_secs(1), "{took:?}");
     second.kill().expect("kill");
@@ -198,7 +198,7 @@ fn a_supervisor_ends_the_rank_that_does_not_stop_and_names_it() {
     // Rank 0, which waits for it, is overdue as well.
     let told = stderr(&output);
     let told = told.split_once("\nerror: ").unwrap_or_else(|| panic!("{told}")).1;
-    assert!(told.contains("rank 1 of 2 ") || told.contains("rank 1 did not end when asked"), "{told}");
+    assert!(told.contains("rank 1 of 2 ") || told.contains("rank 1 did not exit when told to"), "{told}");
 }
 
 /// What standard error says at the end, and what `scontrol` was asked, when a run in Slurm's job 77 is stopped.
@@ -228,7 +228,7 @@ fn a_job_that_slurm_ends_itself_is_not_brought_back() {
     for state in ["COMPLETING", "CANCELLED", "TIMEOUT"] {
         let (said, asked) = stopped_in_slurm(&["launch.requeue=true"], state, 0);
         assert_eq!(asked, ["--oneliner show job 77"], "{state}");
-        assert!(said.contains(&format!("Slurm is ending job 77 itself ({state})")), "{said}");
+        assert!(said.contains(&format!("job 77 is not requeued: Slurm is ending it ({state})")), "{said}");
     }
 }
 
@@ -237,7 +237,7 @@ fn what_scontrol_refuses_is_a_warning_in_its_words() {
     let _alone = alone();
     let (said, _) = stopped_in_slurm(&["launch.requeue=true"], "RUNNING", 1);
     assert!(said.contains("warning: cannot requeue Slurm job 77: scontrol: no controller"), "{said}");
-    assert!(said.contains("hint: `scontrol requeue 77`"), "{said}");
+    assert!(said.contains("hint: run `scontrol requeue 77`"), "{said}");
 }
 
 #[test]

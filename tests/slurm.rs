@@ -250,6 +250,10 @@ fn a_cancelled_job_saves_and_stays_cancelled() {
     job.wait_for("CANCELLED", || job.field("JobState") == "CANCELLED");
     assert_eq!(job.ends(), [("stopped".to_owned(), 75)], "{}", job.said());
     assert!(newest_checkpoint(&job.out).join("state.json").exists());
-    assert!(job.said().contains(&format!("Slurm is ending job {} itself", job.id)), "{}", job.said());
+    assert!(
+        job.said().contains(&format!("job {} is not requeued: Slurm is ending it", job.id)),
+        "{}",
+        job.said()
+    );
     assert_eq!(job.field("Restarts"), "0");
 }

@@ -89,7 +89,7 @@ impl<'a> Hearing<'a> {
         patience: Duration,
         on_row: &'a mut dyn FnMut(&Case, &Timing) -> Result<()>,
     ) -> Result<Self> {
-        let cannot = |e| Error::internal(format!("cannot listen to the workers: {e}"));
+        let cannot = |e| Error::internal(format!("cannot read the workers' output: {e}"));
         let last_words = outputs.iter().map(|_| None).collect();
         let news = outputs.into_iter().map(NewsReader::new).collect::<io::Result<_>>().map_err(cannot)?;
         Ok(Self { news, cases, measured: 0, on_row, last_words, at: Instant::now(), patience, broken: None })
@@ -116,7 +116,7 @@ impl<'a> Hearing<'a> {
             Ok(News::Failed { code, message }) => {
                 self.last_words[rank] = Some(Err(Error::new(code, message)))
             }
-            Ok(news) => return Err(self.blame(rank, &format!("told {news:?} out of turn"))),
+            Ok(news) => return Err(self.blame(rank, &format!("sent {news:?} out of order"))),
             Err(text) => return Err(self.blame(rank, &format!("wrote to its standard output: {text}"))),
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Controller for Hearing<'_> {
     fn recalls(&mut self) -> Vec<Recall> {
         self.hear();
         if self.at.elapsed() >= self.patience && self.broken.is_none() {
-            let silent = format!("no news for {} s{}", self.patience.as_secs(), self.during());
+            let silent = format!("no message for {} s{}", self.patience.as_secs(), self.during());
             self.broken = Some(Error::new(ExitCode::Collective, silent));
         }
         self.broken.iter().map(|_| Recall { save: false }).collect()
@@ -228,7 +228,7 @@ mod tests {
         assert!(error.message.starts_with("rank 1 wrote to its standard output: hello while"), "{error}");
         assert_eq!((error.code, recalled), (ExitCode::WorkerFailed, true));
         let (error, recalled) = outcome(["", ""], Duration::ZERO, stopped, &[None, None]);
-        assert!(error.message.starts_with("no news for 0 s while measuring 4 B"), "{error}");
+        assert!(error.message.starts_with("no message for 0 s while measuring 4 B"), "{error}");
         assert_eq!((error.code, recalled), (ExitCode::Collective, true));
     }
 

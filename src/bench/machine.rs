@@ -46,16 +46,16 @@ impl Machine {
     pub fn warnings(&self, world: usize) -> Vec<String> {
         let mut out = Vec::new();
         if let Some(load) = self.load_average.filter(|l| *l >= BUSY) {
-            out.push(format!("the load average is {load:.2}: other work takes part in the measurement"));
+            out.push(format!("the load average is {load:.2}: other processes affect the measurement"));
         }
         if world > self.host.cores {
             let cores = self.host.cores;
             out.push(format!(
-                "{world} processes share {cores} cores: ranks wait for the scheduler, figures vary"
+                "{world} processes share {cores} cores: ranks wait for the scheduler, and times vary"
             ));
         }
         if !self.optimized {
-            out.push("this is a debug build: `cargo build --release` measures the real engine".into());
+            out.push("this is a debug build: measure with `cargo build --release`".into());
         }
         out
     }

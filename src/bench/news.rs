@@ -23,12 +23,12 @@ pub enum News {
 impl News {
     /// Writes the line to standard output.
     pub fn tell(&self) -> Result<()> {
-        let text =
-            serde_json::to_string(self).map_err(|e| Error::internal(format!("cannot tell news: {e}")))?;
+        let text = serde_json::to_string(self)
+            .map_err(|e| Error::internal(format!("cannot encode a message: {e}")))?;
         let mut out = io::stdout().lock();
         writeln!(out, "{text}")
             .and_then(|()| out.flush())
-            .map_err(|e| Error::internal(format!("cannot tell the parent: {e}")))
+            .map_err(|e| Error::internal(format!("cannot write to the parent: {e}")))
     }
 }
 

@@ -107,7 +107,7 @@ fn dtypes(text: &str) -> Result<List<DType>, String> {
 
 fn op(text: &str) -> Result<ReduceOp, String> {
     let found = ReduceOp::ALL.into_iter().find(|op| op.name() == text);
-    found.ok_or_else(|| format!("unknown operation `{text}`; there are mean, sum, max, min"))
+    found.ok_or_else(|| format!("unknown operation `{text}`; expected mean, sum, max or min"))
 }
 
 pub fn run(args: &Args) -> Result<()> {

@@ -45,7 +45,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
         let error = Error::from(diagnostics);
         let _ = writeln!(std::io::stderr(), "error: {error}\n");
     }
-    Err(Error::new(ExitCode::Spec, format!("{count} of {} specs are wrong", args.specs.len())))
+    Err(Error::new(ExitCode::Spec, format!("{count} of {} specs are invalid", args.specs.len())))
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
         assert!(one.message.contains("problems in") && one.message.contains("b.toml"), "{}", one.message);
         let two = checked(&[("a.toml", "x = 1"), ("b.toml", GOOD), ("c.toml", "")], &[])
             .expect_err("two are wrong");
-        assert_eq!((two.code, two.message.as_str()), (ExitCode::Spec, "2 of 3 specs are wrong"));
+        assert_eq!((two.code, two.message.as_str()), (ExitCode::Spec, "2 of 3 specs are invalid"));
     }
 
     #[test]

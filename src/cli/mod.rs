@@ -40,13 +40,13 @@ enum Command {
     Plan(plan::Args),
     /// Evaluate a checkpoint on a split of the spec's data set
     Eval(eval::Args),
-    /// Show what is in a checkpoint, a run or a weight file
+    /// Show the contents of a checkpoint, a run or a weight file
     Inspect(inspect::InspectArgs),
     /// Write a checkpoint's model as one safetensors file
     Export(export::ExportArgs),
     /// Write a run's report.html again, from its metrics
     Report(report::Args),
-    /// Show what this build and this machine offer
+    /// Show what this build and this machine support
     Env(env::Args),
     /// Write a commented job spec to start from
     Init(init::Args),

@@ -6,12 +6,12 @@ use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use std::io::{ErrorKind, Write};
 
-/// Show what a job comes to, without running it
+/// Show the resolved plan of a job, without running it
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     pub spec: SpecArgs,
-    /// Plan for so many processes; by default as `[launch]` says
+    /// Plan for this number of processes [default: from `[launch]`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub world: Option<u32>,
     #[arg(long, value_enum, default_value_t = Format::Text)]

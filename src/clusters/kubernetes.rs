@@ -65,7 +65,7 @@ pub(super) fn node(vars: &Vars<'_>, asked: Asked) -> Result<Option<NodeEnv>> {
         {
             None => Ok(None),
             Some((name, value)) => Err(inconsistent(format!(
-                "{name} is {value}, but nothing says which of the nodes this is: PET_NODE_RANK is not set"
+                "{name} is {value}, but the rank of this node is unknown: PET_NODE_RANK is not set"
             ))),
         };
     };

@@ -155,7 +155,7 @@ pub fn detect(get: &dyn Fn(&str) -> Option<String>, asked: &Asked) -> Result<Ori
         return Err(Error::usage(format!(
             "--node-rank {rank} makes this process the supervisor of a node, but RANK and WORLD_SIZE make it a rank"
         ))
-        .hint("without --node-rank it is the rank that its launcher means; without the variables, the supervisor"));
+        .hint("omit --node-rank to run as a rank, or unset the variables to run as a supervisor"));
     }
     let supervises = asked.nnodes.is_some() && asked.rdzv_endpoint.is_some();
     if environment.is_none() && (asked.node_rank.is_some() || supervises) {
@@ -193,12 +193,12 @@ impl Origin {
         let given = match self {
             Origin::Worker(_) => return Ok(()),
             Origin::Node(node) => Some(format!("this is node {} ({})", node.node_rank, node.launcher.name())),
-            Origin::Own => endpoint.map(|at| format!("the nodes of this run meet at {at}")),
+            Origin::Own => endpoint.map(|at| format!("the endpoint of this run's nodes is {at}")),
         };
         match given.filter(|_| !said) {
             None => Ok(()),
-            Some(given) => Err(Error::usage(format!("{given}, but nothing says how many nodes there are")).hint(
-                "`--nnodes N` does (or DDP_RUN_NNODES, PET_NNODES, `nnodes` in `[launch]`); `--nnodes 1` trains on this machine alone",
+            Some(given) => Err(Error::usage(format!("{given}, but the number of nodes is not set")).hint(
+                "set it with `--nnodes N` (or DDP_RUN_NNODES, PET_NNODES, `nnodes` in `[launch]`); `--nnodes 1` trains on this machine only",
             )),
         }
     }
@@ -213,15 +213,15 @@ fn node_of_flags(vars: &Vars<'_>, asked: &Asked) -> Result<Origin> {
         return Ok(Origin::Own);
     }
     let node_rank = node_rank.ok_or_else(|| {
-        Error::usage("--nnodes and --rdzv-endpoint are given, but not which of the nodes this is")
-            .hint("`--node-rank 0` on the node of the endpoint, and 1, 2, … on the others")
+        Error::usage("--nnodes and --rdzv-endpoint are set, but the rank of this node is not")
+            .hint("set `--node-rank 0` on the node of the endpoint, and 1, 2, … on the others")
     })?;
     if let Some(nodes) = asked.nnodes.filter(|n| node_rank >= n.max) {
         return Err(Error::usage(format!(
-            "--node-rank is {node_rank} and --nnodes is {nodes}: nodes are counted from 0 to {}",
+            "--node-rank is {node_rank} and --nnodes is {nodes}; node ranks go from 0 to {}",
             nodes.max - 1
         ))
-        .hint("`--nnodes N` is the same on every node, with a `--node-rank` of its own"));
+        .hint("use the same `--nnodes N` on every node, with a different `--node-rank` on each"));
     }
     Ok(Origin::Node(NodeEnv {
         launcher: Launcher::CommandLine,
@@ -261,8 +261,8 @@ fn agrees(worker: &WorkerEnv, asked: &Asked) -> Result<()> {
             worker.launcher.name(),
             if nodes == 1 { "" } else { "s" }
         ))
-        .hint("under a launcher that starts every rank --nnodes isn't needed; to have ddp-run supervise each node, start it \
-               once a node with --nnodes, --node-rank and --rdzv-endpoint")),
+        .hint("omit --nnodes under a launcher that starts every rank; to have ddp-run supervise each node, start it once \
+               per node with --nnodes, --node-rank and --rdzv-endpoint")),
         _ => Ok(()),
     }
 }

@@ -177,13 +177,13 @@ fn unknown(claim: &Claim, missing: &str) -> Meeting {
                 _ => "mpirun -genv MASTER_ADDR HOST -genv MASTER_PORT 29400 …",
             };
             let why = format!(
-                "{name} started ranks on several hosts and does not say where rank 0 is: {missing} is not set"
+                "{name} started ranks on several hosts, but the address of rank 0 is unknown: {missing} is not set"
             );
-            (why, format!("`{given}` names the first host; `--rdzv-endpoint HOST:PORT` does as well"))
+            (why, format!("pass the first host with `{given}` or `--rdzv-endpoint HOST:PORT`"))
         }
         _ => (
             format!("RANK and WORLD_SIZE are set, but {missing} is not"),
-            "MASTER_ADDR and MASTER_PORT, or `--rdzv-endpoint`, say where rank 0 listens".to_owned(),
+            "set MASTER_ADDR and MASTER_PORT, or `--rdzv-endpoint`, to the address of rank 0".to_owned(),
         ),
     };
     Meeting::Unknown { why, hint }
@@ -207,8 +207,8 @@ fn key(vars: &Vars<'_>) -> Option<KeySource> {
 }
 
 pub(super) fn no_key() -> Error {
-    Error::usage(
-        "the ranks have no secret to prove to each other, and there is no home folder to keep one in",
-    )
-    .hint("set DDP_RUN_SECRET_FILE to a file with the same 16 or more characters on every node (mode 600)")
+    Error::usage("the ranks have no secret for authentication, and there is no home folder to create one in")
+        .hint(
+            "set DDP_RUN_SECRET_FILE to a file with the same 16 or more characters on every node (mode 600)",
+        )
 }

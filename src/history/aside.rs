@@ -113,7 +113,7 @@ impl Aside {
             self.there.get().into_iter().for_each(|there| drop(fs::remove_dir(there)));
         }
         done.map_err(|e| {
-            unwritable(Error { message: format!("the earlier run can't be set aside: {}", e.message), ..e })
+            unwritable(Error { message: format!("cannot move the previous run: {}", e.message), ..e })
         })
     }
 

@@ -59,7 +59,7 @@ impl FolderLock {
             }
             if begun.elapsed() >= SOON && !std::mem::replace(&mut told, true) {
                 let who = in_words(holder.as_ref());
-                say!("waits up to {} s for an earlier attempt of this run to end{who}", patience.as_secs());
+                say!("waiting up to {} s for an earlier attempt of this run to end{who}", patience.as_secs());
             }
             std::thread::sleep(PAUSE);
         }

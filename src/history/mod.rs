@@ -94,16 +94,16 @@ impl Start<'_> {
         }
         match left {
             Left::Nothing if here.is_none() && past.trained && !self.begun() => {
-                say!("nothing was saved of the earlier start: its steps are taken again");
+                say!("the previous start saved no checkpoint; its steps are repeated");
             }
             Left::Nothing => {}
             Left::All => {
                 let kept = aside::everything(self.out_dir)?;
-                say!("the earlier run is kept in {}", kept.display());
+                say!("the previous run was moved to {}", kept.display());
             }
             Left::After(step) => {
                 let kept = aside::after(self.out_dir, step)?;
-                say!("what came after step {step} is kept in {}", kept.display());
+                say!("files from after step {step} were moved to {}", kept.display());
             }
         }
         self.write(from)?;

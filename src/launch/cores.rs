@@ -90,7 +90,7 @@ impl Nproc {
             Nproc::Auto => Ok(if devices > 0 { devices } else { cores.max(1) }),
             Nproc::Gpu if devices > 0 => Ok(devices),
             Nproc::Gpu => {
-                Err(Error::unavailable("`gpu` processes were asked for, and this machine has no such device")
+                Err(Error::unavailable("`gpu` starts one process per device, but this machine has no device")
                     .hint("`--nproc-per-node cpu` starts one process per core"))
             }
         }

@@ -15,7 +15,7 @@ pub fn suffice_for(connections: usize) -> Result<()> {
     let needed = connections.saturating_add(OTHERS) as u64;
     let cannot = |allowed: u64| {
         let what = format!(
-            "each process of this run has up to {needed} files and connections open, and {allowed} are allowed"
+            "each process of this run needs up to {needed} open files and connections, but the limit is {allowed}"
         );
         Error::unavailable(what).hint(format!(
             "raise the hard limit to {needed} or more: `ulimit -Hn`, `LimitNOFILE=` of systemd, `--ulimit nofile=` of Docker"

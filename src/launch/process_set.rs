@@ -170,7 +170,7 @@ impl ProcessSet {
         let now = Instant::now();
         match self.asked {
             None => {
-                tracing::warn!("{name}: the workers save and stop; once more ends them at once");
+                tracing::warn!("{name}: the workers save and stop; a second signal kills them");
                 self.asked = Some((signal, now));
                 controller.stop_requested(false);
             }

@@ -120,7 +120,7 @@ fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize, scene: Scene<'_>
         (Some(end), _) if end.overdue => text.push_str("did not stop in time and was killed"),
         (Some(_), _) if rank.is_unresponsive() => text.push_str(ending(rank)),
         (Some(end), _) => text.push_str(&describe(&end.status)),
-        (None, _) => text.push_str("could not be killed: the kernel has not ended it"),
+        (None, _) => text.push_str("could not be killed: the kernel did not end the process"),
     }
     text
 }
@@ -156,11 +156,11 @@ pub fn describe(status: &WorkerStatus) -> String {
             None => format!("exited with {code}"),
         },
         WorkerStatus::Signaled { signal, core_dumped } => {
-            let name = signal_hook::low_level::signal_name(*signal).unwrap_or("an unnamed signal");
+            let name = signal_hook::low_level::signal_name(*signal).unwrap_or("unknown signal");
             let often = match *signal {
                 libc::SIGKILL => "; often the kernel's out-of-memory killer",
                 libc::SIGSEGV | libc::SIGBUS | libc::SIGILL => "; a crash in native code",
-                libc::SIGABRT => "; the process gave itself up, its last words are on its standard error",
+                libc::SIGABRT => "; the process aborted itself, usually after a message on standard error",
                 _ => "",
             };
             let core = if *core_dumped { ", core dumped" } else { "" };
@@ -173,7 +173,7 @@ pub fn describe(status: &WorkerStatus) -> String {
 fn push_tail(text: &mut String, path: &Path) {
     match logs::tail(path, logs::TAIL_LINES, logs::TAIL_BYTES) {
         Ok(lines) if !lines.is_empty() => {
-            let _ = write!(text, "\n\nthe end of its log, {}:", path.display());
+            let _ = write!(text, "\n\nthe last lines of its log, {}:", path.display());
             for line in lines {
                 let _ = write!(text, "\n    {line}");
             }
@@ -203,11 +203,11 @@ fn ending(rank: &Rank<'_>) -> &'static str {
     match (rank.end, rank.class) {
         (Some(_), Some(Class::Done)) => "had finished",
         (Some(_), Some(Class::Stopped)) => "saved and stopped",
-        (Some(_), Some(Class::Echo)) => "lost this peer and ended",
+        (Some(_), Some(Class::Echo)) => "exited after losing this peer",
         (Some(e), Some(Class::Provoked)) if e.asked == Asked::ToDie => {
-            "did not end when asked and had to be killed"
+            "did not exit when told to and was killed"
         }
-        (Some(_), Some(Class::Provoked)) => "ended when asked",
+        (Some(_), Some(Class::Provoked)) => "exited when told to",
         (Some(_), _) => "failed later",
         (None, _) if rank.pid.is_some() => "could not be killed",
         (None, _) => "had not been started",

@@ -160,7 +160,7 @@ impl StopFlag {
     pub fn take_down(&self) {
         std::thread::sleep(NOTICE);
         if self.advance(STARTING, ENDING) {
-            tracing::info!("ended before the ranks met: the run has failed elsewhere");
+            tracing::info!("exiting before the rendezvous: the run failed elsewhere");
             signal_hook::low_level::exit(TAKEN_DOWN);
         }
     }

@@ -144,7 +144,7 @@ impl Agent {
         let ip = self.ip;
         let cannot = |e| {
             Error::new(ExitCode::Rendezvous, format!("cannot listen on {ip}: {e}"))
-                .hint("it has to be an address of this machine")
+                .hint("it must be an address of this machine")
         };
         let listener = TcpListener::bind((ip, 0)).map_err(cannot)?;
         let port = listener.local_addr().map_err(cannot)?.port();
@@ -154,7 +154,9 @@ impl Agent {
 
     /// Connects to node 0, retrying until it answers; `None` after a stop signal.
     fn connect(&mut self, signals: &mut Signals, patience: Duration) -> Result<Option<Link>> {
-        let Some(target) = self.target.clone() else { return Err(Error::internal("node 0 calls itself")) };
+        let Some(target) = self.target.clone() else {
+            return Err(Error::internal("node 0 has no supervisor to connect to"));
+        };
         let calling = meet::call(target, self.name(), self.key.clone(), Instant::now() + patience)?;
         let stream = match calling.wait(signals)? {
             ControlFlow::Continue(stream) => stream,
@@ -185,7 +187,7 @@ impl Agent {
                 Ok(None) if self.done => return Ok(self.outcome(ExitCode::Done)),
                 Ok(None) => return Ok(self.outcome(ExitCode::Stopped)),
                 Err(Closed) if self.done && self.target.is_some() => {
-                    say!("node 0 was lost: {}; the run had come to its end", self.loss());
+                    say!("node 0 was lost: {}; all workers had finished", self.loss());
                     return Ok(self.outcome(ExitCode::Done));
                 }
                 Err(Closed) => match self.reconnect(signals)? {
@@ -203,7 +205,7 @@ impl Agent {
                 Order::Dismissed => return Ok(self.outcome(ExitCode::Stopped)),
                 Order::Refused { why, later: true } if Instant::now() < again_until => {
                     if again.replace(why.clone()).is_none() {
-                        say!("node 0 says: {why}; this node asks again");
+                        say!("node 0 refused this node: {why}; retrying");
                     }
                     match self.reconnect_after(AGAIN, signals)? {
                         Some(other) => *link = other,
@@ -211,10 +213,7 @@ impl Agent {
                     }
                 }
                 Order::Refused { why, .. } => {
-                    return Err(Error::new(
-                        ExitCode::Rendezvous,
-                        format!("node 0 turns this node away: {why}"),
-                    ));
+                    return Err(Error::new(ExitCode::Rendezvous, format!("node 0 refused this node: {why}")));
                 }
                 Order::Finish { code, failure } => {
                     return error_of(code, failure).map(|code| self.outcome(code));
@@ -243,7 +242,7 @@ impl Agent {
     fn loss(&self) -> String {
         match self.silent {
             true => {
-                format!("its supervisor gave no sign of life for {} s", self.nodes.silence.as_secs())
+                format!("its supervisor did not respond for {} s", self.nodes.silence.as_secs())
             }
             false => "the connection to its supervisor broke".to_owned(),
         }
@@ -323,7 +322,7 @@ impl Agent {
             return Err(Error::new(ExitCode::WorkerFailed, format!("node 0 was lost: {}", self.loss()))
                 .hint("`--max-restarts` lets a run survive this; `--resume auto` continues it"));
         }
-        say!("node 0 was lost: {}; this node waits for it to come back", self.loss());
+        say!("node 0 was lost: {}; waiting for it to return", self.loss());
         self.connect(signals, rejoin)
     }
 }

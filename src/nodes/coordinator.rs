@@ -100,7 +100,7 @@ impl Coordinator {
                 Ok(Knock::News(index)) => self.hear(watch[index], &mut events),
                 Ok(Knock::Came(stream, from)) => match Link::new(stream).map_err(no_link) {
                     Ok(link) => self.admit(link),
-                    Err(e) => tracing::warn!("a supervisor came from {from}, but {}", e.message),
+                    Err(e) => tracing::warn!("cannot accept the supervisor at {from}: {}", e.message),
                 },
                 Ok(Knock::Deadline) => self.strangers_leave(),
                 // No further nodes can connect.
@@ -183,7 +183,7 @@ impl Coordinator {
 
     fn refuse(&mut self, member: Member, why: String, later: bool) {
         if !later {
-            tracing::warn!("a node is turned away: {why}");
+            tracing::warn!("refused a node: {why}");
         }
         self.tell(member, &Order::Refused { why, later });
         self.peers.remove(&member);
@@ -260,8 +260,8 @@ impl Coordinator {
 fn waiting_notice(missing: &[usize], pause: Duration) -> String {
     let nodes: Vec<String> = missing.iter().map(ToString::to_string).collect();
     match nodes.is_empty() {
-        true => format!("the workers start again in {} s", pause.as_secs()),
-        false => format!("waits for node {}", nodes.join(" or ")),
+        true => format!("the workers restart in {} s", pause.as_secs()),
+        false => format!("waiting for node {}", nodes.join(" or ")),
     }
 }
 
@@ -270,7 +270,7 @@ fn restart_notice(generation: &Generation, attempts: u32, size: Option<(usize, u
     let Generation { number, attempt, checkpoint, .. } = generation;
     let resumes = match checkpoint {
         Some(step) => format!("resumes at step {step}"),
-        None => "begins as the first one did: nothing is saved yet".to_owned(),
+        None => "starts from the beginning: no checkpoint is saved yet".to_owned(),
     };
     let size = size.map_or_else(String::new, |(nodes, ranks)| {
         format!(", now {} and {}", count(nodes, "node"), count(ranks, "rank"))
@@ -287,7 +287,10 @@ fn count(n: usize, what: &str) -> String {
 fn fits(own: &Hello, other: &Hello) -> std::result::Result<(), String> {
     let (host, first) = (&other.host, &own.host);
     if own.version != other.version {
-        return Err(format!("{host} runs ddp-run {}, node 0 ({first}) {}", other.version, own.version));
+        return Err(format!(
+            "{host} runs ddp-run {}, but node 0 ({first}) runs {}",
+            other.version, own.version
+        ));
     }
     if own.plan_hash != other.plan_hash {
         return Err(format!(
@@ -298,7 +301,10 @@ fn fits(own: &Hello, other: &Hello) -> std::result::Result<(), String> {
         ));
     }
     if own.terms != other.terms {
-        return Err(format!("{host} was started with {}, node 0 ({first}) with {}", other.terms, own.terms));
+        return Err(format!(
+            "{host} was started with {}, but node 0 ({first}) with {}",
+            other.terms, own.terms
+        ));
     }
     Ok(())
 }

@@ -49,10 +49,10 @@ impl KeySource {
                 KeySource::File(p) | KeySource::Home(p) => p.display().to_string(),
             };
             return Err(Error::usage(format!(
-                "{name} holds {} characters, at least {MIN_KEY} are needed",
+                "{name} has {} characters; at least {MIN_KEY} are required",
                 key.len()
             ))
-            .hint("`openssl rand -hex 32` prints a good one; all ranks need the same"));
+            .hint("`openssl rand -hex 32` generates a key; all ranks need the same one"));
         }
         Ok(Secret::derive(&key, purpose))
     }

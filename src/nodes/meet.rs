@@ -42,15 +42,17 @@ impl Meeting {
         }
         if let Some(rank) = nodes.node_rank.filter(|rank| *rank >= nodes.range.max) {
             let (n, last) = (nodes.range.max, nodes.range.max - 1);
-            return Err(Error::usage(format!("--node-rank {rank} is not among {n} nodes (0 to {last})")));
+            return Err(Error::usage(format!(
+                "--node-rank is {rank}, but the run has {n} nodes (0 to {last})"
+            )));
         }
         let endpoint = nodes.endpoint.as_ref().ok_or_else(|| {
-            Error::usage(format!("a run over {} nodes needs to know where they meet", nodes.range))
-                .hint("`--rdzv-endpoint HOST:PORT` with the address of node 0, the same on every node")
+            Error::usage(format!("a run over {} nodes requires a rendezvous endpoint", nodes.range))
+                .hint("set `--rdzv-endpoint HOST:PORT` to the address of node 0, the same on every node")
         })?;
         let node_rank = nodes.node_rank.ok_or_else(|| {
-            Error::usage(format!("a run over {} nodes needs to know which of them this is", nodes.range))
-                .hint(format!("`--node-rank 0` on the node of {endpoint}, and 1, 2, … on the others"))
+            Error::usage(format!("a run over {} nodes requires the rank of each node", nodes.range))
+                .hint(format!("set `--node-rank 0` on the node of {endpoint}, and 1, 2, … on the others"))
         })?;
         let key = nodes.key.as_ref().ok_or_else(|| Error::internal("several nodes without a key"))?;
         let key = key.secret(&format!("ddp-run supervisors at {endpoint}"))?;
@@ -77,7 +79,7 @@ impl Meeting {
                 let listener = TcpListener::bind((listen, 0)).map_err(cannot)?;
                 let address = SocketAddr::new(told, listener.local_addr().map_err(cannot)?.port());
                 let published = publish(path, &address.to_string()).map_err(|e| {
-                    let what = format!("cannot write where node 0 listens to {}: {e}", path.display());
+                    let what = format!("cannot write the address of node 0 to {}: {e}", path.display());
                     Error::new(ExitCode::Rendezvous, what)
                 })?;
                 let (published, host) = (Some(published), Some(told.to_string()));
@@ -111,14 +113,14 @@ fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)>
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until => {
                 if !std::mem::replace(&mut told, true) {
                     let wait = PORT_FREE.as_secs();
-                    say!("port {port} of {ip} is in use: node 0 waits for it, {wait} s at most");
+                    say!("port {port} of {ip} is in use; node 0 waits up to {wait} s for it");
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(e) => {
                 let what = format!("node 0 cannot listen on {ip}, port {port}, for the other nodes: {e}");
                 return Err(Error::new(ExitCode::Rendezvous, what)
-                    .hint("--rdzv-endpoint is an address of node 0 with a port that is free there"));
+                    .hint("--rdzv-endpoint must be an address of node 0 with a free port"));
             }
         }
     }

@@ -73,7 +73,7 @@ fn a_fixed_number_of_nodes_waits_for_all_and_says_who_is_missing() {
     let Some(Action::Finish { code: ExitCode::Rendezvous, failure: Some(f) }) = actions.last() else {
         panic!("{actions:?}");
     };
-    assert_eq!(f.message, "2 of 3 nodes came together in time; missing: node 2");
+    assert_eq!(f.message, "only 2 of 3 nodes connected in time; missing: node 2");
     let (_, actions) = state.step(joined(7, None));
     assert_eq!(started(&actions).nodes, [(0, 2), (1, 2), (7, 2)]);
 }

@@ -70,8 +70,11 @@ fn outward() -> Result<IpAddr> {
         .or_else(|| routed("[::]:0", "[2001:db8::1]:9"))
         .or_else(first)
         .ok_or_else(|| {
-            Error::new(ExitCode::Rendezvous, "this machine has no network address that others could reach")
-                .hint("`interface` in `[distributed]` names an interface, `bind` in `[launch]` an address")
+            Error::new(
+                ExitCode::Rendezvous,
+                "this machine has no network address that other machines can reach",
+            )
+            .hint("set `interface` in `[distributed]` to an interface, or `bind` in `[launch]` to an address")
         })
 }
 

@@ -18,7 +18,7 @@ pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device
         root.problem_with_hint(
             "backend",
             format!("nccl moves data between CUDA devices, and `device = \"{device}\"`"),
-            "`backend = \"gloo\"` serves every device",
+            "`backend = \"gloo\"` works with every device",
         );
     } else if let DeviceSpec::Cuda(Some(index)) = device
         && per_node > 1

@@ -46,15 +46,15 @@ fn gpu([_, uuid @ ..]: &Card) -> Option<GpuUuid> {
 pub(super) fn judge(cards: &[Card], may_share: bool) -> Result<()> {
     if let Some(other) = cards.iter().position(|card| card[0] != cards[0][0]) {
         let name = |rank: usize| KINDS.get(usize::from(cards[rank][0])).copied().unwrap_or("?");
-        let message = format!("rank 0 computes on `{}` and rank {other} on `{}`", name(0), name(other));
+        let message = format!("rank 0 uses `{}`, but rank {other} uses `{}`", name(0), name(other));
         return Err(Error::unavailable(message)
-            .hint("`ddp-run env` on each node says which devices there are, and why not"));
+            .hint("run `ddp-run env` on each node to list its devices, and why others are unavailable"));
     }
     let gpus: Vec<Option<GpuUuid>> = cards.iter().map(gpu).collect();
     let Some(shared) = on_one_gpu(&gpus, |_, _| may_share) else { return Ok(()) };
     Err(Error::unavailable(shared.to_string()).hint(
-        "start as many processes as there are GPUs; or let them share, without NCCL: `share_devices = true` in `[launch]`, \
-         and `backend = \"auto\"` or `\"gloo\"`",
+        "start one process per GPU; or, to share GPUs without NCCL, set `share_devices = true` in `[launch]` and `backend = \"auto\"` or \
+         `\"gloo\"`",
     ))
 }
 
@@ -82,8 +82,8 @@ mod tests {
         for cards in [[cpu, cpu], [wgpu, wgpu], [on_gpu(1), on_gpu(2)], [on_gpu(0), on_gpu(0)]] {
             assert!(judge(&cards, false).is_ok(), "{cards:?}");
         }
-        refused(&[wgpu, wgpu, cpu], "rank 0 computes on `wgpu` and rank 2 on `cpu`");
-        refused(&[cpu, on_gpu(1)], "rank 0 computes on `cpu` and rank 1 on `cuda`");
+        refused(&[wgpu, wgpu, cpu], "rank 0 uses `wgpu`, but rank 2 uses `cpu`");
+        refused(&[cpu, on_gpu(1)], "rank 0 uses `cpu`, but rank 1 uses `cuda`");
     }
 
     /// With any backend, two ranks on one GPU halve each other's speed and memory.

@@ -51,11 +51,14 @@ impl Fault {
         let Some(text) = get(VARIABLE).filter(|t| !t.is_empty()) else { return Ok(None) };
         let wrong = |why: String| {
             Error::usage(format!("{VARIABLE} is `{text}`: {why}"))
-                .hint("such as `kill:rank=1,phase=forward,step=3`; unset it for a run without a fault")
+                .hint("example: `kill:rank=1,phase=forward,step=3`; unset it for a run without a fault")
         };
         let fault: Self = text.parse().map_err(wrong)?;
         if fault.rank >= world_size {
-            return Err(wrong(format!("there is no rank {} among {world_size}", fault.rank)));
+            return Err(wrong(format!(
+                "rank {} is out of range: the run has {world_size} ranks",
+                fault.rank
+            )));
         }
         Ok(Some(fault))
     }
@@ -101,7 +104,7 @@ impl FromStr for Fault {
             None if deed == "kill" => Deed::Kill,
             None if deed == "stop" => Deed::Stop,
             Some(("exit", code)) => Deed::Exit(number("exit", code)?),
-            _ => return Err(format!("`{deed}` is not an action; there are `kill`, `stop` and `exit=N`")),
+            _ => return Err(format!("`{deed}` is not an action; expected `kill`, `stop` or `exit=N`")),
         };
         let (mut rank, mut moment, mut step, mut generation) = (None, None, None, None);
         for condition in conditions.split(',') {
@@ -113,8 +116,8 @@ impl FromStr for Fault {
                 "step" => step.replace(number(key, value)?).is_some(),
                 "generation" => generation.replace(number(key, value)?).is_some(),
                 _ => {
-                    let known = "`rank`, `phase`, `step` and `generation`";
-                    return Err(format!("`{key}` is not known; there are {known}"));
+                    let known = "`rank`, `phase`, `step` or `generation`";
+                    return Err(format!("unknown key `{key}`; expected {known}"));
                 }
             };
             if twice {
@@ -146,7 +149,10 @@ impl FromStr for Moment {
         phase.or_else(call).ok_or_else(|| {
             let phases = Phase::ALL.map(Phase::name).join(", ");
             let calls: Vec<_> = Call::names().collect();
-            format!("`{text}` is no phase; there are connect, {phases}, and the calls {}", calls.join(", "))
+            format!(
+                "`{text}` is not a phase; expected connect, {phases}, or one of the calls {}",
+                calls.join(", ")
+            )
         })
     }
 }

@@ -45,7 +45,7 @@ pub fn state(loaded: &Loaded) -> Result<Option<HookState>> {
     let file = &loaded.comm_hook;
     let place: Option<HookPlace> = serde_json::from_value(loaded.state.extra[KEY].clone()).map_err(|e| {
         let path = loaded.path.display();
-        Error::checkpoint(format!("cannot load checkpoint {path}: its {KEY} is not understood: {e}"))
+        Error::checkpoint(format!("cannot load checkpoint {path}: its {KEY} can't be decoded: {e}"))
     })?;
     Ok(place.filter(|_| !file.is_empty()).map(|HookPlace { name, buckets }| {
         let state =

@@ -57,7 +57,7 @@ impl<'a> LastWords<'a> {
         }
         if let Err(e) = note.write(log_dir) {
             // Otherwise the error would be lost on a full disk.
-            say!("rank {}: {} (and its note can't be written: {e})", note.rank, error.message);
+            say!("rank {}: {} (the failure note can't be written: {e})", note.rank, error.message);
         }
     }
 

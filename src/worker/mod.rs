@@ -200,7 +200,7 @@ fn leave(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
                 && e.peer.is_some_and(|peer| peer != 0)
                 && group.backend() != "mpi" =>
         {
-            warn(&format!("{}; the run is over, and all of it is saved", e.message));
+            warn(&format!("{}; the run is complete and saved", e.message));
             Ok(())
         }
         done => Ok(done?),
@@ -254,8 +254,8 @@ fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
     let newest = || CheckpointStore::read_only(checkpoints(job.out_dir)).latest_verified();
     let begun = job.resume != Resume::Auto && job.start.is_some_and(|start| start.begun());
     if begun && let Some(own) = newest()? {
-        tracing::info!("`--resume` had its effect when this run began");
-        say!("this run has begun here already: it goes on with what it has saved");
+        tracing::info!("`--resume` was applied when this run started");
+        say!("this run was already started in this folder; it resumes from its newest checkpoint");
         return Ok(Some(own));
     }
     match &job.resume {
@@ -299,7 +299,7 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
 
 /// Accepts this start in the run's folder; `false` if nothing needs to be written.
 fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
-    let start = job.start.ok_or_else(|| Error::internal("rank 0 does not know what started it"))?;
+    let start = job.start.ok_or_else(|| Error::internal("rank 0 has no provenance of its start"))?;
     Ok(start.accept(parent)? == Accepted::Begins)
 }
 
@@ -321,11 +321,11 @@ fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) -> Res
     let own = checkpoints(out_dir).canonicalize();
     if own.is_ok_and(|own| path.canonicalize().is_ok_and(|path| path.starts_with(own))) {
         let what = format!(
-            "{} is in this run's own folder, which is set aside when the run starts over",
+            "{} is in this run's own folder, which is moved when the run starts over",
             path.display()
         );
         return Err(Error::spec(what)
-            .hint("copy the weights elsewhere, or let the run write elsewhere with `--out DIR`"));
+            .hint("copy the weights elsewhere, or write the run to another folder with `--out DIR`"));
     }
     let left_out = state::load_pretrained(model, path, plan.model.pretrained_strict)?;
     let mut line = format!("starts from the weights in {}", path.display());
@@ -361,7 +361,7 @@ fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
     let there: Vec<String> =
         there.into_iter().filter(|(_, there)| *there).map(|(split, _)| format!("`{split}`")).collect();
     let more = match split {
-        Split::Val => "; `[dataset] val_split` takes one from the training samples",
+        Split::Val => "; `[dataset] val_split` splits one off the training samples",
         _ => "",
     };
     Error::data(format!("data set `{}` has no split `{split}`", plan.dataset.name))

@@ -78,8 +78,10 @@ pub(super) fn in_words(found: Option<u64>, newest: Option<u64>, resume: &str) ->
         _ => "the same command with `--resume auto`",
     };
     match newest {
-        None => "nothing is saved: the same command begins as this one did".to_owned(),
-        Some(step) if found == newest => format!("nothing more is saved: {again} goes on from step {step}"),
-        Some(step) => format!("step {step} is saved: {again} goes on from it"),
+        None => "no checkpoint is saved; the same command starts from the beginning".to_owned(),
+        Some(step) if found == newest => {
+            format!("no further checkpoint is saved; {again} resumes at step {step}")
+        }
+        Some(step) => format!("step {step} is saved; {again} resumes from it"),
     }
 }

@@ -136,7 +136,7 @@ fn watch(
             OwnEnd::BeforeTraining => tracing::info!("stopped on request before training began"),
             OwnEnd::Overdue => {
                 let grace = grace.unwrap_or_default().as_secs_f64();
-                let message = format!("not stopped {grace} s after the signal (`checkpoint.grace`)");
+                let message = format!("did not stop within {grace} s of the signal (`checkpoint.grace`)");
                 tracing::error!("{message}");
                 say!("{message}; {}", saved());
             }

@@ -58,9 +58,8 @@ pub(super) fn judge(cards: &[Card]) -> Result<()> {
     if others.is_empty() {
         return Ok(());
     }
-    Err(Error::data(format!("the ranks have different data sets: {}", others.join("; "))).hint(
-        "every host needs the same files, at the place that `[dataset]` names; `sha256sum` on each tells them apart",
-    ))
+    Err(Error::data(format!("the ranks have different data sets: {}", others.join("; ")))
+        .hint("every host needs the same files at the path in `[dataset]`; compare them with `sha256sum`"))
 }
 
 /// A description of the change since a checkpoint. Checkpoints of earlier versions do not describe their data.
@@ -81,9 +80,10 @@ pub fn since(
             || format!("{taken} samples of an epoch"),
             |saved| format!("{taken} of an epoch's {} samples", saved.train),
         );
-        let message = format!("the checkpoint stands after {stands}, and the data set has {} now", now.train);
+        let message =
+            format!("the checkpoint was saved after {stands}, but the data set now has {}", now.train);
         return Err(Error::data(message)
-        .hint("bring the data set back, go on from a checkpoint at an epoch's end, or start over with `--resume never`"));
+        .hint("restore the data set, resume from a checkpoint at the end of an epoch, or start over with `--resume never`"));
     }
     Ok(changed.map(|what| format!("the data set has changed since this checkpoint was made: {what}")))
 }
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(error.code, ExitCode::Spec);
         assert_eq!(
             error.message,
-            "the checkpoint stands after 320 of an epoch's 399 samples, and the data set has 300 now"
+            "the checkpoint was saved after 320 of an epoch's 399 samples, but the data set now has 300"
         );
         // At the end of an epoch, any number is valid.
         let between = Position::new(Batching::of(2, 8, 1));

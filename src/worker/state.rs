@@ -121,11 +121,10 @@ impl Extra {
 /// Exit code 74: the position is invalid.
 pub fn saved(loaded: &Loaded) -> Result<Saved> {
     let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
-        .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state is not understood: {e}"))))?;
+        .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state can't be decoded: {e}"))))?;
     if !extra.is_sound() || loaded.state.world == 0 {
-        let forged = Error::checkpoint(
-            "its state has steps without samples or without ranks, or more of them than can be",
-        );
+        let forged =
+            Error::checkpoint("its state has steps without samples or ranks, or impossibly large numbers");
         return Err(unfit(loaded, forged));
     }
     Ok(extra.saved(loaded.state.world))
@@ -179,7 +178,7 @@ fn unfit(loaded: &Loaded, e: Error) -> Error {
         return e;
     }
     let message = format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message);
-    let hint = "the model differs from the one that was saved; `--resume never --out DIR` starts anew";
+    let hint = "the model differs from the one that was saved; `--resume never --out DIR` starts a new run";
     Error::checkpoint(message).hint(e.hint.unwrap_or_else(|| hint.to_owned()))
 }
 

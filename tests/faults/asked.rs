@@ -83,7 +83,7 @@ fn node_0_waits_for_a_port_that_is_in_use() {
     let _alone = alone();
     let pair = Pair::on_one_host(1, "2");
     let taken = TcpListener::bind(("127.0.0.1", pair.port.number())).expect("the port is ours");
-    let waits = |node: &Rank| node.told().contains(" is in use: node 0 waits for it, 10 s at most\n");
+    let waits = |node: &Rank| node.told().contains(" is in use; node 0 waits up to 10 s for it\n");
     let mut first = pair.start(0, "", &[]);
     assert!(within(HUNG, || waits(&first)), "{}", first.told());
     kill(first.child.id(), Signal::TERM);
@@ -131,7 +131,7 @@ fn a_node_started_twice_leaves_the_first_alone() {
     let [first, second] = &mut nodes;
     pair.trains_to(5, &mut [first, second]);
     let mut twice = pair.start(1, "", &ENDLESS);
-    assert!(within(HUNG, || twice.told().contains("is still there")), "{}", twice.told());
+    assert!(within(HUNG, || twice.told().contains("is still connected")), "{}", twice.told());
     kill(twice.child.id(), Signal::TERM);
     assert!(twice.end(HUNG).is_some());
     let [first, second] = &mut nodes;
@@ -166,7 +166,7 @@ fn nodes_come_and_go() {
     kill(first.child.id(), Signal::TERM);
     let told = assert_end(&mut first, 75);
     assert!(
-        told.contains("node 1 (") && told.contains(") joined\n") && told.contains("was asked to leave"),
+        told.contains("node 1 (") && told.contains(") joined\n") && told.contains("received a stop request"),
         "{told}"
     );
     // None of this was a restart after a failure: there are none to spend.

@@ -39,7 +39,7 @@ fn failed(launch: LocalLaunch) -> Error {
 /// A launch whose supervisor waits long for workers to end when asked or when another is done, and for what an echo echoes: where all of
 /// it comes, however late.
 fn patient(mut launch: LocalLaunch) -> LocalLaunch {
-    (launch.policy.grace, launch.policy.echo_wait, launch.policy.last) = (2 * HUNG, 2 * HUNG, 2 * HUNG);
+    (launch.policy.grace, launch.policy.root_cause_wait, launch.policy.last) = (2 * HUNG, 2 * HUNG, 2 * HUNG);
     launch
 }
 
@@ -85,7 +85,7 @@ fn a_failing_worker_takes_the_run_down_and_is_named_with_the_end_of_its_log() {
         error.message.contains("exited with 3\n") && error.message.contains("\n    last words\n"),
         "{error}"
     );
-    assert!(error.message.ends_with("ranks 0 and 2 ended when asked"), "{error}");
+    assert!(error.message.ends_with("ranks 0 and 2 exited when told to"), "{error}");
     assert_gone(out.path(), &["pid-1"]);
 }
 
@@ -110,7 +110,7 @@ fn a_worker_that_does_not_end_when_told_is_killed_with_what_it_started() {
         while [ ! -e $out/pid-child ]; do sleep 0.01; done; exit 3";
     let error = failed(shell(2, out.path(), script));
     assert!(error.message.contains("rank 1 of 2"), "{error}");
-    assert!(error.message.ends_with("rank 0 did not end when asked and had to be killed"), "{error}");
+    assert!(error.message.ends_with("rank 0 did not exit when told to and was killed"), "{error}");
     assert_gone(out.path(), &["pid-0", "pid-1"]);
     // The grandchild is the init process' to reap.
     let child = pid(out.path(), "pid-child").expect("written");
@@ -138,7 +138,7 @@ fn a_lost_peer_is_not_blamed_for_the_death_that_it_echoes() {
     let error = failed(patient(shell(2, out.path(), script)));
     assert_eq!(error.code, ExitCode::WorkerFailed);
     assert!(error.message.starts_with("rank 1 of 2") && error.message.contains("SIGSEGV"), "{error}");
-    assert!(error.message.ends_with("rank 0 lost this peer and ended"), "{error}");
+    assert!(error.message.ends_with("rank 0 exited after losing this peer"), "{error}");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_worker_that_hangs_after_its_peer_gave_up_is_killed() {
         exit 91";
     let error = failed(shell(2, out.path(), script));
     assert_eq!(error.code, ExitCode::Collective);
-    assert!(error.message.contains("rank 1 did not end when asked"), "{error}");
+    assert!(error.message.contains("rank 1 did not exit when told to"), "{error}");
     assert_gone(out.path(), &["pid-1"]);
 }
 

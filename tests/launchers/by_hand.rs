@@ -51,10 +51,10 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
     let _alone = alone();
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], i32, &'static str);
     let cases: [Case; 10] = [
-        (&["--nproc-per-node", "gpu", "--device", "cpu"], &[], 69, "no such device"),
-        (&["--node-rank", "1"], &[], 2, "nothing says how many nodes"),
-        (&["--rdzv-endpoint", "n0:1"], &[], 2, "nothing says how many nodes"),
-        (&[], &[("JOB_COMPLETION_INDEX", "0")], 2, "nothing says how many nodes"),
+        (&["--nproc-per-node", "gpu", "--device", "cpu"], &[], 69, "this machine has no device"),
+        (&["--node-rank", "1"], &[], 2, "the number of nodes is not set"),
+        (&["--rdzv-endpoint", "n0:1"], &[], 2, "the number of nodes is not set"),
+        (&[], &[("JOB_COMPLETION_INDEX", "0")], 2, "the number of nodes is not set"),
         (&[], &[("RANK", "0")], 2, "RANK is set, but WORLD_SIZE is not"),
         (&[], &[("WORLD_SIZE", "2")], 2, "WORLD_SIZE is set, but RANK is not"),
         (&[], &[("RANK", "0"), ("WORLD_SIZE", "2")], 2, "MASTER_ADDR is not"),
@@ -65,7 +65,7 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
             "contradict each other",
         ),
         (&["--node-rank", "1"], &[("RANK", "0"), ("WORLD_SIZE", "2")], 2, "--node-rank 1"),
-        (&["--nnodes", "2", "--rdzv-endpoint", "n1"], &[], 2, "not which of the nodes"),
+        (&["--nnodes", "2", "--rdzv-endpoint", "n1"], &[], 2, "the rank of this node is not"),
     ];
     for (flags, variables, code, words) in cases {
         let trial = Trial::new();

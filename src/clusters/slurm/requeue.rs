@@ -31,11 +31,11 @@ impl Requeue {
         match self {
             Requeue::Requeued => format!("Slurm requeued job {id}"),
             Requeue::Ending(state) => {
-                format!("Slurm is ending job {id} itself ({state}): it is not requeued")
+                format!("job {id} is not requeued: Slurm is ending it ({state})")
             }
             Requeue::Failed(why) => format!(
-                "warning: cannot requeue Slurm job {id}: {why}\n  hint: `scontrol requeue {id}`, or the same sbatch \
-                 once more, starts it again"
+                "warning: cannot requeue Slurm job {id}: {why}\n  hint: run `scontrol requeue {id}`, \
+                 or submit the job again"
             ),
         }
     }
@@ -97,7 +97,7 @@ impl SlurmJob {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().replace('\n', "; ");
         match output.status.success() {
             true => Ok(text(&output.stdout)),
-            false if output.stderr.is_empty() => Err(format!("scontrol ended with {}", output.status)),
+            false if output.stderr.is_empty() => Err(format!("scontrol failed: {}", output.status)),
             false => Err(text(&output.stderr)),
         }
     }

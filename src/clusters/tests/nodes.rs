@@ -29,10 +29,10 @@ fn the_flags_of_a_node_make_a_supervisor_wherever_it_is_started() {
     assert_eq!(by_slurm.node_rank, 1, "SLURM_NODEID");
     assert_eq!(node(&[("JOB_COMPLETION_INDEX", "2")], &asked(Some("3"), None, Some("n1"))).node_rank, 2);
     refused(&STEP, &asked(Some("3"), None, Some("n1:1")), &["srun started it 5 times on 3 nodes"]);
-    refused(&[], &asked(Some("3"), None, Some("n1:1")), &["not which of the nodes"]);
+    refused(&[], &asked(Some("3"), None, Some("n1:1")), &["the rank of this node is not"]);
     assert_eq!(origin(&[], &asked(Some("1"), None, Some("n1:1"))).expect("one node"), Origin::Own);
     let error = origin(&[], &asked(Some("3"), Some(3), None)).expect_err("of 3");
-    assert!(error.message.contains("counted from 0 to 2"), "{error}");
+    assert!(error.message.contains("go from 0 to 2"), "{error}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Agent {
         match (world_size, port) {
             (1, _) => Ok(Endpoint::Solo),
             (_, Some(port)) => Ok(Endpoint::Connect { host: self.host.clone().unwrap_or_default(), port }),
-            (_, None) => Err(Error::internal("node 0 does not say where rank 0 listens")),
+            (_, None) => Err(Error::internal("node 0 did not send the port of rank 0")),
         }
     }
 }
