@@ -12,7 +12,9 @@ use crate::nodes::{NodeRange, Nodes, Outcome};
 use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::{Before, provenance};
-use crate::worker::{Fault, Outset, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external};
+use crate::worker::{
+    Fault, StartState, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external,
+};
 use std::path::{Path, PathBuf};
 
 /// Runs `plan` in the role of this process. `job` is complete except for its folder, which is `out` or the run's
@@ -59,7 +61,7 @@ fn ready(plan: &Plan, origin: &Origin) -> Result<()> {
             Origin::Worker(worker) => worker.place.local_world_size,
             Origin::Own | Origin::Node(_) => plan.world.nproc_per_node,
         };
-        descriptors::suffice_for(plan.distributed.gloo().connections(plan.world.world_size, local))?;
+        descriptors::raise_limit_for(plan.distributed.gloo().connections(plan.world.world_size, local))?;
     }
     available(plan)?;
     let local = match origin {
@@ -140,9 +142,9 @@ fn supervise(
         requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
         return Ok(ExitCode::Stopped);
     }
-    let outset = Outset::of(&job);
+    let start_state = StartState::of(&job);
     if first {
-        crate::say::put(outset.foreseen(plan).text().into_bytes());
+        crate::say::put(start_state.resumed_plan(plan).text().into_bytes());
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.threads_per_worker = plan.launch.threads;
@@ -156,12 +158,12 @@ fn supervise(
     }
     let may_go_on = [ExitCode::WorkerFailed, ExitCode::Collective, ExitCode::Rendezvous];
     let outcome = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.code) {
-        true => e.hint(outset.saved()),
+        true => e.hint(start_state.saved()),
         false => e,
     })?;
     if outcome.code == ExitCode::Stopped {
         match first {
-            true => say!("stopped on request; {}", outset.saved()),
+            true => say!("stopped on request; {}", start_state.saved()),
             // Only node 0 knows what is saved.
             false => say!("stopped on request"),
         }

@@ -42,7 +42,7 @@ fn assert_well_formed(svg: &str) {
 }
 
 #[test]
-fn two_processes_measure_every_combination_and_leave_checked_figures() {
+fn two_processes_measure_every_combination() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("tempdir");
     let out = dir.path().join("new/folder");
@@ -82,7 +82,7 @@ fn two_processes_measure_every_combination_and_leave_checked_figures() {
 }
 
 #[test]
-fn sums_of_integers_between_three_are_checked_and_no_file_is_written_unasked() {
+fn three_processes_sum_integers_without_writing_files() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("tempdir");
     let flags = ["--world", "3", "--op", "sum", "--dtype", "u8,i64", "--sizes", "7,4K", "--budget", "0.01"];
@@ -119,7 +119,7 @@ fn a_bad_command_line_is_exit_2_and_says_what_would_be_right() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_said_before_anything_is_measured() {
+fn a_folder_that_cannot_be_created_fails_before_the_measurement() {
     let _alone = alone();
     let output = output(&["--out", "/dev/null/x"]);
     assert_eq!(output.status.code(), Some(74), "{}", stderr(&output));
@@ -127,7 +127,7 @@ fn a_folder_that_cannot_be_made_is_said_before_anything_is_measured() {
 }
 
 #[test]
-fn a_worker_typed_by_hand_is_told_so() {
+fn a_worker_command_typed_by_hand_is_rejected() {
     let _alone = alone();
     for worker in ["worker", "bench-worker"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
@@ -197,7 +197,7 @@ fn a_worker_that_is_killed_is_named_and_takes_the_others_with_it() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_worker_that_stands_still_is_named_at_the_timeout() {
+fn a_stopped_worker_is_named_at_the_timeout() {
     let _alone = alone();
     let (output, workers) = struck(rustix::process::Signal::STOP, "5");
     let code = output.status.code();

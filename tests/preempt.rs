@@ -117,7 +117,7 @@ fn a_stopped_run_has_saved_its_last_step() {
 }
 
 #[test]
-fn the_supervisors_verdict_is_the_end_in_the_metrics_and_the_report() {
+fn metrics_and_report_have_the_supervisors_verdict() {
     let _alone = alone();
     // Who is left knows of a broken connection, or nothing.
     for rank in [1, 0] {
@@ -141,7 +141,7 @@ fn the_supervisors_verdict_is_the_end_in_the_metrics_and_the_report() {
 }
 
 #[test]
-fn on_preempt_exit_ends_without_a_save_and_the_last_checkpoint_goes_on() {
+fn on_preempt_exit_ends_without_a_save() {
     let _alone = alone();
     let run = Scratch::new();
     let mut command = run.command(&["checkpoint.on_preempt=exit"]);
@@ -223,7 +223,7 @@ fn a_supervisor_asks_slurm_once_and_only_when_the_spec_says_so() {
 }
 
 #[test]
-fn a_job_that_slurm_ends_itself_is_not_brought_back() {
+fn a_job_that_slurm_is_ending_is_not_requeued() {
     let _alone = alone();
     for state in ["COMPLETING", "CANCELLED", "TIMEOUT"] {
         let (said, asked) = stopped_in_slurm(&["launch.requeue=true"], state, 0);
@@ -233,7 +233,7 @@ fn a_job_that_slurm_ends_itself_is_not_brought_back() {
 }
 
 #[test]
-fn what_scontrol_refuses_is_a_warning_in_its_words() {
+fn a_failed_requeue_is_a_warning_with_scontrols_error() {
     let _alone = alone();
     let (said, _) = stopped_in_slurm(&["launch.requeue=true"], "RUNNING", 1);
     assert!(said.contains("warning: cannot requeue Slurm job 77: scontrol: no controller"), "{said}");
@@ -241,7 +241,7 @@ fn what_scontrol_refuses_is_a_warning_in_its_words() {
 }
 
 #[test]
-fn of_the_ranks_that_srun_started_one_asks_after_all_have_saved() {
+fn one_rank_of_an_srun_step_requeues_after_all_have_saved() {
     let _alone = alone();
     let run = Scratch::new();
     let path = run.scontrol("RUNNING", 0);
@@ -294,7 +294,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 }
 
 #[test]
-fn a_run_whose_words_nobody_reads_goes_on_and_stops_when_asked() {
+fn a_run_with_unread_output_trains_and_stops_on_request() {
     let _alone = alone();
     let scratch = Scratch::new();
     let (unread, full) = full_pipe();

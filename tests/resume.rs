@@ -112,7 +112,7 @@ fn with_a_communication_hook_a_resumed_run_ends_in_the_same_bits() {
 }
 
 #[test]
-fn a_hooks_state_of_another_number_of_ranks_is_left_out_with_a_warning() {
+fn hook_state_of_another_world_size_is_dropped_with_a_warning() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let spec = write_spec(dir.path(), &format!("{}[distributed]\ncomm_hook = \"f16\"\n", spec(2)));
@@ -127,7 +127,7 @@ fn a_hooks_state_of_another_number_of_ranks_is_left_out_with_a_warning() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_stop_signal_saves_and_the_same_command_goes_on() {
+fn a_stop_signal_saves_and_the_same_command_resumes() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let spec = write_spec(dir.path(), &spec(2));

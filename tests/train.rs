@@ -9,7 +9,7 @@ use std::path::Path;
 const SMOKE: &str = "configs/ci/smoke.toml";
 
 #[test]
-fn a_job_leaves_what_the_contract_says() {
+fn a_job_writes_the_documented_files() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("smoke");
@@ -130,7 +130,7 @@ fn a_loss_that_is_not_finite_ends_with_92_and_is_not_saved() {
 }
 
 #[test]
-fn wrong_specs_and_missing_parts_have_their_exit_codes() {
+fn invalid_specs_and_missing_parts_have_their_exit_codes() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
@@ -154,7 +154,7 @@ fn wrong_specs_and_missing_parts_have_their_exit_codes() {
 /// Where `auto` comes to the CPU.
 #[test]
 #[cfg_attr(feature = "cuda", ignore = "`auto` may be a GPU")]
-fn what_the_device_cannot_do_is_refused_before_the_earlier_run_is_touched() {
+fn unsupported_precision_is_rejected_before_the_folder_changes() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
@@ -270,7 +270,7 @@ fn a_map_location_that_this_machine_lacks_is_refused() {
 
 /// What a model says to data that it does not take is an error of the spec's, and no bug.
 #[test]
-fn a_model_that_does_not_take_the_data_is_an_error_and_no_panic() {
+fn a_model_that_rejects_the_data_is_an_error_not_a_panic() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.csv");

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_or_crowded_machine_is_warned_of() {
+    fn warns_of_a_busy_machine_and_too_few_cores() {
         let here = Machine::here();
         assert!(here.host.cores >= 1 && here.facts().contains(&here.host.cpu));
         let with = |load_average, cores| {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_memory_is_refused() {
+    fn rejects_sizes_above_the_available_memory() {
         let text = "MemTotal:       9999 kB\nMemAvailable:    4096 kB\n";
         assert!(enough_memory(text, 2, 1 << 20).is_ok());
         let error = enough_memory(text, 3, 1 << 20).unwrap_err();

@@ -1,16 +1,16 @@
 //! `ddp-run bench allreduce`: measures the collectives, in the manner of nccl-tests.
 //!
 //! The parent measures the machine's limits (`limits`), and starts the ranks as processes of its own binary
-//! (`fleet`). Each rank measures row after row (`worker`, `measure`) on buffers whose reduction is known exactly
-//! (`pattern`). The parent prints and plots rank 0's results (`news`, `table`, `report`, `svg`).
+//! (`processes`). Each rank measures row after row (`worker`, `measure`) on buffers whose reduction is known exactly
+//! (`pattern`). The parent prints and plots rank 0's results (`messages`, `table`, `report`, `svg`).
 
-mod fleet;
 mod limits;
 mod machine;
 mod measure;
-mod news;
+mod messages;
 mod pattern;
 mod plan;
+mod processes;
 mod report;
 mod svg;
 mod table;
@@ -53,7 +53,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     sizes.dedup();
     let limits = limits::measure(plan.world, &sizes, plan.budget())?;
     let mut rows: Vec<Row> = Vec::new();
-    fleet::rows(plan, &own_program()?, &cases, &mut |case, timing| {
+    processes::rows(plan, &own_program()?, &cases, &mut |case, timing| {
         let row = Row::new(case, *timing, plan.world);
         // A blank line separates groups of rows.
         if rows.last().is_some_and(|last| !last.continues_as(&row)) {

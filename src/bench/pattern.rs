@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expected_result_is_that_of_plain_arithmetic_and_exact_in_every_type() {
+    fn the_expected_result_equals_plain_arithmetic_in_every_type() {
         for world in [2, 3, 4, 7, 8, 33, 64] {
             let pattern = Pattern { rank: 0, world };
             for dtype in DType::ALL {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_element_is_found_wherever_it_is() {
+    fn finds_one_wrong_element_at_any_index() {
         let pattern = Pattern { rank: 1, world: 2 };
         for dtype in DType::ALL {
             for index in [0, 1, COUNT / 2, COUNT - 1] {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_left_out_or_a_chunk_at_another_place_shows() {
+    fn detects_a_missing_rank_and_a_shifted_chunk() {
         for world in [2, 3, 4, 8] {
             let sums = |ranks: &[usize], shift: usize| {
                 let at = |r: usize, i: usize| Pattern { rank: r, world }.contribution(i + shift) as f32;
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn not_a_number_is_wrong() {
+    fn rejects_nan() {
         let pattern = Pattern { rank: 0, world: 2 };
         assert_eq!(pattern.check((&[f32::NAN][..]).into(), ReduceOp::Mean).unwrap_err().got, "NaN");
     }

@@ -201,7 +201,7 @@ pub mod tests {
     }
 
     #[test]
-    fn sizes_and_ranges_are_read_sorted_and_made_unique() {
+    fn sizes_and_ranges_are_sorted_and_deduplicated() {
         assert_eq!(parse_sizes("1M, 4,1K,4").unwrap(), [4, 1 << 10, 1 << 20]);
         assert_eq!(parse_sizes("1K:256K:4").unwrap(), [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18]);
         assert_eq!(parse_sizes("3:20").unwrap(), [3, 6, 12]);
@@ -209,7 +209,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_bad_size_is_told_apart() {
+    fn rejects_invalid_sizes() {
         for (text, part) in [
             ("", "not a size"),
             ("4,,8", "not a size"),
@@ -234,7 +234,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_world_of_none_or_one_and_a_mean_of_integers_are_refused() {
+    fn rejects_too_few_processes_and_a_mean_of_integers() {
         for world in [0, 1, MAX_WORLD + 1] {
             let error = Plan { world, ..plan() }.check().unwrap_err();
             assert!(error.message.contains(&format!("--world {world}")), "{error}");
@@ -246,7 +246,7 @@ pub mod tests {
     }
 
     #[test]
-    fn every_combination_is_a_row_of_whole_elements() {
+    fn every_combination_is_a_row() {
         let plan = Plan { dtypes: vec![DType::F64, DType::BF16], sizes: vec![1, 4, 11], ..plan() };
         let cases = plan.all_cases();
         let bytes: Vec<usize> = cases.iter().map(Case::bytes).collect();
@@ -255,7 +255,7 @@ pub mod tests {
     }
 
     #[test]
-    fn names_are_read_in_order_and_unknown_ones_show_the_known() {
+    fn names_keep_their_order_and_unknown_ones_list_the_known() {
         let known = [("auto", 0), ("shm", 1), ("tcp", 2)];
         assert_eq!(parse_names("tcp,auto,tcp", "transport", &known).unwrap(), [2, 0]);
         let error = parse_names("tcp,udp", "transport", &known).unwrap_err();

@@ -150,7 +150,7 @@ pub mod tests {
     }
 
     #[test]
-    fn bus_bandwidth_is_what_each_rank_must_move() {
+    fn bus_bandwidth_counts_the_bytes_that_each_rank_moves() {
         let case = plan().all_cases()[1];
         let timing =
             Timing { iterations: 1, checks: 1, median_us: 1.024, p10_us: 1.0, p90_us: 2.0, min_us: 1.0 };
@@ -160,7 +160,7 @@ pub mod tests {
     }
 
     #[test]
-    fn both_files_are_written_and_scripts_find_every_figure() {
+    fn writes_json_with_every_figure_and_svg() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("a/b");
         prepare(&out).unwrap();
@@ -192,7 +192,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_is_named() {
+    fn the_error_names_a_folder_that_cannot_be_created() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();

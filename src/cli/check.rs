@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn good_specs_pass_and_each_wrong_one_counts() {
+    fn valid_specs_pass_and_invalid_ones_are_counted() {
         assert!(checked(&[("a.toml", GOOD), ("b.toml", GOOD)], &[]).is_ok());
         let one = checked(&[("a.toml", GOOD), ("b.toml", "")], &[]).expect_err("b is wrong");
         assert_eq!(one.code, ExitCode::Spec);

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_there_is_exit_code_74() {
+    fn a_missing_path_is_exit_code_74() {
         let args = InspectArgs { path: "/nonexistent/run".into(), format: InspectFormat::Text };
         assert_eq!(run(&args).unwrap_err().code, crate::error::ExitCode::Checkpoint);
     }

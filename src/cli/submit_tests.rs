@@ -57,7 +57,7 @@ fn ranks_are_tasks_of_srun() {
 }
 
 #[test]
-fn a_supervisor_is_the_batch_scripts_own_process() {
+fn a_supervisor_replaces_the_batch_script() {
     let spec = SPEC.to_owned() + "[launch]\nmax_restarts = 3\nthreads = 2\n[checkpoint]\ngrace = 30\n";
     let line = "--nproc-per-node 4 --out /scratch/run --unset launch.nnodes";
     assert!(script(&spec, line).is_err(), "unset of what is not set");
@@ -80,7 +80,7 @@ fn a_supervisor_is_the_batch_scripts_own_process() {
 }
 
 #[test]
-fn supervisors_of_several_nodes_meet_on_the_first() {
+fn supervisors_of_several_nodes_connect_to_the_first() {
     let line = "--launcher supervisor --nodes 3 --nproc-per-node 2 --gpus-per-node 2";
     insta::assert_snapshot!(script(SPEC, line).expect("good"), @r##"
     #!/bin/bash
@@ -106,7 +106,7 @@ fn supervisors_of_several_nodes_meet_on_the_first() {
 }
 
 #[test]
-fn what_slurm_could_not_run_is_refused() {
+fn rejects_options_that_slurm_cannot_run() {
     assert!(refused(SPEC, "--nproc-per-node auto").contains("--nproc-per-node N"));
     let elastic = SPEC.to_owned() + "[launch]\nnnodes = \"2:4\"\n";
     assert!(refused(&elastic, "").contains("--nodes N"));
@@ -128,6 +128,6 @@ fn what_slurm_could_not_run_is_refused() {
 }
 
 #[test]
-fn a_spec_that_is_wrong_is_not_submitted() {
+fn an_invalid_spec_is_not_submitted() {
     assert_eq!(script(&SPEC.replace("sgd", "sgdd"), "").expect_err("wrong").code, ExitCode::Spec);
 }

@@ -64,8 +64,8 @@ fn progress() -> impl TypedValueParser<Value = ProgressMode> {
 
 impl Args {
     /// The arguments that determine the role of this process.
-    fn asked(&self) -> clusters::Asked {
-        clusters::Asked {
+    fn settings(&self) -> clusters::Settings {
+        clusters::Settings {
             node_rank: self.node_rank,
             nnodes: self.nnodes,
             rdzv_endpoint: self.rdzv_endpoint.clone(),
@@ -93,7 +93,7 @@ impl Args {
 }
 
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
-    let origin = clusters::detect(&|name| std::env::var(name).ok(), &args.asked())?;
+    let origin = clusters::detect(&|name| std::env::var(name).ok(), &args.settings())?;
     let nproc = match args.nproc_per_node {
         Some(n) => Some(n),
         None => origin.nproc(&|name| std::env::var(name).ok())?,

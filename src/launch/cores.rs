@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_shared_out_and_the_users_choice_stays() {
+    fn threads_are_divided_and_user_variables_are_kept() {
         assert_eq!(threads_per_worker(8, 3), 2);
         assert_eq!(threads_per_worker(2, 4), 1);
         let set = thread_variables(3, &|name| (name == "OMP_NUM_THREADS").then(|| "7".into()));

@@ -203,7 +203,7 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
             .name("supervisor-watch".into())
             .stack_size(64 << 10)
             .spawn(move || {
-                if heard_take_down(&mut io::stdin().lock()) {
+                if received_take_down(&mut io::stdin().lock()) {
                     stop.take_down();
                     wait_for_end(&mut io::stdin().lock());
                 }
@@ -232,7 +232,7 @@ fn read_line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>> {
 }
 
 /// Waits for [`TAKE_DOWN`]; `false` if the other end is closed before the word is complete.
-fn heard_take_down(input: &mut impl Read) -> bool {
+fn received_take_down(input: &mut impl Read) -> bool {
     let mut word = [0; TAKE_DOWN.len()];
     input.read_exact(&mut word).is_ok() && word == *TAKE_DOWN
 }
@@ -284,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn a_take_down_is_told_from_the_end_of_the_pipe() {
-        assert!(heard_take_down(&mut &b"take-down\n"[..]));
-        assert!(!heard_take_down(&mut &b"take-"[..]));
-        assert!(!heard_take_down(&mut io::empty()));
+    fn a_take_down_is_distinguished_from_the_end_of_the_pipe() {
+        assert!(received_take_down(&mut &b"take-down\n"[..]));
+        assert!(!received_take_down(&mut &b"take-"[..]));
+        assert!(!received_take_down(&mut io::empty()));
     }
 
     #[test]
-    fn refuses_what_is_no_handoff() {
+    fn rejects_invalid_handoffs() {
         assert!(read_line(&mut &b""[..]).expect("read").is_none());
         assert!(read_line(&mut &b"{\"version\""[..]).expect_err("cut").message.contains("truncated"));
         let long = vec![b'x'; MAX_BYTES + 10];

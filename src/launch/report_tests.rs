@@ -3,8 +3,8 @@ use crate::comm::{CommError, CommErrorKind};
 use crate::error::Error;
 use crate::launch::failure::Evidence;
 
-fn end(status: WorkerStatus, asked: Asked) -> End {
-    End { status, asked, order: 0, overdue: false, evidence: Evidence::default() }
+fn end(status: WorkerStatus, requested: Requested) -> End {
+    End { status, requested, order: 0, overdue: false, evidence: Evidence::default() }
 }
 
 fn killed_by(signal: i32) -> WorkerStatus {
@@ -15,14 +15,14 @@ fn rank<'a>(end: &'a End, class: Class) -> Rank<'a> {
     Rank { end: Some(end), class: Some(class), pid: Some(4711) }
 }
 
-fn scene(first_rank: usize, world_size: usize, folder: &tempfile::TempDir) -> Scene<'_> {
-    Scene { first_rank, world_size, log_dir: folder.path() }
+fn context(first_rank: usize, world_size: usize, folder: &tempfile::TempDir) -> NodeContext<'_> {
+    NodeContext { first_rank, world_size, log_dir: folder.path() }
 }
 
 /// Writes the note of process 4711 as `rank`, which failed with `error`.
-fn note(rank: usize, error: impl Into<Error>, scene: Scene<'_>) -> Failure {
+fn note(rank: usize, error: impl Into<Error>, context: NodeContext<'_>) -> Failure {
     let note = Failure { pid: 4711, ..Failure::of(rank, &error.into()) };
-    note.write(scene.log_dir).expect("write");
+    note.write(context.log_dir).expect("write");
     note
 }
 
@@ -31,83 +31,91 @@ fn silent(rank: usize) -> CommError {
 }
 
 /// The report as it is printed, with a constant name of the log folder.
-fn printed(failed: &Failed, scene: Scene<'_>) -> String {
+fn printed(failed: &NodeFailure, context: NodeContext<'_>) -> String {
     let error = Error { hint: failed.hint.clone(), ..Error::new(failed.code, &*failed.message) };
-    error.to_string().replace(&scene.log_dir.display().to_string(), "LOGS")
+    error.to_string().replace(&context.log_dir.display().to_string(), "LOGS")
 }
 
 #[test]
 fn a_killed_rank_is_reported_with_its_log_and_the_other_ranks() {
     let folder = tempfile::tempdir().expect("tempdir");
-    let scene = scene(0, 4, &folder);
+    let context = context(0, 4, &folder);
     std::fs::write(logs::path(folder.path(), 1), "step 1\nstep 2\n").expect("write");
-    let killed = end(killed_by(9), Asked::Nothing);
-    let echo = end(WorkerStatus::Exited(91), Asked::ToStop);
-    let slow = end(killed_by(9), Asked::ToDie);
+    let killed = end(killed_by(9), Requested::Nothing);
+    let consequence = end(WorkerStatus::Exited(91), Requested::Stop);
+    let slow = end(killed_by(9), Requested::Kill);
     let ranks = [
-        rank(&echo, Class::Echo),
-        rank(&killed, Class::Root),
-        rank(&echo, Class::Echo),
-        rank(&slow, Class::Provoked),
+        rank(&consequence, Class::Consequence),
+        rank(&killed, Class::RootCause),
+        rank(&consequence, Class::Consequence),
+        rank(&slow, Class::OnRequest),
     ];
-    let failed = worker_failed(&ranks, 1, ExitCode::WorkerFailed, scene);
-    insta::assert_snapshot!("killed", printed(&failed, scene));
-    assert_eq!((failed.cause, failed.retry), (Cause::Root, true));
+    let failed = worker_failed(&ranks, 1, ExitCode::WorkerFailed, context);
+    insta::assert_snapshot!("killed", printed(&failed, context));
+    assert_eq!((failed.cause, failed.retry), (Cause::RootCause, true));
 }
 
 #[test]
 fn the_error_of_an_invalid_job_is_shown_without_the_log() {
     let folder = tempfile::tempdir().expect("tempdir");
-    let scene = scene(0, 1, &folder);
+    let context = context(0, 1, &folder);
     std::fs::write(logs::path(folder.path(), 0), "noise\n").expect("write");
-    note(0, Error::data("data/train.bin is missing").hint("get it"), scene);
-    let wrong = end(WorkerStatus::Exited(78), Asked::Nothing);
-    let failed = worker_failed(&[rank(&wrong, Class::Root)], 0, ExitCode::Spec, scene);
-    insta::assert_snapshot!("invalid_job", printed(&failed, scene));
+    note(0, Error::data("data/train.bin is missing").hint("get it"), context);
+    let wrong = end(WorkerStatus::Exited(78), Requested::Nothing);
+    let failed = worker_failed(&[rank(&wrong, Class::RootCause)], 0, ExitCode::Spec, context);
+    insta::assert_snapshot!("invalid_job", printed(&failed, context));
     assert_eq!((failed.code, failed.retry), (ExitCode::Spec, false));
 }
 
 #[test]
 fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
     let folder = tempfile::tempdir().expect("tempdir");
-    let scene = scene(0, 3, &folder);
+    let context = context(0, 3, &folder);
     std::fs::write(logs::path(folder.path(), 1), "step 3\n").expect("write");
     for rank in [0, 2] {
-        let mut note = note(rank, silent(1), scene);
+        let mut note = note(rank, silent(1), context);
         (note.step, note.phase) = (Some(3), Some("sync".into()));
         note.last_collective = Some("all_reduce #21 (sum of 12 f64)".into());
         note.write(folder.path()).expect("write");
         std::fs::write(FlightRecord::path(folder.path(), rank), "{}").expect("write");
     }
-    let echo = end(WorkerStatus::Exited(91), Asked::Nothing);
-    let hung = end(killed_by(9), Asked::ToDie);
-    let ranks = [rank(&echo, Class::Echo), rank(&hung, Class::Provoked), rank(&echo, Class::Echo)];
-    let failed = worker_failed(&ranks, 2, ExitCode::Collective, scene);
-    insta::assert_snapshot!("silent", printed(&failed, scene));
+    let consequence = end(WorkerStatus::Exited(91), Requested::Nothing);
+    let hung = end(killed_by(9), Requested::Kill);
+    let ranks = [
+        rank(&consequence, Class::Consequence),
+        rank(&hung, Class::OnRequest),
+        rank(&consequence, Class::Consequence),
+    ];
+    let failed = worker_failed(&ranks, 2, ExitCode::Collective, context);
+    insta::assert_snapshot!("silent", printed(&failed, context));
     // The first rank that ends may know less than another: it timed out waiting for rank 0, which was waiting for rank 1.
-    note(2, CommError::new(CommErrorKind::Rendezvous, Some(0), "rank 0 has not seen them all"), scene);
-    let failed = worker_failed(&ranks, 2, ExitCode::Collective, scene);
+    note(2, CommError::new(CommErrorKind::Rendezvous, Some(0), "rank 0 has not seen them all"), context);
+    let failed = worker_failed(&ranks, 2, ExitCode::Collective, context);
     assert_eq!((failed.cause, failed.rank), (Cause::Blamed, Some(1)));
     assert!(failed.message.contains("; rank 0 exited with 91"), "{failed:?}");
     // Two ranks that blame each other lost their connection; the first one is named.
-    let ranks = [rank(&echo, Class::Echo), rank(&echo, Class::Echo), rank(&echo, Class::Echo)];
-    let failed = worker_failed(&ranks, 2, ExitCode::Collective, scene);
+    let ranks = [
+        rank(&consequence, Class::Consequence),
+        rank(&consequence, Class::Consequence),
+        rank(&consequence, Class::Consequence),
+    ];
+    let failed = worker_failed(&ranks, 2, ExitCode::Collective, context);
     assert!(failed.message.starts_with("rank 2 of 3"), "{failed:?}");
 }
 
 #[test]
 fn a_rank_that_outlived_the_recall_of_its_node_is_blamed_as_far_as_is_known() {
     let folder = tempfile::tempdir().expect("tempdir");
-    let scene = scene(2, 4, &folder);
-    let echo = end(WorkerStatus::Exited(91), Asked::ToStop);
-    let hung = end(killed_by(9), Asked::ToDie);
-    let ranks = [rank(&echo, Class::Echo), rank(&hung, Class::Provoked)];
-    let failed = worker_failed(&ranks, 1, ExitCode::Collective, scene);
-    insta::assert_snapshot!("unresponsive", printed(&failed, scene));
+    let context = context(2, 4, &folder);
+    let consequence = end(WorkerStatus::Exited(91), Requested::Stop);
+    let hung = end(killed_by(9), Requested::Kill);
+    let ranks = [rank(&consequence, Class::Consequence), rank(&hung, Class::OnRequest)];
+    let failed = worker_failed(&ranks, 1, ExitCode::Collective, context);
+    insta::assert_snapshot!("unresponsive", printed(&failed, context));
     assert_eq!((failed.cause, failed.rank, failed.retry), (Cause::Unresponsive, Some(3), true));
     // A witness on the same node settles it.
-    note(2, silent(3), scene);
-    let failed = worker_failed(&ranks, 1, ExitCode::Collective, scene);
+    note(2, silent(3), context);
+    let failed = worker_failed(&ranks, 1, ExitCode::Collective, context);
     assert!(failed.message.contains("; rank 2 exited with 91"), "{failed:?}");
     assert_eq!((failed.cause, failed.code), (Cause::Blamed, ExitCode::Collective));
 }
@@ -115,16 +123,16 @@ fn a_rank_that_outlived_the_recall_of_its_node_is_blamed_as_far_as_is_known() {
 #[test]
 fn a_report_names_global_ranks_and_leaves_ranks_of_other_nodes_to_them() {
     let folder = tempfile::tempdir().expect("tempdir");
-    let scene = scene(2, 4, &folder);
-    note(3, silent(1), scene);
-    let echo = end(WorkerStatus::Exited(91), Asked::Nothing);
-    let asked = end(killed_by(15), Asked::ToStop);
-    let ranks = [rank(&asked, Class::Provoked), rank(&echo, Class::Echo)];
-    let failed = worker_failed(&ranks, 1, ExitCode::Collective, scene);
-    insta::assert_snapshot!("peer_of_another_node", printed(&failed, scene));
-    assert_eq!((failed.cause, failed.rank, failed.retry), (Cause::Echo, Some(1), true));
-    let killed = end(killed_by(9), Asked::Nothing);
-    let failed = worker_failed(&[rank(&killed, Class::Root)], 0, ExitCode::WorkerFailed, scene);
+    let context = context(2, 4, &folder);
+    note(3, silent(1), context);
+    let consequence = end(WorkerStatus::Exited(91), Requested::Nothing);
+    let requested = end(killed_by(15), Requested::Stop);
+    let ranks = [rank(&requested, Class::OnRequest), rank(&consequence, Class::Consequence)];
+    let failed = worker_failed(&ranks, 1, ExitCode::Collective, context);
+    insta::assert_snapshot!("peer_of_another_node", printed(&failed, context));
+    assert_eq!((failed.cause, failed.rank, failed.retry), (Cause::Consequence, Some(1), true));
+    let killed = end(killed_by(9), Requested::Nothing);
+    let failed = worker_failed(&[rank(&killed, Class::RootCause)], 0, ExitCode::WorkerFailed, context);
     assert!(failed.message.starts_with("rank 2 of 4 (local rank 0, pid 4711) was"), "{failed:?}");
 }
 
@@ -138,20 +146,20 @@ fn every_end_of_a_rank_is_described() {
     for status in exits.chain(signals).chain(more) {
         let _ = writeln!(text, "rank 1 {}", describe(&status));
     }
-    let exited = end(WorkerStatus::Exited(0), Asked::Nothing);
-    let killed = end(killed_by(9), Asked::ToDie);
-    let classes = [Class::Done, Class::Stopped, Class::Echo, Class::Provoked, Class::Root];
+    let exited = end(WorkerStatus::Exited(0), Requested::Nothing);
+    let killed = end(killed_by(9), Requested::Kill);
+    let classes = [Class::Done, Class::Stopped, Class::Consequence, Class::OnRequest, Class::RootCause];
     for info in classes.map(|class| rank(&exited, class)).into_iter().chain([
-        rank(&killed, Class::Provoked),
+        rank(&killed, Class::OnRequest),
         Rank { end: None, class: None, pid: Some(1) },
         Rank { end: None, class: None, pid: None },
     ]) {
         let _ = writeln!(text, "ranks 2 and 3 {}", ending(&info));
     }
     let folder = tempfile::tempdir().expect("tempdir");
-    let late = End { overdue: true, ..end(killed_by(9), Asked::ToDie) };
-    for info in [rank(&late, Class::Provoked), Rank { end: None, class: None, pid: Some(4711) }] {
-        let _ = writeln!(text, "{}", headline(&[info], 0, 0, scene(0, 1, &folder)));
+    let late = End { overdue: true, ..end(killed_by(9), Requested::Kill) };
+    for info in [rank(&late, Class::OnRequest), Rank { end: None, class: None, pid: Some(4711) }] {
+        let _ = writeln!(text, "{}", headline(&[info], 0, 0, context(0, 1, &folder)));
     }
     insta::assert_snapshot!("ends", text);
     assert_eq!(name(&[0, 1, 2, 3]), "ranks 0 to 3");

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_that_start_at_once_agree_on_the_home_key() {
+    fn ranks_that_start_together_share_the_home_key() {
         let folder = tempfile::tempdir().expect("tempdir");
         let source = KeySource::Home(folder.path().join("ddp-run/secret"));
         let threads: Vec<_> = (0..8)

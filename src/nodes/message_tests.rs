@@ -3,8 +3,8 @@
 use super::*;
 use crate::error::ExitCode;
 use crate::launch::LocalLaunch;
-use crate::nodes::events::{Failure, NodeEnd, Weight};
-use crate::nodes::meet::Meeting;
+use crate::nodes::events::{Cause, NodeEnd, NodeFailure};
+use crate::nodes::setup::Setup;
 use crate::nodes::{KeySource, NodeRange, Nodes, RdzvEndpoint};
 
 fn hello(host: &str) -> Hello {
@@ -33,7 +33,7 @@ fn told(limits: Limits, events: &[Event]) -> String {
             Some(format!("{reason}\n{}", waiting_notice(&missing, pause)))
         }
         Action::Start(Generation { reason, .. }) => reason,
-        Action::Finish { failure: Some(Failure { message, hint, .. }), .. } => {
+        Action::Finish { failure: Some(NodeFailure { message, hint, .. }), .. } => {
             Some(Error { hint, ..Error::new(ExitCode::Rendezvous, message) }.to_string())
         }
         _ => None,
@@ -65,7 +65,7 @@ fn refusals() -> String {
         Hello { plan_hash: "fedcba9876543210".into(), ..hello("second") },
         Hello { terms: "--nnodes 3 and --max-restarts 0".into(), ..hello("second") },
     ];
-    let unfit = others.map(|other| fits(&own, &other).expect_err("it differs"));
+    let unfit = others.map(|other| check_same_job(&own, &other).expect_err("it differs"));
     let (two, members) = (Limits::new(NodeRange::exactly(2)), [joined(0, Some(0)), joined(1, Some(1))]);
     let again = Event::Joined { member: 5, seat: Some(1), host: "host1".into(), nproc: 2, generation: 0 };
     let by_policy = [joined(5, Some(1)), again, joined(5, Some(2)), joined(5, None)];
@@ -78,9 +78,9 @@ fn losses_and_changes() -> String {
     let members = [joined(0, Some(0)), joined(1, Some(1))];
     let ended = |member, end| Event::Ended { member, end, checkpoint: None };
     let restarts = Limits { max_restarts: 1, ..two };
-    let killed = Failure {
+    let killed = NodeFailure {
         code: ExitCode::WorkerFailed,
-        weight: Weight::Root,
+        cause: Cause::RootCause,
         retry: true,
         rank: Some(1),
         message: "rank 1 was killed".into(),
@@ -104,7 +104,7 @@ fn losses_and_changes() -> String {
 }
 
 /// Errors of a node that can't meet the others.
-fn unmet() -> String {
+fn setup_errors() -> String {
     let endpoint = Some(RdzvEndpoint::Tcp { host: "n0".into(), port: 7 });
     let nodes = Nodes { range: NodeRange::exactly(2), ..Nodes::default() };
     let short = Some(KeySource::Env("short".to_owned().into()));
@@ -114,7 +114,7 @@ fn unmet() -> String {
         Nodes { endpoint: endpoint.clone(), ..nodes.clone() },
         Nodes { endpoint, node_rank: Some(1), key: short, ..nodes },
     ];
-    let errors = wrong.map(|nodes| match Meeting::arrange(&nodes) {
+    let errors = wrong.map(|nodes| match Setup::prepare(&nodes) {
         Ok(_) => panic!("{nodes:?}"),
         Err(e) => e.to_string(),
     });
@@ -128,7 +128,7 @@ fn messages() {
         ("restarts", restart_notices()),
         ("refused nodes", refusals()),
         ("lost nodes and changes", losses_and_changes()),
-        ("no meeting", unmet()),
+        ("no meeting", setup_errors()),
     ];
     insta::assert_snapshot!(parts.map(|(title, text)| format!("== {title}\n{text}\n")).join("\n"));
 }

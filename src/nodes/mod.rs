@@ -5,22 +5,22 @@
 //! `coordinator`, to which all supervisors, including its own, are connected. Its decisions are in `policy`, a state
 //! machine without I/O (`events` in, actions out).
 
+mod address;
 mod agent;
-mod awaited;
+mod background;
 mod config;
 mod coordinator;
 mod events;
 mod key;
-mod meet;
 mod message;
 mod policy;
 mod rdzv;
-mod reach;
+mod setup;
 
+pub(crate) use address::{Addresses, addresses, own_address};
 pub use config::NodesConfig;
 pub use key::KeySource;
 pub use rdzv::{NodeRange, RdzvEndpoint};
-pub(crate) use reach::{Reach, own_address, reach};
 
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{End, JobHandoff, LocalLaunch};

@@ -68,7 +68,7 @@ fn trained(plan: Result<Plan>, out_dir: &Path) -> Result<Ended> {
 }
 
 #[test]
-fn what_does_not_fit_is_told_before_anything_is_written() {
+fn mismatches_are_reported_before_anything_is_written() {
     let classes = "CSV\ntask = \"classification\"";
     let own = |inputs: usize, outputs: usize, rows: usize| {
         format!("name = \"own\"\ninputs = {inputs}\noutputs = {outputs}\nrows = {rows}")
@@ -137,7 +137,7 @@ fn a_run_without_an_optimizer_step_is_refused_whatever_its_data() {
 
 /// More outputs than classes are allowed.
 #[test]
-fn what_fits_trains() {
+fn matching_parts_train() {
     let dir = tempfile::tempdir().unwrap();
     let own = "name = \"own\"\ninputs = 2\noutputs = 5\nrows = 0";
     let plan = plan(own, "CSV\ntask = \"classification\"", dir.path());

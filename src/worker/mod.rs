@@ -1,29 +1,29 @@
 //! One rank of a run, from its handoff to its end (`rank`): process group, data, model, optimizer, checkpoint, trainer,
 //! in this order.
 
-mod agree;
 mod checkpoints;
 mod connect;
+mod endpoint;
+mod failure_report;
 mod fault;
 mod fit;
 #[cfg(test)]
 mod fit_tests;
-mod foresee;
 mod hook;
 mod kernels;
-mod last_words;
-mod meet;
 mod metrics;
 mod optimizer;
-mod outset;
 #[cfg(test)]
 mod own_models_tests;
 mod rank;
 mod recorder;
 mod resize;
+mod resume_plan;
 mod same_data;
+mod same_devices;
 mod snapshot;
 mod spec_changes;
+mod start_state;
 mod state;
 
 #[cfg(test)]
@@ -38,11 +38,11 @@ mod resize_tests;
 mod testing;
 
 pub use fault::Fault;
-pub use foresee::foresee;
 pub use kernels::keep_kernels;
-pub(crate) use outset::{Outset, newest_step, provenance_of};
 pub(crate) use rank::{requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
+pub use resume_plan::plan_after_resume;
+pub(crate) use start_state::{StartState, newest_step, provenance_of};
 pub use state::load_pretrained;
 
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
@@ -57,7 +57,7 @@ use crate::show;
 use crate::train::{Ended, Parts, Position, Sums, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
 use recorder::{Files, reported};
-use state::Made;
+use state::RunFacts;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -100,12 +100,12 @@ pub struct Job<'a> {
 
 /// Trains. Before it returns an error, it aborts the group, so that the other ranks end at once.
 pub fn train(job: Job<'_>) -> Result<Ended> {
-    let give_up = give_up(&job);
-    train_rank(job).inspect_err(give_up)
+    let report_failure = report_failure(&job);
+    train_rank(job).inspect_err(report_failure)
 }
 
 /// Called first with an error: other ranks wait for this one, and the run is about to be taken down.
-fn give_up<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
+fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
     let (group, failed) = (job.group.clone(), job.failed);
     move |error| {
         failed(error);
@@ -114,7 +114,7 @@ fn give_up<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
 }
 
 fn train_rank(job: Job<'_>) -> Result<Ended> {
-    let (plan, group, give_up) = (job.plan, job.group.clone(), give_up(&job));
+    let (plan, group, report_failure) = (job.plan, job.group.clone(), report_failure(&job));
     group.note(Place { step: 0, phase: Phase::Data });
     let splits = open_data(plan, &*group)?;
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
@@ -137,7 +137,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 let changed = same_data::since(before, now, &saved.position, plan.loader.drop_last)?;
                 changed.iter().for_each(|what| warn(what));
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
-                let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
+                let (here, change) = saved.resume_with(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
                 let changes = [change, optimizer::kept(plan, &loaded.state, updater.slots())];
                 let job_toml = job.start.map_or("", |start| start.job_toml);
@@ -171,10 +171,10 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let parts = Parts { group: group.clone(), splits, model, updater, position, stop, observer };
     let mut trainer = Trainer::new(plan.settings(), parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
-    let ended = trainer.run().inspect_err(give_up);
+    let ended = trainer.run().inspect_err(report_failure);
     drop(trainer);
     let ended = recorder.finish(ended)?;
-    leave(&*group, plan)?;
+    final_barrier(&*group, plan)?;
     Ok(ended)
 }
 
@@ -185,7 +185,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
 /// # Errors
 /// Rank 0 did not arrive, or a rank was lost. A rank that hangs is not an error any more, except with MPI, whose
 /// ranks must all end together.
-fn leave(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
+fn final_barrier(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
     let wait = match group.rank() {
         0 => Wait::Deadline,
         // Time for a save in progress and another one.
@@ -306,7 +306,7 @@ fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
 /// The files that rank 0 records to.
 fn files(job: &Job<'_>, facts: &DataFacts, data: Fingerprint, parent: Option<Parent>) -> Result<Files> {
     let (plan, out_dir) = (job.plan, job.out_dir);
-    let made = Made::of(plan, job.device, data);
+    let made = RunFacts::of(plan, job.device, data);
     Ok(Files {
         out_dir: out_dir.to_owned(),
         reported: reported(plan.loss, plan.metrics.top5, facts),

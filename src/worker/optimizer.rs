@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_keeps_the_state_is_followed_and_said_once() {
+    fn a_change_that_keeps_the_state_is_applied_and_reported_once() {
         let run = after_an_epoch_of(ADAMW);
         let loaded = crate::checkpoint::load_any(&run.newest()).unwrap();
         let slots = ["exp_avg", "exp_avg_sq"];

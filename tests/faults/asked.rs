@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const HELD: &str = "stop:rank=1,phase=forward,step=5";
 
 #[test]
-fn a_stop_on_either_node_ends_both_and_they_go_on_later() {
+fn a_stop_on_either_node_ends_both_and_they_resume() {
     let _alone = alone();
     let whole = Pair::new(1, "2").whole(&[]);
     for asked in [0, 1] {
@@ -59,7 +59,7 @@ fn a_stop_on_both_nodes_saves_as_well() {
 }
 
 #[test]
-fn a_stop_while_the_ranks_meet_is_not_waited_for() {
+fn a_stop_during_the_rendezvous_ends_at_once() {
     let _alone = alone();
     let pair = Pair::new(1, "2");
     let patient = ["--set", "distributed.init_timeout=600"];
@@ -143,7 +143,7 @@ fn a_node_started_twice_leaves_the_first_alone() {
 
 /// MIN:MAX: a second node joins, is asked to leave, joins again and is killed; the first one finishes alone.
 #[test]
-fn nodes_come_and_go() {
+fn nodes_join_and_leave() {
     let _alone = alone();
     let pair = Pair::new(1, "1:2");
     let mut first = pair.start(0, "", &ENDLESS);

@@ -59,7 +59,7 @@ fn the_right_rank_is_blamed_wherever_it_is() {
 
 /// SIGKILL to one node's supervisor; the same command joins the run again.
 #[test]
-fn a_node_that_is_killed_and_started_again_costs_no_bit() {
+fn a_restarted_node_gives_the_same_bits() {
     let _alone = alone();
     let whole = Pair::new(1, "2").whole(&[]);
     for victim in [0, 1] {
@@ -100,7 +100,7 @@ fn a_lost_node_ends_a_run_without_restarts() {
 }
 
 #[test]
-fn who_does_not_belong_is_turned_away() {
+fn rejects_nodes_of_another_run() {
     let _alone = alone();
     let pair = Pair::new(1, "2");
     let init_timeout = |seconds: u32| ["--set".to_owned(), format!("distributed.init_timeout={seconds}")];

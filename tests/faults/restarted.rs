@@ -9,7 +9,7 @@ pub fn restarts(told: &str) -> usize {
 }
 
 #[test]
-fn a_rank_that_dies_once_costs_a_restart_and_no_bit() {
+fn a_rank_that_dies_once_is_restarted_with_the_same_bits() {
     let _alone = alone();
     for (world, moments) in
         [(1, &["forward,step=3"][..]), (2, &["connect", "forward,step=3", "save,step=4", "barrier"])]
@@ -64,7 +64,7 @@ fn restarts_without_progress_are_limited() {
 }
 
 #[test]
-fn what_a_restart_cannot_mend_is_not_tried_again() {
+fn failures_that_no_restart_fixes_are_not_retried() {
     let _alone = alone();
     for code in [2, 69, 70, 74, 78, 92] {
         let trial = Trial::new(2);
@@ -78,7 +78,7 @@ fn what_a_restart_cannot_mend_is_not_tried_again() {
 }
 
 #[test]
-fn a_rank_that_hangs_or_leaves_is_worth_another_attempt() {
+fn a_rank_that_hangs_or_exits_is_restarted() {
     let _alone = alone();
     let whole = Trial::new(2);
     assert_eq!(whole.run("", &[]).code, Some(0));

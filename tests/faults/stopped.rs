@@ -48,7 +48,7 @@ fn a_stopped_rank_ends_the_run_at_the_deadline() {
 }
 
 #[test]
-fn a_run_that_is_over_is_done_though_a_rank_hangs_in_its_end() {
+fn a_finished_run_is_done_even_if_a_rank_hangs_while_exiting() {
     let alone = alone();
     let (waits, all_wait) = mpsc::channel::<()>();
     let play = |world: usize, rank: usize, waits: mpsc::Sender<()>| {

@@ -61,7 +61,7 @@ fn assert_gone(out: &Path, names: &[&str]) {
 }
 
 #[test]
-fn workers_that_end_well_make_a_run_that_is_done() {
+fn a_run_is_done_when_all_workers_exit_with_0() {
     let _alone = alone();
     let out = folder();
     let outcome = ended(shell(3, out.path(), "echo to stdout; echo to stderr >&2")).expect("done");
@@ -129,7 +129,7 @@ fn a_helper_that_outlives_its_worker_is_killed() {
 }
 
 #[test]
-fn a_lost_peer_is_not_blamed_for_the_death_that_it_echoes() {
+fn a_rank_that_lost_a_peer_is_not_blamed() {
     let _alone = alone();
     let out = folder();
     // A process that has ended is there until the supervisor knows of its end: only then comes the cause.
@@ -142,7 +142,7 @@ fn a_lost_peer_is_not_blamed_for_the_death_that_it_echoes() {
 }
 
 #[test]
-fn a_worker_that_hangs_after_its_peer_gave_up_is_killed() {
+fn a_worker_that_hangs_after_its_peer_failed_is_killed() {
     let _alone = alone();
     let out = folder();
     let script = "[ $rank = 1 ] && kill -STOP $$
@@ -155,7 +155,7 @@ fn a_worker_that_hangs_after_its_peer_gave_up_is_killed() {
 }
 
 #[test]
-fn a_workers_own_message_and_code_are_the_runs() {
+fn the_message_and_code_of_a_worker_are_reported() {
     let _alone = alone();
     let out = folder();
     let error = failed(workers(2, out.path(), "bad-data"));
@@ -194,7 +194,7 @@ fn a_program_that_cannot_be_started_ends_the_run() {
 }
 
 #[test]
-fn a_job_that_cannot_be_handed_over_starts_nothing() {
+fn a_job_that_cannot_be_encoded_starts_nothing() {
     let _alone = alone();
     let out = folder();
     let mut launch = shell(2, out.path(), "");
@@ -228,7 +228,7 @@ fn the_rendezvous_listener_reaches_rank_0_only() {
 }
 
 #[test]
-fn what_a_killed_worker_did_not_finish_writing_is_removed() {
+fn unfinished_files_of_a_killed_worker_are_removed() {
     let _alone = alone();
     let out = folder();
     let error = failed(shell(1, out.path(), ": > $out/logs/failure-rank-0.json.tmp; kill -KILL $$"));

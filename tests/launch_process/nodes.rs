@@ -39,7 +39,7 @@ pub fn play(arguments: &str) -> i32 {
 }
 
 #[test]
-fn a_run_that_is_over_is_done_though_a_nodes_supervisor_is_stopped() {
+fn a_finished_run_is_done_even_if_a_supervisor_is_stopped() {
     let _alone = alone();
     for stopped in [0, 1] {
         let (out, port) = (folder(), Port::new());

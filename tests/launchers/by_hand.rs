@@ -27,7 +27,7 @@ fn train_alike(flags: &[&str], variables: &[(&str, &str)]) {
 }
 
 #[test]
-fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
+fn ranks_connect_by_the_environment_by_tcp_and_by_a_file() {
     let _alone = alone();
     let port = Port::new();
     train_alike(&[], &[("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port.to_string())]);
@@ -47,7 +47,7 @@ fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_starts() {
+fn inconsistent_settings_are_rejected_before_anything_starts() {
     let _alone = alone();
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], i32, &'static str);
     let cases: [Case; 10] = [
@@ -104,7 +104,7 @@ fn the_limit_of_open_files_is_raised_or_the_run_refused() {
 }
 
 #[test]
-fn a_limit_of_file_sizes_is_an_error_that_no_restart_mends() {
+fn a_file_size_limit_is_an_error_that_is_not_retried() {
     let _alone = alone();
     // Of 512 or 1024 bytes: too small for the first file, and for a checkpoint.
     for (blocks, told) in [(1, "job.toml"), (100, "checkpoint")] {
@@ -118,7 +118,7 @@ fn a_limit_of_file_sizes_is_an_error_that_no_restart_mends() {
 }
 
 #[test]
-fn what_goes_wrong_with_files_is_no_bug_and_who_is_alone_needs_no_secret() {
+fn file_errors_are_exit_74_and_a_single_rank_needs_no_secret() {
     let _alone = alone();
     let trial = Trial::new();
     let run = |out: &Path| {
@@ -135,7 +135,7 @@ fn what_goes_wrong_with_files_is_no_bug_and_who_is_alone_needs_no_secret() {
 }
 
 #[test]
-fn env_tells_who_started_it_in_words_and_in_json() {
+fn env_shows_the_launcher_as_text_and_json() {
     let _alone = alone();
     let slurm = [
         ("SLURM_JOB_ID", "12"),

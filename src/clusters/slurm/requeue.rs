@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_named_by_its_id_and_a_task_of_an_array_by_its_array() {
+    fn identifies_a_job_by_its_id_and_an_array_task_by_its_array() {
         assert_eq!(job(&[]), None);
         assert_eq!(job(&[("SLURM_JOB_ID", "12")]), Some("12".into()));
         let array = [("SLURM_JOB_ID", "14"), ("SLURM_ARRAY_JOB_ID", "12"), ("SLURM_ARRAY_TASK_ID", "2")];

@@ -3,8 +3,8 @@
 use super::*;
 use crate::clusters::slurm::Requeue;
 
-fn asked(nnodes: Option<&str>, node_rank: Option<usize>, endpoint: Option<&str>) -> Asked {
-    Asked {
+fn settings(nnodes: Option<&str>, node_rank: Option<usize>, endpoint: Option<&str>) -> Settings {
+    Settings {
         nnodes: nnodes.map(|n| n.parse().expect("nodes")),
         node_rank,
         rdzv_endpoint: endpoint.map(|e| e.parse().expect("an endpoint")),
@@ -16,8 +16,8 @@ fn asked(nnodes: Option<&str>, node_rank: Option<usize>, endpoint: Option<&str>)
 fn messages() {
     let pmi = [("PMI_RANK", "1"), ("PMI_SIZE", "4")];
     let open_mpi = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
-    let (none, nodes) = (Asked::default(), asked(Some("3"), None, Some("n1:1")));
-    let refusals: [(&str, Vec<(&str, &str)>, &Asked); 15] = [
+    let (none, nodes) = (Settings::default(), settings(Some("3"), None, Some("n1:1")));
+    let refusals: [(&str, Vec<(&str, &str)>, &Settings); 15] = [
         ("half of a pair", vec![("RANK", "0")], &none),
         ("not a number", with(&[("RANK", "-1")]), &none),
         ("out of range", with(&[("RANK", "8")]), &none),
@@ -27,16 +27,16 @@ fn messages() {
         ("PMIX without a size", vec![("PMIX_RANK", "0")], &none),
         ("MPI's rank", vec![("PMI_RANK", "4"), ("PMI_SIZE", "4")], &none),
         ("two launchers", [&[("RANK", "0"), ("WORLD_SIZE", "2")][..], &pmi].concat(), &none),
-        ("node rank of a rank", TORCHRUN.to_vec(), &asked(None, Some(1), None)),
-        ("other number of nodes", TORCHRUN.to_vec(), &asked(Some("3"), None, None)),
+        ("node rank of a rank", TORCHRUN.to_vec(), &settings(None, Some(1), None)),
+        ("other number of nodes", TORCHRUN.to_vec(), &settings(Some("3"), None, None)),
         ("no node rank", vec![], &nodes),
-        ("node rank too large", vec![], &asked(Some("3"), Some(3), None)),
+        ("node rank too large", vec![], &settings(Some("3"), Some(3), None)),
         ("srun starts ranks", STEP.to_vec(), &nodes),
         ("Kubernetes without a node rank", vec![("PET_NNODES", "2")], &none),
     ];
     let mut text = String::new();
-    for (title, vars, asked) in refusals {
-        text += &format!("== {title}\n{}\n\n", origin(&vars, asked).expect_err(title));
+    for (title, vars, settings) in refusals {
+        text += &format!("== {title}\n{}\n\n", origin(&vars, settings).expect_err(title));
     }
     let alone = Origin::Own.is_alone(false, nodes.rdzv_endpoint.as_ref()).expect_err("an endpoint");
     let hosts = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")];

@@ -3,7 +3,7 @@
 use super::image_decode::{Unread, decode};
 use crate::data::Content;
 use crate::data::store::{Cache, write_into_place};
-use crate::error::{IoContext, Result, may_pass};
+use crate::error::{IoContext, Result, is_transient};
 use crate::show;
 use data_encoding::HEXLOWER;
 use rayon::prelude::*;
@@ -197,7 +197,7 @@ pub(super) fn unreadable(
         Ok(_) => None,
         Err(Unread::Image(why)) => Some(Ok((i, in_words(path, &why)))),
         // What is left out must not depend on the moment.
-        Err(Unread::File(e)) if may_pass(&e) => Some(Err(e).doing("read", path)),
+        Err(Unread::File(e)) if is_transient(&e) => Some(Err(e).doing("read", path)),
         Err(Unread::File(e)) => {
             all_read.store(false, Ordering::Relaxed);
             Some(Ok((i, in_words(path, &e.to_string()))))

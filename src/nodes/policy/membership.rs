@@ -1,6 +1,6 @@
 //! Nodes that join, are lost, leave, or stop.
 
-use super::super::events::{Action, Failure, Member, NodeEnd, Timer, Weight};
+use super::super::events::{Action, Cause, Member, NodeEnd, NodeFailure, Timer};
 use super::{Phase, Seat, State};
 use crate::error::ExitCode;
 use crate::nodes::NodeRange;
@@ -71,9 +71,9 @@ impl State {
             return;
         }
         running.left.retain(|m| *m != member);
-        running.ends.push(NodeEnd::Failed(Failure {
+        running.ends.push(NodeEnd::Failed(NodeFailure {
             code: ExitCode::WorkerFailed,
-            weight: Weight::LostNode,
+            cause: Cause::LostNode,
             retry: true,
             rank: None,
             message: format!("node {seat} ({}) was lost: the connection to its supervisor broke", gone.host),
@@ -133,9 +133,9 @@ impl State {
         if let Some(before) = &self.failure {
             message = format!("{}\n\nno restart: {message}", before.message);
         }
-        let failure = Failure {
+        let failure = NodeFailure {
             code: self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code),
-            weight: Weight::Root,
+            cause: Cause::RootCause,
             retry: false,
             rank: None,
             message,

@@ -6,8 +6,8 @@ use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
 
 /// The kind of device, and the UUID of a GPU where known.
-const CARD: usize = 1 + 16;
-type Card = [u8; CARD];
+const ENTRY_LEN: usize = 1 + 16;
+type Entry = [u8; ENTRY_LEN];
 
 const KINDS: [&str; 3] = ["cpu", "cuda", "wgpu"];
 const CUDA: u8 = 1;
@@ -17,40 +17,44 @@ const CUDA: u8 = 1;
 /// # Errors
 /// The same on all ranks: devices of different kinds, or several ranks on one GPU that they may not share (exit 69).
 /// A failed collective.
-pub(super) fn agree(device: ComputeDevice, may_share: bool, group: &dyn ProcessGroup) -> Result<()> {
-    let mut all = vec![0; CARD * group.world_size()];
-    group.all_gather(card(device).as_slice().into(), all.as_mut_slice().into())?;
-    judge(all.as_chunks().0, may_share)
+pub(super) fn same_on_all_ranks(
+    device: ComputeDevice,
+    may_share: bool,
+    group: &dyn ProcessGroup,
+) -> Result<()> {
+    let mut all = vec![0; ENTRY_LEN * group.world_size()];
+    group.all_gather(entry(device).as_slice().into(), all.as_mut_slice().into())?;
+    compare(all.as_chunks().0, may_share)
 }
 
-pub(super) fn card(device: ComputeDevice) -> Card {
+pub(super) fn entry(device: ComputeDevice) -> Entry {
     let (kind, uuid) = match device {
         ComputeDevice::Cpu => (0, None),
         // If there is none, opening the device reports why.
         ComputeDevice::Cuda(index) => (CUDA, nccl::gpu_uuid(index).ok()),
         ComputeDevice::Wgpu(_) => (2, None),
     };
-    let mut card = [0; CARD];
-    card[0] = kind;
+    let mut entry = [0; ENTRY_LEN];
+    entry[0] = kind;
     if let Some(GpuUuid(bytes)) = uuid {
-        card[1..].copy_from_slice(&bytes);
+        entry[1..].copy_from_slice(&bytes);
     }
-    card
+    entry
 }
 
 /// The GPU's UUID, if known.
-fn gpu([_, uuid @ ..]: &Card) -> Option<GpuUuid> {
+fn gpu([_, uuid @ ..]: &Entry) -> Option<GpuUuid> {
     (*uuid != [0; 16]).then_some(GpuUuid(*uuid))
 }
 
-pub(super) fn judge(cards: &[Card], may_share: bool) -> Result<()> {
-    if let Some(other) = cards.iter().position(|card| card[0] != cards[0][0]) {
-        let name = |rank: usize| KINDS.get(usize::from(cards[rank][0])).copied().unwrap_or("?");
+pub(super) fn compare(entries: &[Entry], may_share: bool) -> Result<()> {
+    if let Some(other) = entries.iter().position(|entry| entry[0] != entries[0][0]) {
+        let name = |rank: usize| KINDS.get(usize::from(entries[rank][0])).copied().unwrap_or("?");
         let message = format!("rank 0 uses `{}`, but rank {other} uses `{}`", name(0), name(other));
         return Err(Error::unavailable(message)
             .hint("run `ddp-run env` on each node to list its devices, and why others are unavailable"));
     }
-    let gpus: Vec<Option<GpuUuid>> = cards.iter().map(gpu).collect();
+    let gpus: Vec<Option<GpuUuid>> = entries.iter().map(gpu).collect();
     let Some(shared) = on_one_gpu(&gpus, |_, _| may_share) else { return Ok(()) };
     Err(Error::unavailable(shared.to_string()).hint(
         "start one process per GPU; or, to share GPUs without NCCL, set `share_devices = true` in `[launch]` and `backend = \"auto\"` or \
@@ -63,24 +67,24 @@ mod tests {
     use super::*;
     use crate::error::ExitCode;
 
-    fn on_gpu(uuid: u8) -> Card {
-        let mut card = [uuid; CARD];
-        card[0] = CUDA;
-        card
+    fn on_gpu(uuid: u8) -> Entry {
+        let mut entry = [uuid; ENTRY_LEN];
+        entry[0] = CUDA;
+        entry
     }
 
     #[track_caller]
-    fn refused(cards: &[Card], says: &str) {
-        let error = judge(cards, false).expect_err("refused");
+    fn refused(entries: &[Entry], says: &str) {
+        let error = compare(entries, false).expect_err("refused");
         assert_eq!(error.code, ExitCode::Unavailable);
         assert_eq!(error.message, says);
     }
 
     #[test]
-    fn ranks_on_devices_of_one_kind_agree() {
-        let [cpu, wgpu] = [ComputeDevice::Cpu, ComputeDevice::Wgpu(0)].map(card);
-        for cards in [[cpu, cpu], [wgpu, wgpu], [on_gpu(1), on_gpu(2)], [on_gpu(0), on_gpu(0)]] {
-            assert!(judge(&cards, false).is_ok(), "{cards:?}");
+    fn accepts_ranks_on_devices_of_one_kind() {
+        let [cpu, wgpu] = [ComputeDevice::Cpu, ComputeDevice::Wgpu(0)].map(entry);
+        for entries in [[cpu, cpu], [wgpu, wgpu], [on_gpu(1), on_gpu(2)], [on_gpu(0), on_gpu(0)]] {
+            assert!(compare(&entries, false).is_ok(), "{entries:?}");
         }
         refused(&[wgpu, wgpu, cpu], "rank 0 uses `wgpu`, but rank 2 uses `cpu`");
         refused(&[cpu, on_gpu(1)], "rank 0 uses `cpu`, but rank 1 uses `cuda`");
@@ -88,9 +92,9 @@ mod tests {
 
     /// With any backend, two ranks on one GPU halve each other's speed and memory.
     #[test]
-    fn ranks_that_were_given_one_gpu_are_named_unless_they_may_share_it() {
-        let cards = [on_gpu(2), on_gpu(1), on_gpu(3), on_gpu(1)];
-        refused(&cards, "ranks 1 and 3 have the same GPU, GPU-01010101-0101-0101-0101-010101010101");
-        assert!(judge(&cards, true).is_ok());
+    fn names_ranks_that_share_a_gpu_without_permission() {
+        let entries = [on_gpu(2), on_gpu(1), on_gpu(3), on_gpu(1)];
+        refused(&entries, "ranks 1 and 3 have the same GPU, GPU-01010101-0101-0101-0101-010101010101");
+        assert!(compare(&entries, true).is_ok());
     }
 }

@@ -1,7 +1,7 @@
 //! The state of the run's folder at a start, for the messages before the first step and at a stop.
 
 use super::connect::averages_by_nccl;
-use super::foresee;
+use super::plan_after_resume;
 use crate::checkpoint::CheckpointStore;
 use crate::comm::Backend;
 use crate::device;
@@ -13,25 +13,25 @@ use std::path::Path;
 
 /// The newest checkpoint before this start.
 #[derive(Clone)]
-pub struct Outset {
+pub struct StartState {
     job: JobHandoff,
     found: Option<u64>,
 }
 
-impl Outset {
+impl StartState {
     pub fn of(job: &JobHandoff) -> Self {
         Self { job: job.clone(), found: newest_step(job) }
     }
 
     /// The plan that this start will follow.
-    pub fn foreseen(&self, plan: &Plan) -> Plan {
+    pub fn resumed_plan(&self, plan: &Plan) -> Plan {
         let resume = if self.found.is_some() { "auto" } else { &self.job.resume };
-        foresee(plan, resume, &self.job.out_dir)
+        plan_after_resume(plan, resume, &self.job.out_dir)
     }
 
     /// What is saved of the run now, and the command that resumes it.
     pub fn saved(&self) -> String {
-        in_words(self.found, newest_step(&self.job), &self.job.resume)
+        saved_message(self.found, newest_step(&self.job), &self.job.resume)
     }
 }
 
@@ -71,7 +71,7 @@ pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) 
 
 /// What is saved of the run, and the command that resumes it. `found` is the step of the newest checkpoint before
 /// this start, `newest` that of the newest one now; `resume` is this start's option.
-pub(super) fn in_words(found: Option<u64>, newest: Option<u64>, resume: &str) -> String {
+pub(super) fn saved_message(found: Option<u64>, newest: Option<u64>, resume: &str) -> String {
     let again = match resume {
         "auto" => "the same command",
         // The same command would start over, or from elsewhere, again.
