@@ -8,7 +8,7 @@ use crate::device::{self, computes_in};
 use crate::error::{Error, ExitCode, Result};
 use crate::history::FolderLock;
 use crate::launch::{JobHandoff, LocalLaunch, StopFlag, cores::usable_cores, descriptors, logs};
-use crate::nodes::{NodeRange, Nodes, Outcome};
+use crate::nodes::{Limits, NodeRange, Nodes, Outcome};
 use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::{Before, provenance};
@@ -174,16 +174,18 @@ fn supervise(
 
 fn nodes_of(plan: &Plan, node_rank: Option<usize>) -> Result<Nodes> {
     Ok(Nodes {
-        range: plan.nodes.nnodes,
+        limits: Limits {
+            max_restarts: plan.nodes.max_restarts,
+            join: *plan.distributed.init_timeout,
+            rejoin: *plan.nodes.rejoin_timeout,
+            grace: *plan.checkpoint.grace,
+            ..Limits::new(plan.nodes.nnodes)
+        },
         node_rank,
         endpoint: plan.nodes.rdzv_endpoint.clone(),
         bind: plan.nodes.bind,
         interface: plan.distributed.gloo().address()?,
         key: if plan.nodes.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
-        max_restarts: plan.nodes.max_restarts,
-        join: *plan.distributed.init_timeout,
-        rejoin: *plan.nodes.rejoin_timeout,
-        grace: *plan.checkpoint.grace,
         plan_hash: plan.hash.clone(),
         newest_checkpoint: newest_step,
         ..Nodes::default()

@@ -8,7 +8,7 @@ use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "messages")]
+#[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Message {
     /// The next row; from rank 0 only.
     Row(Timing),
@@ -51,9 +51,9 @@ impl MessageReader {
 
     /// The lines received so far; an error is a line in a wrong format, which no worker writes.
     pub fn lines(&mut self) -> Vec<Result<Message, String>> {
-        let messages =
+        let message =
             |line: Vec<u8>| serde_json::from_slice(&line).map_err(|_| String::from_utf8_lossy(&line).into());
-        self.inbox.lines(&self.pipe).into_iter().map(messages).collect()
+        self.inbox.lines(&self.pipe).into_iter().map(message).collect()
     }
 }
 
@@ -65,16 +65,16 @@ mod tests {
     fn messages_are_tagged_json() {
         let failed = Message::Failed { code: ExitCode::Internal, message: "a\nb".into() };
         let text = serde_json::to_string(&failed).unwrap();
-        assert_eq!(text, r#"{"messages":"failed","code":"Internal","message":"a\nb"}"#);
+        assert_eq!(text, r#"{"kind":"failed","code":"Internal","message":"a\nb"}"#);
         assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), failed);
     }
 
     #[test]
     fn messages_are_distinguished_from_other_output() {
         let (pipe, mut worker) = io::pipe().unwrap();
-        let mut messages = MessageReader::new(pipe).unwrap();
-        worker.write_all(b"{\"messages\":\"done\"}\nhello\n").unwrap();
-        assert_eq!(messages.lines(), [Ok(Message::Done), Err("hello".into())]);
-        assert!(messages.fd().is_some());
+        let mut reader = MessageReader::new(pipe).unwrap();
+        worker.write_all(b"{\"kind\":\"done\"}\nhello\n").unwrap();
+        assert_eq!(reader.lines(), [Ok(Message::Done), Err("hello".into())]);
+        assert!(reader.fd().is_some());
     }
 }

@@ -17,10 +17,10 @@ mod table;
 mod units;
 mod worker;
 
-pub use plan::{Plan, parse_names, parse_sizes};
+pub use plan::{Plan, parse_sizes};
 pub use worker::run as work;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::launch::own_program;
 use machine::Machine;
 use report::{Report, Row};
@@ -36,7 +36,8 @@ pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     let cases = plan.all_cases();
     machine::check_memory(plan.world, plan.largest())?;
     if let Some(dir) = dir {
-        report::prepare(dir)?;
+        // Before the measurement, which takes minutes.
+        std::fs::create_dir_all(dir).doing("create", dir)?;
     }
     let machine = Machine::here();
     for warning in machine.warnings(plan.world) {

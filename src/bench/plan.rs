@@ -164,25 +164,6 @@ fn parse_size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Parses a list of names, without duplicates, in the given order.
-pub fn parse_names<T: Copy + PartialEq>(
-    text: &str,
-    what: &str,
-    known: &[(&'static str, T)],
-) -> Result<Vec<T>, String> {
-    let mut out = Vec::new();
-    for name in text.split(',').map(str::trim) {
-        let found = known.iter().find(|(n, _)| *n == name).map(|(_, value)| *value).ok_or_else(|| {
-            let names: Vec<&str> = known.iter().map(|(n, _)| *n).collect();
-            format!("unknown {what} `{name}`; expected {}", names.join(", "))
-        })?;
-        if !out.contains(&found) {
-            out.push(found);
-        }
-    }
-    Ok(out)
-}
-
 #[cfg(test)]
 pub mod tests {
     use super::*;
@@ -252,13 +233,5 @@ pub mod tests {
         let bytes: Vec<usize> = cases.iter().map(Case::bytes).collect();
         assert_eq!(bytes, [8, 2, 4, 10, 8, 2, 4, 10], "equal neighbours are one row");
         assert_eq!(plan.largest(), 10);
-    }
-
-    #[test]
-    fn names_keep_their_order_and_unknown_ones_list_the_known() {
-        let known = [("auto", 0), ("shm", 1), ("tcp", 2)];
-        assert_eq!(parse_names("tcp,auto,tcp", "transport", &known).unwrap(), [2, 0]);
-        let error = parse_names("tcp,udp", "transport", &known).unwrap_err();
-        assert_eq!(error, "unknown transport `udp`; expected auto, shm, tcp");
     }
 }

@@ -8,7 +8,7 @@ use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::{
     Controller, Endpoint, Handoff, Output, Place, Policy, Process, ProcessSet, Recall, Signals, Verdict,
-    WorkerStatus,
+    WorkerStatus, describe,
 };
 use std::io::{self, PipeReader};
 use std::net::{Ipv4Addr, TcpListener};
@@ -69,7 +69,7 @@ pub fn rows(
 
 /// The messages of the workers.
 struct Monitor<'a> {
-    messages: Vec<MessageReader>,
+    readers: Vec<MessageReader>,
     cases: &'a [Case],
     measured: usize,
     on_row: &'a mut dyn FnMut(&Case, &Timing) -> Result<()>,
@@ -91,23 +91,14 @@ impl<'a> Monitor<'a> {
     ) -> Result<Self> {
         let cannot = |e| Error::internal(format!("cannot read the workers' output: {e}"));
         let results = outputs.iter().map(|_| None).collect();
-        let messages =
+        let readers =
             outputs.into_iter().map(MessageReader::new).collect::<io::Result<_>>().map_err(cannot)?;
-        Ok(Self {
-            messages,
-            cases,
-            measured: 0,
-            on_row,
-            results,
-            at: Instant::now(),
-            patience,
-            failure: None,
-        })
+        Ok(Self { readers, cases, measured: 0, on_row, results, at: Instant::now(), patience, failure: None })
     }
 
     fn read_messages(&mut self) {
-        for rank in 0..self.messages.len() {
-            for line in self.messages[rank].lines() {
+        for rank in 0..self.readers.len() {
+            for line in self.readers[rank].lines() {
                 self.at = Instant::now();
                 if self.failure.is_none() {
                     self.failure = self.handle(rank, line).err();
@@ -126,7 +117,7 @@ impl<'a> Monitor<'a> {
             Ok(Message::Failed { code, message }) => {
                 self.results[rank] = Some(Err(Error::new(code, message)))
             }
-            Ok(messages) => return Err(self.blame(rank, &format!("sent {messages:?} out of order"))),
+            Ok(message) => return Err(self.blame(rank, &format!("sent {message:?} out of order"))),
             Err(text) => return Err(self.blame(rank, &format!("wrote to its standard output: {text}"))),
         }
         Ok(())
@@ -156,13 +147,7 @@ impl<'a> Monitor<'a> {
         Err(match (self.results[rank].take(), ends[rank]) {
             (Some(Err(own)), _) => own,
             (_, Some(WorkerStatus::NotStarted(why))) => Error::checkpoint(why.clone()),
-            (_, Some(WorkerStatus::Exited(code))) => {
-                self.blame(rank, &format!("ended with exit code {code}"))
-            }
-            (_, Some(WorkerStatus::Signaled { signal, .. })) => {
-                let name = signal_hook::low_level::signal_name(*signal).unwrap_or("unknown");
-                self.blame(rank, &format!("was killed by signal {signal} ({name})"))
-            }
+            (_, Some(status)) => self.blame(rank, &describe(status)),
             (_, None) => self.blame(rank, "could not be killed"),
         })
     }
@@ -170,7 +155,7 @@ impl<'a> Monitor<'a> {
 
 impl Controller for Monitor<'_> {
     fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.messages.iter().filter_map(MessageReader::fd).collect()
+        self.readers.iter().filter_map(MessageReader::fd).collect()
     }
 
     fn patience(&self) -> Option<Instant> {
@@ -216,17 +201,18 @@ mod tests {
         let blamed = |rank, code| Verdict { code, culprit: Some(rank) };
         let killed = WorkerStatus::Signaled { signal: 9, core_dumped: false };
         let code = ExitCode::WorkerFailed;
-        let lost = "{\"messages\":\"failed\",\"code\":\"Collective\",\"message\":\"rank 1 is gone\"}\n";
+        let lost = "{\"kind\":\"failed\",\"code\":\"Collective\",\"message\":\"rank 1 is gone\"}\n";
         let (error, recalled) = outcome([lost, ""], HANG, blamed(1, code), &[Some(&killed), Some(&killed)]);
-        let expected = "rank 1 was killed by signal 9 (SIGKILL) while measuring 4 B of f32, algorithm auto, transport tcp";
+        let expected = "rank 1 was killed by signal 9 (SIGKILL; often the kernel's out-of-memory killer) while measuring 4 B of f32, \
+                        algorithm auto, transport tcp";
         assert_eq!((error.code, &*error.message, recalled), (code, expected, false));
         let (error, _) = outcome([lost, ""], HANG, blamed(0, ExitCode::Collective), &[Some(&killed), None]);
         assert_eq!((error.code, &*error.message), (ExitCode::Collective, "rank 1 is gone"));
         // Exited with 0 without having measured.
         let (well, done) = (WorkerStatus::Exited(0), Verdict { code: ExitCode::Done, culprit: None });
-        let (error, _) = outcome(["{\"messages\":\"done\"}\n", ""], HANG, done, &[Some(&well), Some(&well)]);
-        assert!(error.message.starts_with("rank 1 ended with exit code 0 while measuring 4 B"), "{error}");
-        let all_done = ["{\"messages\":\"done\"}\n"; 2];
+        let (error, _) = outcome(["{\"kind\":\"done\"}\n", ""], HANG, done, &[Some(&well), Some(&well)]);
+        assert!(error.message.starts_with("rank 1 exited with 0 (done) while measuring 4 B"), "{error}");
+        let all_done = ["{\"kind\":\"done\"}\n"; 2];
         let (error, _) = outcome(all_done, HANG, done, &[Some(&well), Some(&well)]);
         assert_eq!((error.code, &*error.message), (ExitCode::Internal, "0 of 4 rows were measured"));
     }
@@ -245,8 +231,8 @@ mod tests {
     #[test]
     fn rejects_a_program_that_is_not_a_worker() {
         for (program, part) in [
-            ("/bin/true", "exit code 0"),
-            ("/bin/false", "exit code 1"),
+            ("/bin/true", "exited with 0"),
+            ("/bin/false", "exited with 1"),
             ("/bin/echo", "bench-worker"),
             ("/nonexistent", "cannot start /nonexistent"),
         ] {

@@ -4,7 +4,6 @@ use super::spec_args::SpecArgs;
 use crate::error::Error;
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
-use std::io::{ErrorKind, Write};
 
 /// Show the resolved plan of a job, without running it
 #[derive(Clone, Debug, clap::Args)]
@@ -33,16 +32,9 @@ pub enum Format {
 pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
     let request = args.world.map_or_else(WorldRequest::default, |n| WorldRequest::of(n as usize));
     let plan = args.spec.plan(registry, request)?;
-    let text = match args.format {
+    super::print(&match args.format {
         Format::Text => plan.text(),
         Format::Json => format!("{:#}\n", plan.json()),
         Format::Toml => plan.to_toml(),
-    };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // A reader that closes the pipe early (`| head`) is no error.
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::internal(format!("cannot write the plan: {e}")))
-        }
-        _ => Ok(()),
-    }
+    })
 }

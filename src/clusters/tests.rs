@@ -110,23 +110,6 @@ fn a_bare_rank_and_world_size_are_one_machine_on_loopback_and_one_process_a_mach
 }
 
 #[test]
-fn inconsistent_variables_are_refused_with_a_reason() {
-    let cases: [(&[(&str, &str)], &str); 8] = [
-        (&with(&[("LOCAL_WORLD_SIZE", "")]), "LOCAL_WORLD_SIZE is not"),
-        (&[("WORLD_SIZE", "2")], "WORLD_SIZE is set, but RANK is not"),
-        (&[("RANK", "0")], "RANK is set, but WORLD_SIZE is not"),
-        (&with(&[("RANK", "8")]), "RANK is 8 and WORLD_SIZE is 8"),
-        (&with(&[("RANK", "-1")]), "RANK is `-1`, which is not a number"),
-        (&with(&[("MASTER_PORT", "70000")]), "MASTER_PORT is `70000`"),
-        (&with(&[("MASTER_PORT", "0")]), "MASTER_PORT is 0"),
-        (&with(&[("LOCAL_RANK", "4")]), "local rank 4 of 4"),
-    ];
-    for (vars, message) in cases {
-        refused(vars, &Settings::default(), &[message]);
-    }
-}
-
-#[test]
 fn ranks_of_a_run_share_a_secret_over_its_attempts_and_runs_do_not() {
     let key = ("DDP_RUN_SECRET", "a key of enough characters");
     let secret = |changes: &[(&str, &str)]| {

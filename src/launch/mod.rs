@@ -38,7 +38,7 @@ pub(crate) use inbox::{Inbox, MAX_LINE};
 pub(crate) use local::own_program;
 pub use local::{FirstRankOutput, LocalLaunch};
 pub(crate) use process_set::ProcessSet;
-pub(crate) use report::{Cause, NodeFailure};
+pub(crate) use report::{Cause, NodeEnd, NodeFailure, describe};
 pub(crate) use signals::{Signal, Signals, wait_for};
 pub use state::Policy;
 pub use stop::{OnSecondSignal, SelfExit, StopFlag};

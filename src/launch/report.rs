@@ -7,7 +7,18 @@ use super::failure::Failure;
 use super::flight::FlightRecord;
 use super::logs;
 use super::verdict::{self, Class, End, Requested, WorkerStatus};
+use crate::comm::rendezvous::name_ranks;
 use crate::error::ExitCode;
+
+/// How a node's part of a generation ended.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeEnd {
+    Done,
+    /// Saved and stopped, or taken down on request.
+    Stopped,
+    Failed(NodeFailure),
+}
 
 /// A failure of this node's part of a generation.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -37,7 +48,7 @@ pub enum Cause {
     /// A rank of this node was silent, according to its peers.
     Blamed,
     /// A rank of this node failed independently.
-    RootCause,
+    Root,
 }
 
 /// What the report needs about a rank besides the state machine's data.
@@ -107,7 +118,7 @@ pub fn worker_failed(
         (Some(_), _) => (Cause::Blamed, own),
         (None, Some(Class::Consequence)) => (Cause::Consequence, note.and_then(|note| note.peer)),
         _ if ranks[culprit].is_unresponsive() => (Cause::Unresponsive, own),
-        _ => (Cause::RootCause, own),
+        _ => (Cause::Root, own),
     };
     // A worker that could not be killed does not prevent a restart without it.
     let retry = ranks[witness].end.is_none_or(verdict::is_retryable);
@@ -268,15 +279,10 @@ fn grouped<T: PartialEq>(ranks: impl Iterator<Item = (usize, T)>) -> Vec<(T, Vec
 /// `rank 1`, `ranks 0, 2 and 3`, `ranks 0 to 7`.
 fn name(ranks: &[usize]) -> String {
     match ranks {
-        [one] => format!("rank {one}"),
         [first, .., last] if ranks.len() > 2 && last - first + 1 == ranks.len() => {
             format!("ranks {first} to {last}")
         }
-        [init @ .., last] => {
-            let init: Vec<String> = init.iter().map(usize::to_string).collect();
-            format!("ranks {} and {last}", init.join(", "))
-        }
-        [] => String::new(),
+        _ => name_ranks(ranks),
     }
 }
 

@@ -52,7 +52,7 @@ fn a_killed_rank_is_reported_with_its_log_and_the_other_ranks() {
     ];
     let failed = worker_failed(&ranks, 1, ExitCode::WorkerFailed, context);
     insta::assert_snapshot!("killed", printed(&failed, context));
-    assert_eq!((failed.cause, failed.retry), (Cause::RootCause, true));
+    assert_eq!((failed.cause, failed.retry), (Cause::Root, true));
 }
 
 #[test]

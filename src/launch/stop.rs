@@ -63,7 +63,7 @@ pub struct StopFlag(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// 0 until a stop is requested, then the number of the first signal, or -1 for [`StopFlag::request`].
+    /// 0 until a stop is requested, then the number of the first signal.
     signal: AtomicI32,
     /// Nanoseconds from `install` to the first signal.
     at: AtomicU64,
@@ -138,7 +138,7 @@ impl StopFlag {
         self.0.signal.load(Ordering::Acquire) != 0
     }
 
-    /// The number of the first signal; `None` before it, or if [`Self::request`] came first.
+    /// The number of the first signal; `None` before it.
     pub fn signal(&self) -> Option<i32> {
         Some(self.0.signal.load(Ordering::SeqCst)).filter(|s| *s > 0)
     }
@@ -220,11 +220,6 @@ impl StopFlag {
             std::thread::park();
         }
     }
-
-    /// Requests a stop from inside the process.
-    pub fn request(&self) {
-        let _ = self.0.signal.compare_exchange(0, -1, Ordering::AcqRel, Ordering::Acquire);
-    }
 }
 
 impl Inner {
@@ -264,17 +259,13 @@ mod tests {
         flag.0.arrived(SIGTERM, DEBOUNCE);
         assert!(clone.requested());
         assert_eq!(clone.signal(), Some(SIGUSR1));
-        let own = StopFlag::new();
-        own.request();
-        assert!(own.requested());
-        assert_eq!(own.signal(), None);
     }
 
     #[test]
     fn from_the_first_step_boundary_on_the_loop_handles_a_stop() {
         let flag = StopFlag::new();
         assert!(!flag.requested_at_step());
-        flag.request();
+        flag.0.arrived(SIGTERM, Duration::ZERO);
         assert!(flag.requested_at_step());
         let early = flag.advance(STARTING, ENDING) || flag.advance(CONNECTED, ENDING);
         assert!(!early, "the watch comes too late for an early end");

@@ -13,7 +13,7 @@ use super::handoff::{Endpoint, Handoff, Place};
 use super::local::{FirstRankOutput, LocalLaunch};
 use super::logs;
 use super::process_set::{Finished, ProcessSet, Workers};
-use super::report::{self, NodeFailure};
+use super::report::{self, NodeEnd};
 use super::signals::Signals;
 use super::verdict::End;
 use super::worker::{Output, Process};
@@ -35,8 +35,7 @@ pub struct LocalWorkers<'a> {
 
 /// How a generation ended on this node.
 pub struct Ended {
-    /// `Done`, `Stopped`, or the failure.
-    pub end: std::result::Result<ExitCode, NodeFailure>,
+    pub end: NodeEnd,
     /// The signal that requested the stop, and when it came.
     pub stop_signal: Option<(i32, Instant)>,
     /// Each worker's end; `None` for a worker that was not started before the stop.
@@ -69,8 +68,8 @@ impl<'a> LocalWorkers<'a> {
     /// Runs the generation; all workers have ended when this returns.
     pub fn drive(&mut self, signals: &mut Signals, controller: &mut dyn Controller) -> Result<Ended> {
         let set = ProcessSet::new(self.launch.nproc, self.part.first_rank, self.launch.policy);
-        let over = set.run(self, signals, controller)?;
-        Ok(self.conclude(over))
+        let finished = set.run(self, signals, controller)?;
+        Ok(self.conclude(finished))
     }
 
     fn handoff(&self, local: usize) -> Result<Handoff> {
@@ -97,11 +96,11 @@ impl<'a> LocalWorkers<'a> {
         Ok(handoff)
     }
 
-    fn conclude(&self, over: Finished) -> Ended {
-        let Finished { verdict, state, pids, stop_signal } = over;
+    fn conclude(&self, finished: Finished) -> Ended {
+        let Finished { verdict, state, pids, stop_signal } = finished;
         let end = match (verdict.culprit, verdict.code) {
-            (None, ExitCode::Done) => Ok(ExitCode::Done),
-            (None, _) => Ok(ExitCode::Stopped),
+            (None, ExitCode::Done) => NodeEnd::Done,
+            (None, _) => NodeEnd::Stopped,
             (Some(culprit), code) => {
                 let ranks: Vec<report::Rank<'_>> = state
                     .ends()
@@ -114,7 +113,7 @@ impl<'a> LocalWorkers<'a> {
                     world_size: self.part.world_size,
                     log_dir: &self.launch.log_dir,
                 };
-                Err(report::worker_failed(&ranks, culprit, code, place))
+                NodeEnd::Failed(report::worker_failed(&ranks, culprit, code, place))
             }
         };
         Ended { end, stop_signal, ends: state.ends().into_iter().map(|end| end.cloned()).collect() }

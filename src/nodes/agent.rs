@@ -3,10 +3,9 @@
 mod generation;
 
 use super::coordinator::Coordinator;
-use super::events::Limits;
 use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
 use super::setup::{self, Setup, advertised_address};
-use super::{Nodes, Outcome};
+use super::{Limits, Nodes, Outcome};
 use crate::comm::rendezvous::file::Published;
 use crate::comm::rendezvous::{Secret, Whereabouts};
 use crate::error::{Error, ExitCode, Result};
@@ -37,7 +36,7 @@ pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
         key: setup.key,
         // The ranks of other nodes must be able to reach rank 0: node 0's own name may resolve to loopback here.
         host: match setup.target {
-            None if nodes.range.max > 1 => Some(advertised_address(&nodes, setup.ip)?.to_string()),
+            None if nodes.limits.nodes.max > 1 => Some(advertised_address(&nodes, setup.ip)?.to_string()),
             _ => setup.host,
         },
         ip: setup.ip,
@@ -59,7 +58,7 @@ pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
     };
     let mut link = match agent.target.clone() {
         None => agent.coordinate(setup.listener)?,
-        Some(_) => match agent.connect(&mut signals, agent.nodes.join)? {
+        Some(_) => match agent.connect(&mut signals, agent.nodes.limits.join)? {
             Some(link) => link,
             None => return Ok(agent.outcome(ExitCode::Stopped)),
         },
@@ -106,26 +105,32 @@ struct Agent {
 
 impl Agent {
     fn coordinate(&mut self, listener: Option<TcpListener>) -> Result<Link> {
-        let Nodes { range, max_restarts, join, rejoin, grace, report, silence, .. } = self.nodes;
         let (own, theirs) = Link::pair().map_err(no_link)?;
-        let limits = Limits { max_restarts, join, rejoin, grace, report, ..Limits::new(range) };
         let run_id = match self.nodes.run_id.as_str() {
             "" => RunId::draw()?,
             given => given.to_owned(),
         };
-        let coordinator = Coordinator::start(limits, silence, run_id, theirs, listener, self.key.clone())?;
+        let coordinator = Coordinator::start(
+            self.nodes.limits,
+            self.nodes.silence,
+            run_id,
+            theirs,
+            listener,
+            self.key.clone(),
+        )?;
         self.coordinator = Some(coordinator);
         self.hello(own)
     }
 
     fn hello(&mut self, link: Link) -> Result<Link> {
+        let Limits { nodes, max_restarts, .. } = self.nodes.limits;
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             node_rank: self.nodes.node_rank,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             nproc: self.launch.nproc,
             plan_hash: self.nodes.plan_hash.clone(),
-            terms: format!("--nnodes {} and --max-restarts {}", self.nodes.range, self.nodes.max_restarts),
+            terms: format!("--nnodes {nodes} and --max-restarts {max_restarts}"),
             generation: self.generation,
             port: self.listen()?,
         };
@@ -137,7 +142,7 @@ impl Agent {
 
     /// A new socket for rank 0 of the next generation; workers of the last generation do not know its port.
     fn listen(&mut self) -> Result<Option<u16>> {
-        let several = self.launch.nproc > 1 || self.nodes.range.max > 1;
+        let several = self.launch.nproc > 1 || self.nodes.limits.nodes.max > 1;
         if self.target.is_some() || !several {
             return Ok(None);
         }
@@ -180,7 +185,7 @@ impl Agent {
 
     /// Executes orders until the run is over.
     fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Outcome> {
-        let (mut again, again_until) = (None, Instant::now() + self.nodes.join);
+        let (mut again, again_until) = (None, Instant::now() + self.nodes.limits.join);
         loop {
             let order = match self.next_order(signals, link) {
                 Ok(Some(order)) => order,
@@ -234,7 +239,7 @@ impl Agent {
     /// have reported.
     fn patience(&self) -> Option<Instant> {
         self.target.as_ref()?;
-        let Nodes { join, silence, .. } = self.nodes;
+        let Nodes { limits: Limits { join, .. }, silence, .. } = self.nodes;
         // Before the first generation there is nothing to lose by waiting as long as node 0 would.
         Some(self.last_message_at + if self.generation == 0 { join + silence } else { silence })
     }
@@ -308,18 +313,18 @@ impl Agent {
                 None => {}
             }
         }
-        self.connect(signals, self.nodes.join)
+        self.connect(signals, self.nodes.limits.join)
     }
 
     fn reconnect(&mut self, signals: &mut Signals) -> Result<Option<Link>> {
         if self.stopped_at.is_some() && self.target.is_some() {
             return Ok(None);
         }
-        let Nodes { range, max_restarts, rejoin, .. } = self.nodes;
+        let Limits { nodes, max_restarts, rejoin, .. } = self.nodes.limits;
         if self.target.is_none() {
             return Err(Error::internal("the coordinator's thread has ended"));
         }
-        if max_restarts == 0 && !range.is_elastic() {
+        if max_restarts == 0 && !nodes.is_elastic() {
             return Err(Error::new(
                 ExitCode::WorkerFailed,
                 format!("node 0 was lost: {}", self.loss_reason()),

@@ -2,7 +2,7 @@
 
 use super::NodeRange;
 use crate::error::ExitCode;
-pub(crate) use crate::launch::{Cause, NodeFailure};
+pub(crate) use crate::launch::{Cause, NodeEnd, NodeFailure};
 use std::time::Duration;
 
 /// Identifies a node's connection; never reused.
@@ -50,27 +50,6 @@ impl Limits {
         match n {
             0 | 1 => Duration::ZERO,
             n => self.pause.saturating_mul(1 << (n - 2).min(16)).min(self.longest_pause),
-        }
-    }
-}
-
-/// How a node's part of a generation ended.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NodeEnd {
-    Done,
-    /// Saved and stopped, or taken down on request.
-    Stopped,
-    Failed(NodeFailure),
-}
-
-/// `Done`, `Stopped`, or the failure.
-impl From<Result<ExitCode, NodeFailure>> for NodeEnd {
-    fn from(end: Result<ExitCode, NodeFailure>) -> Self {
-        match end {
-            Ok(ExitCode::Done) => NodeEnd::Done,
-            Ok(_) => NodeEnd::Stopped,
-            Err(failure) => NodeEnd::Failed(failure),
         }
     }
 }

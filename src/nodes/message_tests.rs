@@ -80,7 +80,7 @@ fn losses_and_changes() -> String {
     let restarts = Limits { max_restarts: 1, ..two };
     let killed = NodeFailure {
         code: ExitCode::WorkerFailed,
-        cause: Cause::RootCause,
+        cause: Cause::Root,
         retry: true,
         rank: Some(1),
         message: "rank 1 was killed".into(),
@@ -106,7 +106,7 @@ fn losses_and_changes() -> String {
 /// Errors of a node that can't meet the others.
 fn setup_errors() -> String {
     let endpoint = Some(RdzvEndpoint::Tcp { host: "n0".into(), port: 7 });
-    let nodes = Nodes { range: NodeRange::exactly(2), ..Nodes::default() };
+    let nodes = Nodes { limits: Limits::new(NodeRange::exactly(2)), ..Nodes::default() };
     let short = Some(KeySource::Env("short".to_owned().into()));
     let wrong = [
         Nodes { node_rank: Some(2), ..nodes.clone() },

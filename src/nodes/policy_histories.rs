@@ -19,8 +19,8 @@ fn ends() -> impl Strategy<Value = NodeEnd> {
         Cause::Consequence,
         Cause::Unresponsive,
         Cause::Blamed,
-        Cause::RootCause,
-        Cause::RootCause,
+        Cause::Root,
+        Cause::Root,
     ]);
     let code = prop::sample::select(vec![
         (ExitCode::WorkerFailed, true),
@@ -155,7 +155,7 @@ impl World {
             assert!(self.restarts <= self.limits.max_restarts, "the budget is overrun");
         }
         assert!(
-            self.failures.iter().all(|f| f.retry || f.cause < Cause::RootCause),
+            self.failures.iter().all(|f| f.retry || f.cause < Cause::Root),
             "retried: {:?}",
             self.failures
         );
@@ -283,12 +283,12 @@ proptest! {
         w.drain();
         let (code, failure) = w.finished.expect("drained");
         prop_assert_eq!(failure.is_some(), !matches!(code, ExitCode::Done | ExitCode::Stopped));
-        let fatal: Vec<&NodeFailure> = w.failures.iter().filter(|f| !f.retry && f.cause == Cause::RootCause).collect();
+        let fatal: Vec<&NodeFailure> = w.failures.iter().filter(|f| !f.retry && f.cause == Cause::Root).collect();
         if let Some(first) = fatal.first() {
             prop_assert_eq!(code, first.code, "the code of the first cause that no restart mends");
         } else if w.stopped_between && code == ExitCode::Stopped {
             prop_assert!(w.alive.is_empty());
-        } else if let Some(first) = w.failures.iter().find(|f| f.cause == Cause::RootCause) {
+        } else if let Some(first) = w.failures.iter().find(|f| f.cause == Cause::Root) {
             prop_assert_eq!(code, first.code);
         } else if w.ends.contains(&NodeEnd::Done) && w.failures.iter().all(|f| f.cause == Cause::Unresponsive) {
             prop_assert_eq!(code, ExitCode::Done, "the end is the same for all");

@@ -23,7 +23,7 @@ fn failure(code: ExitCode, cause: Cause, retry: bool) -> NodeEnd {
 }
 
 fn killed() -> NodeEnd {
-    failure(ExitCode::WorkerFailed, Cause::RootCause, true)
+    failure(ExitCode::WorkerFailed, Cause::Root, true)
 }
 
 fn joined(member: Member, seat: Option<usize>) -> Event {
@@ -111,7 +111,7 @@ fn restarts_pause_longer_and_longer_until_there_is_progress() {
 #[test]
 fn a_failure_that_no_restart_fixes_ends_the_run() {
     for code in [ExitCode::Spec, ExitCode::NonFinite, ExitCode::Internal, ExitCode::Checkpoint] {
-        let end = failure(code, Cause::RootCause, false);
+        let end = failure(code, Cause::Root, false);
         assert_eq!(finished(&after(limits(1, 1, 9), 1, &[ended(0, end, Some(5))]).1), code);
     }
 }
@@ -128,7 +128,7 @@ fn the_root_cause_is_blamed_and_not_its_consequence() {
     let Some(Action::Finish { failure: Some(f), .. }) = actions.last() else { panic!("{actions:?}") };
     assert_eq!(f.message, "node 1 (host1) was lost: the connection to its supervisor broke");
     // A bug on one node prevents a restart even if another node failed with a signal.
-    let bug = failure(ExitCode::Internal, Cause::RootCause, false);
+    let bug = failure(ExitCode::Internal, Cause::Root, false);
     let (state, _) = after(limits(2, 2, 5), 2, &[ended(0, killed(), None)]);
     assert_eq!(finished(&state.step(ended(1, bug, None)).1), ExitCode::Internal);
 }
@@ -302,7 +302,7 @@ fn a_finished_run_is_done_even_if_a_node_is_silent_or_lost_later() {
             assert_eq!(finished(&state.clone().step(ended(1, left, None)).1), ExitCode::Collective);
         }
         // A rank that failed independently is reported, even at its very end.
-        let (_, actions) = state.step(ended(1, failure(ExitCode::Internal, Cause::RootCause, false), None));
+        let (_, actions) = state.step(ended(1, failure(ExitCode::Internal, Cause::Root, false), None));
         assert_eq!(finished(&actions), ExitCode::Internal);
     }
 }

@@ -35,23 +35,23 @@ impl Setup {
     }
 
     pub(super) fn prepare(nodes: &Nodes) -> Result<Self> {
-        if nodes.range.max == 1 {
+        if nodes.limits.nodes.max == 1 {
             let (ip, key) = (nodes.bind, Secret::generate()?);
             let (listener, published, target) = (None, None, None);
             return Ok(Self { listener, published, target, host: Some(ip.to_string()), ip, key });
         }
-        if let Some(rank) = nodes.node_rank.filter(|rank| *rank >= nodes.range.max) {
-            let (n, last) = (nodes.range.max, nodes.range.max - 1);
+        if let Some(rank) = nodes.node_rank.filter(|rank| *rank >= nodes.limits.nodes.max) {
+            let (n, last) = (nodes.limits.nodes.max, nodes.limits.nodes.max - 1);
             return Err(Error::usage(format!(
                 "--node-rank is {rank}, but the run has {n} nodes (0 to {last})"
             )));
         }
         let endpoint = nodes.endpoint.as_ref().ok_or_else(|| {
-            Error::usage(format!("a run over {} nodes requires a rendezvous endpoint", nodes.range))
+            Error::usage(format!("a run over {} nodes requires a rendezvous endpoint", nodes.limits.nodes))
                 .hint("set `--rdzv-endpoint HOST:PORT` to the address of node 0, the same on every node")
         })?;
         let node_rank = nodes.node_rank.ok_or_else(|| {
-            Error::usage(format!("a run over {} nodes requires the rank of each node", nodes.range))
+            Error::usage(format!("a run over {} nodes requires the rank of each node", nodes.limits.nodes))
                 .hint(format!("set `--node-rank 0` on the node of {endpoint}, and 1, 2, … on the others"))
         })?;
         let key = nodes.key.as_ref().ok_or_else(|| Error::internal("several nodes without a key"))?;
@@ -72,7 +72,7 @@ impl Setup {
             }
             (RdzvEndpoint::File(path), 0) => {
                 let Addresses { listen, advertised } =
-                    addresses(nodes.bind, nodes.interface, nodes.range.max)?;
+                    addresses(nodes.bind, nodes.interface, nodes.limits.nodes.max)?;
                 let cannot = |e: std::io::Error| {
                     let what = format!("node 0 cannot listen on {listen} for the other nodes: {e}");
                     Error::new(ExitCode::Rendezvous, what)
@@ -93,7 +93,7 @@ impl Setup {
 /// The address at which the ranks of node 0 reach rank 0, which listens on `ip`.
 pub(super) fn advertised_address(nodes: &Nodes, ip: IpAddr) -> Result<IpAddr> {
     match ip.is_unspecified() {
-        true => Ok(addresses(ip, nodes.interface, nodes.range.max)?.advertised),
+        true => Ok(addresses(ip, nodes.interface, nodes.limits.nodes.max)?.advertised),
         false => Ok(ip),
     }
 }
@@ -101,10 +101,10 @@ pub(super) fn advertised_address(nodes: &Nodes, ip: IpAddr) -> Result<IpAddr> {
 /// Node 0's listener for supervisors.
 fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)> {
     let bind = nodes.bind;
-    let ip = match own_address(host, port, bind, nodes.interface, nodes.range.max)? {
+    let ip = match own_address(host, port, bind, nodes.interface, nodes.limits.nodes.max)? {
         Some(address) => address.ip(),
         // A pod's own name may not resolve yet when it starts.
-        None => addresses(bind, nodes.interface, nodes.range.max)?.listen,
+        None => addresses(bind, nodes.interface, nodes.limits.nodes.max)?.listen,
     };
     let until = Instant::now() + PORT_FREE;
     let mut told = false;

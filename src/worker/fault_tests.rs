@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::comm::{DType, SoloGroup, Wait};
-use crate::error::ExitCode;
 
 fn read(text: &str, world: usize) -> Result<Option<Fault>> {
     Fault::from_env(&|name| (name == VARIABLE).then(|| text.to_owned()), world)
@@ -22,28 +21,6 @@ fn faults_are_read() {
     assert_eq!((stop.action, stop.point), (FaultAction::Stop, FaultPoint::Connect));
     assert_eq!(read("", 1).unwrap(), None);
     assert_eq!(Fault::from_env(&|_| None, 1).unwrap(), None);
-}
-
-#[test]
-fn impossible_faults_are_usage_errors() {
-    for (text, why) in [
-        ("kill", "expected ACTION"),
-        ("crash:rank=0,phase=save", "`crash` is not an action"),
-        ("exit=256:rank=0,phase=save", "`exit=256` is not a number"),
-        ("kill:rank=one,phase=save", "`rank=one` is not a number"),
-        ("kill:rank=2,phase=save", "rank 2 is out of range"),
-        ("kill:rank=1,phase=forwards", "expected connect, setup, data, forward"),
-        ("kill:rank=1,phase=save,step", "`step` is not KEY=VALUE"),
-        ("kill:rank=1,phase=save,steps=3", "unknown key `steps`"),
-        ("kill:rank=1,rank=0,phase=save", "`rank` is given twice"),
-        ("kill:phase=save", "`rank` is missing"),
-        ("kill:rank=0", "`phase` is missing"),
-        ("kill:rank=0,phase=connect,step=0", "before all steps"),
-    ] {
-        let error = read(text, 2).unwrap_err();
-        assert_eq!(error.code, ExitCode::Usage, "{text}");
-        assert!(error.message.contains(why) && error.message.contains(text), "{error}");
-    }
 }
 
 /// The indices of the calls in which the fault occurred.

@@ -60,7 +60,7 @@ fn values(field: &FieldFacts) -> usize {
 }
 
 /// Checks for one row of outputs per class index, or one output per number.
-pub(super) fn compares([rows, width]: [usize; 2], samples: usize, target: &FieldFacts) -> Result<(), String> {
+fn compares([rows, width]: [usize; 2], samples: usize, target: &FieldFacts) -> Result<(), String> {
     let (expected, each) = match target.kind {
         FieldKind::Float => (samples, "sample"),
         FieldKind::Index(_) => (samples * values(target), "target"),

@@ -1,14 +1,11 @@
 //! Parts that do not fit cause an error about the spec (exit 78), before anything is written.
 
-use super::testing::provenance;
 use super::*;
-use crate::comm::SoloGroup;
 use crate::error::ExitCode;
 use crate::models::{Input, Net};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::spec::JobTree;
-use crate::telemetry::ProgressMode;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
@@ -52,19 +49,7 @@ fn plan(model: &str, dataset: &str, dir: &Path) -> Result<Plan> {
 }
 
 fn trained(plan: Result<Plan>, out_dir: &Path) -> Result<Ended> {
-    let plan = &plan?;
-    let device = ComputeDevice::Cpu;
-    train(Job {
-        plan,
-        group: Arc::new(SoloGroup::new()),
-        device,
-        out_dir,
-        resume: Resume::Auto,
-        start: Some(Start { out_dir, provenance: &provenance(plan), job_toml: "" }),
-        stop: &|| false,
-        failed: &|_| (),
-        recorder: RecorderOptions { progress: ProgressMode::None, restart: None },
-    })
+    testing::trained(&plan?, out_dir, u64::MAX)
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod checkpoints;
 mod connect;
 mod endpoint;
+mod evaluate;
 mod failure_report;
 mod fault;
 mod fit;
@@ -37,6 +38,7 @@ mod resize_tests;
 #[cfg(test)]
 mod testing;
 
+pub use evaluate::{Split, evaluate};
 pub use fault::Fault;
 pub use kernels::keep_kernels;
 pub(crate) use rank::{requeue_on_stop, run, run_external};
@@ -54,11 +56,10 @@ use crate::history::{Accepted, Parent, Start, checkpoints};
 use crate::models::Model;
 use crate::plan::Plan;
 use crate::show;
-use crate::train::{Ended, Parts, Position, Sums, Trainer, Updater};
+use crate::train::{Ended, Parts, Position, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
 use recorder::{Files, reported};
 use state::RunFacts;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -335,66 +336,4 @@ fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) -> Res
     tracing::info!("{line}");
     say!("{line}");
     Ok(())
-}
-
-/// The split to evaluate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    Train,
-    Val,
-    Test,
-}
-
-impl fmt::Display for Split {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Split::Train => "train",
-            Split::Val => "val",
-            Split::Test => "test",
-        })
-    }
-}
-
-fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
-    let there =
-        [(Split::Train, true), (Split::Val, splits.val.is_some()), (Split::Test, splits.test.is_some())];
-    let there: Vec<String> =
-        there.into_iter().filter(|(_, there)| *there).map(|(split, _)| format!("`{split}`")).collect();
-    let more = match split {
-        Split::Val => "; `[dataset] val_split` splits one off the training samples",
-        _ => "",
-    };
-    Error::data(format!("data set `{}` has no split `{split}`", plan.dataset.name))
-        .hint(format!("it has {}{more}", there.join(" and ")))
-}
-
-/// Evaluates a checkpoint's model on one split, in this process only.
-pub fn evaluate(
-    plan: &Plan,
-    checkpoint: &Path,
-    split: Split,
-    device: ComputeDevice,
-    group: Arc<dyn ProcessGroup>,
-) -> Result<serde_json::Value> {
-    let splits = open_data(plan, &*group)?;
-    let facts = facts_of(&splits);
-    let on = compute(device, plan.precision)?;
-    let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
-    fit::model(plan, &*splits.train, &*model)?;
-    let loaded = load_any(checkpoint)?;
-    state::restore_model(plan, &loaded, &state::saved(&loaded)?, device, &mut *model)?;
-    let dataset = match split {
-        Split::Train => Some(splits.train.clone()),
-        Split::Val => splits.val.clone(),
-        Split::Test => splits.test.clone(),
-    };
-    let dataset = dataset.ok_or_else(|| no_split(plan, split, &splits))?;
-    let options = crate::train::EvalOptions {
-        batch_size: plan.batch_size,
-        workers: plan.loader.workers,
-        prefetch: plan.loader.prefetch,
-        seed: plan.seed,
-    };
-    let sums: Sums = crate::train::evaluate(&*model, plan.loss, &dataset, options, &*group)?;
-    Ok(metrics::json(&sums, reported(plan.loss, plan.metrics.top5, &facts)))
 }

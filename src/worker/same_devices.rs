@@ -73,28 +73,23 @@ mod tests {
         entry
     }
 
-    #[track_caller]
-    fn refused(entries: &[Entry], says: &str) {
-        let error = compare(entries, false).expect_err("refused");
-        assert_eq!(error.code, ExitCode::Unavailable);
-        assert_eq!(error.message, says);
-    }
-
     #[test]
     fn accepts_ranks_on_devices_of_one_kind() {
         let [cpu, wgpu] = [ComputeDevice::Cpu, ComputeDevice::Wgpu(0)].map(entry);
         for entries in [[cpu, cpu], [wgpu, wgpu], [on_gpu(1), on_gpu(2)], [on_gpu(0), on_gpu(0)]] {
             assert!(compare(&entries, false).is_ok(), "{entries:?}");
         }
-        refused(&[wgpu, wgpu, cpu], "rank 0 uses `wgpu`, but rank 2 uses `cpu`");
-        refused(&[cpu, on_gpu(1)], "rank 0 uses `cpu`, but rank 1 uses `cuda`");
     }
 
     /// With any backend, two ranks on one GPU halve each other's speed and memory.
     #[test]
     fn names_ranks_that_share_a_gpu_without_permission() {
         let entries = [on_gpu(2), on_gpu(1), on_gpu(3), on_gpu(1)];
-        refused(&entries, "ranks 1 and 3 have the same GPU, GPU-01010101-0101-0101-0101-010101010101");
+        let error = compare(&entries, false).expect_err("one GPU");
+        assert!(
+            error.code == ExitCode::Unavailable && error.message.starts_with("ranks 1 and 3 have"),
+            "{error}"
+        );
         assert!(compare(&entries, true).is_ok());
     }
 }

@@ -99,7 +99,7 @@ fn the_limit_of_open_files_is_raised_or_the_run_refused() {
     let refused = limited("ulimit -Sn 100; ulimit -Hn 100", &["--nproc-per-node", "64"]);
     assert_code(&refused, 69);
     // 64 for the rest, and three to each other rank.
-    assert!(stderr(&refused).contains("253 files"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("253 open files"), "{}", stderr(&refused));
     assert_code(&limited("ulimit -Sn 12", &["--nproc-per-node", "2"]), 0);
 }
 

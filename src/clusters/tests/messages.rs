@@ -1,26 +1,20 @@
 //! The words of refused environments and of requeues, as a snapshot.
 
+use super::nodes::settings;
 use super::*;
 use crate::clusters::slurm::Requeue;
-
-fn settings(nnodes: Option<&str>, node_rank: Option<usize>, endpoint: Option<&str>) -> Settings {
-    Settings {
-        nnodes: nnodes.map(|n| n.parse().expect("nodes")),
-        node_rank,
-        rdzv_endpoint: endpoint.map(|e| e.parse().expect("an endpoint")),
-        starter: 1,
-    }
-}
 
 #[test]
 fn messages() {
     let pmi = [("PMI_RANK", "1"), ("PMI_SIZE", "4")];
     let open_mpi = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
     let (none, nodes) = (Settings::default(), settings(Some("3"), None, Some("n1:1")));
-    let refusals: [(&str, Vec<(&str, &str)>, &Settings); 15] = [
+    let refusals = [
         ("half of a pair", vec![("RANK", "0")], &none),
+        ("no local world size", with(&[("LOCAL_WORLD_SIZE", "")]), &none),
         ("not a number", with(&[("RANK", "-1")]), &none),
         ("out of range", with(&[("RANK", "8")]), &none),
+        ("port out of range", with(&[("MASTER_PORT", "70000")]), &none),
         ("port 0", with(&[("MASTER_PORT", "0")]), &none),
         ("local rank", with(&[("LOCAL_RANK", "4")]), &none),
         ("two kinds of MPI", [[("PMI_RANK", "0"), ("PMI_SIZE", "2")], open_mpi].concat(), &none),
@@ -36,7 +30,9 @@ fn messages() {
     ];
     let mut text = String::new();
     for (title, vars, settings) in refusals {
-        text += &format!("== {title}\n{}\n\n", origin(&vars, settings).expect_err(title));
+        let error = origin(&vars, settings).expect_err(title);
+        assert_eq!(error.code, ExitCode::Usage, "{error}");
+        text += &format!("== {title}\n{error}\n\n");
     }
     let alone = Origin::Own.is_alone(false, nodes.rdzv_endpoint.as_ref()).expect_err("an endpoint");
     let hosts = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")];

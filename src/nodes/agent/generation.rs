@@ -39,14 +39,14 @@ impl Agent {
                     self.stopped_at.get_or_insert_with(Instant::now);
                 }
                 self.ends = ends;
-                (NodeEnd::from(end), port)
+                (end, port)
             }
             // The other nodes are told the error, and not only that this node is gone.
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
                 let failure = NodeFailure {
                     code: e.code,
-                    cause: Cause::RootCause,
+                    cause: Cause::Root,
                     retry: false,
                     rank: None,
                     message,

@@ -22,7 +22,7 @@ impl State {
         let stopped = running.saving && running.ends.contains(&NodeEnd::Stopped);
         let excused = complete
             || stopped && closest < Some(Cause::LostNode)
-            || self.at_once && closest < Some(Cause::RootCause);
+            || self.at_once && closest < Some(Cause::Root);
         match blamed(failures()).filter(|_| !excused) {
             Some(failure) => self.after_failure(failure, actions),
             None if complete => self.finish(ExitCode::Done, None, actions),

@@ -135,7 +135,7 @@ impl State {
         }
         let failure = NodeFailure {
             code: self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code),
-            cause: Cause::RootCause,
+            cause: Cause::Root,
             retry: false,
             rank: None,
             message,
