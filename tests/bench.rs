@@ -107,7 +107,7 @@ fn a_bad_command_line_is_exit_2_and_says_what_would_be_right() {
         (&["--transport", "udp"], "[possible values: auto, shm, tcp]"),
         (&["--dtype", "f8"], "invalid value 'f8'"),
         (&["--dtype", "i32"], "a mean requires a float type"),
-        (&["--op", "avg"], "possible values: mean, sum, max, min"),
+        (&["--op", "avg"], "[possible values: sum, mean, max, min]"),
         (&["--budget", "0"], "--budget 0"),
         (&["--budget", "nan"], "--budget NaN"),
     ] {
