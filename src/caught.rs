@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_what_it_says_and_where() {
+    fn a_panic_is_returned_with_its_message_and_location() {
         assert_eq!(caught(|| 7), Ok(7));
         let (number, here) = (3, file!());
         let why = caught(|| -> u8 { panic!("there are {number}") }).unwrap_err();

@@ -102,7 +102,7 @@ impl<T> IoContext<T> for std::io::Result<T> {
 
 /// Whether an operation that failed with `e` may succeed later: a resource was exhausted, or a network file system
 /// unavailable.
-pub fn may_pass(e: &std::io::Error) -> bool {
+pub fn is_transient(e: &std::io::Error) -> bool {
     use std::io::ErrorKind as K;
     let kinds = [
         K::Interrupted,
@@ -121,7 +121,7 @@ pub fn may_pass(e: &std::io::Error) -> bool {
     let behind = || e.get_ref()?.source()?.downcast_ref::<std::io::Error>();
     kinds.contains(&e.kind())
         || e.raw_os_error().is_some_and(|code| short.contains(&code))
-        || behind().is_some_and(may_pass)
+        || behind().is_some_and(is_transient)
 }
 
 #[cfg(test)]
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_fails_is_no_bug_and_what_may_pass_is_told_from_what_does_not() {
+    fn io_errors_are_exit_74_and_transient_ones_are_recognised() {
         for (code, passes, of_data) in [
             (libc::ENOENT, false, ExitCode::Spec),
             (libc::EACCES, false, ExitCode::Spec),
@@ -148,7 +148,7 @@ mod tests {
         ] {
             let error = failed(code);
             assert_eq!(error.code, ExitCode::Checkpoint, "{error}");
-            assert_eq!(error.caused_by().is_some_and(may_pass), passes, "{error}");
+            assert_eq!(error.caused_by().is_some_and(is_transient), passes, "{error}");
             assert_eq!(error.of_data().code, of_data, "{code}");
         }
     }

@@ -48,7 +48,7 @@ exit_codes! {
     WorkerFailed = 90, "worker failed", "a worker failed", restart: Some(true);
     Collective = 91, "collective failed", "a collective timed out or lost a peer", restart: Some(true);
     NonFinite = 92, "loss or gradient not finite", "loss or gradient is not finite", restart: Some(false);
-    Rendezvous = 93, "rendezvous failed", "the processes did not find each other", restart: Some(true);
+    Rendezvous = 93, "rendezvous failed", "the processes did not connect to each other", restart: Some(true);
 }
 
 impl ExitCode {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_documents_have_the_table() {
+    fn docs_failures_contains_the_table() {
         let row = |code: &ExitCode| {
             let restart = code.restart().map_or("", |helps| if helps { "tries again" } else { "does not" });
             format!("| {} | {} | {restart} |\n", *code as u8, code.meaning())
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_is_not_documented_is_nobodys() {
+    fn undocumented_statuses_have_no_exit_code() {
         for code in ExitCode::ALL {
             assert_eq!(ExitCode::from_status(*code as i32), Some(*code));
         }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_seen_when_it_is_whole() {
+    fn a_draft_is_visible_only_after_the_rename() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("f");
         fs::write(&place, "old").unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_leaves_the_older_file_and_nothing_else() {
+    fn a_failed_write_leaves_only_the_previous_file() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("f");
         replace(&place, b"old").unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_overwritten() {
+    fn overwrites_the_draft_of_a_killed_process() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("f");
         fs::write(folder.path().join("f.partial"), "a longer text, torn").unwrap();

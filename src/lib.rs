@@ -153,7 +153,7 @@ pub mod testing {
         pub use crate::models::{ALL, Input, Model, Net};
     }
     pub mod nodes {
-        pub use crate::nodes::{KeySource, NodeRange, Nodes, Outcome};
+        pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes, Outcome};
     }
     pub mod plan {
         pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, update_reference};

@@ -1,5 +1,5 @@
 //! Output to standard error that neither fails nor blocks: training continues, and can be stopped, if the terminal or
-//! pipe is closed or not read. A thread writes. Text that exceeds a queue of [`WAITING`] bytes is dropped, and a line
+//! pipe is closed or not read. A thread writes. Text that exceeds a queue of [`QUEUE_LIMIT`] bytes is dropped, and a line
 //! in its place reports the amount. Before the process exits, [`flush`] waits a short time for the thread.
 
 use std::collections::VecDeque;
@@ -13,13 +13,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 /// Enough for several hundred failure reports.
-const WAITING: usize = 256 << 10;
+const QUEUE_LIMIT: usize = 256 << 10;
 /// More than is queued while the output is being read.
-const MUCH: usize = 4 << 10;
+const OFFER_LIMIT: usize = 4 << 10;
 /// How long the exit waits for the last output to be read.
-const LAST: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-static STANDARD_ERROR: Outlet = Outlet::new(WAITING);
+static STANDARD_ERROR: OutputQueue = OutputQueue::new(QUEUE_LIMIT);
 
 /// Like `eprintln!`, but drops output that can't be written.
 macro_rules! say {
@@ -40,21 +40,21 @@ pub(crate) fn put(text: Vec<u8>) {
 
 /// Queues text that is only useful now, such as a progress bar; dropped silently if much is queued already.
 pub(crate) fn offer(text: Vec<u8>) {
-    if has_writer() && STANDARD_ERROR.lock().bytes < MUCH {
+    if has_writer() && STANDARD_ERROR.lock().bytes < OFFER_LIMIT {
         STANDARD_ERROR.put(text);
     }
 }
 
 /// Waits until all output is written, or until the timeout. Call it before the process exits, except by a signal.
 pub(crate) fn flush() {
-    STANDARD_ERROR.flush(LAST);
+    STANDARD_ERROR.flush(FLUSH_TIMEOUT);
 }
 
 /// A writer, for code that needs one. Each write is a separate text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Said;
+pub(crate) struct StderrWriter;
 
-impl Write for Said {
+impl Write for StderrWriter {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         put(text.to_vec());
         Ok(text.len())
@@ -90,7 +90,7 @@ fn write_whole(mut text: &[u8]) {
 }
 
 /// The queue of texts to be written.
-struct Outlet {
+struct OutputQueue {
     state: Mutex<State>,
     changed: Condvar,
     limit: usize,
@@ -100,13 +100,13 @@ struct State {
     waiting: VecDeque<Vec<u8>>,
     /// Total size of `waiting`.
     bytes: usize,
-    left_out: u64,
+    dropped: u64,
     writing: bool,
 }
 
-impl Outlet {
+impl OutputQueue {
     const fn new(limit: usize) -> Self {
-        let state = State { waiting: VecDeque::new(), bytes: 0, left_out: 0, writing: false };
+        let state = State { waiting: VecDeque::new(), bytes: 0, dropped: 0, writing: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
@@ -117,10 +117,10 @@ impl Outlet {
     fn put(&self, text: Vec<u8>) {
         let mut state = self.lock();
         if state.bytes >= self.limit {
-            state.left_out += 1;
+            state.dropped += 1;
             return;
         }
-        state.mark();
+        state.push_notice();
         state.push(text);
         self.changed.notify_all();
     }
@@ -138,7 +138,7 @@ impl Outlet {
         state.writing = false;
         loop {
             if state.waiting.is_empty() {
-                state.mark();
+                state.push_notice();
             }
             if let Some(text) = state.waiting.pop_front() {
                 state.bytes -= text.len();
@@ -165,10 +165,12 @@ impl State {
     }
 
     /// Queues a line with the amount that was dropped here.
-    fn mark(&mut self) {
-        let n = std::mem::take(&mut self.left_out);
+    fn push_notice(&mut self) {
+        let n = std::mem::take(&mut self.dropped);
         if n > 0 {
-            self.push(format!("({n} messages were left out: nobody read them)\n").into_bytes());
+            self.push(
+                format!("({n} messages were dropped because standard error was not read)\n").into_bytes(),
+            );
         }
     }
 }
@@ -180,15 +182,15 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, channel, sync_channel};
 
-    /// An outlet whose writer passes each text to the receiver and waits until it is received.
-    fn outlet(limit: usize) -> (Arc<Outlet>, Receiver<String>) {
-        let outlet = Arc::new(Outlet::new(limit));
+    /// A queue whose writer passes each text to the receiver and waits until it is received.
+    fn queue(limit: usize) -> (Arc<OutputQueue>, Receiver<String>) {
+        let queue = Arc::new(OutputQueue::new(limit));
         let (send, written) = sync_channel(0);
-        let writer = Arc::clone(&outlet);
+        let writer = Arc::clone(&queue);
         std::thread::spawn(move || {
             writer.run(|text| drop(send.send(String::from_utf8_lossy(text).into_owned())))
         });
-        (outlet, written)
+        (queue, written)
     }
 
     #[track_caller]
@@ -197,35 +199,35 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_never_waits_and_what_nobody_reads_is_counted() {
-        let (outlet, written) = outlet(8);
+    fn writing_never_blocks_and_dropped_text_is_counted() {
+        let (queue, written) = queue(8);
         // Returns at once: nothing is received before all texts are queued.
         for n in 0..100 {
-            outlet.put(format!("{n:02}\n").into_bytes());
+            queue.put(format!("{n:02}\n").into_bytes());
         }
-        assert!(!outlet.flush(Duration::ZERO), "it is not written");
-        let (mut whole, mut left_out) = (Vec::new(), 0);
-        while whole.len() + left_out < 100 {
+        assert!(!queue.flush(Duration::ZERO), "it is not written");
+        let (mut whole, mut dropped) = (Vec::new(), 0);
+        while whole.len() + dropped < 100 {
             let text = next(&written);
             match text.strip_prefix('(').and_then(|t| t.split(' ').next()) {
-                Some(n) => left_out += n.parse::<usize>().expect("how many"),
+                Some(n) => dropped += n.parse::<usize>().expect("how many"),
                 None => whole.push(text),
             }
         }
         // 8 bytes in the queue, the text that exceeds it, and possibly one that the writer had already taken.
         assert!((3..=4).contains(&whole.len()), "{whole:?}");
         assert!(whole.iter().enumerate().all(|(n, text)| *text == format!("{n:02}\n")), "{whole:?}");
-        assert!(outlet.flush(HANG));
-        outlet.put(b"after\n".to_vec());
+        assert!(queue.flush(HANG));
+        queue.put(b"after\n".to_vec());
         assert_eq!(next(&written), "after\n");
     }
 
     #[test]
     fn a_flush_waits_for_what_is_being_written() {
-        let (outlet, written) = outlet(8);
-        outlet.put(b"last\n".to_vec());
+        let (queue, written) = queue(8);
+        queue.put(b"last\n".to_vec());
         let (send, flushed) = channel();
-        let other = Arc::clone(&outlet);
+        let other = Arc::clone(&queue);
         std::thread::spawn(move || send.send(other.flush(HANG)));
         assert!(flushed.try_recv().is_err(), "nobody has taken it");
         assert_eq!(next(&written), "last\n");

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_keep_to_their_place() {
+    fn names_are_escaped_and_truncated() {
         assert_eq!(name("layer.0\u{1b}]0;title\u{7}\n\u{9b}2J.é"), "layer.0·]0;title···2J.é");
         assert_eq!(name(&"é".repeat(LONGEST)), "é".repeat(LONGEST));
         assert_eq!(name(&"é".repeat(1 << 20)), format!("{}…", "é".repeat(LONGEST)));

@@ -8,11 +8,13 @@ use crate::device::{self, supports_precision};
 use crate::error::{Error, ExitCode, Result};
 use crate::history::FolderLock;
 use crate::launch::{JobHandoff, LocalLaunch, StopFlag, cores::usable_cores, descriptors, logs};
-use crate::nodes::{NodeRange, Nodes, Outcome};
+use crate::nodes::{Limits, NodeRange, Nodes, Outcome};
 use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::{Before, provenance};
-use crate::worker::{Fault, Outset, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external};
+use crate::worker::{
+    Fault, StartState, keep_kernels, newest_step, provenance_of, requeue_on_stop, run_external,
+};
 use std::path::{Path, PathBuf};
 
 /// Runs `plan` in the role of this process. `job` is complete except for its folder, which is `out` or the run's
@@ -40,10 +42,8 @@ pub fn start(
     };
     logs::init_terminal(job.log_format)?;
     if plan.backend == Backend::Mpi {
-        return Err(Error::usage(
-            "backend `mpi`: the processes of an MPI job are started by MPI's own launcher",
-        )
-        .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
+        return Err(Error::usage("backend `mpi`: MPI's launcher must start the processes")
+            .hint(format!("`mpirun -n {} ddp-run SPEC.toml`, or `srun`", plan.world.world_size)));
     }
     let node_rank = node.as_ref().map(|n| n.node_rank).or(node_rank);
     supervise(plan, job, node.as_ref(), node_rank, stop)
@@ -61,7 +61,7 @@ fn ready(plan: &Plan, origin: &Origin) -> Result<()> {
             Origin::Worker(worker) => worker.place.local_world_size,
             Origin::Own | Origin::Node(_) => plan.world.nproc_per_node,
         };
-        descriptors::suffice_for(plan.distributed.gloo().connections(plan.world.world_size, local))?;
+        descriptors::raise_limit_for(plan.distributed.gloo().connections(plan.world.world_size, local))?;
     }
     available(plan)?;
     let local = match origin {
@@ -88,12 +88,14 @@ pub(crate) fn available(plan: &Plan) -> Result<()> {
         Backend::Mpi => match mpi::status() {
             Ok(_) => Ok(()),
             Err(why) => Err(Error::unavailable(format!("backend `mpi`: {why}"))
-                .hint("`backend = \"gloo\"` needs nothing more, under mpirun as well")),
+                .hint("`backend = \"gloo\"` needs no MPI library, and works under mpirun too")),
         },
         Backend::Nccl => {
             let there = nccl::status().and_then(|_| device::cuda_devices());
             let unavailable = |why| Error::unavailable(format!("backend `nccl`: {why}"));
-            there.map(drop).map_err(|why| unavailable(why).hint("`backend = \"gloo\"` serves every device"))
+            there
+                .map(drop)
+                .map_err(|why| unavailable(why).hint("`backend = \"gloo\"` works with every device"))
         }
     }
 }
@@ -108,8 +110,8 @@ fn own_folder(name: &str) -> Result<PathBuf> {
     match there.filter(|there| there != name) {
         None => Ok(folder),
         Some(other) => {
-            Err(Error::spec(format!("{} holds a run of `{}`", folder.display(), show::name(&other)))
-                .hint(format!("choose another `name` than `{name}`, or where to write with `--out DIR`")))
+            Err(Error::spec(format!("{} contains a run of `{}`", folder.display(), show::name(&other)))
+                .hint(format!("choose a `name` other than `{name}`, or another folder with `--out DIR`")))
         }
     }
 }
@@ -136,13 +138,13 @@ fn supervise(
         false => None,
     };
     if stop.requested() {
-        say!("stopped on request before anything began");
+        say!("stopped on request before the run started");
         requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
         return Ok(ExitCode::Stopped);
     }
-    let outset = Outset::of(&job);
+    let start_state = StartState::of(&job);
     if first {
-        crate::say::put(outset.foreseen(plan).text().into_bytes());
+        crate::say::put(start_state.resumed_plan(plan).text().into_bytes());
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.threads_per_worker = plan.launch.threads;
@@ -156,12 +158,12 @@ fn supervise(
     }
     let may_go_on = [ExitCode::WorkerFailed, ExitCode::Collective, ExitCode::Rendezvous];
     let outcome = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.code) {
-        true => e.hint(outset.saved()),
+        true => e.hint(start_state.saved()),
         false => e,
     })?;
     if outcome.code == ExitCode::Stopped {
         match first {
-            true => say!("stopped on request; {}", outset.saved()),
+            true => say!("stopped on request; {}", start_state.saved()),
             // Only node 0 knows what is saved.
             false => say!("stopped on request"),
         }
@@ -172,16 +174,18 @@ fn supervise(
 
 fn nodes_of(plan: &Plan, node_rank: Option<usize>) -> Result<Nodes> {
     Ok(Nodes {
-        range: plan.nodes.nnodes,
+        limits: Limits {
+            max_restarts: plan.nodes.max_restarts,
+            join: *plan.distributed.init_timeout,
+            rejoin: *plan.nodes.rejoin_timeout,
+            grace: *plan.checkpoint.grace,
+            ..Limits::new(plan.nodes.nnodes)
+        },
         node_rank,
         endpoint: plan.nodes.rdzv_endpoint.clone(),
         bind: plan.nodes.bind,
         interface: plan.distributed.gloo().address()?,
         key: if plan.nodes.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
-        max_restarts: plan.nodes.max_restarts,
-        join: *plan.distributed.init_timeout,
-        rejoin: *plan.nodes.rejoin_timeout,
-        grace: *plan.checkpoint.grace,
         plan_hash: plan.hash.clone(),
         newest_checkpoint: newest_step,
         ..Nodes::default()
@@ -196,6 +200,6 @@ fn conclude(before: &Before, out_dir: &Path, ended: &Result<Outcome>) {
         Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
     };
     if let Err(e) = before.conclude(out_dir, code as u8, reason) {
-        tracing::warn!("the run's end is not in its metrics: {}", e.message);
+        tracing::warn!("cannot write the end of the run to its metrics: {}", e.message);
     }
 }

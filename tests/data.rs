@@ -68,7 +68,7 @@ fn runs_and_checkpoints_record_the_data_set() {
     let midst = out.join("checkpoints/step-00000004");
     let fewer = run(&dir.path().join("other"), &["--resume", midst.to_str().unwrap()]);
     assert_code(&fewer, 78);
-    let why = "the checkpoint stands after 32 of an epoch's 40 samples, and the data set has 20 now";
+    let why = "the checkpoint was saved after 32 of an epoch's 40 samples, but the data set now has 20";
     assert!(stderr(&fewer).contains(why), "{}", stderr(&fewer));
     rows(&folder, 40);
     let same = run(&dir.path().join("same"), &["--resume", midst.to_str().unwrap()]);

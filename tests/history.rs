@@ -78,7 +78,7 @@ fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn a_run_that_goes_back_goes_on_from_there_and_what_it_left_is_kept() {
+fn resuming_an_older_checkpoint_archives_later_ones() {
     let _alone = alone();
     let run = Run::new();
     run.train(&["--set", "checkpoint.keep_last=0"], 0);
@@ -87,7 +87,7 @@ fn a_run_that_goes_back_goes_on_from_there_and_what_it_left_is_kept() {
     let mut killed = train_command(&run.spec, &run.out, &["--resume", &back]);
     let killed = output_of(killed.env("DDP_RUN_FAULT", "kill:rank=0,phase=forward,step=18"));
     assert_code(&killed, 90);
-    assert!(stderr(&killed).contains("what came after step 8 is kept in"), "{}", stderr(&killed));
+    assert!(stderr(&killed).contains("files from after step 8 were moved to"), "{}", stderr(&killed));
     assert_eq!(steps(&run.beside(1)), [12, 16, 20, 24, 28, 32]);
     assert_eq!(results(&run.beside(1)), whole);
     assert_eq!(steps(&run.out), [12, 16], "the new branch's own, by its retention");
@@ -101,7 +101,7 @@ fn a_run_that_goes_back_goes_on_from_there_and_what_it_left_is_kept() {
 }
 
 #[test]
-fn under_a_launcher_never_starts_over_once_and_then_goes_on() {
+fn under_a_launcher_resume_never_starts_over_once() {
     let _alone = alone();
     let run = Run::new();
     run.train(&[], 0);
@@ -121,7 +121,7 @@ fn under_a_launcher_never_starts_over_once_and_then_goes_on() {
 }
 
 #[test]
-fn a_numbered_folder_is_no_run_of_another_spec_that_has_its_name() {
+fn a_spec_cannot_use_an_archived_folder_of_another_run() {
     let _alone = alone();
     let run = Run::new();
     let kept = run.dir.path().join("runs/toy.1");
@@ -134,12 +134,12 @@ fn a_numbered_folder_is_no_run_of_another_spec_that_has_its_name() {
     let before = content(&kept);
     let refused = start("toy.1");
     assert_code(&refused, 78);
-    assert!(stderr(&refused).contains("runs/toy.1 holds a run of `toy`"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("runs/toy.1 contains a run of `toy`"), "{}", stderr(&refused));
     assert!(content(&kept) == before);
 }
 
 #[test]
-fn a_folder_is_one_runs_whoever_starts_its_ranks() {
+fn a_folder_belongs_to_one_run_under_any_launcher() {
     let _alone = alone();
     let run = Run::new();
     let other = RunId { job: "another".into(), attempt: 1, start: "another".into() };
@@ -155,7 +155,7 @@ fn a_folder_is_one_runs_whoever_starts_its_ranks() {
 }
 
 #[test]
-fn what_is_refused_and_what_is_done_change_nothing() {
+fn rejected_and_complete_starts_change_nothing() {
     let _alone = alone();
     let run = Run::new();
     run.train(&[], 0);
@@ -177,7 +177,7 @@ fn what_is_refused_and_what_is_done_change_nothing() {
 
 /// The folder is a link: it stays one, and what is set aside lies beside its target.
 #[test]
-fn a_finished_run_without_checkpoints_is_set_aside_and_not_written_over() {
+fn a_finished_run_without_checkpoints_is_archived() {
     let _alone = alone();
     let run = Run::new();
     let target = run.dir.path().join("disk/target");
@@ -187,14 +187,14 @@ fn a_finished_run_without_checkpoints_is_set_aside_and_not_written_over() {
     run.train(&never_saved, 0);
     let whole = results(&run.out);
     let again = run.train(&never_saved, 0);
-    assert!(stderr(&again).contains("the earlier run is kept in"), "{}", stderr(&again));
+    assert!(stderr(&again).contains("the previous run was moved to"), "{}", stderr(&again));
     assert_eq!(fs::read_link(&run.out).unwrap(), target);
     assert_eq!((results(&run.out), results(&target.with_extension("1"))), (whole.clone(), whole));
     assert_eq!(fs::read_dir(target.join("tensorboard")).unwrap().count(), 1);
 }
 
 #[test]
-fn metrics_that_others_wrote_into_or_cut_do_not_stop_a_run() {
+fn damaged_metrics_do_not_stop_a_run() {
     let _alone = alone();
     let run = Run::new();
     run.train(&["--set", "train.max_steps=20"], 0);

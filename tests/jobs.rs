@@ -32,7 +32,7 @@ fn essence(script: &str) -> (BTreeSet<String>, Vec<String>) {
 }
 
 #[test]
-fn the_batch_scripts_are_what_submit_writes() {
+fn submit_generates_the_batch_scripts() {
     let _alone = alone();
     for (file, flags) in [
         ("slurm/single-node.sbatch", &["--launcher", "supervisor", "--cpus-per-rank", "1"][..]),
@@ -59,7 +59,7 @@ fn submit_writes_a_file_and_the_folder_of_its_output() {
 }
 
 #[test]
-fn every_script_is_one_that_bash_reads_and_shellcheck_likes() {
+fn every_script_passes_bash_and_shellcheck() {
     let _alone = alone();
     let listed = |folder: &str| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("readable").path());
@@ -88,7 +88,7 @@ fn kind<'a>(documents: &'a [serde_json::Value], kind: &str) -> &'a serde_json::V
 }
 
 #[test]
-fn the_indexed_jobs_parts_fit_each_other() {
+fn the_parts_of_the_indexed_job_match() {
     let _alone = alone();
     let documents = manifest();
     let (job, service) = (kind(&documents, "Job"), kind(&documents, "Service"));

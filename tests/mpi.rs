@@ -67,7 +67,7 @@ fn two_ranks_train_to_the_bits_of_the_gloo_engine() {
 }
 
 #[test]
-fn a_killed_rank_ends_the_job_and_the_same_command_goes_on() {
+fn a_killed_rank_ends_the_job_and_the_same_command_resumes() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a scratch folder");
     let out = folder.path().join("run");
@@ -79,7 +79,7 @@ fn a_killed_rank_ends_the_job_and_the_same_command_goes_on() {
 }
 
 #[test]
-fn a_stopped_rank_is_named_in_the_note_of_the_one_that_waited() {
+fn a_stopped_rank_is_named_in_the_note_of_a_waiting_rank() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a scratch folder");
     let out = folder.path().join("run");
@@ -98,7 +98,7 @@ fn a_stopped_rank_is_named_in_the_note_of_the_one_that_waited() {
 }
 
 #[test]
-fn without_a_launcher_the_error_says_how_to_start_it() {
+fn the_error_without_a_launcher_explains_the_start() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a scratch folder");
     let mut command = ddp_run();

@@ -112,12 +112,12 @@ fn a_stopped_run_has_saved_its_last_step() {
     assert_code(&output, 75);
     let last = run.last_step();
     assert_eq!(run.checkpoint_step(), last);
-    let told = format!("stopped on request; step {last} is saved: the same command goes on from it\n");
+    let told = format!("stopped on request; step {last} is saved; the same command resumes from it\n");
     assert!(stderr(&output).contains(&told), "{}", stderr(&output));
 }
 
 #[test]
-fn the_supervisors_verdict_is_the_end_in_the_metrics_and_the_report() {
+fn metrics_and_report_have_the_supervisors_verdict() {
     let _alone = alone();
     // Who is left knows of a broken connection, or nothing.
     for rank in [1, 0] {
@@ -141,7 +141,7 @@ fn the_supervisors_verdict_is_the_end_in_the_metrics_and_the_report() {
 }
 
 #[test]
-fn on_preempt_exit_ends_without_a_save_and_the_last_checkpoint_goes_on() {
+fn on_preempt_exit_ends_without_a_save() {
     let _alone = alone();
     let run = Scratch::new();
     let mut command = run.command(&["checkpoint.on_preempt=exit"]);
@@ -177,7 +177,7 @@ fn a_rank_without_a_supervisor_ends_when_the_grace_is_over() {
     let output = stop(first);
     let took = begun.elapsed();
     assert_code(&output, 75);
-    let overdue = "not stopped 1 s after the signal (`checkpoint.grace`)";
+    let overdue = "did not stop within 1 s of the signal (`checkpoint.grace`)";
     assert!(stderr(&output).contains(overdue), "{}", stderr(&output));
     assert!(took >= Duration::from_secs(1), "{took:?}");
     second.kill().expect("kill");
@@ -198,7 +198,7 @@ fn a_supervisor_ends_the_rank_that_does_not_stop_and_names_it() {
     // Rank 0, which waits for it, is overdue as well.
     let told = stderr(&output);
     let told = told.split_once("\nerror: ").unwrap_or_else(|| panic!("{told}")).1;
-    assert!(told.contains("rank 1 of 2 ") || told.contains("rank 1 did not end when asked"), "{told}");
+    assert!(told.contains("rank 1 of 2 ") || told.contains("rank 1 did not exit when told to"), "{told}");
 }
 
 /// What standard error says at the end, and what `scontrol` was asked, when a run in Slurm's job 77 is stopped.
@@ -223,25 +223,25 @@ fn a_supervisor_asks_slurm_once_and_only_when_the_spec_says_so() {
 }
 
 #[test]
-fn a_job_that_slurm_ends_itself_is_not_brought_back() {
+fn a_job_that_slurm_is_ending_is_not_requeued() {
     let _alone = alone();
     for state in ["COMPLETING", "CANCELLED", "TIMEOUT"] {
         let (said, asked) = stopped_in_slurm(&["launch.requeue=true"], state, 0);
         assert_eq!(asked, ["--oneliner show job 77"], "{state}");
-        assert!(said.contains(&format!("Slurm is ending job 77 itself ({state})")), "{said}");
+        assert!(said.contains(&format!("job 77 is not requeued: Slurm is ending it ({state})")), "{said}");
     }
 }
 
 #[test]
-fn what_scontrol_refuses_is_a_warning_in_its_words() {
+fn a_failed_requeue_is_a_warning_with_scontrols_error() {
     let _alone = alone();
     let (said, _) = stopped_in_slurm(&["launch.requeue=true"], "RUNNING", 1);
     assert!(said.contains("warning: cannot requeue Slurm job 77: scontrol: no controller"), "{said}");
-    assert!(said.contains("hint: `scontrol requeue 77`"), "{said}");
+    assert!(said.contains("hint: run `scontrol requeue 77`"), "{said}");
 }
 
 #[test]
-fn of_the_ranks_that_srun_started_one_asks_after_all_have_saved() {
+fn one_rank_of_an_srun_step_requeues_after_all_have_saved() {
     let _alone = alone();
     let run = Scratch::new();
     let path = run.scontrol("RUNNING", 0);
@@ -294,7 +294,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 }
 
 #[test]
-fn a_run_whose_words_nobody_reads_goes_on_and_stops_when_asked() {
+fn a_run_with_unread_output_trains_and_stops_on_request() {
     let _alone = alone();
     let scratch = Scratch::new();
     let (unread, full) = full_pipe();

@@ -191,7 +191,7 @@ fn ranks_that_srun_starts_train_to_the_end() {
 }
 
 #[test]
-fn submit_hands_the_script_to_sbatch_and_the_job_runs() {
+fn submit_passes_the_script_to_sbatch_and_the_job_runs() {
     let _alone = alone();
     if !slurm_answers() {
         return;
@@ -212,7 +212,7 @@ fn submit_hands_the_script_to_sbatch_and_the_job_runs() {
 }
 
 #[test]
-fn a_preempted_job_saves_comes_back_and_ends_in_the_same_bits() {
+fn a_preempted_job_is_requeued_and_ends_in_the_same_bits() {
     let _alone = alone();
     if !slurm_answers() {
         return;
@@ -226,7 +226,7 @@ fn a_preempted_job_saves_comes_back_and_ends_in_the_same_bits() {
 
 /// In the batch script itself, `SLURM_PROCID` and `SLURM_NTASKS` are set, and do not make it a rank.
 #[test]
-fn a_supervisor_in_the_batch_script_saves_and_comes_back() {
+fn a_supervisor_in_the_batch_script_saves_and_is_requeued() {
     let _alone = alone();
     if !slurm_answers() {
         return;
@@ -250,6 +250,10 @@ fn a_cancelled_job_saves_and_stays_cancelled() {
     job.wait_for("CANCELLED", || job.field("JobState") == "CANCELLED");
     assert_eq!(job.ends(), [("stopped".to_owned(), 75)], "{}", job.said());
     assert!(newest_checkpoint(&job.out).join("state.json").exists());
-    assert!(job.said().contains(&format!("Slurm is ending job {} itself", job.id)), "{}", job.said());
+    assert!(
+        job.said().contains(&format!("job {} is not requeued: Slurm is ending it", job.id)),
+        "{}",
+        job.said()
+    );
     assert_eq!(job.field("Restarts"), "0");
 }

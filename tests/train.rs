@@ -174,7 +174,7 @@ fn rejects_unsupported_devices_before_changing_the_run_folder() {
     }
     refused(
         &["--nproc-per-node", "gpu"],
-        "`gpu` processes were asked for, and this machine has no such device",
+        "`gpu` starts one process per device, but this machine has no device",
     );
 }
 
@@ -286,6 +286,6 @@ fn a_model_that_does_not_fit_the_data_is_an_error_without_panic() {
     let output = train(&spec, &dir.path().join("run"), &["--nproc-per-node", "2"]);
     assert_code(&output, 78);
     let told = stderr(&output);
-    assert!(told.contains("model `gpt` does not take 2 samples of shape [2] (floats)"), "{told}");
+    assert!(told.contains("model `gpt` does not accept 2 samples of shape [2] (floats)"), "{told}");
     assert!(!told.contains("panicked") && !told.contains("bug"), "{told}");
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_there_for_every_size() {
+    fn measures_limits_for_every_size() {
         let sizes = [1, 4, 70_000];
         let limits = measure(3, &sizes, Duration::from_millis(5)).unwrap();
         assert_eq!(limits.sizes.iter().map(|s| s.bytes).collect::<Vec<_>>(), sizes);

@@ -46,16 +46,16 @@ impl Machine {
     pub fn warnings(&self, world: usize) -> Vec<String> {
         let mut out = Vec::new();
         if let Some(load) = self.load_average.filter(|l| *l >= BUSY) {
-            out.push(format!("the load average is {load:.2}: other work takes part in the measurement"));
+            out.push(format!("the load average is {load:.2}: other processes affect the measurement"));
         }
         if world > self.host.cores {
             let cores = self.host.cores;
             out.push(format!(
-                "{world} processes share {cores} cores: ranks wait for the scheduler, figures vary"
+                "{world} processes share {cores} cores: ranks wait for the scheduler, and times vary"
             ));
         }
         if !self.optimized {
-            out.push("this is a debug build: `cargo build --release` measures the real engine".into());
+            out.push("this is a debug build: measure with `cargo build --release`".into());
         }
         out
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_or_crowded_machine_is_warned_of() {
+    fn warns_of_a_busy_machine_and_too_few_cores() {
         let here = Machine::here();
         assert!(here.host.cores >= 1 && here.facts().contains(&here.host.cpu));
         let with = |load_average, cores| {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_memory_is_refused() {
+    fn rejects_sizes_above_the_available_memory() {
         let text = "MemTotal:       9999 kB\nMemAvailable:    4096 kB\n";
         assert!(enough_memory(text, 2, 1 << 20).is_ok());
         let error = enough_memory(text, 3, 1 << 20).unwrap_err();

@@ -66,7 +66,7 @@ fn case(dtype: DType, count: usize) -> Case {
 }
 
 #[test]
-fn right_results_pass_in_every_type_and_operation() {
+fn correct_results_pass_in_every_type_and_operation() {
     for op in ReduceOp::ALL {
         for dtype in DType::ALL.into_iter().filter(|d| d.is_float() || op != ReduceOp::Mean) {
             let results = measured(3, case(dtype, 1001), op, None);
@@ -98,7 +98,7 @@ fn a_wrong_element_ends_the_measurement_on_every_rank_and_is_described() {
 }
 
 #[test]
-fn percentiles_are_the_peers() {
+fn percentiles_use_the_nearest_rank() {
     let t = timing((1..=10).rev().map(|us| us * 1000).collect(), 7);
     assert_eq!((t.median_us, t.p10_us, t.p90_us, t.min_us), (5.5, 2.0, 9.0, 1.0));
     assert_eq!((t.iterations, t.checks), (10, 7));

@@ -1,26 +1,26 @@
 //! `ddp-run bench allreduce`: measures the collectives, in the manner of nccl-tests.
 //!
 //! The parent measures the machine's limits (`limits`), and starts the ranks as processes of its own binary
-//! (`fleet`). Each rank measures row after row (`worker`, `measure`) on buffers whose reduction is known exactly
-//! (`pattern`). The parent prints and plots rank 0's results (`news`, `table`, `report`, `svg`).
+//! (`processes`). Each rank measures row after row (`worker`, `measure`) on buffers whose reduction is known exactly
+//! (`pattern`). The parent prints and plots rank 0's results (`messages`, `table`, `report`, `svg`).
 
-mod fleet;
 mod limits;
 mod machine;
 mod measure;
-mod news;
+mod messages;
 mod pattern;
 mod plan;
+mod processes;
 mod report;
 mod svg;
 mod table;
 mod units;
 mod worker;
 
-pub use plan::{Plan, parse_names, parse_sizes};
+pub use plan::{Plan, parse_sizes};
 pub use worker::run as work;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::launch::own_program;
 use machine::Machine;
 use report::{Report, Row};
@@ -36,7 +36,8 @@ pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     let cases = plan.all_cases();
     machine::check_memory(plan.world, plan.largest())?;
     if let Some(dir) = dir {
-        report::prepare(dir)?;
+        // Before the measurement, which takes minutes.
+        std::fs::create_dir_all(dir).doing("create", dir)?;
     }
     let machine = Machine::here();
     for warning in machine.warnings(plan.world) {
@@ -53,7 +54,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     sizes.dedup();
     let limits = limits::measure(plan.world, &sizes, plan.budget())?;
     let mut rows: Vec<Row> = Vec::new();
-    fleet::rows(plan, &own_program()?, &cases, &mut |case, timing| {
+    processes::rows(plan, &own_program()?, &cases, &mut |case, timing| {
         let row = Row::new(case, *timing, plan.world);
         // A blank line separates groups of rows.
         if rows.last().is_some_and(|last| !last.continues_as(&row)) {

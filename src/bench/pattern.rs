@@ -28,35 +28,14 @@ pub struct Wrong {
 /// Runs the body with the Rust type of a [`DType`].
 macro_rules! typed {
     ($dtype:expr, $t:ident => $body:expr) => {
+        typed!(@match $dtype, $t, $body, F32 f32, F64 f64, F16 f16, BF16 bf16, I32 i32, I64 i64, U8 u8)
+    };
+    (@match $dtype:expr, $t:ident, $body:expr, $($variant:ident $type:ty),*) => {
         match $dtype {
-            DType::F32 => {
-                type $t = f32;
+            $(DType::$variant => {
+                type $t = $type;
                 $body
-            }
-            DType::F64 => {
-                type $t = f64;
-                $body
-            }
-            DType::F16 => {
-                type $t = f16;
-                $body
-            }
-            DType::BF16 => {
-                type $t = bf16;
-                $body
-            }
-            DType::I32 => {
-                type $t = i32;
-                $body
-            }
-            DType::I64 => {
-                type $t = i64;
-                $body
-            }
-            DType::U8 => {
-                type $t = u8;
-                $body
-            }
+            })*
         }
     };
 }
@@ -168,19 +147,12 @@ mod tests {
 
     fn read(words: &[u64], dtype: DType, i: usize) -> f64 {
         let bytes: &[u8] = bytemuck::cast_slice(words);
-        match dtype {
-            DType::F32 => f64::from(bytemuck::cast_slice::<u8, f32>(bytes)[i]),
-            DType::F64 => bytemuck::cast_slice::<u8, f64>(bytes)[i],
-            DType::F16 => bytemuck::cast_slice::<u8, f16>(bytes)[i].to_f64(),
-            DType::BF16 => bytemuck::cast_slice::<u8, bf16>(bytes)[i].to_f64(),
-            DType::I32 => f64::from(bytemuck::cast_slice::<u8, i32>(bytes)[i]),
-            DType::I64 => bytemuck::cast_slice::<u8, i64>(bytes)[i] as f64,
-            DType::U8 => f64::from(bytes[i]),
-        }
+        let text = typed!(dtype, T => bytemuck::cast_slice::<u8, T>(bytes)[i].to_string());
+        text.parse().unwrap()
     }
 
     #[test]
-    fn the_expected_result_is_that_of_plain_arithmetic_and_exact_in_every_type() {
+    fn the_expected_result_equals_plain_arithmetic_in_every_type() {
         for world in [2, 3, 4, 7, 8, 33, 64] {
             let pattern = Pattern { rank: 0, world };
             for dtype in DType::ALL {
@@ -209,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_element_is_found_wherever_it_is() {
+    fn finds_one_wrong_element_at_any_index() {
         let pattern = Pattern { rank: 1, world: 2 };
         for dtype in DType::ALL {
             for index in [0, 1, COUNT / 2, COUNT - 1] {
@@ -233,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_left_out_or_a_chunk_at_another_place_shows() {
+    fn detects_a_missing_rank_and_a_shifted_chunk() {
         for world in [2, 3, 4, 8] {
             let sums = |ranks: &[usize], shift: usize| {
                 let at = |r: usize, i: usize| Pattern { rank: r, world }.contribution(i + shift) as f32;
@@ -255,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn not_a_number_is_wrong() {
+    fn rejects_nan() {
         let pattern = Pattern { rank: 0, world: 2 };
         assert_eq!(pattern.check((&[f32::NAN][..]).into(), ReduceOp::Mean).unwrap_err().got, "NaN");
     }

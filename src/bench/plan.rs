@@ -59,14 +59,14 @@ impl Plan {
     pub fn check(&self) -> Result<()> {
         if !(2..=MAX_WORLD).contains(&self.world) {
             return Err(Error::usage(format!(
-                "--world {}: an all-reduce is measured between 2 to {MAX_WORLD} processes",
+                "--world {}: must be from 2 to {MAX_WORLD} processes",
                 self.world
             )));
         }
         if self.op == ReduceOp::Mean
             && let Some(dtype) = self.dtypes.iter().find(|d| !d.is_float())
         {
-            return Err(Error::usage(format!("--dtype {dtype}: a mean is of floats only"))
+            return Err(Error::usage(format!("--dtype {dtype}: a mean requires a float type"))
                 .hint("`--op sum`, `--op max` and `--op min` take integers"));
         }
         for (flag, seconds) in [("--budget", self.budget), ("--timeout", self.timeout)] {
@@ -124,10 +124,10 @@ pub fn parse_sizes(text: &str) -> Result<Vec<usize>, String> {
             [min, max, factor] => {
                 let factor = factor.trim().parse().ok().filter(|f| *f >= 2);
                 let factor =
-                    factor.ok_or_else(|| format!("the factor of `{item}` is a whole number from 2"))?;
+                    factor.ok_or_else(|| format!("the factor of `{item}` must be a whole number from 2"))?;
                 range(&mut sizes, item, parse_size(min)?, parse_size(max)?, factor)?;
             }
-            _ => return Err(format!("`{item}` is no size and no range min:max:factor")),
+            _ => return Err(format!("`{item}` is neither a size nor a range min:max:factor")),
         }
     }
     sizes.sort_unstable();
@@ -160,27 +160,8 @@ fn parse_size(text: &str) -> Result<usize, String> {
         Some(0) => Err("a size is at least 1 byte".into()),
         Some(n) if n <= MAX_SIZE => Ok(n),
         Some(_) => Err(format!("{text} is too large")),
-        None => Err(format!("`{text}` is no size: write bytes, or K, M, G as in 64K")),
+        None => Err(format!("`{text}` is not a size: use bytes, or K, M, G as in 64K")),
     }
-}
-
-/// Parses a list of names, without duplicates, in the given order.
-pub fn parse_names<T: Copy + PartialEq>(
-    text: &str,
-    what: &str,
-    known: &[(&'static str, T)],
-) -> Result<Vec<T>, String> {
-    let mut out = Vec::new();
-    for name in text.split(',').map(str::trim) {
-        let found = known.iter().find(|(n, _)| *n == name).map(|(_, value)| *value).ok_or_else(|| {
-            let names: Vec<&str> = known.iter().map(|(n, _)| *n).collect();
-            format!("unknown {what} `{name}`; there are {}", names.join(", "))
-        })?;
-        if !out.contains(&found) {
-            out.push(found);
-        }
-    }
-    Ok(out)
 }
 
 #[cfg(test)]
@@ -201,7 +182,7 @@ pub mod tests {
     }
 
     #[test]
-    fn sizes_and_ranges_are_read_sorted_and_made_unique() {
+    fn sizes_and_ranges_are_sorted_and_deduplicated() {
         assert_eq!(parse_sizes("1M, 4,1K,4").unwrap(), [4, 1 << 10, 1 << 20]);
         assert_eq!(parse_sizes("1K:256K:4").unwrap(), [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18]);
         assert_eq!(parse_sizes("3:20").unwrap(), [3, 6, 12]);
@@ -209,23 +190,23 @@ pub mod tests {
     }
 
     #[test]
-    fn a_bad_size_is_told_apart() {
+    fn rejects_invalid_sizes() {
         for (text, part) in [
-            ("", "no size"),
-            ("4,,8", "no size"),
+            ("", "not a size"),
+            ("4,,8", "not a size"),
             ("0", "at least 1 byte"),
             ("0:8", "at least 1 byte"),
-            ("-4", "no size"),
-            ("+4", "no size"),
-            ("1.5K", "no size"),
-            ("K", "no size"),
-            ("4Ki", "no size"),
-            ("4ü", "no size"),
+            ("-4", "not a size"),
+            ("+4", "not a size"),
+            ("1.5K", "not a size"),
+            ("K", "not a size"),
+            ("4Ki", "not a size"),
+            ("4ü", "not a size"),
             ("8:4", "starts above"),
             ("1:8:1", "factor"),
             ("1:8:x", "factor"),
-            ("1:2:3:4", "no range"),
-            ("99999999999999999999", "no size"),
+            ("1:2:3:4", "nor a range"),
+            ("99999999999999999999", "not a size"),
             ("9999999999G", "too large"),
         ] {
             let error = parse_sizes(text).expect_err(text);
@@ -234,7 +215,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_world_of_none_or_one_and_a_mean_of_integers_are_refused() {
+    fn rejects_too_few_processes_and_a_mean_of_integers() {
         for world in [0, 1, MAX_WORLD + 1] {
             let error = Plan { world, ..plan() }.check().unwrap_err();
             assert!(error.message.contains(&format!("--world {world}")), "{error}");
@@ -246,19 +227,11 @@ pub mod tests {
     }
 
     #[test]
-    fn every_combination_is_a_row_of_whole_elements() {
+    fn every_combination_is_a_row() {
         let plan = Plan { dtypes: vec![DType::F64, DType::BF16], sizes: vec![1, 4, 11], ..plan() };
         let cases = plan.all_cases();
         let bytes: Vec<usize> = cases.iter().map(Case::bytes).collect();
         assert_eq!(bytes, [8, 2, 4, 10, 8, 2, 4, 10], "equal neighbours are one row");
         assert_eq!(plan.largest(), 10);
-    }
-
-    #[test]
-    fn names_are_read_in_order_and_unknown_ones_show_the_known() {
-        let known = [("auto", 0), ("shm", 1), ("tcp", 2)];
-        assert_eq!(parse_names("tcp,auto,tcp", "transport", &known).unwrap(), [2, 0]);
-        let error = parse_names("tcp,udp", "transport", &known).unwrap_err();
-        assert_eq!(error, "unknown transport `udp`; there are auto, shm, tcp");
     }
 }

@@ -7,7 +7,7 @@ use super::plan::{Case, Plan};
 use super::{svg, units};
 use crate::comm::DType;
 use crate::comm::gloo::{AlgorithmChoice, Transport};
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
 use crate::files;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -64,11 +64,6 @@ impl Row {
         let line = |r: &Row| (r.transport, r.algorithm, r.dtype);
         line(self) == line(next)
     }
-}
-
-/// Creates the folder for the files, before the measurement takes minutes.
-pub fn prepare(dir: &Path) -> Result<()> {
-    std::fs::create_dir_all(dir).doing("create", dir)
 }
 
 impl Report {
@@ -150,7 +145,7 @@ pub mod tests {
     }
 
     #[test]
-    fn bus_bandwidth_is_what_each_rank_must_move() {
+    fn bus_bandwidth_counts_the_bytes_that_each_rank_moves() {
         let case = plan().all_cases()[1];
         let timing =
             Timing { iterations: 1, checks: 1, median_us: 1.024, p10_us: 1.0, p90_us: 2.0, min_us: 1.0 };
@@ -160,10 +155,10 @@ pub mod tests {
     }
 
     #[test]
-    fn both_files_are_written_and_scripts_find_every_figure() {
+    fn writes_json_with_every_figure_and_svg() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("a/b");
-        prepare(&out).unwrap();
+        std::fs::create_dir_all(&out).unwrap();
         let [json, svg] = report().write(&out).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
         let row = &json["rows"][4];
@@ -189,13 +184,5 @@ pub mod tests {
         assert_eq!(json["machine"]["cores"], 2);
         assert_eq!(json["limits"]["sizes"][0]["bytes"], 4);
         assert!(std::fs::read_to_string(svg).unwrap().starts_with("<svg"));
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_made_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("file");
-        std::fs::write(&file, "").unwrap();
-        assert!(prepare(&file.join("x")).unwrap_err().message.contains("file/x"));
     }
 }

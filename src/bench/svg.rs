@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_only_what_differs() {
+    fn names_contain_only_what_differs() {
         let mut report = report();
         assert!(render(&report).contains(">ring</text>"));
         report.rows[0].dtype = crate::comm::DType::F64;

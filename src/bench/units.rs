@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_exact_and_short() {
+    fn sizes_are_exact_and_use_the_largest_unit() {
         for (bytes, text) in [
             (0, "0 B"),
             (4, "4 B"),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_a_billion_bytes() {
+    fn rates_use_decimal_gigabytes() {
         assert_eq!(gbs(1_000_000, 1000.0), 1.0);
         assert_eq!(
             (rate(0.00002), rate(1.47), rate(9.2), rate(12.345)),

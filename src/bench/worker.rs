@@ -2,11 +2,11 @@
 //! sizes and element types with it.
 
 use super::measure::measure;
-use super::news::News;
+use super::messages::Message;
 use super::plan::Plan;
 use crate::comm::SliceMut;
 use crate::comm::gloo::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
-use crate::comm::rendezvous::{Endpoint as Meeting, RendezvousConfig};
+use crate::comm::rendezvous::{Endpoint as RendezvousEndpoint, RendezvousConfig};
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{Endpoint, Handoff, Received, StopFlag};
 use std::time::Duration;
@@ -19,9 +19,9 @@ pub fn run(stop: &StopFlag) -> Result<ExitCode> {
     };
     let task = Handoff::take(stop, by_hand, |_| ())?;
     match measure_all(&task) {
-        Ok(()) => News::Done.tell().map(|()| ExitCode::Done),
+        Ok(()) => Message::Done.send().map(|()| ExitCode::Done),
         Err(e) => {
-            News::Failed { code: e.code, message: e.message }.tell()?;
+            Message::Failed { code: e.code, message: e.message }.send()?;
             Ok(e.code)
         }
     }
@@ -38,7 +38,7 @@ fn measure_all(task: &Received<Plan>) -> Result<()> {
             let buf = SliceMut::from_bytes(case.dtype, &mut bytes[..case.bytes()])
                 .ok_or_else(|| Error::internal(format!("the buffer does not fit {case}")))?;
             if let Some(timing) = measure(&group, &case, plan.op, plan.budget(), buf)? {
-                News::Row(timing).tell()?;
+                Message::Row(timing).send()?;
             }
         }
     }
@@ -55,12 +55,12 @@ fn connect(
 ) -> Result<GlooGroup> {
     let Handoff { place, endpoint, secret, run_id, job: plan, .. } = &task.handoff;
     let endpoint = match (endpoint, &task.listener) {
-        (_, Some(listener)) => Meeting::Listener(
+        (_, Some(listener)) => RendezvousEndpoint::Listener(
             listener
                 .try_clone()
                 .map_err(|e| Error::internal(format!("cannot share the rendezvous socket: {e}")))?,
         ),
-        (Endpoint::Connect { host, port }, None) => Meeting::Connect(format!("{host}:{port}")),
+        (Endpoint::Connect { host, port }, None) => RendezvousEndpoint::Connect(format!("{host}:{port}")),
         _ => return Err(Error::internal("rank 0 has no rendezvous socket")),
     };
     let config = RendezvousConfig {

@@ -11,7 +11,7 @@ use super::retention::Retention;
 use super::snapshot::Snapshot;
 use super::testing::{same, scratch, snapshot, steps};
 use super::{CheckpointStore, TensorData, TensorMap};
-use crate::error::{ExitCode, may_pass};
+use crate::error::{ExitCode, is_transient};
 
 fn hidden(dir: &Path) -> Vec<String> {
     let names = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned());
@@ -112,7 +112,7 @@ fn an_io_error_at_any_operation_fails_the_save_and_keeps_the_checkpoint() {
                     Err(e) => {
                         assert_eq!(e.code, ExitCode::Checkpoint);
                         // EIO may succeed on the next attempt; a full disk will not.
-                        assert_eq!(e.caused_by().is_some_and(may_pass), errno == libc::EIO, "{e}");
+                        assert_eq!(e.caused_by().is_some_and(is_transient), errno == libc::EIO, "{e}");
                         assert!(e.message.contains("step-00000480"), "{e}");
                         assert_eq!(hidden(dir.path()), [] as [&str; 0], "operation {point}");
                     }

@@ -13,7 +13,7 @@ use super::format::{
 use super::store::{CheckpointStore, Entry};
 use super::tensor::TensorMap;
 use super::tensor_file::{ReadError, read_tensor_file};
-use crate::error::{Error, Result, may_pass};
+use crate::error::{Error, Result, is_transient};
 
 /// A verified checkpoint in host memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +42,8 @@ impl Rejected {
     }
 
     /// Whether a later attempt may succeed. A read error of a local disk is usually permanent.
-    fn may_pass(&self) -> bool {
-        self.cause.as_ref().is_some_and(|e| may_pass(e) && e.raw_os_error() != Some(libc::EIO))
+    fn is_transient(&self) -> bool {
+        self.cause.as_ref().is_some_and(|e| is_transient(e) && e.raw_os_error() != Some(libc::EIO))
     }
 
     fn into_error(self, path: &Path) -> Error {
@@ -87,7 +87,7 @@ impl CheckpointStore {
                         .collect();
                     return Ok(Some(loaded));
                 }
-                Err(why) if why.may_pass() => {
+                Err(why) if why.is_transient() => {
                     return Err(why.into_error(&entry.path).hint(
                         "retry when it can be read; to resume from the previous checkpoint, move this one out of the folder",
                     ));

@@ -45,7 +45,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
         let error = Error::from(diagnostics);
         let _ = writeln!(std::io::stderr(), "error: {error}\n");
     }
-    Err(Error::new(ExitCode::Spec, format!("{count} of {} specs are wrong", args.specs.len())))
+    Err(Error::new(ExitCode::Spec, format!("{count} of {} specs are invalid", args.specs.len())))
 }
 
 #[cfg(test)]
@@ -67,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn good_specs_pass_and_each_wrong_one_counts() {
+    fn valid_specs_pass_and_invalid_ones_are_counted() {
         assert!(checked(&[("a.toml", GOOD), ("b.toml", GOOD)], &[]).is_ok());
         let one = checked(&[("a.toml", GOOD), ("b.toml", "")], &[]).expect_err("b is wrong");
         assert_eq!(one.code, ExitCode::Spec);
         assert!(one.message.contains("problems in") && one.message.contains("b.toml"), "{}", one.message);
         let two = checked(&[("a.toml", "x = 1"), ("b.toml", GOOD), ("c.toml", "")], &[])
             .expect_err("two are wrong");
-        assert_eq!((two.code, two.message.as_str()), (ExitCode::Spec, "2 of 3 specs are wrong"));
+        assert_eq!((two.code, two.message.as_str()), (ExitCode::Spec, "2 of 3 specs are invalid"));
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! `ddp-run completions SHELL`.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use clap::Command;
 use clap_complete::Shell;
-use std::io::{ErrorKind, Write};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -13,12 +12,7 @@ pub struct Args {
 
 /// Prints the script to standard output.
 pub fn run(args: &Args) -> Result<()> {
-    match std::io::stdout().write_all(script(args.shell).as_bytes()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::internal(format!("cannot write to standard output: {e}")))
-        }
-        _ => Ok(()),
-    }
+    super::print(&script(args.shell))
 }
 
 fn script(shell: Shell) -> String {
@@ -83,6 +77,7 @@ fn shown(name: &'static str) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::process::{Command as Process, Stdio};
 
     /// The output of a shell for `commands` (standard input), if the shell is installed.

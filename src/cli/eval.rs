@@ -18,15 +18,8 @@ pub struct Args {
     /// A checkpoint or a run folder [default: runs/NAME, the run of the spec]
     #[arg(long, value_name = "PATH")]
     pub checkpoint: Option<PathBuf>,
-    #[arg(long, value_enum, default_value_t = SplitName::Val)]
-    pub split: SplitName,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum SplitName {
-    Train,
-    Val,
-    Test,
+    #[arg(long, value_enum, default_value_t = Split::Val)]
+    pub split: Split,
 }
 
 /// Prints one JSON object to standard output.
@@ -36,13 +29,8 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     keep_kernels(device, plan.precision, "eval");
     available(&plan)?;
     let run = Path::new("runs").join(&plan.name);
-    let split = match args.split {
-        SplitName::Train => Split::Train,
-        SplitName::Val => Split::Val,
-        SplitName::Test => Split::Test,
-    };
     let checkpoint = args.checkpoint.as_deref().unwrap_or(&run);
-    let metrics = evaluate(&plan, checkpoint, split, device, Arc::new(SoloGroup::default()))?;
+    let metrics = evaluate(&plan, checkpoint, args.split, device, Arc::new(SoloGroup::default()))?;
     let text = serde_json::to_string(&metrics).map_err(|e| Error::internal(e.to_string()))?;
     println!("{text}");
     Ok(())

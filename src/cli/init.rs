@@ -19,7 +19,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut file = std::fs::File::create_new(&args.path).map_err(cannot)?;
     file.write_all(TEMPLATE.as_bytes()).map_err(cannot)?;
     println!(
-        "wrote {0}; `ddp-run plan {0}` shows what it comes to, `ddp-run {0}` runs it",
+        "wrote {0}; `ddp-run plan {0}` shows the resolved plan, `ddp-run {0}` runs it",
         args.path.display()
     );
     Ok(())

@@ -1,6 +1,5 @@
 //! `ddp-run inspect`: shows the content of a checkpoint, a run or a weight file.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -35,13 +34,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         InspectFormat::Text => show::message(&seen.to_string()).into_owned(),
         InspectFormat::Json => seen.to_json()? + "\n",
     };
-    // A reader that closes the pipe early (`| head`) is no error.
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            return Err(Error::internal(format!("cannot write to standard output: {e}")));
-        }
-        _ => {}
-    }
+    super::print(&text)?;
     match seen {
         Inspection::Checkpoint(c) => match c.problem {
             Some(why) => {
@@ -56,23 +49,9 @@ pub fn run(args: &InspectArgs) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: InspectArgs,
-    }
 
     #[test]
-    fn arguments() {
-        let cli = Cli::try_parse_from(["inspect", "runs/toy", "--format", "json"]).unwrap();
-        assert_eq!((cli.args.path, cli.args.format), (PathBuf::from("runs/toy"), InspectFormat::Json));
-        assert!(Cli::try_parse_from(["inspect"]).is_err());
-    }
-
-    #[test]
-    fn nothing_there_is_exit_code_74() {
+    fn a_missing_path_is_exit_code_74() {
         let args = InspectArgs { path: "/nonexistent/run".into(), format: InspectFormat::Text };
         assert_eq!(run(&args).unwrap_err().code, crate::error::ExitCode::Checkpoint);
     }

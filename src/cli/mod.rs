@@ -19,6 +19,7 @@ use crate::launch::{self, StopFlag};
 use crate::registry::Registry;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
 
 /// Runs distributed data-parallel training jobs on Burn from a version-controlled TOML job spec
 #[derive(Debug, Parser)]
@@ -40,13 +41,13 @@ enum Command {
     Plan(plan::Args),
     /// Evaluate a checkpoint on a split of the spec's data set
     Eval(eval::Args),
-    /// Show what is in a checkpoint, a run or a weight file
+    /// Show the contents of a checkpoint, a run or a weight file
     Inspect(inspect::InspectArgs),
     /// Write a checkpoint's model as one safetensors file
     Export(export::ExportArgs),
     /// Write a run's report.html again, from its metrics
     Report(report::Args),
-    /// Show what this build and this machine offer
+    /// Show what this build and this machine support
     Env(env::Args),
     /// Write a commented job spec to start from
     Init(init::Args),
@@ -139,6 +140,16 @@ fn with_default_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
         arguments.insert(1, "train".into());
     }
     arguments
+}
+
+/// Prints to standard output. A reader that closes the pipe early (`| head`) is not an error.
+fn print(text: &str) -> Result<(), Error> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::internal(format!("cannot write to standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The whole command line, for completion scripts.

@@ -4,14 +4,13 @@ use super::spec_args::SpecArgs;
 use crate::error::Error;
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
-use std::io::{ErrorKind, Write};
 
-/// Show what a job comes to, without running it
+/// Show the resolved plan of a job, without running it
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     pub spec: SpecArgs,
-    /// Plan for so many processes; by default as `[launch]` says
+    /// Plan for this number of processes [default: from `[launch]`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub world: Option<u32>,
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -33,16 +32,9 @@ pub enum Format {
 pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
     let request = args.world.map_or_else(WorldRequest::default, |n| WorldRequest::of(n as usize));
     let plan = args.spec.plan(registry, request)?;
-    let text = match args.format {
+    super::print(&match args.format {
         Format::Text => plan.text(),
         Format::Json => format!("{:#}\n", plan.json()),
         Format::Toml => plan.to_toml(),
-    };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // A reader that closes the pipe early (`| head`) is no error.
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::internal(format!("cannot write the plan: {e}")))
-        }
-        _ => Ok(()),
-    }
+    })
 }

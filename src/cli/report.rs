@@ -14,7 +14,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     if !args.run.join("metrics.jsonl").is_file() {
         return Err(Error::usage(format!(
-            "{} is no run folder: it has no metrics.jsonl",
+            "{} is not a run folder: it has no metrics.jsonl",
             args.run.display()
         )));
     }

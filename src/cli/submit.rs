@@ -21,7 +21,7 @@ pub struct Args {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Scheduler {
-    /// Write the batch script of a spec for Slurm; `--submit` hands it to sbatch
+    /// Write the batch script of a spec for Slurm; `--submit` passes it to sbatch
     Slurm(SlurmArgs),
 }
 
@@ -38,10 +38,10 @@ struct SlurmArgs {
     /// CPUs of each rank [default: the spec's `launch.threads`, else Slurm's own default]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     cpus_per_rank: Option<u32>,
-    /// GPUs of each node [default: one a rank if the spec's `device` is "cuda", else none]
+    /// GPUs of each node [default: one per rank if the spec's `device` is "cuda", else none]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     gpus_per_node: Option<u32>,
-    /// What starts the ranks: `srun` (each is a task), or `supervisor` (one task a node, which restarts what fails)
+    /// What starts the ranks: `srun` (each is a task), or `supervisor` (one task per node, which restarts failed ranks)
     /// [default: supervisor if `launch.max_restarts` is above 0, else srun]
     #[arg(long, value_name = "srun|supervisor")]
     launcher: Option<Launcher>,
@@ -54,7 +54,7 @@ struct SlurmArgs {
     /// The account to charge
     #[arg(long, value_name = "NAME", value_parser = name)]
     account: Option<String>,
-    /// Come back after a stop and go on from the checkpoint (`launch.requeue = true`)
+    /// Requeue the job after a stop and resume from the checkpoint (`launch.requeue = true`)
     #[arg(long)]
     requeue: bool,
     /// How long before the time limit the ranks are told to save and stop
@@ -69,7 +69,7 @@ struct SlurmArgs {
     /// Write the script to a file
     #[arg(short = 'o', long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Hand the script to sbatch
+    /// Submit the script with sbatch
     #[arg(long)]
     submit: bool,
 }
@@ -164,7 +164,9 @@ impl SlurmArgs {
                 self.signal_before.as_secs(),
                 limit.length.as_secs()
             );
-            return Err(Error::usage(message).hint("the ranks would be told to stop as soon as they start"));
+            return Err(
+                Error::usage(message).hint("the ranks would receive the signal as soon as they start")
+            );
         }
         let grace = self.signal_before - MARGIN;
         if *plan.checkpoint.grace > grace {
@@ -245,7 +247,7 @@ impl SlurmArgs {
 fn one_line(path: &Path) -> Result<String> {
     match path.to_str().filter(|p| !p.contains(|c: char| c.is_control())) {
         Some(text) => Ok(text.to_owned()),
-        None => Err(Error::usage(format!("a batch script can't name the path {}", path.display()))),
+        None => Err(Error::usage(format!("the path {} can't be written in a batch script", path.display()))),
     }
 }
 

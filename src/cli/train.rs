@@ -21,20 +21,20 @@ pub struct Args {
     /// Worker processes on this machine: a number, `devices` (one per device, else one), `auto` (one per device, else per core), `gpu` or `cpu`
     #[arg(long, value_name = "N")]
     pub nproc_per_node: Option<Nproc>,
-    /// Nodes of the run: a number, or MIN:MAX when nodes may come and go
+    /// Nodes of the run: a number, or MIN:MAX if nodes may join and leave
     #[arg(long, value_name = "N|MIN:MAX", env = "DDP_RUN_NNODES")]
     pub nnodes: Option<NodeRange>,
-    /// This node's number; node 0 is where the nodes meet, and where checkpoints are written
+    /// This node's rank; node 0 hosts the rendezvous and writes the checkpoints
     #[arg(long, value_name = "N", env = "DDP_RUN_NODE_RANK")]
     pub node_rank: Option<usize>,
-    /// Where the nodes meet: HOST:PORT, tcp://HOST:PORT or file:///SHARED/PATH
+    /// Rendezvous of the nodes: HOST:PORT, tcp://HOST:PORT or file:///SHARED/PATH
     #[arg(long, value_name = "ENDPOINT", env = "DDP_RUN_RDZV_ENDPOINT")]
     pub rdzv_endpoint: Option<RdzvEndpoint>,
     /// Restarts after failures, without progress in between
     #[arg(long, value_name = "N")]
     pub max_restarts: Option<u32>,
-    /// Where the run begins: `auto` (its newest good checkpoint), `never` (from the start), or a checkpoint or run folder; a run that
-    /// its launcher starts again goes on (DDP_RUN_ID names a run where the launcher does not)
+    /// Where the run starts: `auto` (its newest valid checkpoint), `never` (from the beginning), or a checkpoint or run folder; a run
+    /// that its launcher restarts resumes (DDP_RUN_ID identifies a run if the launcher does not)
     #[arg(long, value_name = "auto|never|PATH", default_value = "auto")]
     pub resume: String,
     /// The run's folder [default: runs/NAME]
@@ -64,8 +64,8 @@ fn progress() -> impl TypedValueParser<Value = ProgressMode> {
 
 impl Args {
     /// The arguments that determine the role of this process.
-    fn asked(&self) -> clusters::Asked {
-        clusters::Asked {
+    fn settings(&self) -> clusters::Settings {
+        clusters::Settings {
             node_rank: self.node_rank,
             nnodes: self.nnodes,
             rdzv_endpoint: self.rdzv_endpoint.clone(),
@@ -93,7 +93,7 @@ impl Args {
 }
 
 pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
-    let origin = clusters::detect(&|name| std::env::var(name).ok(), &args.asked())?;
+    let origin = clusters::detect(&|name| std::env::var(name).ok(), &args.settings())?;
     let nproc = match args.nproc_per_node {
         Some(n) => Some(n),
         None => origin.nproc(&|name| std::env::var(name).ok())?,

@@ -5,7 +5,7 @@
 //! PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT and PET_NPROC_PER_NODE.
 
 use super::vars::{Vars, inconsistent};
-use super::{Asked, Launcher, NodeEnv};
+use super::{Launcher, NodeEnv, Settings};
 use crate::error::{Error, Result};
 use crate::launch::Nproc;
 use crate::nodes::{NodeRange, RdzvEndpoint};
@@ -26,16 +26,16 @@ pub(super) fn nproc(vars: &Vars<'_>) -> Result<Option<Nproc>> {
 }
 
 /// The requested settings; those not given are taken from PET_*.
-pub(super) fn completed(vars: &Vars<'_>, asked: &Asked) -> Result<Asked> {
-    let mut asked = asked.clone();
-    asked.nnodes = asked.nnodes.or(parsed(vars, "PET_NNODES")?);
-    if asked.rdzv_endpoint.is_none() {
-        asked.rdzv_endpoint = match (parsed(vars, "PET_RDZV_ENDPOINT")?, vars.text("PET_MASTER_ADDR")) {
+pub(super) fn completed(vars: &Vars<'_>, settings: &Settings) -> Result<Settings> {
+    let mut settings = settings.clone();
+    settings.nnodes = settings.nnodes.or(parsed(vars, "PET_NNODES")?);
+    if settings.rdzv_endpoint.is_none() {
+        settings.rdzv_endpoint = match (parsed(vars, "PET_RDZV_ENDPOINT")?, vars.text("PET_MASTER_ADDR")) {
             (None, Some(host)) => Some(RdzvEndpoint::Tcp { host, port: port(vars)? }),
             (endpoint, _) => endpoint,
         };
     }
-    Ok(asked)
+    Ok(settings)
 }
 
 fn port(vars: &Vars<'_>) -> Result<u16> {
@@ -50,9 +50,9 @@ fn parsed<T: FromStr<Err: Display>>(vars: &Vars<'_>, name: &str) -> Result<Optio
     text.parse().map(Some).map_err(|why| inconsistent(format!("{name} is `{text}`: {why}")))
 }
 
-/// `None` outside such a pod, and if each pod is a run of its own (one node). `asked` comes from [`completed`].
-pub(super) fn node(vars: &Vars<'_>, asked: Asked) -> Result<Option<NodeEnv>> {
-    let alone = asked.nnodes == Some(NodeRange::ONE);
+/// `None` outside such a pod, and if each pod is a run of its own (one node). `settings` comes from [`completed`].
+pub(super) fn node(vars: &Vars<'_>, settings: Settings) -> Result<Option<NodeEnv>> {
+    let alone = settings.nnodes == Some(NodeRange::ONE);
     // Each pod of an Indexed Job may be a separate run; torchrun's variables are only set for nodes of one run.
     if alone && vars.text("PET_NODE_RANK").is_none() {
         return Ok(None);
@@ -65,11 +65,11 @@ pub(super) fn node(vars: &Vars<'_>, asked: Asked) -> Result<Option<NodeEnv>> {
         {
             None => Ok(None),
             Some((name, value)) => Err(inconsistent(format!(
-                "{name} is {value}, but nothing says which of the nodes this is: PET_NODE_RANK is not set"
+                "{name} is {value}, but the rank of this node is unknown: PET_NODE_RANK is not set"
             ))),
         };
     };
-    if let Some(nodes) = asked.nnodes.filter(|n| node_rank >= n.max) {
+    if let Some(nodes) = settings.nnodes.filter(|n| node_rank >= n.max) {
         let name =
             if vars.text("PET_NODE_RANK").is_some() { "PET_NODE_RANK" } else { "JOB_COMPLETION_INDEX" };
         return Err(Error::usage(format!(
@@ -80,6 +80,6 @@ pub(super) fn node(vars: &Vars<'_>, asked: Asked) -> Result<Option<NodeEnv>> {
     if alone {
         return Ok(None);
     }
-    let (nnodes, endpoint) = (asked.nnodes, asked.rdzv_endpoint);
+    let (nnodes, endpoint) = (settings.nnodes, settings.rdzv_endpoint);
     Ok(Some(NodeEnv { launcher: Launcher::Kubernetes, node_rank, nnodes, endpoint }))
 }

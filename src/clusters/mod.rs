@@ -119,7 +119,7 @@ impl Launcher {
 
 /// Settings from flags or the corresponding variables, and data about the process.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct Settings {
     pub node_rank: Option<usize>,
     pub nnodes: Option<NodeRange>,
     pub rdzv_endpoint: Option<RdzvEndpoint>,
@@ -148,30 +148,30 @@ impl fmt::Display for Claim {
 /// Determines the role of this process from the environment, `get`.
 ///
 /// Errors (exit 2): inconsistent or unreadable variables, and launchers that contradict each other.
-pub fn detect(get: &dyn Fn(&str) -> Option<String>, asked: &Asked) -> Result<Origin> {
+pub fn detect(get: &dyn Fn(&str) -> Option<String>, settings: &Settings) -> Result<Origin> {
     let vars = Vars(get);
     let environment = torchrun::claim(&vars)?;
-    if let Some(rank) = asked.node_rank.filter(|_| environment.is_some()) {
+    if let Some(rank) = settings.node_rank.filter(|_| environment.is_some()) {
         return Err(Error::usage(format!(
             "--node-rank {rank} makes this process the supervisor of a node, but RANK and WORLD_SIZE make it a rank"
         ))
-        .hint("without --node-rank it is the rank that its launcher means; without the variables, the supervisor"));
+        .hint("omit --node-rank to run as a rank, or unset the variables to run as a supervisor"));
     }
-    let supervises = asked.nnodes.is_some() && asked.rdzv_endpoint.is_some();
-    if environment.is_none() && (asked.node_rank.is_some() || supervises) {
-        return node_of_flags(&vars, &kubernetes::completed(&vars, asked)?);
+    let supervises = settings.nnodes.is_some() && settings.rdzv_endpoint.is_some();
+    if environment.is_none() && (settings.node_rank.is_some() || supervises) {
+        return node_of_flags(&vars, &kubernetes::completed(&vars, settings)?);
     }
     let mpi = mpi::claim(&vars)?;
     let slurm = slurm::claim(&vars)?;
     match innermost(&vars, environment, mpi, slurm)? {
         Some(claim) => {
-            let worker = WorkerEnv::of(&vars, claim, asked.starter)?;
-            agrees(&worker, asked)?;
+            let worker = WorkerEnv::of(&vars, claim, settings.starter)?;
+            agrees(&worker, settings)?;
             Ok(Origin::Worker(worker))
         }
         None => {
-            let asked = kubernetes::completed(&vars, asked)?;
-            Ok(kubernetes::node(&vars, asked)?.map_or(Origin::Own, Origin::Node))
+            let settings = kubernetes::completed(&vars, settings)?;
+            Ok(kubernetes::node(&vars, settings)?.map_or(Origin::Own, Origin::Node))
         }
     }
 }
@@ -193,41 +193,41 @@ impl Origin {
         let given = match self {
             Origin::Worker(_) => return Ok(()),
             Origin::Node(node) => Some(format!("this is node {} ({})", node.node_rank, node.launcher.name())),
-            Origin::Own => endpoint.map(|at| format!("the nodes of this run meet at {at}")),
+            Origin::Own => endpoint.map(|at| format!("the endpoint of this run's nodes is {at}")),
         };
         match given.filter(|_| !said) {
             None => Ok(()),
-            Some(given) => Err(Error::usage(format!("{given}, but nothing says how many nodes there are")).hint(
-                "`--nnodes N` does (or DDP_RUN_NNODES, PET_NNODES, `nnodes` in `[launch]`); `--nnodes 1` trains on this machine alone",
+            Some(given) => Err(Error::usage(format!("{given}, but the number of nodes is not set")).hint(
+                "set it with `--nnodes N` (or DDP_RUN_NNODES, PET_NNODES, `nnodes` in `[launch]`); `--nnodes 1` trains on this machine only",
             )),
         }
     }
 }
 
-fn node_of_flags(vars: &Vars<'_>, asked: &Asked) -> Result<Origin> {
-    let node_rank = match asked.node_rank {
+fn node_of_flags(vars: &Vars<'_>, settings: &Settings) -> Result<Origin> {
+    let node_rank = match settings.node_rank {
         Some(rank) => Some(rank),
         None => slurm::node_rank(vars)?.or(kubernetes::index(vars)?),
     };
-    if asked.nnodes == Some(NodeRange::ONE) && asked.node_rank.unwrap_or(0) == 0 {
+    if settings.nnodes == Some(NodeRange::ONE) && settings.node_rank.unwrap_or(0) == 0 {
         return Ok(Origin::Own);
     }
     let node_rank = node_rank.ok_or_else(|| {
-        Error::usage("--nnodes and --rdzv-endpoint are given, but not which of the nodes this is")
-            .hint("`--node-rank 0` on the node of the endpoint, and 1, 2, … on the others")
+        Error::usage("--nnodes and --rdzv-endpoint are set, but the rank of this node is not")
+            .hint("set `--node-rank 0` on the node of the endpoint, and 1, 2, … on the others")
     })?;
-    if let Some(nodes) = asked.nnodes.filter(|n| node_rank >= n.max) {
+    if let Some(nodes) = settings.nnodes.filter(|n| node_rank >= n.max) {
         return Err(Error::usage(format!(
-            "--node-rank is {node_rank} and --nnodes is {nodes}: nodes are counted from 0 to {}",
+            "--node-rank is {node_rank} and --nnodes is {nodes}; node ranks go from 0 to {}",
             nodes.max - 1
         ))
-        .hint("`--nnodes N` is the same on every node, with a `--node-rank` of its own"));
+        .hint("use the same `--nnodes N` on every node, with a different `--node-rank` on each"));
     }
     Ok(Origin::Node(NodeEnv {
         launcher: Launcher::CommandLine,
         node_rank,
-        nnodes: asked.nnodes,
-        endpoint: asked.rdzv_endpoint.clone(),
+        nnodes: settings.nnodes,
+        endpoint: settings.rdzv_endpoint.clone(),
     }))
 }
 
@@ -253,16 +253,16 @@ fn innermost(
 }
 
 /// `--nnodes` must agree with the launcher.
-fn agrees(worker: &WorkerEnv, asked: &Asked) -> Result<()> {
+fn agrees(worker: &WorkerEnv, settings: &Settings) -> Result<()> {
     let nodes = worker.place.nnodes;
-    match asked.nnodes {
+    match settings.nnodes {
         Some(n) if !(n.min..=n.max).contains(&nodes) => Err(Error::usage(format!(
             "--nnodes is {n}, but {} started this run on {nodes} node{}",
             worker.launcher.name(),
             if nodes == 1 { "" } else { "s" }
         ))
-        .hint("under a launcher that starts every rank --nnodes isn't needed; to have ddp-run supervise each node, start it \
-               once a node with --nnodes, --node-rank and --rdzv-endpoint")),
+        .hint("omit --nnodes under a launcher that starts every rank; to have ddp-run supervise each node, start it once \
+               per node with --nnodes, --node-rank and --rdzv-endpoint")),
         _ => Ok(()),
     }
 }

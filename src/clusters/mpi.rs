@@ -13,16 +13,16 @@ pub(super) fn claim(vars: &Vars<'_>) -> Result<Option<Claim>> {
         && (open.rank, open.world) != (pmi.rank, pmi.world)
     {
         return Err(Error::usage(format!("two launchers contradict each other: {open}, but {pmi}"))
-            .hint("start the program by one mpirun"));
+            .hint("start the program with a single mpirun"));
     }
     let claim = open.or(pmi);
     let in_step = slurm::step(vars)?.is_some() || vars.text("RANK").is_some();
     if claim.is_none() && !in_step && vars.text("PMIX_RANK").is_some() {
-        return Err(Error::usage("PMIX_RANK is set, but nothing says how many ranks there are")
-            .hint("set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each of them"));
+        return Err(Error::usage("PMIX_RANK is set, but the number of ranks is not")
+            .hint("set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each rank"));
     }
     match claim {
-        Some(c) if c.rank >= c.world => Err(inconsistent(format!("{c}; ranks are counted from 0"))),
+        Some(c) if c.rank >= c.world => Err(inconsistent(format!("{c}; ranks start at 0"))),
         claim => Ok(claim),
     }
 }

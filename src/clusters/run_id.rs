@@ -58,21 +58,21 @@ mod tests {
     }
 
     #[test]
-    fn without_a_launcher_every_start_is_a_run() {
+    fn every_start_without_a_launcher_is_a_new_run() {
         assert!(!again(&[], &[]));
         let by_hand = [("RANK", "0"), ("WORLD_SIZE", "1")];
         assert!(!again(&by_hand, &by_hand));
     }
 
     #[test]
-    fn a_name_is_the_run_whoever_starts_it() {
+    fn ddp_run_id_identifies_the_run_under_any_launcher() {
         let named = |restarts| [("DDP_RUN_ID", "mine"), ("SLURM_JOB_ID", restarts)];
         assert!(again(&named("1"), &named("2")));
         assert!(!again(&named("1"), &[("DDP_RUN_ID", "yours")]));
     }
 
     #[test]
-    fn torchruns_restarts_keep_its_id_or_its_folder() {
+    fn a_restart_by_torchrun_has_the_same_run_id() {
         let given = |count| [("TORCHELASTIC_RUN_ID", "abc"), ("TORCHELASTIC_RESTART_COUNT", count)];
         assert!(again(&given("0"), &given("1")));
         // After a change of membership, workers start again without a new restart count.
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn slurms_requeued_job_goes_on_and_a_second_start_in_one_job_does_not() {
+    fn a_requeued_slurm_job_is_the_same_run_and_a_second_start_is_not() {
         let step = |step, restarts| {
             [("SLURM_JOB_ID", "12"), ("SLURM_STEP_ID", step), ("SLURM_RESTART_COUNT", restarts)]
         };

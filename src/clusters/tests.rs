@@ -1,3 +1,4 @@
+mod messages;
 mod nodes;
 mod several;
 
@@ -8,14 +9,14 @@ use crate::error::ExitCode;
 use crate::launch::{Endpoint, Place};
 use crate::nodes::KeySource;
 
-fn origin(vars: &[(&str, &str)], asked: &Asked) -> Result<Origin> {
+fn origin(vars: &[(&str, &str)], settings: &Settings) -> Result<Origin> {
     let vars: BTreeMap<&str, &str> = vars.iter().copied().collect();
-    detect(&|name| vars.get(name).map(|v| v.to_string()), asked)
+    detect(&|name| vars.get(name).map(|v| v.to_string()), settings)
 }
 
 /// The rank of this process according to the variables; `None` if it is its own supervisor.
 fn detected(vars: &[(&str, &str)]) -> Result<Option<WorkerEnv>> {
-    match origin(vars, &Asked::default())? {
+    match origin(vars, &Settings::default())? {
         Origin::Own => Ok(None),
         Origin::Worker(worker) => Ok(Some(worker)),
         Origin::Node(node) => panic!("{node:?}"),
@@ -27,7 +28,7 @@ fn worker(vars: &[(&str, &str)]) -> WorkerEnv {
 }
 
 fn endpoint(vars: &[(&str, &str)]) -> Endpoint {
-    worker(vars).endpoint(None).expect("a meeting point")
+    worker(vars).endpoint(None).expect("a rendezvous point")
 }
 
 fn connect(host: &str, port: u16) -> Endpoint {
@@ -35,8 +36,8 @@ fn connect(host: &str, port: u16) -> Endpoint {
 }
 
 #[track_caller]
-fn refused(vars: &[(&str, &str)], asked: &Asked, words: &[&str]) {
-    let error = origin(vars, asked).expect_err(words[0]);
+fn refused(vars: &[(&str, &str)], settings: &Settings, words: &[&str]) {
+    let error = origin(vars, settings).expect_err(words[0]);
     assert_eq!(error.code, ExitCode::Usage, "{error}");
     for word in words {
         assert!(error.message.contains(word) && error.hint.is_some(), "{word}: {error}");
@@ -62,7 +63,7 @@ fn with<'a>(changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
 }
 
 #[test]
-fn no_variables_no_worker() {
+fn without_variables_there_is_no_worker() {
     assert_eq!(detected(&[]).expect("fine"), None);
     // A cluster may set an address for other programs.
     assert_eq!(detected(&[("MASTER_ADDR", "x"), ("LOCAL_RANK", "0")]).expect("fine"), None);
@@ -81,7 +82,7 @@ fn reads_torchruns_variables() {
 }
 
 #[test]
-fn rank_0_listens_beside_torchruns_own_store() {
+fn rank_0_avoids_the_port_of_torchruns_store() {
     let zero =
         [("RANK", "0"), ("LOCAL_RANK", "0"), ("GROUP_RANK", "0"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
     assert_eq!(endpoint(&with(&zero)), Endpoint::Listen { host: "node0".into(), port: 29501 });
@@ -106,23 +107,6 @@ fn a_bare_rank_and_world_size_are_one_machine_on_loopback_and_one_process_a_mach
     let place = Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
     assert_eq!(worker(&bare).place, place);
     assert_eq!(endpoint(&[("RANK", "0"), ("WORLD_SIZE", "1"), ("HOME", "/h")]), Endpoint::Solo);
-}
-
-#[test]
-fn inconsistent_variables_are_refused_with_a_reason() {
-    let cases: [(&[(&str, &str)], &str); 8] = [
-        (&with(&[("LOCAL_WORLD_SIZE", "")]), "LOCAL_WORLD_SIZE is not"),
-        (&[("WORLD_SIZE", "2")], "WORLD_SIZE is set, but RANK is not"),
-        (&[("RANK", "0")], "RANK is set, but WORLD_SIZE is not"),
-        (&with(&[("RANK", "8")]), "RANK is 8 and WORLD_SIZE is 8"),
-        (&with(&[("RANK", "-1")]), "RANK is `-1`, which is not a number"),
-        (&with(&[("MASTER_PORT", "70000")]), "MASTER_PORT is `70000`"),
-        (&with(&[("MASTER_PORT", "0")]), "MASTER_PORT is 0"),
-        (&with(&[("LOCAL_RANK", "4")]), "local rank 4 of 4"),
-    ];
-    for (vars, message) in cases {
-        refused(vars, &Asked::default(), &[message]);
-    }
 }
 
 #[test]
@@ -196,7 +180,7 @@ fn a_batch_script_a_shell_and_a_step_of_one_task_are_like_any_shell() {
 }
 
 #[test]
-fn steps_that_make_no_sense_are_refused() {
+fn rejects_inconsistent_slurm_steps() {
     let cases = [
         ("SLURM_PROCID", "5", "SLURM_STEP_NUM_TASKS is 5"),
         ("SLURM_LOCALID", "2", "local rank 2 of 2"),
@@ -206,12 +190,12 @@ fn steps_that_make_no_sense_are_refused() {
         ("SLURM_STEP_NODELIST", "n[2", "`n[2`"),
     ];
     for (name, value, words) in cases {
-        refused(&merged(&STEP, &[(name, value)]), &Asked::default(), &[words]);
+        refused(&merged(&STEP, &[(name, value)]), &Settings::default(), &[words]);
     }
 }
 
 #[test]
-fn ports_of_slurm_steps_are_apart_and_below_those_of_clients() {
+fn ports_of_slurm_steps_differ_and_are_below_the_client_range() {
     assert_ne!(slurm::port(12, 0), slurm::port(12, 1));
     assert_ne!(slurm::port(12, 0), slurm::port(13, 0));
     assert!(
@@ -244,7 +228,7 @@ fn port_of(endpoint: Endpoint) -> u16 {
 }
 
 #[test]
-fn ranks_of_an_mpirun_on_one_host_meet_on_loopback_at_a_port_of_their_own() {
+fn ranks_of_an_mpirun_on_one_host_use_loopback_and_a_port_per_run() {
     let place = Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
     let open = worker(&OPEN_MPI);
     assert_eq!((open.place, open.to_string().as_str()), (place, "Open MPI: rank 1 of 2"));
@@ -252,7 +236,8 @@ fn ranks_of_an_mpirun_on_one_host_meet_on_loopback_at_a_port_of_their_own() {
         port_of(endpoint(&OPEN_MPI)),
         port_of(endpoint(&merged(&OPEN_MPI, &[("PMIX_NAMESPACE", "1761345538")])))
     );
-    let by = |starter| match origin(&HYDRA, &Asked { starter, ..Asked::default() }).expect("consistent") {
+    let by = |starter| match origin(&HYDRA, &Settings { starter, ..Settings::default() }).expect("consistent")
+    {
         Origin::Worker(worker) => (worker.place, port_of(worker.endpoint(None).expect("known"))),
         other => panic!("{other:?}"),
     };
@@ -262,7 +247,7 @@ fn ranks_of_an_mpirun_on_one_host_meet_on_loopback_at_a_port_of_their_own() {
 }
 
 #[test]
-fn over_several_hosts_mpiruns_ranks_must_be_told_where_to_meet() {
+fn mpirun_over_several_hosts_requires_an_address() {
     for (base, hint) in [(&OPEN_MPI[..], "-x MASTER_ADDR"), (&HYDRA, "-genv MASTER_ADDR")] {
         let change: &[(&str, &str)] = &[("OMPI_COMM_WORLD_SIZE", "4"), ("PMI_SIZE", "4")];
         let change: Vec<_> =
@@ -284,7 +269,7 @@ fn over_several_hosts_mpiruns_ranks_must_be_told_where_to_meet() {
 }
 
 #[test]
-fn only_ranks_that_meet_others_need_a_secret() {
+fn a_single_rank_needs_no_secret() {
     let homeless = worker(&with(&[("HOME", "")]));
     let error = homeless.secret(&homeless.endpoint(None).expect("known")).expect_err("no secret");
     assert!(error.code == ExitCode::Usage && error.message.contains("no home folder"), "{error}");

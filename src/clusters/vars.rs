@@ -45,7 +45,7 @@ impl Vars<'_> {
 
 pub(super) fn inconsistent(what: impl Into<String>) -> Error {
     Error::usage(what.into()).hint(
-        "torchrun, srun and mpirun set all their variables themselves (`ddp-run env` shows which are seen); without \
-         any ddp-run starts the processes itself",
+        "torchrun, srun and mpirun set all of their variables (`ddp-run env` lists those that are set); if none is \
+         set, ddp-run starts the processes itself",
     )
 }

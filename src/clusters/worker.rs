@@ -15,7 +15,7 @@ use crate::nodes::{KeySource, RdzvEndpoint};
 pub struct WorkerEnv {
     pub launcher: Launcher,
     pub place: Place,
-    pub meeting: Meeting,
+    pub rendezvous: Rendezvous,
     /// The source of the run's secret; see [`WorkerEnv::secret`]. `None` without a home folder or a variable for it.
     pub key: Option<KeySource>,
     /// `TORCHELASTIC_RUN_ID`, `slurm-JOB.STEP`, or empty.
@@ -30,9 +30,9 @@ pub struct WorkerEnv {
 
 /// The rendezvous address given by the launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Meeting {
+pub enum Rendezvous {
     /// There is only one rank.
-    Alone,
+    Solo,
     /// Rank 0 listens there.
     At { host: String, port: u16 },
     /// The launcher does not provide one, so `--rdzv-endpoint` must.
@@ -55,7 +55,7 @@ impl WorkerEnv {
         };
         Ok(Self {
             launcher: claim.launcher,
-            meeting: meeting(vars, &claim, &place, starter)?,
+            rendezvous: rendezvous(vars, &claim, &place, starter)?,
             place,
             key: key(vars),
             run_id,
@@ -73,12 +73,12 @@ impl WorkerEnv {
             0 => Endpoint::Listen { host: host.to_owned(), port },
             _ => Endpoint::Connect { host: host.to_owned(), port },
         };
-        match (given, &self.meeting) {
-            (_, Meeting::Alone) => Ok(Endpoint::Solo),
+        match (given, &self.rendezvous) {
+            (_, Rendezvous::Solo) => Ok(Endpoint::Solo),
             (Some(RdzvEndpoint::Tcp { host, port }), _) => Ok(at(host, *port)),
             (Some(RdzvEndpoint::File(path)), _) => Ok(Endpoint::File { path: path.clone() }),
-            (None, Meeting::At { host, port }) => Ok(at(host, *port)),
-            (None, Meeting::Unknown { why, hint }) => Err(Error::usage(why.clone()).hint(hint.clone())),
+            (None, Rendezvous::At { host, port }) => Ok(at(host, *port)),
+            (None, Rendezvous::Unknown { why, hint }) => Err(Error::usage(why.clone()).hint(hint.clone())),
         }
     }
 
@@ -131,9 +131,9 @@ fn place(claim: &Claim) -> Result<Place> {
     Ok(Place { rank, local_rank, world_size: world, local_world_size, node_rank, nnodes })
 }
 
-fn meeting(vars: &Vars<'_>, claim: &Claim, place: &Place, starter: u32) -> Result<Meeting> {
+fn rendezvous(vars: &Vars<'_>, claim: &Claim, place: &Place, starter: u32) -> Result<Rendezvous> {
     if claim.world == 1 {
-        return Ok(Meeting::Alone);
+        return Ok(Rendezvous::Solo);
     }
     let (host, port) = (vars.text("MASTER_ADDR"), vars.number::<u16>("MASTER_PORT")?);
     let chosen = vars.number("DDP_RUN_PORT")?;
@@ -160,7 +160,7 @@ fn meeting(vars: &Vars<'_>, claim: &Claim, place: &Place, starter: u32) -> Resul
         _ => host.clone().zip(chosen.or(port)),
     };
     Ok(match known {
-        Some((host, port)) => Meeting::At { host, port },
+        Some((host, port)) => Rendezvous::At { host, port },
         None => {
             unknown(claim, if vars.text("MASTER_ADDR").is_some() { "MASTER_PORT" } else { "MASTER_ADDR" })
         }
@@ -168,7 +168,7 @@ fn meeting(vars: &Vars<'_>, claim: &Claim, place: &Place, starter: u32) -> Resul
 }
 
 /// What is missing, and how to provide it.
-fn unknown(claim: &Claim, missing: &str) -> Meeting {
+fn unknown(claim: &Claim, missing: &str) -> Rendezvous {
     let name = claim.launcher.name();
     let (why, hint) = match claim.launcher {
         Launcher::OpenMpi | Launcher::Mpich => {
@@ -177,16 +177,16 @@ fn unknown(claim: &Claim, missing: &str) -> Meeting {
                 _ => "mpirun -genv MASTER_ADDR HOST -genv MASTER_PORT 29400 …",
             };
             let why = format!(
-                "{name} started ranks on several hosts and does not say where rank 0 is: {missing} is not set"
+                "{name} started ranks on several hosts, but the address of rank 0 is unknown: {missing} is not set"
             );
-            (why, format!("`{given}` names the first host; `--rdzv-endpoint HOST:PORT` does as well"))
+            (why, format!("pass the first host with `{given}` or `--rdzv-endpoint HOST:PORT`"))
         }
         _ => (
             format!("RANK and WORLD_SIZE are set, but {missing} is not"),
-            "MASTER_ADDR and MASTER_PORT, or `--rdzv-endpoint`, say where rank 0 listens".to_owned(),
+            "set MASTER_ADDR and MASTER_PORT, or `--rdzv-endpoint`, to the address of rank 0".to_owned(),
         ),
     };
-    Meeting::Unknown { why, hint }
+    Rendezvous::Unknown { why, hint }
 }
 
 /// `DDP_RUN_SECRET`, else the file `DDP_RUN_SECRET_FILE`, else the key in the home folder.
@@ -206,9 +206,9 @@ fn key(vars: &Vars<'_>) -> Option<KeySource> {
     Some(KeySource::Home(config.join("ddp-run/secret")))
 }
 
-fn no_key() -> Error {
-    Error::usage(
-        "the ranks have no secret to prove to each other, and there is no home folder to keep one in",
-    )
-    .hint("set DDP_RUN_SECRET_FILE to a file with the same 16 or more characters on every node (mode 600)")
+pub(super) fn no_key() -> Error {
+    Error::usage("the ranks have no secret for authentication, and there is no home folder to create one in")
+        .hint(
+            "set DDP_RUN_SECRET_FILE to a file with the same 16 or more characters on every node (mode 600)",
+        )
 }

@@ -59,7 +59,7 @@ impl FolderLock {
             }
             if begun.elapsed() >= SOON && !std::mem::replace(&mut told, true) {
                 let who = in_words(holder.as_ref());
-                say!("waits up to {} s for an earlier attempt of this run to end{who}", patience.as_secs());
+                say!("waiting up to {} s for an earlier attempt of this run to end{who}", patience.as_secs());
             }
             std::thread::sleep(PAUSE);
         }
@@ -71,7 +71,7 @@ impl FolderLock {
     }
 
     /// Whether a run other than `run` or its earlier attempts is writing to `out_dir` now. Creates and locks nothing.
-    pub fn is_anothers(out_dir: &Path, run: &RunId) -> bool {
+    pub fn is_held_by_another_run(out_dir: &Path, run: &RunId) -> bool {
         let Ok(mut file) = File::open(out_dir.join(".lock")) else { return false };
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => holder(&mut file).is_none_or(|holder| !run.goes_on(&holder.run)),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_is_refused_at_once_and_told_who_writes() {
+    fn another_run_is_rejected_at_once_and_the_holder_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("runs/x");
         let held = FolderLock::take(&out, &run("a", 1), HANG, &|| false).unwrap().unwrap();
@@ -126,14 +126,17 @@ mod tests {
         assert_eq!(error.code, ExitCode::Checkpoint);
         let who = format!("(process {} on ", std::process::id());
         assert!(error.message.contains(&who) && error.message.ends_with(", run a)"), "{error}");
-        assert!(FolderLock::is_anothers(&out, &run("b", 2)) && !FolderLock::is_anothers(&out, &run("a", 2)));
+        assert!(
+            FolderLock::is_held_by_another_run(&out, &run("b", 2))
+                && !FolderLock::is_held_by_another_run(&out, &run("a", 2))
+        );
         drop(held);
-        assert!(!FolderLock::is_anothers(&out, &run("b", 2)));
+        assert!(!FolderLock::is_held_by_another_run(&out, &run("b", 2)));
         FolderLock::take(&out, &run("b", 2), HANG, &|| false).unwrap().unwrap();
     }
 
     #[test]
-    fn what_is_left_of_an_earlier_attempt_is_waited_for_and_not_for_ever() {
+    fn waits_for_an_earlier_attempt_up_to_a_timeout() {
         let dir = tempfile::tempdir().unwrap();
         let held = FolderLock::take(dir.path(), &run("a", 1), HANG, &|| false).unwrap().unwrap();
         let error = FolderLock::take(dir.path(), &run("a", 2), Duration::ZERO, &|| false).unwrap_err();

@@ -8,16 +8,16 @@
 //! `auto` and `metrics.jsonl` need not handle branches. `run.json` records for each start its run ([`RunId`]) and the
 //! checkpoint that it resumed from.
 
-mod aside;
+mod archive;
+mod folder_state;
 mod lock;
-mod past;
 
 pub use lock::FolderLock;
 
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::files;
 use crate::telemetry::{Provenance, RunId, provenance};
-use past::{Left, Past};
+use folder_state::{FolderState, ToArchive};
 use std::path::{Path, PathBuf};
 
 /// The folder of a run's checkpoints.
@@ -69,7 +69,7 @@ impl Start<'_> {
     }
 
     /// Whether unsaved steps are repeated by this start: it has the same run or the same plan.
-    fn takes_again(&self) -> bool {
+    fn repeats_steps(&self) -> bool {
         let latest = provenance::read(&self.out_dir.join("run.json")).map(|file| file.latest);
         self.begun() || latest.is_ok_and(|latest| latest.spec_hash == self.provenance.spec_hash)
     }
@@ -80,30 +80,30 @@ impl Start<'_> {
     /// Exit code 74: metrics to continue can't be read, or a file can't be written.
     pub fn accept(&self, from: Option<&Parent>) -> Result<Accepted> {
         let here = from.filter(|f| f.is_within(self.out_dir));
-        let past = match (Past::read(self.out_dir), here) {
+        let past = match (FolderState::read(self.out_dir), here) {
             // Its content is not needed.
-            (Err(_), None) => Past::unreadable(),
+            (Err(_), None) => FolderState::unreadable(),
             (past, _) => past?,
         };
-        let left = past.left_behind(here.map(|f| f.step), self.takes_again());
-        if let (Left::Nothing, Some(from)) = (left, here)
+        let left = past.to_archive(here.map(|f| f.step), self.repeats_steps());
+        if let (ToArchive::Nothing, Some(from)) = (left, here)
             && from.complete
-            && past.ended_well_at(from.step)
+            && past.is_completed_at(from.step)
         {
             return Ok(Accepted::Complete);
         }
         match left {
-            Left::Nothing if here.is_none() && past.trained && !self.begun() => {
-                say!("nothing was saved of the earlier start: its steps are taken again");
+            ToArchive::Nothing if here.is_none() && past.trained && !self.begun() => {
+                say!("the previous start saved no checkpoint; its steps are repeated");
             }
-            Left::Nothing => {}
-            Left::All => {
-                let kept = aside::everything(self.out_dir)?;
-                say!("the earlier run is kept in {}", kept.display());
+            ToArchive::Nothing => {}
+            ToArchive::All => {
+                let kept = archive::archive_all(self.out_dir)?;
+                say!("the previous run was moved to {}", kept.display());
             }
-            Left::After(step) => {
-                let kept = aside::after(self.out_dir, step)?;
-                say!("what came after step {step} is kept in {}", kept.display());
+            ToArchive::After(step) => {
+                let kept = archive::archive_after(self.out_dir, step)?;
+                say!("files from after step {step} were moved to {}", kept.display());
             }
         }
         self.write(from)?;

@@ -83,7 +83,7 @@ fn text(path: PathBuf) -> String {
 }
 
 #[test]
-fn going_back_moves_what_came_after_and_leaves_one_branch() {
+fn resuming_an_older_checkpoint_moves_later_files() {
     let folder = Folder::new(&[10, 20, 30]);
     let whole = text(folder.1.join("metrics.jsonl"));
     assert_eq!(folder.accept(&start("b"), Some(folder.at(10))), Accepted::Begins);
@@ -107,7 +107,7 @@ fn going_back_moves_what_came_after_and_leaves_one_branch() {
 }
 
 #[test]
-fn starting_over_moves_all_of_the_past_and_nothing_else() {
+fn starting_over_moves_all_files_of_the_run() {
     let folder = Folder::new(&[10, 20]);
     fs::write(folder.1.join("notes.txt"), "mine").unwrap();
     // This number is already taken.
@@ -123,7 +123,7 @@ fn starting_over_moves_all_of_the_past_and_nothing_else() {
 
 /// Otherwise each crash before the first save would add a folder with a copy of all previous logs.
 #[test]
-fn what_was_not_saved_is_kept_only_where_another_plan_takes_its_place() {
+fn unsaved_steps_are_archived_only_if_the_plan_changes() {
     let folder = Folder::new(&[]);
     let unsaved = event("step", 3);
     for run in ["a", "b"] {
@@ -138,7 +138,7 @@ fn what_was_not_saved_is_kept_only_where_another_plan_takes_its_place() {
 }
 
 #[test]
-fn a_checkpoint_from_elsewhere_begins_a_history_of_its_own() {
+fn a_checkpoint_of_another_folder_starts_a_new_history() {
     let (folder, other) = (Folder::new(&[10, 20]), Folder::new(&[15]));
     folder.accept(&start("b"), Some(other.at(15)));
     assert_eq!(
@@ -155,7 +155,7 @@ fn a_checkpoint_from_elsewhere_begins_a_history_of_its_own() {
 }
 
 #[test]
-fn a_linked_folder_stays_a_link_and_the_past_is_beside_its_target() {
+fn a_linked_folder_is_archived_beside_its_target() {
     let folder = Folder::new(&[10]);
     let elsewhere = tempfile::tempdir().unwrap();
     let link = elsewhere.path().join("mine");
@@ -192,7 +192,7 @@ fn linked_checkpoints_stay_on_their_disk() {
 }
 
 #[test]
-fn a_complete_run_is_left_as_it_is_and_only_that() {
+fn only_a_complete_run_stays_unchanged() {
     let folder = Folder::new(&[10, 20]);
     let complete = |step| Some(Parent { complete: true, ..folder.at(step) });
     assert_eq!(folder.accept(&start("b"), complete(20)), Accepted::Complete);
@@ -204,7 +204,7 @@ fn a_complete_run_is_left_as_it_is_and_only_that() {
 }
 
 #[test]
-fn metrics_that_cannot_be_read_end_a_start_that_needs_them_and_no_other() {
+fn unreadable_metrics_fail_only_a_start_that_continues_them() {
     let folder = Folder::new(&[10, 20]);
     let metrics = folder.1.join("metrics.jsonl");
     fs::remove_file(&metrics).unwrap();
@@ -219,7 +219,7 @@ fn metrics_that_cannot_be_read_end_a_start_that_needs_them_and_no_other() {
 }
 
 #[test]
-fn a_run_has_begun_where_its_start_was_accepted_last() {
+fn a_run_has_begun_if_its_start_was_accepted_last() {
     let folder = Folder::new(&[]);
     let (first, second) = (start("a"), start("b"));
     let begun = |p: &Provenance| Start { out_dir: &folder.1, provenance: p, job_toml: "" }.begun();

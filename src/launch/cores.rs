@@ -90,7 +90,7 @@ impl Nproc {
             Nproc::Auto => Ok(if devices > 0 { devices } else { cores.max(1) }),
             Nproc::Gpu if devices > 0 => Ok(devices),
             Nproc::Gpu => {
-                Err(Error::unavailable("`gpu` processes were asked for, and this machine has no such device")
+                Err(Error::unavailable("`gpu` starts one process per device, but this machine has no device")
                     .hint("`--nproc-per-node cpu` starts one process per core"))
             }
         }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_shared_out_and_the_users_choice_stays() {
+    fn threads_are_divided_and_user_variables_are_kept() {
         assert_eq!(threads_per_worker(8, 3), 2);
         assert_eq!(threads_per_worker(2, 4), 1);
         let set = thread_variables(3, &|name| (name == "OMP_NUM_THREADS").then(|| "7".into()));

@@ -11,11 +11,11 @@ const OTHERS: usize = 64;
 /// Raises the limit so that this process and its children can open this number of `connections`.
 ///
 /// Errors (exit 69): the hard limit is lower.
-pub fn suffice_for(connections: usize) -> Result<()> {
+pub fn raise_limit_for(connections: usize) -> Result<()> {
     let needed = connections.saturating_add(OTHERS) as u64;
     let cannot = |allowed: u64| {
         let what = format!(
-            "each process of this run has up to {needed} files and connections open, and {allowed} are allowed"
+            "each process of this run needs up to {needed} open files and connections, but the limit is {allowed}"
         );
         Error::unavailable(what).hint(format!(
             "raise the hard limit to {needed} or more: `ulimit -Hn`, `LimitNOFILE=` of systemd, `--ulimit nofile=` of Docker"
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_soft_limit_is_raised_as_far_as_the_hard_one_lets_it() {
+    fn raises_the_soft_limit_up_to_the_hard_limit() {
         let limit = |current, maximum| Rlimit { current, maximum };
         assert_eq!(raised(limit(Some(300), Some(300)), 300), Ok(None));
         assert_eq!(raised(limit(None, None), 300), Ok(None));

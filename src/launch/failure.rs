@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flight::FlightRecord;
 use crate::comm::{CommError, CommErrorKind, ProcessGroup};
-use crate::error::{Error, ExitCode, may_pass};
+use crate::error::{Error, ExitCode, is_transient};
 use crate::files::Draft;
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl Kind {
             (ExitCode::Rendezvous, _) => Kind::Rendezvous,
             (ExitCode::Usage, _) => Kind::Usage,
             (ExitCode::Unavailable, _) => Kind::DeviceMissing,
-            (ExitCode::Checkpoint, _) if error.caused_by().is_some_and(may_pass) => Kind::Io,
+            (ExitCode::Checkpoint, _) if error.caused_by().is_some_and(is_transient) => Kind::Io,
             (ExitCode::Checkpoint, _) => Kind::Checkpoint,
             (ExitCode::Spec, _) => Kind::Spec,
             (ExitCode::NonFinite, _) => Kind::NonFinite,
@@ -84,7 +84,7 @@ impl Kind {
     }
 
     /// Whether a restart of the same job may succeed.
-    pub fn is_worth_another_attempt(self) -> bool {
+    pub fn is_retryable(self) -> bool {
         match self {
             Kind::PeerLost
             | Kind::Timeout
@@ -170,7 +170,7 @@ impl Failure {
 
     /// Writes the note atomically.
     pub fn write(&self, log_dir: &Path) -> io::Result<()> {
-        write_whole(&Self::path(log_dir, self.rank), self)
+        write_atomically(&Self::path(log_dir, self.rank), self)
     }
 
     /// The note of process `pid` as `rank`; `None` if there is none or it can't be read.
@@ -187,7 +187,7 @@ impl Failure {
 }
 
 /// Writes `value` to `path` as JSON, atomically.
-pub(super) fn write_whole(path: &Path, value: &impl Serialize) -> io::Result<()> {
+pub(super) fn write_atomically(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let mut draft = Draft::under(scratch(path), path)?;
     serde_json::to_writer_pretty(&mut draft, value)?;
     draft.put()
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_out_of_reach_is_worth_another_attempt_and_a_full_disk_is_not() {
+    fn transient_file_errors_are_retryable_and_a_full_disk_is_not() {
         use crate::error::IoContext;
         let kind = |code| {
             let failed: io::Result<()> = Err(io::Error::from_raw_os_error(code));
@@ -226,7 +226,7 @@ mod tests {
         };
         assert_eq!((kind(libc::ESTALE), kind(libc::EIO)), (Kind::Io, Kind::Io));
         assert_eq!((kind(libc::ENOSPC), kind(libc::EFBIG)), (Kind::Checkpoint, Kind::Checkpoint));
-        assert!(Kind::Io.is_worth_another_attempt() && !Kind::Checkpoint.is_worth_another_attempt());
+        assert!(Kind::Io.is_retryable() && !Kind::Checkpoint.is_retryable());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::failure::write_whole;
+use super::failure::write_atomically;
 use crate::comm::{CallRecord, CommError, CommErrorKind, Place, ProcessGroup};
 
 #[derive(Clone, Debug, Serialize)]
@@ -46,7 +46,7 @@ impl FlightRecord {
 
     /// Writes the record atomically.
     pub fn write(&self, log_dir: &Path) -> io::Result<()> {
-        write_whole(&Self::path(log_dir, self.rank), self)
+        write_atomically(&Self::path(log_dir, self.rank), self)
     }
 
     pub fn path(log_dir: &Path, rank: usize) -> PathBuf {
@@ -60,7 +60,7 @@ mod tests {
     use crate::comm::{Phase, SoloGroup};
 
     #[test]
-    fn a_record_says_who_where_and_why() {
+    fn a_flight_record_has_rank_place_and_error() {
         let folder = tempfile::tempdir().expect("tempdir");
         let group = SoloGroup::new();
         let error = CommError::new(CommErrorKind::Timeout, Some(3), "rank 3 gave no sign of life");

@@ -123,7 +123,7 @@ impl Handoff {
             Error::usage("`ddp-run worker` is started by the supervisor, not by hand")
                 .hint("`ddp-run SPEC.toml` starts a run")
         };
-        Self::take(stop, by_hand, |rank| say!("rank {rank}: the supervisor is gone; ending at once"))
+        Self::take(stop, by_hand, |rank| say!("rank {rank}: the supervisor exited; exiting"))
     }
 }
 
@@ -150,7 +150,7 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
     /// Errors: longer than 4 MiB, or a path that is not UTF-8.
     pub fn to_line(&self) -> Result<Vec<u8>> {
         let mut line = serde_json::to_vec(self)
-            .map_err(|e| Error::usage(format!("the job can't be handed to a worker process: {e}")))?;
+            .map_err(|e| Error::usage(format!("cannot encode the job for a worker process: {e}")))?;
         line.push(b'\n');
         if line.len() > MAX_BYTES {
             return Err(Error::spec(format!(
@@ -171,8 +171,9 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
         let version = serde_json::from_slice::<Version>(line).map_err(broken)?.version;
         if version != VERSION {
             let what = format!("this worker is ddp-run {VERSION}, its supervisor is {version}");
-            return Err(Error::internal(what)
-                .hint("the program was replaced while the run was going on: start it again"));
+            return Err(
+                Error::internal(what).hint("the program was replaced during the run; start the run again")
+            );
         }
         serde_json::from_slice(line).map_err(broken)
     }
@@ -202,7 +203,7 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
             .name("supervisor-watch".into())
             .stack_size(64 << 10)
             .spawn(move || {
-                if heard_take_down(&mut io::stdin().lock()) {
+                if received_take_down(&mut io::stdin().lock()) {
                     stop.take_down();
                     wait_for_end(&mut io::stdin().lock());
                 }
@@ -226,12 +227,12 @@ fn read_line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>> {
     match line.pop() {
         Some(b'\n') => Ok(Some(line)),
         None => Ok(None),
-        Some(_) => Err(Error::internal("the supervisor's handoff is cut off or too long")),
+        Some(_) => Err(Error::internal("the supervisor's handoff is truncated or too long")),
     }
 }
 
 /// Waits for [`TAKE_DOWN`]; `false` if the other end is closed before the word is complete.
-fn heard_take_down(input: &mut impl Read) -> bool {
+fn received_take_down(input: &mut impl Read) -> bool {
     let mut word = [0; TAKE_DOWN.len()];
     input.read_exact(&mut word).is_ok() && word == *TAKE_DOWN
 }
@@ -283,16 +284,16 @@ mod tests {
     }
 
     #[test]
-    fn a_take_down_is_told_from_the_end_of_the_pipe() {
-        assert!(heard_take_down(&mut &b"take-down\n"[..]));
-        assert!(!heard_take_down(&mut &b"take-"[..]));
-        assert!(!heard_take_down(&mut io::empty()));
+    fn a_take_down_is_distinguished_from_the_end_of_the_pipe() {
+        assert!(received_take_down(&mut &b"take-down\n"[..]));
+        assert!(!received_take_down(&mut &b"take-"[..]));
+        assert!(!received_take_down(&mut io::empty()));
     }
 
     #[test]
-    fn refuses_what_is_no_handoff() {
+    fn rejects_invalid_handoffs() {
         assert!(read_line(&mut &b""[..]).expect("read").is_none());
-        assert!(read_line(&mut &b"{\"version\""[..]).expect_err("cut").message.contains("cut off"));
+        assert!(read_line(&mut &b"{\"version\""[..]).expect_err("cut").message.contains("truncated"));
         let long = vec![b'x'; MAX_BYTES + 10];
         assert!(read_line(&mut &long[..]).expect_err("long").message.contains("too long"));
         assert!(<Handoff>::from_line(b"[]").is_err());

@@ -8,7 +8,7 @@ pub const MAX_LINE: usize = 256 << 10;
 /// The part of a line received so far.
 #[derive(Debug, Default)]
 pub struct Inbox {
-    begun: Vec<u8>,
+    partial: Vec<u8>,
     closed: bool,
 }
 
@@ -21,17 +21,17 @@ impl Inbox {
     /// The complete lines received so far. Reading `from` must not block.
     pub fn lines(&mut self, mut from: impl Read) -> Vec<Vec<u8>> {
         let mut chunk = [0; 4096];
-        while !self.closed && self.begun.len() <= MAX_LINE {
+        while !self.closed && self.partial.len() <= MAX_LINE {
             match from.read(&mut chunk) {
-                Ok(n) if n > 0 => self.begun.extend_from_slice(&chunk[..n]),
+                Ok(n) if n > 0 => self.partial.extend_from_slice(&chunk[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 _ => self.closed = true,
             }
         }
-        let mut lines: Vec<Vec<u8>> = self.begun.split(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
-        self.begun = lines.pop().unwrap_or_default();
-        self.closed |= self.begun.len() > MAX_LINE;
+        let mut lines: Vec<Vec<u8>> = self.partial.split(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
+        self.partial = lines.pop().unwrap_or_default();
+        self.closed |= self.partial.len() > MAX_LINE;
         lines
     }
 }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_given_out_whole_and_before_the_end() {
+    fn returns_complete_lines_before_the_end() {
         let mut inbox = Inbox::default();
         assert_eq!(
             (inbox.lines(&b"one\ntwo\nth"[..]), inbox.is_closed()),

@@ -57,6 +57,6 @@ impl LocalLaunch {
 /// The path of this program, which the workers run too.
 pub fn own_program() -> Result<PathBuf> {
     std::env::current_exe().map_err(|e| {
-        Error::internal(format!("cannot find this program's own file to start workers from: {e}"))
+        Error::internal(format!("cannot determine this program's path to start workers from: {e}"))
     })
 }

@@ -19,7 +19,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use super::failure::Failure;
 use super::handoff::Handoff;
 use crate::error::{Error, IoContext, Result};
-use crate::say::Said;
+use crate::say::StderrWriter;
 
 /// Prefix of a header line; [`tail`] uses it to find the beginning of an attempt.
 const HEADER: &str = "=== ddp-run ";
@@ -101,13 +101,13 @@ pub fn init_worker(handoff: &Handoff) -> Result<()> {
 
 /// Sets up the tracing of a supervisor, or of a program without workers: warnings go to standard error.
 pub fn init_terminal(format: LogFormat) -> Result<()> {
-    install(format, || Said, "warn")
+    install(format, || StderrWriter, "warn")
 }
 
 /// Sets up tracing for a process that may not write to its run's folder: none unless `DDP_RUN_LOG` requests it, and
 /// then to standard error.
 pub fn init_without(format: LogFormat) -> Result<()> {
-    install(format, || Said, "off")
+    install(format, || StderrWriter, "off")
 }
 
 fn install<W>(format: LogFormat, writer: W, level: &str) -> Result<()>
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_bounded_and_cannot_drive_the_terminal() {
+    fn the_tail_is_bounded_and_has_no_control_characters() {
         let folder = tempfile::tempdir().expect("tempdir");
         let path = folder.path().join("x.log");
         std::fs::write(&path, format!("{}\nlast\n", "x".repeat(100_000))).expect("write");

@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_is_told_from_what_is_not() {
+    fn recognises_ignored_signals() {
         // The Rust runtime ignores it.
         assert!(is_ignored(libc::SIGPIPE));
         assert!(!is_ignored(libc::SIGWINCH));
     }
 
     #[test]
-    fn an_inherited_block_is_lifted() {
+    fn unblocks_inherited_signals() {
         let blocked = |signal| {
             // SAFETY: with a null new set, the call only reads the mask into `set`.
             unsafe {

@@ -43,17 +43,17 @@ pub struct ProcessSet {
     pids: Vec<Option<u32>>,
     timers: Timers<Timer>,
     /// The signal that requested the stop, and when it came.
-    asked: Option<(i32, Instant)>,
+    stop_signal: Option<(i32, Instant)>,
 }
 
 /// How the workers ended.
-pub struct Over {
+pub struct Finished {
     pub verdict: Verdict,
     /// Includes each worker's end.
     pub state: State,
     pub pids: Vec<Option<u32>>,
     /// The signal that requested the stop, and when it came.
-    pub asked: Option<(i32, Instant)>,
+    pub stop_signal: Option<(i32, Instant)>,
 }
 
 impl ProcessSet {
@@ -65,7 +65,7 @@ impl ProcessSet {
             processes: (0..count).map(|_| None).collect(),
             pids: vec![None; count],
             timers: Timers::default(),
-            asked: None,
+            stop_signal: None,
         }
     }
 
@@ -75,10 +75,10 @@ impl ProcessSet {
         workers: &mut dyn Workers,
         signals: &mut Signals,
         controller: &mut dyn Controller,
-    ) -> Result<Over> {
+    ) -> Result<Finished> {
         let mut state = State::new(self.processes.len(), self.policy);
         let mut events = VecDeque::from([Event::Start]);
-        hear(controller, &mut events);
+        queue_recalls(controller, &mut events);
         loop {
             while let Some(event) = events.pop_front() {
                 let (next, actions) = state.step(event);
@@ -92,7 +92,12 @@ impl ProcessSet {
                         Action::SetTimer(timer, after) => self.timers.set(timer, after),
                         Action::Finish(verdict) => {
                             self.processes.iter_mut().filter_map(Option::take).for_each(Process::abandon);
-                            return Ok(Over { verdict, state, pids: self.pids, asked: self.asked });
+                            return Ok(Finished {
+                                verdict,
+                                state,
+                                pids: self.pids,
+                                stop_signal: self.stop_signal,
+                            });
                         }
                     }
                 }
@@ -113,9 +118,9 @@ impl ProcessSet {
         }
     }
 
-    fn on_worker(&mut self, local: usize, deed: fn(&mut Process)) {
+    fn on_worker(&mut self, local: usize, operation: fn(&mut Process)) {
         if let Some(process) = &mut self.processes[local] {
-            deed(process);
+            operation(process);
         }
     }
 
@@ -138,7 +143,7 @@ impl ProcessSet {
                 }
             }
         }
-        hear(controller, events);
+        queue_recalls(controller, events);
         for (local, slot) in self.processes.iter_mut().enumerate() {
             let Some(process) = slot else { continue };
             let rank = self.first_rank + local;
@@ -168,10 +173,10 @@ impl ProcessSet {
     fn stop_requested(&mut self, signal: i32, controller: &mut dyn Controller) {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("a stop signal");
         let now = Instant::now();
-        match self.asked {
+        match self.stop_signal {
             None => {
-                tracing::warn!("{name}: the workers save and stop; once more ends them at once");
-                self.asked = Some((signal, now));
+                tracing::warn!("{name}: the workers save and stop; a second signal kills them");
+                self.stop_signal = Some((signal, now));
                 controller.stop_requested(false);
             }
             Some((_, at)) if now.duration_since(at) > self.policy.debounce => controller.stop_requested(true),
@@ -187,6 +192,6 @@ impl ProcessSet {
     }
 }
 
-fn hear(controller: &mut dyn Controller, events: &mut VecDeque<Event>) {
+fn queue_recalls(controller: &mut dyn Controller, events: &mut VecDeque<Event>) {
     events.extend(controller.recalls().into_iter().map(|Recall { save }| Event::Recalled { save }));
 }

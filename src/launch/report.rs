@@ -6,31 +6,45 @@ use std::path::Path;
 use super::failure::Failure;
 use super::flight::FlightRecord;
 use super::logs;
-use super::verdict::{self, Asked, Class, End, WorkerStatus};
+use super::verdict::{self, Class, End, Requested, WorkerStatus};
+use crate::comm::rendezvous::name_ranks;
 use crate::error::ExitCode;
 
+/// How a node's part of a generation ended.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeEnd {
+    Done,
+    /// Saved and stopped, or taken down on request.
+    Stopped,
+    Failed(NodeFailure),
+}
+
 /// A failure of this node's part of a generation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct NodeFailure {
     pub code: ExitCode,
     pub cause: Cause,
     /// A restart may succeed.
     pub retry: bool,
-    /// The rank that failed; for an echo, the peer that it reports as lost.
+    /// The rank that failed; for a consequence, the peer that it reports as lost.
     pub rank: Option<usize>,
     /// The message for the user.
     pub message: String,
     pub hint: Option<String>,
 }
 
-/// How close to the cause this node's failure is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How close to the cause this node's failure is. Of several nodes, the one with the greatest cause is blamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// A rank lost a peer on another node.
-    Echo,
+    Consequence,
     /// A rank of this node did not end when the node was recalled and had to be killed; it may be the one that other
     /// ranks lost.
     Unresponsive,
+    /// The node itself was lost.
+    LostNode,
     /// A rank of this node was silent, according to its peers.
     Blamed,
     /// A rank of this node failed independently.
@@ -48,21 +62,21 @@ pub struct Rank<'a> {
 impl Rank<'_> {
     /// It did not end when its node was recalled.
     fn is_unresponsive(&self) -> bool {
-        self.class == Some(Class::Provoked)
-            && self.end.is_some_and(|end| end.asked == Asked::ToDie && !end.overdue)
+        self.class == Some(Class::OnRequest)
+            && self.end.is_some_and(|end| end.requested == Requested::Kill && !end.overdue)
     }
 }
 
 /// This node's part of the world, and its log folder.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene<'a> {
+pub struct NodeContext<'a> {
     /// The global rank of local rank 0.
     pub first_rank: usize,
     pub world_size: usize,
     pub log_dir: &'a Path,
 }
 
-impl Scene<'_> {
+impl NodeContext<'_> {
     fn rank(&self, local: usize) -> usize {
         self.first_rank + local
     }
@@ -71,15 +85,20 @@ impl Scene<'_> {
 /// The report about a generation that failed on this node.
 ///
 /// `ranks` has one entry per local rank; `culprit` (local) and `code` come from the verdict.
-pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: Scene<'_>) -> Failed {
+pub fn worker_failed(
+    ranks: &[Rank<'_>],
+    culprit: usize,
+    code: ExitCode,
+    context: NodeContext<'_>,
+) -> NodeFailure {
     let notes: Vec<Option<Failure>> = ranks
         .iter()
         .enumerate()
-        .map(|(local, info)| Failure::read(scene.log_dir, scene.rank(local), info.pid?))
+        .map(|(local, info)| Failure::read(context.log_dir, context.rank(local), info.pid?))
         .collect();
-    let blamed = blamed(ranks, &notes, culprit, scene);
+    let blamed = blamed(ranks, &notes, culprit, context);
     let (culprit, witness) = blamed.unwrap_or((culprit, culprit));
-    let mut text = headline(ranks, culprit, witness, scene);
+    let mut text = headline(ranks, culprit, witness, context);
     let mut hint = None;
     let note = notes[witness].as_ref();
     if let Some(note) = note {
@@ -89,59 +108,61 @@ pub fn worker_failed(ranks: &[Rank<'_>], culprit: usize, code: ExitCode, scene: 
     // If the job itself is at fault, the worker's own message is sufficient.
     let at_fault = matches!(code, ExitCode::Spec | ExitCode::Usage | ExitCode::Unavailable);
     if ranks[culprit].pid.is_some() && !(at_fault && note.is_some()) {
-        push_tail(&mut text, &logs::path(scene.log_dir, scene.rank(culprit)));
+        push_tail(&mut text, &logs::path(context.log_dir, context.rank(culprit)));
     }
-    push_followers(&mut text, ranks, culprit, scene);
-    push_places(&mut text, &notes, scene);
-    push_records(&mut text, ranks.len(), scene);
-    let own = Some(scene.rank(culprit));
+    push_followers(&mut text, ranks, culprit, context);
+    push_places(&mut text, &notes, context);
+    push_records(&mut text, ranks.len(), context);
+    let own = Some(context.rank(culprit));
     let (cause, about) = match (blamed, ranks[culprit].class) {
         (Some(_), _) => (Cause::Blamed, own),
-        (None, Some(Class::Echo)) => (Cause::Echo, note.and_then(|note| note.peer)),
+        (None, Some(Class::Consequence)) => (Cause::Consequence, note.and_then(|note| note.peer)),
         _ if ranks[culprit].is_unresponsive() => (Cause::Unresponsive, own),
         _ => (Cause::Root, own),
     };
     // A worker that could not be killed does not prevent a restart without it.
-    let retry = ranks[witness].end.is_none_or(verdict::is_worth_another_attempt);
-    Failed { code, cause, retry, rank: about, message: text, hint }
+    let retry = ranks[witness].end.is_none_or(verdict::is_retryable);
+    NodeFailure { code, cause, retry, rank: about, message: text, hint }
 }
 
 /// The failed rank and how it ended, and the rank that noticed, if that is another one.
-fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize, scene: Scene<'_>) -> String {
+fn headline(ranks: &[Rank<'_>], culprit: usize, witness: usize, context: NodeContext<'_>) -> String {
     let rank = &ranks[culprit];
-    let mut text = format!("rank {} of {} ", scene.rank(culprit), scene.world_size);
+    let mut text = format!("rank {} of {} ", context.rank(culprit), context.world_size);
     if let Some(pid) = rank.pid {
         let _ = write!(text, "(local rank {culprit}, pid {pid}) ");
     }
     match (rank.end, ranks[witness].end) {
         (_, Some(seen)) if culprit != witness => {
-            let _ = write!(text, "{}; rank {} {}", ending(rank), scene.rank(witness), describe(&seen.status));
+            let _ =
+                write!(text, "{}; rank {} {}", ending(rank), context.rank(witness), describe(&seen.status));
         }
         (Some(end), _) if end.overdue => text.push_str("did not stop in time and was killed"),
         (Some(_), _) if rank.is_unresponsive() => text.push_str(ending(rank)),
         (Some(end), _) => text.push_str(&describe(&end.status)),
-        (None, _) => text.push_str("could not be killed: the kernel has not ended it"),
+        (None, _) => text.push_str("could not be killed: the kernel did not end the process"),
     }
     text
 }
 
-/// For a run with echoes only (`first` is one), or one whose `first` outlived a recall: the rank that an echo names
-/// and that is not an echo itself, and the rank that names it. The named rank was stopped or hung; `first` may only
+/// For a run with consequences only (`first` is one), or one whose `first` outlived a recall: the rank that a consequence names
+/// and that is not a consequence itself, and the rank that names it. The named rank was stopped or hung; `first` may only
 /// be the first one that timed out, or busy.
 fn blamed(
     ranks: &[Rank<'_>],
     notes: &[Option<Failure>],
     first: usize,
-    scene: Scene<'_>,
+    context: NodeContext<'_>,
 ) -> Option<(usize, usize)> {
-    let is_echo = |rank: usize| ranks.get(rank).is_some_and(|r| r.class == Some(Class::Echo));
+    let is_consequence = |rank: usize| ranks.get(rank).is_some_and(|r| r.class == Some(Class::Consequence));
     let named = |witness: usize| {
         // A rank of another node is reported by its own node.
-        let peer = notes[witness].as_ref()?.peer?.checked_sub(scene.first_rank)?;
-        let silent = if is_echo(first) { !is_echo(peer) } else { ranks.get(peer)?.is_unresponsive() };
-        (is_echo(witness) && silent && peer < ranks.len()).then_some((peer, witness))
+        let peer = notes[witness].as_ref()?.peer?.checked_sub(context.first_rank)?;
+        let silent =
+            if is_consequence(first) { !is_consequence(peer) } else { ranks.get(peer)?.is_unresponsive() };
+        (is_consequence(witness) && silent && peer < ranks.len()).then_some((peer, witness))
     };
-    if !is_echo(first) && !ranks[first].is_unresponsive() {
+    if !is_consequence(first) && !ranks[first].is_unresponsive() {
         return None;
     }
     std::iter::once(first).chain(0..ranks.len()).find_map(named)
@@ -156,11 +177,11 @@ pub fn describe(status: &WorkerStatus) -> String {
             None => format!("exited with {code}"),
         },
         WorkerStatus::Signaled { signal, core_dumped } => {
-            let name = signal_hook::low_level::signal_name(*signal).unwrap_or("an unnamed signal");
+            let name = signal_hook::low_level::signal_name(*signal).unwrap_or("unknown signal");
             let often = match *signal {
                 libc::SIGKILL => "; often the kernel's out-of-memory killer",
                 libc::SIGSEGV | libc::SIGBUS | libc::SIGILL => "; a crash in native code",
-                libc::SIGABRT => "; the process gave itself up, its last words are on its standard error",
+                libc::SIGABRT => "; the process aborted itself, usually after a message on standard error",
                 _ => "",
             };
             let core = if *core_dumped { ", core dumped" } else { "" };
@@ -173,7 +194,7 @@ pub fn describe(status: &WorkerStatus) -> String {
 fn push_tail(text: &mut String, path: &Path) {
     match logs::tail(path, logs::TAIL_LINES, logs::TAIL_BYTES) {
         Ok(lines) if !lines.is_empty() => {
-            let _ = write!(text, "\n\nthe end of its log, {}:", path.display());
+            let _ = write!(text, "\n\nthe last lines of its log, {}:", path.display());
             for line in lines {
                 let _ = write!(text, "\n    {line}");
             }
@@ -188,9 +209,9 @@ fn push_tail(text: &mut String, path: &Path) {
 }
 
 /// One line for the ranks that failed as a consequence, so that their messages are not taken for the cause.
-fn push_followers(text: &mut String, ranks: &[Rank<'_>], culprit: usize, scene: Scene<'_>) {
+fn push_followers(text: &mut String, ranks: &[Rank<'_>], culprit: usize, context: NodeContext<'_>) {
     let others = ranks.iter().enumerate().filter(|(local, _)| *local != culprit);
-    let groups = grouped(others.map(|(local, info)| (scene.rank(local), ending(info))));
+    let groups = grouped(others.map(|(local, info)| (context.rank(local), ending(info))));
     if groups.is_empty() {
         return;
     }
@@ -203,11 +224,11 @@ fn ending(rank: &Rank<'_>) -> &'static str {
     match (rank.end, rank.class) {
         (Some(_), Some(Class::Done)) => "had finished",
         (Some(_), Some(Class::Stopped)) => "saved and stopped",
-        (Some(_), Some(Class::Echo)) => "lost this peer and ended",
-        (Some(e), Some(Class::Provoked)) if e.asked == Asked::ToDie => {
-            "did not end when asked and had to be killed"
+        (Some(_), Some(Class::Consequence)) => "exited after losing this peer",
+        (Some(e), Some(Class::OnRequest)) if e.requested == Requested::Kill => {
+            "did not exit when told to and was killed"
         }
-        (Some(_), Some(Class::Provoked)) => "ended when asked",
+        (Some(_), Some(Class::OnRequest)) => "exited when told to",
         (Some(_), _) => "failed later",
         (None, _) if rank.pid.is_some() => "could not be killed",
         (None, _) => "had not been started",
@@ -215,9 +236,9 @@ fn ending(rank: &Rank<'_>) -> &'static str {
 }
 
 /// Where each rank was according to its failure note; a rank killed by a signal has none.
-fn push_places(text: &mut String, notes: &[Option<Failure>], scene: Scene<'_>) {
+fn push_places(text: &mut String, notes: &[Option<Failure>], context: NodeContext<'_>) {
     let places = notes.iter().enumerate();
-    let places = places.filter_map(|(local, note)| Some((scene.rank(local), note.as_ref()?.place()?)));
+    let places = places.filter_map(|(local, note)| Some((context.rank(local), note.as_ref()?.place()?)));
     let groups = grouped(places);
     if !groups.is_empty() {
         text.push('\n');
@@ -228,9 +249,9 @@ fn push_places(text: &mut String, notes: &[Option<Failure>], scene: Scene<'_>) {
 }
 
 /// One line that lists the flight records.
-fn push_records(text: &mut String, local_world: usize, scene: Scene<'_>) {
-    let log_dir = scene.log_dir;
-    let own = scene.first_rank..scene.first_rank + local_world;
+fn push_records(text: &mut String, local_world: usize, context: NodeContext<'_>) {
+    let log_dir = context.log_dir;
+    let own = context.first_rank..context.first_rank + local_world;
     let written: Vec<usize> = own.filter(|rank| FlightRecord::path(log_dir, *rank).exists()).collect();
     let Some(first) = written.first() else { return };
     let path = match written.len() {
@@ -258,15 +279,10 @@ fn grouped<T: PartialEq>(ranks: impl Iterator<Item = (usize, T)>) -> Vec<(T, Vec
 /// `rank 1`, `ranks 0, 2 and 3`, `ranks 0 to 7`.
 fn name(ranks: &[usize]) -> String {
     match ranks {
-        [one] => format!("rank {one}"),
         [first, .., last] if ranks.len() > 2 && last - first + 1 == ranks.len() => {
             format!("ranks {first} to {last}")
         }
-        [init @ .., last] => {
-            let init: Vec<String> = init.iter().map(usize::to_string).collect();
-            format!("ranks {} and {last}", init.join(", "))
-        }
-        [] => String::new(),
+        _ => name_ranks(ranks),
     }
 }
 

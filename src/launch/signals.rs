@@ -11,7 +11,7 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use super::os;
-use super::stop::{StopFlag, heard};
+use super::stop::{StopFlag, handled_signals};
 use crate::error::{Error, Result};
 
 /// Signals as readable events.
@@ -30,7 +30,7 @@ impl Signals {
     /// Turns the stop signals into events from now on. A signal that `before` has already received is the first event.
     pub fn new(before: &StopFlag) -> Result<Self> {
         let pause = Some(SIGTSTP).filter(|signal| !os::is_ignored(*signal));
-        let all = heard().chain(pause).chain([SIGCHLD]).collect::<Vec<_>>();
+        let all = handled_signals().chain(pause).chain([SIGCHLD]).collect::<Vec<_>>();
         let signals = Self::of(&all).map_err(cannot)?;
         before.settle();
         if let Some(early) = before.signal() {

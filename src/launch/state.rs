@@ -6,9 +6,9 @@
 //! follows a finished generation is decided by the caller, for all nodes. Ranks are local ranks here.
 //!
 //! The policy: the first worker that fails takes the run down. The others are told at once over their control pipes,
-//! and get SIGKILL after [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is an echo of another
-//! worker's death, which the kernel may report later than the echo; so after an echo the supervisor first waits
-//! [`Policy::echo_wait`] for the root cause. A worker that is still running [`Policy::last`] after another one was
+//! and get SIGKILL after [`Policy::grace`]. A worker that only lost its peers (exit 91 or 93) is a consequence of another
+//! worker's death, which the kernel may report later than the consequence; so after a consequence the supervisor first waits
+//! [`Policy::root_cause_wait`] for the root cause. A worker that is still running [`Policy::last`] after another one was
 //! done hangs at its end, and is killed; the run counts as done. The first stop signal is forwarded once, and the
 //! workers save and exit with 75; the second one kills them at once.
 
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use super::failure::Evidence;
 use super::stop::DEBOUNCE;
-use super::verdict::{self, Asked, Class, End, Verdict, WorkerStatus};
+use super::verdict::{self, Class, End, Requested, Verdict, WorkerStatus};
 
-/// The supervisor's time limits. `echo_wait + grace`, the time from a failure to the end of the run, is under 2 s.
+/// The supervisor's time limits. `root_cause_wait + grace`, the time from a failure to the end of the run, is under 2 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// From an echo (exit 91 or 93) to taking the run down without a root cause.
-    pub echo_wait: Duration,
+    /// From a consequence (exit 91 or 93) to taking the run down without a root cause.
+    pub root_cause_wait: Duration,
     /// From telling a worker that the run is taken down to SIGKILL.
     pub grace: Duration,
     /// From the forwarded stop signal to SIGKILL, for workers that neither finish their step nor save.
@@ -38,7 +38,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            echo_wait: Duration::from_millis(250),
+            root_cause_wait: Duration::from_millis(250),
             // Ranks that detect a failure write their notes and records, which takes a moment on a busy disk.
             grace: Duration::from_millis(1000),
             stop_deadline: Some(Duration::from_secs(600)),
@@ -75,7 +75,7 @@ pub enum Event {
 /// Setting a timer that is running restarts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Timer {
-    Echo,
+    RootCause,
     Grace,
     StopDeadline,
     Debounce,
@@ -104,7 +104,7 @@ enum Worker {
     /// `Spawn` was sent and not answered yet.
     Spawning,
     Running {
-        asked: Asked,
+        requested: Requested,
         overdue: bool,
     },
     Ended(End),
@@ -116,7 +116,7 @@ enum Phase {
     Running,
     /// A stop signal was forwarded; the workers are saving.
     Stopping,
-    /// An echo was seen; its root cause may still follow.
+    /// A consequence was seen; its root cause may still follow.
     Suspecting,
     /// The workers were told that the run has failed.
     TakingDown,
@@ -216,25 +216,25 @@ impl State {
         if self.workers.get(rank) != Some(&Worker::Spawning) {
             return;
         }
-        let asked = match self.phase {
-            Phase::TakingDown => Asked::ToStop,
-            Phase::Killing => Asked::ToDie,
-            _ => Asked::Nothing,
+        let requested = match self.phase {
+            Phase::TakingDown => Requested::Stop,
+            Phase::Killing => Requested::Kill,
+            _ => Requested::Nothing,
         };
-        self.workers[rank] = Worker::Running { asked, overdue: false };
-        match asked {
-            Asked::Nothing => self.spawn_next(actions),
-            Asked::ToStop => actions.push(Action::TakeDown(rank)),
-            Asked::ToDie => actions.push(Action::Kill(rank)),
+        self.workers[rank] = Worker::Running { requested, overdue: false };
+        match requested {
+            Requested::Nothing => self.spawn_next(actions),
+            Requested::Stop => actions.push(Action::TakeDown(rank)),
+            Requested::Kill => actions.push(Action::Kill(rank)),
         }
     }
 
     fn ended(&mut self, rank: usize, status: WorkerStatus, evidence: Evidence, actions: &mut Vec<Action>) {
-        let (asked, overdue) = match self.workers[rank] {
-            Worker::Running { asked, overdue } => (asked, overdue),
-            _ => (Asked::Nothing, false),
+        let (requested, overdue) = match self.workers[rank] {
+            Worker::Running { requested, overdue } => (requested, overdue),
+            _ => (Requested::Nothing, false),
         };
-        let end = End { status, asked, order: self.ended, overdue, evidence };
+        let end = End { status, requested, order: self.ended, overdue, evidence };
         let class = verdict::class(&end, self.stop_requested);
         self.workers[rank] = Worker::Ended(end);
         self.ended += 1;
@@ -242,15 +242,15 @@ impl State {
         match class {
             Class::Done => actions.push(Action::SetTimer(Timer::Last, self.policy.last)),
             Class::Stopped => {}
-            Class::Echo if untouched => {
+            Class::Consequence if untouched => {
                 self.phase = Phase::Suspecting;
-                actions.push(Action::SetTimer(Timer::Echo, self.policy.echo_wait));
+                actions.push(Action::SetTimer(Timer::RootCause, self.policy.root_cause_wait));
             }
-            Class::Echo => {}
-            Class::Root | Class::Provoked if untouched || self.phase == Phase::Suspecting => {
+            Class::Consequence => {}
+            Class::RootCause | Class::OnRequest if untouched || self.phase == Phase::Suspecting => {
                 self.take_down(actions)
             }
-            Class::Root | Class::Provoked => {}
+            Class::RootCause | Class::OnRequest => {}
         }
     }
 
@@ -295,7 +295,7 @@ impl State {
             Phase::Starting => self.take_down(actions),
             Phase::Running => {
                 self.phase = Phase::Stopping;
-                self.ask_all(Asked::ToStop, Action::Terminate, actions);
+                self.ask_all(Requested::Stop, Action::Terminate, actions);
                 if let Some(deadline) = self.policy.stop_deadline {
                     actions.push(Action::SetTimer(Timer::StopDeadline, deadline));
                 }
@@ -308,7 +308,7 @@ impl State {
     fn timer(&mut self, timer: Timer, actions: &mut Vec<Action>) {
         match (timer, self.phase) {
             (Timer::Debounce, _) => self.debouncing = false,
-            (Timer::Echo, Phase::Suspecting) => self.take_down(actions),
+            (Timer::RootCause, Phase::Suspecting) => self.take_down(actions),
             (Timer::Grace, Phase::TakingDown) => self.kill_all(actions),
             (Timer::Last, Phase::Running) if self.any_done() => self.take_down(actions),
             (Timer::StopDeadline, Phase::Stopping) => {
@@ -330,26 +330,26 @@ impl State {
 
     fn take_down(&mut self, actions: &mut Vec<Action>) {
         self.phase = Phase::TakingDown;
-        self.ask_all(Asked::ToStop, Action::TakeDown, actions);
+        self.ask_all(Requested::Stop, Action::TakeDown, actions);
         actions.push(Action::SetTimer(Timer::Grace, self.policy.grace));
     }
 
     fn kill_all(&mut self, actions: &mut Vec<Action>) {
         if self.phase != Phase::Killing {
             self.phase = Phase::Killing;
-            self.ask_all(Asked::ToDie, Action::Kill, actions);
+            self.ask_all(Requested::Kill, Action::Kill, actions);
             actions.push(Action::SetTimer(Timer::Abandon, self.policy.abandon));
         }
     }
 
-    /// Sends `action` to each worker once. Workers that were asked to save and stop end by themselves if the run
+    /// Sends `action` to each worker once. Workers that were told to save and stop end by themselves if the run
     /// fails meanwhile.
-    fn ask_all(&mut self, what: Asked, action: fn(usize) -> Action, actions: &mut Vec<Action>) {
+    fn ask_all(&mut self, what: Requested, action: fn(usize) -> Action, actions: &mut Vec<Action>) {
         for (rank, worker) in self.workers.iter_mut().enumerate() {
-            if let Worker::Running { asked, .. } = worker
-                && *asked < what
+            if let Worker::Running { requested, .. } = worker
+                && *requested < what
             {
-                *asked = what;
+                *requested = what;
                 actions.push(action(rank));
             }
         }

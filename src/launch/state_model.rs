@@ -32,7 +32,7 @@ fn exit(rank: usize, status: WorkerStatus) -> Event {
 fn moves() -> impl Strategy<Value = Move> {
     // `Abandon` is not among them: out of turn it claims that the kernel can't end a process, which another test covers.
     let timer = prop::sample::select(vec![
-        Timer::Echo,
+        Timer::RootCause,
         Timer::Grace,
         Timer::StopDeadline,
         Timer::Debounce,
@@ -61,7 +61,7 @@ struct World {
     timers: Vec<Timer>,
     finished: Option<Verdict>,
     stops: usize,
-    /// Exit codes of workers that failed before anything was asked of any worker.
+    /// Exit codes of workers that failed before any worker was told to end.
     failed: Vec<WorkerStatus>,
     /// The time limit for workers still running after another was done has passed.
     waited_out: bool,
@@ -102,8 +102,8 @@ impl World {
                     self.spawning.push(rank);
                 }
                 Action::Terminate(rank) | Action::TakeDown(rank) => {
-                    assert!(self.alive.contains(&rank), "rank {rank} is asked to end, and is not alive");
-                    assert!(!self.signalled.contains(&rank), "rank {rank} is asked twice");
+                    assert!(self.alive.contains(&rank), "rank {rank} is told to end, but is not alive");
+                    assert!(!self.signalled.contains(&rank), "rank {rank} is told twice");
                     self.signalled.push(rank);
                 }
                 Action::Kill(rank) => {
@@ -180,7 +180,7 @@ impl World {
     }
 
     /// From here on everything proceeds normally: starts are answered, timers fire, killed workers die, workers that
-    /// were asked nothing exit with 0. Workers that were only asked to end do not.
+    /// received no request exit with 0. Workers that were only told to end do not.
     fn drain(&mut self) {
         for _ in 0..100 {
             if self.finished.is_some() {
@@ -204,7 +204,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_sequence_of_events_ends_with_everyone_gone_and_no_exit_code_lost(
+    fn every_sequence_of_events_ends_all_workers_and_keeps_exit_codes(
         world in 1usize..6,
         moves in prop::collection::vec(moves(), 0..40),
     ) {
@@ -232,7 +232,7 @@ proptest! {
         if verdict.code == ExitCode::Done {
             let done = |e: &End| e.status == WorkerStatus::Exited(0);
             // A worker that hangs at its end is killed when another one is done.
-            let left = |e: &End| w.waited_out && e.asked != Asked::Nothing && state.class(e) == Class::Provoked;
+            let left = |e: &End| w.waited_out && e.requested != Requested::Nothing && state.class(e) == Class::OnRequest;
             prop_assert!(state.ends().iter().flatten().any(|e| done(e)));
             prop_assert!(state.ends().iter().all(|e| e.is_some_and(|e| done(e) || left(e))));
         }

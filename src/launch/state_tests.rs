@@ -34,7 +34,7 @@ fn starts_ranks_in_order_one_at_a_time() {
 }
 
 #[test]
-fn verdicts_of_quiet_runs() {
+fn verdicts_without_failures() {
     assert_eq!(verdict(2, &[exited(1, 0), exited(0, 0)]), (ExitCode::Done, None));
     assert_eq!(verdict(2, &[exited(1, 75), exited(0, 75)]), (ExitCode::Stopped, None));
     assert_eq!(verdict(2, &[Event::StopRequested, exited(1, 0), exited(0, 75)]), (ExitCode::Stopped, None));
@@ -55,9 +55,9 @@ fn a_failure_takes_the_others_down_at_once_and_kills_them_after_the_grace() {
 }
 
 #[test]
-fn a_failed_run_is_gone_within_two_seconds() {
+fn a_failed_run_ends_within_two_seconds() {
     let p = Policy::default();
-    assert!(p.echo_wait + p.grace < Duration::from_millis(1500));
+    assert!(p.root_cause_wait + p.grace < Duration::from_millis(1500));
 }
 
 #[test]
@@ -68,23 +68,23 @@ fn documented_codes_pass_through_and_others_become_90() {
         let (exit, culprit) = verdict(2, &[exited(1, code), exited(0, 91)]);
         assert_eq!((exit as i32, culprit), (run, Some(1)), "worker code {code}");
     }
-    // Without a root cause, the first echo is blamed.
+    // Without a root cause, the first consequence is blamed.
     assert_eq!(verdict(2, &[exited(1, 91), exited(0, 91)]), (ExitCode::Collective, Some(1)));
     assert_eq!(verdict(2, &[exited(1, 93), exited(0, 91)]), (ExitCode::Rendezvous, Some(1)));
 }
 
 #[test]
-fn an_echo_waits_for_its_root_cause_and_is_not_blamed() {
+fn a_consequence_waits_for_its_root_cause_and_is_not_blamed() {
     let (state, actions) = after(3, &[exited(0, 91)]);
     assert_eq!(
         actions,
-        [Action::SetTimer(Timer::Echo, Policy::default().echo_wait)],
+        [Action::SetTimer(Timer::RootCause, Policy::default().root_cause_wait)],
         "nobody is signalled yet"
     );
     let (_, actions) = state.clone().step(killed_by(2, 11));
     assert_eq!(actions[0], Action::TakeDown(1));
     // ... even when the root cause is reported after the wait.
-    let (state, actions) = state.step(Event::TimerFired(Timer::Echo));
+    let (state, actions) = state.step(Event::TimerFired(Timer::RootCause));
     assert_eq!(actions[..2], [Action::TakeDown(1), Action::TakeDown(2)]);
     let (state, _) = state.step(exited(1, 91));
     let (_, actions) = state.step(exited(2, 92));
@@ -93,7 +93,7 @@ fn an_echo_waits_for_its_root_cause_and_is_not_blamed() {
 
 /// Its peers have passed the last barrier, so nothing waits for it.
 #[test]
-fn a_worker_that_hangs_in_its_end_is_ended_and_the_run_is_done() {
+fn a_worker_that_hangs_while_exiting_is_killed_and_the_run_is_done() {
     let (state, actions) = after(3, &[exited(1, 0)]);
     assert_eq!(actions, [Action::SetTimer(Timer::Last, Policy::default().last)]);
     let (state, _) = state.step(exited(0, 0));
@@ -123,14 +123,14 @@ fn a_stop_is_forwarded_once_and_a_second_one_kills() {
 
 /// Workers end because of the stop request, or detect the failure themselves.
 #[test]
-fn a_failure_after_a_stop_request_asks_nobody_twice() {
+fn a_failure_after_a_stop_request_sends_no_second_request() {
     let (state, _) = after(2, &[Event::StopRequested]);
     let (_, actions) = state.step(exited(0, 74));
     assert_eq!(actions, [Action::SetTimer(Timer::Grace, Policy::default().grace)]);
 }
 
 #[test]
-fn a_recall_without_a_save_is_no_stop_request() {
+fn a_recall_without_a_save_is_not_a_stop_request() {
     let (_, actions) = after(2, &[Event::Recalled { save: false }]);
     assert_eq!(actions[..2], [Action::TakeDown(0), Action::TakeDown(1)]);
     let (_, actions) = after(2, &[Event::Recalled { save: true }]);
@@ -156,7 +156,7 @@ fn a_rank_that_does_not_end_when_its_node_is_recalled_is_named() {
     let late =
         [Event::Recalled { save: false }, exited(0, 91), Event::TimerFired(Timer::Grace), killed_by(1, 9)];
     assert_eq!(verdict(2, &late), (ExitCode::Collective, Some(1)));
-    // A worker that ends when asked is not to blame; after signals, no worker is.
+    // A worker that ends on request is not to blame; after signals, no worker is.
     assert_eq!(verdict(2, &[Event::Recalled { save: false }, exited(0, 91), killed_by(1, 15)]).1, None);
     let signals = [Event::StopRequested, Event::Recalled { save: false }, Event::TimerFired(Timer::Debounce)];
     let killed = [Event::StopRequested, killed_by(0, 9), killed_by(1, 9)];
@@ -164,7 +164,7 @@ fn a_rank_that_does_not_end_when_its_node_is_recalled_is_named() {
 }
 
 #[test]
-fn a_worker_that_stopped_before_training_explains_who_lost_it() {
+fn a_worker_that_stopped_before_training_explains_lost_peers() {
     let events = [Event::StopRequested, exited(1, 75), exited(0, 91)];
     assert_eq!(verdict(2, &events), (ExitCode::Stopped, None));
     assert_eq!(verdict(2, &[exited(1, 75), exited(0, 91)]), (ExitCode::Collective, Some(0)));
@@ -178,7 +178,7 @@ fn a_worker_that_ignores_the_stop_is_named_after_the_deadline() {
 }
 
 #[test]
-fn a_worker_that_dies_of_the_stop_signal_itself_is_no_failure() {
+fn a_worker_killed_by_the_stop_signal_is_not_a_failure() {
     // It had not installed its handlers yet; its peers then lose the connection to it.
     let early = [Event::StopRequested, exited(0, 91), killed_by(1, 15)];
     assert_eq!(verdict(2, &early), (ExitCode::Stopped, None));
@@ -186,7 +186,7 @@ fn a_worker_that_dies_of_the_stop_signal_itself_is_no_failure() {
     let slurm = [killed_by(1, 10), Event::StopRequested, exited(0, 91)];
     assert_eq!(verdict(2, &slurm), (ExitCode::Stopped, None));
     // A failure before the request remains a failure.
-    let late = [exited(0, 91), Event::TimerFired(Timer::Echo), Event::StopRequested, killed_by(1, 15)];
+    let late = [exited(0, 91), Event::TimerFired(Timer::RootCause), Event::StopRequested, killed_by(1, 15)];
     assert_eq!(verdict(2, &late), (ExitCode::Collective, Some(0)));
     assert_eq!(verdict(1, &[killed_by(0, 15)]), (ExitCode::WorkerFailed, Some(0)));
 }
@@ -210,7 +210,7 @@ fn a_start_that_fails_starts_no_further_rank() {
 }
 
 #[test]
-fn a_process_that_the_kernel_cannot_end_does_not_hold_the_run() {
+fn an_unkillable_process_does_not_block_the_run() {
     let events = [exited(0, 3), Event::TimerFired(Timer::Grace), Event::TimerFired(Timer::Abandon)];
     assert_eq!(verdict(2, &events), (ExitCode::WorkerFailed, Some(0)));
 }

@@ -32,7 +32,7 @@ pub const STOP_SIGNALS: [i32; 5] = [SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGQUIT];
 
 /// The stop signals that this process handles. Signals of the terminal stay ignored if the process was started so: by
 /// `nohup`, or in the background of a shell without job control. Signals of a scheduler are always handled.
-pub(super) fn heard() -> impl Iterator<Item = i32> {
+pub(super) fn handled_signals() -> impl Iterator<Item = i32> {
     let by_terminal = |signal| matches!(signal, SIGHUP | SIGINT | SIGQUIT);
     STOP_SIGNALS.into_iter().filter(move |signal| !(by_terminal(*signal) && os::is_ignored(*signal)))
 }
@@ -63,11 +63,11 @@ pub struct StopFlag(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// 0 until a stop is requested, then the number of the first signal, or -1 for [`StopFlag::request`].
+    /// 0 until a stop is requested, then the number of the first signal.
     signal: AtomicI32,
     /// Nanoseconds from `install` to the first signal.
     at: AtomicU64,
-    /// [`STARTING`], [`MET`], [`RUNNING`], then one of the others; stages may be skipped.
+    /// [`STARTING`], [`CONNECTED`], [`RUNNING`], then one of the others; stages may be skipped.
     stage: AtomicU8,
     /// An [`OnSecondSignal`], or [`RELEASED`].
     then: AtomicU8,
@@ -76,7 +76,7 @@ struct Inner {
 /// The rendezvous is not complete, so this rank can't detect the loss of a peer.
 const STARTING: u8 = 0;
 /// The rendezvous is complete, but no step boundary has been reached: there is nothing to save and no agreement to wait for.
-const MET: u8 = 1;
+const CONNECTED: u8 = 1;
 /// The run is training or finishing.
 const RUNNING: u8 = 2;
 /// The run has finished or failed: signals have no effect any more.
@@ -89,7 +89,7 @@ const TAKEN_DOWN: i32 = 128 + SIGTERM;
 
 /// Why a process ends itself after a stop signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnEnd {
+pub enum SelfExit {
     /// The signal came before the first step boundary: during the rendezvous, or while data was prepared.
     BeforeTraining,
     /// The grace period is over.
@@ -108,7 +108,7 @@ impl StopFlag {
         let flag = Self::new();
         flag.on_second(second);
         let start = Instant::now();
-        for signal in heard() {
+        for signal in handled_signals() {
             let inner = Arc::clone(&flag.0);
             let handler = move || inner.arrived(signal, start.elapsed());
             // SAFETY: `arrived` only uses atomics, clock_gettime, _exit and functions that signal-hook declares safe
@@ -138,7 +138,7 @@ impl StopFlag {
         self.0.signal.load(Ordering::Acquire) != 0
     }
 
-    /// The number of the first signal; `None` before it, or if [`Self::request`] came first.
+    /// The number of the first signal; `None` before it.
     pub fn signal(&self) -> Option<i32> {
         Some(self.0.signal.load(Ordering::SeqCst)).filter(|s| *s > 0)
     }
@@ -150,8 +150,8 @@ impl StopFlag {
     }
 
     /// Call it after the rendezvous: from now on each rank detects the loss of another.
-    pub fn met(&self) {
-        self.reach(MET);
+    pub fn connected(&self) {
+        self.reach(CONNECTED);
     }
 
     /// The run has failed elsewhere, and nothing of it is to be saved. A rank that has completed the rendezvous
@@ -160,17 +160,17 @@ impl StopFlag {
     pub fn take_down(&self) {
         std::thread::sleep(NOTICE);
         if self.advance(STARTING, ENDING) {
-            tracing::info!("ended before the ranks met: the run has failed elsewhere");
+            tracing::info!("exiting before the rendezvous: the run failed elsewhere");
             signal_hook::low_level::exit(TAKEN_DOWN);
         }
     }
 
     /// Makes this process exit with 75 if a stop signal arrives before its first step boundary, or if it has not
     /// [settled](Self::settle) within `grace` (if any) after the signal. `last` is called before the exit.
-    pub fn watch(&self, grace: Option<Duration>, last: impl FnOnce(OwnEnd) + Send + 'static) -> Result<()> {
+    pub fn watch(&self, grace: Option<Duration>, last: impl FnOnce(SelfExit) + Send + 'static) -> Result<()> {
         let cannot = |e| Error::internal(format!("cannot watch for stop signals: {e}"));
         let (mut signalled, write) = UnixStream::pair().map_err(cannot)?;
-        for signal in heard() {
+        for signal in handled_signals() {
             let write = write.try_clone().map_err(cannot)?;
             signal_hook::low_level::pipe::register(signal, write).map_err(cannot)?;
         }
@@ -182,11 +182,11 @@ impl StopFlag {
             }
             // A launcher may have sent it because a peer died; this rank then detects and reports that.
             std::thread::sleep(NOTICE);
-            let mut why = OwnEnd::BeforeTraining;
-            if !flag.advance(STARTING, ENDING) && !flag.advance(MET, ENDING) {
+            let mut why = SelfExit::BeforeTraining;
+            if !flag.advance(STARTING, ENDING) && !flag.advance(CONNECTED, ENDING) {
                 let Some(grace) = grace else { return };
                 std::thread::sleep(grace);
-                why = OwnEnd::Overdue;
+                why = SelfExit::Overdue;
                 if !flag.advance(RUNNING, ENDING) {
                     return;
                 }
@@ -219,11 +219,6 @@ impl StopFlag {
         while self.0.stage.load(Ordering::Acquire) == ENDING {
             std::thread::park();
         }
-    }
-
-    /// Requests a stop from inside the process.
-    pub fn request(&self) {
-        let _ = self.0.signal.compare_exchange(0, -1, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 
@@ -264,33 +259,29 @@ mod tests {
         flag.0.arrived(SIGTERM, DEBOUNCE);
         assert!(clone.requested());
         assert_eq!(clone.signal(), Some(SIGUSR1));
-        let own = StopFlag::new();
-        own.request();
-        assert!(own.requested());
-        assert_eq!(own.signal(), None);
     }
 
     #[test]
-    fn from_the_first_step_boundary_on_a_stop_is_the_loops() {
+    fn from_the_first_step_boundary_on_the_loop_handles_a_stop() {
         let flag = StopFlag::new();
         assert!(!flag.requested_at_step());
-        flag.request();
+        flag.0.arrived(SIGTERM, Duration::ZERO);
         assert!(flag.requested_at_step());
-        let early = flag.advance(STARTING, ENDING) || flag.advance(MET, ENDING);
+        let early = flag.advance(STARTING, ENDING) || flag.advance(CONNECTED, ENDING);
         assert!(!early, "the watch comes too late for an early end");
         assert!(flag.advance(RUNNING, ENDING), "but not for an overdue one");
     }
 
     #[test]
-    fn a_rank_that_has_met_the_others_or_failed_is_not_ended_by_a_take_down() {
+    fn a_connected_or_failed_rank_is_not_ended_by_a_take_down() {
         // A flag without these calls would end the test's process.
         let flag = StopFlag::new();
-        flag.met();
+        flag.connected();
         flag.take_down();
         flag.settle();
         flag.take_down();
-        flag.met();
-        assert!(!flag.advance(MET, ENDING) && !flag.advance(STARTING, ENDING), "no way back");
+        flag.connected();
+        assert!(!flag.advance(CONNECTED, ENDING) && !flag.advance(STARTING, ENDING), "no way back");
         assert!(!flag.requested(), "a take-down is no stop request");
         let failed = StopFlag::new();
         failed.settle();

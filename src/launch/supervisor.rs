@@ -12,8 +12,8 @@ use super::generation::{Controller, Part};
 use super::handoff::{Endpoint, Handoff, Place};
 use super::local::{FirstRankOutput, LocalLaunch};
 use super::logs;
-use super::process_set::{Over, ProcessSet, Workers};
-use super::report::{self, Failed};
+use super::process_set::{Finished, ProcessSet, Workers};
+use super::report::{self, NodeEnd};
 use super::signals::Signals;
 use super::verdict::End;
 use super::worker::{Output, Process};
@@ -21,7 +21,7 @@ use crate::comm::rendezvous::Secret;
 use crate::error::{ExitCode, IoContext, Result};
 
 /// The workers of one generation on this node, with everything needed to start and watch them.
-pub struct Fleet<'a> {
+pub struct LocalWorkers<'a> {
     launch: &'a LocalLaunch,
     part: Part,
     secret: Secret,
@@ -35,15 +35,14 @@ pub struct Fleet<'a> {
 
 /// How a generation ended on this node.
 pub struct Ended {
-    /// `Done`, `Stopped`, or the failure.
-    pub end: std::result::Result<ExitCode, Failed>,
+    pub end: NodeEnd,
     /// The signal that requested the stop, and when it came.
-    pub asked: Option<(i32, Instant)>,
+    pub stop_signal: Option<(i32, Instant)>,
     /// Each worker's end; `None` for a worker that was not started before the stop.
     pub ends: Vec<Option<End>>,
 }
 
-impl<'a> Fleet<'a> {
+impl<'a> LocalWorkers<'a> {
     /// `endpoint` is rank 0's address; rank 0 inherits `listener`.
     pub fn new(
         launch: &'a LocalLaunch,
@@ -57,20 +56,20 @@ impl<'a> Fleet<'a> {
         let threads = launch
             .threads_per_worker
             .unwrap_or_else(|| cores::threads_per_worker(cores::usable_cores(), launch.nproc));
-        let mut fleet = Self { launch, part, secret, threads, listener, endpoint };
+        let mut workers = Self { launch, part, secret, threads, listener, endpoint };
         // Checked here, so that a job that can't be encoded is reported as such, and not as a worker that does not start.
-        fleet.handoff(0)?.to_line()?;
-        if fleet.part.world_size == 1 {
-            fleet.listener = None;
+        workers.handoff(0)?.to_line()?;
+        if workers.part.world_size == 1 {
+            workers.listener = None;
         }
-        Ok(fleet)
+        Ok(workers)
     }
 
     /// Runs the generation; all workers have ended when this returns.
     pub fn drive(&mut self, signals: &mut Signals, controller: &mut dyn Controller) -> Result<Ended> {
         let set = ProcessSet::new(self.launch.nproc, self.part.first_rank, self.launch.policy);
-        let over = set.run(self, signals, controller)?;
-        Ok(self.conclude(over))
+        let finished = set.run(self, signals, controller)?;
+        Ok(self.conclude(finished))
     }
 
     fn handoff(&self, local: usize) -> Result<Handoff> {
@@ -97,11 +96,11 @@ impl<'a> Fleet<'a> {
         Ok(handoff)
     }
 
-    fn conclude(&self, over: Over) -> Ended {
-        let Over { verdict, state, pids, asked } = over;
+    fn conclude(&self, finished: Finished) -> Ended {
+        let Finished { verdict, state, pids, stop_signal } = finished;
         let end = match (verdict.culprit, verdict.code) {
-            (None, ExitCode::Done) => Ok(ExitCode::Done),
-            (None, _) => Ok(ExitCode::Stopped),
+            (None, ExitCode::Done) => NodeEnd::Done,
+            (None, _) => NodeEnd::Stopped,
             (Some(culprit), code) => {
                 let ranks: Vec<report::Rank<'_>> = state
                     .ends()
@@ -109,19 +108,19 @@ impl<'a> Fleet<'a> {
                     .zip(&pids)
                     .map(|(end, pid)| report::Rank { end, class: end.map(|e| state.class(e)), pid: *pid })
                     .collect();
-                let place = report::Scene {
+                let place = report::NodeContext {
                     first_rank: self.part.first_rank,
                     world_size: self.part.world_size,
                     log_dir: &self.launch.log_dir,
                 };
-                Err(report::worker_failed(&ranks, culprit, code, place))
+                NodeEnd::Failed(report::worker_failed(&ranks, culprit, code, place))
             }
         };
-        Ended { end, asked, ends: state.ends().into_iter().map(|end| end.cloned()).collect() }
+        Ended { end, stop_signal, ends: state.ends().into_iter().map(|end| end.cloned()).collect() }
     }
 }
 
-impl Workers for Fleet<'_> {
+impl Workers for LocalWorkers<'_> {
     fn start(&mut self, local: usize) -> Result<Process> {
         let handoff = self.handoff(local)?;
         let rank = handoff.place.rank;

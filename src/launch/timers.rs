@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_a_kind_fires_in_its_turn() {
+    fn timers_fire_in_order_and_can_be_restarted() {
         let mut timers = Timers::default();
         timers.set('b', Duration::from_nanos(2));
         timers.set('a', Duration::MAX);

@@ -26,14 +26,14 @@ pub struct Verdict {
     pub culprit: Option<usize>,
 }
 
-/// What the supervisor had asked a worker to do before it ended.
+/// What the supervisor had requested of a worker before it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Asked {
+pub enum Requested {
     Nothing,
     /// To stop: SIGTERM, or the word for taking the run down.
-    ToStop,
+    Stop,
     /// SIGKILL.
-    ToDie,
+    Kill,
 }
 
 /// What a worker's end says about the run.
@@ -44,18 +44,18 @@ pub enum Class {
     /// Exit 75: saved and stopped.
     Stopped,
     /// It died of the supervisor's signal, or of the stop signal itself.
-    Provoked,
+    OnRequest,
     /// It lost its peers: a consequence of another worker's end, unless no other cause is found.
-    Echo,
+    Consequence,
     /// An independent failure.
-    Root,
+    RootCause,
 }
 
 /// A worker's end as seen by the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     pub status: WorkerStatus,
-    pub asked: Asked,
+    pub requested: Requested,
     /// 0 for the first worker that ended.
     pub order: usize,
     /// It was killed because the stop deadline had passed.
@@ -64,9 +64,9 @@ pub struct End {
 }
 
 /// Whether a restart may succeed after `end`.
-pub fn is_worth_another_attempt(end: &End) -> bool {
+pub fn is_retryable(end: &End) -> bool {
     match (&end.status, end.evidence.kind) {
-        (_, Some(kind)) => kind.is_worth_another_attempt(),
+        (_, Some(kind)) => kind.is_retryable(),
         // Processes or memory may be scarce temporarily.
         (WorkerStatus::Signaled { .. } | WorkerStatus::NotStarted(_), None) => true,
         // A Rust panic.
@@ -83,19 +83,21 @@ pub fn class(end: &End, stop_requested: bool) -> Class {
     const STOPPED: i32 = ExitCode::Stopped as i32;
     const COLLECTIVE: i32 = ExitCode::Collective as i32;
     const RENDEZVOUS: i32 = ExitCode::Rendezvous as i32;
-    let asked = end.asked != Asked::Nothing;
+    let requested = end.requested != Requested::Nothing;
     match end.status {
         WorkerStatus::Exited(0) => Class::Done,
         WorkerStatus::Exited(STOPPED) => Class::Stopped,
-        WorkerStatus::Exited(COLLECTIVE | RENDEZVOUS) => Class::Echo,
+        WorkerStatus::Exited(COLLECTIVE | RENDEZVOUS) => Class::Consequence,
         // A shell reports a child's death by signal n as 128 + n.
-        WorkerStatus::Exited(code) if asked && code == 128 + SIGTERM => Class::Provoked,
-        WorkerStatus::Signaled { signal: SIGKILL, .. } if end.asked == Asked::ToDie => Class::Provoked,
-        WorkerStatus::Signaled { signal: SIGTERM, .. } if asked => Class::Provoked,
-        WorkerStatus::Signaled { signal, .. } if stop_requested && STOP_SIGNALS.contains(&signal) => {
-            Class::Provoked
+        WorkerStatus::Exited(code) if requested && code == 128 + SIGTERM => Class::OnRequest,
+        WorkerStatus::Signaled { signal: SIGKILL, .. } if end.requested == Requested::Kill => {
+            Class::OnRequest
         }
-        _ => Class::Root,
+        WorkerStatus::Signaled { signal: SIGTERM, .. } if requested => Class::OnRequest,
+        WorkerStatus::Signaled { signal, .. } if stop_requested && STOP_SIGNALS.contains(&signal) => {
+            Class::OnRequest
+        }
+        _ => Class::RootCause,
     }
 }
 
@@ -116,35 +118,38 @@ impl Run<'_> {
     pub fn verdict(mut self) -> Verdict {
         self.ends.sort_by_key(|(_, end)| end.order);
         // Workers may be reaped in a different order than they failed.
-        let roots = self.ends.iter().filter(|(_, end)| self.class(end) == Class::Root);
+        let roots = self.ends.iter().filter(|(_, end)| self.class(end) == Class::RootCause);
         if let Some((rank, end)) = roots.min_by_key(|(_, end)| (end.evidence.at, end.order)).copied() {
             return Verdict { code: code_of(&end.status), culprit: Some(rank) };
         }
         let overdue =
-            self.ends.iter().find(|(_, e)| e.overdue && self.class(e) == Class::Provoked).map(|(r, _)| *r);
+            self.ends.iter().find(|(_, e)| e.overdue && self.class(e) == Class::OnRequest).map(|(r, _)| *r);
         if let Some(rank) = overdue.or(self.overdue) {
             return Verdict { code: ExitCode::WorkerFailed, culprit: Some(rank) };
         }
-        let echo = self.first(Class::Echo);
+        let consequence = self.first(Class::Consequence);
         let stopped = match self.unresponsive() {
             // Other nodes may have lost this rank and detected it earlier than this node.
             Some(rank) => {
-                let code = echo.map_or(ExitCode::WorkerFailed, |(_, echo)| code_of(&echo.status));
+                let code = consequence
+                    .map_or(ExitCode::WorkerFailed, |(_, consequence)| code_of(&consequence.status));
                 Verdict { code, culprit: Some(rank) }
             }
             None => Verdict { code: ExitCode::Stopped, culprit: None },
         };
-        // A worker that stopped before training explains an echo as well as one that died of the request.
-        let provoked = self.first(Class::Provoked).or_else(|| self.first(Class::Stopped));
-        match (provoked, echo) {
+        // A worker that stopped before training explains a consequence as well as one that ended on request.
+        let on_request = self.first(Class::OnRequest).or_else(|| self.first(Class::Stopped));
+        match (on_request, consequence) {
             // A worker that died of the stop signal explains why the others lost a peer.
             (Some(_), None) if self.stop_requested => return stopped,
-            (Some((_, death)), Some((_, echo)))
-                if self.stop_requested && (self.stopped_unharmed || death.order < echo.order) =>
+            (Some((_, death)), Some((_, consequence)))
+                if self.stop_requested && (self.stopped_unharmed || death.order < consequence.order) =>
             {
                 return stopped;
             }
-            (_, Some((rank, echo))) => return Verdict { code: code_of(&echo.status), culprit: Some(rank) },
+            (_, Some((rank, consequence))) => {
+                return Verdict { code: code_of(&consequence.status), culprit: Some(rank) };
+            }
             _ => {}
         }
         // Not all ranks exited with 0: the generation was stopped before all had started, or a rank could not be killed.
@@ -156,7 +161,7 @@ impl Run<'_> {
 
     /// A rank that did not end when its node was recalled.
     fn unresponsive(&self) -> Option<usize> {
-        let killed = |end: &End| end.asked == Asked::ToDie && self.class(end) == Class::Provoked;
+        let killed = |end: &End| end.requested == Requested::Kill && self.class(end) == Class::OnRequest;
         self.ends.iter().find(|(_, end)| self.recalled_at_once && killed(end)).map(|(rank, _)| *rank)
     }
 

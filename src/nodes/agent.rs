@@ -3,10 +3,9 @@
 mod generation;
 
 use super::coordinator::Coordinator;
-use super::events::Limits;
-use super::meet::{self, Meeting, told};
 use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
-use super::{Nodes, Outcome};
+use super::setup::{self, Setup, advertised_address};
+use super::{Limits, Nodes, Outcome};
 use crate::comm::rendezvous::file::Published;
 use crate::comm::rendezvous::{Secret, Target};
 use crate::error::{Error, ExitCode, Result};
@@ -19,47 +18,47 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Delay before a node that was refused for the moment tries again.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// How long a coordinator on another node may take to answer a stop request.
-const STOP: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs this node's workers (`launch`) until the end of the run.
 pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
     let mut signals = Signals::new(&launch.stop)?;
-    let meeting = match Meeting::arranged(&nodes)?.wait(&mut signals)? {
-        ControlFlow::Continue(meeting) => meeting,
+    let setup = match Setup::start(&nodes)?.wait(&mut signals)? {
+        ControlFlow::Continue(setup) => setup,
         ControlFlow::Break(signal) => {
             let ends = vec![None; launch.nproc];
             return Ok(Outcome { code: ExitCode::Stopped, stopped_by: Some(signal), ends });
         }
     };
     let mut agent = Agent {
-        key: meeting.key,
+        key: setup.key,
         // The ranks of other nodes must be able to reach rank 0: node 0's own name may resolve to loopback here.
-        host: match meeting.target {
-            None if nodes.range.max > 1 => Some(told(&nodes, meeting.ip)?.to_string()),
-            _ => meeting.host,
+        host: match setup.target {
+            None if nodes.limits.nodes.max > 1 => Some(advertised_address(&nodes, setup.ip)?.to_string()),
+            _ => setup.host,
         },
-        ip: meeting.ip,
-        target: meeting.target,
-        _published: meeting.published,
+        ip: setup.ip,
+        target: setup.target,
+        _published: setup.published,
         coordinator: None,
         listener: None,
         orders: VecDeque::new(),
         generation: 0,
-        asked: None,
+        stop_signal: None,
         stopped_at: None,
         at_once: false,
         done: false,
-        heard: Instant::now(),
-        silent: false,
+        last_message_at: Instant::now(),
+        timed_out: false,
         ends: (0..launch.nproc).map(|_| None).collect(),
         nodes,
         launch,
     };
     let mut link = match agent.target.clone() {
-        None => agent.coordinate(meeting.listener)?,
-        Some(_) => match agent.connect(&mut signals, agent.nodes.join)? {
+        None => agent.coordinate(setup.listener)?,
+        Some(_) => match agent.connect(&mut signals, agent.nodes.limits.join)? {
             Some(link) => link,
             None => return Ok(agent.outcome(ExitCode::Stopped)),
         },
@@ -90,7 +89,7 @@ struct Agent {
     orders: VecDeque<Order>,
     generation: u64,
     /// The signal that requested a stop, and when it came.
-    asked: Option<(i32, Instant)>,
+    stop_signal: Option<(i32, Instant)>,
     /// When a stop was requested while no workers were running.
     stopped_at: Option<Instant>,
     /// An immediate end was requested from the other nodes while this node had no workers.
@@ -98,53 +97,59 @@ struct Agent {
     /// The last generation was done on this node, and so on all nodes: ranks leave together once everything is saved.
     done: bool,
     /// When node 0's last message came.
-    heard: Instant,
+    last_message_at: Instant,
     /// Node 0's last message is too old.
-    silent: bool,
+    timed_out: bool,
     ends: Vec<Option<End>>,
 }
 
 impl Agent {
     fn coordinate(&mut self, listener: Option<TcpListener>) -> Result<Link> {
-        let Nodes { range, max_restarts, join, rejoin, grace, report, silence, .. } = self.nodes;
         let (own, theirs) = Link::pair().map_err(no_link)?;
-        let limits = Limits { max_restarts, join, rejoin, grace, report, ..Limits::new(range) };
         let run_id = match self.nodes.run_id.as_str() {
             "" => RunId::draw()?,
             given => given.to_owned(),
         };
-        let coordinator = Coordinator::start(limits, silence, run_id, theirs, listener, self.key.clone())?;
+        let coordinator = Coordinator::start(
+            self.nodes.limits,
+            self.nodes.silence,
+            run_id,
+            theirs,
+            listener,
+            self.key.clone(),
+        )?;
         self.coordinator = Some(coordinator);
         self.hello(own)
     }
 
     fn hello(&mut self, link: Link) -> Result<Link> {
+        let Limits { nodes, max_restarts, .. } = self.nodes.limits;
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             node_rank: self.nodes.node_rank,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             nproc: self.launch.nproc,
             plan_hash: self.nodes.plan_hash.clone(),
-            terms: format!("--nnodes {} and --max-restarts {}", self.nodes.range, self.nodes.max_restarts),
+            terms: format!("--nnodes {nodes} and --max-restarts {max_restarts}"),
             generation: self.generation,
             port: self.listen()?,
         };
         // If the connection is broken, the next read reports it.
         let _ = link.send(&Report::Hello(hello));
-        (self.heard, self.silent) = (Instant::now(), false);
+        (self.last_message_at, self.timed_out) = (Instant::now(), false);
         Ok(link)
     }
 
     /// A new socket for rank 0 of the next generation; workers of the last generation do not know its port.
     fn listen(&mut self) -> Result<Option<u16>> {
-        let several = self.launch.nproc > 1 || self.nodes.range.max > 1;
+        let several = self.launch.nproc > 1 || self.nodes.limits.nodes.max > 1;
         if self.target.is_some() || !several {
             return Ok(None);
         }
         let ip = self.ip;
         let cannot = |e| {
             Error::new(ExitCode::Rendezvous, format!("cannot listen on {ip}: {e}"))
-                .hint("it has to be an address of this machine")
+                .hint("it must be an address of this machine")
         };
         let listener = TcpListener::bind((ip, 0)).map_err(cannot)?;
         let port = listener.local_addr().map_err(cannot)?.port();
@@ -154,12 +159,14 @@ impl Agent {
 
     /// Connects to node 0, retrying until it answers; `None` after a stop signal.
     fn connect(&mut self, signals: &mut Signals, patience: Duration) -> Result<Option<Link>> {
-        let Some(target) = self.target.clone() else { return Err(Error::internal("node 0 calls itself")) };
-        let calling = meet::call(target, self.name(), self.key.clone(), Instant::now() + patience)?;
+        let Some(target) = self.target.clone() else {
+            return Err(Error::internal("node 0 has no supervisor to connect to"));
+        };
+        let calling = setup::connect(target, self.name(), self.key.clone(), Instant::now() + patience)?;
         let stream = match calling.wait(signals)? {
             ControlFlow::Continue(stream) => stream,
             ControlFlow::Break(signal) => {
-                self.asked.get_or_insert((signal, Instant::now()));
+                self.stop_signal.get_or_insert((signal, Instant::now()));
                 return Ok(None);
             }
         };
@@ -178,14 +185,14 @@ impl Agent {
 
     /// Executes orders until the run is over.
     fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Outcome> {
-        let (mut again, again_until) = (None, Instant::now() + self.nodes.join);
+        let (mut again, again_until) = (None, Instant::now() + self.nodes.limits.join);
         loop {
             let order = match self.next_order(signals, link) {
                 Ok(Some(order)) => order,
                 Ok(None) if self.done => return Ok(self.outcome(ExitCode::Done)),
                 Ok(None) => return Ok(self.outcome(ExitCode::Stopped)),
                 Err(Closed) if self.done && self.target.is_some() => {
-                    say!("node 0 was lost: {}; the run had come to its end", self.loss());
+                    say!("node 0 was lost: {}; all workers had finished", self.loss_reason());
                     return Ok(self.outcome(ExitCode::Done));
                 }
                 Err(Closed) => match self.reconnect(signals)? {
@@ -203,18 +210,15 @@ impl Agent {
                 Order::Dismissed => return Ok(self.outcome(ExitCode::Stopped)),
                 Order::Refused { why, later: true } if Instant::now() < again_until => {
                     if again.replace(why.clone()).is_none() {
-                        say!("node 0 says: {why}; this node asks again");
+                        say!("node 0 refused this node: {why}; retrying");
                     }
-                    match self.reconnect_after(AGAIN, signals)? {
+                    match self.reconnect_after(RETRY_DELAY, signals)? {
                         Some(other) => *link = other,
                         None => return Ok(self.outcome(ExitCode::Stopped)),
                     }
                 }
                 Order::Refused { why, .. } => {
-                    return Err(Error::new(
-                        ExitCode::Rendezvous,
-                        format!("node 0 turns this node away: {why}"),
-                    ));
+                    return Err(Error::new(ExitCode::Rendezvous, format!("node 0 refused this node: {why}")));
                 }
                 Order::Finish { code, failure } => {
                     return error_of(code, failure).map(|code| self.outcome(code));
@@ -226,7 +230,7 @@ impl Agent {
     fn outcome(&mut self, code: ExitCode) -> Outcome {
         Outcome {
             code,
-            stopped_by: self.asked.map(|(signal, _)| signal),
+            stopped_by: self.stop_signal.map(|(signal, _)| signal),
             ends: std::mem::take(&mut self.ends),
         }
     }
@@ -235,15 +239,15 @@ impl Agent {
     /// have reported.
     fn patience(&self) -> Option<Instant> {
         self.target.as_ref()?;
-        let Nodes { join, silence, .. } = self.nodes;
+        let Nodes { limits: Limits { join, .. }, silence, .. } = self.nodes;
         // Before the first generation there is nothing to lose by waiting as long as node 0 would.
-        Some(self.heard + if self.generation == 0 { join + silence } else { silence })
+        Some(self.last_message_at + if self.generation == 0 { join + silence } else { silence })
     }
 
-    fn loss(&self) -> String {
-        match self.silent {
+    fn loss_reason(&self) -> String {
+        match self.timed_out {
             true => {
-                format!("its supervisor gave no sign of life for {} s", self.nodes.silence.as_secs())
+                format!("its supervisor did not respond for {} s", self.nodes.silence.as_secs())
             }
             false => "the connection to its supervisor broke".to_owned(),
         }
@@ -256,10 +260,11 @@ impl Agent {
                 return Ok(Some(order));
             }
             let patience = self.patience();
-            let answer = self.stopped_at.filter(|_| patience.is_some()).map(|at| at + STOP);
+            let answer = self.stopped_at.filter(|_| patience.is_some()).map(|at| at + STOP_TIMEOUT);
             match signals.wait(Some(link.fd()), patience.into_iter().chain(answer).min()) {
                 Ok(Some(Signal::Stop(signal))) => {
-                    let again = self.asked.is_some_and(|(_, at)| at.elapsed() > self.launch.policy.debounce);
+                    let again =
+                        self.stop_signal.is_some_and(|(_, at)| at.elapsed() > self.launch.policy.debounce);
                     match (again, self.at_once) {
                         (true, true) => return Ok(None),
                         (true, false) => {
@@ -267,7 +272,7 @@ impl Agent {
                             link.send(&Report::StopRequested { at_once: true })?;
                         }
                         (false, _) if self.stopped_at.is_none() => {
-                            self.asked = Some((signal, Instant::now()));
+                            self.stop_signal = Some((signal, Instant::now()));
                             self.stopped_at = Some(Instant::now());
                             link.send(&Report::StopRequested { at_once: false })?;
                         }
@@ -279,7 +284,7 @@ impl Agent {
             }
             let came = link.receive::<Order>()?;
             if !came.is_empty() {
-                self.heard = Instant::now();
+                self.last_message_at = Instant::now();
                 self.orders.extend(came);
                 continue;
             }
@@ -289,7 +294,7 @@ impl Agent {
                 return Ok(None);
             }
             if over(patience) {
-                self.silent = true;
+                self.timed_out = true;
                 return Err(Closed);
             }
         }
@@ -301,29 +306,32 @@ impl Agent {
         while Instant::now() < until {
             match signals.wait(None, Some(until))? {
                 Some(Signal::Stop(signal)) => {
-                    self.asked.get_or_insert((signal, Instant::now()));
+                    self.stop_signal.get_or_insert((signal, Instant::now()));
                     return Ok(None);
                 }
                 Some(Signal::Pause) => signals.pause(),
                 None => {}
             }
         }
-        self.connect(signals, self.nodes.join)
+        self.connect(signals, self.nodes.limits.join)
     }
 
     fn reconnect(&mut self, signals: &mut Signals) -> Result<Option<Link>> {
         if self.stopped_at.is_some() && self.target.is_some() {
             return Ok(None);
         }
-        let Nodes { range, max_restarts, rejoin, .. } = self.nodes;
+        let Limits { nodes, max_restarts, rejoin, .. } = self.nodes.limits;
         if self.target.is_none() {
             return Err(Error::internal("the coordinator's thread has ended"));
         }
-        if max_restarts == 0 && !range.is_elastic() {
-            return Err(Error::new(ExitCode::WorkerFailed, format!("node 0 was lost: {}", self.loss()))
-                .hint("`--max-restarts` lets a run survive this; `--resume auto` continues it"));
+        if max_restarts == 0 && !nodes.is_elastic() {
+            return Err(Error::new(
+                ExitCode::WorkerFailed,
+                format!("node 0 was lost: {}", self.loss_reason()),
+            )
+            .hint("`--max-restarts` lets a run survive this; `--resume auto` continues it"));
         }
-        say!("node 0 was lost: {}; this node waits for it to come back", self.loss());
+        say!("node 0 was lost: {}; waiting for it to return", self.loss_reason());
         self.connect(signals, rejoin)
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Time for a new connection to identify itself.
 const HELLO: Duration = Duration::from_secs(5);
 /// Time for the nodes to read that the run is over.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest single wait while no timer is set.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -35,8 +35,8 @@ pub(super) struct Coordinator {
     /// The reason for a restart that was printed already.
     announced: Option<String>,
     /// Interval and next time of the heartbeats to waiting supervisors.
-    sign: Duration,
-    next_sign: Instant,
+    heartbeat_interval: Duration,
+    next_heartbeat: Instant,
     finished: bool,
 }
 
@@ -74,8 +74,8 @@ impl Coordinator {
             size: None,
             announced: None,
             // Several heartbeats may be late.
-            sign: silence / 6,
-            next_sign: Instant::now(),
+            heartbeat_interval: silence / 6,
+            next_heartbeat: Instant::now(),
             finished: false,
         };
         coordinator.admit(own);
@@ -88,21 +88,21 @@ impl Coordinator {
 
     fn run(mut self) {
         while !self.finished {
-            self.give_signs();
+            self.send_heartbeats();
             let watch: Vec<Member> = self.peers.keys().copied().collect();
             let streams: Vec<_> = self.peers.values().map(|p| p.link.stream()).collect();
-            let mut until = self.next_sign.min(Instant::now() + LONG);
+            let mut until = self.next_heartbeat.min(Instant::now() + LONG);
             until = self.timers.next().map_or(until, |at| until.min(at));
-            let strangers = self.peers.values().filter(|p| p.hello.is_none());
-            until = strangers.map(|p| p.since + HELLO).fold(until, Instant::min);
+            let unidentified = self.peers.values().filter(|p| p.hello.is_none());
+            until = unidentified.map(|p| p.since + HELLO).fold(until, Instant::min);
             let mut events = VecDeque::new();
             match self.door.next(&streams, until) {
-                Ok(SupervisorEvent::Readable(index)) => self.hear(watch[index], &mut events),
+                Ok(SupervisorEvent::Readable(index)) => self.read_reports(watch[index], &mut events),
                 Ok(SupervisorEvent::Connected(stream, from)) => match Link::new(stream).map_err(no_link) {
                     Ok(link) => self.admit(link),
-                    Err(e) => tracing::warn!("a supervisor came from {from}, but {}", e.message),
+                    Err(e) => tracing::warn!("cannot accept the supervisor at {from}: {}", e.message),
                 },
-                Ok(SupervisorEvent::Deadline) => self.strangers_leave(),
+                Ok(SupervisorEvent::Deadline) => self.drop_unidentified(),
                 // No further nodes can connect.
                 Err(e) => {
                     tracing::error!("{}", e.message);
@@ -117,17 +117,17 @@ impl Coordinator {
                 actions.into_iter().for_each(|action| self.carry_out(action));
             }
         }
-        self.peers.into_values().for_each(|peer| peer.link.close(FAREWELL));
+        self.peers.into_values().for_each(|peer| peer.link.close(CLOSE_TIMEOUT));
     }
 
-    fn give_signs(&mut self) {
+    fn send_heartbeats(&mut self) {
         let now = Instant::now();
-        if now < self.next_sign {
+        if now < self.next_heartbeat {
             return;
         }
-        self.next_sign = now + self.sign;
+        self.next_heartbeat = now + self.heartbeat_interval;
         let waiting = self.peers.iter().filter(|(_, peer)| peer.hello.is_some() && !peer.busy);
-        waiting.for_each(|(member, _)| self.tell(*member, &Order::Wait));
+        waiting.for_each(|(member, _)| self.send_order(*member, &Order::Wait));
     }
 
     fn admit(&mut self, link: Link) {
@@ -136,14 +136,14 @@ impl Coordinator {
         self.next += 1;
     }
 
-    fn strangers_leave(&mut self) {
+    fn drop_unidentified(&mut self) {
         self.peers.retain(|_, p| p.hello.is_some() || p.since.elapsed() < HELLO);
     }
 
-    fn hear(&mut self, member: Member, events: &mut VecDeque<Event>) {
+    fn read_reports(&mut self, member: Member, events: &mut VecDeque<Event>) {
         let Some(peer) = self.peers.get_mut(&member) else { return };
         match peer.link.receive::<Report>() {
-            Ok(reports) => reports.into_iter().for_each(|r| self.note(member, r, events)),
+            Ok(reports) => reports.into_iter().for_each(|r| self.handle_report(member, r, events)),
             Err(Closed) => self.drop_peer(member, events),
         }
     }
@@ -155,10 +155,10 @@ impl Coordinator {
         self.finished |= member == OWN;
     }
 
-    fn note(&mut self, member: Member, report: Report, events: &mut VecDeque<Event>) {
+    fn handle_report(&mut self, member: Member, report: Report, events: &mut VecDeque<Event>) {
         let own = self.peers.get(&OWN).and_then(|p| p.hello.as_ref());
         match report {
-            Report::Hello(hello) => match own.map_or(Ok(()), |own| fits(own, &hello)) {
+            Report::Hello(hello) => match own.map_or(Ok(()), |own| check_same_job(own, &hello)) {
                 Ok(()) => {
                     let seat = if member == OWN { Some(0) } else { hello.node_rank };
                     let (host, nproc, generation) = (hello.host.clone(), hello.nproc, hello.generation);
@@ -183,13 +183,13 @@ impl Coordinator {
 
     fn refuse(&mut self, member: Member, why: String, later: bool) {
         if !later {
-            tracing::warn!("a node is turned away: {why}");
+            tracing::warn!("refused a node: {why}");
         }
-        self.tell(member, &Order::Refused { why, later });
+        self.send_order(member, &Order::Refused { why, later });
         self.peers.remove(&member);
     }
 
-    fn tell(&self, member: Member, order: &Order) {
+    fn send_order(&self, member: Member, order: &Order) {
         if let Some(peer) = self.peers.get(&member) {
             // A broken connection is detected by the next read.
             let _ = peer.link.send(order);
@@ -199,26 +199,22 @@ impl Coordinator {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::Start(generation) => self.begin(&generation),
-            Action::Recall { member, save } => self.tell(member, &Order::Recall { save }),
+            Action::Recall { member, save } => self.send_order(member, &Order::Recall { save }),
             Action::Refuse { member, why, later } => self.refuse(member, why, later),
             Action::CutOff(member) => drop(self.peers.remove(&member)),
             Action::Dismiss(member) => {
-                self.tell(member, &Order::Dismissed);
+                self.send_order(member, &Order::Dismissed);
                 self.peers.remove(&member);
             }
             Action::Announce { reason, missing, pause } => {
-                let nodes: Vec<String> = missing.iter().map(ToString::to_string).collect();
-                match nodes.is_empty() {
-                    true => say!("{reason}\nthe workers start again in {} s", pause.as_secs()),
-                    false => say!("{reason}\nwaits for node {}", nodes.join(" or ")),
-                }
+                say!("{reason}\n{}", waiting_notice(&missing, pause));
                 self.announced = Some(reason);
             }
             Action::SetTimer(timer, after) => self.timers.set(timer, after),
             Action::Finish { code, failure } => {
                 self.finished = true;
                 let order = Order::Finish { code, failure };
-                self.peers.keys().for_each(|member| self.tell(*member, &order));
+                self.peers.keys().for_each(|member| self.send_order(*member, &order));
             }
         }
     }
@@ -240,7 +236,7 @@ impl Coordinator {
                 world_size,
                 reason: generation.reason.clone(),
             };
-            self.tell(*member, &Order::Start(Start { part, port }));
+            self.send_order(*member, &Order::Start(Start { part, port }));
             if let Some(peer) = self.peers.get_mut(member) {
                 peer.busy = true;
             }
@@ -250,22 +246,36 @@ impl Coordinator {
 
     /// Prints why there is another generation and where it resumes.
     fn announce(&mut self, generation: &Generation, size: (usize, usize)) {
-        let before = self.size.replace(size);
+        let resized = self.size.replace(size) != Some(size);
         let Some(reason) = &generation.reason else { return };
-        let Generation { number, attempt, checkpoint, .. } = generation;
-        let mut line = format!("attempt {attempt}/{}, generation {number}, ", self.attempts);
-        match checkpoint {
-            Some(step) => line.push_str(&format!("resumes at step {step}")),
-            None => line.push_str("begins as the first one did: nothing is saved yet"),
-        }
-        if before != Some(size) {
-            line.push_str(&format!(", now {} and {}", count(size.0, "node"), count(size.1, "rank")));
-        }
+        let line = restart_notice(generation, self.attempts, resized.then_some(size));
         match self.announced.take() {
             Some(already) if already == *reason => say!("{line}"),
             _ => say!("{reason}\n{line}"),
         }
     }
+}
+
+/// Why the next generation does not start yet.
+fn waiting_notice(missing: &[usize], pause: Duration) -> String {
+    let nodes: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    match nodes.is_empty() {
+        true => format!("the workers restart in {} s", pause.as_secs()),
+        false => format!("waiting for node {}", nodes.join(" or ")),
+    }
+}
+
+/// Which attempt starts, where it resumes, and the number of nodes and ranks if that has changed.
+fn restart_notice(generation: &Generation, attempts: u32, size: Option<(usize, usize)>) -> String {
+    let Generation { number, attempt, checkpoint, .. } = generation;
+    let resumes = match checkpoint {
+        Some(step) => format!("resumes at step {step}"),
+        None => "starts from the beginning: no checkpoint is saved yet".to_owned(),
+    };
+    let size = size.map_or_else(String::new, |(nodes, ranks)| {
+        format!(", now {} and {}", count(nodes, "node"), count(ranks, "rank"))
+    });
+    format!("attempt {attempt}/{attempts}, generation {number}, {resumes}{size}")
 }
 
 /// `1 node`, `2 nodes`.
@@ -274,10 +284,13 @@ fn count(n: usize, what: &str) -> String {
 }
 
 /// Whether a node has the same job as node 0.
-fn fits(own: &Hello, other: &Hello) -> std::result::Result<(), String> {
+fn check_same_job(own: &Hello, other: &Hello) -> std::result::Result<(), String> {
     let (host, first) = (&other.host, &own.host);
     if own.version != other.version {
-        return Err(format!("{host} runs ddp-run {}, node 0 ({first}) {}", other.version, own.version));
+        return Err(format!(
+            "{host} runs ddp-run {}, but node 0 ({first}) runs {}",
+            other.version, own.version
+        ));
     }
     if own.plan_hash != other.plan_hash {
         return Err(format!(
@@ -288,7 +301,10 @@ fn fits(own: &Hello, other: &Hello) -> std::result::Result<(), String> {
         ));
     }
     if own.terms != other.terms {
-        return Err(format!("{host} was started with {}, node 0 ({first}) with {}", other.terms, own.terms));
+        return Err(format!(
+            "{host} was started with {}, but node 0 ({first}) with {}",
+            other.terms, own.terms
+        ));
     }
     Ok(())
 }
@@ -296,3 +312,7 @@ fn fits(own: &Hello, other: &Hello) -> std::result::Result<(), String> {
 fn short(hash: &str) -> &str {
     &hash[..hash.floor_char_boundary(12)]
 }
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

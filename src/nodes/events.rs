@@ -2,7 +2,7 @@
 
 use super::NodeRange;
 use crate::error::ExitCode;
-use crate::launch::{Cause, Failed};
+pub(crate) use crate::launch::{Cause, NodeEnd, NodeFailure};
 use std::time::Duration;
 
 /// Identifies a node's connection; never reused.
@@ -50,66 +50,6 @@ impl Limits {
         match n {
             0 | 1 => Duration::ZERO,
             n => self.pause.saturating_mul(1 << (n - 2).min(16)).min(self.longest_pause),
-        }
-    }
-}
-
-/// The report of a failed node.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Failure {
-    pub code: ExitCode,
-    pub weight: Weight,
-    /// A restart may succeed.
-    pub retry: bool,
-    /// The rank that failed; for an echo, the peer that it reports as lost.
-    pub rank: Option<usize>,
-    /// The message for the user.
-    pub message: String,
-    pub hint: Option<String>,
-}
-
-/// How close a node's failure is to the cause. The heaviest failure of a generation is blamed; among equals, the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Weight {
-    /// A rank lost a peer on another node.
-    Echo,
-    /// A rank of this node did not end when the node was recalled and had to be killed; it may be the one that other
-    /// ranks lost.
-    Unresponsive,
-    /// The node itself was lost.
-    LostNode,
-    /// A rank of this node was silent, according to its peers.
-    Blamed,
-    /// A rank of this node failed independently.
-    Root,
-}
-
-/// How a node's part of a generation ended.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NodeEnd {
-    Done,
-    /// Saved and stopped, or taken down on request.
-    Stopped,
-    Failed(Failure),
-}
-
-/// `Done`, `Stopped`, or the failure.
-impl From<Result<ExitCode, Failed>> for NodeEnd {
-    fn from(end: Result<ExitCode, Failed>) -> Self {
-        match end {
-            Ok(ExitCode::Done) => NodeEnd::Done,
-            Ok(_) => NodeEnd::Stopped,
-            Err(Failed { code, cause, retry, rank, message, hint }) => {
-                let weight = match cause {
-                    Cause::Echo => Weight::Echo,
-                    Cause::Unresponsive => Weight::Unresponsive,
-                    Cause::Blamed => Weight::Blamed,
-                    Cause::Root => Weight::Root,
-                };
-                NodeEnd::Failed(Failure { code, weight, retry, rank, message, hint })
-            }
         }
     }
 }
@@ -182,7 +122,7 @@ pub enum Action {
     /// The run is over on all nodes.
     Finish {
         code: ExitCode,
-        failure: Option<Failure>,
+        failure: Option<NodeFailure>,
     },
 }
 

@@ -49,10 +49,10 @@ impl KeySource {
                 KeySource::File(p) | KeySource::Home(p) => p.display().to_string(),
             };
             return Err(Error::usage(format!(
-                "{name} holds {} characters, at least {MIN_KEY} are needed",
+                "{name} has {} characters; at least {MIN_KEY} are required",
                 key.len()
             ))
-            .hint("`openssl rand -hex 32` prints a good one; all ranks need the same"));
+            .hint("`openssl rand -hex 32` generates a key; all ranks need the same one"));
         }
         Ok(Secret::derive(&key, purpose))
     }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_that_start_at_once_agree_on_the_home_key() {
+    fn ranks_that_start_together_share_the_home_key() {
         let folder = tempfile::tempdir().expect("tempdir");
         let source = KeySource::Home(folder.path().join("ddp-run/secret"));
         let threads: Vec<_> = (0..8)

@@ -1,7 +1,7 @@
 //! The protocol between the supervisors of a run's nodes: one JSON object per line, over a connection authenticated
 //! with the run's secret (within node 0: over a socket pair).
 
-use super::events::{Failure, NodeEnd};
+use super::events::{NodeEnd, NodeFailure};
 use crate::comm::rendezvous::write_by;
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{Inbox, MAX_LINE, Part};
@@ -67,7 +67,7 @@ pub enum Order {
     Dismissed,
     Finish {
         code: ExitCode,
-        failure: Option<Failure>,
+        failure: Option<NodeFailure>,
     },
 }
 
@@ -157,10 +157,10 @@ pub fn no_link(e: std::io::Error) -> Error {
 }
 
 /// A node's failure as the error that its supervisor returns.
-pub fn error_of(code: ExitCode, failure: Option<Failure>) -> Result<ExitCode> {
+pub fn error_of(code: ExitCode, failure: Option<NodeFailure>) -> Result<ExitCode> {
     match failure {
         None => Ok(code),
-        Some(Failure { message, hint, .. }) => Err(Error { hint, ..Error::new(code, message) }),
+        Some(NodeFailure { message, hint, .. }) => Err(Error { hint, ..Error::new(code, message) }),
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
     use crate::comm::testing::HANG;
 
     #[test]
-    fn messages_come_whole_and_in_order_and_before_the_end() {
+    fn messages_arrive_complete_and_in_order() {
         let (a, mut b) = Link::pair().expect("pair");
         assert_eq!(b.receive::<Order>(), Ok(vec![]));
         let recall = Order::Recall { save: true };

@@ -5,22 +5,23 @@
 //! `coordinator`, to which all supervisors, including its own, are connected. Its decisions are in `policy`, a state
 //! machine without I/O (`events` in, actions out).
 
+mod address;
 mod agent;
-mod awaited;
+mod background;
 mod config;
 mod coordinator;
 mod events;
 mod key;
-mod meet;
 mod message;
 mod policy;
 mod rdzv;
-mod reach;
+mod setup;
 
+pub(crate) use address::{Addresses, addresses, own_address};
 pub use config::NodesConfig;
+pub use events::Limits;
 pub use key::KeySource;
 pub use rdzv::{NodeRange, RdzvEndpoint};
-pub(crate) use reach::{Reach, own_address, reach};
 
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{End, JobHandoff, LocalLaunch};
@@ -30,7 +31,8 @@ use std::time::Duration;
 /// The nodes of a run, and how it is restarted after a failure.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    pub range: NodeRange,
+    /// Nodes, restarts and times.
+    pub limits: Limits,
     /// Node 0 accepts the others; required with several nodes.
     pub node_rank: Option<usize>,
     /// Where the supervisors meet; required with several nodes.
@@ -43,15 +45,6 @@ pub struct Nodes {
     pub run_id: String,
     /// The key for authentication between nodes; required with several nodes.
     pub key: Option<KeySource>,
-    /// Restarts after failures without progress in between.
-    pub max_restarts: u32,
-    /// For the nodes to arrive: `join` at the start, `rejoin` after a loss.
-    pub join: Duration,
-    pub rejoin: Duration,
-    /// For the workers to stop after a signal.
-    pub grace: Duration,
-    /// For a node to report once others have, or after a recall.
-    pub report: Duration,
     /// Without a message from node 0, for a node that is waiting; after that node 0 is lost.
     pub silence: Duration,
     /// The same on all nodes.
@@ -92,18 +85,13 @@ impl Default for Nodes {
     /// One node, and no restarts.
     fn default() -> Self {
         Self {
-            range: NodeRange::ONE,
+            limits: Limits::new(NodeRange::ONE),
             node_rank: None,
             endpoint: None,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             interface: None,
             run_id: String::new(),
             key: None,
-            max_restarts: 0,
-            join: Duration::from_secs(300),
-            rejoin: Duration::from_secs(300),
-            grace: Duration::from_secs(600),
-            report: Duration::from_secs(15),
             silence: Duration::from_secs(60),
             plan_hash: String::new(),
             newest_checkpoint: |_| None,

@@ -16,7 +16,7 @@
 mod conclusion;
 mod membership;
 
-use super::events::{Action, Event, Failure, Generation, Limits, Member, NodeEnd, Timer};
+use super::events::{Action, Event, Generation, Limits, Member, NodeEnd, NodeFailure, Timer};
 use crate::error::ExitCode;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub struct State {
     /// Why the next generation is needed.
     reason: Option<String>,
     /// The failure that the next generation restarts after.
-    failure: Option<Failure>,
+    failure: Option<NodeFailure>,
 }
 
 impl State {
@@ -211,7 +211,7 @@ impl State {
         }
     }
 
-    fn finish(&mut self, code: ExitCode, failure: Option<Failure>, actions: &mut Vec<Action>) {
+    fn finish(&mut self, code: ExitCode, failure: Option<NodeFailure>, actions: &mut Vec<Action>) {
         self.phase = Phase::Finished;
         actions.push(Action::Finish { code, failure });
     }

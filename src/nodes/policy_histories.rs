@@ -15,12 +15,12 @@ enum Move {
 }
 
 fn ends() -> impl Strategy<Value = NodeEnd> {
-    let weight = prop::sample::select(vec![
-        Weight::Echo,
-        Weight::Unresponsive,
-        Weight::Blamed,
-        Weight::Root,
-        Weight::Root,
+    let cause = prop::sample::select(vec![
+        Cause::Consequence,
+        Cause::Unresponsive,
+        Cause::Blamed,
+        Cause::Root,
+        Cause::Root,
     ]);
     let code = prop::sample::select(vec![
         (ExitCode::WorkerFailed, true),
@@ -32,7 +32,7 @@ fn ends() -> impl Strategy<Value = NodeEnd> {
     prop_oneof![
         1 => Just(NodeEnd::Done),
         2 => Just(NodeEnd::Stopped),
-        4 => (code, weight).prop_map(|((code, retry), weight)| failure(code, weight, retry || weight < Weight::LostNode)),
+        4 => (code, cause).prop_map(|((code, retry), cause)| failure(code, cause, retry || cause < Cause::LostNode)),
     ]
 }
 
@@ -67,13 +67,13 @@ struct World {
     /// Restarts after failures since the last new checkpoint.
     restarts: u32,
     /// Of the current generation.
-    failures: Vec<Failure>,
+    failures: Vec<NodeFailure>,
     lost: usize,
     ends: Vec<NodeEnd>,
     stops: usize,
     /// A stop between generations, before a restart.
     stopped_between: bool,
-    finished: Option<(ExitCode, Option<Failure>)>,
+    finished: Option<(ExitCode, Option<NodeFailure>)>,
 }
 
 impl World {
@@ -148,14 +148,14 @@ impl World {
         let n = g.nodes.len();
         assert!((self.limits.nodes.min..=self.limits.nodes.max).contains(&n), "{n} nodes");
         let within = self.limits.nodes.is_elastic();
-        let own = self.failures.iter().any(|f| f.weight > Weight::LostNode);
+        let own = self.failures.iter().any(|f| f.cause > Cause::LostNode);
         let restart = (self.lost > 0 && !within) || own || (self.lost == 0 && !self.failures.is_empty());
         if restart && !self.left_behind() {
             self.restarts += 1;
             assert!(self.restarts <= self.limits.max_restarts, "the budget is overrun");
         }
         assert!(
-            self.failures.iter().all(|f| f.retry || f.weight < Weight::Root),
+            self.failures.iter().all(|f| f.retry || f.cause < Cause::Root),
             "retried: {:?}",
             self.failures
         );
@@ -173,8 +173,8 @@ impl World {
     /// The only failures are of ranks that lost peers which had been asked to stop and did.
     fn left_behind(&self) -> bool {
         let asked = self.recalled.iter().any(|(_, save)| *save);
-        let echoes = self.lost == 0 && self.failures.iter().all(|f| f.weight < Weight::LostNode);
-        asked && echoes && self.ends.contains(&NodeEnd::Stopped)
+        let consequences = self.lost == 0 && self.failures.iter().all(|f| f.cause < Cause::LostNode);
+        asked && consequences && self.ends.contains(&NodeEnd::Stopped)
     }
 
     /// Whether a stop concerns the run or only one node is visible only afterwards; this relies on the state
@@ -270,7 +270,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_sequence_of_events_leaves_a_generation_overruns_the_budget_or_loses_a_code(
+    fn every_sequence_of_events_ends_within_the_restart_limit(
         min in 1usize..4,
         more in 0usize..3,
         max_restarts in 0u32..4,
@@ -283,14 +283,14 @@ proptest! {
         w.drain();
         let (code, failure) = w.finished.expect("drained");
         prop_assert_eq!(failure.is_some(), !matches!(code, ExitCode::Done | ExitCode::Stopped));
-        let fatal: Vec<&Failure> = w.failures.iter().filter(|f| !f.retry && f.weight == Weight::Root).collect();
+        let fatal: Vec<&NodeFailure> = w.failures.iter().filter(|f| !f.retry && f.cause == Cause::Root).collect();
         if let Some(first) = fatal.first() {
             prop_assert_eq!(code, first.code, "the code of the first cause that no restart mends");
         } else if w.stopped_between && code == ExitCode::Stopped {
             prop_assert!(w.alive.is_empty());
-        } else if let Some(first) = w.failures.iter().find(|f| f.weight == Weight::Root) {
+        } else if let Some(first) = w.failures.iter().find(|f| f.cause == Cause::Root) {
             prop_assert_eq!(code, first.code);
-        } else if w.ends.contains(&NodeEnd::Done) && w.failures.iter().all(|f| f.weight == Weight::Unresponsive) {
+        } else if w.ends.contains(&NodeEnd::Done) && w.failures.iter().all(|f| f.cause == Cause::Unresponsive) {
             prop_assert_eq!(code, ExitCode::Done, "the end is the same for all");
         } else if !w.failures.is_empty() || w.lost > 0 {
             prop_assert!(!matches!(code, ExitCode::Done), "{:?} of {:?}", code, w.failures);

@@ -1,6 +1,6 @@
 //! Single decisions. Whole histories are in [`histories`].
 
-use super::super::events::Weight;
+use super::super::events::Cause;
 use super::*;
 use crate::nodes::NodeRange;
 
@@ -11,19 +11,19 @@ fn limits(min: usize, max: usize, max_restarts: u32) -> Limits {
     Limits { max_restarts, ..Limits::new(NodeRange { min, max }) }
 }
 
-fn failure(code: ExitCode, weight: Weight, retry: bool) -> NodeEnd {
-    NodeEnd::Failed(Failure {
+fn failure(code: ExitCode, cause: Cause, retry: bool) -> NodeEnd {
+    NodeEnd::Failed(NodeFailure {
         code,
-        weight,
+        cause,
         retry,
         rank: None,
-        message: format!("{code:?} {weight:?}"),
+        message: format!("{code:?} {cause:?}"),
         hint: None,
     })
 }
 
 fn killed() -> NodeEnd {
-    failure(ExitCode::WorkerFailed, Weight::Root, true)
+    failure(ExitCode::WorkerFailed, Cause::Root, true)
 }
 
 fn joined(member: Member, seat: Option<usize>) -> Event {
@@ -66,14 +66,14 @@ fn one_node_starts_at_once_and_ends_with_its_workers() {
 }
 
 #[test]
-fn a_fixed_number_of_nodes_waits_for_all_and_says_who_is_missing() {
+fn a_fixed_number_of_nodes_waits_for_all_and_names_missing_ones() {
     let (state, actions) = after(limits(3, 3, 0), 2, &[]);
     assert_eq!(actions, []);
     let (_, actions) = state.clone().step(Event::TimerFired(Timer::Join));
     let Some(Action::Finish { code: ExitCode::Rendezvous, failure: Some(f) }) = actions.last() else {
         panic!("{actions:?}");
     };
-    assert_eq!(f.message, "2 of 3 nodes came together in time; missing: node 2");
+    assert_eq!(f.message, "only 2 of 3 nodes connected in time; missing: node 2");
     let (_, actions) = state.step(joined(7, None));
     assert_eq!(started(&actions).nodes, [(0, 2), (1, 2), (7, 2)]);
 }
@@ -109,26 +109,26 @@ fn restarts_pause_longer_and_longer_until_there_is_progress() {
 }
 
 #[test]
-fn what_another_attempt_cannot_mend_ends_the_run() {
+fn a_failure_that_no_restart_fixes_ends_the_run() {
     for code in [ExitCode::Spec, ExitCode::NonFinite, ExitCode::Internal, ExitCode::Checkpoint] {
-        let end = failure(code, Weight::Root, false);
+        let end = failure(code, Cause::Root, false);
         assert_eq!(finished(&after(limits(1, 1, 9), 1, &[ended(0, end, Some(5))]).1), code);
     }
 }
 
 #[test]
-fn the_cause_is_blamed_and_not_its_echo() {
-    let echo = || failure(ExitCode::Collective, Weight::Echo, true);
-    let (state, actions) = after(limits(2, 2, 0), 2, &[ended(0, echo(), None)]);
+fn the_root_cause_is_blamed_and_not_its_consequence() {
+    let consequence = || failure(ExitCode::Collective, Cause::Consequence, true);
+    let (state, actions) = after(limits(2, 2, 0), 2, &[ended(0, consequence(), None)]);
     assert_eq!(actions[0], Action::Recall { member: 1, save: false });
     let (_, actions) = state.clone().step(ended(1, killed(), None));
     assert_eq!(finished(&actions), ExitCode::WorkerFailed);
-    // A node that vanishes explains the echo, too.
+    // A node that vanishes explains the consequence, too.
     let (_, actions) = state.clone().step(Event::Lost(1));
     let Some(Action::Finish { failure: Some(f), .. }) = actions.last() else { panic!("{actions:?}") };
     assert_eq!(f.message, "node 1 (host1) was lost: the connection to its supervisor broke");
     // A bug on one node prevents a restart even if another node failed with a signal.
-    let bug = failure(ExitCode::Internal, Weight::Root, false);
+    let bug = failure(ExitCode::Internal, Cause::Root, false);
     let (state, _) = after(limits(2, 2, 5), 2, &[ended(0, killed(), None)]);
     assert_eq!(finished(&state.step(ended(1, bug, None)).1), ExitCode::Internal);
 }
@@ -136,18 +136,19 @@ fn the_cause_is_blamed_and_not_its_echo() {
 /// A rank that hangs on one node is detected first by another node: its own node is recalled before it has noticed.
 #[test]
 fn a_rank_that_hangs_is_blamed_though_another_node_noticed_first() {
-    let report = |code, weight, rank: usize, message: &str| {
+    let report = |code, cause, rank: usize, message: &str| {
         let message = message.to_owned();
-        NodeEnd::Failed(Failure { code, weight, retry: true, rank: Some(rank), message, hint: None })
+        NodeEnd::Failed(NodeFailure { code, cause, retry: true, rank: Some(rank), message, hint: None })
     };
-    let echo = || report(ExitCode::Collective, Weight::Echo, 5, "rank 1: rank 5 is silent\n\nplaces");
+    let consequence =
+        || report(ExitCode::Collective, Cause::Consequence, 5, "rank 1: rank 5 is silent\n\nplaces");
     let hung = |rank: usize| {
         let text = format!("rank {rank} had to be killed\n\nits log");
-        report(ExitCode::WorkerFailed, Weight::Unresponsive, rank, &text)
+        report(ExitCode::WorkerFailed, Cause::Unresponsive, rank, &text)
     };
     let blamed = "rank 5 had to be killed; rank 1: rank 5 is silent\n\nits log";
     // A rank of the third node was only busy for longer than a recall waits.
-    let mut ends = [(0, echo()), (1, hung(3)), (2, hung(5))];
+    let mut ends = [(0, consequence()), (1, hung(3)), (2, hung(5))];
     for turn in 0..6 {
         ends.swap(turn % 2, 2);
         let events: Vec<Event> = ends.iter().map(|(node, end)| ended(*node, end.clone(), None)).collect();
@@ -156,7 +157,7 @@ fn a_rank_that_hangs_is_blamed_though_another_node_noticed_first() {
         assert_eq!((*code, f.message.as_str()), (ExitCode::Collective, blamed), "{events:?}");
     }
     // A heavier failure takes precedence: a lost node, the peers' reports, a root cause.
-    let (state, _) = after(limits(3, 3, 0), 3, &[ended(0, echo(), None), ended(1, hung(3), None)]);
+    let (state, _) = after(limits(3, 3, 0), 3, &[ended(0, consequence(), None), ended(1, hung(3), None)]);
     let (_, actions) = state.clone().step(Event::Lost(2));
     assert_eq!(finished(&actions), ExitCode::WorkerFailed);
     let Some(Action::Finish { failure: Some(f), .. }) = actions.last() else { panic!("{actions:?}") };
@@ -189,7 +190,7 @@ fn a_lost_node_is_waited_for_and_may_come_back() {
 }
 
 #[test]
-fn a_seat_that_is_taken_is_refused_for_now_or_for_good() {
+fn a_claimed_node_rank_is_rejected() {
     let again =
         |host: &str| Event::Joined { member: 5, seat: Some(1), host: host.into(), nproc: 2, generation: 4 };
     let (state, actions) = after(limits(2, 2, 3), 2, &[again("host1")]);
@@ -206,21 +207,21 @@ fn a_seat_that_is_taken_is_refused_for_now_or_for_good() {
 }
 
 #[test]
-fn who_stops_before_training_leaves_echoes_and_no_failure() {
-    let echo = failure(ExitCode::Collective, Weight::Echo, true);
+fn stopping_before_training_is_not_a_failure() {
+    let consequence = failure(ExitCode::Collective, Cause::Consequence, true);
     // A third node joins while the ranks of two meet: one stops, the other loses its peer.
     let (state, _) = after(limits(1, 3, 0), 2, &[Event::TimerFired(Timer::Settle), joined(2, None)]);
     let (state, _) = state.step(ended(0, NodeEnd::Stopped, None));
-    let (_, actions) = state.step(ended(1, echo.clone(), None));
+    let (_, actions) = state.step(ended(1, consequence.clone(), None));
     assert_eq!((started(&actions).nodes.len(), started(&actions).attempt), (3, 1));
     // The same when a stop of the run is requested.
     let (state, _) = after(limits(2, 2, 0), 2, &[stop(0), ended(0, NodeEnd::Stopped, None)]);
-    assert_eq!(finished(&state.step(ended(1, echo.clone(), None)).1), ExitCode::Stopped);
+    assert_eq!(finished(&state.step(ended(1, consequence.clone(), None)).1), ExitCode::Stopped);
     // The same for an immediate end: no rank is to blame.
     let at_once = Event::StopRequested { member: 0, at_once: true };
     let (state, actions) = after(limits(2, 2, 0), 2, &[stop(0), at_once]);
     assert_eq!(actions[..2], [0, 1].map(|member| Action::Recall { member, save: false }));
-    let (state, _) = state.step(ended(1, echo, None));
+    let (state, _) = state.step(ended(1, consequence, None));
     assert_eq!(finished(&state.step(ended(0, NodeEnd::Stopped, None)).1), ExitCode::Stopped);
 }
 
@@ -247,7 +248,7 @@ fn nodes_may_join_and_leave_within_the_range() {
     assert_eq!(started(&actions).nodes, [(0, 2), (2, 2)]);
     // When a node vanishes, the other one continues alone; that does not count against the restarts, of which there are 0.
     let (state, _) = state.step(Event::Lost(2));
-    let (state, _) = state.step(ended(0, failure(ExitCode::Collective, Weight::Echo, true), Some(9)));
+    let (state, _) = state.step(ended(0, failure(ExitCode::Collective, Cause::Consequence, true), Some(9)));
     let (state, actions) = state.step(Event::TimerFired(Timer::Settle));
     assert_eq!((&started(&actions).nodes[..], started(&actions).attempt), (&[(0, 2)][..], 1));
     // When the last node is asked to stop, the run ends.
@@ -285,7 +286,7 @@ fn a_node_that_never_reports_counts_as_lost() {
 }
 
 #[test]
-fn a_run_that_has_come_to_its_end_is_done_whoever_is_silent_or_lost_after_it() {
+fn a_finished_run_is_done_even_if_a_node_is_silent_or_lost_later() {
     let late = Event::TimerFired(Timer::Report);
     let stages = [late.clone(), late, Event::Lost(1)];
     for restarts in [0, 3] {
@@ -296,12 +297,12 @@ fn a_run_that_has_come_to_its_end_is_done_whoever_is_silent_or_lost_after_it() {
         let (_, actions) = state.clone().step(stages[2].clone());
         assert_eq!(finished(&actions), ExitCode::Done);
         // A rank that lost one of the ranks that exited with 0 was still in the middle of the run.
-        for weight in [Weight::Echo, Weight::Blamed] {
-            let left = failure(ExitCode::Collective, weight, false);
+        for cause in [Cause::Consequence, Cause::Blamed] {
+            let left = failure(ExitCode::Collective, cause, false);
             assert_eq!(finished(&state.clone().step(ended(1, left, None)).1), ExitCode::Collective);
         }
         // A rank that failed independently is reported, even at its very end.
-        let (_, actions) = state.step(ended(1, failure(ExitCode::Internal, Weight::Root, false), None));
+        let (_, actions) = state.step(ended(1, failure(ExitCode::Internal, Cause::Root, false), None));
         assert_eq!(finished(&actions), ExitCode::Internal);
     }
 }

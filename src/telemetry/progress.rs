@@ -3,7 +3,7 @@
 use super::events::EpochEvent;
 use super::numbers::{clock, exponent, rate, seconds, significant};
 use super::screen;
-use crate::say::Said;
+use crate::say::StderrWriter;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -126,7 +126,9 @@ impl Progress {
             ProgressMode::None => Self { totals, show: Show::Nothing },
             ProgressMode::Bar => Self::bar(totals, screen::target()),
             ProgressMode::Auto if terminal => Self::bar(totals, screen::target()),
-            ProgressMode::Auto | ProgressMode::Plain => Self::plain(totals, Box::new(Said), PLAIN_EVERY),
+            ProgressMode::Auto | ProgressMode::Plain => {
+                Self::plain(totals, Box::new(StderrWriter), PLAIN_EVERY)
+            }
         }
     }
 

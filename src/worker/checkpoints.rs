@@ -1,7 +1,7 @@
 //! Rank 0's checkpoints: copies the run's state into reserved memory and has it written.
 
 use super::snapshot;
-use super::state::Made;
+use super::state::RunFacts;
 use crate::checkpoint::{AsyncSaver, CheckpointConfig, CheckpointStore, Every, Saved, Snapshot};
 use crate::ddp::HookState;
 use crate::error::Result;
@@ -18,7 +18,7 @@ pub(super) const SAVE_DEADLINE: Duration = Duration::from_secs(600);
 /// The saver, and the training thread's data about the save in progress.
 pub struct Checkpoints {
     save_every: Every,
-    made: Made,
+    made: RunFacts,
     out_dir: PathBuf,
     saver: AsyncSaver,
     /// Completed epochs, and how long the training step waited.
@@ -26,7 +26,12 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub fn open(config: &CheckpointConfig, save_every: Every, made: Made, out_dir: &Path) -> Result<Self> {
+    pub fn open(
+        config: &CheckpointConfig,
+        save_every: Every,
+        made: RunFacts,
+        out_dir: &Path,
+    ) -> Result<Self> {
         let store = CheckpointStore::open(history::checkpoints(out_dir))?;
         let saver = match config.asynchronous {
             true => AsyncSaver::new(store, config.retention(), SAVE_DEADLINE)?,

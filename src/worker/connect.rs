@@ -1,7 +1,7 @@
 //! The ranks' process group: the rendezvous, and the backend that averages gradients.
 
-use super::agree::agree;
-use super::meet::meeting;
+use super::endpoint::rendezvous_endpoint;
+use super::same_devices::same_on_all_ranks;
 use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::nccl::{self, NcclConfig};
@@ -21,8 +21,8 @@ pub(super) fn connect(
     device: ComputeDevice,
     listener: Option<TcpListener>,
 ) -> Result<Arc<dyn ProcessGroup>> {
-    let group = meet(handoff, plan, listener)?;
-    agree(device, plan.launch.share_devices, &*group)?;
+    let group = rendezvous(handoff, plan, listener)?;
+    same_on_all_ranks(device, plan.launch.share_devices, &*group)?;
     let ComputeDevice::Cuda(index) = device else { return Ok(group) };
     if !averages_by_nccl(plan, device) {
         return Ok(group);
@@ -44,7 +44,11 @@ pub(super) fn averages_by_nccl(plan: &Plan, device: ComputeDevice) -> bool {
     wanted && matches!(device, ComputeDevice::Cuda(_))
 }
 
-fn meet(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result<Arc<dyn ProcessGroup>> {
+fn rendezvous(
+    handoff: &Handoff,
+    plan: &Plan,
+    listener: Option<TcpListener>,
+) -> Result<Arc<dyn ProcessGroup>> {
     let place = &handoff.place;
     if plan.backend == Backend::Mpi {
         return mpi::connect(&MpiConfig {
@@ -55,7 +59,7 @@ fn meet(handoff: &Handoff, plan: &Plan, listener: Option<TcpListener>) -> Result
             timeout: *plan.distributed.timeout,
         });
     }
-    let Some(endpoint) = meeting(handoff, plan, listener)? else {
+    let Some(endpoint) = rendezvous_endpoint(handoff, plan, listener)? else {
         return Ok(Arc::new(SoloGroup::default()));
     };
     let config = RendezvousConfig {

@@ -1,5 +1,5 @@
 //! Fault injection: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop or exit at a chosen
-//! moment, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
+//! point, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
 
 use crate::comm::{
     Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector, Phase,
@@ -14,7 +14,7 @@ const VARIABLE: &str = "DDP_RUN_FAULT";
 
 /// What the rank does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum FaultAction {
     /// SIGKILL.
     Kill,
     /// SIGSTOP.
@@ -23,7 +23,7 @@ pub enum Deed {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moment {
+enum FaultPoint {
     /// Before the rendezvous.
     Connect,
     Phase(Phase),
@@ -34,9 +34,9 @@ enum Moment {
 /// An injected fault; it occurs once, the first time that all conditions hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    deed: Deed,
+    action: FaultAction,
     rank: usize,
-    moment: Moment,
+    point: FaultPoint,
     /// Completed optimizer steps; any number if not given.
     step: Option<u64>,
     /// The generation of workers, from 1; any if not given.
@@ -51,11 +51,14 @@ impl Fault {
         let Some(text) = get(VARIABLE).filter(|t| !t.is_empty()) else { return Ok(None) };
         let wrong = |why: String| {
             Error::usage(format!("{VARIABLE} is `{text}`: {why}"))
-                .hint("such as `kill:rank=1,phase=forward,step=3`; unset it for a run without a fault")
+                .hint("example: `kill:rank=1,phase=forward,step=3`; unset it for a run without a fault")
         };
         let fault: Self = text.parse().map_err(wrong)?;
         if fault.rank >= world_size {
-            return Err(wrong(format!("there is no rank {} among {world_size}", fault.rank)));
+            return Err(wrong(format!(
+                "rank {} is out of range: the run has {world_size} ranks",
+                fault.rank
+            )));
         }
         Ok(Some(fault))
     }
@@ -67,26 +70,26 @@ impl Fault {
 
     /// Call it on `rank` before the rendezvous.
     pub fn at_connect(&self, rank: usize) {
-        if rank == self.rank && self.moment == Moment::Connect {
-            self.strike("before the rendezvous");
+        if rank == self.rank && self.point == FaultPoint::Connect {
+            self.trigger("before the rendezvous");
         }
     }
 
     /// Wraps `group` so that the fault occurs in it, if it concerns this rank and has not occurred yet.
     pub fn arm(self, group: Arc<dyn ProcessGroup>) -> Arc<dyn ProcessGroup> {
-        if group.rank() != self.rank || self.moment == Moment::Connect {
+        if group.rank() != self.rank || self.point == FaultPoint::Connect {
             return group;
         }
-        Arc::new(FaultyGroup::new(group, self, Self::strike))
+        Arc::new(FaultyGroup::new(group, self, Self::trigger))
     }
 
-    fn strike(&self, place: &str) {
-        tracing::warn!("{VARIABLE}: {:?} on purpose, {place}", self.deed);
-        match self.deed {
+    fn trigger(&self, place: &str) {
+        tracing::warn!("{VARIABLE}: {:?} on purpose, {place}", self.action);
+        match self.action {
             // Sent to this thread, so that it does not continue while another thread handles the signal.
-            Deed::Kill => drop(signal_hook::low_level::raise(signal_hook::consts::SIGKILL)),
-            Deed::Stop => drop(signal_hook::low_level::raise(signal_hook::consts::SIGSTOP)),
-            Deed::Exit(code) => std::process::exit(code.into()),
+            FaultAction::Kill => drop(signal_hook::low_level::raise(signal_hook::consts::SIGKILL)),
+            FaultAction::Stop => drop(signal_hook::low_level::raise(signal_hook::consts::SIGSTOP)),
+            FaultAction::Exit(code) => std::process::exit(code.into()),
         }
     }
 }
@@ -95,26 +98,26 @@ impl FromStr for Fault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (deed, conditions) =
+        let (action, conditions) =
             text.split_once(':').ok_or("expected ACTION:rank=R,phase=P or ACTION:rank=R,phase=P,step=S")?;
-        let deed = match deed.split_once('=') {
-            None if deed == "kill" => Deed::Kill,
-            None if deed == "stop" => Deed::Stop,
-            Some(("exit", code)) => Deed::Exit(number("exit", code)?),
-            _ => return Err(format!("`{deed}` is not an action; there are `kill`, `stop` and `exit=N`")),
+        let action = match action.split_once('=') {
+            None if action == "kill" => FaultAction::Kill,
+            None if action == "stop" => FaultAction::Stop,
+            Some(("exit", code)) => FaultAction::Exit(number("exit", code)?),
+            _ => return Err(format!("`{action}` is not an action; expected `kill`, `stop` or `exit=N`")),
         };
-        let (mut rank, mut moment, mut step, mut generation) = (None, None, None, None);
+        let (mut rank, mut point, mut step, mut generation) = (None, None, None, None);
         for condition in conditions.split(',') {
             let (key, value) =
                 condition.split_once('=').ok_or_else(|| format!("`{condition}` is not KEY=VALUE"))?;
             let twice = match key {
                 "rank" => rank.replace(number(key, value)?).is_some(),
-                "phase" => moment.replace(value.parse()?).is_some(),
+                "phase" => point.replace(value.parse()?).is_some(),
                 "step" => step.replace(number(key, value)?).is_some(),
                 "generation" => generation.replace(number(key, value)?).is_some(),
                 _ => {
-                    let known = "`rank`, `phase`, `step` and `generation`";
-                    return Err(format!("`{key}` is not known; there are {known}"));
+                    let known = "`rank`, `phase`, `step` or `generation`";
+                    return Err(format!("unknown key `{key}`; expected {known}"));
                 }
             };
             if twice {
@@ -122,11 +125,11 @@ impl FromStr for Fault {
             }
         }
         let rank = rank.ok_or("`rank` is missing")?;
-        let moment = moment.ok_or("`phase` is missing")?;
-        if moment == Moment::Connect && step.is_some() {
+        let point = point.ok_or("`phase` is missing")?;
+        if point == FaultPoint::Connect && step.is_some() {
             return Err("`connect` comes before all steps".into());
         }
-        Ok(Self { deed, rank, moment, step, generation })
+        Ok(Self { action, rank, point, step, generation })
     }
 }
 
@@ -134,7 +137,7 @@ fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("`{key}={value}` is not a number in range"))
 }
 
-impl FromStr for Moment {
+impl FromStr for FaultPoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -146,7 +149,10 @@ impl FromStr for Moment {
         phase.or_else(call).ok_or_else(|| {
             let phases = Phase::ALL.map(Phase::name).join(", ");
             let calls: Vec<_> = Call::names().collect();
-            format!("`{text}` is no phase; there are connect, {phases}, and the calls {}", calls.join(", "))
+            format!(
+                "`{text}` is not a phase; expected connect, {phases}, or one of the calls {}",
+                calls.join(", ")
+            )
         })
     }
 }
@@ -155,30 +161,30 @@ impl FromStr for Moment {
 struct FaultyGroup {
     inner: Arc<dyn ProcessGroup>,
     fault: Fault,
-    strike: fn(&Fault, &str),
+    trigger: fn(&Fault, &str),
     step: AtomicU64,
-    struck: AtomicBool,
+    triggered: AtomicBool,
 }
 
 impl FaultyGroup {
-    fn new(inner: Arc<dyn ProcessGroup>, fault: Fault, strike: fn(&Fault, &str)) -> Self {
-        Self { inner, fault, strike, step: AtomicU64::new(0), struck: AtomicBool::new(false) }
+    fn new(inner: Arc<dyn ProcessGroup>, fault: Fault, trigger: fn(&Fault, &str)) -> Self {
+        Self { inner, fault, trigger, step: AtomicU64::new(0), triggered: AtomicBool::new(false) }
     }
 
-    fn reach(&self, moment: Moment, step: u64) {
-        let due = moment == self.fault.moment && self.fault.step.is_none_or(|s| s == step);
-        if due && !self.struck.swap(true, Ordering::Relaxed) {
-            let place = match moment {
-                Moment::Phase(phase) => Place { step, phase }.to_string(),
-                Moment::Call(call) => format!("step {step}, in {call}"),
-                Moment::Connect => String::new(),
+    fn reach(&self, point: FaultPoint, step: u64) {
+        let due = point == self.fault.point && self.fault.step.is_none_or(|s| s == step);
+        if due && !self.triggered.swap(true, Ordering::Relaxed) {
+            let place = match point {
+                FaultPoint::Phase(phase) => Place { step, phase }.to_string(),
+                FaultPoint::Call(call) => format!("step {step}, in {call}"),
+                FaultPoint::Connect => String::new(),
             };
-            (self.strike)(&self.fault, &place);
+            (self.trigger)(&self.fault, &place);
         }
     }
 
     fn reach_call(&self, name: &'static str) {
-        self.reach(Moment::Call(name), self.step.load(Ordering::Relaxed));
+        self.reach(FaultPoint::Call(name), self.step.load(Ordering::Relaxed));
     }
 }
 
@@ -202,7 +208,7 @@ impl ProcessGroup for FaultyGroup {
     fn note(&self, place: Place) {
         self.inner.note(place);
         self.step.store(place.step, Ordering::Relaxed);
-        self.reach(Moment::Phase(place.phase), place.step);
+        self.reach(FaultPoint::Phase(place.phase), place.step);
     }
     fn place(&self) -> Place {
         self.inner.place()

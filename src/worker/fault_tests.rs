@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::comm::{DType, SoloGroup, Wait};
-use crate::error::ExitCode;
 
 fn read(text: &str, world: usize) -> Result<Option<Fault>> {
     Fault::from_env(&|name| (name == VARIABLE).then(|| text.to_owned()), world)
@@ -11,43 +10,21 @@ fn read(text: &str, world: usize) -> Result<Option<Fault>> {
 #[test]
 fn faults_are_read() {
     let kill = read("kill:rank=1,phase=forward,step=3", 2).unwrap().unwrap();
-    let moment = Moment::Phase(Phase::Forward);
-    assert_eq!(kill, Fault { deed: Deed::Kill, rank: 1, moment, step: Some(3), generation: None });
+    let point = FaultPoint::Phase(Phase::Forward);
+    assert_eq!(kill, Fault { action: FaultAction::Kill, rank: 1, point, step: Some(3), generation: None });
     assert!(kill.is_due_in(1) && kill.is_due_in(7));
     let exit = read("exit=7:phase=barrier,rank=0", 1).unwrap().unwrap();
-    let moment = Moment::Call("barrier");
-    assert_eq!(exit, Fault { deed: Deed::Exit(7), rank: 0, moment, step: None, generation: None });
+    let point = FaultPoint::Call("barrier");
+    assert_eq!(exit, Fault { action: FaultAction::Exit(7), rank: 0, point, step: None, generation: None });
     let stop = read("stop:rank=3,phase=connect,generation=2", 4).unwrap().unwrap();
     assert!(stop.is_due_in(2) && !stop.is_due_in(1));
-    assert_eq!((stop.deed, stop.moment), (Deed::Stop, Moment::Connect));
+    assert_eq!((stop.action, stop.point), (FaultAction::Stop, FaultPoint::Connect));
     assert_eq!(read("", 1).unwrap(), None);
     assert_eq!(Fault::from_env(&|_| None, 1).unwrap(), None);
 }
 
-#[test]
-fn what_can_never_come_true_is_a_usage_error() {
-    for (text, why) in [
-        ("kill", "expected ACTION"),
-        ("crash:rank=0,phase=save", "`crash` is not an action"),
-        ("exit=256:rank=0,phase=save", "`exit=256` is not a number"),
-        ("kill:rank=one,phase=save", "`rank=one` is not a number"),
-        ("kill:rank=2,phase=save", "no rank 2 among 2"),
-        ("kill:rank=1,phase=forwards", "there are connect, setup, data, forward"),
-        ("kill:rank=1,phase=save,step", "`step` is not KEY=VALUE"),
-        ("kill:rank=1,phase=save,steps=3", "`steps` is not known"),
-        ("kill:rank=1,rank=0,phase=save", "`rank` is given twice"),
-        ("kill:phase=save", "`rank` is missing"),
-        ("kill:rank=0", "`phase` is missing"),
-        ("kill:rank=0,phase=connect,step=0", "before all steps"),
-    ] {
-        let error = read(text, 2).unwrap_err();
-        assert_eq!(error.code, ExitCode::Usage, "{text}");
-        assert!(error.message.contains(why) && error.message.contains(text), "{error}");
-    }
-}
-
 /// The indices of the calls in which the fault occurred.
-fn struck(text: &str) -> Vec<usize> {
+fn triggered(text: &str) -> Vec<usize> {
     let fault: Fault = text.parse().unwrap();
     let group = FaultyGroup::new(Arc::new(SoloGroup::new()), fault, |_, _| {});
     let note = |phase, step| group.note(Place { step, phase });
@@ -62,9 +39,9 @@ fn struck(text: &str) -> Vec<usize> {
     ];
     let mut at = Vec::new();
     for (number, step) in steps.iter().enumerate() {
-        let before = group.struck.load(Ordering::Relaxed);
+        let before = group.triggered.load(Ordering::Relaxed);
         step();
-        if !before && group.struck.load(Ordering::Relaxed) {
+        if !before && group.triggered.load(Ordering::Relaxed) {
             at.push(number);
         }
     }
@@ -72,13 +49,13 @@ fn struck(text: &str) -> Vec<usize> {
 }
 
 #[test]
-fn a_fault_strikes_once_where_it_should() {
-    assert_eq!(struck("kill:rank=0,phase=forward"), [0]);
-    assert_eq!(struck("kill:rank=0,phase=forward,step=1"), [2]);
-    assert_eq!(struck("kill:rank=0,phase=all_reduce"), [1]);
-    assert_eq!(struck("kill:rank=0,phase=all_reduce,step=1"), [4]);
-    assert_eq!(struck("kill:rank=0,phase=barrier,step=1"), [5]);
-    assert_eq!(struck("kill:rank=0,phase=evaluate"), [0usize; 0]);
+fn a_fault_triggers_once_at_its_point() {
+    assert_eq!(triggered("kill:rank=0,phase=forward"), [0]);
+    assert_eq!(triggered("kill:rank=0,phase=forward,step=1"), [2]);
+    assert_eq!(triggered("kill:rank=0,phase=all_reduce"), [1]);
+    assert_eq!(triggered("kill:rank=0,phase=all_reduce,step=1"), [4]);
+    assert_eq!(triggered("kill:rank=0,phase=barrier,step=1"), [5]);
+    assert_eq!(triggered("kill:rank=0,phase=evaluate"), [0usize; 0]);
 }
 
 #[test]
@@ -127,7 +104,7 @@ impl ProcessGroup for OnDevice {
 }
 
 #[test]
-fn a_fault_strikes_in_a_collective_on_the_device_too() {
+fn a_fault_triggers_in_device_collectives() {
     let fault: Fault = "kill:rank=0,phase=all_reduce".parse().unwrap();
     let none = FaultyGroup::new(Arc::new(SoloGroup::new()), fault, |_, _| {});
     assert!(none.device_collectives().is_none(), "it gives no group what that has not");
@@ -135,9 +112,9 @@ fn a_fault_strikes_in_a_collective_on_the_device_too() {
     let device = group.device_collectives().unwrap();
     device.fence().unwrap();
     device.check().unwrap();
-    assert!(!group.struck.load(Ordering::Relaxed));
+    assert!(!group.triggered.load(Ordering::Relaxed));
     // SAFETY: the slice has no elements and is never read.
     let slice = unsafe { DeviceSlice::new(0, 0, DType::F32, Box::new(())) };
     device.all_reduce(slice, ReduceOp::Sum).unwrap();
-    assert!(group.struck.load(Ordering::Relaxed));
+    assert!(group.triggered.load(Ordering::Relaxed));
 }

@@ -15,9 +15,7 @@ pub(super) fn samples(name: &str, dataset: &dyn Dataset) -> Result<()> {
     for (what, field) in [("inputs", dataset.input()), ("targets", dataset.target())] {
         if values(&field) == 0 {
             let shape = field.shape;
-            return Err(Error::data(format!(
-                "the {what} of data set `{name}` hold nothing (shape {shape:?})"
-            )));
+            return Err(Error::data(format!("the {what} of data set `{name}` are empty (shape {shape:?})")));
         }
     }
     Ok(())
@@ -39,7 +37,7 @@ pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Re
         let shape = &input.shape;
         let kind = if matches!(input.kind, FieldKind::Float) { "floats" } else { "indices" };
         Error::spec(format!(
-            "model `{name}` does not take {samples} samples of shape {shape:?} ({kind}), as data set `{}` has them: {why}",
+            "model `{name}` does not accept {samples} samples of shape {shape:?} ({kind}) from data set `{}`: {why}",
             plan.dataset.name
         ))
     })?;
@@ -69,16 +67,16 @@ fn compares([rows, width]: [usize; 2], samples: usize, target: &FieldFacts) -> R
     };
     if rows != expected {
         return Err(format!(
-            "gives {rows} rows of outputs for {samples} samples; there is to be one for each {each}, {expected}"
+            "returns {rows} rows of outputs for {samples} samples; expected one per {each}, {expected}"
         ));
     }
     match target.kind {
         FieldKind::Float if width != values(target) => {
             let numbers = values(target);
-            Err(format!("gives {width} outputs for each sample; the data set's targets hold {numbers}"))
+            Err(format!("returns {width} outputs per sample; the data set's targets have {numbers}"))
         }
         FieldKind::Index(classes) if width < classes => {
-            Err(format!("gives {width} outputs for each target; the data set has {classes} classes"))
+            Err(format!("returns {width} outputs per target; the data set has {classes} classes"))
         }
         _ => Ok(()),
     }
@@ -94,8 +92,8 @@ pub(super) fn batches(plan: &Plan, position: &Position, samples: usize) -> Resul
     let (world, batch) = (position.batching.world, position.batching.batch_size);
     let share = samples_per_rank.unwrap_or(0);
     Err(Error::data(format!(
-        "an epoch has no optimizer step: with `drop_last` each of {world} ranks has {share} of the {samples} training samples, which is \
-         no batch of {batch}"
+        "an epoch has no optimizer step: with `drop_last` each of {world} ranks has {share} of the {samples} training samples, less \
+         than a batch of {batch}"
     ))
-    .hint("a smaller `batch_size`, fewer processes, or `drop_last = false` in `[dataset]`"))
+    .hint("use a smaller `batch_size`, fewer processes, or `drop_last = false` in `[dataset]`"))
 }

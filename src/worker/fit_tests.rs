@@ -1,14 +1,11 @@
 //! Parts that do not fit cause an error about the spec (exit 78), before anything is written.
 
-use super::testing::provenance;
 use super::*;
-use crate::comm::SoloGroup;
 use crate::error::ExitCode;
 use crate::models::{Input, Net};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::spec::JobTree;
-use crate::telemetry::ProgressMode;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor};
@@ -52,35 +49,23 @@ fn plan(model: &str, dataset: &str, dir: &Path) -> Result<Plan> {
 }
 
 fn trained(plan: Result<Plan>, out_dir: &Path) -> Result<Ended> {
-    let plan = &plan?;
-    let device = ComputeDevice::Cpu;
-    train(Job {
-        plan,
-        group: Arc::new(SoloGroup::new()),
-        device,
-        out_dir,
-        resume: Resume::Auto,
-        start: Some(Start { out_dir, provenance: &provenance(plan), job_toml: "" }),
-        stop: &|| false,
-        failed: &|_| (),
-        recorder: RecorderOptions { progress: ProgressMode::None, restart: None },
-    })
+    testing::trained(&plan?, out_dir, u64::MAX)
 }
 
 #[test]
-fn what_does_not_fit_is_told_before_anything_is_written() {
+fn mismatches_are_reported_before_anything_is_written() {
     let classes = "CSV\ntask = \"classification\"";
     let own = |inputs: usize, outputs: usize, rows: usize| {
         format!("name = \"own\"\ninputs = {inputs}\noutputs = {outputs}\nrows = {rows}")
     };
     for (model, dataset, told) in [
-        (own(2, 3, 0), "CSV", "model `own` gives 3 outputs for each sample; the data set's targets hold 1"),
-        (own(2, 1, 3), "CSV", "model `own` gives 3 rows of outputs for 4 samples"),
-        (own(2, 2, 0), classes, "model `own` gives 2 outputs for each target; the data set has 3 classes"),
+        (own(2, 3, 0), "CSV", "model `own` returns 3 outputs per sample; the data set's targets have 1"),
+        (own(2, 1, 3), "CSV", "model `own` returns 3 rows of outputs for 4 samples"),
+        (own(2, 2, 0), classes, "model `own` returns 2 outputs per target; the data set has 3 classes"),
         (
             own(7, 1, 0),
             "CSV",
-            "model `own` does not take 4 samples of shape [2] (floats), as data set `csv` has them: ",
+            "model `own` does not accept 4 samples of shape [2] (floats) from data set `csv`: ",
         ),
         (
             own(2, 100, 0),
@@ -98,16 +83,12 @@ fn what_does_not_fit_is_told_before_anything_is_written() {
             "CSV",
             "model.in_features: the data set requires 2, found 7",
         ),
-        (
-            "name = \"mlp\"".into(),
-            "CSV\nfeatures = []",
-            "the inputs of data set `csv` hold nothing (shape [0])",
-        ),
+        ("name = \"mlp\"".into(), "CSV\nfeatures = []", "the inputs of data set `csv` are empty (shape [0])"),
         ("name = \"cnn\"\nnum_classes = 3".into(), classes, "this model expects images"),
         (
             "name = \"gpt\"\nblock_size = 2\nvocab_size = 9".into(),
             classes,
-            "does not take 4 samples of shape [2] (floats)",
+            "does not accept 4 samples of shape [2] (floats)",
         ),
     ] {
         let dir = tempfile::tempdir().unwrap();
@@ -133,7 +114,7 @@ fn a_run_without_an_optimizer_step_is_refused_whatever_its_data() {
     let (refused, out) = all_steps("drop_last = true\nmax_train = 3");
     let error = refused.unwrap_err();
     assert_eq!(error.code, ExitCode::Spec);
-    let told = "each of 1 ranks has 3 of the 3 training samples, which is no batch of 4";
+    let told = "each of 1 ranks has 3 of the 3 training samples, less than a batch of 4";
     assert!(error.message.contains(told), "{error}");
     assert_eq!(std::fs::read_dir(out).unwrap().count(), 0);
     assert_eq!(all_steps("drop_last = false\nmax_train = 3").0.unwrap(), Ended::Done);
@@ -141,7 +122,7 @@ fn a_run_without_an_optimizer_step_is_refused_whatever_its_data() {
 
 /// More outputs than classes are allowed.
 #[test]
-fn what_fits_trains() {
+fn matching_parts_train() {
     let dir = tempfile::tempdir().unwrap();
     let own = "name = \"own\"\ninputs = 2\noutputs = 5\nrows = 0";
     let plan = plan(own, "CSV\ntask = \"classification\"", dir.path());

@@ -10,13 +10,13 @@ const KEY: &str = "comm_hook";
 
 /// Describes the tensors.
 #[derive(Serialize, Deserialize)]
-pub struct HookPlace {
+pub struct HookLayout {
     name: String,
     /// Number of elements of each bucket.
     buckets: Vec<usize>,
 }
 
-impl HookPlace {
+impl HookLayout {
     pub fn of(hook: &HookState) -> Self {
         Self { name: hook.name.clone(), buckets: hook.buckets.clone() }
     }
@@ -43,11 +43,11 @@ pub fn tensors(hook: &HookState) -> Result<TensorMap> {
 /// Exit code 74: its description is invalid.
 pub fn state(loaded: &Loaded) -> Result<Option<HookState>> {
     let file = &loaded.comm_hook;
-    let place: Option<HookPlace> = serde_json::from_value(loaded.state.extra[KEY].clone()).map_err(|e| {
+    let place: Option<HookLayout> = serde_json::from_value(loaded.state.extra[KEY].clone()).map_err(|e| {
         let path = loaded.path.display();
-        Error::checkpoint(format!("cannot load checkpoint {path}: its {KEY} is not understood: {e}"))
+        Error::checkpoint(format!("cannot load checkpoint {path}: its {KEY} can't be decoded: {e}"))
     })?;
-    Ok(place.filter(|_| !file.is_empty()).map(|HookPlace { name, buckets }| {
+    Ok(place.filter(|_| !file.is_empty()).map(|HookLayout { name, buckets }| {
         let state =
             |rank, bucket| file.get(&tensor_name(rank, bucket)).map_or_else(Vec::new, TensorData::to_f32_vec);
         let of_rank = |rank| (0..buckets.len()).map(|bucket| state(rank, bucket)).collect();

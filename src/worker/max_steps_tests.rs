@@ -11,7 +11,7 @@ fn and<'a>(more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_run_that_max_steps_cut_in_mid_epoch_goes_on_there_to_the_same_bits() {
+fn a_run_that_max_steps_cut_in_mid_epoch_resumes_to_the_same_bits() {
     let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
     whole.train(1, &SETS).unwrap();
     // Eight steps per epoch.
@@ -25,7 +25,7 @@ fn a_run_that_max_steps_cut_in_mid_epoch_goes_on_there_to_the_same_bits() {
 }
 
 #[test]
-fn once_its_steps_are_done_nothing_happens_again() {
+fn a_run_with_all_steps_done_does_nothing() {
     let run = Run::of(SPEC);
     let sets = and(&["train.max_steps=11"]);
     run.train(1, &sets).unwrap();

@@ -1,33 +1,36 @@
 //! One rank of a run, from its handoff to its end (`rank`): process group, data, model, optimizer, checkpoint, trainer,
 //! in this order.
 
-mod agree;
 mod checkpoints;
 mod connect;
+mod endpoint;
+mod evaluate;
+mod failure_report;
 mod fault;
 mod fit;
 #[cfg(test)]
 mod fit_tests;
-mod foresee;
 mod hook;
 mod kernels;
-mod last_words;
-mod meet;
 mod metrics;
 mod optimizer;
-mod outset;
 #[cfg(test)]
 mod own_models_tests;
 mod rank;
 mod recorder;
 mod resize;
+mod resume_plan;
 mod same_data;
+mod same_devices;
 mod snapshot;
 mod spec_changes;
+mod start_state;
 mod state;
 
 #[cfg(test)]
 mod max_steps_tests;
+#[cfg(test)]
+mod message_tests;
 #[cfg(test)]
 mod ranking_tests;
 #[cfg(test)]
@@ -35,12 +38,13 @@ mod resize_tests;
 #[cfg(test)]
 mod testing;
 
+pub use evaluate::{Split, evaluate};
 pub use fault::Fault;
-pub use foresee::foresee;
 pub use kernels::keep_kernels;
-pub(crate) use outset::{Outset, newest_step, provenance_of};
 pub(crate) use rank::{requeue_on_stop, run, run_external};
 pub use recorder::{Recorder, RecorderOptions};
+pub use resume_plan::plan_after_resume;
+pub(crate) use start_state::{StartState, newest_step, provenance_of};
 pub use state::load_pretrained;
 
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
@@ -52,11 +56,10 @@ use crate::history::{Accepted, Parent, Start, checkpoints};
 use crate::models::Model;
 use crate::plan::Plan;
 use crate::show;
-use crate::train::{Ended, Parts, Position, Sums, Trainer, Updater};
+use crate::train::{Ended, Parts, Position, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
 use recorder::{Files, reported};
-use state::Made;
-use std::fmt;
+use state::RunFacts;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -98,12 +101,12 @@ pub struct Job<'a> {
 
 /// Trains. Before it returns an error, it aborts the group, so that the other ranks end at once.
 pub fn train(job: Job<'_>) -> Result<Ended> {
-    let give_up = give_up(&job);
-    train_rank(job).inspect_err(give_up)
+    let report_failure = report_failure(&job);
+    train_rank(job).inspect_err(report_failure)
 }
 
 /// Called first with an error: other ranks wait for this one, and the run is about to be taken down.
-fn give_up<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
+fn report_failure<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
     let (group, failed) = (job.group.clone(), job.failed);
     move |error| {
         failed(error);
@@ -112,7 +115,7 @@ fn give_up<'a>(job: &Job<'a>) -> impl Fn(&Error) + use<'a> {
 }
 
 fn train_rank(job: Job<'_>) -> Result<Ended> {
-    let (plan, group, give_up) = (job.plan, job.group.clone(), give_up(&job));
+    let (plan, group, report_failure) = (job.plan, job.group.clone(), report_failure(&job));
     group.note(Place { step: 0, phase: Phase::Data });
     let splits = open_data(plan, &*group)?;
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
@@ -135,7 +138,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 let changed = same_data::since(before, now, &saved.position, plan.loader.drop_last)?;
                 changed.iter().for_each(|what| warn(what));
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
-                let (here, change) = saved.go_on(plan, group.world_size(), splits.train.len());
+                let (here, change) = saved.resume_with(plan, group.world_size(), splits.train.len());
                 hooks = hook::state(&loaded)?;
                 let changes = [change, optimizer::kept(plan, &loaded.state, updater.slots())];
                 let job_toml = job.start.map_or("", |start| start.job_toml);
@@ -169,10 +172,10 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let parts = Parts { group: group.clone(), splits, model, updater, position, stop, observer };
     let mut trainer = Trainer::new(plan.settings(), parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
-    let ended = trainer.run().inspect_err(give_up);
+    let ended = trainer.run().inspect_err(report_failure);
     drop(trainer);
     let ended = recorder.finish(ended)?;
-    leave(&*group, plan)?;
+    final_barrier(&*group, plan)?;
     Ok(ended)
 }
 
@@ -183,7 +186,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
 /// # Errors
 /// Rank 0 did not arrive, or a rank was lost. A rank that hangs is not an error any more, except with MPI, whose
 /// ranks must all end together.
-fn leave(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
+fn final_barrier(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
     let wait = match group.rank() {
         0 => Wait::Deadline,
         // Time for a save in progress and another one.
@@ -198,7 +201,7 @@ fn leave(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
                 && e.peer.is_some_and(|peer| peer != 0)
                 && group.backend() != "mpi" =>
         {
-            warn(&format!("{}; the run is over, and all of it is saved", e.message));
+            warn(&format!("{}; the run is complete and saved", e.message));
             Ok(())
         }
         done => Ok(done?),
@@ -252,8 +255,8 @@ fn find_checkpoint(job: &Job<'_>) -> Result<Option<Loaded>> {
     let newest = || CheckpointStore::read_only(checkpoints(job.out_dir)).latest_verified();
     let begun = job.resume != Resume::Auto && job.start.is_some_and(|start| start.begun());
     if begun && let Some(own) = newest()? {
-        tracing::info!("`--resume` had its effect when this run began");
-        say!("this run has begun here already: it goes on with what it has saved");
+        tracing::info!("`--resume` was applied when this run started");
+        say!("this run was already started in this folder; it resumes from its newest checkpoint");
         return Ok(Some(own));
     }
     match &job.resume {
@@ -297,14 +300,14 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
 
 /// Accepts this start in the run's folder; `false` if nothing needs to be written.
 fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
-    let start = job.start.ok_or_else(|| Error::internal("rank 0 does not know what started it"))?;
+    let start = job.start.ok_or_else(|| Error::internal("rank 0 has no provenance of its start"))?;
     Ok(start.accept(parent)? == Accepted::Begins)
 }
 
 /// The files that rank 0 records to.
 fn files(job: &Job<'_>, facts: &DataFacts, data: Fingerprint, parent: Option<Parent>) -> Result<Files> {
     let (plan, out_dir) = (job.plan, job.out_dir);
-    let made = Made::of(plan, job.device, data);
+    let made = RunFacts::of(plan, job.device, data);
     Ok(Files {
         out_dir: out_dir.to_owned(),
         reported: reported(plan.loss, plan.metrics.top5, facts),
@@ -319,11 +322,11 @@ fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) -> Res
     let own = checkpoints(out_dir).canonicalize();
     if own.is_ok_and(|own| path.canonicalize().is_ok_and(|path| path.starts_with(own))) {
         let what = format!(
-            "{} is in this run's own folder, which is set aside when the run starts over",
+            "{} is in this run's own folder, which is moved when the run starts over",
             path.display()
         );
         return Err(Error::spec(what)
-            .hint("copy the weights elsewhere, or let the run write elsewhere with `--out DIR`"));
+            .hint("copy the weights elsewhere, or write the run to another folder with `--out DIR`"));
     }
     let left_out = state::load_pretrained(model, path, plan.model.pretrained_strict)?;
     let mut line = format!("starts from the weights in {}", path.display());
@@ -333,61 +336,4 @@ fn start_from_weights(plan: &Plan, model: &mut dyn Model, out_dir: &Path) -> Res
     tracing::info!("{line}");
     say!("{line}");
     Ok(())
-}
-
-/// The split to evaluate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Split {
-    Train,
-    Val,
-    Test,
-}
-
-impl fmt::Display for Split {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Split::Train => "train",
-            Split::Val => "val",
-            Split::Test => "test",
-        })
-    }
-}
-
-fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
-    let there =
-        [(Split::Train, true), (Split::Val, splits.val.is_some()), (Split::Test, splits.test.is_some())];
-    let there: Vec<String> =
-        there.into_iter().filter(|(_, there)| *there).map(|(split, _)| format!("`{split}`")).collect();
-    let more = match split {
-        Split::Val => "; `[dataset] val_split` takes one from the training samples",
-        _ => "",
-    };
-    Error::data(format!("data set `{}` has no split `{split}`", plan.dataset.name))
-        .hint(format!("it has {}{more}", there.join(" and ")))
-}
-
-/// Evaluates a checkpoint's model on one split, in this process only.
-pub fn evaluate(
-    plan: &Plan,
-    checkpoint: &Path,
-    split: Split,
-    device: ComputeDevice,
-    group: Arc<dyn ProcessGroup>,
-) -> Result<serde_json::Value> {
-    let splits = open_data(plan, &*group)?;
-    let facts = facts_of(&splits);
-    let on = compute(device, plan.precision)?;
-    let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
-    fit::model(plan, &*splits.train, &*model)?;
-    let loaded = load_any(checkpoint)?;
-    state::restore_model(plan, &loaded, &state::saved(&loaded)?, device, &mut *model)?;
-    let dataset = match split {
-        Split::Train => Some(splits.train.clone()),
-        Split::Val => splits.val.clone(),
-        Split::Test => splits.test.clone(),
-    };
-    let dataset = dataset.ok_or_else(|| no_split(plan, split, &splits))?;
-    let options = plan.loader.options(plan.batch_size, plan.seed);
-    let sums: Sums = crate::train::evaluate(&*model, plan.loss, &dataset, options, &*group)?;
-    Ok(metrics::json(&sums, reported(plan.loss, plan.metrics.top5, &facts)))
 }

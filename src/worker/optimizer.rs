@@ -18,18 +18,18 @@ pub fn fits(plan: &Plan, loaded: &Loaded, slots: &[&str]) -> Result<()> {
         return Ok(());
     }
     let list = |slots: BTreeSet<&str>| match slots.is_empty() {
-        true => "nothing".to_owned(),
+        true => "none".to_owned(),
         false => slots.into_iter().collect::<Vec<_>>().join(", "),
     };
     let changes = spec_changes::of_optimizer(plan, &loaded.state);
     let changes = changes.map_or_else(String::new, |changes| format!(": {changes}"));
     let (found, wanted, path) = (list(found), list(wanted), loaded.path.display());
     Err(Error::checkpoint(format!(
-        "its optimizer kept {found} of each parameter, the spec's keeps {wanted}{changes}"
+        "its optimizer state is {found}; the spec's optimizer needs {wanted}{changes}"
     ))
     .hint(format!(
-        "the optimizer that it was saved with goes on; `model.pretrained = \"{path}/model.safetensors\"` and another `--out` \
-         start a run from its weights"
+        "resume with the optimizer of the checkpoint; or start a new run from its weights with \
+         `model.pretrained = \"{path}/model.safetensors\"` and another `--out`"
     )))
 }
 
@@ -59,16 +59,16 @@ mod tests {
     #[test]
     fn an_optimizer_with_other_state_is_refused_in_either_direction() {
         for (before, after, kept, keeps, key) in [
-            (ADAMW, SGD, "exp_avg, exp_avg_sq", "nothing", "optimizer.name = \"adamw\", now \"sgd\""),
-            (SGD, ADAMW, "nothing", "exp_avg, exp_avg_sq", "optimizer.name = \"sgd\", now \"adamw\""),
-            (MOMENTUM, SGD, "momentum_buffer", "nothing", "optimizer.momentum = 0.9, now 0.0"),
-            (SGD, MOMENTUM, "nothing", "momentum_buffer", "optimizer.momentum = 0.0, now 0.9"),
+            (ADAMW, SGD, "exp_avg, exp_avg_sq", "none", "optimizer.name = \"adamw\", now \"sgd\""),
+            (SGD, ADAMW, "none", "exp_avg, exp_avg_sq", "optimizer.name = \"sgd\", now \"adamw\""),
+            (MOMENTUM, SGD, "momentum_buffer", "none", "optimizer.momentum = 0.9, now 0.0"),
+            (SGD, MOMENTUM, "none", "momentum_buffer", "optimizer.momentum = 0.0, now 0.9"),
         ] {
             let run = after_an_epoch_of(before);
             let bits = run.bits();
             let error = run.train(1, after).unwrap_err();
             assert_eq!(error.code, ExitCode::Checkpoint);
-            for words in [&format!("kept {kept} of each"), &format!("keeps {keeps}"), key] {
+            for words in [&format!("state is {kept};"), &format!("needs {keeps}"), key] {
                 assert!(error.message.contains(words), "{words} in: {error}");
             }
             assert!(error.hint.is_some_and(|hint| hint.contains("model.pretrained")));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_keeps_the_state_is_followed_and_said_once() {
+    fn a_change_that_keeps_the_state_is_applied_and_reported_once() {
         let run = after_an_epoch_of(ADAMW);
         let loaded = crate::checkpoint::load_any(&run.newest()).unwrap();
         let slots = ["exp_avg", "exp_avg_sq"];

@@ -1,20 +1,17 @@
 //! A run of a user-defined module with all elements of Burn's modules: the evaluated state is the saved one, and a
 //! run that was stopped and resumed ends in the same bits as an uninterrupted one.
 
-use super::testing::provenance;
+use super::testing::trained;
 use super::*;
 use crate::checkpoint::TensorMap;
-use crate::comm::gloo::GlooOptions;
-use crate::comm::{SoloGroup, testing};
+use crate::comm::SoloGroup;
 use crate::models::{Input, Net};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::spec::JobTree;
-use crate::telemetry::ProgressMode;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData, activation::tanh};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 const WIDTH: usize = 5;
 
@@ -133,39 +130,6 @@ fn plan(buffers: &str) -> Plan {
     Plan::resolve(&JobTree::parse("x.toml", &spec, &[]).unwrap(), &registry, WorldRequest::of(2)).unwrap()
 }
 
-/// Trains on two ranks; a stop is requested in step `stop_at`.
-fn run(plan: &Plan, out_dir: &Path, stop_at: usize) -> Ended {
-    std::fs::create_dir_all(out_dir).unwrap();
-    let groups = testing::form(2, testing::HANG, |_| GlooOptions::default());
-    let mut ended = std::thread::scope(|scope| {
-        let ranks: Vec<_> = groups
-            .into_iter()
-            .map(|group| {
-                scope.spawn(move || {
-                    let asked = AtomicUsize::new(0);
-                    let device = ComputeDevice::Cpu;
-                    train(Job {
-                        plan,
-                        group: Arc::new(group),
-                        device,
-                        out_dir,
-                        resume: Resume::Auto,
-                        start: Some(Start { out_dir, provenance: &provenance(plan), job_toml: "" }),
-                        stop: &|| asked.fetch_add(1, Ordering::Relaxed) + 1 == stop_at,
-                        failed: &|_| (),
-                        recorder: RecorderOptions { progress: ProgressMode::None, restart: None },
-                    })
-                    .unwrap()
-                })
-            })
-            .collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<Vec<_>>()
-    });
-    ended.dedup();
-    assert_eq!(ended.len(), 1, "{ended:?}");
-    ended[0]
-}
-
 fn model(out_dir: &Path) -> TensorMap {
     load_any(out_dir).unwrap().model
 }
@@ -188,7 +152,7 @@ fn every_burn_module_is_evaluated_saved_and_resumed_as_it_is() {
     for buffers in ["broadcast", "mean"] {
         let (plan, dir) = (plan(buffers), tempfile::tempdir().unwrap());
         let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
-        assert_eq!(run(&plan, &whole, usize::MAX), Ended::Done);
+        assert_eq!(trained(&plan, &whole, u64::MAX).unwrap(), Ended::Done);
         let saved = model(&whole);
         let evaluated =
             evaluate(&plan, &whole, Split::Val, ComputeDevice::Cpu, Arc::new(SoloGroup::new())).unwrap();
@@ -196,9 +160,9 @@ fn every_burn_module_is_evaluated_saved_and_resumed_as_it_is() {
         assert!((in_training / alone - 1.0).abs() < 1e-6, "{buffers}: {in_training} and {alone}");
         // In mid-epoch, twice.
         for stop_at in [4, 6] {
-            assert_eq!(run(&plan, &parts, stop_at), Ended::Stopped);
+            assert_eq!(trained(&plan, &parts, stop_at).unwrap(), Ended::Stopped);
         }
-        assert_eq!(run(&plan, &parts, usize::MAX), Ended::Done);
+        assert_eq!(trained(&plan, &parts, u64::MAX).unwrap(), Ended::Done);
         assert!(same(&model(&parts), &saved), "{buffers}: another model");
         assert_eq!(losses(&parts), losses(&whole), "{buffers}");
         // Shared parameters stay shared, frozen ones unchanged, and a parameter that is only named like a buffer is trained.

@@ -1,8 +1,8 @@
 //! A worker process, started by the supervisor (`ddp-run worker`, hidden) or by a launcher such as torchrun.
 
 use super::connect::connect;
-use super::last_words::LastWords;
-use super::outset::{Outset, provenance_of};
+use super::failure_report::FailureReport;
+use super::start_state::{StartState, provenance_of};
 use super::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, WorkerEnv};
@@ -12,7 +12,7 @@ use crate::device;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::history::{FolderLock, Start};
 use crate::launch::{
-    Endpoint, Handoff, JobHandoff, OnSecondSignal, OwnEnd, Place, StopFlag, clear_notes, cores, logs,
+    Endpoint, Handoff, JobHandoff, OnSecondSignal, Place, SelfExit, StopFlag, clear_notes, cores, logs,
 };
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
@@ -31,13 +31,13 @@ pub fn run(registry: &Registry, stop: &StopFlag) -> Result<ExitCode> {
     logs::record_panics(&handoff);
     // The supervisor limits the time of a stop.
     watch(stop, None, None, String::new)?;
-    let last_words = LastWords::new(&handoff, stop);
+    let failure_report = FailureReport::new(&handoff, stop);
     let done = caught(|| {
         let plan = resolved(&handoff, registry)?;
-        work(&plan, received.listener, &last_words, NO_LOCK)
+        work(&plan, received.listener, &failure_report, NO_LOCK)
     });
     // The supervisor's report shows the failure note; printing the error here would repeat it.
-    last_words.end(done).or_else(|e| Ok(e.code))
+    failure_report.end(done).or_else(|e| Ok(e.code))
 }
 
 /// A panic is a bug, with the exit code for bugs; the hook has already written it to the log.
@@ -58,16 +58,16 @@ pub fn run_external(
     let mut handoff = handoff_of(environment, plan, job)?;
     let first = handoff.place.rank == 0;
     let run = clusters::run_id(&|name| std::env::var(name).ok())?;
-    let anothers = FolderLock::is_anothers(&handoff.job.out_dir, &run);
+    let held_by_another_run = FolderLock::is_held_by_another_run(&handoff.job.out_dir, &run);
     if first {
         handoff.job.provenance = Some(provenance_of(plan, &handoff.job, &launcher, run));
     }
-    let outset = Outset::of(&handoff.job);
+    let start_state = StartState::of(&handoff.job);
     if first {
-        say!("launched by {launcher}\n\n{}", outset.foreseen(plan).text());
+        say!("launched by {launcher}\n\n{}", start_state.resumed_plan(plan).text());
     }
     // Rank 0 reports the error when the other ranks can receive it.
-    if anothers {
+    if held_by_another_run {
         logs::init_without(handoff.job.log_format)?;
     } else {
         std::fs::create_dir_all(&handoff.log_dir).doing("create", &handoff.log_dir)?;
@@ -77,20 +77,20 @@ pub fn run_external(
         logs::record_panics(&handoff);
     }
     tracing::info!("launched by {launcher}");
-    let mut last_words = LastWords::new(&handoff, stop);
-    last_words.writes = !anothers;
+    let mut failure_report = FailureReport::new(&handoff, stop);
+    failure_report.writes = !held_by_another_run;
     let requeue = requeue_on_stop(plan, first);
-    let then = outset.clone();
+    let then = start_state.clone();
     watch(stop, Some(*plan.checkpoint.grace), requeue.clone(), move || then.saved())?;
     let run = handoff.job.provenance.as_ref().and_then(|start| start.run.as_ref());
     let (patience, given_up) = (*plan.distributed.init_timeout, || stop.requested());
     let lock = run.map(|run| || FolderLock::take(&handoff.job.out_dir, run, patience, &given_up));
-    let done = caught(|| work(plan, None, &last_words, lock));
-    let code = last_words.end(done)?;
+    let done = caught(|| work(plan, None, &failure_report, lock));
+    let code = failure_report.end(done)?;
     if code == ExitCode::Stopped {
         // If ranks do not share a folder, only rank 0 knows what is saved.
         if first {
-            say!("stopped on request; {}", outset.saved());
+            say!("stopped on request; {}", start_state.saved());
         }
         requeue.iter().for_each(SlurmJob::requeue_and_say_so);
     }
@@ -133,10 +133,10 @@ fn watch(
 ) -> Result<()> {
     stop.watch(grace, move |why| {
         match why {
-            OwnEnd::BeforeTraining => tracing::info!("stopped on request before training began"),
-            OwnEnd::Overdue => {
+            SelfExit::BeforeTraining => tracing::info!("stopped on request before training began"),
+            SelfExit::Overdue => {
                 let grace = grace.unwrap_or_default().as_secs_f64();
-                let message = format!("not stopped {grace} s after the signal (`checkpoint.grace`)");
+                let message = format!("did not stop within {grace} s of the signal (`checkpoint.grace`)");
                 tracing::error!("{message}");
                 say!("{message}; {}", saved());
             }
@@ -154,16 +154,16 @@ fn resolved(handoff: &Handoff, registry: &Registry) -> Result<Plan> {
 /// Under a supervisor, the supervisor holds the lock.
 const NO_LOCK: Option<fn() -> Result<Option<FolderLock>>> = None;
 
-/// Connects and trains. Passes the ranks' group and any error to `last_words` as soon as they are known. `lock` takes
+/// Connects and trains. Passes the ranks' group and any error to `failure_report` as soon as they are known. `lock` takes
 /// the lock of the run's folder after the rendezvous, so that the other ranks receive its error; it returns `None` if
 /// a stop was requested first.
 fn work(
     plan: &Plan,
     listener: Option<TcpListener>,
-    last_words: &LastWords<'_>,
+    failure_report: &FailureReport<'_>,
     lock: Option<impl FnOnce() -> Result<Option<FolderLock>>>,
 ) -> Result<Ended> {
-    let (handoff, stop) = (last_words.handoff, last_words.stop);
+    let (handoff, stop) = (failure_report.handoff, failure_report.stop);
     let threads = plan.launch.threads.unwrap_or(handoff.threads);
     // An existing thread pool (of a program that embeds ddp-run) is left alone.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
@@ -180,8 +180,8 @@ fn work(
         Some(fault) => fault.arm(group),
         None => group,
     };
-    stop.met();
-    let _ = last_words.group.set(group.clone());
+    stop.connected();
+    let _ = failure_report.group.set(group.clone());
     tracing::info!(
         "rank {rank} of {world_size} is ready on {device}: backend {}, {threads} threads",
         group.backend()
@@ -201,7 +201,7 @@ fn work(
         resume: Resume::parse(&handoff.job.resume),
         start: provenance.map(|provenance| Start { out_dir, provenance, job_toml }),
         stop: &|| stop.requested_at_step(),
-        failed: &|error| last_words.write(error),
+        failed: &|error| failure_report.write(error),
         recorder: RecorderOptions {
             progress: handoff.job.progress,
             restart: handoff.reason.clone().map(|reason| (u64::from(handoff.attempt), reason)),

@@ -52,7 +52,7 @@ fn the_training_loss_ranks_by_the_epoch_that_ended_there() {
 
 /// A stop saves without waiting for the evaluation; the resumed run evaluates the same weights and saves again.
 #[test]
-fn what_a_stop_saved_in_an_epochs_last_step_gets_its_evaluation_when_the_run_goes_on() {
+fn a_save_of_a_stop_in_an_epochs_last_step_is_evaluated_on_resume() {
     let (whole, run) = (Run::of(SPEC), Run::of(SPEC));
     let sets = worse(&["checkpoint.keep_last=1"]);
     whole.train(1, &sets).unwrap();
@@ -68,7 +68,7 @@ fn what_a_stop_saved_in_an_epochs_last_step_gets_its_evaluation_when_the_run_goe
 
 /// What the spec can't know about its data is checked when the data is open.
 #[test]
-fn a_metric_that_is_not_measured_of_the_targets_is_refused_when_the_data_is_open() {
+fn rejects_a_metric_that_the_targets_do_not_have() {
     let dir = tempfile::tempdir().unwrap();
     let rows: String = (0..40).map(|i| format!("{i},{}\n", ["a", "b"][i % 2])).collect();
     let path = dir.path().join("data.csv");

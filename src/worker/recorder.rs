@@ -208,7 +208,7 @@ impl First {
         }
         if let Err(e) = report::write(&self.out_dir) {
             // The files that the report is made from are complete; `ddp-run report` can write it again.
-            tracing::warn!("no report: {}", e.message);
+            tracing::warn!("cannot write the report: {}", e.message);
         }
         ended
     }

@@ -19,7 +19,7 @@ pub struct Saved {
 impl Saved {
     /// The position in this run's batching, after the finished samples, and a description of the change. `samples` is
     /// the size of an epoch. A `batch_size` or `accumulate` that was edited in the spec is used as it is.
-    pub fn go_on(self, plan: &Plan, world: usize, samples: usize) -> (Position, Option<String>) {
+    pub fn resume_with(self, plan: &Plan, world: usize, samples: usize) -> (Position, Option<String>) {
         let mut position = self.position;
         let before = position.batching;
         let (batch_size, accumulate) = (plan.batch_size, plan.train.accumulate);
@@ -56,22 +56,22 @@ mod tests {
 
     #[test]
     fn the_global_batch_is_kept_unless_the_spec_says_otherwise() {
-        let (position, told) = saved().go_on(&plan(""), 2, 96);
+        let (position, told) = saved().resume_with(&plan(""), 2, 96);
         assert_eq!((position.start, position.micro, position.step), (48, 0, 3));
         assert_eq!((position.batching.accumulate, position.batching.global_batch()), (2, 16));
         assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 3);
         assert!(told.unwrap().contains("the global batch stays 16"));
-        let (position, told) = saved().go_on(&plan("on_resize = \"keep-local-batch\""), 2, 96);
+        let (position, told) = saved().resume_with(&plan("on_resize = \"keep-local-batch\""), 2, 96);
         assert_eq!((position.start, position.batching.accumulate), (48, 1));
         assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 6);
         assert!(told.unwrap().contains("the global batch changes from 16 to 8"));
     }
 
     #[test]
-    fn an_edited_spec_is_followed_and_nothing_is_said_where_nothing_changes() {
-        let (position, told) = saved().go_on(&plan("accumulate = 3"), 4, 96);
+    fn an_edited_spec_applies_and_an_unchanged_one_prints_nothing() {
+        let (position, told) = saved().resume_with(&plan("accumulate = 3"), 4, 96);
         assert_eq!((position.start, position.batching), (48, Batching::of(4, 4, 3)));
         assert!(told.unwrap().contains("from 16 to 48"));
-        assert_eq!(saved().go_on(&plan(""), 4, 96), (saved().position, None));
+        assert_eq!(saved().resume_with(&plan(""), 4, 96), (saved().position, None));
     }
 }

@@ -1,7 +1,7 @@
 //! A run resumed with another number of processes equals the uninterrupted one up to f32 rounding, also at the end of
 //! an epoch.
 
-use super::foresee;
+use super::plan_after_resume;
 use super::testing::{Run, SPEC, plan};
 use crate::checkpoint::{State, read_state};
 use crate::telemetry::Event;
@@ -38,7 +38,7 @@ fn micro_batches_weigh_by_their_samples_at_an_epochs_end() {
 }
 
 #[test]
-fn the_plan_of_a_run_that_goes_on_has_its_steps_and_not_those_of_one_from_the_start() {
+fn the_plan_of_a_resumed_run_has_its_remaining_steps() {
     for (rule, global, steps) in [("keep-global-batch", 8, 36), ("keep-local-batch", 4, 69)] {
         let run = Run::of(SPEC);
         let rule = format!("train.on_resize={rule}");
@@ -46,17 +46,21 @@ fn the_plan_of_a_run_that_goes_on_has_its_steps_and_not_those_of_one_from_the_st
         run.until(2, &sets, 3).unwrap();
         let plan = plan(SPEC, &sets, 1);
         assert_eq!(plan.total_steps(), Some(72));
-        let foreseen = foresee(&plan, "auto", run.out());
-        assert_eq!((foreseen.batch.global_batch, foreseen.total_steps()), (global, Some(steps)));
-        assert!(foreseen.text().contains(&format!("{steps}, of which 3 are done")), "{}", foreseen.text());
-        assert_eq!(foresee(&plan, "never", run.out()).total_steps(), Some(72));
+        let resumed_plan = plan_after_resume(&plan, "auto", run.out());
+        assert_eq!((resumed_plan.batch.global_batch, resumed_plan.total_steps()), (global, Some(steps)));
+        assert!(
+            resumed_plan.text().contains(&format!("{steps}, of which 3 are done")),
+            "{}",
+            resumed_plan.text()
+        );
+        assert_eq!(plan_after_resume(&plan, "never", run.out()).total_steps(), Some(72));
         run.train(1, &sets).unwrap();
         assert_eq!(run.steps().len() as u64, steps);
     }
 }
 
 #[test]
-fn training_time_is_that_of_all_starts() {
+fn training_time_sums_all_starts() {
     let run = Run::of(SPEC);
     run.until(1, &[], 3).unwrap();
     let path = run.newest().join("state.json");

@@ -10,57 +10,56 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 /// Samples of training and validation (plus one; 0 if there is no such split), and a digest of the rest.
-const CARD: usize = 8 + 8 + 32;
-type Card = [u8; CARD];
+const ENTRY_LEN: usize = 8 + 8 + 32;
+type Entry = [u8; ENTRY_LEN];
 
 /// Compares the data sets of all ranks. Collective: all ranks call it.
 ///
 /// # Errors
 /// The same on all ranks: the ranks whose data set differs from the majority's (exit 78). A failed collective.
 pub fn same_on_all_ranks(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()> {
-    let mut all = vec![0; CARD * group.world_size()];
-    group.all_gather(card(own).as_slice().into(), all.as_mut_slice().into())?;
-    judge(all.as_chunks().0)
+    let mut all = vec![0; ENTRY_LEN * group.world_size()];
+    group.all_gather(entry(own).as_slice().into(), all.as_mut_slice().into())?;
+    compare(all.as_chunks().0)
 }
 
-fn card(of: &Fingerprint) -> Card {
-    let mut card = [0; CARD];
-    card[..8].copy_from_slice(&of.train.to_le_bytes());
-    card[8..16].copy_from_slice(&of.val.map_or(0, |val| val + 1).to_le_bytes());
-    card[16..].copy_from_slice(Sha256::digest(&of.content).as_slice());
-    card
+pub(super) fn entry(of: &Fingerprint) -> Entry {
+    let mut entry = [0; ENTRY_LEN];
+    entry[..8].copy_from_slice(&of.train.to_le_bytes());
+    entry[8..16].copy_from_slice(&of.val.map_or(0, |val| val + 1).to_le_bytes());
+    entry[16..].copy_from_slice(Sha256::digest(&of.content).as_slice());
+    entry
 }
 
-/// A fingerprint that compares like the one that `card` was made of.
-fn print(card: &Card) -> Fingerprint {
-    let number = |at: usize| card[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    let content = HEXLOWER.encode(&card[16..]);
+/// A fingerprint that compares like the one that `entry` was made of.
+fn fingerprint(entry: &Entry) -> Fingerprint {
+    let number = |at: usize| entry[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let content = HEXLOWER.encode(&entry[16..]);
     Fingerprint { train: number(0), val: number(8).checked_sub(1), content }
 }
 
-fn judge(cards: &[Card]) -> Result<()> {
+pub(super) fn compare(entries: &[Entry]) -> Result<()> {
     let ranks_with =
-        |card: &Card| -> Vec<usize> { (0..cards.len()).filter(|r| cards[*r] == *card).collect() };
-    let mut kinds: Vec<&Card> = Vec::new();
-    for card in cards {
-        if !kinds.contains(&card) {
-            kinds.push(card);
+        |entry: &Entry| -> Vec<usize> { (0..entries.len()).filter(|r| entries[*r] == *entry).collect() };
+    let mut kinds: Vec<&Entry> = Vec::new();
+    for entry in entries {
+        if !kinds.contains(&entry) {
+            kinds.push(entry);
         }
     }
     // The majority's data set is taken as correct; without a majority, the lowest rank's.
-    let Some(usual) = kinds.iter().rev().max_by_key(|card| ranks_with(card).len()) else { return Ok(()) };
-    let others = kinds.iter().filter(|card| *card != usual).map(|card| {
-        let how = print(card).differs(&print(usual), " instead of ").unwrap_or_default();
-        let ranks = ranks_with(card);
+    let Some(usual) = kinds.iter().rev().max_by_key(|entry| ranks_with(entry).len()) else { return Ok(()) };
+    let others = kinds.iter().filter(|entry| *entry != usual).map(|entry| {
+        let how = fingerprint(entry).differs(&fingerprint(usual), " instead of ").unwrap_or_default();
+        let ranks = ranks_with(entry);
         format!("{} {} {how}", name_ranks(&ranks), if ranks.len() == 1 { "has" } else { "have" })
     });
     let others: Vec<String> = others.collect();
     if others.is_empty() {
         return Ok(());
     }
-    Err(Error::data(format!("the ranks have different data sets: {}", others.join("; "))).hint(
-        "every host needs the same files, at the place that `[dataset]` names; `sha256sum` on each tells them apart",
-    ))
+    Err(Error::data(format!("the ranks have different data sets: {}", others.join("; ")))
+        .hint("every host needs the same files at the path in `[dataset]`; compare them with `sha256sum`"))
 }
 
 /// A description of the change since a checkpoint. Checkpoints of earlier versions do not describe their data.
@@ -81,9 +80,10 @@ pub fn since(
             || format!("{taken} samples of an epoch"),
             |saved| format!("{taken} of an epoch's {} samples", saved.train),
         );
-        let message = format!("the checkpoint stands after {stands}, and the data set has {} now", now.train);
+        let message =
+            format!("the checkpoint was saved after {stands}, but the data set now has {}", now.train);
         return Err(Error::data(message)
-        .hint("bring the data set back, go on from a checkpoint at an epoch's end, or start over with `--resume never`"));
+        .hint("restore the data set, resume from a checkpoint at the end of an epoch, or start over with `--resume never`"));
     }
     Ok(changed.map(|what| format!("the data set has changed since this checkpoint was made: {what}")))
 }
@@ -98,9 +98,9 @@ mod tests {
         Fingerprint { train, val, content: content.to_owned() }
     }
 
-    fn judged(all: &[Fingerprint]) -> Option<String> {
-        let cards: Vec<Card> = all.iter().map(card).collect();
-        let error = judge(&cards).err()?;
+    fn compared(all: &[Fingerprint]) -> Option<String> {
+        let entries: Vec<Entry> = all.iter().map(entry).collect();
+        let error = compare(&entries).err()?;
         assert_eq!(error.code, ExitCode::Spec);
         Some(error.message)
     }
@@ -109,10 +109,10 @@ mod tests {
     fn ranks_whose_data_differs_are_named() {
         let (usual, more, other) =
             (has(399, Some(44), "a"), has(899, Some(44), "b"), has(399, Some(44), "c"));
-        assert_eq!(judged(&[]), None);
-        assert_eq!(judged(&vec![usual.clone(); 3]), None);
+        assert_eq!(compared(&[]), None);
+        assert_eq!(compared(&vec![usual.clone(); 3]), None);
         let said =
-            |all: &[&Fingerprint]| judged(&all.iter().map(|f| (*f).clone()).collect::<Vec<_>>()).unwrap();
+            |all: &[&Fingerprint]| compared(&all.iter().map(|f| (*f).clone()).collect::<Vec<_>>()).unwrap();
         assert_eq!(
             said(&[&usual, &more]),
             "the ranks have different data sets: rank 1 has 899 training samples instead of 399"
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ranks_of_a_group_hear_the_same() {
+    fn all_ranks_receive_the_same_error() {
         let groups = crate::comm::testing::form(3, crate::comm::testing::HANG, |_| Default::default());
         let threads: Vec<_> = groups
             .into_iter()
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(error.code, ExitCode::Spec);
         assert_eq!(
             error.message,
-            "the checkpoint stands after 320 of an epoch's 399 samples, and the data set has 300 now"
+            "the checkpoint was saved after 320 of an epoch's 399 samples, but the data set now has 300"
         );
         // At the end of an epoch, any number is valid.
         let between = Position::new(Batching::of(2, 8, 1));

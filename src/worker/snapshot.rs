@@ -1,9 +1,9 @@
 //! Copies a running trainer's state for a checkpoint. The training thread only copies arrays, into memory of earlier
 //! saves; the writing thread does the rest ([`finish`]).
 
-use super::hook::{self, HookPlace};
+use super::hook::{self, HookLayout};
 use super::metrics::Reported;
-use super::state::{Extra, Made};
+use super::state::{Extra, RunFacts};
 use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
 use crate::ddp::HookState;
 use crate::error::{Error, Result};
@@ -92,8 +92,8 @@ fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
 }
 
 /// The run's position, for `state.json`. `seconds` is its training time.
-pub fn state(made: &Made, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
-    let extra = Extra::new(made, position, hook.map(HookPlace::of));
+pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
+    let extra = Extra::new(made, position, hook.map(HookLayout::of));
     let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
     Ok(State {
         spec_hash: made.spec_hash.clone(),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_and_finished_is_restored_and_its_memory_is_used_again() {
+    fn snapshots_restore_exactly_and_reuse_their_memory() {
         for optimizer in ["adamw", "adafactor"] {
             let plan = plan(optimizer);
             let host = Compute::host();
@@ -189,7 +189,7 @@ mod tests {
                 updater.state_mut().edit(index, fill).unwrap();
             }
             let data = Fingerprint { train: 2048, val: None, content: "x".to_owned() };
-            let made = Made::of(&plan, ComputeDevice::Cpu, data);
+            let made = RunFacts::of(&plan, ComputeDevice::Cpu, data);
             let mut position = Position::new(Batching::of(1, 4, 1));
             let mut snapshot = empty(&*model, &updater).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();

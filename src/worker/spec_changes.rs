@@ -84,7 +84,7 @@ mod tests {
     use crate::worker::testing::{SPEC, plan};
 
     #[test]
-    fn keys_that_results_depend_on_are_told_of_with_both_values() {
+    fn reports_changed_keys_with_both_values() {
         let plan = plan(SPEC, &[], 1);
         let between = |before, now| in_words(&plan, &values(before).unwrap(), &values(now).unwrap());
         let before = "name = \"a\"\nseed = 1\n[dataset]\nname = \"x\"\nshuffle = true\n[[scheduler]]\nname = \"step\"\n\

@@ -1,6 +1,6 @@
 //! Restores a checkpoint into a trainer, on any number of ranks; [`super::snapshot`] is the opposite.
 
-use super::hook::HookPlace;
+use super::hook::HookLayout;
 use super::optimizer;
 use super::resize::Saved;
 use super::snapshot::batches_tracked;
@@ -19,7 +19,7 @@ use std::path::Path;
 const LARGEST: u64 = 1 << 53;
 
 /// The default for checkpoints without a device.
-fn the_cpu() -> String {
+fn cpu_name() -> String {
     ComputeDevice::Cpu.to_string()
 }
 
@@ -28,21 +28,21 @@ fn the_cpu() -> String {
 pub struct Extra {
     position: Position,
     /// The device of the rank that saved.
-    #[serde(default = "the_cpu")]
+    #[serde(default = "cpu_name")]
     device: String,
     /// The spec's value.
     batch_size: usize,
     /// The spec's value.
     accumulate: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    comm_hook: Option<HookPlace>,
+    comm_hook: Option<HookLayout>,
     /// Fingerprint of the data set that the run was trained on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<Fingerprint>,
 }
 
 /// Constant data for all checkpoints of a run.
-pub struct Made {
+pub struct RunFacts {
     pub name: String,
     pub spec_hash: String,
     pub seed: u64,
@@ -55,7 +55,7 @@ pub struct Made {
     pub data: Fingerprint,
 }
 
-impl Made {
+impl RunFacts {
     pub fn of(plan: &Plan, device: ComputeDevice, data: Fingerprint) -> Self {
         Self {
             name: plan.name.clone(),
@@ -71,7 +71,7 @@ impl Made {
 }
 
 impl Extra {
-    pub fn new(made: &Made, position: &Position, comm_hook: Option<HookPlace>) -> Self {
+    pub fn new(made: &RunFacts, position: &Position, comm_hook: Option<HookLayout>) -> Self {
         Self {
             position: position.clone(),
             device: made.device.to_string(),
@@ -83,7 +83,7 @@ impl Extra {
     }
 
     /// Whether steps have samples, and all numbers are possible in a run.
-    pub(super) fn is_sound(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         let Position { epoch, start, micro, step_in_epoch, step, micro_total, samples, .. } = self.position;
         let counts = [epoch, start, micro, step_in_epoch, step, micro_total, samples];
         let can_be = |of: &Batching| {
@@ -121,11 +121,10 @@ impl Extra {
 /// Exit code 74: the position is invalid.
 pub fn saved(loaded: &Loaded) -> Result<Saved> {
     let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
-        .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state is not understood: {e}"))))?;
-    if !extra.is_sound() || loaded.state.world == 0 {
-        let forged = Error::checkpoint(
-            "its state has steps without samples or without ranks, or more of them than can be",
-        );
+        .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state can't be decoded: {e}"))))?;
+    if !extra.is_valid() || loaded.state.world == 0 {
+        let forged =
+            Error::checkpoint("its state has steps without samples or ranks, or impossibly large numbers");
         return Err(unfit(loaded, forged));
     }
     Ok(extra.saved(loaded.state.world))
@@ -179,7 +178,7 @@ fn unfit(loaded: &Loaded, e: Error) -> Error {
         return e;
     }
     let message = format!("checkpoint {} does not fit the spec: {}", loaded.path.display(), e.message);
-    let hint = "the model differs from the one that was saved; `--resume never --out DIR` starts anew";
+    let hint = "the model differs from the one that was saved; `--resume never --out DIR` starts a new run";
     Error::checkpoint(message).hint(e.hint.unwrap_or_else(|| hint.to_owned()))
 }
 
@@ -309,15 +308,15 @@ mod tests {
     fn a_state_whose_steps_have_no_samples_is_refused() {
         let extra = |batch_size, batching| Extra {
             position: Position::new(batching),
-            device: the_cpu(),
+            device: cpu_name(),
             batch_size,
             accumulate: 1,
             comm_hook: None,
             data: None,
         };
-        assert!(extra(8, Batching::of(2, 8, 1)).is_sound());
+        assert!(extra(8, Batching::of(2, 8, 1)).is_valid());
         // From a version without this value.
-        assert!(extra(8, Batching::default()).is_sound());
+        assert!(extra(8, Batching::default()).is_valid());
         let mut far = extra(8, Batching::of(2, 8, 1));
         far.position.step = u64::MAX;
         let forged = [
@@ -330,6 +329,6 @@ mod tests {
             extra(1 << 63, Batching::of(2, 8, 1)),
             far,
         ];
-        assert!(forged.iter().all(|extra| !extra.is_sound()));
+        assert!(forged.iter().all(|extra| !extra.is_valid()));
     }
 }

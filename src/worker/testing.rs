@@ -42,6 +42,46 @@ pub fn provenance(plan: &Plan) -> Provenance {
     })
 }
 
+/// Trains `plan` with one thread per rank; a stop is requested in step `stop_at`.
+pub fn trained(plan: &Plan, out_dir: &Path, stop_at: u64) -> Result<Ended> {
+    std::fs::create_dir_all(out_dir).unwrap();
+    let provenance = provenance(plan);
+    let rank = |group: Arc<dyn ProcessGroup>| {
+        let steps = std::cell::Cell::new(0);
+        let stop = || {
+            steps.set(steps.get() + 1);
+            steps.get() >= stop_at
+        };
+        train(Job {
+            plan,
+            group,
+            device: ComputeDevice::Cpu,
+            out_dir,
+            resume: Resume::Auto,
+            start: Some(Start { out_dir, provenance: &provenance, job_toml: "" }),
+            stop: &stop,
+            failed: &|_| (),
+            recorder: RecorderOptions { progress: ProgressMode::None, restart: None },
+        })
+    };
+    if plan.world.world_size == 1 {
+        return rank(Arc::new(SoloGroup::default()));
+    }
+    let groups = form(plan.world.world_size, HANG, |_| GlooOptions::default());
+    std::thread::scope(|scope| {
+        let rank = &rank;
+        let ranks: Vec<_> =
+            groups.into_iter().map(|group| scope.spawn(move || rank(Arc::new(group)))).collect();
+        let both = |a: Result<Ended>, b: Result<Ended>| {
+            if let (Ok(a), Ok(b)) = (&a, &b) {
+                assert_eq!(a, b, "all ranks end in the same way");
+            }
+            a.and(b)
+        };
+        ranks.into_iter().map(|rank| rank.join().unwrap()).reduce(both).unwrap()
+    })
+}
+
 /// A run's folder and spec.
 pub struct Run {
     dir: tempfile::TempDir,
@@ -76,38 +116,9 @@ impl Run {
         self.until(world, sets, u64::MAX)
     }
 
-    /// The same, with a stop request that the ranks see in step `asked`.
-    pub fn until(&self, world: usize, sets: &[&str], asked: u64) -> Result<Ended> {
-        let plan = plan(&self.spec, sets, world);
-        let provenance = provenance(&plan);
-        let rank = |group: Arc<dyn ProcessGroup>| {
-            let steps = std::cell::Cell::new(0);
-            let stop = || {
-                steps.set(steps.get() + 1);
-                steps.get() >= asked
-            };
-            train(Job {
-                plan: &plan,
-                group,
-                device: ComputeDevice::Cpu,
-                out_dir: self.out(),
-                resume: Resume::Auto,
-                start: Some(Start { out_dir: self.out(), provenance: &provenance, job_toml: "" }),
-                stop: &stop,
-                failed: &|_| (),
-                recorder: RecorderOptions { progress: ProgressMode::None, restart: None },
-            })
-        };
-        if world == 1 {
-            return rank(Arc::new(SoloGroup::default()));
-        }
-        let groups = form(world, HANG, |_| GlooOptions::default());
-        std::thread::scope(|scope| {
-            let rank = &rank;
-            let ranks: Vec<_> =
-                groups.into_iter().map(|group| scope.spawn(move || rank(Arc::new(group)))).collect();
-            ranks.into_iter().map(|rank| rank.join().unwrap()).reduce(Result::and).unwrap()
-        })
+    /// The same, with a stop request that the ranks see in step `stop_at`.
+    pub fn until(&self, world: usize, sets: &[&str], stop_at: u64) -> Result<Ended> {
+        trained(&plan(&self.spec, sets, world), self.out(), stop_at)
     }
 
     pub fn store(&self) -> CheckpointStore {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const HELD: &str = "stop:rank=1,phase=forward,step=5";
 
 #[test]
-fn a_stop_on_either_node_ends_both_and_they_go_on_later() {
+fn a_stop_on_either_node_ends_both_and_they_resume() {
     let _alone = alone();
     let whole = Pair::new(1, "2").whole(&[]);
     for asked in [0, 1] {
@@ -59,7 +59,7 @@ fn a_stop_on_both_nodes_saves_as_well() {
 }
 
 #[test]
-fn a_stop_while_the_ranks_meet_is_not_waited_for() {
+fn a_stop_during_the_rendezvous_ends_at_once() {
     let _alone = alone();
     let pair = Pair::new(1, "2");
     let patient = ["--set", "distributed.init_timeout=600"];
@@ -83,7 +83,7 @@ fn node_0_waits_for_a_port_that_is_in_use() {
     let _alone = alone();
     let pair = Pair::on_one_host(1, "2");
     let taken = TcpListener::bind(("127.0.0.1", pair.port.number())).expect("the port is ours");
-    let waits = |node: &Rank| node.told().contains(" is in use: node 0 waits for it, 10 s at most\n");
+    let waits = |node: &Rank| node.told().contains(" is in use; node 0 waits up to 10 s for it\n");
     let mut first = pair.start(0, "", &[]);
     assert!(within(HUNG, || waits(&first)), "{}", first.told());
     kill(first.child.id(), Signal::TERM);
@@ -131,7 +131,7 @@ fn a_node_started_twice_leaves_the_first_alone() {
     let [first, second] = &mut nodes;
     pair.trains_to(5, &mut [first, second]);
     let mut twice = pair.start(1, "", &ENDLESS);
-    assert!(within(HUNG, || twice.told().contains("is still there")), "{}", twice.told());
+    assert!(within(HUNG, || twice.told().contains("is still connected")), "{}", twice.told());
     kill(twice.child.id(), Signal::TERM);
     assert!(twice.end(HUNG).is_some());
     let [first, second] = &mut nodes;
@@ -143,7 +143,7 @@ fn a_node_started_twice_leaves_the_first_alone() {
 
 /// MIN:MAX: a second node joins, is asked to leave, joins again and is killed; the first one finishes alone.
 #[test]
-fn nodes_come_and_go() {
+fn nodes_join_and_leave() {
     let _alone = alone();
     let pair = Pair::new(1, "1:2");
     let mut first = pair.start(0, "", &ENDLESS);
@@ -166,7 +166,7 @@ fn nodes_come_and_go() {
     kill(first.child.id(), Signal::TERM);
     let told = assert_end(&mut first, 75);
     assert!(
-        told.contains("node 1 (") && told.contains(") joined\n") && told.contains("was asked to leave"),
+        told.contains("node 1 (") && told.contains(") joined\n") && told.contains("received a stop request"),
         "{told}"
     );
     // None of this was a restart after a failure: there are none to spend.

@@ -187,7 +187,7 @@ fn two_hosts_train_as_one() {
 }
 
 #[test]
-fn a_cut_cable_ends_all_ranks_at_the_deadline() {
+fn a_cut_connection_ends_all_ranks_at_the_deadline() {
     let _alone = alone();
     for side in [0, 1] {
         let Some(hosts) = Hosts::new() else { return };

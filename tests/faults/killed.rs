@@ -90,7 +90,7 @@ fn an_exit_is_named_with_its_code() {
 }
 
 #[test]
-fn a_fault_that_cannot_be_is_refused_before_anything_starts() {
+fn an_impossible_fault_is_rejected_before_anything_starts() {
     let _alone = alone();
     for fault in ["kill", "kill:rank=2,phase=forward", "stop:rank=0,phase=nowhere"] {
         let trial = Trial::new(2);

@@ -59,7 +59,7 @@ fn the_right_rank_is_blamed_wherever_it_is() {
 
 /// SIGKILL to one node's supervisor; the same command joins the run again.
 #[test]
-fn a_node_that_is_killed_and_started_again_costs_no_bit() {
+fn a_restarted_node_gives_the_same_bits() {
     let _alone = alone();
     let whole = Pair::new(1, "2").whole(&[]);
     for victim in [0, 1] {
@@ -100,7 +100,7 @@ fn a_lost_node_ends_a_run_without_restarts() {
 }
 
 #[test]
-fn who_does_not_belong_is_turned_away() {
+fn rejects_nodes_of_another_run() {
     let _alone = alone();
     let pair = Pair::new(1, "2");
     let init_timeout = |seconds: u32| ["--set".to_owned(), format!("distributed.init_timeout={seconds}")];
@@ -109,14 +109,14 @@ fn who_does_not_belong_is_turned_away() {
     let mut first = pair.start(0, "", &patient);
     let mut other = pair.start(1, "", &[&patient[..], &["--set", "optimizer.lr=0.5"]].concat());
     let told = assert_end(&mut other, 93);
-    assert!(told.contains("another plan") && told.contains("turns this node away"), "{told}");
+    assert!(told.contains("another plan") && told.contains("refused this node"), "{told}");
     let mut beyond = pair.start(2, "", &patient);
     assert!(assert_end(&mut beyond, 2).contains("--node-rank is 2 and --nnodes is 2"));
     kill(first.child.id(), Signal::TERM);
     assert_end(&mut first, 75);
     // The one that belongs never comes.
     let told = assert_end(&mut pair.start(0, "", &short), 93);
-    assert!(told.contains("1 of 2 nodes came together in time; missing: node 1"), "{told}");
+    assert!(told.contains("only 1 of 2 nodes connected in time; missing: node 1"), "{told}");
     let told = assert_end(&mut pair.start(1, "", &short), 93);
     assert!(told.contains("node 1 could not reach node 0 at "), "{told}");
 }

@@ -56,7 +56,7 @@ fn kill_supervisor(trial: &Trial, flags: &[&str], rank: usize, moment: &str, all
 }
 
 #[test]
-fn a_kill_at_a_random_moment_costs_no_bit() {
+fn a_kill_at_a_random_moment_gives_the_same_bits() {
     let _alone = alone();
     let rounds = std::env::var("DDP_RUN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
     let shared = shared_memory();

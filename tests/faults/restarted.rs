@@ -9,7 +9,7 @@ pub fn restarts(told: &str) -> usize {
 }
 
 #[test]
-fn a_rank_that_dies_once_costs_a_restart_and_no_bit() {
+fn a_rank_that_dies_once_is_restarted_with_the_same_bits() {
     let _alone = alone();
     for (world, moments) in
         [(1, &["forward,step=3"][..]), (2, &["connect", "forward,step=3", "save,step=4", "barrier"])]
@@ -32,7 +32,7 @@ fn a_rank_that_dies_once_costs_a_restart_and_no_bit() {
             let again = again.lines().next().unwrap_or_default();
             // Whether the checkpoint of step 2 was on the disk by then is a matter of luck.
             let (anew, later) =
-                ("2/2, generation 2, begins as the first one did", "2/2, generation 2, resumes at step ");
+                ("2/2, generation 2, starts from the beginning", "2/2, generation 2, resumes at step ");
             let goes_on = match *moment {
                 // The first barrier comes before the data is read.
                 "connect" | "barrier" => again.starts_with(anew),
@@ -57,18 +57,14 @@ fn restarts_without_progress_are_limited() {
     let ended = trial.run("kill:rank=1,phase=forward,step=1", &["--max-restarts", "2"]);
     assert_eq!(ended.code, Some(90), "{}", ended.told);
     assert_eq!(restarts(&ended.told), 2, "{}", ended.told);
-    assert!(
-        ended.told.contains("\nattempt 3/3, generation 3, begins as the first one did"),
-        "{}",
-        ended.told
-    );
-    assert!(ended.told.contains("\nthe workers start again in 1 s\n"), "{}", ended.told);
+    assert!(ended.told.contains("\nattempt 3/3, generation 3, starts from the beginning"), "{}", ended.told);
+    assert!(ended.told.contains("\nthe workers restart in 1 s\n"), "{}", ended.told);
     assert!(ended.told.contains("error: rank 1 of 2 "), "{}", ended.told);
     trial.assert_nothing_is_left("spent");
 }
 
 #[test]
-fn what_a_restart_cannot_mend_is_not_tried_again() {
+fn failures_that_no_restart_fixes_are_not_retried() {
     let _alone = alone();
     for code in [2, 69, 70, 74, 78, 92] {
         let trial = Trial::new(2);
@@ -82,7 +78,7 @@ fn what_a_restart_cannot_mend_is_not_tried_again() {
 }
 
 #[test]
-fn a_rank_that_hangs_or_leaves_is_worth_another_attempt() {
+fn a_rank_that_hangs_or_exits_is_restarted() {
     let _alone = alone();
     let whole = Trial::new(2);
     assert_eq!(whole.run("", &[]).code, Some(0));

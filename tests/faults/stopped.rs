@@ -48,7 +48,7 @@ fn a_stopped_rank_ends_the_run_at_the_deadline() {
 }
 
 #[test]
-fn a_run_that_is_over_is_done_though_a_rank_hangs_in_its_end() {
+fn a_finished_run_is_done_even_if_a_rank_hangs_while_exiting() {
     let alone = alone();
     let (waits, all_wait) = mpsc::channel::<()>();
     let play = |world: usize, rank: usize, waits: mpsc::Sender<()>| {
@@ -56,12 +56,12 @@ fn a_run_that_is_over_is_done_though_a_rank_hangs_in_its_end() {
         let what = format!("rank {rank} of {world} stopped when all was trained");
         let fault = format!("stop:rank={rank},phase=finish");
         let mut run = trial.start(&fault, &["--set", "distributed.timeout=8"]);
-        run.says("the run is over, and all of it is saved");
+        run.says("the run is complete and saved");
         drop(waits);
         let ended = run.end();
         assert_eq!(ended.code, Some(0), "{what}: {}", ended.told);
         trial.assert_struck(rank);
-        assert!(ended.told.contains("the run is over, and all of it is saved"), "{what}: {}", ended.told);
+        assert!(ended.told.contains("the run is complete and saved"), "{what}: {}", ended.told);
         trial.assert_nothing_is_left(&what);
     };
     std::thread::scope(|scope| {

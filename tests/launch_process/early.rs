@@ -44,7 +44,7 @@ fn at_its_spec(subcommand: &str, flag: &str, out: &Path) -> (Child, Pid, File) {
 }
 
 #[test]
-fn a_stop_request_is_heard_before_anything_that_takes_time() {
+fn a_stop_request_is_handled_before_slow_operations() {
     let _alone = alone();
     for signal in [Signal::TERM, Signal::HUP] {
         let out = folder();
@@ -59,7 +59,7 @@ fn a_stop_request_is_heard_before_anything_that_takes_time() {
 }
 
 #[test]
-fn what_nohup_ignores_stays_ignored() {
+fn signals_ignored_by_nohup_stay_ignored() {
     let _alone = alone();
     let out = folder();
     let (child, pid, mut spec) = at_its_spec("train", "--ignore-signal=HUP,INT,QUIT", out.path());
@@ -73,7 +73,7 @@ fn what_nohup_ignores_stays_ignored() {
 }
 
 #[test]
-fn a_subcommand_with_nothing_to_save_dies_of_a_signal_as_any_program() {
+fn a_subcommand_with_nothing_to_save_is_killed_by_a_signal() {
     use std::os::unix::process::ExitStatusExt;
     let _alone = alone();
     let out = folder();

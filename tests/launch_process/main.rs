@@ -39,7 +39,7 @@ fn failed(launch: LocalLaunch) -> Error {
 /// A launch whose supervisor waits long for workers to end when asked or when another is done, and for what an echo echoes: where all of
 /// it comes, however late.
 fn patient(mut launch: LocalLaunch) -> LocalLaunch {
-    (launch.policy.grace, launch.policy.echo_wait, launch.policy.last) = (2 * HUNG, 2 * HUNG, 2 * HUNG);
+    (launch.policy.grace, launch.policy.root_cause_wait, launch.policy.last) = (2 * HUNG, 2 * HUNG, 2 * HUNG);
     launch
 }
 
@@ -61,7 +61,7 @@ fn assert_gone(out: &Path, names: &[&str]) {
 }
 
 #[test]
-fn workers_that_end_well_make_a_run_that_is_done() {
+fn a_run_is_done_when_all_workers_exit_with_0() {
     let _alone = alone();
     let out = folder();
     let outcome = ended(shell(3, out.path(), "echo to stdout; echo to stderr >&2")).expect("done");
@@ -85,7 +85,7 @@ fn a_failing_worker_takes_the_run_down_and_is_named_with_the_end_of_its_log() {
         error.message.contains("exited with 3\n") && error.message.contains("\n    last words\n"),
         "{error}"
     );
-    assert!(error.message.ends_with("ranks 0 and 2 ended when asked"), "{error}");
+    assert!(error.message.ends_with("ranks 0 and 2 exited when told to"), "{error}");
     assert_gone(out.path(), &["pid-1"]);
 }
 
@@ -110,7 +110,7 @@ fn a_worker_that_does_not_end_when_told_is_killed_with_what_it_started() {
         while [ ! -e $out/pid-child ]; do sleep 0.01; done; exit 3";
     let error = failed(shell(2, out.path(), script));
     assert!(error.message.contains("rank 1 of 2"), "{error}");
-    assert!(error.message.ends_with("rank 0 did not end when asked and had to be killed"), "{error}");
+    assert!(error.message.ends_with("rank 0 did not exit when told to and was killed"), "{error}");
     assert_gone(out.path(), &["pid-0", "pid-1"]);
     // The grandchild is the init process' to reap.
     let child = pid(out.path(), "pid-child").expect("written");
@@ -129,7 +129,7 @@ fn a_helper_that_outlives_its_worker_is_killed() {
 }
 
 #[test]
-fn a_lost_peer_is_not_blamed_for_the_death_that_it_echoes() {
+fn a_rank_that_lost_a_peer_is_not_blamed() {
     let _alone = alone();
     let out = folder();
     // A process that has ended is there until the supervisor knows of its end: only then comes the cause.
@@ -138,11 +138,11 @@ fn a_lost_peer_is_not_blamed_for_the_death_that_it_echoes() {
     let error = failed(patient(shell(2, out.path(), script)));
     assert_eq!(error.code, ExitCode::WorkerFailed);
     assert!(error.message.starts_with("rank 1 of 2") && error.message.contains("SIGSEGV"), "{error}");
-    assert!(error.message.ends_with("rank 0 lost this peer and ended"), "{error}");
+    assert!(error.message.ends_with("rank 0 exited after losing this peer"), "{error}");
 }
 
 #[test]
-fn a_worker_that_hangs_after_its_peer_gave_up_is_killed() {
+fn a_worker_that_hangs_after_its_peer_failed_is_killed() {
     let _alone = alone();
     let out = folder();
     let script = "[ $rank = 1 ] && kill -STOP $$
@@ -150,12 +150,12 @@ fn a_worker_that_hangs_after_its_peer_gave_up_is_killed() {
         exit 91";
     let error = failed(shell(2, out.path(), script));
     assert_eq!(error.code, ExitCode::Collective);
-    assert!(error.message.contains("rank 1 did not end when asked"), "{error}");
+    assert!(error.message.contains("rank 1 did not exit when told to"), "{error}");
     assert_gone(out.path(), &["pid-1"]);
 }
 
 #[test]
-fn a_workers_own_message_and_code_are_the_runs() {
+fn the_message_and_code_of_a_worker_are_reported() {
     let _alone = alone();
     let out = folder();
     let error = failed(workers(2, out.path(), "bad-data"));
@@ -194,7 +194,7 @@ fn a_program_that_cannot_be_started_ends_the_run() {
 }
 
 #[test]
-fn a_job_that_cannot_be_handed_over_starts_nothing() {
+fn a_job_that_cannot_be_encoded_starts_nothing() {
     let _alone = alone();
     let out = folder();
     let mut launch = shell(2, out.path(), "");
@@ -228,7 +228,7 @@ fn the_rendezvous_listener_reaches_rank_0_only() {
 }
 
 #[test]
-fn what_a_killed_worker_did_not_finish_writing_is_removed() {
+fn unfinished_files_of_a_killed_worker_are_removed() {
     let _alone = alone();
     let out = folder();
     let error = failed(shell(1, out.path(), ": > $out/logs/failure-rank-0.json.tmp; kill -KILL $$"));

@@ -3,7 +3,7 @@
 use crate::common::{HUNG, Port, alone, finish};
 use crate::roles::{shell, spawn, until};
 use crate::{folder, pid};
-use ddp_run::testing::nodes::{KeySource, NodeRange, Nodes};
+use ddp_run::testing::nodes::{KeySource, Limits, NodeRange, Nodes};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -18,7 +18,7 @@ pub fn play(arguments: &str) -> i32 {
     std::fs::create_dir_all(&out).expect("the scratch folder is writable");
     let launch = shell(1, &out, "until [ -e $out/../go ]; do sleep 0.01; done");
     let mut nodes = Nodes {
-        range: NodeRange::exactly(2),
+        limits: Limits::new(NodeRange::exactly(2)),
         node_rank: rank.parse().ok(),
         endpoint: format!("127.0.0.1:{port}").parse().ok(),
         key: Some(KeySource::Home(out.with_file_name("secret"))),
@@ -26,7 +26,7 @@ pub fn play(arguments: &str) -> i32 {
     };
     let patience = Duration::from_millis(patience.parse().expect("a number"));
     match rank {
-        "0" => nodes.report = patience,
+        "0" => nodes.limits.report = patience,
         _ => nodes.silence = patience,
     }
     match nodes.run(launch) {
@@ -39,7 +39,7 @@ pub fn play(arguments: &str) -> i32 {
 }
 
 #[test]
-fn a_run_that_is_over_is_done_though_a_nodes_supervisor_is_stopped() {
+fn a_finished_run_is_done_even_if_a_supervisor_is_stopped() {
     let _alone = alone();
     for stopped in [0, 1] {
         let (out, port) = (folder(), Port::new());

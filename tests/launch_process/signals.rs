@@ -22,7 +22,7 @@ fn supervisor(out: &Path, role: &str) -> (Child, Pid) {
 }
 
 #[test]
-fn nothing_is_left_when_the_supervisor_is_killed() {
+fn no_process_survives_a_killed_supervisor() {
     let _alone = alone();
     for role in ["stubborn", "sleep"] {
         let out = folder();
@@ -57,7 +57,7 @@ fn a_worker_ends_when_its_control_pipe_closes() {
 }
 
 #[test]
-fn a_stop_signal_makes_the_workers_save_and_the_run_end_with_75() {
+fn a_stop_signal_saves_and_exits_with_75() {
     let _alone = alone();
     for signal in [Signal::TERM, Signal::INT, Signal::USR1, Signal::HUP, Signal::QUIT] {
         let out = folder();

@@ -27,7 +27,7 @@ fn train_alike(flags: &[&str], variables: &[(&str, &str)]) {
 }
 
 #[test]
-fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
+fn ranks_connect_by_the_environment_by_tcp_and_by_a_file() {
     let _alone = alone();
     let port = Port::new();
     train_alike(&[], &[("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port.to_string())]);
@@ -47,14 +47,14 @@ fn ranks_meet_by_the_environment_by_tcp_and_by_a_file() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_starts() {
+fn inconsistent_settings_are_rejected_before_anything_starts() {
     let _alone = alone();
     type Case = (&'static [&'static str], &'static [(&'static str, &'static str)], i32, &'static str);
     let cases: [Case; 10] = [
-        (&["--nproc-per-node", "gpu", "--device", "cpu"], &[], 69, "no such device"),
-        (&["--node-rank", "1"], &[], 2, "nothing says how many nodes"),
-        (&["--rdzv-endpoint", "n0:1"], &[], 2, "nothing says how many nodes"),
-        (&[], &[("JOB_COMPLETION_INDEX", "0")], 2, "nothing says how many nodes"),
+        (&["--nproc-per-node", "gpu", "--device", "cpu"], &[], 69, "this machine has no device"),
+        (&["--node-rank", "1"], &[], 2, "the number of nodes is not set"),
+        (&["--rdzv-endpoint", "n0:1"], &[], 2, "the number of nodes is not set"),
+        (&[], &[("JOB_COMPLETION_INDEX", "0")], 2, "the number of nodes is not set"),
         (&[], &[("RANK", "0")], 2, "RANK is set, but WORLD_SIZE is not"),
         (&[], &[("WORLD_SIZE", "2")], 2, "WORLD_SIZE is set, but RANK is not"),
         (&[], &[("RANK", "0"), ("WORLD_SIZE", "2")], 2, "MASTER_ADDR is not"),
@@ -65,7 +65,7 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
             "contradict each other",
         ),
         (&["--node-rank", "1"], &[("RANK", "0"), ("WORLD_SIZE", "2")], 2, "--node-rank 1"),
-        (&["--nnodes", "2", "--rdzv-endpoint", "n1"], &[], 2, "not which of the nodes"),
+        (&["--nnodes", "2", "--rdzv-endpoint", "n1"], &[], 2, "the rank of this node is not"),
     ];
     for (flags, variables, code, words) in cases {
         let trial = Trial::new();
@@ -99,12 +99,12 @@ fn the_limit_of_open_files_is_raised_or_the_run_refused() {
     let refused = limited("ulimit -Sn 100; ulimit -Hn 100", &["--nproc-per-node", "64"]);
     assert_code(&refused, 69);
     // 64 for the rest, and three to each other rank.
-    assert!(stderr(&refused).contains("253 files"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("253 open files"), "{}", stderr(&refused));
     assert_code(&limited("ulimit -Sn 12", &["--nproc-per-node", "2"]), 0);
 }
 
 #[test]
-fn a_limit_of_file_sizes_is_an_error_that_no_restart_mends() {
+fn a_file_size_limit_is_an_error_that_is_not_retried() {
     let _alone = alone();
     // Of 512 or 1024 bytes: too small for the first file, and for a checkpoint.
     for (blocks, told) in [(1, "job.toml"), (100, "checkpoint")] {
@@ -118,7 +118,7 @@ fn a_limit_of_file_sizes_is_an_error_that_no_restart_mends() {
 }
 
 #[test]
-fn what_goes_wrong_with_files_is_no_bug_and_who_is_alone_needs_no_secret() {
+fn file_errors_are_exit_74_and_a_single_rank_needs_no_secret() {
     let _alone = alone();
     let trial = Trial::new();
     let run = |out: &Path| {
@@ -135,7 +135,7 @@ fn what_goes_wrong_with_files_is_no_bug_and_who_is_alone_needs_no_secret() {
 }
 
 #[test]
-fn env_tells_who_started_it_in_words_and_in_json() {
+fn env_shows_the_launcher_as_text_and_json() {
     let _alone = alone();
     let slurm = [
         ("SLURM_JOB_ID", "12"),

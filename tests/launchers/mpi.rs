@@ -41,7 +41,7 @@ fn mpichs_ranks_train_as_ddp_runs_own() {
 
 /// Each finds its own port.
 #[test]
-fn two_mpiruns_at_once_do_not_meet() {
+fn two_concurrent_mpiruns_do_not_connect() {
     let _alone = alone();
     for launcher in [open_mpi, mpich] {
         let (Some(one), Some(other)) = (launcher(), launcher()) else { continue };

@@ -40,7 +40,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn the_least_limit_of_a_group_and_those_above_it_counts() {
+    fn takes_the_lowest_limit_of_a_group_and_its_ancestors() {
         let dir = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);

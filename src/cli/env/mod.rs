@@ -134,13 +134,13 @@ impl Report {
 
 fn seen(get: &dyn Fn(&str) -> Option<String>) -> Seen {
     let number = |name: &str| get(name).and_then(|v| v.parse().ok());
-    let asked = clusters::Asked {
+    let settings = clusters::Settings {
         node_rank: number("DDP_RUN_NODE_RANK"),
         nnodes: get("DDP_RUN_NNODES").and_then(|v| v.parse().ok()),
         rdzv_endpoint: get("DDP_RUN_RDZV_ENDPOINT").and_then(|v| v.parse().ok()),
         starter: clusters::starter_pid(),
     };
-    let found = clusters::detect(get, &asked);
+    let found = clusters::detect(get, &settings);
     let what = match &found {
         Ok(Origin::Own) => "no launcher: ddp-run starts its own workers".to_owned(),
         Ok(Origin::Worker(worker)) => worker.to_string(),
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_launcher_is_told_with_the_variables_it_was_seen_by() {
+    fn shows_the_launcher_and_its_variables() {
         let seen_in = |vars: &[(&str, &str)]| {
             let vars: BTreeMap<String, String> =
                 vars.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_json_have_all_of_it() {
+    fn text_and_json_have_every_section() {
         let report = Report::gather(&Registry::standard());
         let text = report.text();
         for title in ["Versions", "Machine", "Devices", "Backends", "Launcher", "Programs", "Names"] {

@@ -64,7 +64,7 @@ pub fn node_rank(vars: &Vars<'_>) -> Result<Option<usize>> {
             "--nnodes and --rdzv-endpoint make ddp-run the supervisor of a node, but srun started it {tasks} times on {nodes} node{}",
             if nodes == 1 { "" } else { "s" }
         ))
-        .hint("`srun --ntasks-per-node=1` starts it once a node; without the two flags each task is a rank")),
+        .hint("`srun --ntasks-per-node=1` starts it once per node; without the two flags each task is a rank")),
         _ => vars.number("SLURM_NODEID"),
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused_and_large_ones_are_not_expanded() {
+    fn rejects_malformed_and_too_long_lists() {
         for wrong in [
             "", ",", "a,", "a[", "a]", "a[1", "a[]", "a[x]", "a[2-1]", "a[1-]", "a[[1]]", "a b", "a[1-2-3]",
             "a[-1]",
@@ -147,7 +147,7 @@ mod tests {
     proptest! {
         /// Every compact list expands to the original hosts.
         #[test]
-        fn short_forms_come_back(
+        fn compact_lists_expand_to_their_hosts(
             groups in prop::collection::vec(("[a-z]{1,5}", 1usize..5, prop::collection::vec((0u32..9000, 0u32..5), 1..4)), 1..4),
         ) {
             let mut expected = Vec::new();

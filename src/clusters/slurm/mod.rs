@@ -8,5 +8,7 @@ mod sbatch;
 
 pub use config::SlurmConfig;
 pub(super) use environment::{claim, first_host, node_rank, port, step};
+#[cfg(test)]
+pub(super) use requeue::Requeue;
 pub use requeue::SlurmJob;
 pub use sbatch::{Launcher, Sbatch, TimeLimit};

@@ -26,6 +26,21 @@ pub enum Requeue {
     Failed(String),
 }
 
+impl Requeue {
+    pub(in crate::clusters) fn message(&self, id: &str) -> String {
+        match self {
+            Requeue::Requeued => format!("Slurm requeued job {id}"),
+            Requeue::Ending(state) => {
+                format!("job {id} is not requeued: Slurm is ending it ({state})")
+            }
+            Requeue::Failed(why) => format!(
+                "warning: cannot requeue Slurm job {id}: {why}\n  hint: run `scontrol requeue {id}`, \
+                 or submit the job again"
+            ),
+        }
+    }
+}
+
 impl SlurmJob {
     /// The job of the environment `get`; `None` outside Slurm. An array task is named by its array: one of the tasks
     /// shares SLURM_JOB_ID with the array, so requeuing that would requeue all tasks.
@@ -51,24 +66,15 @@ impl SlurmJob {
         }
     }
 
-    /// [`Self::requeue`], with a message on standard error.
+    /// [`Self::requeue`], with a message on standard error and in the log.
     pub fn requeue_and_say_so(&self) {
-        let id = &self.id;
-        match self.requeue() {
-            Requeue::Requeued => {
-                tracing::info!("Slurm requeued job {id}");
-                say!("Slurm requeued job {id}");
-            }
-            Requeue::Ending(state) => {
-                tracing::info!("job {id} is {state}: not requeued");
-                say!("Slurm is ending job {id} itself ({state}): it is not requeued");
-            }
-            Requeue::Failed(words) => {
-                tracing::warn!("cannot requeue job {id}: {words}");
-                say!("warning: cannot requeue Slurm job {id}: {words}");
-                say!("  hint: `scontrol requeue {id}`, or the same sbatch once more, starts it again");
-            }
+        let result = self.requeue();
+        let message = result.message(&self.id);
+        match result {
+            Requeue::Failed(_) => tracing::warn!("{message}"),
+            _ => tracing::info!("{message}"),
         }
+        say!("{message}");
     }
 
     /// Runs `scontrol WORDS ID` and returns its output.
@@ -91,7 +97,7 @@ impl SlurmJob {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().replace('\n', "; ");
         match output.status.success() {
             true => Ok(text(&output.stdout)),
-            false if output.stderr.is_empty() => Err(format!("scontrol ended with {}", output.status)),
+            false if output.stderr.is_empty() => Err(format!("scontrol failed: {}", output.status)),
             false => Err(text(&output.stderr)),
         }
     }
@@ -107,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_named_by_its_id_and_a_task_of_an_array_by_its_array() {
+    fn identifies_a_job_by_its_id_and_an_array_task_by_its_array() {
         assert_eq!(job(&[]), None);
         assert_eq!(job(&[("SLURM_JOB_ID", "12")]), Some("12".into()));
         let array = [("SLURM_JOB_ID", "14"), ("SLURM_ARRAY_JOB_ID", "12"), ("SLURM_ARRAY_TASK_ID", "2")];

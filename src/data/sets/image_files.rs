@@ -3,7 +3,7 @@
 use super::image_decode::{DecodeError, decode};
 use crate::data::Content;
 use crate::data::store::{Cache, write_atomically};
-use crate::error::{IoContext, Result, may_pass};
+use crate::error::{IoContext, Result, is_transient};
 use crate::show;
 use data_encoding::HEXLOWER;
 use rayon::prelude::*;
@@ -191,7 +191,7 @@ pub(super) fn unreadable(
         Ok(_) => None,
         Err(DecodeError::Invalid(why)) => Some(Ok((i, in_words(path, &why)))),
         // A temporary error must not decide which images are left out.
-        Err(DecodeError::Io(e)) if may_pass(&e) => Some(Err(e).doing("read", path)),
+        Err(DecodeError::Io(e)) if is_transient(&e) => Some(Err(e).doing("read", path)),
         Err(DecodeError::Io(e)) => {
             all_read.store(false, Ordering::Relaxed);
             Some(Ok((i, in_words(path, &e.to_string()))))

@@ -2,8 +2,8 @@
 
 use super::Agent;
 use crate::error::{Error, Result};
-use crate::launch::{Controller, Ended, Endpoint, Fleet, Part, Recall, Signals};
-use crate::nodes::events::{Failure, NodeEnd, Weight};
+use crate::launch::{Controller, Ended, Endpoint, LocalWorkers, Part, Recall, Signals};
+use crate::nodes::events::{Cause, NodeEnd, NodeFailure};
 use crate::nodes::message::{Closed, Link, Order, Report, Start};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -28,25 +28,25 @@ impl Agent {
         let mut orders = Orders::new(link, std::mem::take(&mut self.orders));
         let run = self
             .rank_0(part.world_size, port)
-            .and_then(|at| Fleet::new(&self.launch, part, listener, at, secret))
-            .and_then(|mut fleet| fleet.drive(signals, &mut orders));
+            .and_then(|at| LocalWorkers::new(&self.launch, part, listener, at, secret))
+            .and_then(|mut workers| workers.drive(signals, &mut orders));
         self.orders = orders.kept;
         let checkpoint = (self.nodes.newest_checkpoint)(&self.launch.job);
         let (end, port) = match run.and_then(|run| Ok((run, self.listen()?))) {
-            Ok((Ended { end, asked, ends }, port)) => {
-                if asked.is_some() {
-                    self.asked = self.asked.or(asked);
+            Ok((Ended { end, stop_signal, ends }, port)) => {
+                if stop_signal.is_some() {
+                    self.stop_signal = self.stop_signal.or(stop_signal);
                     self.stopped_at.get_or_insert_with(Instant::now);
                 }
                 self.ends = ends;
-                (NodeEnd::from(end), port)
+                (end, port)
             }
             // The other nodes are told the error, and not only that this node is gone.
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
-                let failure = Failure {
+                let failure = NodeFailure {
                     code: e.code,
-                    weight: Weight::Root,
+                    cause: Cause::Root,
                     retry: false,
                     rank: None,
                     message,
@@ -56,7 +56,7 @@ impl Agent {
             }
         };
         self.done = end == NodeEnd::Done;
-        self.heard = Instant::now();
+        self.last_message_at = Instant::now();
         let ended = Report::Ended { end, checkpoint, port };
         // If the connection is broken, the next read reports it.
         let _ = link.send(&ended);
@@ -68,7 +68,7 @@ impl Agent {
         match (world_size, port) {
             (1, _) => Ok(Endpoint::Solo),
             (_, Some(port)) => Ok(Endpoint::Connect { host: self.host.clone().unwrap_or_default(), port }),
-            (_, None) => Err(Error::internal("node 0 does not say where rank 0 listens")),
+            (_, None) => Err(Error::internal("node 0 did not send the port of rank 0")),
         }
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recalls_are_told_from_orders_for_later_and_a_lost_node_0_recalls_once() {
+    fn separates_recalls_from_later_orders_and_recalls_once_without_node_0() {
         let (node_0, mut link) = Link::pair().expect("pair");
         let recall = |save| Order::Recall { save };
         node_0.send(&recall(false)).expect("sent");

@@ -1,6 +1,6 @@
 //! What follows the end of a generation: another generation, or the end of the run.
 
-use super::super::events::{Action, Failure, NodeEnd, Weight};
+use super::super::events::{Action, Cause, NodeEnd, NodeFailure};
 use super::{Phase, State};
 use crate::error::ExitCode;
 use std::time::Duration;
@@ -13,16 +13,16 @@ impl State {
         }
         let failures =
             || running.ends.iter().filter_map(|e| if let NodeEnd::Failed(f) = e { Some(f) } else { None });
-        let heaviest = failures().map(|f| f.weight).max();
+        let closest = failures().map(|f| f.cause).max();
         // Ranks leave together once everything is saved: if those of one node were done, silence elsewhere changes
         // nothing. A rank that lost one of them was still in the middle of the run.
-        let silent = |f: &Failure| matches!(f.weight, Weight::Unresponsive | Weight::LostNode);
+        let silent = |f: &NodeFailure| matches!(f.cause, Cause::Unresponsive | Cause::LostNode);
         let complete = running.ends.contains(&NodeEnd::Done) && failures().all(silent);
         // When ranks stop before training or are ended at once, the remaining ranks lose their peers.
         let stopped = running.saving && running.ends.contains(&NodeEnd::Stopped);
         let excused = complete
-            || stopped && heaviest < Some(Weight::LostNode)
-            || self.at_once && heaviest < Some(Weight::Root);
+            || stopped && closest < Some(Cause::LostNode)
+            || self.at_once && closest < Some(Cause::Root);
         match blamed(failures()).filter(|_| !excused) {
             Some(failure) => self.after_failure(failure, actions),
             None if complete => self.finish(ExitCode::Done, None, actions),
@@ -30,10 +30,10 @@ impl State {
         }
     }
 
-    fn after_failure(&mut self, failure: Failure, actions: &mut Vec<Action>) {
+    fn after_failure(&mut self, failure: NodeFailure, actions: &mut Vec<Action>) {
         let staying = self.seats.values().filter(|s| !s.leaving).count();
         let within_range = self.limits.nodes.is_elastic()
-            && failure.weight == Weight::LostNode
+            && failure.cause == Cause::LostNode
             && staying >= self.limits.nodes.min;
         let spent = !within_range && self.used >= self.limits.max_restarts;
         if self.stopping || !failure.retry || spent {
@@ -62,19 +62,21 @@ impl State {
 }
 
 /// The failure of a generation that decides how it ends.
-fn blamed<'a>(failures: impl Iterator<Item = &'a Failure> + Clone) -> Option<Failure> {
-    let heaviest = failures.clone().map(|f| f.weight).max()?;
-    let mut worst = failures.clone().filter(|f| f.weight == heaviest);
-    if heaviest != Weight::Unresponsive {
-        // The first of the heaviest failures, but those without a restart come first.
+fn blamed<'a>(failures: impl Iterator<Item = &'a NodeFailure> + Clone) -> Option<NodeFailure> {
+    let closest = failures.clone().map(|f| f.cause).max()?;
+    let mut worst = failures.clone().filter(|f| f.cause == closest);
+    if closest != Cause::Unresponsive {
+        // The first of the closest failures, but those without a restart come first.
         return worst.clone().find(|f| !f.retry).or_else(|| worst.next()).cloned();
     }
-    // A rank that was busy for too long is killed like one that was stopped; the echoes name the right one.
-    let echoes = failures.filter(|f| f.weight == Weight::Echo);
-    let pairs = worst.clone().flat_map(|f| echoes.clone().map(move |echo| (f, echo)));
-    let named = pairs.clone().find(|(f, echo)| f.rank == echo.rank);
-    let Some((rank, echo)) = named.or_else(|| pairs.clone().next()) else { return worst.next().cloned() };
+    // A rank that was busy for too long is killed like one that was stopped; the consequences name the right one.
+    let consequences = failures.filter(|f| f.cause == Cause::Consequence);
+    let pairs = worst.clone().flat_map(|f| consequences.clone().map(move |consequence| (f, consequence)));
+    let named = pairs.clone().find(|(f, consequence)| f.rank == consequence.rank);
+    let Some((rank, consequence)) = named.or_else(|| pairs.clone().next()) else {
+        return worst.next().cloned();
+    };
     let (head, rest) = rank.message.split_at(rank.message.find('\n').unwrap_or(rank.message.len()));
-    let witness = echo.message.lines().next().unwrap_or_default();
-    Some(Failure { code: echo.code, message: format!("{head}; {witness}{rest}"), ..rank.clone() })
+    let witness = consequence.message.lines().next().unwrap_or_default();
+    Some(NodeFailure { code: consequence.code, message: format!("{head}; {witness}{rest}"), ..rank.clone() })
 }

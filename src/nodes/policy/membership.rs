@@ -1,6 +1,6 @@
 //! Nodes that join, are lost, leave, or stop.
 
-use super::super::events::{Action, Failure, Member, NodeEnd, Timer, Weight};
+use super::super::events::{Action, Cause, Member, NodeEnd, NodeFailure, Timer};
 use super::{Phase, Seat, State};
 use crate::error::ExitCode;
 use crate::nodes::NodeRange;
@@ -27,9 +27,9 @@ impl State {
             let later = former.host == host;
             let (other, seat) = (&former.host, wanted.unwrap_or_default());
             let why = match later {
-                true => format!("node rank {seat} of {host} is still there"),
+                true => format!("node rank {seat} of {host} is still connected"),
                 false => format!(
-                    "{host} and {other} both claim node rank {seat}; each node needs a --node-rank of its own"
+                    "{host} and {other} both claim node rank {seat}; each node needs a different --node-rank"
                 ),
             };
             return actions.push(Action::Refuse { member, why, later });
@@ -38,8 +38,10 @@ impl State {
         let seat = wanted.or_else(|| (1..max).find(|seat| !self.seats.contains_key(seat)));
         let Some(seat) = seat.filter(|seat| *seat < max) else {
             let why = match wanted {
-                Some(seat) => format!("node rank {seat} is not among {max} nodes (0 to {})", max - 1),
-                None => format!("the run has all its {max} nodes"),
+                Some(seat) => {
+                    format!("node rank {seat} is out of range: the run has {max} nodes (0 to {})", max - 1)
+                }
+                None => format!("all {max} nodes of the run are connected already"),
             };
             return actions.push(Action::Refuse { member, why, later: false });
         };
@@ -69,9 +71,9 @@ impl State {
             return;
         }
         running.left.retain(|m| *m != member);
-        running.ends.push(NodeEnd::Failed(Failure {
+        running.ends.push(NodeEnd::Failed(NodeFailure {
             code: ExitCode::WorkerFailed,
-            weight: Weight::LostNode,
+            cause: Cause::LostNode,
             retry: true,
             rank: None,
             message: format!("node {seat} ({}) was lost: the connection to its supervisor broke", gone.host),
@@ -92,7 +94,7 @@ impl State {
         if let Some(own) = self.seats.get_mut(&seat).filter(|_| leaves && !self.stopping) {
             own.leaving = true;
             let host = own.host.clone();
-            self.reason.get_or_insert(format!("node {seat} ({host}) was asked to leave"));
+            self.reason.get_or_insert(format!("node {seat} ({host}) received a stop request"));
         } else {
             self.stopping = true;
         }
@@ -123,17 +125,17 @@ impl State {
     pub(super) fn too_few(&mut self, actions: &mut Vec<Action>) {
         let NodeRange { min, max } = self.limits.nodes;
         let came = self.seats.len();
-        let mut message = format!("{came} of {min} nodes came together in time");
+        let mut message = format!("only {came} of {min} nodes connected in time");
         if min == max {
             let missing: Vec<String> = self.missing().iter().map(ToString::to_string).collect();
             message.push_str(&format!("; missing: node {}", missing.join(", ")));
         }
         if let Some(before) = &self.failure {
-            message = format!("{}\n\nfor another attempt {message}", before.message);
+            message = format!("{}\n\nno restart: {message}", before.message);
         }
-        let failure = Failure {
+        let failure = NodeFailure {
             code: self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code),
-            weight: Weight::Root,
+            cause: Cause::Root,
             retry: false,
             rank: None,
             message,

@@ -55,7 +55,7 @@ fn rank() {
 
 /// The device of a rank that a launcher has started, from its environment variables.
 fn by_local_rank() -> usize {
-    let origin = clusters::detect(&|name| std::env::var(name).ok(), &clusters::Asked::default());
+    let origin = clusters::detect(&|name| std::env::var(name).ok(), &clusters::Settings::default());
     let Ok(Origin::Worker(worker)) = origin else { panic!("no rank: {origin:?}") };
     let there = driver::count().expect("a driver") as usize;
     match among(DeviceSpec::Cuda(None), worker.place.local_rank, || there) {

@@ -1,4 +1,4 @@
-//! Setting aside: moves what a start does not continue to a numbered folder beside the run's folder, which is a run
+//! Setting archive: moves what a start does not continue to a numbered folder beside the run's folder, which is a run
 //! folder of its own. The run's folder stays in place: it may be a link or a mount point, and this start already uses
 //! `.lock` and `logs/`. Where nothing can be moved beside it (a mount point, a parent without write permission), the
 //! numbered folder is inside it.
@@ -15,10 +15,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The files of a run besides its checkpoints and logs.
-const PAST: [&str; 5] = ["metrics.jsonl", "tensorboard", "report.html", "run.json", "job.toml"];
+const FILES: [&str; 5] = ["metrics.jsonl", "tensorboard", "report.html", "run.json", "job.toml"];
 
 /// A run's folder and the new numbered folder.
-struct Aside {
+struct Archive {
     dir: PathBuf,
     kept: PathBuf,
     /// The numbered folder beside the target of `checkpoints/`, if that is a link.
@@ -29,37 +29,37 @@ struct Aside {
 ///
 /// # Errors
 /// Exit code 74. Files that were not moved are still in place.
-pub fn everything(out_dir: &Path) -> Result<PathBuf> {
-    let aside = Aside::new(out_dir)?;
-    aside.fill(&["logs"], || {
-        let own = checkpoints(&aside.dir);
+pub fn archive_all(out_dir: &Path) -> Result<PathBuf> {
+    let archive = Archive::new(out_dir)?;
+    archive.fill(&["logs"], || {
+        let own = checkpoints(&archive.dir);
         // Checkpoints first: a folder without them does not count as resumable.
         let mut moved = match is_linked(&own) {
-            true => aside.to_room(CheckpointStore::read_only(&own).list()?)?,
-            false => vec![(own, checkpoints(&aside.kept))],
+            true => archive.to_checkpoint_folder(CheckpointStore::read_only(&own).list()?)?,
+            false => vec![(own, checkpoints(&archive.kept))],
         };
-        moved.extend(PAST.map(|name| (aside.dir.join(name), aside.kept.join(name))));
+        moved.extend(FILES.map(|name| (archive.dir.join(name), archive.kept.join(name))));
         moved.retain(|(from, _)| from.symlink_metadata().is_ok());
         Ok(moved)
     })?;
-    Ok(aside.kept)
+    Ok(archive.kept)
 }
 
 /// Moves the checkpoints after `step` to a numbered folder, with a copy of the rest, and returns its path. The
 /// metrics of the run's folder then end at `step`.
 ///
 /// # Errors
-/// As [`everything`].
-pub fn after(out_dir: &Path, step: u64) -> Result<PathBuf> {
+/// As [`archive_all`].
+pub fn archive_after(out_dir: &Path, step: u64) -> Result<PathBuf> {
     let mut newer = CheckpointStore::read_only(checkpoints(out_dir)).list()?;
     newer.retain(|entry| entry.step > step);
-    let aside = Aside::new(out_dir)?;
-    aside.fill(&[&["logs"][..], &PAST].concat(), || aside.to_room(newer))?;
-    MetricsWriter::cut_after(&aside.dir.join("metrics.jsonl"), step)?;
-    Ok(aside.kept)
+    let archive = Archive::new(out_dir)?;
+    archive.fill(&[&["logs"][..], &FILES].concat(), || archive.to_checkpoint_folder(newer))?;
+    MetricsWriter::cut_after(&archive.dir.join("metrics.jsonl"), step)?;
+    Ok(archive.kept)
 }
 
-impl Aside {
+impl Archive {
     fn new(out_dir: &Path) -> Result<Self> {
         // Beside the target of a link: there the files can be moved, and the link stays.
         let dir = out_dir.canonicalize().doing("read", out_dir).map_err(unwritable)?;
@@ -78,7 +78,7 @@ impl Aside {
 
     /// Creates the new folder for checkpoints. Checkpoints behind a link stay on the disk of its target, and the link
     /// stays in place.
-    fn room(&self) -> Result<PathBuf> {
+    fn checkpoint_folder(&self) -> Result<PathBuf> {
         let (own, to) = (checkpoints(&self.dir), checkpoints(&self.kept));
         if !is_linked(&own) {
             return fs::create_dir(&to).doing("create", &to).map(|()| to);
@@ -90,8 +90,8 @@ impl Aside {
     }
 
     /// The destination of each checkpoint, newest first: an interrupted move leaves the older ones for the next start.
-    fn to_room(&self, entries: Vec<Entry>) -> Result<Vec<(PathBuf, PathBuf)>> {
-        let to = self.room()?;
+    fn to_checkpoint_folder(&self, entries: Vec<Entry>) -> Result<Vec<(PathBuf, PathBuf)>> {
+        let to = self.checkpoint_folder()?;
         Ok(entries.into_iter().rev().map(|e| (e.path, to.join(format::step_dir_name(e.step)))).collect())
     }
 
@@ -113,7 +113,7 @@ impl Aside {
             self.there.get().into_iter().for_each(|there| drop(fs::remove_dir(there)));
         }
         done.map_err(|e| {
-            unwritable(Error { message: format!("the earlier run can't be set aside: {}", e.message), ..e })
+            unwritable(Error { message: format!("cannot move the previous run: {}", e.message), ..e })
         })
     }
 
@@ -186,26 +186,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nothing_can_be_moved_beside_a_folder_its_past_is_kept_within() {
+    fn archives_inside_the_folder_if_its_parent_cannot_be_used() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("run");
         fs::create_dir_all(out.join("logs")).unwrap();
         fs::write(out.join("job.toml"), "old").unwrap();
         for n in [1, 2] {
-            let aside = Aside::of(out.clone(), None).unwrap();
-            assert_eq!(aside.kept, out.join(format!("run.{n}")));
-            aside.fill(&["logs"], || Ok(Vec::new())).unwrap();
+            let archive = Archive::of(out.clone(), None).unwrap();
+            assert_eq!(archive.kept, out.join(format!("run.{n}")));
+            archive.fill(&["logs"], || Ok(Vec::new())).unwrap();
         }
         assert!(fs::read_dir(dir.path()).unwrap().count() == 1 && out.join("run.2/logs").is_dir());
-        let aside = Aside::of(out.clone(), None).unwrap();
-        let moved = vec![(out.join("job.toml"), aside.kept.join("job.toml"))];
-        aside.fill(&[], || Ok(moved)).unwrap();
+        let archive = Archive::of(out.clone(), None).unwrap();
+        let moved = vec![(out.join("job.toml"), archive.kept.join("job.toml"))];
+        archive.fill(&[], || Ok(moved)).unwrap();
         assert_eq!(fs::read_to_string(out.join("run.3/job.toml")).unwrap(), "old");
     }
 
     /// Reading a pipe would block, and a link may form a cycle.
     #[test]
-    fn of_the_logs_only_files_and_folders_are_copied() {
+    fn copies_only_files_and_folders_of_the_logs() {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("logs"), dir.path().join("copy"));
         fs::create_dir_all(from.join("more")).unwrap();
@@ -219,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_aside_leaves_no_folder_behind() {
+    fn a_failed_archive_removes_its_folder() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("run");
         fs::create_dir(&out).unwrap();
-        let aside = Aside::of(out.clone(), Some(dir.path())).unwrap();
-        let nothing = vec![(out.join("none"), aside.kept.join("none"))];
-        aside.fill(&[], || Ok(nothing)).unwrap_err();
-        assert!(!aside.kept.exists());
+        let archive = Archive::of(out.clone(), Some(dir.path())).unwrap();
+        let nothing = vec![(out.join("none"), archive.kept.join("none"))];
+        archive.fill(&[], || Ok(nothing)).unwrap_err();
+        assert!(!archive.kept.exists());
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// The plan that the run will follow: with the batching of the checkpoint that `resume` selects, if there is one and
 /// the size of the data set is known. Unreadable files are reported later by rank 0.
-pub fn foresee(plan: &Plan, resume: &str, out_dir: &Path) -> Plan {
+pub fn plan_after_resume(plan: &Plan, resume: &str, out_dir: &Path) -> Plan {
     let found = match Resume::parse(resume) {
         Resume::Never => None,
         Resume::Auto => newest(&CheckpointStore::read_only(checkpoints(out_dir))),
@@ -18,21 +18,21 @@ pub fn foresee(plan: &Plan, resume: &str, out_dir: &Path) -> Plan {
             None => read_state(&path).ok(),
         },
     };
-    found.and_then(|state| going_on(plan, state)).unwrap_or_else(|| plan.clone())
+    found.and_then(|state| continued(plan, state)).unwrap_or_else(|| plan.clone())
 }
 
 fn newest(store: &CheckpointStore) -> Option<State> {
     store.list().ok()?.iter().rev().find_map(|entry| read_state(&entry.path).ok())
 }
 
-fn going_on(plan: &Plan, state: State) -> Option<Plan> {
+fn continued(plan: &Plan, state: State) -> Option<Plan> {
     let (samples, drop_last) = (plan.dataset.facts.train?, plan.loader.drop_last);
     let extra: Extra = serde_json::from_value(state.extra).ok()?;
-    if !extra.is_sound() || state.world == 0 {
+    if !extra.is_valid() || state.world == 0 {
         return None;
     }
     let saved = extra.saved(state.world);
-    let (position, _) = saved.go_on(plan, plan.world.world_size, samples);
+    let (position, _) = saved.resume_with(plan, plan.world.world_size, samples);
     let left = position.steps_left(plan.epochs, samples, drop_last);
     let mut plan = plan.clone();
     plan.batch = position.batching.algebra(samples, drop_last);

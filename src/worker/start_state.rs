@@ -1,7 +1,7 @@
 //! The state of the run's folder at a start, for the messages before the first step and at a stop.
 
 use super::connect::averages_by_nccl;
-use super::foresee;
+use super::plan_after_resume;
 use crate::checkpoint::CheckpointStore;
 use crate::comm::Backend;
 use crate::device;
@@ -13,25 +13,25 @@ use std::path::Path;
 
 /// The newest checkpoint before this start.
 #[derive(Clone)]
-pub struct Outset {
+pub struct StartState {
     job: JobHandoff,
     found: Option<u64>,
 }
 
-impl Outset {
+impl StartState {
     pub fn of(job: &JobHandoff) -> Self {
         Self { job: job.clone(), found: newest_step(job) }
     }
 
     /// The plan that this start will follow.
-    pub fn foreseen(&self, plan: &Plan) -> Plan {
+    pub fn resumed_plan(&self, plan: &Plan) -> Plan {
         let resume = if self.found.is_some() { "auto" } else { &self.job.resume };
-        foresee(plan, resume, &self.job.out_dir)
+        plan_after_resume(plan, resume, &self.job.out_dir)
     }
 
     /// What is saved of the run now, and the command that resumes it.
     pub fn saved(&self) -> String {
-        in_words(self.found, newest_step(&self.job), &self.job.resume)
+        saved_message(self.found, newest_step(&self.job), &self.job.resume)
     }
 }
 
@@ -71,37 +71,17 @@ pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) 
 
 /// What is saved of the run, and the command that resumes it. `found` is the step of the newest checkpoint before
 /// this start, `newest` that of the newest one now; `resume` is this start's option.
-fn in_words(found: Option<u64>, newest: Option<u64>, resume: &str) -> String {
+pub(super) fn saved_message(found: Option<u64>, newest: Option<u64>, resume: &str) -> String {
     let again = match resume {
         "auto" => "the same command",
         // The same command would start over, or from elsewhere, again.
         _ => "the same command with `--resume auto`",
     };
     match newest {
-        None => "nothing is saved: the same command begins as this one did".to_owned(),
-        Some(step) if found == newest => format!("nothing more is saved: {again} goes on from step {step}"),
-        Some(step) => format!("step {step} is saved: {again} goes on from it"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_reads_it_gets_what_it_says() {
-        assert_eq!(in_words(None, Some(317), "auto"), "step 317 is saved: the same command goes on from it");
-        assert_eq!(
-            in_words(Some(9), Some(9), "auto"),
-            "nothing more is saved: the same command goes on from step 9"
-        );
-        let over = in_words(None, Some(4), "never");
-        assert_eq!(over, "step 4 is saved: the same command with `--resume auto` goes on from it");
-        for resume in ["auto", "never", "runs/other"] {
-            assert_eq!(
-                in_words(None, None, resume),
-                "nothing is saved: the same command begins as this one did"
-            );
+        None => "no checkpoint is saved; the same command starts from the beginning".to_owned(),
+        Some(step) if found == newest => {
+            format!("no further checkpoint is saved; {again} resumes at step {step}")
         }
+        Some(step) => format!("step {step} is saved; {again} resumes from it"),
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The facts that a start needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Past {
+pub struct FolderState {
     /// Steps of the existing checkpoints, according to their names.
     pub checkpoints: Vec<u64>,
     /// At least one step or epoch was trained.
@@ -16,19 +16,19 @@ pub struct Past {
     /// The last step that was saved or at which a run ended without failure.
     pub reached: Option<u64>,
     /// The step at which a run ended without failure, if that is the last event.
-    pub ended_well: Option<u64>,
+    pub completed_at: Option<u64>,
 }
 
 /// What a start does not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum ToArchive {
     Nothing,
     /// Everything after this step.
     After(u64),
     All,
 }
 
-impl Past {
+impl FolderState {
     /// # Errors
     /// Exit code 74: checkpoints that can't be listed, metrics that can't be read.
     pub fn read(out_dir: &Path) -> Result<Self> {
@@ -46,12 +46,12 @@ impl Past {
     fn of(events: &[Event]) -> Self {
         let mut past = Self::default();
         for event in events {
-            past.ended_well = None;
+            past.completed_at = None;
             match event {
                 Event::Step(_) | Event::Epoch(_) => past.trained = true,
                 Event::Checkpoint(saved) => past.reached = past.reached.max(Some(saved.step)),
                 Event::End(end) if end.exit_code == ExitCode::Done as u8 => {
-                    past.ended_well = Some(end.step);
+                    past.completed_at = Some(end.step);
                     past.reached = past.reached.max(Some(end.step));
                 }
                 _ => {}
@@ -60,21 +60,21 @@ impl Past {
         past
     }
 
-    pub fn ended_well_at(&self, step: u64) -> bool {
-        self.ended_well == Some(step)
+    pub fn is_completed_at(&self, step: u64) -> bool {
+        self.completed_at == Some(step)
     }
 
     /// What does not lead to a start from the folder's own checkpoint at step `from`; for `None`, to a start from
     /// elsewhere or from the beginning. Unsaved steps do not count if they are repeated (`again`).
-    pub fn left_behind(&self, from: Option<u64>, again: bool) -> Left {
+    pub fn to_archive(&self, from: Option<u64>, again: bool) -> ToArchive {
         match from {
             Some(step) => {
                 let beyond = self.checkpoints.iter().copied().chain(self.reached).any(|s| s > step);
-                if beyond { Left::After(step) } else { Left::Nothing }
+                if beyond { ToArchive::After(step) } else { ToArchive::Nothing }
             }
             None => {
                 let saved = !self.checkpoints.is_empty() || self.reached.is_some();
-                if saved || (self.trained && !again) { Left::All } else { Left::Nothing }
+                if saved || (self.trained && !again) { ToArchive::All } else { ToArchive::Nothing }
             }
         }
     }
@@ -106,65 +106,74 @@ mod tests {
         json!({ "event": "resume", "step": step, "epoch": 0, "path": "c", "world": 1 })
     }
 
-    fn past(checkpoints: &[u64], lines: &[serde_json::Value]) -> Past {
-        Past { checkpoints: checkpoints.to_vec(), ..Past::of(&events(lines)) }
+    fn past(checkpoints: &[u64], lines: &[serde_json::Value]) -> FolderState {
+        FolderState { checkpoints: checkpoints.to_vec(), ..FolderState::of(&events(lines)) }
     }
 
     #[test]
-    fn a_run_that_was_killed_goes_on_and_takes_its_last_steps_again() {
+    fn a_killed_run_continues_and_repeats_its_last_steps() {
         let killed = past(&[10], &[step(5), step(10), checkpoint(10), step(13)]);
-        assert_eq!(killed.left_behind(Some(10), false), Left::Nothing);
+        assert_eq!(killed.to_archive(Some(10), false), ToArchive::Nothing);
         // The checkpoint was complete, but its event was not written yet.
-        assert_eq!(past(&[5, 10], &[step(10), checkpoint(5)]).left_behind(Some(10), false), Left::Nothing);
+        assert_eq!(
+            past(&[5, 10], &[step(10), checkpoint(5)]).to_archive(Some(10), false),
+            ToArchive::Nothing
+        );
     }
 
     #[test]
-    fn going_back_leaves_behind_what_came_after() {
+    fn resuming_an_older_checkpoint_archives_later_steps() {
         let done = past(&[10, 80, 100], &[checkpoint(10), checkpoint(80), checkpoint(100), end(100, 0)]);
-        assert_eq!(done.left_behind(Some(10), false), Left::After(10));
-        assert_eq!(done.left_behind(Some(100), false), Left::Nothing);
+        assert_eq!(done.to_archive(Some(10), false), ToArchive::After(10));
+        assert_eq!(done.to_archive(Some(100), false), ToArchive::Nothing);
         // The newest checkpoints were removed or never written.
         assert_eq!(
-            past(&[10], &[checkpoint(10), checkpoint(80)]).left_behind(Some(10), true),
-            Left::After(10)
+            past(&[10], &[checkpoint(10), checkpoint(80)]).to_archive(Some(10), true),
+            ToArchive::After(10)
         );
-        assert_eq!(past(&[10], &[checkpoint(10), end(80, 0)]).left_behind(Some(10), false), Left::After(10));
+        assert_eq!(
+            past(&[10], &[checkpoint(10), end(80, 0)]).to_archive(Some(10), false),
+            ToArchive::After(10)
+        );
         // A failed run saved nothing that could be lost.
-        assert_eq!(past(&[10], &[checkpoint(10), end(12, 90)]).left_behind(Some(10), false), Left::Nothing);
+        assert_eq!(
+            past(&[10], &[checkpoint(10), end(12, 90)]).to_archive(Some(10), false),
+            ToArchive::Nothing
+        );
     }
 
     #[test]
-    fn a_start_from_the_beginning_leaves_everything_behind_but_its_own_first_steps() {
-        assert_eq!(past(&[], &[]).left_behind(None, false), Left::Nothing);
-        assert_eq!(past(&[], &[end(0, 78)]).left_behind(None, false), Left::Nothing);
-        assert_eq!(past(&[10], &[]).left_behind(None, false), Left::All);
-        assert_eq!(past(&[], &[step(3)]).left_behind(None, false), Left::All);
-        assert_eq!(past(&[], &[step(3)]).left_behind(None, true), Left::Nothing);
-        assert_eq!(past(&[], &[step(3), end(3, 0)]).left_behind(None, true), Left::All);
-        assert_eq!(Past::unreadable().left_behind(None, true), Left::All);
+    fn starting_over_archives_everything_but_unsaved_steps() {
+        assert_eq!(past(&[], &[]).to_archive(None, false), ToArchive::Nothing);
+        assert_eq!(past(&[], &[end(0, 78)]).to_archive(None, false), ToArchive::Nothing);
+        assert_eq!(past(&[10], &[]).to_archive(None, false), ToArchive::All);
+        assert_eq!(past(&[], &[step(3)]).to_archive(None, false), ToArchive::All);
+        assert_eq!(past(&[], &[step(3)]).to_archive(None, true), ToArchive::Nothing);
+        assert_eq!(past(&[], &[step(3), end(3, 0)]).to_archive(None, true), ToArchive::All);
+        assert_eq!(FolderState::unreadable().to_archive(None, true), ToArchive::All);
     }
 
     #[test]
-    fn only_the_last_event_tells_that_a_run_has_ended() {
-        assert!(past(&[8], &[step(8), checkpoint(8), end(8, 0)]).ended_well_at(8));
-        assert!(!past(&[8], &[end(8, 0), resume(8)]).ended_well_at(8));
-        assert!(!past(&[8], &[end(8, 75)]).ended_well_at(8));
-        assert!(!past(&[8], &[end(8, 0)]).ended_well_at(4));
+    fn a_run_is_complete_only_if_its_last_event_says_so() {
+        assert!(past(&[8], &[step(8), checkpoint(8), end(8, 0)]).is_completed_at(8));
+        assert!(!past(&[8], &[end(8, 0), resume(8)]).is_completed_at(8));
+        assert!(!past(&[8], &[end(8, 75)]).is_completed_at(8));
+        assert!(!past(&[8], &[end(8, 0)]).is_completed_at(4));
     }
 
     proptest! {
         /// Nothing that was saved is overwritten, and a start from the newest checkpoint moves nothing.
         #[test]
-        fn what_was_saved_is_kept(steps in prop::collection::btree_set(1u64..50, 1..6), from in 0usize..6) {
+        fn saved_steps_are_never_overwritten(steps in prop::collection::btree_set(1u64..50, 1..6), from in 0usize..6) {
             let steps: Vec<u64> = steps.into_iter().collect();
             let lines: Vec<_> = steps.iter().flat_map(|s| [step(*s), checkpoint(*s)]).collect();
             let from = steps[from % steps.len()];
             let newest = *steps.last().expect("one at least");
             for known in [&steps[..], &[]] {
-                let expected = if from < newest { Left::After(from) } else { Left::Nothing };
-                prop_assert_eq!(past(known, &lines).left_behind(Some(from), true), expected);
+                let expected = if from < newest { ToArchive::After(from) } else { ToArchive::Nothing };
+                prop_assert_eq!(past(known, &lines).to_archive(Some(from), true), expected);
             }
-            prop_assert_eq!(past(&steps, &lines).left_behind(None, true), Left::All);
+            prop_assert_eq!(past(&steps, &lines).to_archive(None, true), ToArchive::All);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The report of a failing rank: a note for the supervisor and, if a collective failed, its last collectives. Written
 /// as soon as the failure is known, because the run is being taken down meanwhile.
-pub struct LastWords<'a> {
+pub struct FailureReport<'a> {
     pub handoff: &'a Handoff,
     pub stop: &'a StopFlag,
     /// The ranks' process group.
@@ -22,7 +22,7 @@ pub struct LastWords<'a> {
     record: Cell<Option<PathBuf>>,
 }
 
-impl<'a> LastWords<'a> {
+impl<'a> FailureReport<'a> {
     pub fn new(handoff: &'a Handoff, stop: &'a StopFlag) -> Self {
         Self {
             handoff,
@@ -57,7 +57,7 @@ impl<'a> LastWords<'a> {
         }
         if let Err(e) = note.write(log_dir) {
             // Otherwise the error would be lost on a full disk.
-            say!("rank {}: {} (and its note can't be written: {e})", note.rank, error.message);
+            say!("rank {}: {} (the failure note can't be written: {e})", note.rank, error.message);
         }
     }
 

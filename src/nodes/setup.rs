@@ -1,7 +1,7 @@
 //! Where the supervisors of a run's nodes meet: which one listens, on which address, and how the others reach it.
 
-use super::awaited::Awaited;
-use super::{Nodes, RdzvEndpoint, Reach, own_address, reach};
+use super::background::Background;
+use super::{Addresses, Nodes, RdzvEndpoint, addresses, own_address};
 use crate::comm::rendezvous::file::{Published, publish};
 use crate::comm::rendezvous::{self, Secret, Target};
 use crate::error::{Error, ExitCode, Result};
@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// What a node knows before it connects to the others.
-pub(super) struct Meeting {
+pub(super) struct Setup {
     /// Accepts the other nodes, on node 0 of several.
     pub listener: Option<TcpListener>,
     /// The file that publishes the address; removed when this is dropped.
@@ -27,60 +27,63 @@ pub(super) struct Meeting {
 /// How long an earlier supervisor may take to release the port.
 const PORT_FREE: Duration = Duration::from_secs(10);
 
-impl Meeting {
+impl Setup {
     /// Runs on a thread: a port may be busy for a while, and a name may not resolve at once.
-    pub(super) fn arranged(nodes: &Nodes) -> Result<Awaited<Self>> {
+    pub(super) fn start(nodes: &Nodes) -> Result<Background<Self>> {
         let nodes = nodes.clone();
-        Awaited::start("meet", move || Self::arrange(&nodes))
+        Background::start("meet", move || Self::prepare(&nodes))
     }
 
-    fn arrange(nodes: &Nodes) -> Result<Self> {
-        if nodes.range.max == 1 {
+    pub(super) fn prepare(nodes: &Nodes) -> Result<Self> {
+        if nodes.limits.nodes.max == 1 {
             let (ip, key) = (nodes.bind, Secret::generate()?);
             let (listener, published, target) = (None, None, None);
             return Ok(Self { listener, published, target, host: Some(ip.to_string()), ip, key });
         }
-        if let Some(rank) = nodes.node_rank.filter(|rank| *rank >= nodes.range.max) {
-            let (n, last) = (nodes.range.max, nodes.range.max - 1);
-            return Err(Error::usage(format!("--node-rank {rank} is not among {n} nodes (0 to {last})")));
+        if let Some(rank) = nodes.node_rank.filter(|rank| *rank >= nodes.limits.nodes.max) {
+            let (n, last) = (nodes.limits.nodes.max, nodes.limits.nodes.max - 1);
+            return Err(Error::usage(format!(
+                "--node-rank is {rank}, but the run has {n} nodes (0 to {last})"
+            )));
         }
         let endpoint = nodes.endpoint.as_ref().ok_or_else(|| {
-            Error::usage(format!("a run over {} nodes needs to know where they meet", nodes.range))
-                .hint("`--rdzv-endpoint HOST:PORT` with the address of node 0, the same on every node")
+            Error::usage(format!("a run over {} nodes requires a rendezvous endpoint", nodes.limits.nodes))
+                .hint("set `--rdzv-endpoint HOST:PORT` to the address of node 0, the same on every node")
         })?;
         let node_rank = nodes.node_rank.ok_or_else(|| {
-            Error::usage(format!("a run over {} nodes needs to know which of them this is", nodes.range))
-                .hint(format!("`--node-rank 0` on the node of {endpoint}, and 1, 2, … on the others"))
+            Error::usage(format!("a run over {} nodes requires the rank of each node", nodes.limits.nodes))
+                .hint(format!("set `--node-rank 0` on the node of {endpoint}, and 1, 2, … on the others"))
         })?;
         let key = nodes.key.as_ref().ok_or_else(|| Error::internal("several nodes without a key"))?;
         let key = key.secret(&format!("ddp-run supervisors at {endpoint}"))?;
-        let guest = |target, host| {
+        let joining = |target, host| {
             let (listener, published) = (None, None);
             Self { listener, published, target: Some(target), host, ip: nodes.bind, key: key.clone() }
         };
         match (endpoint, node_rank) {
             (RdzvEndpoint::Tcp { host, .. }, 1..) => {
-                Ok(guest(Target::At(endpoint.to_string()), Some(host.clone())))
+                Ok(joining(Target::At(endpoint.to_string()), Some(host.clone())))
             }
-            (RdzvEndpoint::File(path), 1..) => Ok(guest(Target::File(path.clone()), None)),
+            (RdzvEndpoint::File(path), 1..) => Ok(joining(Target::File(path.clone()), None)),
             (RdzvEndpoint::Tcp { host, port }, 0) => {
                 let (listener, ip) = listen(host, *port, nodes)?;
                 let (listener, host) = (Some(listener), Some(host.clone()));
                 Ok(Self { listener, published: None, target: None, host, ip, key })
             }
             (RdzvEndpoint::File(path), 0) => {
-                let Reach { listen, told } = reach(nodes.bind, nodes.interface, nodes.range.max)?;
+                let Addresses { listen, advertised } =
+                    addresses(nodes.bind, nodes.interface, nodes.limits.nodes.max)?;
                 let cannot = |e: std::io::Error| {
                     let what = format!("node 0 cannot listen on {listen} for the other nodes: {e}");
                     Error::new(ExitCode::Rendezvous, what)
                 };
                 let listener = TcpListener::bind((listen, 0)).map_err(cannot)?;
-                let address = SocketAddr::new(told, listener.local_addr().map_err(cannot)?.port());
+                let address = SocketAddr::new(advertised, listener.local_addr().map_err(cannot)?.port());
                 let published = publish(path, &address.to_string()).map_err(|e| {
-                    let what = format!("cannot write where node 0 listens to {}: {e}", path.display());
+                    let what = format!("cannot write the address of node 0 to {}: {e}", path.display());
                     Error::new(ExitCode::Rendezvous, what)
                 })?;
-                let (published, host) = (Some(published), Some(told.to_string()));
+                let (published, host) = (Some(published), Some(advertised.to_string()));
                 Ok(Self { listener: Some(listener), published, target: None, host, ip: listen, key })
             }
         }
@@ -88,9 +91,9 @@ impl Meeting {
 }
 
 /// The address at which the ranks of node 0 reach rank 0, which listens on `ip`.
-pub(super) fn told(nodes: &Nodes, ip: IpAddr) -> Result<IpAddr> {
+pub(super) fn advertised_address(nodes: &Nodes, ip: IpAddr) -> Result<IpAddr> {
     match ip.is_unspecified() {
-        true => Ok(reach(ip, nodes.interface, nodes.range.max)?.told),
+        true => Ok(addresses(ip, nodes.interface, nodes.limits.nodes.max)?.advertised),
         false => Ok(ip),
     }
 }
@@ -98,10 +101,10 @@ pub(super) fn told(nodes: &Nodes, ip: IpAddr) -> Result<IpAddr> {
 /// Node 0's listener for supervisors.
 fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)> {
     let bind = nodes.bind;
-    let ip = match own_address(host, port, bind, nodes.interface, nodes.range.max)? {
+    let ip = match own_address(host, port, bind, nodes.interface, nodes.limits.nodes.max)? {
         Some(address) => address.ip(),
         // A pod's own name may not resolve yet when it starts.
-        None => reach(bind, nodes.interface, nodes.range.max)?.listen,
+        None => addresses(bind, nodes.interface, nodes.limits.nodes.max)?.listen,
     };
     let until = Instant::now() + PORT_FREE;
     let mut told = false;
@@ -111,27 +114,27 @@ fn listen(host: &str, port: u16, nodes: &Nodes) -> Result<(TcpListener, IpAddr)>
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < until => {
                 if !std::mem::replace(&mut told, true) {
                     let wait = PORT_FREE.as_secs();
-                    say!("port {port} of {ip} is in use: node 0 waits for it, {wait} s at most");
+                    say!("port {port} of {ip} is in use; node 0 waits up to {wait} s for it");
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
             Err(e) => {
                 let what = format!("node 0 cannot listen on {ip}, port {port}, for the other nodes: {e}");
                 return Err(Error::new(ExitCode::Rendezvous, what)
-                    .hint("--rdzv-endpoint is an address of node 0 with a port that is free there"));
+                    .hint("--rdzv-endpoint must be an address of node 0 with a free port"));
             }
         }
     }
 }
 
 /// Connects to node 0, retrying until it answers.
-pub(super) fn call(
+pub(super) fn connect(
     target: Target,
     me: String,
     secret: Secret,
     deadline: Instant,
-) -> Result<Awaited<TcpStream>> {
-    Awaited::start("call", move || {
+) -> Result<Background<TcpStream>> {
+    Background::start("connect", move || {
         Ok(rendezvous::connect_supervisor(&target, "node 0", &me, &secret, deadline)?)
     })
 }

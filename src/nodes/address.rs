@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// The address to listen on, and the one to announce to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct Addresses {
     pub listen: IpAddr,
-    pub told: IpAddr,
+    pub advertised: IpAddr,
 }
 
 /// `bind` (`[launch] bind`) if it is not the loopback default, else the address of `interface` (`[distributed]
@@ -15,16 +15,16 @@ pub(crate) struct Reach {
 /// others.
 ///
 /// Errors (exit 93): loopback is the only address.
-pub(crate) fn reach(bind: IpAddr, interface: Option<IpAddr>, nnodes: usize) -> Result<Reach> {
-    let both = |ip| Reach { listen: ip, told: ip };
+pub(crate) fn addresses(bind: IpAddr, interface: Option<IpAddr>, nnodes: usize) -> Result<Addresses> {
+    let both = |ip| Addresses { listen: ip, advertised: ip };
     if bind.is_unspecified() {
-        return Ok(Reach { listen: bind, told: interface.map_or_else(outward, Ok)? });
+        return Ok(Addresses { listen: bind, advertised: interface.map_or_else(default_address, Ok)? });
     }
     match interface {
         _ if !bind.is_loopback() => Ok(both(bind)),
         Some(ip) => Ok(both(ip)),
         None if nnodes <= 1 => Ok(both(bind)),
-        None => outward().map(both),
+        None => default_address().map(both),
     }
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn reach(bind: IpAddr, interface: Option<IpAddr>, nnodes: usize) -> R
 /// not the loopback default. Not loopback if others connect from elsewhere (Debian maps a machine's own name to
 /// loopback). `None` if the name has no address.
 ///
-/// Errors: as [`reach`].
+/// Errors: as [`addresses`].
 pub(crate) fn own_address(
     host: &str,
     port: u16,
@@ -47,14 +47,14 @@ pub(crate) fn own_address(
     let meant = host == "localhost" || host.parse::<IpAddr>().is_ok();
     match (host, port).to_socket_addrs().ok().and_then(|mut all| all.next()) {
         Some(address) if address.ip().is_loopback() && !meant && nnodes > 1 => {
-            Ok(Some((reach(bind, interface, nnodes)?.listen, port).into()))
+            Ok(Some((addresses(bind, interface, nnodes)?.listen, port).into()))
         }
         found => Ok(found),
     }
 }
 
 /// The address of the default route, else that of any interface. Nothing is sent.
-fn outward() -> Result<IpAddr> {
+fn default_address() -> Result<IpAddr> {
     let routed = |any: &str, far: &str| {
         let socket = UdpSocket::bind(any).ok()?;
         socket.connect(far).ok()?;
@@ -70,8 +70,11 @@ fn outward() -> Result<IpAddr> {
         .or_else(|| routed("[::]:0", "[2001:db8::1]:9"))
         .or_else(first)
         .ok_or_else(|| {
-            Error::new(ExitCode::Rendezvous, "this machine has no network address that others could reach")
-                .hint("`interface` in `[distributed]` names an interface, `bind` in `[launch]` an address")
+            Error::new(
+                ExitCode::Rendezvous,
+                "this machine has no network address that other machines can reach",
+            )
+            .hint("set `interface` in `[distributed]` to an interface, or `bind` in `[launch]` to an address")
         })
 }
 
@@ -84,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_loopback_here_is_not_bound_where_others_come_from_elsewhere() {
+    fn a_name_that_resolves_to_loopback_is_not_bound_for_several_nodes() {
         let loopback = ip("127.0.0.1");
         let own = |host: &str, bind, nnodes| {
             own_address(host, 7, bind, Some(ip("10.0.0.7")), nnodes).expect("known")
@@ -97,16 +100,18 @@ mod tests {
     }
 
     #[test]
-    fn the_spec_decides_and_loopback_is_for_one_machine() {
+    fn the_spec_overrides_and_loopback_is_for_one_machine() {
         let (loopback, eth, any) = (ip("127.0.0.1"), ip("10.0.0.7"), ip("0.0.0.0"));
-        let both = |ip| Reach { listen: ip, told: ip };
-        assert_eq!(reach(loopback, None, 1).expect("loopback"), both(loopback));
-        assert_eq!(reach(loopback, Some(eth), 1).expect("interface"), both(eth));
-        assert_eq!(reach(loopback, Some(eth), 2).expect("interface"), both(eth));
-        assert_eq!(reach(eth, None, 2).expect("bind"), both(eth));
-        assert_eq!(reach(any, Some(eth), 2).expect("all"), Reach { listen: any, told: eth });
-        match reach(loopback, None, 2) {
-            Ok(found) => assert!(!found.told.is_loopback() && found.listen == found.told, "{found:?}"),
+        let both = |ip| Addresses { listen: ip, advertised: ip };
+        assert_eq!(addresses(loopback, None, 1).expect("loopback"), both(loopback));
+        assert_eq!(addresses(loopback, Some(eth), 1).expect("interface"), both(eth));
+        assert_eq!(addresses(loopback, Some(eth), 2).expect("interface"), both(eth));
+        assert_eq!(addresses(eth, None, 2).expect("bind"), both(eth));
+        assert_eq!(addresses(any, Some(eth), 2).expect("all"), Addresses { listen: any, advertised: eth });
+        match addresses(loopback, None, 2) {
+            Ok(found) => {
+                assert!(!found.advertised.is_loopback() && found.listen == found.advertised, "{found:?}")
+            }
             Err(e) => assert_eq!(e.code, ExitCode::Rendezvous),
         }
     }

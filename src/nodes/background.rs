@@ -9,15 +9,15 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-const MOMENT: Duration = Duration::from_millis(100);
+const CLEANUP_TIME: Duration = Duration::from_millis(100);
 
-pub(super) struct Awaited<T> {
+pub(super) struct Background<T> {
     /// Readable when the answer is ready.
     done: UnixStream,
     answer: Receiver<Result<T>>,
 }
 
-impl<T: Send + 'static> Awaited<T> {
+impl<T: Send + 'static> Background<T> {
     /// `name` is the name of the thread.
     pub fn start(name: &str, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<Self> {
         let cannot = |e| Error::internal(format!("cannot start the thread `{name}`: {e}"));
@@ -39,7 +39,7 @@ impl<T: Send + 'static> Awaited<T> {
             match signals.wait(Some(self.done.as_fd()), None)? {
                 Some(Signal::Stop(signal)) => {
                     let mut done = [PollFd::from_borrowed_fd(self.done.as_fd(), PollFlags::IN)];
-                    wait_for(&mut done, Some(Instant::now() + MOMENT))?;
+                    wait_for(&mut done, Some(Instant::now() + CLEANUP_TIME))?;
                     return Ok(ControlFlow::Break(signal));
                 }
                 Some(Signal::Pause) => signals.pause(),

@@ -8,8 +8,8 @@ use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "news")]
-pub enum News {
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Message {
     /// The next row; from rank 0 only.
     Row(Timing),
     Failed {
@@ -20,25 +20,25 @@ pub enum News {
     Done,
 }
 
-impl News {
+impl Message {
     /// Writes the line to standard output.
-    pub fn tell(&self) -> Result<()> {
-        let text =
-            serde_json::to_string(self).map_err(|e| Error::internal(format!("cannot tell news: {e}")))?;
+    pub fn send(&self) -> Result<()> {
+        let text = serde_json::to_string(self)
+            .map_err(|e| Error::internal(format!("cannot encode a message: {e}")))?;
         let mut out = io::stdout().lock();
         writeln!(out, "{text}")
             .and_then(|()| out.flush())
-            .map_err(|e| Error::internal(format!("cannot tell the parent: {e}")))
+            .map_err(|e| Error::internal(format!("cannot write to the parent: {e}")))
     }
 }
 
 /// Reads a worker's standard output.
-pub struct NewsReader {
+pub struct MessageReader {
     pipe: PipeReader,
     inbox: Inbox,
 }
 
-impl NewsReader {
+impl MessageReader {
     pub fn new(pipe: PipeReader) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&pipe, true)?;
         Ok(Self { pipe, inbox: Inbox::default() })
@@ -50,10 +50,10 @@ impl NewsReader {
     }
 
     /// The lines received so far; an error is a line in a wrong format, which no worker writes.
-    pub fn lines(&mut self) -> Vec<Result<News, String>> {
-        let news =
+    pub fn lines(&mut self) -> Vec<Result<Message, String>> {
+        let message =
             |line: Vec<u8>| serde_json::from_slice(&line).map_err(|_| String::from_utf8_lossy(&line).into());
-        self.inbox.lines(&self.pipe).into_iter().map(news).collect()
+        self.inbox.lines(&self.pipe).into_iter().map(message).collect()
     }
 }
 
@@ -62,19 +62,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_names_itself() {
-        let failed = News::Failed { code: ExitCode::Internal, message: "a\nb".into() };
+    fn messages_are_tagged_json() {
+        let failed = Message::Failed { code: ExitCode::Internal, message: "a\nb".into() };
         let text = serde_json::to_string(&failed).unwrap();
-        assert_eq!(text, r#"{"news":"failed","code":"Internal","message":"a\nb"}"#);
-        assert_eq!(serde_json::from_str::<News>(&text).unwrap(), failed);
+        assert_eq!(text, r#"{"kind":"failed","code":"Internal","message":"a\nb"}"#);
+        assert_eq!(serde_json::from_str::<Message>(&text).unwrap(), failed);
     }
 
     #[test]
-    fn news_is_told_from_noise() {
+    fn messages_are_distinguished_from_other_output() {
         let (pipe, mut worker) = io::pipe().unwrap();
-        let mut news = NewsReader::new(pipe).unwrap();
-        worker.write_all(b"{\"news\":\"done\"}\nhello\n").unwrap();
-        assert_eq!(news.lines(), [Ok(News::Done), Err("hello".into())]);
-        assert!(news.fd().is_some());
+        let mut reader = MessageReader::new(pipe).unwrap();
+        worker.write_all(b"{\"kind\":\"done\"}\nhello\n").unwrap();
+        assert_eq!(reader.lines(), [Ok(Message::Done), Err("hello".into())]);
+        assert!(reader.fd().is_some());
     }
 }

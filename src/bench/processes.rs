@@ -2,13 +2,13 @@
 //! it ends the others and reports the culprit.
 
 use super::measure::Timing;
-use super::news::{News, NewsReader};
+use super::messages::{Message, MessageReader};
 use super::plan::{Case, Plan};
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::{
     Controller, Endpoint, Handoff, Output, Place, Policy, Process, ProcessSet, Recall, Signals, Verdict,
-    WorkerStatus,
+    WorkerStatus, describe,
 };
 use std::io::{self, PipeReader};
 use std::net::{Ipv4Addr, TcpListener};
@@ -59,64 +59,65 @@ pub fn rows(
         Process::start(command, handoff.to_line()?, output, listener).doing("start", program)
     };
     // The workers' own deadlines expire first; this one is for a worker that does not observe them.
-    let mut hearing = Hearing::new(outputs, cases, plan.timeout() * 3 + plan.budget() * 2, on_row)?;
+    let mut monitor = Monitor::new(outputs, cases, plan.timeout() * 3 + plan.budget() * 2, on_row)?;
     let set = ProcessSet::new(plan.world, 0, Policy { grace: GRACE, ..Policy::default() });
-    let over = set.run(&mut start, &mut Signals::of_ends()?, &mut hearing)?;
-    hearing.hear();
+    let over = set.run(&mut start, &mut Signals::of_ends()?, &mut monitor)?;
+    monitor.read_messages();
     let ends: Vec<_> = over.state.ends().into_iter().map(|end| end.map(|end| &end.status)).collect();
-    hearing.outcome(over.verdict, &ends)
+    monitor.outcome(over.verdict, &ends)
 }
 
 /// The messages of the workers.
-struct Hearing<'a> {
-    news: Vec<NewsReader>,
+struct Monitor<'a> {
+    readers: Vec<MessageReader>,
     cases: &'a [Case],
     measured: usize,
     on_row: &'a mut dyn FnMut(&Case, &Timing) -> Result<()>,
     /// Each rank's result: it has measured everything, or why it failed.
-    last_words: Vec<Option<Result<()>>>,
+    results: Vec<Option<Result<()>>>,
     /// When the last message came.
     at: Instant,
     patience: Duration,
     /// Why the measurement must end, if not because a worker ended.
-    broken: Option<Error>,
+    failure: Option<Error>,
 }
 
-impl<'a> Hearing<'a> {
+impl<'a> Monitor<'a> {
     fn new(
         outputs: Vec<PipeReader>,
         cases: &'a [Case],
         patience: Duration,
         on_row: &'a mut dyn FnMut(&Case, &Timing) -> Result<()>,
     ) -> Result<Self> {
-        let cannot = |e| Error::internal(format!("cannot listen to the workers: {e}"));
-        let last_words = outputs.iter().map(|_| None).collect();
-        let news = outputs.into_iter().map(NewsReader::new).collect::<io::Result<_>>().map_err(cannot)?;
-        Ok(Self { news, cases, measured: 0, on_row, last_words, at: Instant::now(), patience, broken: None })
+        let cannot = |e| Error::internal(format!("cannot read the workers' output: {e}"));
+        let results = outputs.iter().map(|_| None).collect();
+        let readers =
+            outputs.into_iter().map(MessageReader::new).collect::<io::Result<_>>().map_err(cannot)?;
+        Ok(Self { readers, cases, measured: 0, on_row, results, at: Instant::now(), patience, failure: None })
     }
 
-    fn hear(&mut self) {
-        for rank in 0..self.news.len() {
-            for line in self.news[rank].lines() {
+    fn read_messages(&mut self) {
+        for rank in 0..self.readers.len() {
+            for line in self.readers[rank].lines() {
                 self.at = Instant::now();
-                if self.broken.is_none() {
-                    self.broken = self.heard(rank, line).err();
+                if self.failure.is_none() {
+                    self.failure = self.handle(rank, line).err();
                 }
             }
         }
     }
 
-    fn heard(&mut self, rank: usize, line: Result<News, String>) -> Result<()> {
+    fn handle(&mut self, rank: usize, line: Result<Message, String>) -> Result<()> {
         match line {
-            Ok(News::Row(timing)) if rank == 0 && self.measured < self.cases.len() => {
+            Ok(Message::Row(timing)) if rank == 0 && self.measured < self.cases.len() => {
                 (self.on_row)(&self.cases[self.measured], &timing)?;
                 self.measured += 1;
             }
-            Ok(News::Done) => self.last_words[rank] = Some(Ok(())),
-            Ok(News::Failed { code, message }) => {
-                self.last_words[rank] = Some(Err(Error::new(code, message)))
+            Ok(Message::Done) => self.results[rank] = Some(Ok(())),
+            Ok(Message::Failed { code, message }) => {
+                self.results[rank] = Some(Err(Error::new(code, message)))
             }
-            Ok(news) => return Err(self.blame(rank, &format!("told {news:?} out of turn"))),
+            Ok(message) => return Err(self.blame(rank, &format!("sent {message:?} out of order"))),
             Err(text) => return Err(self.blame(rank, &format!("wrote to its standard output: {text}"))),
         }
         Ok(())
@@ -133,47 +134,41 @@ impl<'a> Hearing<'a> {
 
     /// The one error that all the ends amount to, if any.
     fn outcome(mut self, verdict: Verdict, ends: &[Option<&WorkerStatus>]) -> Result<()> {
-        if let Some(broken) = self.broken.take() {
-            return Err(broken);
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
         }
-        let undone = self.last_words.iter().position(|words| !matches!(words, Some(Ok(()))));
+        let undone = self.results.iter().position(|words| !matches!(words, Some(Ok(()))));
         let Some(rank) = verdict.culprit.or(undone) else {
             return match self.cases.len() {
                 all if self.measured == all => Ok(()),
                 all => Err(Error::internal(format!("{} of {all} rows were measured", self.measured))),
             };
         };
-        Err(match (self.last_words[rank].take(), ends[rank]) {
+        Err(match (self.results[rank].take(), ends[rank]) {
             (Some(Err(own)), _) => own,
             (_, Some(WorkerStatus::NotStarted(why))) => Error::checkpoint(why.clone()),
-            (_, Some(WorkerStatus::Exited(code))) => {
-                self.blame(rank, &format!("ended with exit code {code}"))
-            }
-            (_, Some(WorkerStatus::Signaled { signal, .. })) => {
-                let name = signal_hook::low_level::signal_name(*signal).unwrap_or("unknown");
-                self.blame(rank, &format!("was killed by signal {signal} ({name})"))
-            }
+            (_, Some(status)) => self.blame(rank, &describe(status)),
             (_, None) => self.blame(rank, "could not be killed"),
         })
     }
 }
 
-impl Controller for Hearing<'_> {
+impl Controller for Monitor<'_> {
     fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.news.iter().filter_map(NewsReader::fd).collect()
+        self.readers.iter().filter_map(MessageReader::fd).collect()
     }
 
     fn patience(&self) -> Option<Instant> {
-        self.broken.is_none().then(|| self.at + self.patience)
+        self.failure.is_none().then(|| self.at + self.patience)
     }
 
     fn recalls(&mut self) -> Vec<Recall> {
-        self.hear();
-        if self.at.elapsed() >= self.patience && self.broken.is_none() {
-            let silent = format!("no news for {} s{}", self.patience.as_secs(), self.during());
-            self.broken = Some(Error::new(ExitCode::Collective, silent));
+        self.read_messages();
+        if self.at.elapsed() >= self.patience && self.failure.is_none() {
+            let silent = format!("no message for {} s{}", self.patience.as_secs(), self.during());
+            self.failure = Some(Error::new(ExitCode::Collective, silent));
         }
-        self.broken.iter().map(|_| Recall { save: false }).collect()
+        self.failure.iter().map(|_| Recall { save: false }).collect()
     }
 }
 
@@ -196,47 +191,48 @@ mod tests {
             [io::pipe().unwrap(), io::pipe().unwrap()].into_iter().unzip();
         inputs.iter().zip(lines).for_each(|(mut input, lines)| input.write_all(lines.as_bytes()).unwrap());
         let mut on_row = |_: &Case, _: &Timing| Ok(());
-        let mut hearing = Hearing::new(outputs, &cases, patience, &mut on_row).unwrap();
-        let recalled = !hearing.recalls().is_empty();
-        (hearing.outcome(verdict, ends).unwrap_err(), recalled)
+        let mut monitor = Monitor::new(outputs, &cases, patience, &mut on_row).unwrap();
+        let recalled = !monitor.recalls().is_empty();
+        (monitor.outcome(verdict, ends).unwrap_err(), recalled)
     }
 
     #[test]
-    fn a_rank_is_quoted_or_its_end_told() {
+    fn reports_the_error_of_a_rank_or_how_it_ended() {
         let blamed = |rank, code| Verdict { code, culprit: Some(rank) };
         let killed = WorkerStatus::Signaled { signal: 9, core_dumped: false };
         let code = ExitCode::WorkerFailed;
-        let lost = "{\"news\":\"failed\",\"code\":\"Collective\",\"message\":\"rank 1 is gone\"}\n";
+        let lost = "{\"kind\":\"failed\",\"code\":\"Collective\",\"message\":\"rank 1 is gone\"}\n";
         let (error, recalled) = outcome([lost, ""], HANG, blamed(1, code), &[Some(&killed), Some(&killed)]);
-        let expected = "rank 1 was killed by signal 9 (SIGKILL) while measuring 4 B of f32, algorithm auto, transport tcp";
+        let expected = "rank 1 was killed by signal 9 (SIGKILL; often the kernel's out-of-memory killer) while measuring 4 B of f32, \
+                        algorithm auto, transport tcp";
         assert_eq!((error.code, &*error.message, recalled), (code, expected, false));
         let (error, _) = outcome([lost, ""], HANG, blamed(0, ExitCode::Collective), &[Some(&killed), None]);
         assert_eq!((error.code, &*error.message), (ExitCode::Collective, "rank 1 is gone"));
         // Exited with 0 without having measured.
         let (well, done) = (WorkerStatus::Exited(0), Verdict { code: ExitCode::Done, culprit: None });
-        let (error, _) = outcome(["{\"news\":\"done\"}\n", ""], HANG, done, &[Some(&well), Some(&well)]);
-        assert!(error.message.starts_with("rank 1 ended with exit code 0 while measuring 4 B"), "{error}");
-        let all_done = ["{\"news\":\"done\"}\n"; 2];
+        let (error, _) = outcome(["{\"kind\":\"done\"}\n", ""], HANG, done, &[Some(&well), Some(&well)]);
+        assert!(error.message.starts_with("rank 1 exited with 0 (done) while measuring 4 B"), "{error}");
+        let all_done = ["{\"kind\":\"done\"}\n"; 2];
         let (error, _) = outcome(all_done, HANG, done, &[Some(&well), Some(&well)]);
         assert_eq!((error.code, &*error.message), (ExitCode::Internal, "0 of 4 rows were measured"));
     }
 
     #[test]
-    fn noise_and_silence_end_the_measurement() {
+    fn unexpected_output_and_missing_messages_end_the_measurement() {
         let stopped = Verdict { code: ExitCode::Stopped, culprit: None };
         let (error, recalled) = outcome(["", "hello\n"], HANG, stopped, &[None, None]);
         assert!(error.message.starts_with("rank 1 wrote to its standard output: hello while"), "{error}");
         assert_eq!((error.code, recalled), (ExitCode::WorkerFailed, true));
         let (error, recalled) = outcome(["", ""], Duration::ZERO, stopped, &[None, None]);
-        assert!(error.message.starts_with("no news for 0 s while measuring 4 B"), "{error}");
+        assert!(error.message.starts_with("no message for 0 s while measuring 4 B"), "{error}");
         assert_eq!((error.code, recalled), (ExitCode::Collective, true));
     }
 
     #[test]
-    fn a_program_that_is_no_worker_is_an_error_and_no_hang() {
+    fn rejects_a_program_that_is_not_a_worker() {
         for (program, part) in [
-            ("/bin/true", "exit code 0"),
-            ("/bin/false", "exit code 1"),
+            ("/bin/true", "exited with 0"),
+            ("/bin/false", "exited with 1"),
             ("/bin/echo", "bench-worker"),
             ("/nonexistent", "cannot start /nonexistent"),
         ] {

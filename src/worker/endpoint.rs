@@ -1,43 +1,45 @@
 //! The rendezvous address of a worker, from its handoff and the spec.
 
-use crate::comm::rendezvous::Endpoint as Meeting;
+use crate::comm::rendezvous::Endpoint as RendezvousEndpoint;
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{Endpoint, Handoff};
-use crate::nodes::{Reach, own_address, reach};
+use crate::nodes::{Addresses, addresses, own_address};
 use crate::plan::Plan;
 use std::net::{SocketAddr, TcpListener};
 
 /// `None` for a single worker.
-pub(super) fn meeting(
+pub(super) fn rendezvous_endpoint(
     handoff: &Handoff,
     plan: &Plan,
     listener: Option<TcpListener>,
-) -> Result<Option<Meeting>> {
+) -> Result<Option<RendezvousEndpoint>> {
     let rank_0 = handoff.place.rank == 0;
     Ok(Some(match (&handoff.endpoint, listener) {
         (Endpoint::Solo, _) => return Ok(None),
-        (_, Some(listener)) => Meeting::Listener(listener),
-        (Endpoint::Inherited { addr, .. }, None) => Meeting::Bind(*addr),
-        (Endpoint::Listen { host, port }, None) => Meeting::Bind(bound(handoff, plan, host, *port)?),
-        (Endpoint::Connect { host, port }, None) => Meeting::Connect(match host.contains(':') {
+        (_, Some(listener)) => RendezvousEndpoint::Listener(listener),
+        (Endpoint::Inherited { addr, .. }, None) => RendezvousEndpoint::Bind(*addr),
+        (Endpoint::Listen { host, port }, None) => {
+            RendezvousEndpoint::Bind(bind_address(handoff, plan, host, *port)?)
+        }
+        (Endpoint::Connect { host, port }, None) => RendezvousEndpoint::Connect(match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),
         }),
         (Endpoint::File { path }, None) if rank_0 => {
-            let Reach { listen, told } = reached(handoff, plan)?;
-            Meeting::Publish { address: listen, host: told.to_string(), file: path.clone() }
+            let Addresses { listen, advertised } = own_addresses(handoff, plan)?;
+            RendezvousEndpoint::Publish { address: listen, host: advertised.to_string(), file: path.clone() }
         }
-        (Endpoint::File { path }, None) => Meeting::Lookup(path.clone()),
+        (Endpoint::File { path }, None) => RendezvousEndpoint::Lookup(path.clone()),
     }))
 }
 
-fn reached(handoff: &Handoff, plan: &Plan) -> Result<Reach> {
+fn own_addresses(handoff: &Handoff, plan: &Plan) -> Result<Addresses> {
     let interface = plan.distributed.gloo().address()?;
-    reach(plan.nodes.bind, interface, handoff.place.nnodes)
+    addresses(plan.nodes.bind, interface, handoff.place.nnodes)
 }
 
 /// The address that rank 0 binds if others reach it as `host`.
-fn bound(handoff: &Handoff, plan: &Plan, host: &str, port: u16) -> Result<SocketAddr> {
+fn bind_address(handoff: &Handoff, plan: &Plan, host: &str, port: u16) -> Result<SocketAddr> {
     let interface = plan.distributed.gloo().address()?;
     own_address(host, port, plan.nodes.bind, interface, handoff.place.nnodes)?.ok_or_else(|| {
         let what = format!("the address {host}:{port} to listen on is not known");

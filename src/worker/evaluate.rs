@@ -1,0 +1,70 @@
+//! Evaluates a checkpoint's model on one split of the data, in one process.
+
+use super::recorder::reported;
+use super::{compute, facts_of, fit, metrics, open_data, state};
+use crate::checkpoint::load_any;
+use crate::comm::ProcessGroup;
+use crate::data::Splits;
+use crate::device::ComputeDevice;
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The split to evaluate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Split {
+    Train,
+    Val,
+    Test,
+}
+
+impl fmt::Display for Split {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Split::Train => "train",
+            Split::Val => "val",
+            Split::Test => "test",
+        })
+    }
+}
+
+fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
+    let there =
+        [(Split::Train, true), (Split::Val, splits.val.is_some()), (Split::Test, splits.test.is_some())];
+    let there: Vec<String> =
+        there.into_iter().filter(|(_, there)| *there).map(|(split, _)| format!("`{split}`")).collect();
+    let more = match split {
+        Split::Val => "; `[dataset] val_split` splits one off the training samples",
+        _ => "",
+    };
+    Error::data(format!("data set `{}` has no split `{split}`", plan.dataset.name))
+        .hint(format!("it has {}{more}", there.join(" and ")))
+}
+
+/// The metrics of `checkpoint` on `split`.
+pub fn evaluate(
+    plan: &Plan,
+    checkpoint: &Path,
+    split: Split,
+    device: ComputeDevice,
+    group: Arc<dyn ProcessGroup>,
+) -> Result<serde_json::Value> {
+    let splits = open_data(plan, &*group)?;
+    let facts = facts_of(&splits);
+    let on = compute(device, plan.precision)?;
+    let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
+    fit::model(plan, &*splits.train, &*model)?;
+    let loaded = load_any(checkpoint)?;
+    state::restore_model(plan, &loaded, &state::saved(&loaded)?, device, &mut *model)?;
+    let dataset = match split {
+        Split::Train => Some(splits.train.clone()),
+        Split::Val => splits.val.clone(),
+        Split::Test => splits.test.clone(),
+    };
+    let dataset = dataset.ok_or_else(|| no_split(plan, split, &splits))?;
+    let options = plan.loader.options(plan.batch_size, plan.seed);
+    let sums = crate::train::evaluate(&*model, plan.loss, &dataset, options, &*group)?;
+    Ok(metrics::json(&sums, reported(plan.loss, plan.metrics.top5, &facts)))
+}
