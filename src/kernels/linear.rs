@@ -79,9 +79,8 @@ pub fn forward(
     let tasks: Vec<_> = out.chunks_mut(block).zip(slopes).enumerate().collect();
     for_each(parallelism, tasks.into_iter(), |(task, (out, slope))| {
         let rows = out.len() / outputs;
-        match terms.residual {
-            Some(residual) => out.copy_from_slice(&residual[task * block..][..out.len()]),
-            None => {}
+        if let Some(residual) = terms.residual {
+            out.copy_from_slice(&residual[task * block..][..out.len()]);
         }
         if let Some(bias) = terms.bias {
             for row in out.chunks_exact_mut(outputs) {

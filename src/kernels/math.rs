@@ -30,7 +30,7 @@ pub(super) fn exp(x: f32) -> f32 {
     let p = p * r + 8.333_452e-3;
     let p = p * r + 4.166_579_6e-2;
     let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 5.000_000_1e-1;
+    let p = p * r + 0.5;
     let e_r = p * (r * r) + r + 1.0;
     let power = f32::from_bits((rounded.to_bits() << 23).wrapping_add(127 << 23));
     let value = e_r * power;
@@ -53,7 +53,7 @@ pub(super) fn erf(x: f32) -> f32 {
     let small = small * s - 2.676_813_5e-2;
     let small = small * s + 1.128_199_25e-1;
     let small = small * s - 3.761_253_4e-1;
-    let small = small * s + 1.283_791_66e-1;
+    let small = small * s + 1.283_791_7e-1;
     let small = small * x + x;
     // erf(t) = 1 - exp(-large); beyond 4 it rounds to 1.
     let t = if t > 4.0 { 4.0 } else { t };

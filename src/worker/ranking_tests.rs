@@ -84,7 +84,7 @@ fn rejects_a_metric_that_the_targets_do_not_have() {
     let (code, message) = refused("val.r2").unwrap_err();
     assert_eq!(
         (code, message.as_str()),
-        (ExitCode::Spec, "`val.r2` needs numbers as targets; the data set's are classes")
+        (ExitCode::Spec, "`val.r2` needs numbers as targets; the data set's targets are classes")
     );
     assert!(refused("val.top5").unwrap_err().1.contains("of 2 classes is always 1"));
     assert_eq!(refused("val.accuracy"), Ok(()));
