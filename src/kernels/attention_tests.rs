@@ -79,7 +79,7 @@ fn large_scores_do_not_overflow() {
     assert!(run(shape, &qkv, &dy, 1).iter().flatten().all(|x| x.is_finite()));
 }
 
-/// What later tokens hold changes nothing, be it NaN.
+/// Finite values of later tokens change nothing.
 #[test]
 fn a_query_does_not_see_later_tokens() {
     let shape = AttentionShape { batch: 1, time: 70, heads: 1, head: 4 };

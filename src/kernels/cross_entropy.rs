@@ -3,7 +3,7 @@
 
 use super::lanes::{largest, sum};
 use super::math::exp;
-use super::tasks::for_each;
+use super::tasks::{for_each, optional_chunks};
 use super::wide::wide;
 
 /// Elements of a task.
@@ -29,12 +29,11 @@ pub fn forward(
     }
     let rows = (BLOCK / classes).max(1);
     let mut losses = vec![0.0f64; targets.len().div_ceil(rows)];
-    let gradients = gradient.chunks_mut(rows * classes).map(Some).chain(std::iter::repeat_with(|| None));
     let tasks: Vec<_> = losses
         .iter_mut()
         .zip(logits.chunks(rows * classes))
         .zip(targets.chunks(rows))
-        .zip(gradients)
+        .zip(optional_chunks(gradient, rows * classes))
         .map(|(((loss, logits), targets), gradient)| (loss, logits, targets, gradient))
         .collect();
     let weights = Weights {
@@ -43,7 +42,7 @@ pub fn forward(
         of_row: (1.0 / targets.len() as f64) as f32,
     };
     for_each(parallelism, tasks.into_iter(), |(loss, logits, targets, gradient)| {
-        rows_of(logits, targets, weights, gradient.unwrap_or_default(), loss);
+        rows_of(logits, targets, weights, gradient, loss);
     });
     (losses.iter().sum::<f64>() / targets.len() as f64) as f32
 }
@@ -63,7 +62,15 @@ wide! {
         let classes = logits.len() / targets.len();
         for (row, (x, &target)) in logits.chunks_exact(classes).zip(targets).enumerate() {
             let maximum = largest(classes, f32::NEG_INFINITY, |j| x[j]);
-            let total = sum(classes, |j| exp(x[j] - maximum));
+            let gradient = gradient.get_mut(row * classes..(row + 1) * classes).unwrap_or_default();
+            // The gradient holds the exponentials until their sum is known.
+            for (gradient, &x) in gradient.iter_mut().zip(x) {
+                *gradient = exp(x - maximum);
+            }
+            let total = match gradient.is_empty() {
+                true => sum(classes, |j| exp(x[j] - maximum)),
+                false => sum(classes, |j| gradient[j]),
+            };
             let log_total = f64::from(maximum) + f64::from(total).ln();
             let mut nll = f64::from(weights.target) * (log_total - f64::from(x[target as usize]));
             if weights.each > 0.0 {
@@ -74,11 +81,10 @@ wide! {
             if gradient.is_empty() {
                 continue;
             }
-            let gradient = &mut gradient[row * classes..][..classes];
             let factor = weights.of_row / total;
             let each = weights.of_row * weights.each;
-            for (gradient, &x) in gradient.iter_mut().zip(x) {
-                *gradient = exp(x - maximum) * factor - each;
+            for gradient in &mut *gradient {
+                *gradient = *gradient * factor - each;
             }
             gradient[target as usize] -= weights.of_row * weights.target;
         }

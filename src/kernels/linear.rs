@@ -1,11 +1,12 @@
 //! A linear layer (`torch.nn.Linear`) with its activation, and its gradients. The forward pass and both gradients are
-//! matrix products; only the forward pass transposes the weight. Bias and activation are applied to a
-//! block of rows while it is in the cache.
+//! matrix products; only the forward pass transposes the weight. Bias and activation are applied to a block of rows
+//! while it is in the cache.
 
 use super::layout::scatter;
 use super::math::{erf, exp};
+use super::norm_loops::add;
 use super::product::{MatMul, Matrix};
-use super::tasks::{for_each, scratch};
+use super::tasks::{for_each, optional_chunks, scratch};
 use super::wide::wide;
 
 /// Sizes of a linear layer: `x` is `[rows, inputs]`, `w` `[outputs, inputs]`, the result `[rows, outputs]`.
@@ -27,6 +28,8 @@ pub enum Activation {
 
 /// Rows of a task of the forward pass and of the input's gradient.
 const ROWS: usize = 128;
+/// Elements of a task of the weight's transposition, about.
+const MOVED: usize = 1 << 16;
 /// Multiplications of a task of the weight's gradient, about: each task reads all rows.
 const PRODUCTS: usize = 1 << 23;
 
@@ -60,7 +63,7 @@ pub fn forward(
     slope: &mut [f32],
     parallelism: usize,
 ) {
-    let LinearShape { rows, inputs, outputs } = shape;
+    let LinearShape { inputs, outputs, .. } = shape;
     shape.check(x.len(), terms.weight.len(), out.len());
     assert!(terms.bias.is_none_or(|b| b.len() == outputs), "length of a linear layer's bias: {shape:?}");
     assert!(terms.residual.is_none_or(|r| r.len() == out.len()), "length of a residual: {shape:?}");
@@ -71,12 +74,8 @@ pub fn forward(
     let block = ROWS * outputs;
     // Transposed once, rather than for each block of rows.
     let mut weight = scratch(inputs * outputs);
-    let offsets: Vec<usize> = (0..inputs).map(|i| i * outputs).collect();
-    scatter(terms.weight, inputs, outputs, &offsets, &mut weight);
-    // As many parts as there are tasks, empty ones if no slope is asked for.
-    let slopes =
-        slope.chunks_mut(block).map(Some).chain(std::iter::repeat_with(|| None)).take(rows.div_ceil(ROWS));
-    let tasks: Vec<_> = out.chunks_mut(block).zip(slopes).enumerate().collect();
+    transpose(terms.weight, inputs, outputs, &mut weight, parallelism);
+    let tasks: Vec<_> = out.chunks_mut(block).zip(optional_chunks(slope, block)).enumerate().collect();
     for_each(parallelism, tasks.into_iter(), |(task, (out, slope))| {
         let rows = out.len() / outputs;
         if let Some(residual) = terms.residual {
@@ -96,12 +95,21 @@ pub fn forward(
             Matrix::rows(&x[task * ROWS * inputs..], inputs),
             Matrix::rows(&weight, outputs),
         );
-        match (activation, slope) {
-            (Activation::None, _) => {}
-            (Activation::Relu, _) => relu(out),
-            (Activation::Gelu, Some(slope)) => gelu_with_slope(out, slope),
-            (Activation::Gelu, None) => gelu(out),
+        match activation {
+            Activation::None => {}
+            Activation::Relu => relu(out),
+            Activation::Gelu if slope.is_empty() => gelu(out),
+            Activation::Gelu => gelu_with_slope(out, slope),
         }
+    });
+}
+
+/// `w` `[outputs, inputs]` to `[inputs, outputs]`.
+fn transpose(w: &[f32], inputs: usize, outputs: usize, transposed: &mut [f32], parallelism: usize) {
+    let part = (MOVED / outputs).max(16);
+    let offsets: Vec<usize> = (0..part.min(inputs)).map(|i| i * outputs).collect();
+    for_each(parallelism, transposed.chunks_mut(part * outputs).enumerate(), |(task, to)| {
+        scatter(&w[task * part..], inputs, outputs, &offsets[..to.len() / outputs], to);
     });
 }
 
@@ -185,15 +193,6 @@ pub(super) fn column_sums(values: &[f32], sums: &mut [f32], parallelism: usize) 
     });
     for (column, sum) in sums.iter_mut().enumerate() {
         *sum = partial.chunks_exact(width).map(|p| f64::from(p[column])).sum::<f64>() as f32;
-    }
-}
-
-wide! {
-    /// `sum += x`
-    pub(super) fn add(x: &[f32], sum: &mut [f32]) {
-        for (sum, &x) in sum.iter_mut().zip(x) {
-            *sum += x;
-        }
     }
 }
 

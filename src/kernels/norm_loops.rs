@@ -4,6 +4,7 @@
 use super::wide::wide;
 
 wide! {
+    /// `sum += x`
     pub(super) fn add(x: &[f32], sum: &mut [f32]) {
         for (sum, &x) in sum.iter_mut().zip(x) {
             *sum += x;

@@ -36,6 +36,11 @@ pub(super) fn for_each<T: Send>(
     });
 }
 
+/// Parts of `len` elements of an output that may be empty, followed by empty ones without end.
+pub(super) fn optional_chunks(output: &mut [f32], len: usize) -> impl Iterator<Item = &mut [f32]> {
+    output.chunks_mut(len).chain(std::iter::repeat_with(Default::default))
+}
+
 /// Buffers kept per thread; further ones are dropped.
 const KEPT: usize = 12;
 

@@ -1,6 +1,6 @@
 //! Causal self-attention.
 
-use super::{Flat, buffer, record, recycle, tensor, threads, values};
+use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::attention::{self, AttentionShape};
 use crate::models::cast::{in_dtype, in_f32};
@@ -12,7 +12,6 @@ use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
 use std::cell::OnceCell;
-use std::sync::Arc;
 
 /// Where the keys of a sequence lie in the future of a query, `[time, time]`. Made at its first use: in host memory
 /// without dropout it is not needed.
@@ -40,7 +39,7 @@ pub fn causal_attention(
     }
     let (qkv, node) = super::tracked(qkv);
     let (out, statistics) = forward(shape, &qkv);
-    let state = State { shape, qkv, out: out.clone(), statistics: statistics.into() };
+    let state = State { shape, qkv, out: out.clone(), statistics };
     record(AttentionStep, [node], state, out)
 }
 
@@ -74,7 +73,7 @@ struct State {
     shape: AttentionShape,
     qkv: Flat,
     out: Flat,
-    statistics: Arc<[[f32; 2]]>,
+    statistics: Vec<[f32; 2]>,
 }
 
 #[derive(Debug)]
@@ -85,14 +84,12 @@ impl Backward<Flex, 1> for AttentionStep {
 
     fn backward(self, ops: Ops<State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { shape, qkv, out, statistics } = ops.state;
-        let saved = attention::Saved { qkv: values(&qkv), out: values(&out), statistics: &statistics };
+        let State { shape, qkv, out, statistics } = &ops.state;
+        let saved = attention::Saved { qkv: values(qkv), out: values(out), statistics };
         let mut dqkv = buffer(saved.qkv.len());
-        attention::backward(shape, saved, values(&dy), &mut dqkv, threads());
-        if let [Some(node)] = ops.parents {
-            let dims = [shape.batch * shape.time, 3 * shape.heads * shape.head];
-            grads.register::<Flex>(node.id, tensor(dqkv, dims));
-        }
-        [dy, qkv, out].into_iter().for_each(recycle);
+        attention::backward(*shape, saved, values(&dy), &mut dqkv, threads());
+        let gradient = tensor(dqkv, dims(qkv));
+        register(grads, &ops, [gradient]);
+        [dy, ops.state.qkv, ops.state.out].into_iter().for_each(recycle);
     }
 }

@@ -1,5 +1,5 @@
-//! Memory of tensors that outlives them: buffers that the backward pass has no more use for become the next step's
-//! tensors. After the first step, operations neither ask the system for memory nor set any to zero.
+//! Memory of tensors that outlives them: activations and gradients that the backward pass has consumed become the next
+//! step's tensors, so that these are neither requested from the system nor set to zero again.
 
 use super::Flat;
 use std::cell::RefCell;

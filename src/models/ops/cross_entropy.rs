@@ -1,6 +1,6 @@
 //! Cross-entropy over class indices.
 
-use super::{Flat, buffer, record, tensor, threads, values};
+use super::{Flat, buffer, dims, record, register, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::cross_entropy;
 use burn::backend::Flex;
@@ -51,15 +51,14 @@ impl Backward<Flex, 1> for CrossEntropyStep {
 
     fn backward(self, ops: Ops<Flat, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let [Some(node)] = ops.parents else { return };
         let factor = values(&dy)[0];
         let gradient = match factor {
-            1.0 => ops.state,
+            1.0 => ops.state.clone(),
             _ => {
                 let scaled = values(&ops.state).iter().map(|g| g * factor).collect();
-                tensor(scaled, burn::tensor::Shape::from(ops.state.layout().shape().to_vec()))
+                tensor(scaled, dims(&ops.state))
             }
         };
-        grads.register::<Flex>(node.id, gradient);
+        register(grads, &ops, [gradient]);
     }
 }

@@ -1,17 +1,17 @@
 //! Layer normalisation.
 
-use super::{Flat, buffer, record, recycle, tensor, threads, values};
+use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::layer_norm::{self, Saved};
 use burn::backend::Flex;
-use burn::tensor::{Shape, Tensor};
+use burn::tensor::Tensor;
 use burn_autodiff::checkpoint::base::Checkpointer;
 use burn_autodiff::grads::Gradients;
 use burn_autodiff::ops::{Backward, Ops};
-use std::sync::Arc;
 
 /// `torch.nn.functional.layer_norm` over the last dimension.
 pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<1>, eps: f64) -> Tensor<D> {
+    assert_eq!(x.dims()[D - 1], weight.dims()[0], "width of a layer norm");
     if !is_host(&x.device()) {
         return burn::tensor::module::layer_norm(x, weight, Some(bias), eps);
     }
@@ -22,7 +22,7 @@ pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<
     let ((x, x_node), (weight, w_node), (bias, b_node)) =
         (super::tracked(x), super::tracked(weight), super::tracked(bias));
     let (out, statistics) = forward(&x, &weight, &bias, eps);
-    let state = State { x, weight, statistics: statistics.into() };
+    let state = State { x, weight, statistics };
     record(NormStep, [x_node, w_node, b_node], state, out)
 }
 
@@ -31,18 +31,14 @@ fn forward(x: &Flat, weight: &Flat, bias: &Flat, eps: f64) -> (Flat, Vec<[f32; 2
     let mut out = buffer(x_values.len());
     let mut statistics = vec![[0.0; 2]; x_values.len() / weight.len()];
     layer_norm::forward(x_values, weight, bias, eps as f32, &mut out, &mut statistics, threads());
-    (tensor(out, shape(x)), statistics)
-}
-
-fn shape(tensor: &Flat) -> Shape {
-    Shape::from(tensor.layout().shape().to_vec())
+    (tensor(out, dims(x)), statistics)
 }
 
 #[derive(Clone, Debug)]
 struct State {
     x: Flat,
     weight: Flat,
-    statistics: Arc<[[f32; 2]]>,
+    statistics: Vec<[f32; 2]>,
 }
 
 #[derive(Debug)]
@@ -53,18 +49,14 @@ impl Backward<Flex, 3> for NormStep {
 
     fn backward(self, ops: Ops<State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { x, weight, statistics } = ops.state;
-        let saved = Saved { x: values(&x), weight: values(&weight), statistics: &statistics };
+        let State { x, weight, statistics } = &ops.state;
+        let saved = Saved { x: values(x), weight: values(weight), statistics };
         let width = saved.weight.len();
         let (mut dx, mut dw, mut db) = (buffer(saved.x.len()), vec![0.0; width], vec![0.0; width]);
         layer_norm::backward(saved, values(&dy), &mut dx, &mut dw, &mut db, threads());
-        let gradients = [tensor(dx, shape(&x)), tensor(dw, [width]), tensor(db, [width])];
-        for (node, gradient) in ops.parents.into_iter().zip(gradients) {
-            if let Some(node) = node {
-                grads.register::<Flex>(node.id, gradient);
-            }
-        }
+        let gradients = [tensor(dx, dims(x)), tensor(dw, [width]), tensor(db, [width])];
+        register(grads, &ops, gradients);
         recycle(dy);
-        recycle(x);
+        recycle(ops.state.x);
     }
 }

@@ -37,6 +37,7 @@ pub fn linear(
     }
     let ([rows, inputs], [outputs, _]) = (x.dims(), w.dims());
     let shape = LinearShape { rows, inputs, outputs };
+    assert!(residual.as_ref().is_none_or(|r| r.dims() == [rows, outputs]), "shape of a residual: {shape:?}");
     if !x.device().is_autodiff() {
         let (x, w, bias, residual) =
             (super::plain(x), super::plain(w), bias.map(super::plain), residual.map(super::plain));

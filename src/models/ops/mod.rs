@@ -46,6 +46,11 @@ fn tensor(values: Vec<f32>, dims: impl Into<Shape>) -> Flat {
     Flat::from_data(TensorData::new(values, dims))
 }
 
+/// The dimensions of a tensor.
+fn dims(tensor: &Flat) -> Shape {
+    Shape::from(tensor.layout().shape().to_vec())
+}
+
 /// A tensor without autodiff as its contiguous primitive.
 fn plain<const D: usize>(tensor: Tensor<D>) -> Flat {
     tensor.try_into_primitive::<Flex>().expect("the caller looked").to_contiguous()
@@ -76,8 +81,8 @@ where
 }
 
 /// Registers the gradient of each parent that requires one.
-fn register<const N: usize, S>(grads: &mut Gradients, ops: Ops<S, N>, gradients: [Flat; N]) {
-    for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+fn register<const N: usize, S>(grads: &mut Gradients, ops: &Ops<S, N>, gradients: [Flat; N]) {
+    for (parent, gradient) in ops.parents.iter().zip(gradients) {
         if let Some(node) = parent {
             grads.register::<Flex>(node.id, gradient);
         }

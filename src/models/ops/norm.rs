@@ -1,6 +1,6 @@
 //! Batch normalisation of images, fused with an optional ReLU.
 
-use super::{Flat, record, register, tensor, threads, values};
+use super::{Flat, dims, record, register, tensor, threads, values};
 #[cfg(feature = "cubecl-devices")]
 use crate::device::is_host;
 use crate::kernels::norm::{self, NormShape, Saved, Statistics};
@@ -109,8 +109,7 @@ impl Backward<Flex, 3> for NormStep {
         let mut dx = vec![0.0; values(x).len()];
         let (mut dw, mut db) = (vec![0.0; shape.channels], vec![0.0; shape.channels]);
         norm::backward(*shape, saved, values(&dy), &mut dx, &mut dw, &mut db, threads());
-        let dims = burn::tensor::Shape::from(x.layout().shape().to_vec());
-        let gradients = [tensor(dx, dims), tensor(dw, [shape.channels]), tensor(db, [shape.channels])];
-        register(grads, ops, gradients);
+        let gradients = [tensor(dx, dims(x)), tensor(dw, [shape.channels]), tensor(db, [shape.channels])];
+        register(grads, &ops, gradients);
     }
 }

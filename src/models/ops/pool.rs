@@ -63,6 +63,6 @@ impl Backward<Flex, 1> for PoolStep {
         let mut dx = vec![0.0; dims.iter().product()];
         max_backward(shape, values(&dy), indices, &mut dx, threads());
         let dx = tensor(dx, *dims);
-        register(grads, ops, [dx]);
+        register(grads, &ops, [dx]);
     }
 }

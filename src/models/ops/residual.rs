@@ -1,6 +1,6 @@
 //! The end of a residual block: addition and ReLU in one pass.
 
-use super::{Flat, record, register, tensor, values};
+use super::{Flat, dims, record, register, tensor, values};
 use crate::device::is_host;
 use crate::kernels::elementwise;
 use burn::backend::Flex;
@@ -42,8 +42,8 @@ impl Backward<Flex, 2> for AddReluStep {
         let out = &ops.state;
         let mut dx = vec![0.0; values(out).len()];
         elementwise::relu_backward(values(out), values(&dy), &mut dx);
-        let dx = tensor(dx, burn::tensor::Shape::from(out.layout().shape().to_vec()));
-        register(grads, ops, [dx.clone(), dx]);
+        let dx = tensor(dx, dims(out));
+        register(grads, &ops, [dx.clone(), dx]);
     }
 }
 
