@@ -93,3 +93,7 @@ impl Backward<Flex, 1> for AttentionStep {
         [dy, ops.state.qkv, ops.state.out].into_iter().for_each(recycle);
     }
 }
+
+#[cfg(test)]
+#[path = "attention_tests.rs"]
+mod tests;

@@ -111,23 +111,20 @@ impl<const N: usize> Backward<Flex, N> for ConvStep {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::random;
     use super::*;
+    use burn::tensor::TensorData;
     use burn::tensor::ops::ConvOptions;
-    use burn::tensor::{Device, Distribution, TensorData};
 
     /// Compares values and all three gradients with Burn's convolution.
     #[test]
     fn conv2d_and_its_gradients_equal_burns() {
-        let device = Device::flex().autodiff();
         for (channels, size, kernel, stride, padding) in
             [(3, 8, 3, 1, 1), (3, 9, 7, 2, 3), (4, 1, 3, 1, 1), (4, 5, 1, 2, 0)]
         {
-            let random = |dims: [usize; 4]| {
-                Tensor::<4>::random(dims, Distribution::Uniform(-1.0, 1.0), &device).require_grad()
-            };
-            let x = random([5, channels, size, size]);
-            let w = random([6, channels, kernel, kernel]);
-            let b = Tensor::<1>::random([6], Distribution::Uniform(-1.0, 1.0), &device).require_grad();
+            let x = random([5, channels, size, size], 1).require_grad();
+            let w = random([6, channels, kernel, kernel], 2).require_grad();
+            let b = random([6], 3).require_grad();
             let options = ConvOptions::new([stride, stride], [padding, padding], [1, 1], 1);
             let run = |own: bool| {
                 let (x, w, b) = (x.clone(), w.clone(), b.clone());

@@ -12,12 +12,18 @@ use burn_autodiff::ops::{Backward, Ops};
 
 /// `torch.nn.functional.cross_entropy(logits, targets, label_smoothing=smoothing)` with mean reduction: `logits` is
 /// `[rows, classes]`, `targets` `[rows]`; returns `[1]`.
+///
+/// Panics in host memory if a target is not a class.
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64) -> Tensor<1> {
     if !is_host(&logits.device()) {
         return composed(logits, targets, smoothing);
     }
     let [_, classes] = logits.dims();
-    let targets: Vec<u32> = targets.into_data().iter::<u32>().collect();
+    let class = |target: i64| match u32::try_from(target) {
+        Ok(class) if (class as usize) < classes => class,
+        _ => panic!("target {target} is not one of the {classes} classes"),
+    };
+    let targets: Vec<u32> = targets.into_data().iter::<i64>().map(class).collect();
     if !logits.device().is_autodiff() {
         let logits = super::plain(logits);
         let loss = cross_entropy::forward(classes, values(&logits), &targets, smoothing, &mut [], threads());
@@ -62,3 +68,7 @@ impl Backward<Flex, 1> for CrossEntropyStep {
         register(grads, &ops, [gradient]);
     }
 }
+
+#[cfg(test)]
+#[path = "cross_entropy_tests.rs"]
+mod tests;

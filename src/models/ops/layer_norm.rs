@@ -60,3 +60,7 @@ impl Backward<Flex, 3> for NormStep {
         recycle(ops.state.x);
     }
 }
+
+#[cfg(test)]
+#[path = "layer_norm_tests.rs"]
+mod tests;

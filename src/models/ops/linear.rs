@@ -143,3 +143,7 @@ impl<const N: usize> Backward<Flex, N> for LinearStep {
         recycle(x);
     }
 }
+
+#[cfg(test)]
+#[path = "linear_tests.rs"]
+mod tests;

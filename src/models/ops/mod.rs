@@ -13,6 +13,10 @@ mod norm;
 mod norm_on_device;
 mod pool;
 mod residual;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use attention::{CausalMask, causal_attention};
 pub use conv::conv2d;

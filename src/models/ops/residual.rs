@@ -49,10 +49,11 @@ impl Backward<Flex, 2> for AddReluStep {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::random;
     use super::super::{batch_norm_train, max_pool2d};
     use super::*;
+    use burn::tensor::Tolerance;
     use burn::tensor::ops::MaxPoolOptions;
-    use burn::tensor::{Device, Distribution, Tolerance};
 
     fn close<const D: usize>(a: Tensor<D>, b: Tensor<D>) {
         a.into_data().assert_approx_eq::<f32>(&b.into_data(), Tolerance::rel_abs(1e-4, 1e-4));
@@ -61,11 +62,9 @@ mod tests {
     /// Compares values and gradients of a residual block made from our operations with one from Burn's.
     #[test]
     fn residual_block_equals_burns_operations() {
-        let device = Device::flex().autodiff();
-        let uniform = Distribution::Uniform(-1.0, 1.0);
-        let x = Tensor::<4>::random([3, 4, 7, 6], uniform, &device).require_grad();
-        let w = Tensor::<1>::random([4], uniform, &device).require_grad();
-        let b = Tensor::<1>::random([4], uniform, &device).require_grad();
+        let x = random([3, 4, 7, 6], 1).require_grad();
+        let w = random([4], 2).require_grad();
+        let b = random([4], 3).require_grad();
         let run = |own: bool| {
             let (x, w, b) = (x.clone(), w.clone(), b.clone());
             let y = match own {

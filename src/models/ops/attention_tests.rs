@@ -1,0 +1,117 @@
+//! Attention compared with Burn's own operations.
+
+use super::super::testing::{bits, device, equal, leaves, pass, random, read};
+use super::*;
+use crate::device::drawn;
+use burn::nn::DropoutConfig;
+
+/// Scores are products of at most 33 values below 1, and each output a mean of values below 1. Gradients are sums of at
+/// most 130 such terms: about sqrt(130) * 8 * 2^-25 = 3e-6 between two orders of summation.
+const TOLERANCE: f32 = 1e-5;
+
+fn dropout(probability: f64) -> Dropout {
+    DropoutConfig::new(probability).init()
+}
+
+fn own(qkv: Tensor<2>, batch: usize, heads: usize) -> Tensor<2> {
+    causal_attention(qkv, batch, heads, &dropout(0.0), &CausalMask::default())
+}
+
+fn reference(qkv: Tensor<2>, batch: usize, heads: usize) -> Tensor<2> {
+    composed(qkv, batch, heads, &dropout(0.0), &CausalMask::default())
+}
+
+/// Batch, time, heads and width of a head.
+const SIZES: [[usize; 4]; 7] = [
+    [1, 1, 1, 1],
+    [1, 130, 1, 9],
+    [7, 9, 3, 1],
+    [3, 65, 2, 9],
+    [2, 64, 1, 33],
+    [1, 7, 9, 33],
+    [130, 1, 1, 9],
+];
+
+#[test]
+fn values_and_gradients_equal_burns() {
+    for [batch, time, heads, head] in SIZES {
+        let (rows, width) = (batch * time, 3 * heads * head);
+        let of = |given: &[Tensor<1>]| given[0].clone().reshape([rows, width]);
+        let what = format!("{batch} x {time}, {heads} heads of {head}");
+        equal(
+            &what,
+            &leaves([rows * width]),
+            TOLERANCE,
+            |g| own(of(g), batch, heads),
+            |g| reference(of(g), batch, heads),
+        );
+    }
+}
+
+#[test]
+fn inputs_and_gradients_may_be_views() {
+    let (rows, width) = (2 * 65, 3 * 2 * 9);
+    type Attention = fn(Tensor<2>, usize, usize) -> Tensor<2>;
+    let transposed = |attention: Attention, given: &[Tensor<1>]| {
+        attention(given[0].clone().reshape([width, rows]).transpose(), 2, 2).transpose()
+    };
+    let given = leaves([rows * width]);
+    equal("transposed", &given, TOLERANCE, |g| transposed(own, g), |g| transposed(reference, g));
+    let part = |attention: Attention, given: &[Tensor<1>]| {
+        let qkv = given[0].clone().reshape([rows + 3, width]).narrow(0, 1, rows);
+        attention(qkv, 2, 2).mean().reshape([1, 1])
+    };
+    let given = leaves([(rows + 3) * width]);
+    equal("offset", &given, TOLERANCE, |g| part(own, g), |g| part(reference, g));
+}
+
+#[test]
+fn a_tensor_may_be_used_twice() {
+    let (rows, width) = (2 * 65, 18);
+    type Attention = fn(Tensor<2>, usize, usize) -> Tensor<2>;
+    let twice = |attention: Attention, given: &[Tensor<1>]| {
+        let qkv = given[0].clone().reshape([rows, 3 * width]);
+        let first = attention(qkv.clone(), 2, 2);
+        let again = Tensor::cat(vec![first.clone(), first.clone(), first.clone()], 1);
+        first + attention(qkv, 1, 3) + attention(again, 2, 1)
+    };
+    let given = leaves([rows * 3 * width]);
+    equal("twice", &given, 4.0 * TOLERANCE, |g| twice(own, g), |g| twice(reference, g));
+}
+
+#[test]
+fn activations_that_are_held_keep_their_values() {
+    let qkv = random([2 * 65, 3 * 18], 1).require_grad();
+    let step = |factor: f32| {
+        let qkv = qkv.clone() * factor;
+        let out = own(qkv.clone(), 2, 2);
+        let held = [qkv, out.clone()].map(|t| t.inner());
+        let copies = held.clone().map(read);
+        drop(out.sum().backward());
+        (held, copies)
+    };
+    let (held, copies) = step(1.0);
+    drop([step(2.0), step(3.0)]);
+    for (held, copy) in held.into_iter().zip(copies) {
+        assert_eq!(bits(&read(held)), bits(&copy));
+    }
+}
+
+/// Weights are dropped in training only, and as the seed says.
+#[test]
+fn dropout_follows_the_seed() {
+    let given = leaves([2 * 65 * 54]);
+    let with = |probability: f64| {
+        move |given: &[Tensor<1>]| {
+            let qkv = given[0].clone().reshape([2 * 65, 54]);
+            causal_attention(qkv, 2, 2, &dropout(probability), &CausalMask::default())
+        }
+    };
+    let run = |seed| drawn(&device(), seed, || [(); 3].map(|()| pass(&given, with(0.2))));
+    let first = run(1);
+    assert_eq!(first, run(1));
+    assert_ne!(first, run(2));
+    assert_ne!(first[0], first[1]);
+    let plain = |probability| read(with(probability)(&[given[0].clone().inner()]));
+    assert_eq!(bits(&plain(0.2)), bits(&plain(0.0)));
+}

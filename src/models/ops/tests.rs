@@ -1,0 +1,100 @@
+//! The operations together: training steps of a GPT.
+
+use super::cross_entropy;
+use super::testing::{bits, device, poison, read};
+use crate::data::{FieldData, HostField};
+use crate::device::{Compute, Tracked, drawn};
+use crate::models::{ALL, Gpt, GptConfig, Input, Model, NetModel};
+use burn::tensor::{Device, Gradients};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+const BATCH: usize = 3;
+const TIME: usize = 33;
+const WIDTH: usize = 24;
+const CLASSES: usize = 11;
+
+fn gpt(dropout: f64) -> NetModel<Gpt> {
+    let config =
+        GptConfig { vocab_size: CLASSES, block_size: TIME, n_layer: 2, n_head: 3, n_embd: WIDTH, dropout };
+    NetModel::new(&Compute::host(), 1, |device| Ok(Gpt::new(config, device))).unwrap()
+}
+
+fn tokens(offset: usize, device: &Device) -> Input {
+    let tokens = (0..BATCH * TIME).map(|i| ((i * i + offset) % CLASSES) as i64).collect();
+    Input::from_host(&HostField { shape: vec![TIME], data: FieldData::Index(tokens) }, BATCH, device)
+}
+
+/// Returns a parameter's gradient.
+type Finder = Box<dyn Fn(&Gradients) -> Vec<f32> + Send>;
+
+fn tapped<const D: usize>(parameter: Tracked) -> (Tracked, Finder) {
+    let leaf = parameter.into_tensor::<D>();
+    (Tracked::of(leaf.clone()), Box::new(move |grads| read(leaf.grad(grads).unwrap())))
+}
+
+/// The loss of one step, then the gradients by parameter.
+fn gradients(model: &NetModel<Gpt>, step: usize) -> Vec<Vec<f32>> {
+    let ranks: Vec<usize> = model.entries().iter().map(|entry| entry.shape.len()).collect();
+    let finders = Arc::new(Mutex::new(BTreeMap::new()));
+    let all = finders.clone();
+    let tap = move |number, parameter| {
+        let (parameter, finder) = match ranks[number] {
+            1 => tapped::<1>(parameter),
+            _ => tapped::<2>(parameter),
+        };
+        all.lock().unwrap().insert(number, finder);
+        parameter
+    };
+    let logits = model.forward(tokens(step, &device()), Arc::new(tap));
+    let loss = cross_entropy(logits, tokens(step + 1, &device()).flat_index(), 0.1);
+    let grads = (loss.clone() * 0.5).backward();
+    let finders = finders.lock().unwrap();
+    assert_eq!(finders.len(), model.entries().len());
+    std::iter::once(read(loss.inner())).chain(finders.values().map(|finder| finder(&grads))).collect()
+}
+
+/// Bits of losses and gradients of three steps.
+fn train(dropout: f64, seed: u64) -> Vec<Vec<u32>> {
+    let mut model = gpt(dropout);
+    let results = drawn(&device(), seed, || {
+        [0, 1, 2].map(|step| {
+            let results = gradients(&model, step);
+            let descend = |number: usize, values: &mut [f32]| {
+                values.iter_mut().zip(&results[number + 1]).for_each(|(value, g)| *value -= 0.1 * g);
+            };
+            model.edit(ALL, &mut { descend }).unwrap();
+            results
+        })
+    });
+    results.iter().flatten().map(|values| bits(values)).collect()
+}
+
+/// With empty pools and with those that hold the memory of other steps, or NaN.
+#[test]
+fn training_gives_the_same_bits_with_any_memory() {
+    for dropout in [0.0, 0.2] {
+        let first = std::thread::spawn(move || train(dropout, 7)).join().unwrap();
+        assert!(first.iter().flatten().all(|bits| f32::from_bits(*bits).is_finite()));
+        for width in [CLASSES, WIDTH, 3 * WIDTH, 4 * WIDTH] {
+            poison(BATCH * TIME * width);
+        }
+        for _ in 0..2 {
+            assert!(train(dropout, 7) == first, "dropout {dropout}");
+        }
+        // The seed is that of dropout only.
+        assert_eq!(train(dropout, 8) == first, dropout == 0.0, "dropout {dropout}");
+    }
+}
+
+/// Evaluation draws nothing, and computes what training without dropout does.
+#[test]
+fn evaluation_gives_the_bits_of_training_without_dropout() {
+    let tapped = gpt(0.0).forward(tokens(0, &device()), Arc::new(|_, parameter| parameter));
+    let trained = bits(&read(tapped.inner()));
+    for dropout in [0.0, 0.2] {
+        let evaluator = gpt(dropout).evaluator();
+        let outputs = evaluator.forward(tokens(0, &evaluator.device()));
+        assert!(bits(&read(outputs)) == trained, "dropout {dropout}");
+    }
+}
