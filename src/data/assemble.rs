@@ -7,6 +7,7 @@ use super::{
     Dataset, FieldData, FieldFacts, FieldKind, FieldMut, HostBatch, HostField, SampleKey, StoredImages,
 };
 use crate::error::{Error, Result};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -94,9 +95,25 @@ impl BatchAssembler {
                 }
                 _ => self.dataset.write(key, part(&mut batch.input, i, inputs)?, target)?,
             }
+            self.check_classes(sample, &batch.target.data, i * targets..(i + 1) * targets)?;
             batch.indices.push(sample);
         }
         Ok(batch)
+    }
+
+    /// Targets that are indices are below the data set's number of classes. No operation on a device checks this.
+    fn check_classes(&self, sample: u64, targets: &FieldData, range: Range<usize>) -> Result<()> {
+        let (FieldKind::Index(classes), FieldData::Index(targets)) = (self.target.kind, targets) else {
+            return Ok(());
+        };
+        let is_class = |target: &i64| usize::try_from(*target).is_ok_and(|target| target < classes);
+        match targets[range].iter().find(|target| !is_class(target)) {
+            None => Ok(()),
+            Some(target) => Err(Error::data(format!(
+                "sample {sample} has target {target}, but the data set declares {classes} classes, counted from 0"
+            ))
+            .hint("correct the sample, or the number of classes that the data set declares")),
+        }
     }
 }
 

@@ -3,9 +3,10 @@ use crate::data::{FieldData, FieldFacts, FieldKind, FieldMut, SampleKey};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 
-/// Sample i is [i, seed, epoch] -> i. A chosen sample fails, panics or blocks.
+/// Sample i is [i, seed, epoch] -> i. A chosen sample fails, panics, blocks or has another target.
 struct Counting {
     len: usize,
+    target: Option<(u64, i64)>,
     fails: Option<u64>,
     panics: Option<u64>,
     writes: AtomicUsize,
@@ -15,7 +16,7 @@ struct Counting {
 
 impl Counting {
     fn of(len: usize) -> Self {
-        Self { len, fails: None, panics: None, writes: AtomicUsize::new(0), gate: None }
+        Self { len, target: None, fails: None, panics: None, writes: AtomicUsize::new(0), gate: None }
     }
 }
 
@@ -42,7 +43,10 @@ impl Dataset for Counting {
         assert!(self.panics != Some(key.sample), "boom at {}", key.sample);
         let (FieldMut::Float(input), FieldMut::Index(target)) = (input, target) else { unreachable!() };
         input.copy_from_slice(&[key.sample as f32, key.seed as f32, key.epoch as f32]);
-        target[0] = key.sample as i64;
+        target[0] = match self.target {
+            Some((sample, target)) if sample == key.sample => target,
+            _ => key.sample as i64,
+        };
         Ok(())
     }
 }
@@ -140,6 +144,21 @@ fn a_failing_sample_is_an_error_at_its_batch() {
     }
     let short = Loader::new(Arc::new(Counting::of(3)), order(10), options(1), false).unwrap().next().unwrap();
     assert_eq!(short.unwrap_err().message, "sample 9 is out of range: the data set has 3 samples");
+}
+
+#[test]
+fn a_target_that_is_not_a_class_is_an_error_at_its_batch() {
+    for target in [-1, 40, i64::MIN, 1 << 32] {
+        let data = Counting { target: Some((6, target)), ..Counting::of(40) };
+        let mut loader = Loader::new(Arc::new(data), (0..40).collect::<Vec<_>>(), options(1), false).unwrap();
+        assert!(loader.next().unwrap().is_ok());
+        let error = loader.next().unwrap().unwrap_err();
+        let expected =
+            format!("sample 6 has target {target}, but the data set declares 40 classes, counted from 0");
+        assert_eq!((error.code, error.message), (crate::error::ExitCode::Spec, expected));
+    }
+    let data = Counting { target: Some((6, 39)), ..Counting::of(40) };
+    assert_eq!(all(Loader::new(Arc::new(data), order(40), options(1), false).unwrap()).len(), 10);
 }
 
 #[test]
