@@ -16,28 +16,69 @@ use std::time::Instant;
 struct Case {
     name: &'static str,
     spec: &'static str,
-    input: &'static [usize],
+    data: Data,
     batch: usize,
     steps: usize,
 }
 
-const CASES: [Case; 3] = [
-    Case { name: "mlp 784-512-512-10, SGD", spec: "configs/mlp.toml", input: &[784], batch: 64, steps: 200 },
+#[derive(Clone, Copy)]
+enum Data {
+    /// Numbers of this shape, of ten classes.
+    Numbers(&'static [usize]),
+    /// Windows of as many tokens, of this vocabulary.
+    Tokens(usize, usize),
+}
+
+const CASES: [Case; 4] = [
+    Case {
+        name: "mlp 784-512-512-10, SGD",
+        spec: "configs/mlp.toml",
+        data: Data::Numbers(&[784]),
+        batch: 64,
+        steps: 200,
+    },
     Case {
         name: "cnn on 28x28, AdamW",
         spec: "configs/mnist.toml",
-        input: &[1, 28, 28],
+        data: Data::Numbers(&[1, 28, 28]),
         batch: 64,
         steps: 40,
     },
     Case {
         name: "ResNet-18 on 32x32, AdamW",
         spec: "configs/cifar.toml",
-        input: &[3, 32, 32],
+        data: Data::Numbers(&[3, 32, 32]),
         batch: 128,
         steps: 8,
     },
+    Case {
+        name: "GPT 4 x 128 on 64, AdamW",
+        spec: "configs/gpt.toml",
+        data: Data::Tokens(64, 65),
+        batch: 12,
+        steps: 40,
+    },
 ];
+
+impl Data {
+    fn facts(self) -> [FieldFacts; 2] {
+        let field = |shape: &[usize], kind| FieldFacts { shape: shape.to_vec(), kind };
+        match self {
+            Data::Numbers(shape) => [field(shape, FieldKind::Float), field(&[], FieldKind::Index(10))],
+            Data::Tokens(time, vocabulary) => [(); 2].map(|()| field(&[time], FieldKind::Index(vocabulary))),
+        }
+    }
+}
+
+/// A batch of one field: any numbers, or indices in turn.
+fn host_field(facts: &FieldFacts, batch: usize) -> HostField {
+    let len = batch * facts.shape.iter().product::<usize>();
+    let data = match facts.kind {
+        FieldKind::Float => FieldData::Float((0..len).map(|i| (i as f32 * 0.37).sin()).collect()),
+        FieldKind::Index(bound) => FieldData::Index((0..len).map(|i| (i % bound) as i64).collect()),
+    };
+    HostField { shape: facts.shape.clone(), data }
+}
 
 fn main() {
     println!("{:<28} {:>6} {:>12} {:>12} {:>14}", "model", "batch", "step ms", "best ms", "samples/s");
@@ -61,15 +102,9 @@ fn run(case: &Case) -> Vec<f64> {
     let tree = JobTree::load(case.spec.as_ref(), &[]).unwrap_or_else(|e| panic!("{e}"));
     let plan =
         Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap_or_else(|e| panic!("{e}"));
-    let numbers = |shape: &[usize]| FieldFacts { shape: shape.to_vec(), kind: FieldKind::Float };
-    let label = FieldFacts { shape: Vec::new(), kind: FieldKind::Index(10) };
-    let facts = DataFacts {
-        input: Some(numbers(case.input)),
-        target: Some(label),
-        train: None,
-        val: None,
-        test: None,
-    };
+    let [input, target] = case.data.facts();
+    let (x, y) = (host_field(&input, case.batch), host_field(&target, case.batch));
+    let facts = DataFacts { input: Some(input), target: Some(target), train: None, val: None, test: None };
     let mut model = plan.model.source.build(&facts, 0, &Compute::host()).unwrap_or_else(|e| panic!("{e}"));
     let mut updater = Updater::new(&plan.optimizer, None, model.entries(), model.device());
     let sizes: Vec<_> = model.entries().iter().map(|e| e.trainable().then(|| e.numel())).collect();
@@ -78,15 +113,6 @@ fn run(case: &Case) -> Vec<f64> {
         Reducer::new(layout, model.device(), false, Vec::new(), Arc::new(SoloGroup::default()), None)
             .expect("no thread is needed");
     let ladder = TapLadder::new(sizes.len(), model.device());
-    let len = case.batch * case.input.iter().product::<usize>();
-    let x = HostField {
-        shape: case.input.to_vec(),
-        data: FieldData::Float((0..len).map(|i| (i as f32 * 0.37).sin()).collect()),
-    };
-    let y = HostField {
-        shape: Vec::new(),
-        data: FieldData::Index((0..case.batch as i64).map(|i| i % 10).collect()),
-    };
     let mut times = Vec::new();
     for step in 0..case.steps + 2 {
         let begun = Instant::now();
