@@ -143,3 +143,25 @@ pub fn frozen<const D: usize>(leaves: &[Tensor<1>], op: impl Fn(&[Tensor<1>]) ->
         }
     }
 }
+
+/// The activations that `step` returns keep their values, if somebody holds them: over the backward pass from the last of
+/// them, and over two steps with other inputs.
+#[track_caller]
+pub fn held_activations_keep_their_values<const N: usize>(
+    x: Tensor<1>,
+    step: impl Fn(Tensor<1>) -> [Tensor<1>; N],
+) {
+    let run = |factor: f32| {
+        let activations = step(x.clone() * factor);
+        let held = activations.clone().map(|t| t.inner());
+        let copies = held.clone().map(read);
+        let last = activations.into_iter().next_back().expect("there are some");
+        drop(last.sum().backward());
+        (held, copies)
+    };
+    let (held, copies) = run(1.0);
+    drop([run(2.0), run(3.0)]);
+    for (i, (held, copy)) in held.into_iter().zip(copies).enumerate() {
+        assert!(bits(&read(held)) == bits(&copy), "activation {i}");
+    }
+}
