@@ -1,13 +1,11 @@
 //! Typed views of the memory that a collective reads and writes: the element types, their wire codes, and the guarantee
 //! that a view's bytes are whole, aligned elements. Nothing is copied.
 
-use super::named::named;
+use crate::named::named;
 use half::{bf16, f16};
 
 named! {
     /// The element types that collectives carry.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-    #[serde(rename_all = "lowercase")]
     #[allow(missing_docs, reason = "their names say it")]
     pub enum DType {
         F32 = "f32",
@@ -44,12 +42,6 @@ impl DType {
     /// The type with this wire code, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
-    }
-}
-
-impl std::fmt::Display for DType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
     }
 }
 

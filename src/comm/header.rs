@@ -2,8 +2,8 @@
 //! a receiver compares it with its own call before it reads any payload, so ranks that disagree find out at once.
 //! Decoding checks every field, does not allocate and cannot panic.
 
-use super::named::named;
 use crate::comm::{DType, ReduceOp};
+use crate::named::named;
 use std::fmt;
 
 /// Size of an encoded header in bytes.
@@ -11,7 +11,6 @@ pub(super) const HEADER: usize = 56;
 const MAGIC: [u8; 4] = *b"DDPg";
 
 named! {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(super) enum Operation {
         AllReduce = "all_reduce",
         Reduce = "reduce",
@@ -33,7 +32,6 @@ impl Operation {
 
 named! {
     /// The algorithm of a call; part of the header because all ranks must choose the same one.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(super) enum Algorithm {
         /// One message, or none.
         Direct = "direct",

@@ -20,7 +20,6 @@ mod gpu;
 mod header;
 mod messages;
 pub mod mpi;
-mod named;
 pub mod nccl;
 mod probe;
 mod record;
@@ -43,12 +42,11 @@ pub(crate) use gpu::{GpuUuid, on_one_gpu};
 pub use record::{CallRecord, Phase, Place};
 pub use solo::SoloGroup;
 
-use named::named;
+use crate::named::named;
 use std::time::Duration;
 
 named! {
     /// How elements at the same position are combined. `Mean` divides the sum by the world size (floats only).
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
     pub enum ReduceOp {
         /// The order of the operands depends on the transport and the algorithm: rank order in shared memory.
         Sum = "sum",
