@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::time::{Duration, SystemTime};
 
 named! {
-    /// What a rank is doing, as reported to other ranks.
+    /// What a rank is doing, as reported to other ranks. Codes on the wire are positions: append only.
     #[derive(Default)]
     pub enum Phase {
         /// Before the first step: building the model, sharing its state.
