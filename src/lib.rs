@@ -74,6 +74,7 @@ mod kernels;
 #[allow(missing_docs)]
 mod launch;
 mod models;
+mod named;
 #[allow(missing_docs)]
 mod nodes;
 mod optim;

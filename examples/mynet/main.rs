@@ -121,11 +121,7 @@ impl Default for SignSgd {
     }
 }
 
-impl OptimizerConfig for SignSgd {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for SignSgd {}
 
 impl Optimizer for SignSgd {
     fn slots(&self) -> &'static [&'static str] {

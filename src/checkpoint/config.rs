@@ -1,6 +1,5 @@
 //! `[checkpoint]`: retention, and what a run does on a stop signal.
 
-use super::{BestBy, Direction, Retention};
 use crate::spec::{Period, choice};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -36,15 +35,6 @@ pub struct CheckpointConfig {
     pub grace: Period,
 }
 
-impl CheckpointConfig {
-    /// The retention policy.
-    pub fn retention(&self) -> Retention {
-        let (metric, direction) = (self.best.name().to_owned(), self.best.direction());
-        let best = self.keep_best.filter(|keep| *keep > 0).map(|keep| BestBy { metric, direction, keep });
-        Retention { keep_last: (self.keep_last > 0).then_some(self.keep_last), best }
-    }
-}
-
 choice! {
     /// Metrics that can rank checkpoints, under their names in `metrics.jsonl`.
     RankBy:
@@ -65,12 +55,9 @@ choice! {
 }
 
 impl RankBy {
-    /// Whether smaller or larger values are better.
-    pub fn direction(self) -> Direction {
-        match self {
-            RankBy::ValAccuracy | RankBy::ValTop5 | RankBy::ValR2 => Direction::Max,
-            RankBy::ValLoss | RankBy::ValMae | RankBy::ValPerplexity | RankBy::TrainLoss => Direction::Min,
-        }
+    /// Whether larger values are better.
+    pub fn prefers_larger(self) -> bool {
+        matches!(self, RankBy::ValAccuracy | RankBy::ValTop5 | RankBy::ValR2)
     }
 }
 

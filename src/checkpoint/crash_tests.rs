@@ -7,10 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use super::fault::{Fault, FaultyFs};
-use super::retention::Retention;
 use super::snapshot::Snapshot;
 use super::testing::{same, scratch, snapshot, steps};
-use super::{CheckpointStore, TensorData, TensorMap};
+use super::{CheckpointConfig, CheckpointStore, TensorData, TensorMap};
 use crate::error::{ExitCode, is_transient};
 
 fn hidden(dir: &Path) -> Vec<String> {
@@ -82,7 +81,7 @@ fn a_crash_during_removal_leaves_complete_checkpoints() {
     at_every_crash_point(
         Fault::CrashAt,
         &[1, 2, 3].map(|step| snapshot(step, 0)),
-        |store| store.retain(&Retention { keep_last: Some(1), best: None }).is_ok(),
+        |store| store.retain(&CheckpointConfig { keep_last: 1, ..CheckpointConfig::default() }).is_ok(),
         |store, point| {
             for entry in store.list().unwrap() {
                 assert!(

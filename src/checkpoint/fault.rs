@@ -56,7 +56,7 @@ impl FaultyFs {
         Self { gate: Some(gate), ..Self::new(Fault::None) }
     }
 
-    /// Every operation so far: `write model.safetensors`, `sync model.safetensors`, `rename .tmp-… step-…`.
+    /// Every operation so far, with the name that it writes or makes: `sync model.safetensors`, `rename step-00000007`.
     pub fn operations(&self) -> Vec<String> {
         self.lock().operations.clone()
     }

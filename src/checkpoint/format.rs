@@ -45,8 +45,8 @@ pub struct State {
     pub samples_seen: u64,
     /// Training time so far, over all restarts.
     pub wall_seconds: f64,
-    /// Running sums and the best value so far. The result of an evaluation at exactly this step is at
-    /// [`BestBy::metric`](super::BestBy)'s path (`val.accuracy` is `metrics["val"]["accuracy"]`).
+    /// Running sums and the best value so far. The result of an evaluation at exactly this step is at the path that
+    /// [`RankBy`](super::RankBy) names (`val.accuracy` is `metrics["val"]["accuracy"]`).
     #[serde(default)]
     pub metrics: Value,
     /// The spec's `[optimizer]`, as key and value.

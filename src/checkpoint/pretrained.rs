@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn reads_files_written_by_pytorch() {
         let Some(folder) = shared("torch_ref") else { return };
-        let folder = std::fs::read_dir(folder).unwrap();
-        for path in
-            folder.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "safetensors"))
-        {
+        let files = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path());
+        let files: Vec<_> = files.filter(|p| p.extension().is_some_and(|e| e == "safetensors")).collect();
+        assert!(!files.is_empty(), "{} has no safetensors files", folder.display());
+        for path in files {
             let weights = read_weights(&path).unwrap();
             assert!(!weights.is_empty(), "{}", path.display());
             assert!(weights.iter().all(|t| t.as_f32().iter().all(|v| v.is_finite())), "{}", path.display());

@@ -8,29 +8,27 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::error::{Error, Result};
+use crate::named::named;
 
 // A tensor's bytes are those of the file (little-endian) and are viewed in place.
 #[cfg(target_endian = "big")]
 compile_error!("checkpoints are read and written in place on little-endian machines only");
 
-/// Element type of a stored tensor, under safetensors' names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
-    F32,
-    F64,
-    F16,
-    Bf16,
-    I64,
-    I32,
-    U8,
-    Bool,
+named! {
+    /// Element type of a stored tensor.
+    pub enum Dtype {
+        F32 = "f32",
+        F64 = "f64",
+        F16 = "f16",
+        Bf16 = "bf16",
+        I64 = "i64",
+        I32 = "i32",
+        U8 = "u8",
+        Bool = "bool",
+    }
 }
 
 impl Dtype {
-    pub const ALL: [Self; 8] =
-        [Self::F32, Self::F64, Self::F16, Self::Bf16, Self::I64, Self::I32, Self::U8, Self::Bool];
-
     /// Bytes per element.
     pub const fn size(self) -> usize {
         match self {
@@ -43,26 +41,6 @@ impl Dtype {
 
     pub const fn is_float(self) -> bool {
         matches!(self, Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::Bf16)
-    }
-
-    /// The name shown to users and accepted from them: `f32`, `bf16`, …
-    pub const fn name(self) -> &'static str {
-        match self {
-            Dtype::F32 => "f32",
-            Dtype::F64 => "f64",
-            Dtype::F16 => "f16",
-            Dtype::Bf16 => "bf16",
-            Dtype::I64 => "i64",
-            Dtype::I32 => "i32",
-            Dtype::U8 => "u8",
-            Dtype::Bool => "bool",
-        }
-    }
-}
-
-impl std::fmt::Display for Dtype {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
     }
 }
 

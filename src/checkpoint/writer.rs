@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use super::retention::Retention;
+use super::CheckpointConfig;
 use super::snapshot::Snapshot;
 use super::store::{CheckpointStore, Saved};
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ enum Job {
     Save(Finish),
 }
 
-/// Writes snapshots to a store and applies its retention policy after each.
+/// Writes snapshots to a store, and removes after each the checkpoints that are not to be kept.
 pub struct AsyncSaver {
     task: Arc<Task>,
     /// `None`: `submit` saves on the calling thread.
@@ -38,7 +38,7 @@ pub struct AsyncSaver {
 
 struct Task {
     store: CheckpointStore,
-    retention: Retention,
+    config: CheckpointConfig,
 }
 
 struct Worker {
@@ -51,8 +51,8 @@ struct Worker {
 impl AsyncSaver {
     /// Saves on a separate thread. `deadline` limits every wait for it: a save that takes longer (on a hung network
     /// disk) is an error.
-    pub fn new(store: CheckpointStore, retention: Retention, deadline: Duration) -> Result<Self> {
-        let task = Arc::new(Task { store, retention });
+    pub fn new(store: CheckpointStore, config: CheckpointConfig, deadline: Duration) -> Result<Self> {
+        let task = Arc::new(Task { store, config });
         let (jobs, inbox) = bounded::<(Snapshot, Job)>(1);
         let (outbox, done) = bounded::<Outcome>(1);
         let on_thread = Arc::clone(&task);
@@ -72,8 +72,8 @@ impl AsyncSaver {
     }
 
     /// The same interface without a thread: `submit` returns when the checkpoint is on disk.
-    pub fn synchronous(store: CheckpointStore, retention: Retention) -> Self {
-        let task = Arc::new(Task { store, retention });
+    pub fn synchronous(store: CheckpointStore, config: CheckpointConfig) -> Self {
+        let task = Arc::new(Task { store, config });
         Self { task, worker: None, deadline: Duration::MAX, spare: None }
     }
 
@@ -147,7 +147,7 @@ impl Task {
         snapshot.check_finite()?;
         let saved = self.store.save(snapshot)?;
         // The checkpoint is saved; a failed clean-up does not stop training.
-        if let Err(e) = self.store.retain(&self.retention) {
+        if let Err(e) = self.store.retain(&self.config) {
             tracing::warn!("{e}");
         }
         Ok(Some(saved))
@@ -222,7 +222,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (gate, closed) = bounded(8);
         let store = CheckpointStore::open_with(dir.path(), Arc::new(FaultyFs::gated(closed))).unwrap();
-        let saver = AsyncSaver::new(store, Retention::default(), deadline).unwrap();
+        let saver = AsyncSaver::new(store, CheckpointConfig::default(), deadline).unwrap();
         (dir, gate, saver)
     }
 
@@ -267,7 +267,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fs = FaultyFs::new(Fault::ErrorAt(4, libc::ENOSPC));
         let store = CheckpointStore::open_with(dir.path(), Arc::new(fs)).unwrap();
-        let mut saver = AsyncSaver::new(store, Retention::default(), SOON).unwrap();
+        let mut saver = AsyncSaver::new(store, CheckpointConfig::default(), SOON).unwrap();
         assert_eq!(saver.submit(snapshot(1, 0), unchanged()).unwrap(), None);
         let e = saver.submit(snapshot(2, 0), unchanged()).unwrap_err();
         assert_eq!(e.code, ExitCode::Checkpoint);
@@ -282,7 +282,8 @@ mod tests {
     fn rejects_non_finite_snapshots_and_keeps_the_earlier_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
         let mut saver =
-            AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), Retention::default(), SOON).unwrap();
+            AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), CheckpointConfig::default(), SOON)
+                .unwrap();
         saver.submit(snapshot(1, 0), unchanged()).unwrap();
         let spoil: Finish = Box::new(|snapshot| {
             let weight = snapshot.model.bytes_mut("layer1.0.conv1.weight").unwrap();
@@ -300,7 +301,8 @@ mod tests {
     fn reserved_memory_is_returned_as_the_spare() {
         let dir = tempfile::tempdir().unwrap();
         let mut saver =
-            AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), Retention::default(), SOON).unwrap();
+            AsyncSaver::new(CheckpointStore::open(dir.path()).unwrap(), CheckpointConfig::default(), SOON)
+                .unwrap();
         let new = snapshot(1, 0);
         let place = new.model.get("layer1.0.conv1.weight").unwrap().bytes.as_ptr();
         saver.reserve(new).unwrap();
@@ -314,7 +316,8 @@ mod tests {
     fn synchronous_saver_saves_and_applies_retention() {
         let dir = tempfile::tempdir().unwrap();
         let store = CheckpointStore::open(dir.path()).unwrap();
-        let mut saver = AsyncSaver::synchronous(store, Retention { keep_last: Some(2), best: None });
+        let mut saver =
+            AsyncSaver::synchronous(store, CheckpointConfig { keep_last: 2, ..CheckpointConfig::default() });
         for step in 1..=4 {
             assert_eq!(saver.submit(snapshot(step, 0), unchanged()).unwrap().unwrap().step, step);
         }

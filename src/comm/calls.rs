@@ -1,7 +1,7 @@
 //! An engine's record of a rank's calls, and of its step and phase, for failure reports. Other threads read it while a call runs.
 
 use super::header::Header;
-use super::{CallRecord, Place};
+use super::{CallRecord, CommError, CommErrorKind, Place, messages};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -92,12 +92,10 @@ impl Calls {
         lock(&self.calls).back().filter(|c| c.took.is_none()).map(|c| c.header)
     }
 
-    /// `; rank 2 was in all_reduce #12 (sum of 1024 f32), step 3, phase sync`; empty between calls.
-    pub(super) fn describe_running(&self) -> String {
-        match self.running() {
-            Some(call) => format!("; rank {} was in {call}, {}", self.rank, self.place()),
-            None => String::new(),
-        }
+    /// The error of this rank when its group ends: the cause, and the call that was running.
+    pub(super) fn error(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
+        let running = self.running().map(|call| messages::was_in(self.rank, &call.to_string(), self.place()));
+        CommError::new(kind, culprit, format!("{cause}{}", running.unwrap_or_default()))
     }
 
     /// This rank's group call with this sequence number, if it is still recorded.

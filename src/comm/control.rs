@@ -29,21 +29,12 @@ pub(super) enum Control<'a> {
     Progress(u64, Place),
 }
 
-const KINDS: [CommErrorKind; 6] = [
-    CommErrorKind::PeerLost,
-    CommErrorKind::Timeout,
-    CommErrorKind::Mismatch,
-    CommErrorKind::Misuse,
-    CommErrorKind::Rendezvous,
-    CommErrorKind::Aborted,
-];
-
 impl Control<'_> {
     pub(super) fn frame(&self) -> Vec<u8> {
         let mut out = vec![0; PREFIX];
         out[2] = match self {
             Control::Abort { kind, culprit, cause } => {
-                out.push(KINDS.iter().position(|k| k == kind).unwrap_or(0) as u8);
+                out.push(*kind as u8);
                 out.extend_from_slice(&culprit.map_or(u32::MAX, |c| c as u32).to_le_bytes());
                 out.extend_from_slice(truncated(cause, MAX_TEXT).as_bytes());
                 1
@@ -86,7 +77,7 @@ fn decode(tag: u8, body: &[u8]) -> Option<Control<'_>> {
             let (culprit, text) = rest.split_first_chunk()?;
             let culprit = Some(u32::from_le_bytes(*culprit)).filter(|c| *c != u32::MAX);
             Some(Control::Abort {
-                kind: *KINDS.get(usize::from(*kind))?,
+                kind: *CommErrorKind::ALL.get(usize::from(*kind))?,
                 culprit: culprit.map(|c| c as usize),
                 cause: std::str::from_utf8(text).ok()?,
             })
@@ -189,6 +180,31 @@ mod tests {
         }
         let cut_frame = Control::Abort { kind: CommErrorKind::Aborted, culprit: None, cause: &long }.frame();
         assert_eq!(cut_frame.len(), MAX_FRAME);
+    }
+
+    #[test]
+    fn wire_codes_never_change() {
+        let phases = [
+            ("setup", 0),
+            ("data", 1),
+            ("forward", 2),
+            ("backward", 3),
+            ("sync", 4),
+            ("update", 5),
+            ("evaluate", 6),
+            ("save", 7),
+            ("finish", 8),
+        ];
+        assert_eq!(Phase::ALL.map(|phase| (phase.name(), phase as u8)), phases);
+        let kinds = [
+            ("peer-lost", 0),
+            ("timeout", 1),
+            ("mismatch", 2),
+            ("misuse", 3),
+            ("rendezvous", 4),
+            ("aborted", 5),
+        ];
+        assert_eq!(CommErrorKind::ALL.map(|kind| (kind.name(), kind as u8)), kinds);
     }
 
     #[test]

@@ -41,6 +41,10 @@ impl SequenceNumbers {
         Self { group: 0, pairwise: vec![[0; 2]; world] }
     }
 
+    fn world_size(&self) -> usize {
+        self.pairwise.len()
+    }
+
     /// The sequence number of the call that begins: the next one of its kind.
     pub(super) fn next(&mut self, header: &Header) -> u64 {
         let peer = header.root as usize;
@@ -76,7 +80,7 @@ pub(super) fn execute<'a, E: Engine>(
     run: impl FnOnce(&mut E, Call<'a>) -> Result<(), CommError>,
 ) -> Result<(), CommError> {
     let guard = PanicGuard(engine.shared().clone());
-    let (rank, world) = (guard.0.calls().rank, engine.numbers().pairwise.len());
+    let (rank, world) = (guard.0.calls().rank, engine.numbers().world_size());
     if let Err(e) = call.check(rank, world) {
         return Err(engine.fail(e.kind, Some(rank), &messages::invalid_call(rank, &e.message)));
     }

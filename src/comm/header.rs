@@ -2,8 +2,8 @@
 //! a receiver compares it with its own call before it reads any payload, so ranks that disagree find out at once.
 //! Decoding checks every field, does not allocate and cannot panic.
 
-use super::named::named;
 use crate::comm::{DType, ReduceOp};
+use crate::named::named;
 use std::fmt;
 
 /// Size of an encoded header in bytes.
@@ -11,7 +11,7 @@ pub(super) const HEADER: usize = 56;
 const MAGIC: [u8; 4] = *b"DDPg";
 
 named! {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    /// Codes on the wire are positions: append only.
     pub(super) enum Operation {
         AllReduce = "all_reduce",
         Reduce = "reduce",
@@ -32,8 +32,8 @@ impl Operation {
 }
 
 named! {
-    /// The algorithm of a call; part of the header because all ranks must choose the same one.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    /// The algorithm of a call; part of the header because all ranks must choose the same one. Codes on the wire are
+    /// positions: append only.
     pub(super) enum Algorithm {
         /// One message, or none.
         Direct = "direct",
@@ -197,6 +197,42 @@ pub(super) mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn wire_codes_never_change() {
+        let types = [("f32", 1), ("f64", 2), ("f16", 3), ("bf16", 4), ("i32", 5), ("i64", 6), ("u8", 7)];
+        assert_eq!(DType::ALL.map(|d| (d.name(), d.code())), types);
+        assert_eq!(DType::ALL.map(|d| DType::from_code(d.code())), DType::ALL.map(Some));
+        assert_eq!([0, 8].map(DType::from_code), [None; 2]);
+
+        let operations = [
+            ("all_reduce", 0),
+            ("reduce", 1),
+            ("broadcast", 2),
+            ("all_gather", 3),
+            ("reduce_scatter", 4),
+            ("barrier", 5),
+            ("send", 6),
+            ("recv", 7),
+        ];
+        assert_eq!(Operation::ALL.map(|o| (o.name(), o as u8)), operations);
+
+        let reduce_ops = [("sum", 0), ("mean", 1), ("max", 2), ("min", 3)];
+        assert_eq!(ReduceOp::ALL.map(|op| (op.name(), op as u8)), reduce_ops);
+
+        let algorithms = [
+            ("direct", 0),
+            ("ring", 1),
+            ("doubling", 2),
+            ("halving-doubling", 3),
+            ("tree", 4),
+            ("parameter-server", 5),
+            ("shared-memory", 6),
+            ("hierarchical", 7),
+            ("library", 8),
+        ];
+        assert_eq!(Algorithm::ALL.map(|a| (a.name(), a as u8)), algorithms);
     }
 
     #[test]

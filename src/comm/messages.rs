@@ -1,5 +1,6 @@
 //! The texts of failures that several engines report, worded for every rank.
 
+use super::Place;
 use super::header::Header;
 use super::rendezvous::name_ranks;
 use std::time::Duration;
@@ -34,17 +35,56 @@ pub(super) fn other_run(peer: usize) -> String {
     format!("rank {peer} sent a message of a different run or generation")
 }
 
-/// Two ranks and their calls. Calls that read alike differ in their algorithm.
-pub(super) fn mismatch(mut sides: [(usize, String); 2]) -> String {
-    sides.sort();
+/// Two ranks and their calls.
+pub(super) fn mismatch(mut sides: [(usize, Header); 2]) -> String {
+    sides.sort_by_key(|(rank, _)| *rank);
     let [(a, call_a), (b, call_b)] = sides;
-    let hint = if call_a == call_b { " with a different algorithm" } else { "" };
+    let only_algorithm = call_a != call_b && Header { algorithm: call_b.algorithm, ..call_a } == call_b;
+    let hint = if only_algorithm { " with a different algorithm" } else { "" };
     format!("collective calls do not match: rank {a} called {call_a}, rank {b} called {call_b}{hint}")
+}
+
+/// What a rank was doing when its group ended; follows the cause.
+pub(super) fn was_in(rank: usize, call: &str, place: Place) -> String {
+    format!("; rank {rank} was in {call}, {place}")
 }
 
 /// A call of an engine that has passed its deadline.
 pub(super) fn overdue(call: &str, time_limit: Duration) -> String {
     format!("{call} did not complete within {time_limit:?} (timeout)")
+}
+
+/// The same, where it is not known which rank is late.
+pub(super) fn overdue_on(late: &str, me: usize) -> String {
+    format!("{late} on rank {me}")
+}
+
+/// Calls of an engine on a device, at their deadline: some ranks have not answered rank `me`.
+pub(super) fn silent(ranks: &[usize], me: usize) -> String {
+    format!("{} did not respond (probed by rank {me})", name_ranks(ranks))
+}
+
+/// The same: ranks have answered that they have made fewer calls than rank `me`.
+pub(super) fn behind(ranks: &[usize], me: usize) -> String {
+    format!("rank {me} is waiting for {} to make this call", name_ranks(ranks))
+}
+
+/// The same: all ranks have answered, and have made as many calls, if these are counted.
+pub(super) fn all_respond(counted: bool) -> String {
+    format!("all ranks respond{}", if counted { " and have made this call" } else { "" })
+}
+
+/// The same: the call, what is known of the ranks, and how far each is.
+pub(super) fn late_verdict(late: &str, verdict: &str, report: &str) -> String {
+    format!("{late}: {verdict}{report}")
+}
+
+/// How far a rank is, with the number of its calls on its device; follows the verdict.
+pub(super) fn progress(rank: usize, calls: u64, place: Place) -> String {
+    match calls {
+        0 => format!("; rank {rank} is at {place}"),
+        _ => format!("; rank {rank} has made call {calls}, {place}"),
+    }
 }
 
 /// At the deadline of a call, some ranks have not answered rank `me`.
@@ -65,16 +105,17 @@ pub(super) fn no_progress(me: usize, awaited: &str, call: &Header, time_limit: D
 mod tests {
     use super::super::gloo::GlooOptions;
     use super::super::header::tests::sample;
-    use super::super::header::{Header, Operation};
+    use super::super::header::{Algorithm, Header, Operation};
     use super::super::probe::Probe;
     use super::super::rendezvous;
-    use super::super::{Call, GpuUuid, Phase, Place, ReduceOp, on_one_gpu};
+    use super::super::{Call, GpuUuid, Phase, ReduceOp, on_one_gpu};
     use super::*;
     use std::time::Instant;
 
     /// Calls, their arguments, and failures of calls.
     fn collectives() -> Vec<String> {
         let calls = Operation::ALL.map(|operation| Header { operation, root: 2, tag: 9, ..sample() });
+        let barrier = calls[5];
         let mut all = calls.map(|call| call.to_string()).to_vec();
         let (mut i, mut f, block) = ([0i32; 6], [0f32; 7], [0f32; 2]);
         let arguments = [
@@ -86,8 +127,6 @@ mod tests {
             Call::AllGather { input: (&block[..]).into(), output: (&mut f[..]).into() }.check(1, 3),
         ];
         all.extend(arguments.map(|wrong| invalid_call(1, &wrong.unwrap_err().message)));
-        let barrier = calls[5].to_string();
-        let second = Duration::from_secs(1);
         all.extend([
             aborted(1, "disk full"),
             panicked(1),
@@ -95,9 +134,10 @@ mod tests {
             left(1, 0),
             invalid_message(1, 0),
             other_run(1),
-            mismatch([(1, barrier.clone()), (0, calls[0].to_string())]),
-            mismatch([(1, barrier.clone()), (0, barrier)]),
-            overdue(&calls[0].to_string(), second),
+            mismatch([(1, barrier), (0, calls[0])]),
+            mismatch([(1, Header { algorithm: Algorithm::Tree, ..barrier }), (0, barrier)]),
+            mismatch([(1, Header { run: 0, ..barrier }), (0, barrier)]),
+            format!("{}{}", aborted(1, "disk full"), was_in(0, &barrier.to_string(), Place::default())),
         ]);
         all
     }
@@ -121,6 +161,18 @@ mod tests {
         all
     }
 
+    /// The message at the deadline of a call on a device, for each verdict.
+    fn device_timeouts() -> Vec<String> {
+        let late = overdue(&format!("{} by NCCL", sample()), Duration::from_secs(1));
+        let place = Place { step: 7, phase: Phase::Backward };
+        let report = progress(1, 11, place) + &progress(2, 0, place);
+        let verdicts =
+            [silent(&[1, 2], 0), left(1, 0), behind(&[1], 0), all_respond(true), all_respond(false)];
+        let mut all = verdicts.map(|verdict| late_verdict(&late, &verdict, &report)).to_vec();
+        all.push(overdue_on(&late, 0));
+        all
+    }
+
     fn setups() -> Vec<String> {
         let no_interface = GlooOptions { interface: Some("no-such0".into()), ..GlooOptions::default() };
         let no_interface = no_interface.address().unwrap_err().message;
@@ -135,7 +187,7 @@ mod tests {
     /// After a deliberate change: `INSTA_UPDATE=always cargo test --lib comm::messages`, and read the diff.
     #[test]
     fn messages_of_failures() {
-        let all = [collectives(), timeouts(), setups(), rendezvous::messages()].concat();
+        let all = [collectives(), timeouts(), device_timeouts(), setups(), rendezvous::messages()].concat();
         insta::with_settings!({ omit_expression => true }, { insta::assert_snapshot!(all.join("\n")) });
     }
 }

@@ -20,7 +20,6 @@ mod gpu;
 mod header;
 mod messages;
 pub mod mpi;
-mod named;
 pub mod nccl;
 mod probe;
 mod record;
@@ -43,12 +42,12 @@ pub(crate) use gpu::{GpuUuid, on_one_gpu};
 pub use record::{CallRecord, Phase, Place};
 pub use solo::SoloGroup;
 
-use named::named;
+use crate::named::named;
 use std::time::Duration;
 
 named! {
-    /// How elements at the same position are combined. `Mean` divides the sum by the world size (floats only).
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+    /// How elements at the same position are combined. `Mean` divides the sum by the world size (floats only). Codes
+    /// on the wire are positions: append only.
     pub enum ReduceOp {
         /// The order of the operands depends on the transport and the algorithm: rank order in shared memory.
         Sum = "sum",
@@ -147,22 +146,22 @@ pub trait ProcessGroup: Send + Sync {
     }
 }
 
-/// How a collective failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CommErrorKind {
-    /// A peer's connection closed or broke.
-    PeerLost,
-    /// A peer did not respond before the deadline.
-    Timeout,
-    /// Ranks disagree on the call (operation, type, count, sequence number).
-    Mismatch,
-    /// The call itself is invalid (rank out of range, lengths that don't fit, `Mean` of integers).
-    Misuse,
-    /// The processes did not find each other, or one could not prove the run's secret.
-    Rendezvous,
-    /// A peer called `abort`.
-    Aborted,
+named! {
+    /// How a collective failed. Codes on the wire are positions: append only.
+    pub enum CommErrorKind {
+        /// A peer's connection closed or broke.
+        PeerLost = "peer-lost",
+        /// A peer did not respond before the deadline.
+        Timeout = "timeout",
+        /// Ranks disagree on the call (operation, type, count, sequence number).
+        Mismatch = "mismatch",
+        /// The call itself is invalid (rank out of range, lengths that don't fit, `Mean` of integers).
+        Misuse = "misuse",
+        /// The processes did not find each other, or one could not prove the run's secret.
+        Rendezvous = "rendezvous",
+        /// A peer called `abort`.
+        Aborted = "aborted",
+    }
 }
 
 /// Why a collective failed, and which rank caused it.

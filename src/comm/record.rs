@@ -1,14 +1,13 @@
 //! What a rank reports about itself when a collective fails: its step and phase, and its last calls.
 
 use super::DType;
-use super::named::named;
+use crate::named::named;
 use serde::Serialize;
 use std::time::{Duration, SystemTime};
 
 named! {
-    /// What a rank is doing, as reported to other ranks.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
-    #[serde(rename_all = "kebab-case")]
+    /// What a rank is doing, as reported to other ranks. Codes on the wire are positions: append only.
+    #[derive(Default)]
     pub enum Phase {
         /// Before the first step: building the model, sharing its state.
         #[default]

@@ -1,6 +1,7 @@
 //! `adadelta`: `torch.optim.Adadelta`.
 
-use super::elementwise::{Elementwise, Formula, Run, Value, add_square};
+use super::elementwise::{Formula, Value, add_square};
+use super::rule::{Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,13 +30,9 @@ pub struct Adadelta {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for Adadelta {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for Adadelta {}
 
-impl Elementwise for Adadelta {
+impl UpdateRule for Adadelta {
     fn slots(&self) -> &'static [&'static str] {
         &["square_avg", "acc_delta"]
     }

@@ -2,7 +2,7 @@
 //! with more than two dimensions are stacks of matrices over their last two.
 
 use super::elementwise::lerp;
-use super::rule::{Host, OnDevice, Rule};
+use super::rule::{Host, OnDevice, Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig, clip, device, simd, slots};
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
@@ -40,30 +40,16 @@ pub struct Adafactor {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for Adafactor {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for Adafactor {}
 
 impl Adafactor {
-    /// Weight of this step's squares in the means, and the largest relative step size.
-    fn take_and_rho(&self, step: u64, lr: f64) -> (f32, f64) {
-        ((step as f64).powf(self.beta2_decay) as f32, lr.min(1.0 / (step as f64).sqrt()))
-    }
-
-    /// Smallest variance used as a divisor.
-    fn floor(&self) -> f32 {
-        (self.eps1 * self.eps1) as f32
-    }
-
     /// [`update_factors`] and [`factored_direction`] for a flat gradient of `n` matrices. Returns the update and the
     /// new row and column means.
     fn factored_on_device(
         &self,
         grad: Tensor<1>,
         [n, rows, cols]: [usize; 3],
-        take: f32,
+        [take, floor]: [f32; 2],
         [row, col]: [Tensor<1>; 2],
     ) -> (Tensor<1>, [Tensor<1>; 2]) {
         let grad = grad.reshape([n, rows, cols]);
@@ -72,12 +58,12 @@ impl Adafactor {
         let col = lerp(col.reshape([n, 1, cols]), square.mean_dim(1), take);
         let mean = row.clone().mean_dim(1).clamp_min(self.eps1);
         let variance = row.clone() * col.clone() / mean;
-        let update = grad / variance.clamp_min(self.floor()).sqrt();
+        let update = grad / variance.clamp_min(floor).sqrt();
         (update.reshape([n * rows * cols]), [row.reshape([n * rows]), col.reshape([n * cols])])
     }
 }
 
-impl Rule for Adafactor {
+impl UpdateRule for Adafactor {
     fn slots(&self) -> &'static [&'static str] {
         &["row_var", "col_var", "variance"]
     }
@@ -95,59 +81,56 @@ impl Rule for Adafactor {
         shape
     }
 
-    fn on_host(&self, step: u64, lr: f64, shape: &[usize], on: Host<'_, '_>) {
-        let Host { scale, param, grad, state } = on;
-        let (take, rho) = self.take_and_rho(step, lr);
-        let count = (param.len().max(1) as f64).sqrt();
-        let alpha = self.eps2.max(clip::global_norm([&*param]) / count) * rho;
-        let floor = self.floor();
-        let shrink = (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32;
-        let [row, col, variance] = slots::<3>(state);
-
-        let mut update = vec![0.0f32; param.len()];
-        if let [.., rows, cols] = *shape {
-            let matrices = update
-                .chunks_exact_mut((rows * cols).max(1))
-                .zip(grad.chunks_exact((rows * cols).max(1)))
-                .zip(row.chunks_exact_mut(rows.max(1)).zip(col.chunks_exact_mut(cols.max(1))));
-            for ((update, grad), (row, col)) in matrices {
-                update_factors(grad, scale, take, row, col);
-                factored_direction(update, grad, scale, row, col, self.eps1, floor);
-            }
-        } else {
-            simd::for_each(&mut update, grad, [variance], |_, g, [v]| {
-                let g = g * scale;
-                let v = lerp(v, g * g, take);
-                (g / v.max(floor).sqrt(), [v])
-            });
-        }
-        let denom = (clip::global_norm([&*update]) / (count * self.d)).max(1.0);
-        let size = (alpha / denom) as f32;
-        simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
-    }
-
-    fn on_device(&self, step: u64, lr: f64, shape: &[usize], on: OnDevice<'_>) -> Tensor<1> {
-        let OnDevice { scale, param, grad, state } = on;
-        let (take, rho) = self.take_and_rho(step, lr);
+    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
+        let take = (step as f64).powf(self.beta2_decay) as f32;
+        let rho = lr.min(1.0 / (step as f64).sqrt());
         let count = (shape.iter().product::<usize>().max(1) as f64).sqrt();
         let shrink = (1.0 - lr * self.decay.of(self.weight_decay, shape)) as f32;
-        let alpha = (device::norm(param.clone()) / count).clamp_min(self.eps2) * rho;
-        let apply = |p: Tensor<1>, update: Tensor<1>| {
-            let denom = (device::norm(update.clone()) / (count * self.d)).clamp_min(1.0);
-            p * shrink - update * (alpha / denom)
+        let floor = (self.eps1 * self.eps1) as f32;
+        let host = |Host { scale, param, grad, state }: Host<'_, '_>| {
+            let alpha = self.eps2.max(clip::global_norm([&*param]) / count) * rho;
+            let [row, col, variance] = slots::<3>(state);
+            let mut update = vec![0.0f32; param.len()];
+            if let [.., rows, cols] = *shape {
+                let matrices = update
+                    .chunks_exact_mut((rows * cols).max(1))
+                    .zip(grad.chunks_exact((rows * cols).max(1)))
+                    .zip(row.chunks_exact_mut(rows.max(1)).zip(col.chunks_exact_mut(cols.max(1))));
+                for ((update, grad), (row, col)) in matrices {
+                    update_factors(grad, scale, take, row, col);
+                    factored_direction(update, grad, scale, row, col, self.eps1, floor);
+                }
+            } else {
+                simd::for_each(&mut update, grad, [variance], |_, g, [v]| {
+                    let g = g * scale;
+                    let v = lerp(v, g * g, take);
+                    (g / v.max(floor).sqrt(), [v])
+                });
+            }
+            let denom = (clip::global_norm([&*update]) / (count * self.d)).max(1.0);
+            let size = (alpha / denom) as f32;
+            simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
         };
-        if let [matrices @ .., rows, cols] = shape {
-            let sizes = [matrices.iter().product(), *rows, *cols];
-            device::for_all(param, grad, scale, &mut state[..2], |p, g, factors| {
-                let (update, factors) = self.factored_on_device(g, sizes, take, factors);
-                (apply(p, update), factors)
-            })
-        } else {
-            device::for_all(param, grad, scale, &mut state[2..], |p, g, [v]| {
-                let v = lerp(v, g.clone() * g.clone(), take);
-                (apply(p, g / v.clone().clamp_min(self.floor()).sqrt()), [v])
-            })
-        }
+        let device = |OnDevice { scale, param, grad, state }: OnDevice<'_>| {
+            let alpha = (device::norm(param.clone()) / count).clamp_min(self.eps2) * rho;
+            let apply = |p: Tensor<1>, update: Tensor<1>| {
+                let denom = (device::norm(update.clone()) / (count * self.d)).clamp_min(1.0);
+                p * shrink - update * (alpha / denom)
+            };
+            if let [matrices @ .., rows, cols] = shape {
+                let sizes = [matrices.iter().product(), *rows, *cols];
+                device::for_all(param, grad, scale, &mut state[..2], |p, g, factors| {
+                    let (update, factors) = self.factored_on_device(g, sizes, [take, floor], factors);
+                    (apply(p, update), factors)
+                })
+            } else {
+                device::for_all(param, grad, scale, &mut state[2..], |p, g, [v]| {
+                    let v = lerp(v, g.clone() * g.clone(), take);
+                    (apply(p, g / v.clone().clamp_min(floor).sqrt()), [v])
+                })
+            }
+        };
+        on.either(host, device)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `adagrad`: `torch.optim.Adagrad`.
 
-use super::elementwise::{Elementwise, Formula, Run, Value};
+use super::elementwise::{Formula, Value};
+use super::rule::{Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,13 +32,9 @@ pub struct Adagrad {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for Adagrad {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for Adagrad {}
 
-impl Elementwise for Adagrad {
+impl UpdateRule for Adagrad {
     fn slots(&self) -> &'static [&'static str] {
         &["sum"]
     }

@@ -1,7 +1,8 @@
 //! `adam` and `adamw`: `torch.optim.Adam` and `AdamW`, with AMSGrad. They differ in how weight decay is applied: as a
 //! penalty in the gradient (Adam), or directly to the parameter (AdamW).
 
-use super::elementwise::{Elementwise, Formula, Moments, Run, Value};
+use super::elementwise::{Formula, Moments, Value};
+use super::rule::{Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -63,13 +64,9 @@ pub struct Adam<D: Decay> {
     pub(super) kind: PhantomData<D>,
 }
 
-impl<D: Decay> OptimizerConfig for Adam<D> {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl<D: Decay> OptimizerConfig for Adam<D> {}
 
-impl<D: Decay> Elementwise for Adam<D> {
+impl<D: Decay> UpdateRule for Adam<D> {
     fn slots(&self) -> &'static [&'static str] {
         if self.amsgrad { &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"] } else { &["exp_avg", "exp_avg_sq"] }
     }

@@ -1,6 +1,7 @@
 //! `adamax`: `torch.optim.Adamax`.
 
-use super::elementwise::{Elementwise, Formula, Run, Value, lerp};
+use super::elementwise::{Formula, Value, lerp};
+use super::rule::{Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,13 +30,9 @@ pub struct Adamax {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for Adamax {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for Adamax {}
 
-impl Elementwise for Adamax {
+impl UpdateRule for Adamax {
     fn slots(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_inf"]
     }

@@ -1,7 +1,8 @@
 //! `adan`: Xie et al. 2022 (arXiv 2208.06677), as in burn-optim 0.22.1: `betas` are one minus the paper's, and weight
 //! decay is proximal unless `no_prox`. PyTorch has none.
 
-use super::elementwise::{Elementwise, Formula, Run, Value, add_square};
+use super::elementwise::{Formula, Value, add_square};
+use super::rule::{Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,13 +33,9 @@ pub struct Adan {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for Adan {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for Adan {}
 
-impl Elementwise for Adan {
+impl UpdateRule for Adan {
     fn slots(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_avg_sq", "exp_avg_diff", "neg_pre_grad"]
     }

@@ -1,11 +1,8 @@
 //! Element-wise optimizers: the new value of an element depends only on that element, its gradient and its state. Each
-//! has one [`Formula`], which runs over host slices in one pass ([`simd`]) and as tensor operations on a device
-//! ([`device`]): the same f32 operations in the same order.
+//! has one [`Formula`], which runs over host slices in one pass ([`simd`](super::simd)) and as tensor operations on a
+//! device ([`device`](super::device)): the same f32 operations in the same order.
 
-use super::rule::{Host, OnDevice, Rule};
-use super::{device, simd, slots};
 use burn::tensor::Tensor;
-use std::fmt;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// What a formula computes with: one element on the host, or a whole tensor on a device.
@@ -104,55 +101,6 @@ pub trait Formula<const N: usize>: Copy {
     /// The new parameter and state. The gradient is already scaled. On the host, called once per element in a
     /// vectorised loop: implementations are `#[inline(always)]`.
     fn apply<V: Value>(self, param: V, grad: V, state: [V; N]) -> (V, [V; N]);
-}
-
-/// Runs a formula over one parameter, on the host or on a device.
-pub trait Run {
-    type Updated;
-
-    fn run<const N: usize, F: Formula<N>>(self, formula: F) -> Self::Updated;
-}
-
-/// An optimizer whose update is a [`Formula`].
-pub trait Elementwise: Send + Sync + fmt::Debug {
-    /// As [`Optimizer::slots`](super::Optimizer::slots).
-    fn slots(&self) -> &'static [&'static str];
-
-    /// Runs the formula of this step for a parameter of this shape; arguments as in
-    /// [`Optimizer::update`](super::Optimizer::update).
-    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated;
-}
-
-impl Run for Host<'_, '_> {
-    type Updated = ();
-
-    fn run<const N: usize, F: Formula<N>>(self, formula: F) {
-        let scale = self.scale;
-        let state = slots::<N>(self.state);
-        simd::for_each(self.param, self.grad, state, |p, g, state| formula.apply(p, g * scale, state));
-    }
-}
-
-impl Run for OnDevice<'_> {
-    type Updated = Tensor<1>;
-
-    fn run<const N: usize, F: Formula<N>>(self, formula: F) -> Tensor<1> {
-        device::for_all(self.param, self.grad, self.scale, self.state, |p, g, s| formula.apply(p, g, s))
-    }
-}
-
-impl<T: Elementwise> Rule for T {
-    fn slots(&self) -> &'static [&'static str] {
-        Elementwise::slots(self)
-    }
-
-    fn on_host(&self, step: u64, lr: f64, shape: &[usize], on: Host<'_, '_>) {
-        self.step(step, lr, shape, on);
-    }
-
-    fn on_device(&self, step: u64, lr: f64, shape: &[usize], on: OnDevice<'_>) -> Tensor<1> {
-        self.step(step, lr, shape, on)
-    }
 }
 
 /// Weight decay and the two moments of Adam and its relatives.

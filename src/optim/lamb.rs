@@ -2,9 +2,8 @@
 //! tensor by the ratio of the parameter's norm to the update's. PyTorch has none.
 
 use super::elementwise::{Value, add_square, lerp};
-use super::rule::{Host, OnDevice, Rule};
+use super::rule::{Host, OnDevice, Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig, betas, bias_correction, clip, device, simd, slots};
-use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -35,11 +34,7 @@ pub struct Lamb {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for Lamb {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for Lamb {}
 
 /// The factors of one step.
 #[derive(Clone, Copy)]
@@ -82,47 +77,48 @@ impl Factors {
     }
 }
 
-impl Rule for Lamb {
+impl UpdateRule for Lamb {
     fn slots(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_avg_sq"]
     }
 
-    fn on_host(&self, step: u64, lr: f64, shape: &[usize], on: Host<'_, '_>) {
-        let Host { scale, param, grad, state } = on;
+    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         let factors = self.factors(step, shape);
-        simd::for_each(param, grad, slots::<2>(state), |p, g, moments| {
-            (p, factors.moments(g * scale, moments))
-        });
-        let [m, v] = slots::<2>(state);
-        let mut size = lr as f32;
-        if self.trust_ratio {
-            let mut update = clip::SumOfSquares::default();
-            let mut block = [0.0f32; 1024];
-            for ((p, m), v) in param.chunks(1024).zip(m.chunks_mut(1024)).zip(v.chunks_mut(1024)) {
-                let block = &mut block[..p.len()];
-                simd::for_each(block, p, [m, v], |_, p, [m, v]| (factors.direction(&p, m, v), [m, v]));
-                update.add(block);
+        let host = |Host { scale, param, grad, state }: Host<'_, '_>| {
+            simd::for_each(param, grad, slots::<2>(state), |p, g, moments| {
+                (p, factors.moments(g * scale, moments))
+            });
+            let [m, v] = slots::<2>(state);
+            let mut size = lr as f32;
+            if self.trust_ratio {
+                let mut update = clip::SumOfSquares::default();
+                let mut block = [0.0f32; 1024];
+                for ((p, m), v) in param.chunks(1024).zip(m.chunks_mut(1024)).zip(v.chunks_mut(1024)) {
+                    let block = &mut block[..p.len()];
+                    simd::for_each(block, p, [m, v], |_, p, [m, v]| (factors.direction(&p, m, v), [m, v]));
+                    update.add(block);
+                }
+                let (of_param, of_update) = (clip::global_norm([&*param]), update.norm());
+                if of_param > 0.0 && of_update > 0.0 {
+                    size = (lr * of_param / of_update) as f32;
+                }
             }
-            let (of_param, of_update) = (clip::global_norm([&*param]), update.norm());
-            if of_param > 0.0 && of_update > 0.0 {
-                size = (lr * of_param / of_update) as f32;
-            }
-        }
-        simd::for_each(param, grad, [m, v], |p, _, [m, v]| (p - size * factors.direction(&p, m, v), [m, v]));
-    }
-
-    fn on_device(&self, step: u64, lr: f64, shape: &[usize], on: OnDevice<'_>) -> Tensor<1> {
-        let OnDevice { scale, param, grad, state } = on;
-        let factors = self.factors(step, shape);
-        device::for_all(param, grad, scale, state, |p, g, moments| {
-            let [m, v] = factors.moments(g, moments);
-            let direction = factors.direction(&p, m.clone(), v.clone());
-            if !self.trust_ratio {
-                return (p - direction * lr as f32, [m, v]);
-            }
-            let (of_param, of_update) = (device::norm(p.clone()), device::norm(direction.clone()));
-            let size = of_param.clone() * lr / of_update.clone();
-            (p - direction * device::ratio_or(size, [of_param, of_update], lr as f32), [m, v])
-        })
+            simd::for_each(param, grad, [m, v], |p, _, [m, v]| {
+                (p - size * factors.direction(&p, m, v), [m, v])
+            });
+        };
+        let device = |OnDevice { scale, param, grad, state }: OnDevice<'_>| {
+            device::for_all(param, grad, scale, state, |p, g, moments| {
+                let [m, v] = factors.moments(g, moments);
+                let direction = factors.direction(&p, m.clone(), v.clone());
+                if !self.trust_ratio {
+                    return (p - direction * lr as f32, [m, v]);
+                }
+                let (of_param, of_update) = (device::norm(p.clone()), device::norm(direction.clone()));
+                let size = of_param.clone() * lr / of_update.clone();
+                (p - direction * device::ratio_or(size, [of_param, of_update], lr as f32), [m, v])
+            })
+        };
+        on.either(host, device)
     }
 }

@@ -3,9 +3,8 @@
 //! Neither PyTorch nor burn-optim has it.
 
 use super::elementwise::Value;
-use super::rule::{Host, OnDevice, Rule};
+use super::rule::{Host, OnDevice, Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig, clip, device, simd, slots};
-use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -38,11 +37,7 @@ pub struct Lars {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for Lars {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for Lars {}
 
 impl Lars {
     /// The factor of this tensor's learning rate.
@@ -55,37 +50,37 @@ impl Lars {
     }
 }
 
-impl Rule for Lars {
+impl UpdateRule for Lars {
     fn slots(&self) -> &'static [&'static str] {
         &["momentum_buffer"]
     }
 
-    fn on_host(&self, _step: u64, lr: f64, shape: &[usize], on: Host<'_, '_>) {
-        let Host { scale, param, grad, state } = on;
+    fn step<R: Run>(&self, _step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         let decay = self.decay.of(self.weight_decay, shape);
-        let local = (lr * self.ratio(shape, decay, param, grad, scale)) as f32;
-        let (decay, momentum) = (decay as f32, self.momentum as f32);
-        simd::for_each(param, grad, slots::<1>(state), |p, g, [m]| {
-            let m = m * momentum + local * (g * scale + decay * p);
-            (p - m, [m])
-        });
-    }
-
-    fn on_device(&self, _step: u64, lr: f64, shape: &[usize], on: OnDevice<'_>) -> Tensor<1> {
-        let OnDevice { scale, param, grad, state } = on;
-        let decay = self.decay.of(self.weight_decay, shape);
-        device::for_all(param, grad, scale, state, |p, g, [m]| {
-            let direction = g.clone().decayed(&p, decay as f32);
-            let step = if shape.len() < 2 {
-                direction * lr as f32
-            } else {
-                let (of_param, of_grad) = (device::norm(p.clone()), device::norm(g));
-                let whole = of_grad.clone() + of_param.clone() * decay + self.eps;
-                let local = of_param.clone() * (lr * self.trust_coefficient) / whole;
-                direction * device::ratio_or(local, [of_param, of_grad], lr as f32)
-            };
-            let m = m * self.momentum as f32 + step;
-            (p - m.clone(), [m])
-        })
+        let momentum = self.momentum as f32;
+        let host = |Host { scale, param, grad, state }: Host<'_, '_>| {
+            let local = (lr * self.ratio(shape, decay, param, grad, scale)) as f32;
+            let decay = decay as f32;
+            simd::for_each(param, grad, slots::<1>(state), |p, g, [m]| {
+                let m = m * momentum + local * (g * scale + decay * p);
+                (p - m, [m])
+            });
+        };
+        let device = |OnDevice { scale, param, grad, state }: OnDevice<'_>| {
+            device::for_all(param, grad, scale, state, |p, g, [m]| {
+                let direction = g.clone().decayed(&p, decay as f32);
+                let step = if shape.len() < 2 {
+                    direction * lr as f32
+                } else {
+                    let (of_param, of_grad) = (device::norm(p.clone()), device::norm(g));
+                    let whole = of_grad.clone() + of_param.clone() * decay + self.eps;
+                    let local = of_param.clone() * (lr * self.trust_coefficient) / whole;
+                    direction * device::ratio_or(local, [of_param, of_grad], lr as f32)
+                };
+                let m = m * momentum + step;
+                (p - m.clone(), [m])
+            })
+        };
+        on.either(host, device)
     }
 }

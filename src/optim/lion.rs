@@ -1,6 +1,7 @@
 //! `lion`: Chen et al. 2023 (arXiv 2302.06675), as in burn-optim 0.22.1 and the authors' code. PyTorch has none.
 
-use super::elementwise::{Elementwise, Formula, Run, Value};
+use super::elementwise::{Formula, Value};
+use super::rule::{Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig, betas};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,13 +26,9 @@ pub struct Lion {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for Lion {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for Lion {}
 
-impl Elementwise for Lion {
+impl UpdateRule for Lion {
     fn slots(&self) -> &'static [&'static str] {
         &["exp_avg"]
     }

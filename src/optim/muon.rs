@@ -5,8 +5,8 @@
 #![allow(unsafe_code)]
 
 use super::adam::{Adam, Decoupled};
-use super::elementwise::{Elementwise, lerp};
-use super::rule::{Host, OnDevice, Rule};
+use super::elementwise::lerp;
+use super::rule::{Host, OnDevice, Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig, clip, device, simd, slots};
 use crate::spec::choice;
 use burn::tensor::Tensor;
@@ -44,11 +44,7 @@ pub struct Muon {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for Muon {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for Muon {}
 
 choice! {
     /// Scale of a matrix's update (PyTorch's `adjust_lr_fn`).
@@ -82,7 +78,7 @@ fn as_matrix(shape: &[usize]) -> (usize, usize) {
     (shape[0], shape[1..].iter().product())
 }
 
-impl Rule for Muon {
+impl UpdateRule for Muon {
     fn slots(&self) -> &'static [&'static str] {
         &["momentum_buffer", "exp_avg", "exp_avg_sq"]
     }
@@ -91,44 +87,34 @@ impl Rule for Muon {
         if (slot == 0) == (shape.len() >= 2) { shape.to_vec() } else { vec![0] }
     }
 
-    fn on_host(&self, step: u64, lr: f64, shape: &[usize], on: Host<'_, '_>) {
-        let Host { scale, param, grad, state } = on;
+    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated {
         if shape.len() < 2 {
-            return self.adamw().step(step, lr, shape, Host { scale, param, grad, state: &mut state[1..] });
-        }
-        let [buffer, _, _] = slots::<3>(state);
-        let (take, momentum) = ((1.0 - self.momentum) as f32, self.momentum as f32);
-        let mut update = vec![0.0f32; param.len()];
-        let nesterov = self.nesterov;
-        simd::for_each(&mut update, grad, [buffer], |_, g, [m]| {
-            let g = g * scale;
-            let m = lerp(m, g, take);
-            (if nesterov { lerp(g, m, momentum) } else { m }, [m])
-        });
-        let (rows, cols) = as_matrix(shape);
-        orthogonalise(&mut update, rows, cols, self.ns_steps);
-        let (shrink, size) = self.shrink_and_size(lr, shape);
-        simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
-    }
-
-    fn on_device(&self, step: u64, lr: f64, shape: &[usize], on: OnDevice<'_>) -> Tensor<1> {
-        let OnDevice { scale, param, grad, state } = on;
-        if shape.len() < 2 {
-            return self.adamw().step(
-                step,
-                lr,
-                shape,
-                OnDevice { scale, param, grad, state: &mut state[1..] },
-            );
+            return self.adamw().step(step, lr, shape, on.skip_slots(1));
         }
         let (take, momentum) = ((1.0 - self.momentum) as f32, self.momentum as f32);
         let (shrink, size) = self.shrink_and_size(lr, shape);
-        device::for_all(param, grad, scale, &mut state[..1], |p, g, [m]| {
-            let m = lerp(m, g.clone(), take);
-            let update = if self.nesterov { lerp(g, m.clone(), momentum) } else { m.clone() };
-            let update = orthogonalise_on_device(update, shape, self.ns_steps);
-            (p * shrink - update * size, [m])
-        })
+        let host = |Host { scale, param, grad, state }: Host<'_, '_>| {
+            let [buffer, _, _] = slots::<3>(state);
+            let mut update = vec![0.0f32; param.len()];
+            let nesterov = self.nesterov;
+            simd::for_each(&mut update, grad, [buffer], |_, g, [m]| {
+                let g = g * scale;
+                let m = lerp(m, g, take);
+                (if nesterov { lerp(g, m, momentum) } else { m }, [m])
+            });
+            let (rows, cols) = as_matrix(shape);
+            orthogonalise(&mut update, rows, cols, self.ns_steps);
+            simd::for_each(param, &update, [], |p, u, []| (p * shrink - size * u, []));
+        };
+        let device = |OnDevice { scale, param, grad, state }: OnDevice<'_>| {
+            device::for_all(param, grad, scale, &mut state[..1], |p, g, [m]| {
+                let m = lerp(m, g.clone(), take);
+                let update = if self.nesterov { lerp(g, m.clone(), momentum) } else { m.clone() };
+                let update = orthogonalise_on_device(update, shape, self.ns_steps);
+                (p * shrink - update * size, [m])
+            })
+        };
+        on.either(host, device)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `nadam`: `torch.optim.NAdam`, with PyTorch's `decoupled_weight_decay`.
 
-use super::elementwise::{Elementwise, Formula, Moments, Run, Value};
+use super::elementwise::{Formula, Moments, Value};
+use super::rule::{Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,11 +36,7 @@ pub struct NAdam {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for NAdam {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for NAdam {}
 
 impl NAdam {
     /// The momentum of step `step`, counted from 1.
@@ -61,7 +58,7 @@ impl NAdam {
     }
 }
 
-impl Elementwise for NAdam {
+impl UpdateRule for NAdam {
     fn slots(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_avg_sq"]
     }

@@ -10,8 +10,11 @@ use std::sync::Arc;
 
 /// An optimizer that declares the keys of its `[optimizer]` table as its fields.
 pub trait OptimizerConfig: Optimizer + Serialize + DeserializeOwned + JsonSchema + Default + 'static {
-    /// Base learning rate, before the schedule.
-    fn lr(&self) -> f64;
+    /// Base learning rate, before the schedule. By default the value of the key `lr`.
+    fn lr(&self) -> f64 {
+        let lr = values(self).get("lr").and_then(Value::as_f64);
+        lr.expect("an optimizer without a key `lr` implements `OptimizerConfig::lr`")
+    }
 
     /// Reports keys that exclude each other.
     #[doc(hidden)]

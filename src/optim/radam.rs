@@ -1,6 +1,7 @@
 //! `radam`: `torch.optim.RAdam`, with PyTorch's `decoupled_weight_decay`.
 
-use super::elementwise::{Elementwise, Formula, Moments, Run, Value};
+use super::elementwise::{Formula, Moments, Value};
+use super::rule::{Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,11 +32,7 @@ pub struct RAdam {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for RAdam {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for RAdam {}
 
 impl RAdam {
     /// The variance rectification of this step; `None` in the first steps, where the variance is not tractable yet.
@@ -50,7 +47,7 @@ impl RAdam {
     }
 }
 
-impl Elementwise for RAdam {
+impl UpdateRule for RAdam {
     fn slots(&self) -> &'static [&'static str] {
         &["exp_avg", "exp_avg_sq"]
     }

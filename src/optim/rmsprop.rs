@@ -1,6 +1,7 @@
 //! `rmsprop`: `torch.optim.RMSprop` (momentum, centred).
 
-use super::elementwise::{Elementwise, Formula, Run, Value, add_square, lerp};
+use super::elementwise::{Formula, Value, add_square, lerp};
+use super::rule::{Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,13 +35,9 @@ pub struct RmsProp {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for RmsProp {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-}
+impl OptimizerConfig for RmsProp {}
 
-impl Elementwise for RmsProp {
+impl UpdateRule for RmsProp {
     fn slots(&self) -> &'static [&'static str] {
         match (self.momentum > 0.0, self.centered) {
             (false, false) => &["square_avg"],
@@ -60,7 +57,7 @@ impl Elementwise for RmsProp {
             momentum: (self.momentum > 0.0).then_some(self.momentum as f32),
             centered: self.centered,
         };
-        match Elementwise::slots(self).len() {
+        match UpdateRule::slots(self).len() {
             1 => on.run::<1, _>(factors),
             2 => on.run::<2, _>(factors),
             _ => on.run::<3, _>(factors),

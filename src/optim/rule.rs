@@ -1,8 +1,39 @@
-//! [`Optimizer`] with the arguments of each side in a struct: the trait that the optimizers of ddp-run implement.
+//! [`UpdateRule`]: both forms of an [`Optimizer`] in one function; the trait that the optimizers of ddp-run implement.
 
-use super::Optimizer;
+use super::elementwise::Formula;
+use super::{Optimizer, device, simd, slots};
 use burn::tensor::Tensor;
 use std::fmt;
+
+/// An [`Optimizer`].
+pub trait UpdateRule: Send + Sync + fmt::Debug {
+    fn slots(&self) -> &'static [&'static str];
+
+    fn slot_shape(&self, _slot: usize, shape: &[usize]) -> Vec<usize> {
+        shape.to_vec()
+    }
+
+    /// Updates a parameter of this shape; arguments as in [`Optimizer::update`].
+    fn step<R: Run>(&self, step: u64, lr: f64, shape: &[usize], on: R) -> R::Updated;
+}
+
+/// One parameter with its gradient and its state: [`Host`] or [`OnDevice`].
+pub trait Run: Sized {
+    type Updated;
+
+    /// Updates each element by itself.
+    fn run<const N: usize, F: Formula<N>>(self, formula: F) -> Self::Updated;
+
+    /// Updates the parameter by the function for this side.
+    fn either(
+        self,
+        host: impl FnOnce(Host<'_, '_>),
+        device: impl FnOnce(OnDevice<'_>) -> Tensor<1>,
+    ) -> Self::Updated;
+
+    /// Without the first `count` state tensors.
+    fn skip_slots(self, count: usize) -> Self;
+}
 
 /// The arguments of [`Optimizer::update`] that are in host memory.
 pub struct Host<'a, 's> {
@@ -10,6 +41,24 @@ pub struct Host<'a, 's> {
     pub param: &'a mut [f32],
     pub grad: &'a [f32],
     pub state: &'a mut [&'s mut [f32]],
+}
+
+impl Run for Host<'_, '_> {
+    type Updated = ();
+
+    fn run<const N: usize, F: Formula<N>>(self, formula: F) {
+        let scale = self.scale;
+        let state = slots::<N>(self.state);
+        simd::for_each(self.param, self.grad, state, |p, g, state| formula.apply(p, g * scale, state));
+    }
+
+    fn either(self, host: impl FnOnce(Host<'_, '_>), _: impl FnOnce(OnDevice<'_>) -> Tensor<1>) {
+        host(self);
+    }
+
+    fn skip_slots(self, count: usize) -> Self {
+        Self { state: &mut self.state[count..], ..self }
+    }
 }
 
 /// The arguments of [`Optimizer::update_on_device`] that are on the device.
@@ -20,27 +69,34 @@ pub struct OnDevice<'a> {
     pub state: &'a mut [Tensor<1>],
 }
 
-/// An [`Optimizer`].
-pub trait Rule: Send + Sync + fmt::Debug {
-    fn slots(&self) -> &'static [&'static str];
+impl Run for OnDevice<'_> {
+    type Updated = Tensor<1>;
 
-    fn slot_shape(&self, _slot: usize, shape: &[usize]) -> Vec<usize> {
-        shape.to_vec()
+    fn run<const N: usize, F: Formula<N>>(self, formula: F) -> Tensor<1> {
+        device::for_all(self.param, self.grad, self.scale, self.state, |p, g, s| formula.apply(p, g, s))
     }
 
-    fn on_host(&self, step: u64, lr: f64, shape: &[usize], on: Host<'_, '_>);
+    fn either(
+        self,
+        _: impl FnOnce(Host<'_, '_>),
+        device: impl FnOnce(OnDevice<'_>) -> Tensor<1>,
+    ) -> Tensor<1> {
+        device(self)
+    }
 
-    fn on_device(&self, step: u64, lr: f64, shape: &[usize], on: OnDevice<'_>) -> Tensor<1>;
+    fn skip_slots(self, count: usize) -> Self {
+        Self { state: &mut self.state[count..], ..self }
+    }
 }
 
 #[doc(hidden)]
-impl<T: Rule> Optimizer for T {
+impl<T: UpdateRule> Optimizer for T {
     fn slots(&self) -> &'static [&'static str] {
-        Rule::slots(self)
+        UpdateRule::slots(self)
     }
 
     fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
-        Rule::slot_shape(self, slot, shape)
+        UpdateRule::slot_shape(self, slot, shape)
     }
 
     fn update(
@@ -53,7 +109,7 @@ impl<T: Rule> Optimizer for T {
         grad: &[f32],
         state: &mut [&mut [f32]],
     ) {
-        self.on_host(step, lr, shape, Host { scale, param, grad, state });
+        self.step(step, lr, shape, Host { scale, param, grad, state });
     }
 
     fn update_on_device(
@@ -66,6 +122,6 @@ impl<T: Rule> Optimizer for T {
         grad: Tensor<1>,
         state: &mut [Tensor<1>],
     ) -> Tensor<1> {
-        self.on_device(step, lr, shape, OnDevice { scale, param, grad, state })
+        self.step(step, lr, shape, OnDevice { scale, param, grad, state })
     }
 }

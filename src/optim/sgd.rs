@@ -1,6 +1,7 @@
 //! `sgd`: `torch.optim.SGD` (momentum, dampening, Nesterov).
 
-use super::elementwise::{Elementwise, Formula, Run, Value};
+use super::elementwise::{Formula, Value};
+use super::rule::{Run, UpdateRule};
 use super::{DecayOn, OptimizerConfig};
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -31,10 +32,6 @@ pub struct Sgd {
 }
 
 impl OptimizerConfig for Sgd {
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
     fn check(&self, fields: &mut Fields<'_>) {
         if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
             fields.problem("nesterov", "Nesterov momentum needs `momentum` above 0 and no `dampening`");
@@ -42,7 +39,7 @@ impl OptimizerConfig for Sgd {
     }
 }
 
-impl Elementwise for Sgd {
+impl UpdateRule for Sgd {
     fn slots(&self) -> &'static [&'static str] {
         if self.momentum == 0.0 { &[] } else { &["momentum_buffer"] }
     }

@@ -34,8 +34,8 @@ impl Checkpoints {
     ) -> Result<Self> {
         let store = CheckpointStore::open(history::checkpoints(out_dir))?;
         let saver = match config.asynchronous {
-            true => AsyncSaver::new(store, config.retention(), SAVE_DEADLINE)?,
-            false => AsyncSaver::synchronous(store, config.retention()),
+            true => AsyncSaver::new(store, config.clone(), SAVE_DEADLINE)?,
+            false => AsyncSaver::synchronous(store, config.clone()),
         };
         Ok(Self { save_every, made, out_dir: out_dir.to_owned(), saver, under_way: None })
     }

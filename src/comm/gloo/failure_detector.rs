@@ -6,7 +6,6 @@ use super::control::Control;
 use super::engine::Engine;
 use crate::comm::execute::Shared as _;
 use crate::comm::probe::{MAX_GRACE, MAX_REPORTED, grace};
-use crate::comm::rendezvous::name_ranks;
 use crate::comm::{CommError, CommErrorKind, FailureDetector, Place, messages};
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
@@ -58,14 +57,7 @@ impl FailureDetector for GlooGroup {
             }
             std::thread::sleep(ENGINE_CHECK);
         }
-        self.shared.fail(CommErrorKind::Timeout, None, &format!("{late} on rank {}", self.rank))
-    }
-}
-
-fn progress_text(peer: usize, (calls, place): (u64, Place)) -> String {
-    match calls {
-        0 => format!("; rank {peer} is at {place}"),
-        _ => format!("; rank {peer} has made call {calls}, {place}"),
+        self.shared.fail(CommErrorKind::Timeout, None, &messages::overdue_on(&late, self.rank))
     }
 }
 
@@ -132,19 +124,17 @@ impl Engine {
         behind.sort_by_key(|p| self.progress_of(*p).map(|(calls, _)| calls));
         let reported =
             self.peers().filter_map(|p| self.progress_of(p).map(|here| (p, here))).take(MAX_REPORTED);
-        let report: String = reported.map(|(p, here)| progress_text(p, here)).collect();
-        let (kind, culprit, who) = if let Some(first) = silent.first() {
-            let who = format!("{} did not respond (probed by rank {})", name_ranks(&silent), self.me);
-            (CommErrorKind::Timeout, Some(*first), who)
+        let report: String =
+            reported.map(|(p, (calls, place))| messages::progress(p, calls, place)).collect();
+        let (kind, culprit, verdict) = if let Some(first) = silent.first() {
+            (CommErrorKind::Timeout, Some(*first), messages::silent(&silent, self.me))
         } else if let Some(gone) = self.peers().find(|p| self.has_departed(*p)) {
             (CommErrorKind::PeerLost, Some(gone), messages::left(gone, self.me))
         } else if let Some(last) = behind.first() {
-            let who = format!("rank {} is waiting for {} to make this call", self.me, name_ranks(&behind));
-            (CommErrorKind::Timeout, Some(*last), who)
+            (CommErrorKind::Timeout, Some(*last), messages::behind(&behind, self.me))
         } else {
-            let calls = if number > 0 { " and have made this call" } else { "" };
-            (CommErrorKind::Timeout, None, format!("all ranks respond{calls}"))
+            (CommErrorKind::Timeout, None, messages::all_respond(number > 0))
         };
-        self.fail(kind, culprit, &format!("{late}: {who}{report}"))
+        self.fail(kind, culprit, &messages::late_verdict(late, &verdict, &report))
     }
 }

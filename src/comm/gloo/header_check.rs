@@ -28,8 +28,7 @@ impl Engine {
         // A rank that needed nothing from this peer may already be past the call on which they disagree.
         let earlier = Some(theirs.sequence).filter(|s| !theirs.operation.is_pairwise() && *s < own.sequence);
         let earlier = earlier.and_then(|s| self.shared.calls.group_call(s)).filter(|call| call != theirs);
-        let own = earlier.as_ref().unwrap_or(own);
-        let cause = messages::mismatch([(self.me, own.to_string()), (peer, theirs.to_string())]);
+        let cause = messages::mismatch([(self.me, earlier.unwrap_or(*own)), (peer, *theirs)]);
         self.fail(CommErrorKind::Mismatch, Some(peer), &cause)
     }
 

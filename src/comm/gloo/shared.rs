@@ -69,7 +69,7 @@ impl execute::Shared for Shared {
         let mut first = false;
         let error = self.failed.get_or_init(|| {
             first = true;
-            CommError::new(kind, culprit, format!("{cause}{}", self.calls.describe_running()))
+            self.calls.error(kind, culprit, cause)
         });
         if first {
             let frame = Control::Abort { kind, culprit, cause }.frame();

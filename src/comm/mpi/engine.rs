@@ -68,11 +68,8 @@ impl execute::Shared for Shared {
     }
     /// The engine informs the other ranks when it runs next, at the latest when the group is dropped.
     fn fail(&self, kind: CommErrorKind, culprit: Option<usize>, cause: &str) -> CommError {
-        let failed = self.failed.get_or_init(|| {
-            let message = format!("{cause}{}", self.calls.describe_running());
-            Failed { error: CommError::new(kind, culprit, message), cause: cause.to_owned() }
-        });
-        failed.error.clone()
+        let failed = || Failed { error: self.calls.error(kind, culprit, cause), cause: cause.to_owned() };
+        self.failed.get_or_init(failed).error.clone()
     }
 }
 
@@ -224,16 +221,13 @@ impl Engine {
                 &messages::invalid_message(rank, self.me),
             ));
         }
+        let headers: Vec<Header> = headers.iter().flatten().copied().collect();
         let followers = |rank: usize| headers.iter().filter(|h| **h == headers[rank]).count();
         // Of equally large groups, the one with the lowest rank is taken to be right.
         let right = (0..headers.len()).rev().max_by_key(|rank| followers(*rank)).unwrap_or(0);
         let deviant = headers.iter().position(|h| *h != headers[right]).unwrap_or(right);
-        let side = |rank: usize| (rank, headers[rank].map(|h| h.to_string()).unwrap_or_default());
-        Err(self.fail(
-            CommErrorKind::Mismatch,
-            Some(deviant),
-            &messages::mismatch([side(right), side(deviant)]),
-        ))
+        let cause = messages::mismatch([right, deviant].map(|rank| (rank, headers[rank])));
+        Err(self.fail(CommErrorKind::Mismatch, Some(deviant), &cause))
     }
 }
 

@@ -230,10 +230,12 @@ impl Engine {
     pub(super) fn recv_message(&mut self, buf: &mut [u8], from: usize) -> Result<(), CommError> {
         let mut header = [0; HEADER];
         self.recv_piece(&mut header, from)?;
-        let theirs = Header::decode(&header).ok();
-        if theirs.is_none_or(|theirs| !self.header.agrees_with(&theirs, self.me, from)) {
-            let theirs = theirs.map_or_else(|| "an invalid message".to_owned(), |h| h.to_string());
-            let cause = messages::mismatch([(self.me, self.header.to_string()), (from, theirs)]);
+        let cause = match Header::decode(&header) {
+            Ok(theirs) if self.header.agrees_with(&theirs, self.me, from) => None,
+            Ok(theirs) => Some(messages::mismatch([(self.me, self.header), (from, theirs)])),
+            Err(_) => Some(messages::invalid_message(from, self.me)),
+        };
+        if let Some(cause) = cause {
             return Err(self.fail(CommErrorKind::Mismatch, Some(from), &cause));
         }
         buf.chunks_mut(STAGE).try_for_each(|piece| self.recv_piece(piece, from))

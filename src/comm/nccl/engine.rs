@@ -88,6 +88,11 @@ pub(super) fn overdue(control: &dyn ProcessGroup, what: &str, number: u64, timeo
     control.watch().map_or_else(alone, |watch| watch.report_overdue(what, number, timeout))
 }
 
+/// The call in messages, as distinct from those of the control group.
+fn by_nccl(call: Header) -> String {
+    format!("{call} by NCCL")
+}
+
 impl Engine {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { control, context, stream, order, communicator, timeout } = parts;
@@ -122,7 +127,7 @@ impl Engine {
         let error = self.failed.get_or_init(|| match doing {
             Some(call) if error.kind != CommErrorKind::Misuse => {
                 let rank = self.control.rank();
-                let message = format!("{}; rank {rank} was in {call} by NCCL, {place}", error.message);
+                let message = error.message.clone() + &messages::was_in(rank, &by_nccl(call), place);
                 CommError { message, ..error }
             }
             _ => error,
@@ -142,7 +147,7 @@ impl Engine {
     }
 
     pub(super) fn overdue(&self, call: Header) -> CommError {
-        self.fail(overdue(&*self.control, &format!("{call} by NCCL"), call.sequence, self.timeout))
+        self.fail(overdue(&*self.control, &by_nccl(call), call.sequence, self.timeout))
     }
 
     /// Calls NCCL, unless the communicator is gone.

@@ -49,6 +49,8 @@ pub(super) struct Dial<'a> {
     /// How long a listener may not respond before the next attempt; None: until the deadline.
     pub attempt: Option<Duration>,
     pub deadline: Instant,
+    /// The deadline in messages: `before init_timeout`.
+    pub by_when: &'a str,
 }
 
 pub(super) enum DialError {
@@ -101,8 +103,8 @@ impl Dial<'_> {
             pause = (pause * 3 / 2).min(LONGEST_PAUSE);
             if Instant::now() >= self.deadline {
                 return Err(DialError::Failed(CommError::rendezvous(format!(
-                    "{} could not reach {} at {} before init_timeout: {last}",
-                    self.me, self.peer, self.target
+                    "{} could not reach {} at {} {}: {last}",
+                    self.me, self.peer, self.target, self.by_when
                 ))));
             }
         }

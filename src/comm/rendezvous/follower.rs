@@ -16,6 +16,9 @@ const REPORT_TIME: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
+/// The deadline in messages.
+const BY_WHEN: &str = "before init_timeout";
+
 struct Follower<'a> {
     options: &'a MeshOptions,
     me: Identity<'a>,
@@ -76,7 +79,8 @@ fn join(
     let config = me.config;
     let name = format!("rank {}", config.rank);
     let (secret, attempt) = (&config.secret, Some(options.attempt));
-    let dial = Dial { target, peer: "rank 0", me: &name, secret, watch: &[], attempt, deadline };
+    let (peer, by_when) = ("rank 0", BY_WHEN);
+    let dial = Dial { target, peer, me: &name, secret, watch: &[], attempt, deadline, by_when };
     let mut bound: Option<(TcpListener, SocketAddr)> = None;
     let leader = dial
         .run(false, |stream| {
@@ -184,6 +188,7 @@ impl Follower<'_> {
                     // A peer in the table is not stale, but it answers only after it has connected to the ranks below it.
                     attempt: None,
                     deadline: self.deadline,
+                    by_when: BY_WHEN,
                 };
                 let stream =
                     dial.run(true, |_| Ok(self.me.join(purpose, self.listen))).map_err(|e| match e {

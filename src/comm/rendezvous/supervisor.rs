@@ -69,10 +69,9 @@ pub(crate) fn connect_supervisor(
             .frame())
     };
     let attempt = Some(ATTEMPT);
-    Dial { target, peer, me, secret, watch: &[], attempt, deadline }.run(true, join).map_err(|e| match e {
-        DialError::Failed(e) => {
-            CommError { message: e.message.replace("before init_timeout", "in time"), ..e }
-        }
+    let dial = Dial { target, peer, me, secret, watch: &[], attempt, deadline, by_when: "in time" };
+    dial.run(true, join).map_err(|e| match e {
+        DialError::Failed(e) => e,
         DialError::Watched => CommError::rendezvous("no connection is watched"),
     })
 }
@@ -116,5 +115,14 @@ mod tests {
         let error = foreign.join().expect("thread").expect_err("another secret");
         assert!(error.message.contains("rejected node 7's proof"), "{error}");
         drop(follower.join());
+    }
+
+    #[test]
+    fn a_supervisor_that_is_not_reached_is_reported() {
+        let (secret, target) = (Secret::generate().expect("secret"), Target::File("no-such-file".into()));
+        let error =
+            connect_supervisor(&target, "node 0", "node 1", &secret, Instant::now()).expect_err("no file");
+        let text = "node 1 could not reach node 0 at the address in no-such-file in time: the file has no address yet";
+        assert_eq!(error.message, text);
     }
 }

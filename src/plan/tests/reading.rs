@@ -48,11 +48,11 @@ fn reads_values_with_their_own_syntax() {
 fn passes_distributed_keys_to_the_engine() {
     for transport in Transport::ALL {
         let set = format!("distributed.transport={transport}");
-        assert_eq!(resolve(&[&set]).distributed.gloo().transport, *transport);
+        assert_eq!(resolve(&[&set]).distributed.gloo().transport, transport);
     }
     for algorithm in AlgorithmChoice::ALL {
         let set = format!("distributed.algorithm={algorithm}");
-        assert_eq!(resolve(&[&set]).distributed.gloo().algorithm, *algorithm);
+        assert_eq!(resolve(&[&set]).distributed.gloo().algorithm, algorithm);
     }
     let plan = resolve(&["distributed.interface=eth0", "distributed.sockets=16"]);
     let options = plan.distributed.gloo();

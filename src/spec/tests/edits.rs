@@ -1,35 +1,15 @@
-//! `--set` and `--unset`.
+//! `--set` and `--unset`. More of their messages are snapshots of tests/spec_messages.rs.
 
 use super::*;
 
 #[test]
-fn overrides_are_checked_like_the_file() {
+fn overrides_name_keys_in_lists_and_in_quotes() {
     let text = "a = 1\nl = [{z = 1}]\n[t]\nx = 0.5";
-    let edits = [
-        set("a=ten"),
-        set("t.xx=1"),
-        set("l.0.z=0"),
-        set("t . \"y\" = 'q'"),
-        set("noequals"),
-        set("=3"),
-        set("a="),
-        set("t.y=\"open"),
-        set("a.b.c=1"),
-        set("l.1.z=1"),
-        set("a b=1"),
-        set("t.y=[1,\n2"),
-    ];
+    let edits = [set("l.0.z=0"), set("t . \"y\" = 'q'"), set("l.1.z=1"), set("a b=1"), set("t.y=[1,\n2")];
     assert_eq!(
         problems(text, &edits),
         [
-            "--set:1:9+3: expected an integer from 1 to 9, found the string \"ten\"",
-            "--set:1:9+2: unknown key; did you mean `x`?",
             "--set:1:13+1: expected an integer of at least 1, found 0",
-            "--set:1:7+8: expected KEY=VALUE, as in `optimizer.lr=1e-3`",
-            "--set:1:7+0: missing key before `=`, as in `optimizer.lr=1e-3`",
-            "--set:1:9+0: missing value; `\"\"` is the empty string",
-            "--set:1:16+0: this string lacks its closing `\"`",
-            "--set:1:7+1: `a` is the string \"ten\", not a table",
             "--set:1:9+1: `l` is a list of 1: its items are numbered from 0",
             "--set:1:7+3: not a key: parts are letters, digits, `-` and `_`, or quoted, joined by dots",
             "--set:2:2+0: unclosed array, expected `]`",
@@ -57,10 +37,8 @@ fn unset_removes_only_the_named_key() {
     assert_eq!(values("a = 2\n[t]\nx = 0", &[unset("t")])[1..], values("", &[])[1..]);
     assert_eq!(values("l = [{z = 1}]\na = 1", &[unset("l"), unset("a")]), values("", &[]));
     assert_eq!(
-        problems("a = 2\n[t]\nx = 0", &[unset("t.xx"), unset("b"), unset("a=3"), unset("a.b")]),
+        problems("a = 2\n[t]\nx = 0", &[unset("a=3"), unset("a.b")]),
         [
-            "--unset:1:11+2: nothing to unset: `xx` is not set; did you mean `x`?",
-            "--unset:1:9+1: nothing to unset: `b` is not set; set here: `a`, `t`",
             "--unset:1:10+2: `--unset` takes a key alone; `--set` gives it a value",
             "--unset:1:9+1: `a` is 2, not a table",
         ]

@@ -1,17 +1,16 @@
 //! Ranks that die, stop, leave or abort at all kinds of moments: no rank hangs, and the right one is named.
 
 use super::*;
-use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait};
+use crate::comm::execute::execute;
+use crate::comm::{Call, CommErrorKind, Phase, Place, ProcessGroup, ReduceOp, Wait};
 use std::net::TcpStream;
 
 fn all_reduce(g: &GlooGroup, n: usize) -> Outcome {
     g.all_reduce((&mut vec![1f32; n]).into(), ReduceOp::Sum)
 }
 
-type Call = fn(&GlooGroup) -> Outcome;
-
 /// What the surviving ranks may be doing.
-const CALLS: [Call; 7] = [
+const CALLS: [fn(&GlooGroup) -> Outcome; 7] = [
     |g| all_reduce(g, 10),
     |g| all_reduce(g, 1_000_000),
     |g| g.barrier(Wait::WhilePeersLive),
@@ -122,7 +121,7 @@ fn ranks_may_finish_at_different_moments() {
 #[test]
 fn an_unresponsive_rank_is_blamed_even_by_ranks_that_wait_for_another() {
     let timeout = Duration::from_millis(300);
-    let calls: [Call; 5] = [
+    let calls: [fn(&GlooGroup) -> Outcome; 5] = [
         |g| all_reduce(g, 10),
         |g| all_reduce(g, 1_000_000),
         |g| g.barrier(Wait::Deadline),
@@ -217,4 +216,33 @@ fn a_blocked_call_is_aborted_from_another_thread() {
     });
     // The other rank was in no call: its next one fails at once.
     assert_eq!(groups[1].barrier(Wait::Deadline).unwrap_err().peer, Some(0));
+}
+
+#[test]
+fn an_invalid_call_ends_the_group_and_is_not_recorded() {
+    let groups = form(Transport::Tcp, 2, AMPLE);
+    let error = groups[1].broadcast((&mut [1f32][..]).into(), 2).unwrap_err();
+    let text = "rank 1 made an invalid call: broadcast: root 2 is out of range for world size 2";
+    assert_eq!(error, CommError::new(CommErrorKind::Misuse, Some(1), text));
+    assert!(groups[1].history().is_empty());
+    assert_eq!(groups[1].barrier(Wait::Deadline).unwrap_err(), error);
+    let theirs = groups[0].barrier(Wait::Deadline).unwrap_err();
+    assert_eq!((theirs.kind, theirs.peer), (CommErrorKind::Misuse, Some(1)), "{theirs}");
+}
+
+#[test]
+fn a_call_that_fails_ends_the_group_and_is_the_one_that_each_rank_was_in() {
+    let groups = form(Transport::Tcp, 2, AMPLE);
+    groups[1].note(Place { step: 7, phase: Phase::Sync });
+    let mut engine = groups[1].engine.lock().unwrap();
+    let (call, why) =
+        (Call::Barrier(Wait::Deadline), CommError::new(CommErrorKind::PeerLost, Some(0), "a fault"));
+    let header = groups[1].header(&call);
+    let error = execute(&mut *engine, call, header, AMPLE, |_, _| Err(why.clone())).unwrap_err();
+    drop(engine);
+    let message = "a fault; rank 1 was in barrier #1, step 7, phase sync".to_owned();
+    assert_eq!(error, CommError { message, ..why });
+    assert_eq!(groups[1].barrier(Wait::Deadline).unwrap_err(), error);
+    let theirs = groups[0].barrier(Wait::Deadline).unwrap_err();
+    assert!(theirs.message.starts_with("a fault; rank 0 was in barrier #1"), "{theirs}");
 }

@@ -1,0 +1,59 @@
+//! Enums whose values have names.
+
+/// Defines an enum whose values have one name each, in specs, files and messages.
+macro_rules! named {
+    ($(#[$meta:meta])* $vis:vis enum $enum:ident {
+        $($(#[$variant_meta:meta])* $variant:ident = $name:literal),+ $(,)?
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+        $vis enum $enum { $($(#[$variant_meta])* #[serde(rename = $name)] $variant),+ }
+
+        #[allow(dead_code, reason = "not every enum is listed or parsed")]
+        impl $enum {
+            /// All values, in order.
+            $vis const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
+
+            /// The name in specs, files and messages.
+            $vis const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+
+            /// The value with this name, if there is one.
+            $vis fn parse(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|value| value.name() == name)
+            }
+        }
+
+        impl std::fmt::Display for $enum {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+
+pub(crate) use named;
+
+#[cfg(test)]
+mod tests {
+    named! {
+        enum Colour {
+            Red = "red",
+            DarkBlue = "dark-blue",
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_serde_and_of_display() {
+        assert_eq!(Colour::ALL, [Colour::Red, Colour::DarkBlue]);
+        assert_eq!(Colour::ALL.map(Colour::name), ["red", "dark-blue"]);
+        for colour in Colour::ALL {
+            assert_eq!(serde_json::to_value(colour).unwrap(), colour.name());
+            assert_eq!(serde_json::from_value::<Colour>(colour.name().into()).unwrap(), colour);
+            assert_eq!(Colour::parse(colour.name()), Some(colour));
+        }
+        assert_eq!(Colour::parse("DarkBlue"), None);
+        assert_eq!(format!("{:>5}|{}", Colour::Red, Colour::DarkBlue), "  red|dark-blue");
+    }
+}
