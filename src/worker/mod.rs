@@ -121,7 +121,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
     // One rank's disk may be much slower than another's.
     group.barrier(Wait::WhilePeersLive)?;
-    same_data::same_on_all_ranks(&fingerprint, &*group)?;
+    same_data::check_data_sets(&fingerprint, &*group)?;
     group.note(Place { step: 0, phase: Phase::Setup });
     plan.ranks_by(&splits.train.target())?;
     let on = compute(job.device, plan.precision)?;
@@ -165,7 +165,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         let files = files(&job, &facts, fingerprint, parent)?;
         recorder.open(&*group, &position, files, job.recorder)?;
     }
-    // Rank 0 may still be copying files that are set aside.
+    // Rank 0 may still be copying files to the archive.
     group.barrier(Wait::WhilePeersLive)?;
     recorder.reserve(&*model, &updater)?;
     let (stop, observer) = (job.stop, &mut recorder);
@@ -215,6 +215,13 @@ fn final_barrier(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
 fn compute(device: ComputeDevice, precision: Precision) -> Result<Compute> {
     supports_precision(precision, device)?;
     Ok(Compute { device: device.open(precision)?, dtype: precision.dtype() })
+}
+
+/// The `own` of every rank, in rank order. Collective: all ranks call it.
+fn gathered<const N: usize>(own: &[u8; N], group: &dyn ProcessGroup) -> Result<Vec<[u8; N]>> {
+    let mut all = vec![[0; N]; group.world_size()];
+    group.all_gather(own.as_slice().into(), all.as_flattened_mut().into())?;
+    Ok(all)
 }
 
 /// Rank 0 prepares the files, without a deadline; then every rank opens them.

@@ -1,6 +1,7 @@
 //! Checks that all ranks have rank 0's data set, and that it is the checkpoint's. Nothing else would detect training
 //! on different data.
 
+use super::gathered;
 use crate::comm::ProcessGroup;
 use crate::comm::rendezvous::name_ranks;
 use crate::data::Fingerprint;
@@ -17,10 +18,8 @@ type Entry = [u8; ENTRY_LEN];
 ///
 /// # Errors
 /// The same on all ranks: the ranks whose data set differs from the majority's (exit 78). A failed collective.
-pub fn same_on_all_ranks(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()> {
-    let mut all = vec![0; ENTRY_LEN * group.world_size()];
-    group.all_gather(entry(own).as_slice().into(), all.as_mut_slice().into())?;
-    compare(all.as_chunks().0)
+pub fn check_data_sets(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()> {
+    compare(&gathered(&entry(own), group)?)
 }
 
 pub(super) fn entry(of: &Fingerprint) -> Entry {
@@ -140,8 +139,8 @@ mod tests {
             .map(|group| {
                 std::thread::spawn(move || {
                     let content = if group.rank() == 2 { "other" } else { "a" };
-                    let same = same_on_all_ranks(&has(10, None, "a"), &group).is_ok();
-                    (same, same_on_all_ranks(&has(10, None, content), &group).unwrap_err().message)
+                    let same = check_data_sets(&has(10, None, "a"), &group).is_ok();
+                    (same, check_data_sets(&has(10, None, content), &group).unwrap_err().message)
                 })
             })
             .collect();
