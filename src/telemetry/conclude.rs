@@ -28,7 +28,7 @@ impl Before {
         if stamp(&self.path) == self.stamp {
             return Ok(());
         }
-        // The metrics may have been moved aside, with nothing written since.
+        // The metrics may have been archived, with nothing written since.
         let mut events = if self.path.exists() { read_events(&self.path)? } else { Vec::new() };
         let recorded = match events.last() {
             Some(Event::End(end)) => Some(end.clone()),
