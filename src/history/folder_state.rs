@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn step(step: u64) -> serde_json::Value {
-        json!({ "event": "step", "step": step, "epoch": 0, "loss": 1.0, "lr": 0.1, "samples_per_s": 1.0 })
+        json!({ "event": "step", "step": step, "epoch": 0, "loss": 1.0, "lr": 0.1, "samples_per_s": 1.0, "data_wait": 0.0 })
     }
 
     fn checkpoint(step: u64) -> serde_json::Value {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn resume(step: u64) -> serde_json::Value {
-        json!({ "event": "resume", "step": step, "epoch": 0, "path": "c", "world": 1 })
+        json!({ "event": "resume", "step": step, "epoch": 0, "path": "c", "world": 1, "global_batch": 8, "accumulate": 1 })
     }
 
     fn state(checkpoints: &[u64], lines: &[serde_json::Value]) -> FolderState {

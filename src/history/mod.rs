@@ -59,13 +59,13 @@ pub struct Parent {
 /// applied already.
 pub fn begun(out_dir: &Path, run: &RunId) -> bool {
     let latest = provenance::read(&out_dir.join("run.json")).map(|file| file.latest);
-    latest.ok().and_then(|latest| latest.run).is_some_and(|before| run.goes_on(&before))
+    latest.is_ok_and(|latest| run.goes_on(&latest.run))
 }
 
 impl Start<'_> {
     /// See [`begun`].
     pub fn begun(&self) -> bool {
-        self.provenance.run.as_ref().is_some_and(|run| begun(self.out_dir, run))
+        begun(self.out_dir, &self.provenance.run)
     }
 
     /// Whether unsaved steps are repeated by this start: it has the same run or the same plan.

@@ -134,7 +134,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
             Some(loaded) => {
                 let saved = state::saved(&loaded)?;
                 // The data is compared first, because different data may be the reason for a different model.
-                let (before, now) = (saved.data.as_ref(), &fingerprint);
+                let (before, now) = (&saved.data, &fingerprint);
                 let changed = same_data::since(before, now, &saved.position, plan.loader.drop_last)?;
                 changed.iter().for_each(|what| warn(what));
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
@@ -314,7 +314,7 @@ fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
 /// The files that rank 0 records to.
 fn files(job: &Job<'_>, facts: &DataFacts, data: Fingerprint, parent: Option<Parent>) -> Result<Files> {
     let (plan, out_dir) = (job.plan, job.out_dir);
-    let made = RunFacts::of(plan, job.device, data);
+    let made = RunFacts { plan: plan.clone(), device: job.device, data };
     Ok(Files {
         out_dir: out_dir.to_owned(),
         reported: reported(plan.loss, plan.metrics.top5, facts),

@@ -61,29 +61,27 @@ pub(super) fn compare(entries: &[Entry]) -> Result<()> {
         .hint("every host needs the same files at the path in `[dataset]`; compare them with `sha256sum`"))
 }
 
-/// A description of the change since a checkpoint. Checkpoints of earlier versions do not describe their data.
+/// A description of the change since a checkpoint.
 ///
 /// # Errors
 /// The data set no longer has samples at the run's position (exit 78).
 pub fn since(
-    saved: Option<&Fingerprint>,
+    saved: &Fingerprint,
     now: &Fingerprint,
     position: &Position,
     drop_last: bool,
 ) -> Result<Option<String>> {
-    let changed = saved.and_then(|saved| saved.differs(now, ", now "));
-    let same_number = saved.is_some_and(|saved| saved.train == now.train);
-    if !same_number && !position.fits(now.train as usize, drop_last) {
-        let taken = position.seen();
-        let stands = saved.map_or_else(
-            || format!("{taken} samples of an epoch"),
-            |saved| format!("{taken} of an epoch's {} samples", saved.train),
+    if saved.train != now.train && !position.fits(now.train as usize, drop_last) {
+        let message = format!(
+            "the checkpoint was saved after {} of an epoch's {} samples, but the data set now has {}",
+            position.seen(),
+            saved.train,
+            now.train
         );
-        let message =
-            format!("the checkpoint was saved after {stands}, but the data set now has {}", now.train);
         return Err(Error::data(message)
         .hint("restore the data set, resume from a checkpoint at the end of an epoch, or start over with `--resume never`"));
     }
+    let changed = saved.differs(now, ", now ");
     Ok(changed.map(|what| format!("the data set has changed since this checkpoint was made: {what}")))
 }
 
@@ -160,14 +158,14 @@ mod tests {
         let mut position = Position::new(Batching::of(2, 8, 1));
         // 320 samples of an epoch are finished.
         position.micro = 20;
-        let ask = |saved: Option<&Fingerprint>, now, position: &Position| since(saved, &now, position, false);
-        assert_eq!(ask(Some(&saved), saved.clone(), &position).unwrap(), None);
+        let ask = |now, position: &Position| since(&saved, &now, position, false);
+        assert_eq!(ask(saved.clone(), &position).unwrap(), None);
         assert_eq!(
-            ask(Some(&saved), has(899, Some(44), "b"), &position).unwrap().unwrap(),
+            ask(has(899, Some(44), "b"), &position).unwrap().unwrap(),
             "the data set has changed since this checkpoint was made: 399 training samples, now 899"
         );
-        assert!(ask(Some(&saved), has(320, Some(44), "b"), &position).is_ok());
-        let error = ask(Some(&saved), has(300, Some(44), "b"), &position).unwrap_err();
+        assert!(ask(has(320, Some(44), "b"), &position).is_ok());
+        let error = ask(has(300, Some(44), "b"), &position).unwrap_err();
         assert_eq!(error.code, ExitCode::Spec);
         assert_eq!(
             error.message,
@@ -175,13 +173,9 @@ mod tests {
         );
         // At the end of an epoch, any number is valid.
         let between = Position::new(Batching::of(2, 8, 1));
-        assert!(ask(Some(&saved), has(300, None, "b"), &between).unwrap().is_some());
-        // An old checkpoint does not describe its data, so no change is reported; but its position is checked.
-        assert_eq!(ask(None, has(899, None, "b"), &position).unwrap(), None);
-        assert!(ask(None, has(300, None, "b"), &position).is_err());
+        assert!(ask(has(300, None, "b"), &between).unwrap().is_some());
         // An epoch with a padded last batch is finished, although more samples were drawn than exist.
         position.micro = 25;
-        assert_eq!(ask(Some(&saved), saved.clone(), &position).unwrap(), None);
-        assert_eq!(ask(None, saved.clone(), &position).unwrap(), None);
+        assert_eq!(ask(saved.clone(), &position).unwrap(), None);
     }
 }
