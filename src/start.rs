@@ -103,7 +103,7 @@ pub(crate) fn available(plan: &Plan) -> Result<()> {
 /// `runs/<name>`.
 ///
 /// # Errors
-/// It contains a run with another name (78): runs set aside from `x` are in `runs/x.1`, and a spec may be named `x.1`.
+/// It contains a run with another name (78): runs archived from `x` are in `runs/x.1`, and a spec may be named `x.1`.
 fn own_folder(name: &str) -> Result<PathBuf> {
     let folder = Path::new("runs").join(name);
     let there = provenance::read(&folder.join("run.json")).ok().map(|file| file.latest.name);

@@ -12,7 +12,7 @@ use ddp_run::testing::history::Start;
 use ddp_run::testing::models::{ALL, Input, Model, Net};
 use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::testing::spec::JobTree;
-use ddp_run::testing::telemetry::{ProgressMode, Provenance, provenance};
+use ddp_run::testing::telemetry::{ProgressMode, Provenance, RunId, provenance};
 use ddp_run::testing::train::{Ended, Observer, Parts, Position, StepReport, Sums, Trainer, Updater};
 use ddp_run::testing::worker::{self, Job, RecorderOptions, Resume};
 use schemars::JsonSchema;
@@ -139,6 +139,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
         devices: vec!["cpu".to_owned(); world],
         backend: "gloo",
         launcher: "a test",
+        run: RunId::default(),
     });
     let ended = on_ranks(world, &plan.distributed.gloo(), |group| {
         let polled = AtomicU64::new(0);

@@ -175,7 +175,7 @@ fn rejected_and_complete_starts_change_nothing() {
     assert_eq!(resumed_at(&run.out), [32]);
 }
 
-/// The folder is a link: it stays one, and what is set aside lies beside its target.
+/// The folder is a link: it stays one, and the archive lies beside its target.
 #[test]
 fn a_finished_run_without_checkpoints_is_archived() {
     let _alone = alone();

@@ -234,6 +234,28 @@ fn eval_export_and_inspect_read_what_train_wrote() {
 }
 
 /// Mean semantics: two micro-batches of 8 are one batch of 16 (no dropout, no batch norm).
+/// As with `| head`.
+#[test]
+fn commands_ignore_that_standard_output_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = dir.path().join("new.toml").display().to_string();
+    for arguments in [
+        &["--help"][..],
+        &["env"],
+        &["init", &new],
+        &["plan", SMOKE],
+        &["check", SMOKE],
+        &["submit", "slurm", SMOKE],
+        &["completions", "bash"],
+    ] {
+        let (reader, closed) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = ddp_run().args(arguments).stdout(closed).output().unwrap();
+        assert_code(&output, 0);
+        assert_eq!(stderr(&output), "", "{arguments:?}");
+    }
+}
+
 #[test]
 fn accumulated_gradients_equal_those_of_the_larger_batch() {
     let _alone = alone();

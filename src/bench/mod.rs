@@ -20,18 +20,17 @@ mod worker;
 pub use plan::{Plan, parse_sizes};
 pub use worker::run as work;
 
-use crate::error::{Error, IoContext, Result};
+use crate::error::{IoContext, Result};
 use crate::launch::own_program;
 use machine::Machine;
 use report::{Report, Row};
-use std::io::Write;
 use std::path::Path;
 use table::Table;
 
-/// Measures, prints the table to `out` row by row, and writes the files into `dir`, if given. Warnings go to standard error.
+/// Measures, passes the table to `print` line by line, and writes the files into `dir`, if given. Warnings go to standard error.
 ///
 /// Errors: a plan that can't be measured (exit 2), a worker that failed or died, a wrong result (exit 70).
-pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
+pub fn run(plan: &Plan, dir: Option<&Path>, print: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     plan.check()?;
     let cases = plan.all_cases();
     machine::check_memory(plan.world, plan.largest())?;
@@ -43,10 +42,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, out: &mut dyn Write) -> Result<()> {
     for warning in machine.warnings(plan.world) {
         say!("warning: {warning}");
     }
-    let mut print = |text: &str| {
-        let printed = writeln!(out, "{text}").and_then(|()| out.flush());
-        printed.map_err(|e| Error::internal(format!("cannot print the table: {e}")))
-    };
+    let mut print = |text: &str| print(&format!("{text}\n"));
     let table = Table::new(plan);
     print(table.header(plan, &machine).trim_end())?;
     let mut sizes: Vec<usize> = cases.iter().map(plan::Case::bytes).collect();

@@ -4,7 +4,8 @@ use crate::bench::{self, Plan, parse_sizes};
 use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::comm::{DType, ReduceOp};
 use crate::error::Result;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -85,12 +86,34 @@ fn sizes(text: &str) -> Result<Sizes, String> {
 fn named<T: Clone + Send + Sync + 'static>(
     known: impl IntoIterator<Item = (&'static str, T)>,
 ) -> impl TypedValueParser<Value = T> {
-    let (names, values): (Vec<_>, Vec<_>) = known.into_iter().unzip();
-    let parser = PossibleValuesParser::new(&names);
-    parser.try_map(move |text| {
-        let at = names.iter().position(|name| *name == text);
-        at.map(|at| values[at].clone()).ok_or("unknown name")
-    })
+    let known: Vec<_> = known.into_iter().collect();
+    let names = PossibleValuesParser::new(known.iter().map(|(name, _)| *name));
+    Trimmed(names.try_map(move |text| {
+        let found = known.iter().find(|(name, _)| *name == text);
+        found.map(|(_, value)| value.clone()).ok_or("unknown name")
+    }))
+}
+
+/// Ignores the spaces around a value, as in `"shm, tcp"`.
+#[derive(Clone)]
+struct Trimmed<P>(P);
+
+impl<P: TypedValueParser> TypedValueParser for Trimmed<P> {
+    type Value = P::Value;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<P::Value, clap::Error> {
+        let value = value.to_str().map_or(value, |text| text.trim().as_ref());
+        self.0.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
 }
 
 /// The values without repetitions, in their order.
@@ -106,18 +129,66 @@ fn unique<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
 
 pub fn run(args: &Args) -> Result<()> {
     let What::Allreduce(args) = &args.what;
-    let plan = Plan {
-        world: args.world,
-        sizes: args.sizes.0.clone(),
-        transports: unique(args.transport.iter().copied()),
-        algorithms: match args.algorithm.contains(&None) {
-            true => AlgorithmChoice::ALL.to_vec(),
-            false => unique(args.algorithm.iter().copied().flatten()),
-        },
-        dtypes: unique(args.dtype.iter().copied()),
-        op: args.op,
-        budget: args.budget,
-        timeout: args.timeout,
-    };
-    bench::run(&plan, args.out.as_deref(), &mut std::io::stdout().lock())
+    bench::run(&args.plan(), args.out.as_deref(), &mut super::print)
+}
+
+impl Allreduce {
+    fn plan(&self) -> Plan {
+        Plan {
+            world: self.world,
+            sizes: self.sizes.0.clone(),
+            transports: unique(self.transport.iter().copied()),
+            algorithms: match self.algorithm.contains(&None) {
+                true => AlgorithmChoice::ALL.to_vec(),
+                false => unique(self.algorithm.iter().copied().flatten()),
+            },
+            dtypes: unique(self.dtype.iter().copied()),
+            op: self.op,
+            budget: self.budget,
+            timeout: self.timeout,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Allreduce,
+    }
+
+    fn planned(flags: &[&str]) -> Plan {
+        let words = ["allreduce"].iter().chain(flags);
+        Cli::try_parse_from(words).unwrap_or_else(|e| panic!("{flags:?}: {e}")).args.plan()
+    }
+
+    #[test]
+    fn values_of_a_list_may_have_spaces_around_them() {
+        let plan = planned(&["--transport", "shm, tcp", "--dtype", " bf16 ,f32", "--op", "sum "]);
+        assert_eq!(plan.transports, [Transport::Shm, Transport::Tcp]);
+        assert_eq!(plan.dtypes, [DType::BF16, DType::F32]);
+        assert_eq!(plan.op, ReduceOp::Sum);
+        for wrong in ["s hm", "", "shm,,tcp"] {
+            assert!(Cli::try_parse_from(["allreduce", "--transport", wrong]).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn repeated_values_and_flags_are_measured_once() {
+        let (auto, ring) = (AlgorithmChoice::Auto, AlgorithmChoice::Ring);
+        for (flags, expected) in [
+            (&["--algorithm", "ring,auto,ring"][..], &[ring, auto][..]),
+            (&["--algorithm", "ring", "--algorithm", "auto", "--algorithm", "ring"], &[ring, auto]),
+            (&["--algorithm", "ring,all"], AlgorithmChoice::ALL),
+            (&["--algorithm", "all", "--algorithm", "ring,all"], AlgorithmChoice::ALL),
+        ] {
+            assert_eq!(planned(flags).algorithms, expected, "{flags:?}");
+        }
+        let plan = planned(&["--dtype", "f32,f32", "--transport", "tcp", "--transport", "tcp"]);
+        assert_eq!((plan.dtypes, plan.transports), (vec![DType::F32], vec![Transport::Tcp]));
+    }
 }

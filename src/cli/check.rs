@@ -26,8 +26,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<(), Error> {
     for path in &args.specs {
         match args.overrides.plan(path, registry, WorldRequest::default()) {
             Ok(plan) => {
-                // Checking continues if standard output is closed.
-                let _ = writeln!(std::io::stdout(), "ok {}", path.display());
+                super::print(&format!("ok {}\n", path.display()))?;
                 for (key, why) in plan.warnings() {
                     say!("warning: {}: `{key}`: {why}", path.display());
                 }

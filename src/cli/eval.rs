@@ -32,6 +32,5 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     let checkpoint = args.checkpoint.as_deref().unwrap_or(&run);
     let metrics = evaluate(&plan, checkpoint, args.split, device, Arc::new(SoloGroup::default()))?;
     let text = serde_json::to_string(&metrics).map_err(|e| Error::internal(e.to_string()))?;
-    println!("{text}");
-    Ok(())
+    super::print(&format!("{text}\n"))
 }

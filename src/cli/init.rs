@@ -18,11 +18,10 @@ pub fn run(args: &Args) -> Result<()> {
         |e: std::io::Error| Error::new(ExitCode::Usage, format!("cannot write {}: {e}", args.path.display()));
     let mut file = std::fs::File::create_new(&args.path).map_err(cannot)?;
     file.write_all(TEMPLATE.as_bytes()).map_err(cannot)?;
-    println!(
-        "wrote {0}; `ddp-run plan {0}` shows the resolved plan, `ddp-run {0}` runs it",
+    super::print(&format!(
+        "wrote {0}; `ddp-run plan {0}` shows the resolved plan, `ddp-run {0}` runs it\n",
         args.path.display()
-    );
-    Ok(())
+    ))
 }
 
 #[cfg(test)]

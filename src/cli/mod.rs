@@ -99,10 +99,7 @@ pub fn run(
         Err(e) => {
             // Help and version are printed to standard output and are not errors.
             let code = if e.use_stderr() { ExitCode::Usage } else { ExitCode::Done };
-            return e
-                .print()
-                .map(|()| code)
-                .map_err(|e| Error::internal(format!("cannot write to the terminal: {e}")));
+            return printed(e.print()).map(|()| code);
         }
     };
     let done = |()| ExitCode::Done;
@@ -142,11 +139,17 @@ fn with_default_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// Prints to standard output. A reader that closes the pipe early (`| head`) is not an error.
+/// Prints to standard output.
 fn print(text: &str) -> Result<(), Error> {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let mut out = std::io::stdout();
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// A reader that closes the pipe early (`| head`) is not an error.
+fn printed(result: std::io::Result<()>) -> Result<(), Error> {
+    match result {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::internal(format!("cannot write to standard output: {e}")))
+            Err(Error::internal(format!("cannot print the output: {e}")))
         }
         _ => Ok(()),
     }

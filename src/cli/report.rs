@@ -23,6 +23,5 @@ pub fn run(args: &Args) -> Result<()> {
         code: ExitCode::Checkpoint,
         ..e
     })?;
-    println!("{}", written.display());
-    Ok(())
+    super::print(&format!("{}\n", written.display()))
 }

@@ -112,15 +112,13 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     match &args.file {
         Some(file) => std::fs::write(file, &script).doing("write", file)?,
         None if args.submit => {}
-        None => print!("{script}"),
+        None => super::print(&script)?,
     }
-    if args.submit {
-        return submit(&script);
+    match &args.file {
+        _ if args.submit => submit(&script),
+        Some(file) => super::print(&format!("wrote {0}; `sbatch {0}` submits it\n", file.display())),
+        None => Ok(()),
     }
-    if let Some(file) = &args.file {
-        println!("wrote {0}; `sbatch {0}` submits it", file.display());
-    }
-    Ok(())
 }
 
 /// The script is passed over standard input, so that the submitted script is the generated one, whatever the file

@@ -11,7 +11,6 @@ use crate::plan::WorldRequest;
 use crate::registry::Registry;
 use crate::start::start;
 use crate::telemetry::ProgressMode;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -43,23 +42,12 @@ pub struct Args {
     /// Overrides the spec's device: `auto`, `cpu`, `cuda`, `cuda:N`, `wgpu`, `wgpu:N`
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// How the ranks' logs are written: `text` or `json`
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = log_format())]
+    /// How the ranks' logs are written
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
-    /// How rank 0 shows progress: `auto`, `bar`, `plain` or `none`
-    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = progress())]
+    /// How rank 0 shows progress
+    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     pub progress: ProgressMode,
-}
-
-/// The values of `--log-format`.
-fn log_format() -> impl TypedValueParser<Value = LogFormat> {
-    PossibleValuesParser::new(["text", "json"]).try_map(|name| name.parse::<LogFormat>())
-}
-
-/// The values of `--progress`.
-fn progress() -> impl TypedValueParser<Value = ProgressMode> {
-    let names = PossibleValuesParser::new(ProgressMode::CHOICES.map(|(name, _)| name));
-    names.map(|name| ProgressMode::named(&name).unwrap_or_default())
 }
 
 impl Args {

@@ -6,6 +6,7 @@ use super::sampler::Order;
 use super::{
     Dataset, FieldData, FieldFacts, FieldKind, FieldMut, HostBatch, HostField, SampleKey, StoredImages,
 };
+use crate::caught;
 use crate::error::{Error, Result};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -60,8 +61,7 @@ impl BatchAssembler {
     /// Assembles batch `number`; returns a panic of the data set as an error.
     pub fn assemble_caught(&self, number: usize, buffers: HostBatch) -> Result<HostBatch> {
         catch_unwind(AssertUnwindSafe(|| self.assemble(number, buffers))).unwrap_or_else(|panic| {
-            let what = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-            let what = what.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            let what = caught::message(&*panic);
             Err(Error::internal(format!("the data set panicked in batch {number}: {what}")))
         })
     }

@@ -26,9 +26,9 @@ pub struct LoaderConfig {
 }
 
 impl LoaderConfig {
-    /// For all batches of an order, which already leaves out what `drop_last` drops.
+    /// For all batches of an order, which leaves out what `drop_last` drops.
     pub fn options(&self, batch_size: usize, seed: u64) -> LoaderOptions {
         let Self { workers, prefetch, .. } = *self;
-        LoaderOptions { batch_size, drop_last: false, seed, epoch: 0, start_batch: 0, workers, prefetch }
+        LoaderOptions { batch_size, seed, epoch: 0, start_batch: 0, workers, prefetch }
     }
 }

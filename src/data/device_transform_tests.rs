@@ -99,15 +99,7 @@ fn shapes() -> Arc<dyn Dataset> {
 }
 
 fn options(workers: usize) -> LoaderOptions {
-    LoaderOptions {
-        batch_size: 16,
-        drop_last: false,
-        seed: 7,
-        epoch: 2,
-        start_batch: 0,
-        workers,
-        prefetch: 3,
-    }
+    LoaderOptions { batch_size: 16, seed: 7, epoch: 2, start_batch: 0, workers, prefetch: 3 }
 }
 
 fn order() -> Vec<u64> {

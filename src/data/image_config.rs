@@ -55,8 +55,11 @@ struct Cutout {
 }
 
 impl TransformOptions {
-    /// `channels` is the number of channels of the samples.
+    /// `channels` is the number of channels of the samples: 1 (grey) or 3 (colour).
     pub fn read(fields: &mut Fields<'_>, channels: usize, usual: ChannelStats) -> Self {
+        if channels == 2 {
+            fields.problem("channels", "expected 1 (grey) or 3 (colour)");
+        }
         let Pixels { normalize, mean, std, augment } = fields.config();
         let mut stat = |key: &str, listed: Option<Vec<f64>>, usual: [f64; 3]| {
             let listed = fields.or_default(key, listed, usual[..channels].to_vec());

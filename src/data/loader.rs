@@ -22,8 +22,6 @@ const DEADLINE: Duration = Duration::from_secs(600);
 pub struct LoaderOptions {
     /// Samples per batch, at least 1.
     pub batch_size: usize,
-    /// Leave out the last batch if it is not full.
-    pub drop_last: bool,
     /// Part of every [`SampleKey`](super::SampleKey).
     pub seed: u64,
     /// Part of every [`SampleKey`](super::SampleKey).
@@ -69,7 +67,7 @@ impl Loader {
         stored: bool,
     ) -> Result<Self> {
         let size = options.batch_size.max(1);
-        let end = if options.drop_last { order.len() / size } else { order.len().div_ceil(size) };
+        let end = order.len().div_ceil(size);
         if options.start_batch > end {
             let what = format!(
                 "cannot resume at batch {} of the epoch: the data set has only {end} batches for this rank",

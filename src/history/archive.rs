@@ -1,4 +1,4 @@
-//! Setting archive: moves what a start does not continue to a numbered folder beside the run's folder, which is a run
+//! The archive of a start: moves what a start does not continue to a numbered folder beside the run's folder, which is a run
 //! folder of its own. The run's folder stays in place: it may be a link or a mount point, and this start already uses
 //! `.lock` and `logs/`. Where nothing can be moved beside it (a mount point, a parent without write permission), the
 //! numbered folder is inside it.

@@ -44,20 +44,20 @@ impl FolderState {
     }
 
     fn of(events: &[Event]) -> Self {
-        let mut past = Self::default();
+        let mut state = Self::default();
         for event in events {
-            past.completed_at = None;
+            state.completed_at = None;
             match event {
-                Event::Step(_) | Event::Epoch(_) => past.trained = true,
-                Event::Checkpoint(saved) => past.reached = past.reached.max(Some(saved.step)),
+                Event::Step(_) | Event::Epoch(_) => state.trained = true,
+                Event::Checkpoint(saved) => state.reached = state.reached.max(Some(saved.step)),
                 Event::End(end) if end.exit_code == ExitCode::Done as u8 => {
-                    past.completed_at = Some(end.step);
-                    past.reached = past.reached.max(Some(end.step));
+                    state.completed_at = Some(end.step);
+                    state.reached = state.reached.max(Some(end.step));
                 }
                 _ => {}
             }
         }
-        past
+        state
     }
 
     pub fn is_completed_at(&self, step: u64) -> bool {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn step(step: u64) -> serde_json::Value {
-        json!({ "event": "step", "step": step, "epoch": 0, "loss": 1.0, "lr": 0.1, "samples_per_s": 1.0 })
+        json!({ "event": "step", "step": step, "epoch": 0, "loss": 1.0, "lr": 0.1, "samples_per_s": 1.0, "data_wait": 0.0 })
     }
 
     fn checkpoint(step: u64) -> serde_json::Value {
@@ -103,62 +103,62 @@ mod tests {
     }
 
     fn resume(step: u64) -> serde_json::Value {
-        json!({ "event": "resume", "step": step, "epoch": 0, "path": "c", "world": 1 })
+        json!({ "event": "resume", "step": step, "epoch": 0, "path": "c", "world": 1, "global_batch": 8, "accumulate": 1 })
     }
 
-    fn past(checkpoints: &[u64], lines: &[serde_json::Value]) -> FolderState {
+    fn state(checkpoints: &[u64], lines: &[serde_json::Value]) -> FolderState {
         FolderState { checkpoints: checkpoints.to_vec(), ..FolderState::of(&events(lines)) }
     }
 
     #[test]
     fn a_killed_run_continues_and_repeats_its_last_steps() {
-        let killed = past(&[10], &[step(5), step(10), checkpoint(10), step(13)]);
+        let killed = state(&[10], &[step(5), step(10), checkpoint(10), step(13)]);
         assert_eq!(killed.to_archive(Some(10), false), ToArchive::Nothing);
         // The checkpoint was complete, but its event was not written yet.
         assert_eq!(
-            past(&[5, 10], &[step(10), checkpoint(5)]).to_archive(Some(10), false),
+            state(&[5, 10], &[step(10), checkpoint(5)]).to_archive(Some(10), false),
             ToArchive::Nothing
         );
     }
 
     #[test]
     fn resuming_an_older_checkpoint_archives_later_steps() {
-        let done = past(&[10, 80, 100], &[checkpoint(10), checkpoint(80), checkpoint(100), end(100, 0)]);
+        let done = state(&[10, 80, 100], &[checkpoint(10), checkpoint(80), checkpoint(100), end(100, 0)]);
         assert_eq!(done.to_archive(Some(10), false), ToArchive::After(10));
         assert_eq!(done.to_archive(Some(100), false), ToArchive::Nothing);
         // The newest checkpoints were removed or never written.
         assert_eq!(
-            past(&[10], &[checkpoint(10), checkpoint(80)]).to_archive(Some(10), true),
+            state(&[10], &[checkpoint(10), checkpoint(80)]).to_archive(Some(10), true),
             ToArchive::After(10)
         );
         assert_eq!(
-            past(&[10], &[checkpoint(10), end(80, 0)]).to_archive(Some(10), false),
+            state(&[10], &[checkpoint(10), end(80, 0)]).to_archive(Some(10), false),
             ToArchive::After(10)
         );
         // A failed run saved nothing that could be lost.
         assert_eq!(
-            past(&[10], &[checkpoint(10), end(12, 90)]).to_archive(Some(10), false),
+            state(&[10], &[checkpoint(10), end(12, 90)]).to_archive(Some(10), false),
             ToArchive::Nothing
         );
     }
 
     #[test]
     fn starting_over_archives_everything_but_unsaved_steps() {
-        assert_eq!(past(&[], &[]).to_archive(None, false), ToArchive::Nothing);
-        assert_eq!(past(&[], &[end(0, 78)]).to_archive(None, false), ToArchive::Nothing);
-        assert_eq!(past(&[10], &[]).to_archive(None, false), ToArchive::All);
-        assert_eq!(past(&[], &[step(3)]).to_archive(None, false), ToArchive::All);
-        assert_eq!(past(&[], &[step(3)]).to_archive(None, true), ToArchive::Nothing);
-        assert_eq!(past(&[], &[step(3), end(3, 0)]).to_archive(None, true), ToArchive::All);
+        assert_eq!(state(&[], &[]).to_archive(None, false), ToArchive::Nothing);
+        assert_eq!(state(&[], &[end(0, 78)]).to_archive(None, false), ToArchive::Nothing);
+        assert_eq!(state(&[10], &[]).to_archive(None, false), ToArchive::All);
+        assert_eq!(state(&[], &[step(3)]).to_archive(None, false), ToArchive::All);
+        assert_eq!(state(&[], &[step(3)]).to_archive(None, true), ToArchive::Nothing);
+        assert_eq!(state(&[], &[step(3), end(3, 0)]).to_archive(None, true), ToArchive::All);
         assert_eq!(FolderState::unreadable().to_archive(None, true), ToArchive::All);
     }
 
     #[test]
     fn a_run_is_complete_only_if_its_last_event_says_so() {
-        assert!(past(&[8], &[step(8), checkpoint(8), end(8, 0)]).is_completed_at(8));
-        assert!(!past(&[8], &[end(8, 0), resume(8)]).is_completed_at(8));
-        assert!(!past(&[8], &[end(8, 75)]).is_completed_at(8));
-        assert!(!past(&[8], &[end(8, 0)]).is_completed_at(4));
+        assert!(state(&[8], &[step(8), checkpoint(8), end(8, 0)]).is_completed_at(8));
+        assert!(!state(&[8], &[end(8, 0), resume(8)]).is_completed_at(8));
+        assert!(!state(&[8], &[end(8, 75)]).is_completed_at(8));
+        assert!(!state(&[8], &[end(8, 0)]).is_completed_at(4));
     }
 
     proptest! {
@@ -171,9 +171,9 @@ mod tests {
             let newest = *steps.last().expect("one at least");
             for known in [&steps[..], &[]] {
                 let expected = if from < newest { ToArchive::After(from) } else { ToArchive::Nothing };
-                prop_assert_eq!(past(known, &lines).to_archive(Some(from), true), expected);
+                prop_assert_eq!(state(known, &lines).to_archive(Some(from), true), expected);
             }
-            prop_assert_eq!(past(&steps, &lines).to_archive(None, true), ToArchive::All);
+            prop_assert_eq!(state(&steps, &lines).to_archive(None, true), ToArchive::All);
         }
     }
 }

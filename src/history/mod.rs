@@ -4,7 +4,7 @@
 //! One process writes to a folder and holds its [`FolderLock`]. A start is *accepted* when all ranks are ready to
 //! train: data, model, optimizer and checkpoint fit. Until then nothing in the folder changes but `logs/`. A folder
 //! contains one *branch*: checkpoints and metrics that follow from each other. Whatever does not lead to the
-//! checkpoint that a start resumes from is set aside in a numbered folder, a run folder of its own; so retention,
+//! checkpoint that a start resumes from is archived in a numbered folder, a run folder of its own; so retention,
 //! `auto` and `metrics.jsonl` need not handle branches. `run.json` records for each start its run ([`RunId`]) and the
 //! checkpoint that it resumed from.
 
@@ -59,13 +59,13 @@ pub struct Parent {
 /// applied already.
 pub fn begun(out_dir: &Path, run: &RunId) -> bool {
     let latest = provenance::read(&out_dir.join("run.json")).map(|file| file.latest);
-    latest.ok().and_then(|latest| latest.run).is_some_and(|before| run.goes_on(&before))
+    latest.is_ok_and(|latest| run.goes_on(&latest.run))
 }
 
 impl Start<'_> {
     /// See [`begun`].
     pub fn begun(&self) -> bool {
-        self.provenance.run.as_ref().is_some_and(|run| begun(self.out_dir, run))
+        begun(self.out_dir, &self.provenance.run)
     }
 
     /// Whether unsaved steps are repeated by this start: it has the same run or the same plan.
@@ -74,26 +74,26 @@ impl Start<'_> {
         self.begun() || latest.is_ok_and(|latest| latest.spec_hash == self.provenance.spec_hash)
     }
 
-    /// Prepares the folder: sets aside what does not lead to this start, then writes `job.toml` and, last, `run.json`.
+    /// Prepares the folder: archives what does not lead to this start, then writes `job.toml` and, last, `run.json`.
     ///
     /// # Errors
     /// Exit code 74: metrics to continue can't be read, or a file can't be written.
     pub fn accept(&self, from: Option<&Parent>) -> Result<Accepted> {
         let here = from.filter(|f| f.is_within(self.out_dir));
-        let past = match (FolderState::read(self.out_dir), here) {
+        let state = match (FolderState::read(self.out_dir), here) {
             // Its content is not needed.
             (Err(_), None) => FolderState::unreadable(),
-            (past, _) => past?,
+            (state, _) => state?,
         };
-        let left = past.to_archive(here.map(|f| f.step), self.repeats_steps());
-        if let (ToArchive::Nothing, Some(from)) = (left, here)
+        let to_archive = state.to_archive(here.map(|f| f.step), self.repeats_steps());
+        if let (ToArchive::Nothing, Some(from)) = (to_archive, here)
             && from.complete
-            && past.is_completed_at(from.step)
+            && state.is_completed_at(from.step)
         {
             return Ok(Accepted::Complete);
         }
-        match left {
-            ToArchive::Nothing if here.is_none() && past.trained && !self.begun() => {
+        match to_archive {
+            ToArchive::Nothing if here.is_none() && state.trained && !self.begun() => {
                 say!("the previous start saved no checkpoint; its steps are repeated");
             }
             ToArchive::Nothing => {}

@@ -8,7 +8,7 @@ struct Folder(tempfile::TempDir, PathBuf);
 fn event(kind: &str, step: u64) -> String {
     match kind {
         "step" => format!(
-            "{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":1.0,\"lr\":0.1,\"samples_per_s\":1.0}}\n"
+            "{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":1.0,\"lr\":0.1,\"samples_per_s\":1.0,\"data_wait\":0.0}}\n"
         ),
         "checkpoint" => format!(
             "{{\"event\":\"checkpoint\",\"step\":{step},\"epoch\":0,\"path\":\"c\",\"bytes\":1,\"seconds\":0.1}}\n"
@@ -69,9 +69,9 @@ fn start(name: &str) -> Provenance {
         devices: vec!["cpu".into()],
         backend: "solo",
         launcher: "ddp-run",
+        run: RunId { job: name.into(), attempt: 1, start: name.into() },
     };
-    let run = RunId { job: name.into(), attempt: 1, start: name.into() };
-    Provenance { run: Some(run), ..Provenance::gather(start) }
+    Provenance::gather(start)
 }
 
 fn steps(out: &Path) -> Vec<u64> {

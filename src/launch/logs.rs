@@ -9,7 +9,6 @@ use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Mutex;
 
 use tracing_subscriber::EnvFilter;
@@ -29,25 +28,15 @@ pub const TAIL_LINES: usize = 15;
 pub const TAIL_BYTES: u64 = 16 << 10;
 
 /// `--log-format`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object a line
     Json,
-}
-
-impl FromStr for LogFormat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err("expected `text` or `json`".into()),
-        }
-    }
 }
 
 pub fn path(log_dir: &Path, rank: usize) -> PathBuf {

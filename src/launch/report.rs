@@ -226,7 +226,7 @@ fn ending(rank: &Rank<'_>) -> &'static str {
         (Some(_), Some(Class::Stopped)) => "saved and stopped",
         (Some(_), Some(Class::Consequence)) => "exited after losing this peer",
         (Some(e), Some(Class::OnRequest)) if e.requested == Requested::Kill => {
-            "did not exit when told to and was killed"
+            "did not exit when told to and had to be killed"
         }
         (Some(_), Some(Class::OnRequest)) => "exited when told to",
         (Some(_), _) => "failed later",

@@ -27,7 +27,7 @@ fn note(rank: usize, error: impl Into<Error>, context: NodeContext<'_>) -> Failu
 }
 
 fn silent(rank: usize) -> CommError {
-    CommError::new(CommErrorKind::Timeout, Some(rank), format!("rank {rank} gave no sign of life"))
+    CommError::new(CommErrorKind::Timeout, Some(rank), format!("rank {rank} did not respond"))
 }
 
 /// The report as it is printed, with a constant name of the log folder.

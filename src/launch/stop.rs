@@ -135,7 +135,7 @@ impl StopFlag {
     }
 
     pub fn requested(&self) -> bool {
-        self.0.signal.load(Ordering::Acquire) != 0
+        self.signal().is_some()
     }
 
     /// The number of the first signal; `None` before it.

@@ -128,7 +128,7 @@ fn messages() {
         ("restarts", restart_notices()),
         ("refused nodes", refusals()),
         ("lost nodes and changes", losses_and_changes()),
-        ("no meeting", setup_errors()),
+        ("setup fails", setup_errors()),
     ];
     insta::assert_snapshot!(parts.map(|(title, text)| format!("== {title}\n{text}\n")).join("\n"));
 }

@@ -31,7 +31,7 @@ impl Setup {
     /// Runs on a thread: a port may be busy for a while, and a name may not resolve at once.
     pub(super) fn start(nodes: &Nodes) -> Result<Background<Self>> {
         let nodes = nodes.clone();
-        Background::start("meet", move || Self::prepare(&nodes))
+        Background::start("rendezvous", move || Self::prepare(&nodes))
     }
 
     pub(super) fn prepare(nodes: &Nodes) -> Result<Self> {

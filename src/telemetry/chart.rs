@@ -120,7 +120,7 @@ impl<'a> Chart<'a> {
         let title = escape(self.title);
         let _ = write!(out, "<figure><figcaption>{title}");
         for s in self.series.iter().filter(|_| self.series.len() > 1) {
-            let _ = write!(out, "<span class=\"key {}\">{}</span>", s.class(), s.name);
+            let _ = write!(out, "<span class=\"key {}\">{}</span>", s.class(), escape(&s.name));
         }
         let _ = write!(
             out,

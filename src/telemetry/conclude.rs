@@ -28,7 +28,7 @@ impl Before {
         if stamp(&self.path) == self.stamp {
             return Ok(());
         }
-        // The metrics may have been moved aside, with nothing written since.
+        // The metrics may have been archived, with nothing written since.
         let mut events = if self.path.exists() { read_events(&self.path)? } else { Vec::new() };
         let recorded = match events.last() {
             Some(Event::End(end)) => Some(end.clone()),
@@ -81,7 +81,7 @@ fn stamp(path: &Path) -> Option<(u64, SystemTime)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{Provenance, RestartEvent, ResumeEvent};
+    use crate::telemetry::{Provenance, RestartEvent, ResumeEvent, RunId};
     use std::fs::File;
 
     fn ends(folder: &Path) -> Vec<EndEvent> {
@@ -120,8 +120,8 @@ mod tests {
             epoch: 1,
             path: checkpoint.clone(),
             world: 1,
-            global_batch: None,
-            accumulate: None,
+            global_batch: 8,
+            accumulate: 1,
         }));
         let parent = provenance::Parent { path: checkpoint, step: 9, seconds: 1e6 };
         let start = provenance::Start {
@@ -132,6 +132,7 @@ mod tests {
             devices: vec!["cpu".into()],
             backend: "solo",
             launcher: "ddp-run",
+            run: RunId::default(),
         };
         let start = Provenance { parent: Some(parent), ..Provenance::gather(start) };
         provenance::write(&folder.path().join("run.json"), start).unwrap();

@@ -44,8 +44,7 @@ pub struct StepEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
     /// Fraction of the time that the training step waited for data, 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_wait: Option<f64>,
+    pub data_wait: f64,
 }
 
 /// Written after an epoch and its validation.
@@ -96,11 +95,9 @@ pub struct ResumeEvent {
     pub path: String,
     pub world: usize,
     /// Samples per optimizer step, which depends on the number of processes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub global_batch: Option<usize>,
+    pub global_batch: usize,
     /// Micro-batches per optimizer step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accumulate: Option<usize>,
+    pub accumulate: usize,
 }
 
 /// Written when the workers end.
@@ -171,9 +168,9 @@ mod tests {
                     lr: 5e-4,
                     samples_per_s: 1234.5,
                     grad_norm: None,
-                    data_wait: None,
+                    data_wait: 0.25,
                 }),
-                r#"{"event":"step","step":480,"epoch":1,"loss":0.30000000000000004,"lr":0.0005,"samples_per_s":1234.5}"#,
+                r#"{"event":"step","step":480,"epoch":1,"loss":0.30000000000000004,"lr":0.0005,"samples_per_s":1234.5,"data_wait":0.25}"#,
             ),
             (
                 Event::Epoch(EpochEvent {
@@ -209,8 +206,8 @@ mod tests {
                     epoch: 1,
                     path: "c".into(),
                     world: 2,
-                    global_batch: Some(32),
-                    accumulate: Some(4),
+                    global_batch: 32,
+                    accumulate: 4,
                 }),
                 r#"{"event":"resume","step":480,"epoch":1,"path":"c","world":2,"global_batch":32,"accumulate":4}"#,
             ),
@@ -233,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_non_finite_loss_is_null_and_read_as_nan() {
-        let line = r#"{"event":"step","step":1,"epoch":0,"loss":null,"lr":0.1,"samples_per_s":1.0}"#;
+        let line =
+            r#"{"event":"step","step":1,"epoch":0,"loss":null,"lr":0.1,"samples_per_s":1.0,"data_wait":0.0}"#;
         let Event::Step(step) = serde_json::from_str(line).unwrap() else { panic!("a step") };
         assert!(step.loss.is_nan());
         assert_eq!(serde_json::to_string(&Event::Step(step)).unwrap(), line);

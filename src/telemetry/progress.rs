@@ -10,26 +10,17 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// `--progress`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum ProgressMode {
-    /// A bar on a terminal, else plain lines.
+    /// A bar on a terminal, else plain lines
     #[default]
     Auto,
     Bar,
     Plain,
     None,
-}
-
-impl ProgressMode {
-    /// Name and value of each choice, for the command line.
-    pub const CHOICES: [(&'static str, ProgressMode); 4] =
-        [("auto", Self::Auto), ("bar", Self::Bar), ("plain", Self::Plain), ("none", Self::None)];
-
-    /// The choice with this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::CHOICES.into_iter().find(|(choice, _)| *choice == name).map(|(_, mode)| mode)
-    }
 }
 
 /// Shortest time between two plain lines, so that the log of a fast run stays short.
@@ -89,7 +80,7 @@ pub fn epoch_summary(event: &EpochEvent) -> String {
         for (name, value) in metrics.iter() {
             let _ = match name {
                 "accuracy" => write!(line, " acc {:.1} %", 100.0 * value),
-                "top5" | "top_5" => write!(line, " top-5 {:.1} %", 100.0 * value),
+                "top5" => write!(line, " top-5 {:.1} %", 100.0 * value),
                 _ => write!(line, " {name} {}", significant(value)),
             };
         }

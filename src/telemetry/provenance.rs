@@ -27,11 +27,9 @@ pub struct Provenance {
     pub devices: Vec<String>,
     pub backend: String,
     /// What started the processes: `ddp-run`, or `Slurm: job 12.0, task 0 of 4 on node n1`.
-    #[serde(default)]
     pub launcher: String,
-    /// The run that this start belongs to; `None` in files of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<RunId>,
+    /// The run that this start belongs to.
+    pub run: RunId,
     /// The checkpoint that it resumed from; `None` for a start from the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
@@ -47,7 +45,6 @@ pub struct Parent {
     pub path: String,
     pub step: u64,
     /// Training time of the run up to this checkpoint.
-    #[serde(default)]
     pub seconds: f64,
 }
 
@@ -88,6 +85,7 @@ pub struct Start<'a> {
     pub devices: Vec<String>,
     pub backend: &'a str,
     pub launcher: &'a str,
+    pub run: RunId,
 }
 
 impl Provenance {
@@ -102,7 +100,7 @@ impl Provenance {
             devices: start.devices,
             backend: start.backend.to_owned(),
             launcher: start.launcher.to_owned(),
-            run: None,
+            run: start.run,
             parent: None,
             git: git(start.source_dir, GIT_LIMIT),
             versions: Versions::here(),
@@ -111,7 +109,7 @@ impl Provenance {
     }
 
     fn is_the_start_of(&self, other: &Self) -> bool {
-        self.run.is_some() && (&self.run, &self.started) == (&other.run, &other.started)
+        (&self.run, &self.started) == (&other.run, &other.started)
     }
 }
 
@@ -242,6 +240,7 @@ mod tests {
             devices: vec!["cpu".into(), "cpu".into()],
             backend: "gloo",
             launcher: "ddp-run",
+            run: RunId { start: RunId::draw().unwrap(), ..RunId::default() },
         })
     }
 

@@ -61,7 +61,7 @@ impl TensorBoardWriter {
                 scalars.push(("step/lr".to_owned(), e.lr));
                 scalars.push(("step/samples_per_s".to_owned(), e.samples_per_s));
                 scalars.extend(e.grad_norm.map(|x| ("step/grad_norm".to_owned(), x)));
-                scalars.extend(e.data_wait.map(|x| ("step/data_wait".to_owned(), x)));
+                scalars.push(("step/data_wait".to_owned(), e.data_wait));
             }
             Event::Epoch(e) => {
                 scalars.extend(e.train.iter().map(|(name, value)| (format!("train/{name}"), value)));
@@ -235,8 +235,8 @@ mod tests {
             loss: 0.5,
             lr: 0.25,
             samples_per_s: 8.0,
-            grad_norm: None,
-            data_wait: None,
+            grad_norm: Some(4.0),
+            data_wait: 0.125,
         });
         writer.write(&event).unwrap();
         let frames = frames(&fs::read(writer.path()).unwrap());
@@ -253,7 +253,13 @@ mod tests {
                 (String::from_utf8(value[0].1.clone()).unwrap(), float)
             })
             .collect();
-        let expected = [("step/loss", 0.5), ("step/lr", 0.25), ("step/samples_per_s", 8.0)];
+        let expected = [
+            ("step/loss", 0.5),
+            ("step/lr", 0.25),
+            ("step/samples_per_s", 8.0),
+            ("step/grad_norm", 4.0),
+            ("step/data_wait", 0.125),
+        ];
         assert_eq!(values, expected.map(|(n, v)| (n.to_owned(), v)));
     }
 

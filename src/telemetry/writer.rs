@@ -68,7 +68,7 @@ impl MetricsWriter {
         Ok(move || file.sync_data().doing("write", &path))
     }
 
-    /// Removes all events after `step`, including ends and resumes: they belong to the branch that was moved aside.
+    /// Removes all events after `step`, including ends and resumes: they belong to the archived branch.
     pub fn cut_after(path: &Path, step: u64) -> Result<()> {
         rewrite(path, |_, event| event.step().is_none_or(|s| s <= step)).map(drop)
     }

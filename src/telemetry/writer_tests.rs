@@ -11,7 +11,7 @@ fn step(step: u64) -> Event {
         lr: 0.1,
         samples_per_s: 10.0,
         grad_norm: None,
-        data_wait: None,
+        data_wait: 0.0,
     })
 }
 

@@ -160,15 +160,8 @@ mod tests {
     }
 
     fn feed(images: Images, workers: usize, host: bool) -> Feed {
-        let options = LoaderOptions {
-            batch_size: 4,
-            drop_last: false,
-            seed: 7,
-            epoch: 2,
-            start_batch: 1,
-            workers,
-            prefetch: 3,
-        };
+        let options =
+            LoaderOptions { batch_size: 4, seed: 7, epoch: 2, start_batch: 1, workers, prefetch: 3 };
         let order: Vec<u64> = (0..23).rev().collect();
         Feed::new(Arc::new(images), order, options, &Device::flex(), host).unwrap()
     }

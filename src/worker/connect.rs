@@ -1,7 +1,7 @@
 //! The ranks' process group: the rendezvous, and the backend that averages gradients.
 
 use super::endpoint::rendezvous_endpoint;
-use super::same_devices::same_on_all_ranks;
+use super::same_devices::check_devices;
 use crate::comm::gloo::GlooGroup;
 use crate::comm::mpi::{self, MpiConfig};
 use crate::comm::nccl::{self, NcclConfig};
@@ -22,7 +22,7 @@ pub(super) fn connect(
     listener: Option<TcpListener>,
 ) -> Result<Arc<dyn ProcessGroup>> {
     let group = rendezvous(handoff, plan, listener)?;
-    same_on_all_ranks(device, plan.launch.share_devices, &*group)?;
+    check_devices(device, plan.launch.share_devices, &*group)?;
     let ComputeDevice::Cuda(index) = device else { return Ok(group) };
     if !averages_by_nccl(plan, device) {
         return Ok(group);

@@ -121,7 +121,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let (facts, fingerprint) = (facts_of(&splits), Fingerprint::of(&splits));
     // One rank's disk may be much slower than another's.
     group.barrier(Wait::WhilePeersLive)?;
-    same_data::same_on_all_ranks(&fingerprint, &*group)?;
+    same_data::check_data_sets(&fingerprint, &*group)?;
     group.note(Place { step: 0, phase: Phase::Setup });
     plan.ranks_by(&splits.train.target())?;
     let on = compute(job.device, plan.precision)?;
@@ -134,7 +134,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
             Some(loaded) => {
                 let saved = state::saved(&loaded)?;
                 // The data is compared first, because different data may be the reason for a different model.
-                let (before, now) = (saved.data.as_ref(), &fingerprint);
+                let (before, now) = (&saved.data, &fingerprint);
                 let changed = same_data::since(before, now, &saved.position, plan.loader.drop_last)?;
                 changed.iter().for_each(|what| warn(what));
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
@@ -165,7 +165,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
         let files = files(&job, &facts, fingerprint, parent)?;
         recorder.open(&*group, &position, files, job.recorder)?;
     }
-    // Rank 0 may still be copying files that are set aside.
+    // Rank 0 may still be copying files to the archive.
     group.barrier(Wait::WhilePeersLive)?;
     recorder.reserve(&*model, &updater)?;
     let (stop, observer) = (job.stop, &mut recorder);
@@ -215,6 +215,13 @@ fn final_barrier(group: &dyn ProcessGroup, plan: &Plan) -> Result<()> {
 fn compute(device: ComputeDevice, precision: Precision) -> Result<Compute> {
     supports_precision(precision, device)?;
     Ok(Compute { device: device.open(precision)?, dtype: precision.dtype() })
+}
+
+/// The `own` of every rank, in rank order. Collective: all ranks call it.
+fn gathered<const N: usize>(own: &[u8; N], group: &dyn ProcessGroup) -> Result<Vec<[u8; N]>> {
+    let mut all = vec![[0; N]; group.world_size()];
+    group.all_gather(own.as_slice().into(), all.as_flattened_mut().into())?;
+    Ok(all)
 }
 
 /// Rank 0 prepares the files, without a deadline; then every rank opens them.
@@ -307,7 +314,7 @@ fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
 /// The files that rank 0 records to.
 fn files(job: &Job<'_>, facts: &DataFacts, data: Fingerprint, parent: Option<Parent>) -> Result<Files> {
     let (plan, out_dir) = (job.plan, job.out_dir);
-    let made = RunFacts::of(plan, job.device, data);
+    let made = RunFacts { plan: plan.clone(), device: job.device, data };
     Ok(Files {
         out_dir: out_dir.to_owned(),
         reported: reported(plan.loss, plan.metrics.top5, facts),

@@ -82,7 +82,7 @@ pub fn run_external(
     let requeue = requeue_on_stop(plan, first);
     let then = start_state.clone();
     watch(stop, Some(*plan.checkpoint.grace), requeue.clone(), move || then.saved())?;
-    let run = handoff.job.provenance.as_ref().and_then(|start| start.run.as_ref());
+    let run = handoff.job.provenance.as_ref().map(|start| &start.run);
     let (patience, given_up) = (*plan.distributed.init_timeout, || stop.requested());
     let lock = run.map(|run| || FolderLock::take(&handoff.job.out_dir, run, patience, &given_up));
     let done = caught(|| work(plan, None, &failure_report, lock));

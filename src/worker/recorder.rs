@@ -121,8 +121,8 @@ impl Recorder {
                 epoch: position.epoch,
                 path: relative(&parent.checkpoint, &out_dir),
                 world: group.world_size(),
-                global_batch: Some(position.batching.global_batch()),
-                accumulate: Some(position.batching.accumulate),
+                global_batch: position.batching.global_batch(),
+                accumulate: position.batching.accumulate,
             }))?;
         }
         self.first = Some(First {
@@ -255,7 +255,7 @@ impl Observer for Recorder {
                 lr: report.lr,
                 samples_per_s: window.samples / window.seconds,
                 grad_norm: Some(report.grad_norm),
-                data_wait: Some(window.data_wait / window.seconds),
+                data_wait: window.data_wait / window.seconds,
             }));
         }
     }

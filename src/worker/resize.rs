@@ -10,8 +10,8 @@ pub struct Saved {
     pub position: Position,
     pub batch_size: usize,
     pub accumulate: usize,
-    /// Fingerprint of the data set that it was trained on, if the checkpoint has it.
-    pub data: Option<Fingerprint>,
+    /// Fingerprint of the data set that it was trained on.
+    pub data: Fingerprint,
     /// The device of the rank that saved.
     pub device: String,
 }
@@ -51,7 +51,8 @@ mod tests {
     fn saved() -> Saved {
         let mut position = Position::new(Batching::of(4, 4, 1));
         (position.micro, position.step, position.step_in_epoch) = (3, 3, 3);
-        Saved { position, batch_size: 4, accumulate: 1, data: None, device: "cpu".into() }
+        let data = Fingerprint { train: 96, val: None, content: String::new() };
+        Saved { position, batch_size: 4, accumulate: 1, data, device: "cpu".into() }
     }
 
     #[test]

@@ -28,11 +28,7 @@ fn newest(store: &CheckpointStore) -> Option<State> {
 fn continued(plan: &Plan, state: State) -> Option<Plan> {
     let (samples, drop_last) = (plan.dataset.facts.train?, plan.loader.drop_last);
     let extra: Extra = serde_json::from_value(state.extra).ok()?;
-    if !extra.is_valid() || state.world == 0 {
-        return None;
-    }
-    let saved = extra.saved(state.world);
-    let (position, _) = saved.resume_with(plan, plan.world.world_size, samples);
+    let (position, _) = extra.saved(state.world)?.resume_with(plan, plan.world.world_size, samples);
     let left = position.steps_left(plan.epochs, samples, drop_last);
     let mut plan = plan.clone();
     plan.batch = position.batching.algebra(samples, drop_last);

@@ -1,6 +1,7 @@
 //! Checks that all ranks have rank 0's data set, and that it is the checkpoint's. Nothing else would detect training
 //! on different data.
 
+use super::gathered;
 use crate::comm::ProcessGroup;
 use crate::comm::rendezvous::name_ranks;
 use crate::data::Fingerprint;
@@ -17,10 +18,8 @@ type Entry = [u8; ENTRY_LEN];
 ///
 /// # Errors
 /// The same on all ranks: the ranks whose data set differs from the majority's (exit 78). A failed collective.
-pub fn same_on_all_ranks(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()> {
-    let mut all = vec![0; ENTRY_LEN * group.world_size()];
-    group.all_gather(entry(own).as_slice().into(), all.as_mut_slice().into())?;
-    compare(all.as_chunks().0)
+pub fn check_data_sets(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()> {
+    compare(&gathered(&entry(own), group)?)
 }
 
 pub(super) fn entry(of: &Fingerprint) -> Entry {
@@ -62,29 +61,27 @@ pub(super) fn compare(entries: &[Entry]) -> Result<()> {
         .hint("every host needs the same files at the path in `[dataset]`; compare them with `sha256sum`"))
 }
 
-/// A description of the change since a checkpoint. Checkpoints of earlier versions do not describe their data.
+/// A description of the change since a checkpoint.
 ///
 /// # Errors
 /// The data set no longer has samples at the run's position (exit 78).
 pub fn since(
-    saved: Option<&Fingerprint>,
+    saved: &Fingerprint,
     now: &Fingerprint,
     position: &Position,
     drop_last: bool,
 ) -> Result<Option<String>> {
-    let changed = saved.and_then(|saved| saved.differs(now, ", now "));
-    let same_number = saved.is_some_and(|saved| saved.train == now.train);
-    if !same_number && !position.fits(now.train as usize, drop_last) {
-        let taken = position.seen();
-        let stands = saved.map_or_else(
-            || format!("{taken} samples of an epoch"),
-            |saved| format!("{taken} of an epoch's {} samples", saved.train),
+    if saved.train != now.train && !position.fits(now.train as usize, drop_last) {
+        let message = format!(
+            "the checkpoint was saved after {} of an epoch's {} samples, but the data set now has {}",
+            position.seen(),
+            saved.train,
+            now.train
         );
-        let message =
-            format!("the checkpoint was saved after {stands}, but the data set now has {}", now.train);
         return Err(Error::data(message)
         .hint("restore the data set, resume from a checkpoint at the end of an epoch, or start over with `--resume never`"));
     }
+    let changed = saved.differs(now, ", now ");
     Ok(changed.map(|what| format!("the data set has changed since this checkpoint was made: {what}")))
 }
 
@@ -140,8 +137,8 @@ mod tests {
             .map(|group| {
                 std::thread::spawn(move || {
                     let content = if group.rank() == 2 { "other" } else { "a" };
-                    let same = same_on_all_ranks(&has(10, None, "a"), &group).is_ok();
-                    (same, same_on_all_ranks(&has(10, None, content), &group).unwrap_err().message)
+                    let same = check_data_sets(&has(10, None, "a"), &group).is_ok();
+                    (same, check_data_sets(&has(10, None, content), &group).unwrap_err().message)
                 })
             })
             .collect();
@@ -161,14 +158,14 @@ mod tests {
         let mut position = Position::new(Batching::of(2, 8, 1));
         // 320 samples of an epoch are finished.
         position.micro = 20;
-        let ask = |saved: Option<&Fingerprint>, now, position: &Position| since(saved, &now, position, false);
-        assert_eq!(ask(Some(&saved), saved.clone(), &position).unwrap(), None);
+        let ask = |now, position: &Position| since(&saved, &now, position, false);
+        assert_eq!(ask(saved.clone(), &position).unwrap(), None);
         assert_eq!(
-            ask(Some(&saved), has(899, Some(44), "b"), &position).unwrap().unwrap(),
+            ask(has(899, Some(44), "b"), &position).unwrap().unwrap(),
             "the data set has changed since this checkpoint was made: 399 training samples, now 899"
         );
-        assert!(ask(Some(&saved), has(320, Some(44), "b"), &position).is_ok());
-        let error = ask(Some(&saved), has(300, Some(44), "b"), &position).unwrap_err();
+        assert!(ask(has(320, Some(44), "b"), &position).is_ok());
+        let error = ask(has(300, Some(44), "b"), &position).unwrap_err();
         assert_eq!(error.code, ExitCode::Spec);
         assert_eq!(
             error.message,
@@ -176,13 +173,9 @@ mod tests {
         );
         // At the end of an epoch, any number is valid.
         let between = Position::new(Batching::of(2, 8, 1));
-        assert!(ask(Some(&saved), has(300, None, "b"), &between).unwrap().is_some());
-        // An old checkpoint does not describe its data, so no change is reported; but its position is checked.
-        assert_eq!(ask(None, has(899, None, "b"), &position).unwrap(), None);
-        assert!(ask(None, has(300, None, "b"), &position).is_err());
+        assert!(ask(has(300, None, "b"), &between).unwrap().is_some());
         // An epoch with a padded last batch is finished, although more samples were drawn than exist.
         position.micro = 25;
-        assert_eq!(ask(Some(&saved), saved.clone(), &position).unwrap(), None);
-        assert_eq!(ask(None, saved.clone(), &position).unwrap(), None);
+        assert_eq!(ask(saved.clone(), &position).unwrap(), None);
     }
 }

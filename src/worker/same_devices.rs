@@ -1,6 +1,7 @@
 //! Checks that the ranks' devices fit together, before anything is computed: `auto` selects a device on each machine
 //! independently, and a launcher may assign one GPU to two ranks.
 
+use super::gathered;
 use crate::comm::{GpuUuid, ProcessGroup, nccl, on_one_gpu};
 use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
@@ -17,14 +18,8 @@ const CUDA: u8 = 1;
 /// # Errors
 /// The same on all ranks: devices of different kinds, or several ranks on one GPU that they may not share (exit 69).
 /// A failed collective.
-pub(super) fn same_on_all_ranks(
-    device: ComputeDevice,
-    may_share: bool,
-    group: &dyn ProcessGroup,
-) -> Result<()> {
-    let mut all = vec![0; ENTRY_LEN * group.world_size()];
-    group.all_gather(entry(device).as_slice().into(), all.as_mut_slice().into())?;
-    compare(all.as_chunks().0, may_share)
+pub(super) fn check_devices(device: ComputeDevice, may_share: bool, group: &dyn ProcessGroup) -> Result<()> {
+    compare(&gathered(&entry(device), group)?, may_share)
 }
 
 pub(super) fn entry(device: ComputeDevice) -> Entry {
@@ -73,23 +68,28 @@ mod tests {
         entry
     }
 
+    #[track_caller]
+    fn assert_refused(entries: &[Entry], message: &str) {
+        let error = compare(entries, false).expect_err(message);
+        assert_eq!((error.code, &*error.message), (ExitCode::Unavailable, message));
+    }
+
     #[test]
-    fn accepts_ranks_on_devices_of_one_kind() {
+    fn accepts_devices_of_one_kind_and_names_the_first_rank_on_another() {
         let [cpu, wgpu] = [ComputeDevice::Cpu, ComputeDevice::Wgpu(0)].map(entry);
         for entries in [[cpu, cpu], [wgpu, wgpu], [on_gpu(1), on_gpu(2)], [on_gpu(0), on_gpu(0)]] {
             assert!(compare(&entries, false).is_ok(), "{entries:?}");
         }
+        assert_refused(&[wgpu, wgpu, cpu], "rank 0 uses `wgpu`, but rank 2 uses `cpu`");
+        assert_refused(&[cpu, on_gpu(1)], "rank 0 uses `cpu`, but rank 1 uses `cuda`");
     }
 
     /// With any backend, two ranks on one GPU halve each other's speed and memory.
     #[test]
     fn names_ranks_that_share_a_gpu_without_permission() {
         let entries = [on_gpu(2), on_gpu(1), on_gpu(3), on_gpu(1)];
-        let error = compare(&entries, false).expect_err("one GPU");
-        assert!(
-            error.code == ExitCode::Unavailable && error.message.starts_with("ranks 1 and 3 have"),
-            "{error}"
-        );
+        let uuid = "GPU-01010101-0101-0101-0101-010101010101";
+        assert_refused(&entries, &format!("ranks 1 and 3 have the same GPU, {uuid}"));
         assert!(compare(&entries, true).is_ok());
     }
 }

@@ -96,17 +96,17 @@ pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, sec
     let extra = Extra::new(made, position, hook.map(HookLayout::of));
     let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
     Ok(State {
-        spec_hash: made.spec_hash.clone(),
-        name: made.name.clone(),
+        spec_hash: made.plan.hash.clone(),
+        name: made.plan.name.clone(),
         world: position.batching.world,
-        seed: made.seed,
+        seed: made.plan.seed,
         epochs_completed: position.epoch as usize,
         step_in_epoch: position.step_in_epoch as usize,
         global_step: position.step,
         samples_seen: position.samples,
         wall_seconds: seconds,
         metrics: metrics(position),
-        optimizer: serde_json::Value::Object(made.optimizer.clone()),
+        optimizer: serde_json::Value::Object(made.plan.table("optimizer")),
         extra: serde_json::to_value(extra).map_err(json)?,
         ..State::default()
     })
@@ -189,7 +189,7 @@ mod tests {
                 updater.state_mut().edit(index, fill).unwrap();
             }
             let data = Fingerprint { train: 2048, val: None, content: "x".to_owned() };
-            let made = RunFacts::of(&plan, ComputeDevice::Cpu, data);
+            let made = RunFacts { plan: plan.clone(), device: ComputeDevice::Cpu, data };
             let mut position = Position::new(Batching::of(1, 4, 1));
             let mut snapshot = empty(&*model, &updater).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
@@ -216,7 +216,7 @@ mod tests {
                 let mut fresh = Updater::new(&plan.optimizer, None, &entries, &host.device);
                 let back = state::saved(&loaded).unwrap();
                 state::restore(&plan, &loaded, &back, ComputeDevice::Cpu, &mut *other, &mut fresh).unwrap();
-                assert_eq!((back.position, back.data.as_ref()), (position.clone(), Some(&made.data)));
+                assert_eq!((&back.position, &back.data), (&position, &made.data));
                 for (index, entry) in entries.iter().enumerate() {
                     for slot in 0..if entry.trainable() { updater.slots().len() } else { 0 } {
                         let values = |u: &Updater| u.state().read(index, slot, <[f32]>::to_vec).unwrap();

@@ -38,7 +38,7 @@ impl StartState {
 /// The step that restarted workers would resume from, by the checkpoint's name only: rank 0 verifies it, and falls
 /// back to an older one.
 pub fn newest_step(job: &JobHandoff) -> Option<u64> {
-    let run = job.provenance.as_ref().and_then(|start| start.run.as_ref());
+    let run = job.provenance.as_ref().map(|start| &start.run);
     // Until the run has begun, existing checkpoints are not those that it was told to start from. A process that does
     // not write to the folder can't tell.
     let goes_on = job.resume == "auto" || run.is_none_or(|run| history::begun(&job.out_dir, run));
@@ -50,7 +50,7 @@ pub fn newest_step(job: &JobHandoff) -> Option<u64> {
 /// This start's provenance, for `run.json`.
 pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) -> Provenance {
     let source_dir = Path::new(&job.spec_name).parent().filter(|p| !p.as_os_str().is_empty());
-    let start = Provenance::gather(provenance::Start {
+    Provenance::gather(provenance::Start {
         name: &plan.name,
         spec_hash: &plan.hash,
         source_dir: source_dir.unwrap_or(Path::new(".")),
@@ -65,8 +65,8 @@ pub fn provenance_of(plan: &Plan, job: &JobHandoff, launcher: &str, run: RunId) 
             _ if plan.world.world_size == 1 => "solo",
             _ => "gloo",
         },
-    });
-    Provenance { run: Some(run), ..start }
+        run,
+    })
 }
 
 /// What is saved of the run, and the command that resumes it. `found` is the step of the newest checkpoint before

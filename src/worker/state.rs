@@ -18,17 +18,11 @@ use std::path::Path;
 /// No run reaches this value; numbers up to it can be added and multiplied by small ones without overflow.
 const LARGEST: u64 = 1 << 53;
 
-/// The default for checkpoints without a device.
-fn cpu_name() -> String {
-    ComputeDevice::Cpu.to_string()
-}
-
 /// The part of `state.json` that only this program reads.
 #[derive(Serialize, Deserialize)]
 pub struct Extra {
     position: Position,
     /// The device of the rank that saved.
-    #[serde(default = "cpu_name")]
     device: String,
     /// The spec's value.
     batch_size: usize,
@@ -37,37 +31,14 @@ pub struct Extra {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     comm_hook: Option<HookLayout>,
     /// Fingerprint of the data set that the run was trained on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    data: Option<Fingerprint>,
+    data: Fingerprint,
 }
 
 /// Constant data for all checkpoints of a run.
 pub struct RunFacts {
-    pub name: String,
-    pub spec_hash: String,
-    pub seed: u64,
-    /// The spec's value.
-    pub batch_size: usize,
-    /// The spec's value.
-    pub accumulate: usize,
-    pub optimizer: serde_json::Map<String, serde_json::Value>,
+    pub plan: Plan,
     pub device: ComputeDevice,
     pub data: Fingerprint,
-}
-
-impl RunFacts {
-    pub fn of(plan: &Plan, device: ComputeDevice, data: Fingerprint) -> Self {
-        Self {
-            name: plan.name.clone(),
-            spec_hash: plan.hash.clone(),
-            seed: plan.seed,
-            batch_size: plan.batch_size,
-            accumulate: plan.train.accumulate,
-            optimizer: plan.table("optimizer"),
-            device,
-            data,
-        }
-    }
 }
 
 impl Extra {
@@ -75,43 +46,33 @@ impl Extra {
         Self {
             position: position.clone(),
             device: made.device.to_string(),
-            batch_size: made.batch_size,
-            accumulate: made.accumulate,
+            batch_size: made.plan.batch_size,
+            accumulate: made.plan.train.accumulate,
             comm_hook,
-            data: Some(made.data.clone()),
+            data: made.data.clone(),
         }
     }
 
-    /// Whether steps have samples, and all numbers are possible in a run.
-    pub(super) fn is_valid(&self) -> bool {
+    /// What to resume from a checkpoint that `world` ranks saved. `None` unless steps have samples, and all numbers are
+    /// possible in a run.
+    pub(super) fn saved(self, world: usize) -> Option<Saved> {
+        let valid = self.is_valid(world);
+        let Extra { position, batch_size, accumulate, data, device, .. } = self;
+        valid.then_some(Saved { position, batch_size, accumulate, data, device })
+    }
+
+    fn is_valid(&self, world: usize) -> bool {
         let Position { epoch, start, micro, step_in_epoch, step, micro_total, samples, .. } = self.position;
         let counts = [epoch, start, micro, step_in_epoch, step, micro_total, samples];
-        let can_be = |of: &Batching| {
+        let can_be = |n: usize| n > 0 && n as u64 <= LARGEST;
+        let batching_can_be = |of: &Batching| {
             let global = of.world.checked_mul(of.batch_size).and_then(|n| n.checked_mul(of.accumulate));
-            [global, Some(of.kept), Some(of.unit)].iter().all(|n| n.is_some_and(|n| n as u64 <= LARGEST))
+            [global, Some(of.kept), Some(of.unit)].iter().all(|n| n.is_some_and(can_be))
         };
-        let Batching { world, batch_size, accumulate, kept, .. } = self.position.batching;
-        let of_old = self.position.batching == Batching::default();
-        (self.batch_size > 0 && self.accumulate > 0)
-            && (of_old || ![world, batch_size, accumulate, kept].contains(&0))
-            && counts.iter().all(|n| *n <= LARGEST)
-            && [self.position.batching, self.position.first].iter().all(can_be)
-            && [self.batch_size, self.accumulate].iter().all(|n| *n as u64 <= LARGEST)
-    }
-
-    /// `world` is the number of ranks that saved; positions of earlier versions do not contain their batching.
-    pub(super) fn saved(self, world: usize) -> Saved {
-        let Extra { mut position, batch_size, accumulate, data, device, .. } = self;
-        if position.batching == Batching::default() {
-            position.batching = Batching::of(world, batch_size, accumulate);
-        }
-        if position.batching.unit == 0 {
-            position.batching.unit = position.batching.world * batch_size;
-        }
-        if position.first == Batching::default() {
-            position.first = position.batching;
-        }
-        Saved { position, batch_size, accumulate, data, device }
+        counts.iter().all(|n| *n <= LARGEST)
+            && [self.batch_size, self.accumulate].into_iter().all(can_be)
+            && [self.position.batching, self.position.first].iter().all(batching_can_be)
+            && self.position.batching.world == world
     }
 }
 
@@ -122,12 +83,8 @@ impl Extra {
 pub fn saved(loaded: &Loaded) -> Result<Saved> {
     let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
         .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state can't be decoded: {e}"))))?;
-    if !extra.is_valid() || loaded.state.world == 0 {
-        let forged =
-            Error::checkpoint("its state has steps without samples or ranks, or impossibly large numbers");
-        return Err(unfit(loaded, forged));
-    }
-    Ok(extra.saved(loaded.state.world))
+    let forged = "its state has steps without samples or ranks, or impossibly large numbers";
+    extra.saved(loaded.state.world).ok_or_else(|| unfit(loaded, Error::checkpoint(forged)))
 }
 
 /// Restores a checkpoint's state into a model and an optimizer.
@@ -308,19 +265,21 @@ mod tests {
     fn a_state_whose_steps_have_no_samples_is_refused() {
         let extra = |batch_size, batching| Extra {
             position: Position::new(batching),
-            device: cpu_name(),
+            device: "cpu".to_owned(),
             batch_size,
             accumulate: 1,
             comm_hook: None,
-            data: None,
+            data: Fingerprint { train: 96, val: None, content: String::new() },
         };
-        assert!(extra(8, Batching::of(2, 8, 1)).is_valid());
-        // From a version without this value.
-        assert!(extra(8, Batching::default()).is_valid());
+        assert!(extra(8, Batching::of(2, 8, 1)).is_valid(2));
         let mut far = extra(8, Batching::of(2, 8, 1));
         far.position.step = u64::MAX;
+        let mut first = extra(8, Batching::of(2, 8, 1));
+        first.position.first.accumulate = 0;
         let forged = [
             extra(0, Batching::of(2, 8, 1)),
+            extra(8, Batching::default()),
+            extra(8, Batching::of(3, 8, 1)),
             extra(8, Batching::of(2, 0, 1)),
             extra(8, Batching::of(0, 8, 1)),
             extra(8, Batching { kept: 1 << 63, ..Batching::of(2, 8, 1) }),
@@ -328,7 +287,10 @@ mod tests {
             extra(8, Batching { batch_size: 1 << 63, ..Batching::of(2, 8, 1) }),
             extra(1 << 63, Batching::of(2, 8, 1)),
             far,
+            first,
         ];
-        assert!(forged.iter().all(|extra| !extra.is_valid()));
+        for extra in forged {
+            assert!(!extra.is_valid(2), "{:?}", extra.position);
+        }
     }
 }

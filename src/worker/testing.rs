@@ -11,7 +11,7 @@ use crate::history::{Start, checkpoints};
 use crate::plan::{Plan, WorldRequest};
 use crate::registry::Registry;
 use crate::spec::{JobTree, Override};
-use crate::telemetry::{Event, ProgressMode, Provenance, provenance, read_events};
+use crate::telemetry::{Event, ProgressMode, Provenance, RunId, provenance, read_events};
 use crate::train::Ended;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +39,7 @@ pub fn provenance(plan: &Plan) -> Provenance {
         devices: vec!["cpu".to_owned(); plan.world.world_size],
         backend: "gloo",
         launcher: "a test",
+        run: RunId { start: RunId::draw().unwrap(), ..RunId::default() },
     })
 }
 

@@ -1,6 +1,7 @@
 //! What the documents say is so: links lead somewhere, files that are named are there, specs resolve, commands and flags exist, and
 //! docs/spec.md has the keys and defaults of the code.
 
+mod architecture;
 mod commands;
 mod excerpts;
 mod files;

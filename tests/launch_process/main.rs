@@ -36,8 +36,8 @@ fn failed(launch: LocalLaunch) -> Error {
     ended(launch).expect_err("a worker fails")
 }
 
-/// A launch whose supervisor waits long for workers to end when asked or when another is done, and for what an echo echoes: where all of
-/// it comes, however late.
+/// A launch whose supervisor waits long for workers to exit when told to, or after another is done, and for the root cause of a
+/// consequence: for tests in which each of these comes, however late.
 fn patient(mut launch: LocalLaunch) -> LocalLaunch {
     (launch.policy.grace, launch.policy.root_cause_wait, launch.policy.last) = (2 * HUNG, 2 * HUNG, 2 * HUNG);
     launch
@@ -110,7 +110,7 @@ fn a_worker_that_does_not_end_when_told_is_killed_with_what_it_started() {
         while [ ! -e $out/pid-child ]; do sleep 0.01; done; exit 3";
     let error = failed(shell(2, out.path(), script));
     assert!(error.message.contains("rank 1 of 2"), "{error}");
-    assert!(error.message.ends_with("rank 0 did not exit when told to and was killed"), "{error}");
+    assert!(error.message.ends_with("rank 0 did not exit when told to and had to be killed"), "{error}");
     assert_gone(out.path(), &["pid-0", "pid-1"]);
     // The grandchild is the init process' to reap.
     let child = pid(out.path(), "pid-child").expect("written");

@@ -62,8 +62,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
             .map_err(|e| Error::internal(format!("cannot write this as JSON: {e}")))?,
         false => report.text(),
     };
-    println!("{}", text.trim_end());
-    Ok(())
+    super::print(&format!("{}\n", text.trim_end()))
 }
 
 impl Report {

@@ -27,16 +27,23 @@ pub enum Requeue {
 }
 
 impl Requeue {
-    pub(in crate::clusters) fn message(&self, id: &str) -> String {
+    /// For the log.
+    fn message(&self, id: &str) -> String {
         match self {
             Requeue::Requeued => format!("Slurm requeued job {id}"),
-            Requeue::Ending(state) => {
-                format!("job {id} is not requeued: Slurm is ending it ({state})")
+            Requeue::Ending(state) => format!("job {id} is not requeued: Slurm is ending it ({state})"),
+            Requeue::Failed(why) => format!("cannot requeue Slurm job {id}: {why}"),
+        }
+    }
+
+    /// For standard error.
+    pub(in crate::clusters) fn notice(&self, id: &str) -> String {
+        let message = self.message(id);
+        match self {
+            Requeue::Failed(_) => {
+                format!("warning: {message}\n  hint: run `scontrol requeue {id}`, or submit the job again")
             }
-            Requeue::Failed(why) => format!(
-                "warning: cannot requeue Slurm job {id}: {why}\n  hint: run `scontrol requeue {id}`, \
-                 or submit the job again"
-            ),
+            _ => message,
         }
     }
 }
@@ -70,11 +77,11 @@ impl SlurmJob {
     pub fn requeue_and_say_so(&self) {
         let result = self.requeue();
         let message = result.message(&self.id);
-        match result {
+        match &result {
             Requeue::Failed(_) => tracing::warn!("{message}"),
             _ => tracing::info!("{message}"),
         }
-        say!("{message}");
+        say!("{}", result.notice(&self.id));
     }
 
     /// Runs `scontrol WORDS ID` and returns its output.

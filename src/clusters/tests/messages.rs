@@ -46,7 +46,7 @@ fn messages() {
     for requeue in
         [Requeue::Requeued, Requeue::Ending("COMPLETING".into()), Requeue::Failed("no access".into())]
     {
-        text += &format!("== requeue\n{}\n\n", requeue.message("12"));
+        text += &format!("== requeue\n{}\n\n", requeue.notice("12"));
     }
     insta::assert_snapshot!(text);
 }

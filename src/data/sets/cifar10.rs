@@ -2,13 +2,14 @@
 //! unless `val_split` is set; `val_split = 0.1, split_seed = 42` equals `random_split` with `manual_seed(42)`.
 
 use super::cifar10_files::{FILES, Files, PIXELS, RECORD};
+use super::official::CLASSES;
 use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageSetBuilder, ImageSource, class_facts};
+use crate::data::images::{ImageSetBuilder, ImageSource};
 use crate::data::split::SplitOptions;
 use crate::data::store::MappedFile;
 use crate::data::transforms::TransformOptions;
-use crate::data::{Content, DataFacts, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::{Content, DataFacts, DatasetSource, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use std::path::Path;
@@ -17,7 +18,6 @@ use std::sync::Arc;
 const DEFAULT_STATS: ChannelStats =
     ChannelStats { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
 const SHAPE: [usize; 3] = [3, 32, 32];
-const CLASSES: usize = 10;
 
 #[derive(Clone, Debug)]
 struct Cifar10Source {
@@ -37,15 +37,7 @@ pub fn cifar10(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
 
 impl DatasetSource for Cifar10Source {
     fn facts(&self) -> DataFacts {
-        // The sizes of files that are not verified are unknown.
-        let sizes = self.files.0.verify.then(|| self.split.sizes(50_000, Some(10_000)));
-        DataFacts {
-            input: Some(FieldFacts { shape: SHAPE.to_vec(), kind: FieldKind::Float }),
-            target: Some(class_facts(CLASSES)),
-            train: sizes.map(|s| s.0),
-            val: sizes.and_then(|s| s.1),
-            test: sizes.map(|_| 10_000),
-        }
+        self.files.0.facts(SHAPE, 50_000, &self.split)
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {

@@ -226,8 +226,8 @@ impl Files {
         let root = root.display();
         Error::data(format!(
             "CIFAR-10 was not found in {root}\n  looked for {BINARY_FOLDER}/, {BINARY}, {PYTHON_FOLDER}/ and {PYTHON}\n  \
-             expected {} of {FILE_BYTES} bytes each, such as {}, SHA-256 {}",
-            "six files", FILES[0].0, FILES[0].1
+             expected six files of {FILE_BYTES} bytes each, such as {}, SHA-256 {}",
+            FILES[0].0, FILES[0].1
         ))
         .hint(format!("download {SITE}/{BINARY} to {root} (`[dataset] root`), or set `[dataset] url`"))
     }

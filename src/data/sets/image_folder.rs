@@ -64,9 +64,6 @@ struct FolderSource {
 /// Reads the `[dataset]` table.
 pub fn image_folder(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let own: FolderSource = fields.config();
-    if own.channels == 2 {
-        fields.problem("channels", "expected 1 (grey) or 3 (colour)");
-    }
     Arc::new(FolderSource {
         // Messages show absolute paths.
         root: absolute(&own.root),

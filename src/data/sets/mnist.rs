@@ -1,17 +1,17 @@
 //! `mnist` and `fashion-mnist`: 70,000 grey images of 28 x 28 in ten classes, as four IDX files, gzipped or not. The
 //! official test set is used for validation unless `val_split` is set.
 
-use super::official::OfficialFiles;
+use super::official::{CLASSES, OfficialFiles};
 use crate::data::fingerprint::{digest_of_parts, sampled_digest};
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageSetBuilder, ImageSource, class_facts};
+use crate::data::images::{ImageSetBuilder, ImageSource};
 use crate::data::split::SplitOptions;
 use crate::data::store::{
     Cache, Digest, FileSpec, MappedFile, absolute, create_atomically, download, gunzip, identity,
     is_writable, verify, with_temporary_path,
 };
 use crate::data::transforms::TransformOptions;
-use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, FieldFacts, FieldKind, Splits};
+use crate::data::{Content, DataFacts, DatasetKind, DatasetSource, Splits};
 use crate::error::{Error, Result};
 use crate::spec::Fields;
 use std::path::{Path, PathBuf};
@@ -63,14 +63,15 @@ const STEMS: [&str; 4] = [
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 ];
+/// Sizes of the unpacked files, in bytes.
+const SIZES: [u64; 4] = [47_040_016, 60_008, 7_840_016, 10_008];
+const SIDE: usize = 28;
+const SHAPE: [usize; 3] = [1, SIDE, SIDE];
+
 /// Whether file `i` contains images rather than labels.
 fn is_images(i: usize) -> bool {
     i.is_multiple_of(2)
 }
-/// Sizes of the unpacked files, in bytes.
-const SIZES: [u64; 4] = [47_040_016, 60_008, 7_840_016, 10_008];
-const SIDE: usize = 28;
-const CLASSES: usize = 10;
 
 #[derive(Clone, Debug)]
 struct MnistSource {
@@ -93,15 +94,7 @@ impl DatasetKind for Mnist {
 
 impl DatasetSource for MnistSource {
     fn facts(&self) -> DataFacts {
-        // The sizes of files that are not verified are unknown.
-        let sizes = self.files.verify.then(|| self.split.sizes(60_000, Some(10_000)));
-        DataFacts {
-            input: Some(FieldFacts { shape: vec![1, SIDE, SIDE], kind: FieldKind::Float }),
-            target: Some(class_facts(CLASSES)),
-            train: sizes.map(|s| s.0),
-            val: sizes.and_then(|s| s.1),
-            test: sizes.map(|_| 10_000),
-        }
+        self.files.facts(SHAPE, 60_000, &self.split)
     }
 
     fn prepare(&self, say: &mut dyn FnMut(&str)) -> Result<()> {
@@ -114,7 +107,7 @@ impl DatasetSource for MnistSource {
         let train: Arc<dyn ImageSource> = Arc::new(IdxPair::open(&images?, &labels?)?);
         let test: Arc<dyn ImageSource> = Arc::new(IdxPair::open(&test_images?, &test_labels?)?);
         let transform = self.transform.clone();
-        let builder = ImageSetBuilder { shape: [1, SIDE, SIDE], classes: CLASSES, transform };
+        let builder = ImageSetBuilder { shape: SHAPE, classes: CLASSES, transform };
         Ok(builder.splits(train, Some(test), &self.split))
     }
 }
@@ -156,15 +149,19 @@ impl MnistSource {
         self.find(i, "").or_else(cached)
     }
 
+    /// Of the gzipped file.
     fn spec(&self, i: usize) -> FileSpec {
         let digest = self.files.verify.then(|| Digest::Md5(self.set.md5[i].to_owned()));
         FileSpec { size: None, digest, from: format!("{}/{}.gz", self.set.site, STEMS[i]) }
     }
 
+    fn unpacked_spec(&self, i: usize) -> FileSpec {
+        FileSpec { size: self.files.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) }
+    }
+
     fn prepare_file(&self, i: usize, say: &mut dyn FnMut(&str)) -> Result<()> {
-        let raw = FileSpec { size: self.files.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
         if let Some(path) = self.unpacked(i) {
-            return verify(&path, &raw, &self.files.cache);
+            return verify(&path, &self.unpacked_spec(i), &self.files.cache);
         }
         let gz = match self.gzipped(i) {
             Some(gz) => gz,
@@ -183,8 +180,7 @@ impl MnistSource {
     /// Unpacks file `i` from `gz` to `path` and checks it.
     fn unpack(&self, i: usize, gz: &Path, path: &Path) -> Result<()> {
         gunzip(gz, path, 1 << 30)?;
-        let raw = FileSpec { size: self.files.verify.then_some(SIZES[i]), digest: None, ..self.spec(i) };
-        verify(path, &raw, &Cache::none())?;
+        verify(path, &self.unpacked_spec(i), &Cache::none())?;
         let bytes = MappedFile::open(path)?;
         if is_images(i) { header::<3>(path, &bytes).map(drop) } else { header::<1>(path, &bytes).map(drop) }
     }

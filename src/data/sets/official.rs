@@ -1,10 +1,19 @@
 //! Keys shared by the data sets with official files.
 
+use crate::data::images::class_facts;
+use crate::data::split::SplitOptions;
 use crate::data::store::Cache;
+use crate::data::transforms::ImageShape;
+use crate::data::{DataFacts, FieldFacts, FieldKind};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
 use std::path::PathBuf;
+
+/// Classes of each of these data sets.
+pub(super) const CLASSES: usize = 10;
+/// Images of each official test set.
+const TEST_IMAGES: usize = 10_000;
 
 /// `cifar10` reads the folder `cifar-10-batches-bin`, `cifar-10-binary.tar.gz`, `cifar-10-batches-py` or
 /// `cifar-10-python.tar.gz` in `root`. The MNIST sets read the four IDX files, gzipped or not, in `root`, `root/mnist` or
@@ -25,4 +34,18 @@ pub(super) struct OfficialFiles {
     /// Accept the official files only (size and digest).
     #[default = true]
     pub verify: bool,
+}
+
+impl OfficialFiles {
+    /// The facts of a data set with `train` training images. The sizes of files that are not verified are unknown.
+    pub fn facts(&self, shape: ImageShape, train: usize, split: &SplitOptions) -> DataFacts {
+        let sizes = self.verify.then(|| split.sizes(train, Some(TEST_IMAGES)));
+        DataFacts {
+            input: Some(FieldFacts { shape: shape.to_vec(), kind: FieldKind::Float }),
+            target: Some(class_facts(CLASSES)),
+            train: sizes.map(|s| s.0),
+            val: sizes.and_then(|s| s.1),
+            test: sizes.map(|_| TEST_IMAGES),
+        }
+    }
 }

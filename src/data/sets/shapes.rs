@@ -56,9 +56,6 @@ const DEFAULT_STATS: ChannelStats = ChannelStats { mean: [0.3; 3], std: [0.23; 3
 /// Reads the `[dataset]` table.
 pub fn shapes(fields: &mut Fields<'_>) -> Arc<dyn DatasetSource> {
     let own: ShapesSource = fields.config();
-    if own.channels == 2 {
-        fields.problem("channels", "expected 1 (grey) or 3 (colour)");
-    }
     Arc::new(ShapesSource { transform: TransformOptions::read(fields, own.channels, DEFAULT_STATS), ..own })
 }
 

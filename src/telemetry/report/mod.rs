@@ -92,11 +92,14 @@ fn header(out: &mut String, name: &str, events: &[Event], run: Option<&Provenanc
         escape(&state)
     );
     if let Some(run) = run {
-        let processes = if run.world == 1 { "process" } else { "processes" };
-        let facts = format!("{} · {} {processes} · {}", run.started, run.world, run.backend);
+        let facts = format!("{} · {} · {}", run.started, processes(run.world), run.backend);
         let _ = write!(out, "<p>{}</p>", escape(&facts));
     }
     out.push_str("</header>");
+}
+
+fn processes(world: usize) -> String {
+    format!("{world} {}", if world == 1 { "process" } else { "processes" })
 }
 
 /// The key figures at the top of the page.
@@ -218,9 +221,9 @@ fn history(out: &mut String, events: &[Event]) {
     let lines: Vec<String> = events
         .iter()
         .filter_map(|e| match e {
-            Event::Restart(r) => Some(format!("restart {}: {}", r.attempt, r.reason)),
+            Event::Restart(r) => Some(format!("attempt {}: {}", r.attempt, r.reason)),
             Event::Resume(r) => {
-                Some(format!("resumed at step {} from {} on {} processes", r.step, r.path, r.world))
+                Some(format!("resumed at step {} from {} on {}", r.step, r.path, processes(r.world)))
             }
             Event::End(e) => Some(format!("ended at step {}: {}", e.step, e.reason)),
             _ => None,

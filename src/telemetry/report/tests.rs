@@ -1,5 +1,5 @@
 use super::*;
-use crate::telemetry::{Metrics, ResumeEvent};
+use crate::telemetry::{Metrics, ResumeEvent, RunId};
 
 /// A run of 20 epochs of 100 steps, resumed once.
 fn events() -> Vec<Event> {
@@ -14,7 +14,7 @@ fn events() -> Vec<Event> {
             lr: 5e-4 * (1.0 + (std::f64::consts::PI * x).cos()) / 2.0,
             samples_per_s: 3600.0 + 300.0 * noise,
             grad_norm: None,
-            data_wait: None,
+            data_wait: 0.0,
         }));
         if step % 100 == 0 {
             let loss = 2.3 * (-3.0 * x).exp() + 0.25;
@@ -34,9 +34,9 @@ fn events() -> Vec<Event> {
                 step,
                 epoch: 12,
                 path: "checkpoints/step-00001200".into(),
-                world: 2,
-                global_batch: None,
-                accumulate: None,
+                world: 1,
+                global_batch: 8,
+                accumulate: 1,
             }));
         }
     }
@@ -59,6 +59,7 @@ fn provenance(folder: &Path) -> Provenance {
         devices: vec!["cpu".into(), "cpu".into()],
         backend: "gloo",
         launcher: "ddp-run",
+        run: RunId::default(),
     })
 }
 
@@ -76,7 +77,7 @@ fn the_page_is_complete_and_self_contained() {
         "Accuracy per epoch",
         "Loss per epoch",
         "<h2>Epochs</h2>",
-        "resumed at step 1200",
+        "<li>resumed at step 1200 from checkpoints/step-00001200 on 1 process</li>",
         "<h2>Provenance</h2>",
         "cifar10-&lt;resnet18&gt;",
         "&quot;a&lt;b&quot;",
