@@ -3,8 +3,10 @@
 //! its dropout.
 
 use super::attention_loops::{normalise, scores_gradient, softmax, weights};
+use super::panel::Panel;
 use super::product::{MatMul, Matrix};
 use super::tasks::{for_each, scratch};
+use std::ops::Range;
 
 /// Sizes of an attention. A row of `qkv` holds the query, the key and the value of one token, each of `heads * head`
 /// elements.
@@ -47,6 +49,16 @@ impl AttentionShape {
         Matrix::rows(&qkv[start * row + which * self.width() + h * self.head..], row)
     }
 
+    /// The columns of each head in a sequence's rows of `columns` elements.
+    fn heads_of<'a>(
+        &self,
+        sequence: &'a mut [f32],
+        columns: usize,
+    ) -> impl Iterator<Item = Panel<'a>> + use<'a> {
+        let parts = Panel::whole(sequence, columns).split(self.time, self.head);
+        parts.into_iter().map(|part| part.panel)
+    }
+
     fn of_out<'a>(&self, out: &'a [f32], h: usize, start: usize) -> Matrix<'a> {
         Matrix::rows(&out[start * self.width() + h * self.head..], self.width())
     }
@@ -57,6 +69,12 @@ impl AttentionShape {
 struct Block {
     start: usize,
     len: usize,
+}
+
+impl Block {
+    fn tokens(&self) -> Range<usize> {
+        self.start..self.start + self.len
+    }
 }
 
 /// `out[t] = sum over s <= t of softmax(q[t] k[s] / sqrt(head)) v[s]` for each head of each sequence. `qkv` is `[batch,
@@ -76,16 +94,16 @@ pub fn forward(
         return;
     }
     let sequence = shape.time * shape.width();
-    let tasks = out
+    let heads = out
         .chunks_mut(sequence)
-        .zip(qkv.chunks(3 * sequence))
-        .zip(statistics.chunks_mut(shape.heads * shape.time));
-    for_each(parallelism, tasks, |((out, qkv), statistics)| {
-        for (h, statistics) in statistics.chunks_mut(shape.time).enumerate() {
-            for queries in shape.blocks() {
-                let statistics = &mut statistics[queries.start..][..queries.len];
-                attend(&shape, qkv, h, queries, statistics, out);
-            }
+        .flat_map(|out| shape.heads_of(out, shape.width()))
+        .zip(statistics.chunks_mut(shape.time));
+    let tasks: Vec<_> = heads.enumerate().collect();
+    for_each(parallelism, tasks.into_iter(), |(task, (mut out, statistics))| {
+        let qkv = &qkv[task / shape.heads * 3 * sequence..][..3 * sequence];
+        for queries in shape.blocks() {
+            let (statistics, out) = (&mut statistics[queries.tokens()], out.of_rows(queries.tokens()));
+            attend(&shape, qkv, task % shape.heads, queries, statistics, out);
         }
     });
 }
@@ -97,39 +115,27 @@ fn attend(
     h: usize,
     queries: Block,
     statistics: &mut [[f32; 2]],
-    out: &mut [f32],
+    mut out: Panel,
 ) {
     statistics.fill([f32::NEG_INFINITY, 0.0]);
     let mut scores = scratch(queries.len * BLOCK);
-    let out = &mut out[queries.start * shape.width() + h * shape.head..];
     for keys in shape.blocks().take_while(|keys| keys.start <= queries.start) {
-        scaled_scores(shape, qkv, h, queries, keys, &mut scores);
+        let scores = &mut scores[..queries.len * keys.len];
+        scaled_scores(shape, qkv, h, queries, keys, scores);
         let first = keys.start == 0;
         // Keys after a block's own tokens are hidden: row `i` sees `visible + i` of them.
         let visible = queries.start - keys.start + 1;
-        softmax(
-            &mut scores,
-            keys.len,
-            visible,
-            statistics,
-            out,
-            shape.width(),
-            if first { 0 } else { shape.head },
+        softmax(scores, keys.len, visible, statistics, &mut out, first);
+        MatMul { inner: keys.len, scale: 1.0, accumulate: !first }.run(
+            out.of_rows(0..queries.len),
+            Matrix::rows(scores, keys.len),
+            shape.part(qkv, 2, h, keys.start),
         );
-        let product = MatMul {
-            rows: queries.len,
-            columns: shape.head,
-            inner: keys.len,
-            dst_step: shape.width(),
-            scale: 1.0,
-            accumulate: !first,
-        };
-        product.run(out, Matrix::rows(&scores, keys.len), shape.part(qkv, 2, h, keys.start));
     }
-    normalise(out, shape.width(), shape.head, statistics);
+    normalise(&mut out, statistics);
 }
 
-/// `scores = q k^T / sqrt(head)` for a block of queries and one of keys, in rows of `keys.len`.
+/// `scores = q k^T / sqrt(head)` for a block of queries and one of keys, `[queries.len, keys.len]`.
 fn scaled_scores(
     shape: &AttentionShape,
     qkv: &[f32],
@@ -138,16 +144,11 @@ fn scaled_scores(
     keys: Block,
     scores: &mut [f32],
 ) {
-    let product = MatMul {
-        rows: queries.len,
-        columns: keys.len,
-        inner: shape.head,
-        dst_step: keys.len,
-        scale: shape.scale(),
-        accumulate: false,
-    };
-    let k = shape.part(qkv, 1, h, keys.start).transposed();
-    product.run(scores, shape.part(qkv, 0, h, queries.start), k);
+    MatMul { inner: shape.head, scale: shape.scale(), accumulate: false }.run(
+        Panel::whole(scores, keys.len),
+        shape.part(qkv, 0, h, queries.start),
+        shape.part(qkv, 1, h, keys.start).transposed(),
+    );
 }
 
 /// Inputs of the backward pass of [`forward`].
@@ -171,18 +172,23 @@ pub fn backward(shape: AttentionShape, saved: Saved, dy: &[f32], dqkv: &mut [f32
         return;
     }
     let sequence = shape.time * shape.width();
-    let saved =
-        qkv.chunks(3 * sequence).zip(out.chunks(sequence)).zip(statistics.chunks(shape.heads * shape.time));
-    let tasks = dqkv.chunks_mut(3 * sequence).zip(dy.chunks(sequence)).zip(saved);
-    for_each(parallelism, tasks, |((dqkv, dy), ((qkv, out), statistics))| {
+    let heads = dqkv.chunks_mut(3 * sequence).flat_map(|dqkv| {
+        let mut q: Vec<_> = shape.heads_of(dqkv, 3 * shape.width()).collect();
+        let v = q.split_off(2 * shape.heads);
+        let k = q.split_off(shape.heads);
+        q.into_iter().zip(k).zip(v).map(|((q, k), v)| [q, k, v])
+    });
+    let tasks: Vec<_> = heads.zip(statistics.chunks(shape.time)).enumerate().collect();
+    for_each(parallelism, tasks.into_iter(), |(task, (mut dqkv, statistics))| {
+        let (s, h) = (task / shape.heads, task % shape.heads);
+        let (dy, out) = (&dy[s * sequence..][..sequence], &out[s * sequence..][..sequence]);
         let mut dots = scratch(shape.time);
-        for (h, statistics) in statistics.chunks(shape.time).enumerate() {
-            row_dots(&shape, h, dy, out, &mut dots);
-            let head = Head { shape: &shape, h, qkv, dy, statistics, dots: &dots };
-            for queries in shape.blocks() {
-                for keys in shape.blocks().take_while(|keys| keys.start <= queries.start) {
-                    head.add_gradients(queries, keys, dqkv);
-                }
+        row_dots(&shape, h, dy, out, &mut dots);
+        let qkv = &qkv[s * 3 * sequence..][..3 * sequence];
+        let head = Head { shape: &shape, h, qkv, dy, statistics, dots: &dots };
+        for queries in shape.blocks() {
+            for keys in shape.blocks().take_while(|keys| keys.start <= queries.start) {
+                head.add_gradients(queries, keys, &mut dqkv);
             }
         }
     });
@@ -209,49 +215,35 @@ struct Head<'a> {
 
 impl Head<'_> {
     /// Adds what a block of queries and one of keys contribute to `dqkv`; each part's first block overwrites it.
-    fn add_gradients(&self, queries: Block, keys: Block, dqkv: &mut [f32]) {
+    fn add_gradients(&self, queries: Block, keys: Block, dqkv: &mut [Panel; 3]) {
         let &Head { shape, h, qkv, dy, statistics, dots } = self;
         let mut p = scratch(queries.len * keys.len);
         scaled_scores(shape, qkv, h, queries, keys, &mut p);
         let visible = queries.start - keys.start + 1;
-        weights(&mut p, keys.len, visible, &statistics[queries.start..][..queries.len]);
+        weights(&mut p, keys.len, visible, &statistics[queries.tokens()]);
         let mut ds = scratch(queries.len * keys.len);
         let dy = shape.of_out(dy, h, queries.start);
-        let product = MatMul {
-            rows: queries.len,
-            columns: keys.len,
-            inner: shape.head,
-            dst_step: keys.len,
-            scale: 1.0,
-            accumulate: false,
-        };
-        product.run(&mut ds, dy, shape.part(qkv, 2, h, keys.start).transposed());
-        let (weights, first_of_keys) = (Matrix::rows(&p, keys.len), queries.start == keys.start);
-        self.add(2, keys, weights.transposed(), dy, queries.len, 1.0, !first_of_keys, dqkv);
-        scores_gradient(&p, &dots[queries.start..][..queries.len], keys.len, &mut ds);
+        let v = shape.part(qkv, 2, h, keys.start);
+        MatMul { inner: shape.head, scale: 1.0, accumulate: false }.run(
+            Panel::whole(&mut ds, keys.len),
+            dy,
+            v.transposed(),
+        );
+        let later = queries.start > keys.start;
+        let p_t = Matrix::rows(&p, keys.len).transposed();
+        let [dq, dk, dv] = dqkv;
+        let dv = dv.of_rows(keys.tokens());
+        MatMul { inner: queries.len, scale: 1.0, accumulate: later }.run(dv, p_t, dy);
+        scores_gradient(&p, &dots[queries.tokens()], keys.len, &mut ds);
         let ds = Matrix::rows(&ds, keys.len);
         let (q, k) = (shape.part(qkv, 0, h, queries.start), shape.part(qkv, 1, h, keys.start));
-        self.add(0, queries, ds, k, keys.len, shape.scale(), keys.start > 0, dqkv);
-        self.add(1, keys, ds.transposed(), q, queries.len, shape.scale(), !first_of_keys, dqkv);
-    }
-
-    /// `dqkv[which][to] (+)= scale * lhs * rhs`
-    #[allow(clippy::too_many_arguments)]
-    fn add(
-        &self,
-        which: usize,
-        to: Block,
-        lhs: Matrix,
-        rhs: Matrix,
-        inner: usize,
-        scale: f32,
-        accumulate: bool,
-        dqkv: &mut [f32],
-    ) {
-        let &Head { shape, h, .. } = self;
-        let row = 3 * shape.width();
-        let product = MatMul { rows: to.len, columns: shape.head, inner, dst_step: row, scale, accumulate };
-        product.run(&mut dqkv[to.start * row + which * shape.width() + h * shape.head..], lhs, rhs);
+        let (scale, more) = (shape.scale(), keys.start > 0);
+        MatMul { inner: keys.len, scale, accumulate: more }.run(dq.of_rows(queries.tokens()), ds, k);
+        MatMul { inner: queries.len, scale, accumulate: later }.run(
+            dk.of_rows(keys.tokens()),
+            ds.transposed(),
+            q,
+        );
     }
 }
 

@@ -3,20 +3,20 @@
 
 use super::lanes::{largest, sum};
 use super::math::exp;
+use super::panel::Panel;
 use super::wide::wide;
 
 wide! {
     /// Replaces scores by `exp(score - maximum)`, with the maximum over all blocks so far. `statistics` are each row's
-    /// maximum and sum so far, before and after; the first `columns` elements of each row of `out` are scaled as the sum
-    /// is when the maximum changes.
+    /// maximum and sum so far, before and after; unless this is the first block, each row of `out` is scaled as the sum is
+    /// when the maximum changes.
     pub(super) fn softmax(
         scores: &mut [f32],
         keys: usize,
         visible: usize,
         statistics: &mut [[f32; 2]],
-        out: &mut [f32],
-        out_step: usize,
-        columns: usize,
+        out: &mut Panel,
+        first: bool,
     ) {
         for (i, (scores, statistics)) in scores.chunks_exact_mut(keys).zip(statistics).enumerate() {
             let seen = keys.min(visible + i);
@@ -30,8 +30,10 @@ wide! {
             let block = &scores[..seen];
             let correction = exp(old - maximum);
             *statistics = [maximum, total * correction + sum(seen, |j| block[j])];
-            for out in &mut out[i * out_step..][..columns] {
-                *out *= correction;
+            if !first {
+                for out in out.row(i) {
+                    *out *= correction;
+                }
             }
         }
     }
@@ -39,10 +41,10 @@ wide! {
 
 wide! {
     /// Divides each row of `out` by its sum of exponentials.
-    pub(super) fn normalise(out: &mut [f32], step: usize, columns: usize, statistics: &[[f32; 2]]) {
+    pub(super) fn normalise(out: &mut Panel, statistics: &[[f32; 2]]) {
         for (i, &[_, total]) in statistics.iter().enumerate() {
             let factor = 1.0 / total;
-            for out in &mut out[i * step..][..columns] {
+            for out in out.row(i) {
                 *out *= factor;
             }
         }

@@ -74,7 +74,8 @@ wide! {
             let log_total = f64::from(maximum) + f64::from(total).ln();
             let mut nll = f64::from(weights.target) * (log_total - f64::from(x[target as usize]));
             if weights.each > 0.0 {
-                let others = log_total * classes as f64 - f64::from(sum(classes, |j| x[j]));
+                // Relative to the maximum, so that large logits do not cancel.
+                let others = f64::from(total).ln() * classes as f64 - f64::from(sum(classes, |j| x[j] - maximum));
                 nll += f64::from(weights.each) * others;
             }
             *loss += nll;

@@ -52,6 +52,12 @@ fn large_logits_do_not_overflow() {
 }
 
 #[test]
+fn smoothing_with_large_equal_logits_is_the_logarithm_of_the_classes() {
+    let loss = forward(3, &[1e6; 3], &[1], 0.5, &mut [], 1);
+    assert!((f64::from(loss) - 3f64.ln()).abs() < 1e-6, "{loss}");
+}
+
+#[test]
 #[should_panic(expected = "not one of the 2 classes")]
 fn targets_are_classes() {
     forward(2, &[0.0; 2], &[2], 0.0, &mut [], 1);

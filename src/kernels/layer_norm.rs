@@ -68,7 +68,8 @@ pub fn backward(
         db.fill(0.0);
         return;
     }
-    let block = rows_of_a_task(width);
+    // Not so few that the sums of all tasks would be more than the gradients.
+    let block = rows_of_a_task(width).max(32);
     let tasks = dx.len().div_ceil(block * width);
     // Per task, the sums for `dw`, then those for `db`.
     let mut sums = scratch(2 * width * tasks);
@@ -83,7 +84,7 @@ pub fn backward(
         gradients(x, dy, weight, statistics, dx, dw, db);
     });
     let mut totals = scratch(2 * width);
-    column_sums(&sums, &mut totals, 1);
+    column_sums(&sums, &mut totals, parallelism);
     dw.copy_from_slice(&totals[..width]);
     db.copy_from_slice(&totals[width..]);
 }

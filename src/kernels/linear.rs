@@ -1,12 +1,13 @@
 //! A linear layer (`torch.nn.Linear`) with its activation, and its gradients. The forward pass and both gradients are
-//! matrix products; only the forward pass transposes the weight. Bias and activation are applied to a block of rows
-//! while it is in the cache.
+//! matrix products. Bias and activation are applied to a part of the result while it is in the cache.
 
+use super::elementwise::relu_backward;
 use super::layout::scatter;
 use super::math::{erf, exp};
 use super::norm_loops::add;
+use super::panel::{Panel, Part};
 use super::product::{MatMul, Matrix};
-use super::tasks::{for_each, optional_chunks, scratch};
+use super::tasks::{Scratch, for_each, scratch};
 use super::wide::wide;
 
 /// Sizes of a linear layer: `x` is `[rows, inputs]`, `w` `[outputs, inputs]`, the result `[rows, outputs]`.
@@ -26,12 +27,14 @@ pub enum Activation {
     Gelu,
 }
 
-/// Rows of a task of the forward pass and of the input's gradient.
+/// Rows of the result of a task, at most.
 const ROWS: usize = 128;
+/// Multiplications of a task, about: below that, dividing a product costs more than a second thread brings.
+const PRODUCTS: usize = 1 << 21;
+/// Elements of a task of an element-wise loop.
+const BLOCK: usize = 1 << 14;
 /// Elements of a task of the weight's transposition, about.
 const MOVED: usize = 1 << 16;
-/// Multiplications of a task of the weight's gradient, about: each task reads all rows.
-const PRODUCTS: usize = 1 << 23;
 
 impl LinearShape {
     fn check(&self, x: usize, w: usize, y: usize) {
@@ -50,6 +53,25 @@ pub struct Terms<'a> {
     pub residual: Option<&'a [f32]>,
 }
 
+impl Terms<'_> {
+    /// Sets a part of the result to the sum of bias and residual, if there is either.
+    fn begin(&self, outputs: usize, row: usize, column: usize, part: &mut Panel) {
+        let columns = column..column + part.columns();
+        let bias = self.bias.map(|bias| &bias[columns.clone()]);
+        for r in 0..part.rows() {
+            let out = part.row(r);
+            if let Some(residual) = self.residual {
+                out.copy_from_slice(&residual[(row + r) * outputs..][columns.clone()]);
+            }
+            match (bias, self.residual) {
+                (Some(bias), Some(_)) => add(bias, out),
+                (Some(bias), None) => out.copy_from_slice(bias),
+                (None, _) => {}
+            }
+        }
+    }
+}
+
 /// `out = activation(residual + x w^T + bias)`. `slope`, empty or shaped like the output, becomes the derivative of the
 /// activation if that is [`Activation::Gelu`].
 ///
@@ -63,7 +85,7 @@ pub fn forward(
     slope: &mut [f32],
     parallelism: usize,
 ) {
-    let LinearShape { inputs, outputs, .. } = shape;
+    let LinearShape { rows, inputs, outputs } = shape;
     shape.check(x.len(), terms.weight.len(), out.len());
     assert!(terms.bias.is_none_or(|b| b.len() == outputs), "length of a linear layer's bias: {shape:?}");
     assert!(terms.residual.is_none_or(|r| r.len() == out.len()), "length of a residual: {shape:?}");
@@ -71,46 +93,84 @@ pub fn forward(
     if out.is_empty() {
         return;
     }
-    let block = ROWS * outputs;
-    // Transposed once, rather than for each block of rows.
-    let mut weight = scratch(inputs * outputs);
-    transpose(terms.weight, inputs, outputs, &mut weight, parallelism);
-    let tasks: Vec<_> = out.chunks_mut(block).zip(optional_chunks(slope, block)).enumerate().collect();
-    for_each(parallelism, tasks.into_iter(), |(task, (out, slope))| {
-        let rows = out.len() / outputs;
-        if let Some(residual) = terms.residual {
-            out.copy_from_slice(&residual[task * block..][..out.len()]);
+    // In `x w^T` both operands have the summed dimension last, and a matrix product would have to transpose one of them,
+    // element by element and for each part. So the smaller one is transposed before, in blocks.
+    let small = rows <= ROWS;
+    let transposed = match small {
+        true => transpose(x, rows, inputs, parallelism),
+        false => transpose(terms.weight, outputs, inputs, parallelism),
+    };
+    let slopes = match slope {
+        [] => Vec::new(),
+        slope => parts(slope, outputs, inputs),
+    };
+    let slopes = slopes.into_iter().map(|part| Some(part.panel)).chain(std::iter::repeat_with(|| None));
+    let tasks: Vec<_> = parts(out, outputs, inputs).into_iter().zip(slopes).collect();
+    for_each(parallelism, tasks.into_iter(), |(part, mut slope)| {
+        let Part { row, column, panel: mut out } = part;
+        if small {
+            let w = &terms.weight[column * inputs..][..out.columns() * inputs];
+            few_rows(shape, &transposed, w, terms, column, &mut out);
+        } else {
+            terms.begin(outputs, row, column, &mut out);
+            let accumulate = terms.bias.is_some() || terms.residual.is_some();
+            let rows = 0..out.rows();
+            MatMul { inner: inputs, scale: 1.0, accumulate }.run(
+                out.of_rows(rows),
+                Matrix::rows(&x[row * inputs..], inputs),
+                Matrix::rows(&transposed[column..], outputs),
+            );
         }
-        if let Some(bias) = terms.bias {
-            for row in out.chunks_exact_mut(outputs) {
-                match terms.residual {
-                    Some(_) => add(bias, row),
-                    None => row.copy_from_slice(bias),
-                }
+        for r in 0..out.rows() {
+            match (activation, &mut slope) {
+                (Activation::None, _) => {}
+                (Activation::Relu, _) => relu(out.row(r)),
+                (Activation::Gelu, None) => gelu(out.row(r)),
+                (Activation::Gelu, Some(slope)) => gelu_with_slope(out.row(r), slope.row(r)),
             }
-        }
-        let accumulate = terms.bias.is_some() || terms.residual.is_some();
-        MatMul { rows, columns: outputs, inner: inputs, dst_step: outputs, scale: 1.0, accumulate }.run(
-            out,
-            Matrix::rows(&x[task * ROWS * inputs..], inputs),
-            Matrix::rows(&weight, outputs),
-        );
-        match activation {
-            Activation::None => {}
-            Activation::Relu => relu(out),
-            Activation::Gelu if slope.is_empty() => gelu(out),
-            Activation::Gelu => gelu_with_slope(out, slope),
         }
     });
 }
 
-/// `w` `[outputs, inputs]` to `[inputs, outputs]`.
-fn transpose(w: &[f32], inputs: usize, outputs: usize, transposed: &mut [f32], parallelism: usize) {
-    let part = (MOVED / outputs).max(16);
-    let offsets: Vec<usize> = (0..part.min(inputs)).map(|i| i * outputs).collect();
-    for_each(parallelism, transposed.chunks_mut(part * outputs).enumerate(), |(task, to)| {
-        scatter(&w[task * part..], inputs, outputs, &offsets[..to.len() / outputs], to);
+/// The parts of a product that are a task each; each element of the product is a sum over `inner`.
+fn parts(product: &mut [f32], columns: usize, inner: usize) -> Vec<Part<'_>> {
+    let rows = product.len() / columns;
+    let blocks = rows.div_ceil(ROWS);
+    let tasks = (product.len() * inner / PRODUCTS).clamp(1, 64);
+    let width = columns.div_ceil(tasks.div_ceil(blocks)).next_multiple_of(64);
+    Panel::whole(product, columns).split(rows.div_ceil(blocks).next_multiple_of(8), width)
+}
+
+/// The sum before the activation, for few rows: the product is computed transposed, so that the weight need not be.
+fn few_rows(shape: LinearShape, x_t: &[f32], w: &[f32], terms: Terms, column: usize, out: &mut Panel) {
+    let LinearShape { rows, inputs, outputs } = shape;
+    let columns = out.columns();
+    let (mut product_t, mut product) = (scratch(rows * columns), scratch(rows * columns));
+    MatMul { inner: inputs, scale: 1.0, accumulate: false }.run(
+        Panel::whole(&mut product_t, rows),
+        Matrix::rows(w, inputs),
+        Matrix::rows(x_t, rows),
+    );
+    let offsets: Vec<usize> = (0..rows).map(|r| r * columns).collect();
+    scatter(&product_t, rows, columns, &offsets, &mut product);
+    terms.begin(outputs, 0, column, out);
+    for (r, product) in product.chunks_exact(columns).enumerate() {
+        match terms.bias.is_some() || terms.residual.is_some() {
+            true => add(product, out.row(r)),
+            false => out.row(r).copy_from_slice(product),
+        }
+    }
+}
+
+/// `[rows, columns]` to `[columns, rows]`.
+fn transpose(matrix: &[f32], rows: usize, columns: usize, parallelism: usize) -> Scratch {
+    let mut transposed = scratch(matrix.len());
+    let part = (MOVED / rows).max(16);
+    let offsets: Vec<usize> = (0..part.min(columns)).map(|i| i * rows).collect();
+    for_each(parallelism, transposed.chunks_mut(part * rows).enumerate(), |(task, to)| {
+        scatter(&matrix[task * part..], columns, rows, &offsets[..to.len() / rows], to);
     });
+    transposed
 }
 
 /// Gradient of the sum that the activation is applied to: `dy` times the activation's derivative, which is taken from
@@ -123,13 +183,14 @@ pub fn backward_activation(
     parallelism: usize,
 ) {
     assert_eq!((saved.len(), dy.len()), (dz.len(), dz.len()), "lengths of an activation's gradients");
-    let block = 1 << 14;
-    let tasks = dz.chunks_mut(block).zip(dy.chunks(block)).zip(saved.chunks(block));
-    for_each(parallelism, tasks, |((dz, dy), saved)| match activation {
+    match activation {
         Activation::None => dz.copy_from_slice(dy),
-        Activation::Relu => super::elementwise::relu_backward(saved, dy, dz),
-        Activation::Gelu => multiply(saved, dy, dz),
-    });
+        Activation::Relu => relu_backward(saved, dy, dz, parallelism),
+        Activation::Gelu => {
+            let tasks = dz.chunks_mut(BLOCK).zip(dy.chunks(BLOCK)).zip(saved.chunks(BLOCK));
+            for_each(parallelism, tasks, |((dz, dy), saved)| multiply(saved, dy, dz));
+        }
+    }
 }
 
 /// Gradient of the input: `dx = dz w`, overwritten.
@@ -139,11 +200,12 @@ pub fn backward_input(shape: LinearShape, w: &[f32], dz: &[f32], dx: &mut [f32],
     if dx.is_empty() {
         return;
     }
-    for_each(parallelism, dx.chunks_mut(ROWS * inputs).enumerate(), |(task, dx)| {
-        let rows = dx.len() / inputs;
-        let product =
-            MatMul { rows, columns: inputs, inner: outputs, dst_step: inputs, scale: 1.0, accumulate: false };
-        product.run(dx, Matrix::rows(&dz[task * ROWS * outputs..], outputs), Matrix::rows(w, inputs));
+    for_each(parallelism, parts(dx, inputs, outputs).into_iter(), |Part { row, column, panel }| {
+        MatMul { inner: outputs, scale: 1.0, accumulate: false }.run(
+            panel,
+            Matrix::rows(&dz[row * outputs..], outputs),
+            Matrix::rows(&w[column..], inputs),
+        );
     });
 }
 
@@ -151,23 +213,18 @@ pub fn backward_input(shape: LinearShape, w: &[f32], dz: &[f32], dx: &mut [f32],
 pub fn backward_weight(shape: LinearShape, x: &[f32], dz: &[f32], dw: &mut [f32], parallelism: usize) {
     let LinearShape { rows, inputs, outputs } = shape;
     shape.check(x.len(), dw.len(), dz.len());
-    if dw.is_empty() {
+    if rows == 0 {
+        dw.fill(0.0);
+    }
+    if dw.is_empty() || rows == 0 {
         return;
     }
-    // Blocks of rows of `dw`, so many that each is worth a task.
-    let tasks = (rows * inputs * outputs / PRODUCTS).clamp(1, 64);
-    let part = outputs.div_ceil(tasks).next_multiple_of(16);
-    for_each(parallelism, dw.chunks_mut(part * inputs).enumerate(), |(task, dw)| {
-        let product = MatMul {
-            rows: dw.len() / inputs,
-            columns: inputs,
-            inner: rows,
-            dst_step: inputs,
-            scale: 1.0,
-            accumulate: false,
-        };
-        let dz = dz.get(task * part..).unwrap_or_default();
-        product.run(dw, Matrix::rows(dz, outputs).transposed(), Matrix::rows(x, inputs));
+    for_each(parallelism, parts(dw, inputs, rows).into_iter(), |Part { row, column, panel }| {
+        MatMul { inner: rows, scale: 1.0, accumulate: false }.run(
+            panel,
+            Matrix::rows(&dz[row..], outputs).transposed(),
+            Matrix::rows(&x[column..], inputs),
+        );
     });
 }
 
@@ -191,9 +248,15 @@ pub(super) fn column_sums(values: &[f32], sums: &mut [f32], parallelism: usize) 
         sum.fill(0.0);
         rows.chunks_exact(width).for_each(|row| add(row, sum));
     });
-    for (column, sum) in sums.iter_mut().enumerate() {
-        *sum = partial.chunks_exact(width).map(|p| f64::from(p[column])).sum::<f64>() as f32;
-    }
+    const COLUMNS: usize = 256;
+    for_each(parallelism, sums.chunks_mut(COLUMNS).enumerate(), |(task, sums)| {
+        let mut totals = [0.0f64; COLUMNS];
+        for block in partial.chunks_exact(width) {
+            let block = &block[task * COLUMNS..][..sums.len()];
+            totals.iter_mut().zip(block).for_each(|(total, &x)| *total += f64::from(x));
+        }
+        sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = total as f32);
+    });
 }
 
 wide! {

@@ -96,6 +96,40 @@ fn outputs_and_gradients_match_the_definition() {
     }
 }
 
+/// `c[i, j]` is the sum over `l < inner` of `a(i, l) * b(l, j)`.
+fn product(
+    columns: usize,
+    len: usize,
+    inner: usize,
+    a: impl Fn(usize, usize) -> f32,
+    b: impl Fn(usize, usize) -> f32,
+) -> Vec<f64> {
+    let element = |i, j| (0..inner).map(|l| f64::from(a(i, l)) * f64::from(b(l, j))).sum();
+    (0..len).map(|e| element(e / columns, e % columns)).collect()
+}
+
+/// Larger than [`SHAPES`], so that rows and columns are divided.
+#[test]
+fn products_in_several_parts_match_the_definition() {
+    let shape = LinearShape { rows: 140, inputs: 260, outputs: 200 };
+    let case = Case::new(shape, Activation::None);
+    assert_eq!(parts(&mut case.dy.clone(), 200, 260).len(), 4);
+    let [out, dx, dw, db, dz] = <[_; 5]>::try_from(case.run(3)).unwrap();
+    assert_eq!(dz, case.dy);
+    let x = |r: usize, i: usize| case.x[r * 260 + i];
+    let w = |o: usize, i: usize| case.weight[o * 260 + i];
+    let dz = |r: usize, o: usize| case.dy[r * 200 + o];
+    let mut expected = product(200, out.len(), 260, x, |i, o| w(o, i));
+    for (e, y) in expected.iter_mut().enumerate() {
+        *y += f64::from(case.bias[e % 200]) + f64::from(case.residual[e]);
+    }
+    close("output", &out, &expected, 1e-5);
+    close("dx", &dx, &product(260, dx.len(), 200, dz, w), 1e-5);
+    close("dw", &dw, &product(260, dw.len(), 140, |o, r| dz(r, o), x), 1e-5);
+    close("db", &db, &product(200, db.len(), 140, |_, _| 1.0, dz), 1e-5);
+    same_bits_with_any_threads(|parallelism| case.run(parallelism));
+}
+
 #[test]
 fn the_bits_do_not_depend_on_the_number_of_threads() {
     for case in cases() {

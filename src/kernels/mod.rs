@@ -25,9 +25,10 @@ pub mod linear;
 mod math;
 pub mod norm;
 mod norm_loops;
+mod panel;
 pub mod pool;
 mod product;
-mod tasks;
+pub(crate) mod tasks;
 #[cfg(test)]
 mod testing;
 mod wide;

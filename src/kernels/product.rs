@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use super::panel::Panel;
+
 /// A matrix in a slice: element (row, column) is at `row * row_step + column * column_step`.
 #[derive(Clone, Copy)]
 pub(super) struct Matrix<'a> {
@@ -28,32 +30,27 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// `dst = scale * lhs * rhs`, for `rows` x `inner` times `inner` x `columns`. Rows of `dst` are contiguous and start
-/// `dst_step` elements apart. With `accumulate` the product is added to `dst`, else `dst` is overwritten (its old
-/// content never matters).
+/// `dst = scale * lhs * rhs`, for `lhs` of as many rows and `rhs` of as many columns as `dst`. With `accumulate` the
+/// product is added to `dst`, else `dst` is overwritten (its old content never matters).
 pub(super) struct MatMul {
-    pub rows: usize,
-    pub columns: usize,
     pub inner: usize,
-    pub dst_step: usize,
     pub scale: f32,
     pub accumulate: bool,
 }
 
 impl MatMul {
-    pub(super) fn run(&self, dst: &mut [f32], lhs: Matrix, rhs: Matrix) {
-        let &MatMul { rows, columns, inner, dst_step, scale, accumulate } = self;
+    pub(super) fn run(&self, mut dst: Panel, lhs: Matrix, rhs: Matrix) {
+        let &MatMul { inner, scale, accumulate } = self;
+        let (rows, columns) = (dst.rows(), dst.columns());
         if rows == 0 || columns == 0 {
             return;
         }
-        assert!(dst_step >= columns || rows == 1, "rows of the result overlap");
-        assert!((rows - 1) * dst_step + columns <= dst.len(), "result too short");
         assert!(lhs.holds(rows, inner), "left operand too short");
         assert!(rhs.holds(inner, columns), "right operand too short");
-        // SAFETY: `gemm` accesses dst[i * dst_step + j] and the operands' elements (i, l) and (l, j) for i < rows, j <
-        // columns, l < inner; the assertions above keep all of them within the slices. `dst` is borrowed mutably, so it
-        // overlaps neither operand, and its rows do not overlap each other. Slices are shorter than isize::MAX bytes, so
-        // the steps fit isize.
+        // SAFETY: `gemm` accesses the elements (i, j) of `dst`, which are its own, and the operands' elements (i, l) and
+        // (l, j) for i < rows, j < columns, l < inner; the assertions above keep these within the slices. `dst` holds
+        // its elements mutably, so it overlaps neither operand. Slices are shorter than isize::MAX bytes, so the steps
+        // fit isize.
         unsafe {
             gemm::gemm(
                 rows,
@@ -61,7 +58,7 @@ impl MatMul {
                 inner,
                 dst.as_mut_ptr(),
                 1,
-                dst_step as isize,
+                dst.step() as isize,
                 accumulate,
                 lhs.values.as_ptr(),
                 lhs.column_step as isize,
@@ -96,8 +93,8 @@ impl Product {
     pub(super) fn run(&self, dst: &mut [f32], lhs: &[f32], rhs: &[f32]) {
         let &Product { m, n, k, dst_step, lhs_step, rhs_step, accumulate } = self;
         // In rows of `dst`, the operands change places.
-        MatMul { rows: n, columns: m, inner: k, dst_step, scale: 1.0, accumulate }.run(
-            dst,
+        MatMul { inner: k, scale: 1.0, accumulate }.run(
+            Panel::new(dst, n, m, dst_step),
             Matrix { values: rhs, row_step: rhs_step, column_step: 1 },
             Matrix { values: lhs, row_step: lhs_step, column_step: 1 },
         );
@@ -136,9 +133,8 @@ mod tests {
                 let (rows, columns) =
                     if lhs.row_step == inner + 1 { (rows, columns) } else { (columns, rows) };
                 let mut dst = vec![f32::NAN; rows * (columns + 2)];
-                let product =
-                    MatMul { rows, columns, inner, dst_step: columns + 2, scale: 0.5, accumulate: false };
-                product.run(&mut dst, lhs, rhs);
+                let panel = Panel::new(&mut dst, rows, columns, columns + 2);
+                MatMul { inner, scale: 0.5, accumulate: false }.run(panel, lhs, rhs);
                 for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
                     let at = |m: Matrix, i, j| m.values[i * m.row_step + j * m.column_step];
                     let sum: f32 = (0..inner).map(|l| at(lhs, i, l) * at(rhs, l, j)).sum();

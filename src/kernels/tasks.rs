@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Runs `work` on every task, on at most `parallelism` threads of the current rayon pool (1: on the calling thread, in
 /// order). Which thread takes which task is not fixed; tasks must be independent.
-pub(super) fn for_each<T: Send>(
+pub(crate) fn for_each<T: Send>(
     parallelism: usize,
     tasks: impl ExactSizeIterator<Item = T> + Send,
     work: impl Fn(T) + Sync,

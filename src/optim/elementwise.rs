@@ -97,7 +97,7 @@ pub fn add_square<V: Value>(average: V, x: V, keep: f32, take: f32) -> V {
 }
 
 /// One step of an optimizer with `N` state tensors.
-pub trait Formula<const N: usize>: Copy {
+pub trait Formula<const N: usize>: Copy + Sync {
     /// The new parameter and state. The gradient is already scaled. On the host, called once per element in a
     /// vectorised loop: implementations are `#[inline(always)]`.
     fn apply<V: Value>(self, param: V, grad: V, state: [V; N]) -> (V, [V; N]);

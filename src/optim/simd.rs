@@ -1,30 +1,41 @@
-//! The loop of every element-wise optimizer: updates parameter and state tensors in place, in one pass over memory. On
-//! x86-64 it is compiled twice, for the baseline and for AVX2, and selected at run time. Both versions do the same IEEE
+//! The loop of every element-wise optimizer: updates parameter and state tensors in place, in one pass over memory, on
+//! all compute threads. On x86-64 it is compiled twice, for the baseline and for AVX2, and selected at run time. Both versions do the same IEEE
 //! operations in the same order per element (Rust never contracts `a * b + c` into a fused multiply-add), so the bits
 //! do not depend on the CPU.
 
 #![allow(unsafe_code)]
 
+use crate::kernels::tasks;
+
 /// Elements processed together: two AVX2 registers per tensor.
 const LANES: usize = 16;
+
+/// Elements of a task. Every element is computed alone, so that this does not change a bit.
+const TASK: usize = 1 << 15;
 
 /// For each element `i`: `(param[i], state[k][i]) = f(param[i], grad[i], state[k][i])`.
 ///
 /// Panics if the lengths differ: the caller sized the state wrongly.
 pub(super) fn for_each<const N: usize, F>(param: &mut [f32], grad: &[f32], state: [&mut [f32]; N], f: F)
 where
-    F: Fn(f32, f32, [f32; N]) -> (f32, [f32; N]) + Copy,
+    F: Fn(f32, f32, [f32; N]) -> (f32, [f32; N]) + Copy + Sync,
 {
     assert_eq!(param.len(), grad.len(), "parameter and gradient differ in length");
     for s in &state {
         assert_eq!(param.len(), s.len(), "parameter and optimizer state differ in length");
     }
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the CPU has AVX2, the only requirement of `avx2`.
-        return unsafe { avx2(param, grad, state, f) };
-    }
-    portable(param, grad, state, f);
+    let mut states = state.map(|s| s.chunks_mut(TASK));
+    let parts: Vec<_> = (param.chunks_mut(TASK).zip(grad.chunks(TASK)))
+        .map(|(param, grad)| (param, grad, states.each_mut().map(|s| s.next().unwrap_or_default())))
+        .collect();
+    tasks::for_each(rayon::current_num_threads(), parts.into_iter(), |(param, grad, state)| {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has AVX2, the only requirement of `avx2`.
+            return unsafe { avx2(param, grad, state, f) };
+        }
+        portable(param, grad, state, f);
+    });
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -96,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_path_matches_the_plain_loop_bit_for_bit() {
-        for n in [0, 1, 15, 16, 17, 31, 32, 33, 1003] {
+        for n in [0, 1, 15, 16, 17, 31, 32, 33, 1003, 2 * TASK + 7] {
             let grad: Vec<f32> = (0..n).map(|i| ((i * 7919) % 1009) as f32 * 0.0137 - 6.5).collect();
             let mut expected = (vec![0.3f32; n], vec![0.1f32; n], vec![0.2f32; n]);
             let (mut fast, mut slow) = (expected.clone(), expected.clone());

@@ -35,7 +35,10 @@ pub fn causal_attention(
     let [rows, width] = qkv.dims();
     let shape = AttentionShape { batch, time: rows / batch, heads, head: width / 3 / heads };
     if !device.is_autodiff() {
-        return Tensor::from_primitive::<Flex>(forward(shape, &super::plain(qkv)).0);
+        let qkv = super::plain(qkv);
+        let (out, _) = forward(shape, &qkv);
+        recycle(qkv);
+        return Tensor::from_primitive::<Flex>(out);
     }
     let (qkv, node) = super::tracked(qkv);
     let (out, statistics) = forward(shape, &qkv);

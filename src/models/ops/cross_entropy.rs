@@ -1,6 +1,6 @@
 //! Cross-entropy over class indices.
 
-use super::{Flat, buffer, dims, record, register, tensor, threads, values};
+use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::cross_entropy;
 use burn::backend::Flex;
@@ -27,12 +27,14 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64)
     if !logits.device().is_autodiff() {
         let logits = super::plain(logits);
         let loss = cross_entropy::forward(classes, values(&logits), &targets, smoothing, &mut [], threads());
+        recycle(logits);
         return Tensor::from_primitive::<Flex>(tensor(vec![loss], [1]));
     }
     let (logits, node) = super::tracked(logits);
     let mut gradient = buffer(values(&logits).len());
     let loss =
         cross_entropy::forward(classes, values(&logits), &targets, smoothing, &mut gradient, threads());
+    recycle(logits);
     let gradient = tensor(gradient, [targets.len(), classes]);
     record(CrossEntropyStep, [node], gradient, tensor(vec![loss], [1]))
 }

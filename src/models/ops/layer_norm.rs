@@ -17,7 +17,9 @@ pub fn layer_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, bias: Tensor<
     }
     if !x.device().is_autodiff() {
         let (x, weight, bias) = (super::plain(x), super::plain(weight), super::plain(bias));
-        return Tensor::from_primitive::<Flex>(forward(&x, &weight, &bias, eps).0);
+        let (out, _) = forward(&x, &weight, &bias, eps);
+        recycle(x);
+        return Tensor::from_primitive::<Flex>(out);
     }
     let ((x, x_node), (weight, w_node), (bias, b_node)) =
         (super::tracked(x), super::tracked(weight), super::tracked(bias));

@@ -42,7 +42,10 @@ pub fn linear(
         let (x, w, bias, residual) =
             (super::plain(x), super::plain(w), bias.map(super::plain), residual.map(super::plain));
         let call = Call { shape, activation, bias: bias.as_ref(), residual: residual.as_ref() };
-        return Tensor::from_primitive::<Flex>(call.run(&x, &w, false).0);
+        let (out, _) = call.run(&x, &w, false);
+        recycle(x);
+        residual.into_iter().for_each(recycle);
+        return Tensor::from_primitive::<Flex>(out);
     }
     let ((x, x_node), (w, w_node)) = (super::tracked(x), super::tracked(w));
     let (bias, b_node) = bias.map(super::tracked).unzip();

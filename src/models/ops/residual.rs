@@ -1,6 +1,6 @@
 //! The end of a residual block: addition and ReLU in one pass.
 
-use super::{Flat, dims, record, register, tensor, values};
+use super::{Flat, dims, record, register, tensor, threads, values};
 use crate::device::is_host;
 use crate::kernels::elementwise;
 use burn::backend::Flex;
@@ -19,7 +19,7 @@ pub fn add_relu(a: Tensor<4>, b: Tensor<4>) -> Tensor<4> {
     }
     let sum = |a: &Flat, b: &Flat| {
         let mut out = vec![0.0; values(a).len()];
-        elementwise::add_relu(values(a), values(b), &mut out);
+        elementwise::add_relu(values(a), values(b), &mut out, threads());
         tensor(out, dims)
     };
     if !a.device().is_autodiff() {
@@ -41,7 +41,7 @@ impl Backward<Flex, 2> for AddReluStep {
         let dy = grads.consume::<Flex>(&ops.node).to_contiguous();
         let out = &ops.state;
         let mut dx = vec![0.0; values(out).len()];
-        elementwise::relu_backward(values(out), values(&dy), &mut dx);
+        elementwise::relu_backward(values(out), values(&dy), &mut dx, threads());
         let dx = tensor(dx, dims(out));
         register(grads, &ops, [dx.clone(), dx]);
     }

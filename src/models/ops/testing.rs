@@ -1,7 +1,6 @@
 //! What the tests of the operations share: inputs, comparisons, and passes that find used memory in the pool.
 
-use super::buffers::{buffer, recycle};
-use super::tensor;
+use super::{buffer, recycle, tensor};
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// A device with autodiff.
