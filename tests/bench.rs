@@ -1,4 +1,4 @@
-//! `ddp-run bench allreduce` with the real binary: real processes, real files, and the ways in which it must not end.
+//! `ddp-run bench` with the real binary: real processes, real files, and the ways in which it must not end.
 
 mod common;
 
@@ -217,4 +217,78 @@ fn no_worker_outlives_its_parent() {
     child.kill().expect("it lives");
     child.wait().expect("it ends");
     wait_for("the workers' end", HUNG, || workers.iter().all(|id| gone(*id)));
+}
+
+/// `bench train` of a generated data set. Temporary files go to `dir/tmp`.
+fn bench_train(dir: &Path, flags: &[&str]) -> Command {
+    let spec = common::write_spec(
+        dir,
+        "name = \"toy\"\nbatch_size = 4\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\nsamples = 20\n\
+         features = 3\noutputs = 1\nworkers = 0\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n",
+    );
+    std::fs::create_dir_all(dir.join("tmp")).expect("create tmp");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
+    command.args(["bench", "train"]).arg(spec).args(flags).current_dir(dir).stdin(Stdio::null());
+    command.env("TMPDIR", dir.join("tmp"));
+    command
+}
+
+#[test]
+fn training_steps_are_measured_by_processes_and_threads() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("tempdir");
+    let flags = ["--world", "1,2", "--threads", "1,2", "--steps", "7", "--out", "out"];
+    let output = common::output_of(&mut bench_train(dir.path(), &flags));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let report: Value =
+        serde_json::from_slice(&std::fs::read(dir.path().join("out/train.json")).expect("read"))
+            .expect("JSON");
+    let rows = report["rows"].as_array().expect("rows");
+    let key =
+        |row: &Value| ["world", "threads", "global_batch", "steps"].map(|key| row[key].as_u64().unwrap());
+    let expected = [[1, 1, 4, 7], [1, 2, 4, 7], [2, 1, 8, 7], [2, 2, 8, 7]];
+    assert_eq!(rows.iter().map(key).collect::<Vec<_>>(), expected);
+    for row in rows {
+        let at =
+            |path: &str| row.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path}: {row}"));
+        assert!(at("/p10_samples_per_s") <= at("/samples_per_s"), "{row}");
+        assert!(at("/samples_per_s") <= at("/p90_samples_per_s") && at("/step_ms") > 0.0, "{row}");
+        let shares = ["data", "forward", "backward", "sync", "update"].map(|p| at(&format!("/phases/{p}")));
+        assert!(shares.iter().all(|s| *s > 0.0) && (shares.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{row}");
+        assert!(at("/peak_memory_mib") > 1.0 && at("/page_faults") >= 0.0, "{row}");
+    }
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(text.lines().filter(|line| line.contains(" % ")).count(), 4, "{text}");
+    assert!(text.ends_with("\nwrote out/train.json\n"), "{text}");
+    // The runs leave nothing behind: neither here nor where temporary files go.
+    let names = |dir: &Path| -> Vec<_> {
+        let mut names: Vec<_> =
+            std::fs::read_dir(dir).expect("read").map(|e| e.expect("entry").file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(dir.path()), ["job.toml", "out", "tmp"]);
+    assert_eq!(names(&dir.path().join("tmp")), [""; 0]);
+}
+
+#[test]
+fn a_run_that_fails_is_shown_and_ends_the_measurement_with_its_code() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("tempdir");
+    let mut command = bench_train(dir.path(), &["--world", "2", "--threads", "1"]);
+    let output = common::output_of(command.env("DDP_RUN_FAULT", "kill:rank=1,phase=forward,step=3"));
+    assert_eq!(output.status.code(), Some(90), "{}", stderr(&output));
+    assert!(stderr(&output).contains("rank 1 of 2 (local rank 1, pid "), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the run with --world 2 --threads 1 failed"), "{}", stderr(&output));
+    // The report names files of the run's folder.
+    let kept =
+        std::fs::read_dir(dir.path().join("tmp")).expect("read").next().expect("a folder").expect("entry");
+    assert!(stderr(&output).contains(&format!("its folder is kept: {}", kept.path().display())));
+    assert!(kept.path().join("run/logs/rank-1.log").is_file());
+    // The spec itself is checked first, at its place.
+    let output = common::output_of(&mut bench_train(dir.path(), &["--set", "batch_size=0"]));
+    assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--set batch_size=0"), "{}", stderr(&output));
+    let output = common::output_of(&mut bench_train(dir.path(), &["--threads", "0"]));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
 }

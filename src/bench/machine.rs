@@ -42,16 +42,16 @@ impl Machine {
         )
     }
 
-    /// Why the results of a measurement with `world` processes may be unreliable.
-    pub fn warnings(&self, world: usize) -> Vec<String> {
+    /// Why the results of a measurement with `count` busy `threads` ("processes", "compute threads") may be unreliable.
+    pub fn warnings(&self, count: usize, threads: &str) -> Vec<String> {
         let mut out = Vec::new();
         if let Some(load) = self.load_average.filter(|l| *l >= BUSY) {
             out.push(format!("the load average is {load:.2}: other processes affect the measurement"));
         }
-        if world > self.host.cores {
+        if count > self.host.cores {
             let cores = self.host.cores;
             out.push(format!(
-                "{world} processes share {cores} cores: ranks wait for the scheduler, and times vary"
+                "{count} {threads} share {cores} cores: ranks wait for the scheduler, and times vary"
             ));
         }
         if !self.optimized {
@@ -95,13 +95,19 @@ mod tests {
         assert!(here.host.cores >= 1 && here.facts().contains(&here.host.cpu));
         let with = |load_average, cores| {
             let host = provenance::Host { cores, ..here.host.clone() };
-            Machine { load_average, host, optimized: true, ..here.clone() }.warnings(2)
+            Machine { load_average, host, optimized: true, ..here.clone() }.warnings(2, "processes")
         };
         assert_eq!(with(Some(0.1), 2), [""; 0]);
         assert_eq!(with(None, 2), [""; 0]);
         assert!(with(Some(1.7), 2)[0].contains("1.70"));
         assert!(with(Some(0.1), 1)[0].contains("2 processes share 1 cores"));
-        assert!(Machine { optimized: false, ..here }.warnings(1).last().unwrap().contains("debug build"));
+        assert!(
+            Machine { optimized: false, ..here }
+                .warnings(1, "processes")
+                .last()
+                .unwrap()
+                .contains("debug build")
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `ddp-run bench allreduce`: measures the collectives, in the manner of nccl-tests.
+//! `ddp-run bench`. `train` measures training steps. `bench allreduce`, the rest of this folder, measures the collectives, in the manner of nccl-tests.
 //!
 //! The parent measures the machine's limits (`limits`), and starts the ranks as processes of its own binary
 //! (`processes`). Each rank measures row after row (`worker`, `measure`) on buffers whose reduction is known exactly
@@ -14,6 +14,7 @@ mod processes;
 mod report;
 mod svg;
 mod table;
+pub mod train;
 mod units;
 mod worker;
 
@@ -39,7 +40,7 @@ pub fn run(plan: &Plan, dir: Option<&Path>, print: &mut dyn FnMut(&str) -> Resul
         std::fs::create_dir_all(dir).doing("create", dir)?;
     }
     let machine = Machine::here();
-    for warning in machine.warnings(plan.world) {
+    for warning in machine.warnings(plan.world, "processes") {
         say!("warning: {warning}");
     }
     let mut print = |text: &str| print(&format!("{text}\n"));

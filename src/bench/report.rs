@@ -74,7 +74,7 @@ impl Report {
             world: plan.world,
             op: plan.op.name(),
             budget_s: plan.budget,
-            warnings: machine.warnings(plan.world),
+            warnings: machine.warnings(plan.world, "processes"),
             machine,
             limits,
             rows,

@@ -1,9 +1,15 @@
 //! `ddp-run bench`: measurements of the program's components.
 
+use super::spec_args::SpecArgs;
+use crate::bench::train::Measurement;
 use crate::bench::{self, Plan, parse_sizes};
 use crate::comm::gloo::{AlgorithmChoice, Transport};
 use crate::comm::{DType, ReduceOp};
+use crate::device;
 use crate::error::Result;
+use crate::launch::cores::{threads_per_worker, usable_cores};
+use crate::plan::WorldRequest;
+use crate::registry::Registry;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -18,6 +24,8 @@ pub struct Args {
 enum What {
     /// Time and bandwidth of the gloo engine's all-reduce between processes of this machine, with checked results
     Allreduce(Allreduce),
+    /// Throughput of a spec's training steps, and where they spend their time, by number of processes and threads
+    Train(Train),
 }
 
 /// Every combination of size, type, algorithm and transport is a row.
@@ -74,6 +82,30 @@ struct Allreduce {
     out: Option<PathBuf>,
 }
 
+/// Every combination of `--world` and `--threads` is a row.
+#[derive(Clone, Debug, clap::Args)]
+struct Train {
+    #[command(flatten)]
+    spec: SpecArgs,
+    /// Steps to measure, after 10 to warm up
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = count())]
+    steps: u64,
+    /// Numbers of processes, as in 1,2 [default: the spec's]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count())]
+    world: Vec<u64>,
+    /// Compute threads of each process, as in 1,2 [default: the spec's, or cores / processes]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count())]
+    threads: Vec<u64>,
+    /// Write train.json into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// A number from 1.
+fn count() -> impl TypedValueParser<Value = u64> {
+    clap::value_parser!(u64).range(1..=1 << 20)
+}
+
 /// A list of sizes in one argument.
 #[derive(Clone, Debug)]
 struct Sizes(Vec<usize>);
@@ -127,9 +159,39 @@ fn unique<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     out
 }
 
-pub fn run(args: &Args) -> Result<()> {
-    let What::Allreduce(args) = &args.what;
-    bench::run(&args.plan(), args.out.as_deref(), &mut super::print)
+pub fn run(args: &Args, registry: &Registry) -> Result<()> {
+    match &args.what {
+        What::Allreduce(args) => bench::run(&args.plan(), args.out.as_deref(), &mut super::print),
+        What::Train(args) => {
+            bench::train::run(&args.measurement(registry)?, args.out.as_deref(), &mut super::print)
+        }
+    }
+}
+
+impl Train {
+    fn measurement(&self, registry: &Registry) -> Result<Measurement> {
+        let cores = usable_cores();
+        let request = WorldRequest { cores, devices: device::count, ..WorldRequest::default() };
+        let plan = self.spec.plan(registry, request)?;
+        let chosen = |list: &[u64], default: usize| match list {
+            [] => vec![default],
+            list => unique(list.iter().map(|n| *n as usize)),
+        };
+        let cases = |world: usize| {
+            let default = plan.launch.threads.unwrap_or_else(|| threads_per_worker(cores, world));
+            chosen(&self.threads, default).into_iter().map(move |threads| (world, threads))
+        };
+        let device = device::of_rank(plan.device, 0);
+        Ok(Measurement {
+            name: self.spec.spec.display().to_string(),
+            toml: plan.to_toml(),
+            device: device.to_string(),
+            host: device == device::ComputeDevice::Cpu,
+            batch: plan.batch_size * plan.train.accumulate,
+            steps: self.steps as usize,
+            cases: chosen(&self.world, plan.world.nproc_per_node).into_iter().flat_map(cases).collect(),
+        })
+    }
 }
 
 impl Allreduce {
@@ -183,8 +245,8 @@ mod tests {
         for (flags, expected) in [
             (&["--algorithm", "ring,auto,ring"][..], &[ring, auto][..]),
             (&["--algorithm", "ring", "--algorithm", "auto", "--algorithm", "ring"], &[ring, auto]),
-            (&["--algorithm", "ring,all"], AlgorithmChoice::ALL),
-            (&["--algorithm", "all", "--algorithm", "ring,all"], AlgorithmChoice::ALL),
+            (&["--algorithm", "ring,all"], &AlgorithmChoice::ALL),
+            (&["--algorithm", "all", "--algorithm", "ring,all"], &AlgorithmChoice::ALL),
         ] {
             assert_eq!(planned(flags).algorithms, expected, "{flags:?}");
         }

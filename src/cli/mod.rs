@@ -53,7 +53,7 @@ enum Command {
     Init(init::Args),
     /// Write the batch script that runs a spec on a cluster
     Submit(submit::Args),
-    /// Measure the engine
+    /// Measure training steps, or the engine
     Bench(bench::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
@@ -117,7 +117,7 @@ pub fn run(
         Command::Env(args) => env::run(&args, registry).map(done),
         Command::Init(args) => init::run(&args).map(done),
         Command::Submit(args) => submit::run(&args, registry).map(done),
-        Command::Bench(args) => bench::run(&args).map(done),
+        Command::Bench(args) => bench::run(&args, registry).map(done),
         Command::Completions(args) => completions::run(&args).map(done),
         Command::Worker => crate::worker::run(registry, stop),
         Command::BenchWorker => crate::bench::work(stop),

@@ -26,6 +26,7 @@ mod snapshot;
 mod spec_changes;
 mod start_state;
 mod state;
+mod step_times;
 
 #[cfg(test)]
 mod max_steps_tests;
@@ -46,6 +47,7 @@ pub use recorder::{Recorder, RecorderOptions};
 pub use resume_plan::plan_after_resume;
 pub(crate) use start_state::{StartState, newest_step, provenance_of};
 pub use state::load_pretrained;
+pub use step_times::{STEP_TIMES, StepTime, StepTimes};
 
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};

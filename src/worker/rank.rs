@@ -3,6 +3,7 @@
 use super::connect::connect;
 use super::failure_report::FailureReport;
 use super::start_state::{StartState, provenance_of};
+use super::step_times::measured;
 use super::{Fault, Job, RecorderOptions, Resume, keep_kernels, train};
 use crate::clusters::slurm::SlurmJob;
 use crate::clusters::{self, WorkerEnv};
@@ -180,6 +181,7 @@ fn work(
         Some(fault) => fault.arm(group),
         None => group,
     };
+    let group = measured(group, &|name| std::env::var(name).ok());
     stop.connected();
     let _ = failure_report.group.set(group.clone());
     tracing::info!(

@@ -1,0 +1,126 @@
+//! `ddp-run bench train`: throughput of a spec's training steps, where they spend their time, page faults and memory, by
+//! number of processes and threads. Each row is a run of its own, of the program's own binary in a temporary folder,
+//! whose ranks measure themselves (`worker::step_times`).
+
+mod report;
+
+use super::machine::Machine;
+use crate::error::{Error, ExitCode, IoContext, Result};
+use crate::files;
+use crate::launch::{bind_to_supervisor, own_program};
+use crate::worker::{STEP_TIMES, StepTimes};
+use report::{Case, Report, Row};
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Steps before those that are measured: allocations, the order of the buckets, a device's kernels.
+const WARM_UP: usize = 10;
+
+/// A measurement.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// The name of the spec, for readers.
+    pub name: String,
+    /// The resolved spec.
+    pub toml: String,
+    pub device: String,
+    /// The model's tensors are in host memory.
+    pub host: bool,
+    /// Samples per step of each process.
+    pub batch: usize,
+    pub steps: usize,
+    /// Numbers of processes, and of threads of each.
+    pub cases: Vec<(usize, usize)>,
+}
+
+/// Measures, passes the table to `print` line by line, and writes `train.json` into `dir`, if given. Call it from the main
+/// thread: the runs die with the calling thread.
+///
+/// # Errors
+/// A run that fails, with its exit code; its report goes to standard error, and its folder is kept.
+pub fn run(what: &Measurement, dir: Option<&Path>, print: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+    if let Some(dir) = dir {
+        // Before the measurement, which takes minutes.
+        std::fs::create_dir_all(dir).doing("create", dir)?;
+    }
+    let machine = Machine::here();
+    let most = what.cases.iter().map(|(world, threads)| world * threads).max().unwrap_or(0);
+    let warnings = machine.warnings(most, "compute threads");
+    for warning in &warnings {
+        say!("warning: {warning}");
+    }
+    print(&format!("{}\n", report::header(&what.name, &what.device, &machine, what.steps, WARM_UP)))?;
+    let mut rows = Vec::new();
+    for &(world, threads) in &what.cases {
+        let row = measure(what, world, threads)?;
+        print(&format!("{}\n", row.line()))?;
+        rows.push(row);
+    }
+    let Some(dir) = dir else { return Ok(()) };
+    let report = Report {
+        machine,
+        command_line: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+        spec: what.name.clone(),
+        device: what.device.clone(),
+        warm_up: WARM_UP,
+        warnings,
+        rows,
+    };
+    let mut json = serde_json::to_string_pretty(&report)
+        .map_err(|e| Error::internal(format!("cannot write the report as JSON: {e}")))?;
+    json.push('\n');
+    let path = dir.join("train.json");
+    files::replace(&path, json.as_bytes())?;
+    print(&format!("\nwrote {}\n", path.display()))
+}
+
+/// Trains in a temporary folder.
+fn measure(what: &Measurement, world: usize, threads: usize) -> Result<Row> {
+    let place = std::env::temp_dir().join("ddp-run-bench");
+    let scratch = files::Scratch::beside(&place).doing("create a folder beside", &place)?;
+    let folder = scratch.path();
+    std::fs::create_dir_all(folder).doing("create", folder)?;
+    let (spec, output) = (folder.join("job.toml"), folder.join("stderr"));
+    std::fs::write(&spec, &what.toml).doing("write", &spec)?;
+    let log = File::create(&output).doing("create", &output)?;
+    let mut command = Command::new(own_program()?);
+    command.arg("train").arg(&spec).arg("--out").arg(folder.join("run"));
+    command.args(["--progress", "none", "--resume", "never", "--max-restarts", "0"]);
+    for set in overrides(world, threads, WARM_UP + what.steps) {
+        command.args(["--set", &set]);
+    }
+    command.env(STEP_TIMES, folder).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(log);
+    bind_to_supervisor(&mut command, None);
+    let status = command.status().doing("start", &spec)?;
+    if !status.success() {
+        let text = std::fs::read_to_string(&output).unwrap_or_default();
+        say!("{}", text.trim_end());
+        let code = status.code().and_then(ExitCode::from_status).unwrap_or(ExitCode::Internal);
+        let what = format!("the run with --world {world} --threads {threads} failed ({status})");
+        let hint = format!("its folder is kept: {}", folder.display());
+        std::mem::forget(scratch);
+        return Err(Error::new(code, what).hint(hint));
+    }
+    let ranks: Vec<StepTimes> =
+        (0..world).map(|rank| StepTimes::read(folder, rank)).collect::<Result<_>>()?;
+    let case = Case { world, threads, global_batch: world * what.batch };
+    Row::new(case, &ranks, WARM_UP, what.host)
+        .ok_or_else(|| Error::internal("the run took fewer steps than it was asked for"))
+}
+
+/// What differs from a run of the spec: it ends after `steps` steps, and neither evaluates nor saves.
+fn overrides(world: usize, threads: usize, steps: usize) -> Vec<String> {
+    vec![
+        format!("launch.nproc_per_node={world}"),
+        "launch.nnodes=1".into(),
+        format!("launch.threads={threads}"),
+        format!("train.max_steps={steps}"),
+        // More than enough for a data set of one step.
+        format!("epochs={steps}"),
+        "train.eval_every=0".into(),
+        "save_every=\"never\"".into(),
+        "checkpoint.best=\"train.loss\"".into(),
+    ]
+}
