@@ -227,7 +227,7 @@ fn bench_train(dir: &Path, flags: &[&str]) -> Command {
          features = 3\noutputs = 1\nworkers = 0\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n",
     );
     std::fs::create_dir_all(dir.join("tmp")).expect("create tmp");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
+    let mut command = common::ddp_run();
     command.args(["bench", "train"]).arg(spec).args(flags).current_dir(dir).stdin(Stdio::null());
     command.env("TMPDIR", dir.join("tmp"));
     command
@@ -238,7 +238,11 @@ fn training_steps_are_measured_by_processes_and_threads() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("tempdir");
     let flags = ["--world", "1,2", "--threads", "1,2", "--steps", "7", "--out", "out"];
-    let output = common::output_of(&mut bench_train(dir.path(), &flags));
+    let mut command = bench_train(dir.path(), &flags);
+    // As in a pod of Kubeflow, and in a rank of a launcher: they say nothing of the measured runs.
+    let of_a_launcher =
+        [("PET_NPROC_PER_NODE", "3"), ("PET_NNODES", "2"), ("RANK", "0"), ("WORLD_SIZE", "1")];
+    let output = common::output_of(command.envs(of_a_launcher).env("DDP_RUN_NNODES", "2"));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let report: Value =
         serde_json::from_slice(&std::fs::read(dir.path().join("out/train.json")).expect("read"))

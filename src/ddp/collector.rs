@@ -8,7 +8,7 @@ use super::in_place::{InPlace, InPlaceBuckets};
 use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
 use crate::comm::CommError;
-use crate::device::{Gradient, recycle};
+use crate::device::Gradient;
 use burn::tensor::Device;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -108,7 +108,6 @@ impl GradientSink for Collector {
             Gradient::Host(gradient) => {
                 let gradient = gradient.to_contiguous();
                 state.add(slot, &gradient.storage::<f32>()[..slot.len], first);
-                recycle(gradient);
             }
             Gradient::Device(gradient) => {
                 // The only handle, so that sums can be computed in place.

@@ -130,6 +130,20 @@ fn products_in_several_parts_match_the_definition() {
     same_bits_with_any_threads(|parallelism| case.run(parallelism));
 }
 
+/// So few rows that the product is computed transposed, in several parts.
+#[test]
+fn few_rows_in_several_parts_match_the_definition() {
+    let shape = LinearShape { rows: 64, inputs: 300, outputs: 450 };
+    for activation in [Activation::None, Activation::Relu, Activation::Gelu] {
+        let case = Case::new(shape, activation);
+        assert_eq!(parts(&mut case.dy.clone(), 450, 300).len(), 4);
+        let inputs = [&case.x, &case.weight, &case.bias, &case.residual]
+            .map(|x| x.iter().map(|&v| f64::from(v)).collect::<Vec<_>>());
+        close("output", &case.run(3)[0], &reference(shape, activation, &inputs), 1e-5);
+        same_bits_with_any_threads(|parallelism| case.run(parallelism));
+    }
+}
+
 #[test]
 fn the_bits_do_not_depend_on_the_number_of_threads() {
     for case in cases() {

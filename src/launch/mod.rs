@@ -37,7 +37,7 @@ pub use handoff::{Endpoint, Handoff, JobHandoff, Place, Received};
 pub(crate) use inbox::{Inbox, MAX_LINE};
 pub(crate) use local::own_program;
 pub use local::{FirstRankOutput, LocalLaunch};
-pub(crate) use os::bind_to_supervisor;
+pub(crate) use os::{bind_to_supervisor, page_faults};
 pub(crate) use process_set::ProcessSet;
 pub(crate) use report::{Cause, NodeEnd, NodeFailure, describe};
 pub(crate) use signals::{Signal, Signals, wait_for};

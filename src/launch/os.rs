@@ -42,6 +42,15 @@ pub fn bind_to_supervisor(command: &mut Command, pass: Option<RawFd>) {
     unsafe { command.pre_exec(in_child) };
 }
 
+/// Minor and major page faults of this process so far.
+pub fn page_faults() -> Option<u64> {
+    // SAFETY: a struct of integers, for which all zeros are values.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the call writes one `rusage`.
+    let done = unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    (done == 0).then(|| usage.ru_minflt.unsigned_abs() + usage.ru_majflt.unsigned_abs())
+}
+
 /// Keeps descriptors that a parent of the supervisor left open from the workers. They are marked close-on-exec, not
 /// closed, because `Command` reports a failed exec through one of them.
 fn close_on_exec_from(first: libc::c_uint) {

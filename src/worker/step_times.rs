@@ -6,6 +6,7 @@ use crate::comm::{
 };
 use crate::error::{Error, Result};
 use crate::files;
+use crate::launch::page_faults;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,8 +24,10 @@ pub struct StepTime {
     pub backward: f64,
     /// Waiting for the all-reduce after the backward pass, and the exchange of the step's sums.
     pub sync: f64,
-    /// The optimizer's update, and reporting.
+    /// The optimizer's update, and what follows until the next step: reporting, the end of an epoch.
     pub update: f64,
+    /// Forward passes; fewer than usual in the last step of an epoch.
+    pub micro_batches: usize,
     /// Of the whole process; `None` if the system does not tell.
     pub page_faults: Option<u64>,
 }
@@ -49,6 +52,7 @@ impl StepTime {
 /// What one rank has measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
+    pub world: usize,
     pub steps: Vec<StepTime>,
     /// The largest resident memory of the process, in bytes.
     pub peak_memory: Option<u64>,
@@ -60,12 +64,19 @@ impl StepTimes {
         folder.join(format!("rank-{rank}.json"))
     }
 
-    pub fn read(folder: &Path, rank: usize) -> Result<Self> {
-        let path = Self::file(folder, rank);
-        let read = std::fs::read(&path).map_err(|e| e.to_string());
-        read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|e| e.to_string())).map_err(|e| {
-            Error::internal(format!("rank {rank} left no measurement in {}: {e}", path.display()))
-        })
+    /// What each of `world` ranks has written.
+    pub fn of_all(folder: &Path, world: usize) -> Result<Vec<Self>> {
+        let read = |rank| {
+            let bytes = std::fs::read(Self::file(folder, rank)).map_err(|e| e.to_string())?;
+            serde_json::from_slice::<Self>(&bytes).map_err(|e| e.to_string())
+        };
+        let all: Result<Vec<_>, _> = (0..world).map(read).collect();
+        match all {
+            Ok(all) if all.iter().all(|times| times.world == world) => Ok(all),
+            Ok(all) => Err(format!("it ran with {} processes", all[0].world)),
+            Err(e) => Err(e),
+        }
+        .map_err(|e| Error::internal(format!("the run with {world} processes left no measurement: {e}")))
     }
 }
 
@@ -103,6 +114,9 @@ impl Watch {
             let time = self.times.steps.last_mut().and_then(|step| step.phase(last.phase));
             time.into_iter().for_each(|time| *time += (now - since).as_secs_f64());
         }
+        if let Some(step) = self.times.steps.last_mut().filter(|_| place.phase == Phase::Forward) {
+            step.micro_batches += 1;
+        }
         let begins = place.phase == Phase::Data && self.step != Some(place.step);
         if !begins && place.phase != Phase::Finish {
             return;
@@ -121,6 +135,7 @@ impl Watch {
 
 impl MeasuredGroup {
     fn write(&self, mut times: StepTimes) -> Result<()> {
+        times.world = self.world_size();
         times.peak_memory = peak_memory();
         let json = serde_json::to_vec(&times).map_err(|e| Error::internal(e.to_string()))?;
         files::replace(&StepTimes::file(&self.folder, self.rank()), &json)
@@ -165,18 +180,6 @@ impl ProcessGroup for MeasuredGroup {
     fn watch(&self) -> Option<&dyn FailureDetector> {
         self.inner.watch()
     }
-}
-
-/// Minor and major page faults of this process.
-fn page_faults() -> Option<u64> {
-    faults_in(&std::fs::read_to_string("/proc/self/stat").ok()?)
-}
-
-/// Fields 10 and 12 of proc_pid_stat(5); the second field is a name in parentheses, which may hold anything.
-fn faults_in(stat: &str) -> Option<u64> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let field = |number: usize| fields.split_whitespace().nth(number - 3)?.parse::<u64>().ok();
-    Some(field(10)? + field(12)?)
 }
 
 fn peak_memory() -> Option<u64> {
@@ -224,14 +227,8 @@ mod tests {
             [s.data, s.forward, s.backward, s.sync, s.update].map(|t| (t * 1e3).round() as u64)
         };
         assert_eq!(steps.iter().map(ms).collect::<Vec<_>>(), [[2, 5, 9, 2, 3], [1, 1, 1, 1, 1]]);
+        assert_eq!(steps.iter().map(|s| s.micro_batches).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(steps.iter().map(|s| s.page_faults).collect::<Vec<_>>(), [Some(8), Some(6)]);
-    }
-
-    #[test]
-    fn page_faults_are_read_behind_the_name() {
-        let stat = "17 (a ) b (c) R 1 2 3 4 5 6 1000 0 20 0 7 8\n";
-        assert_eq!(faults_in(stat), Some(1020));
-        assert_eq!((faults_in("17 (a) R 1"), faults_in("")), (None, None));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod report;
 
 use super::machine::Machine;
+use crate::clusters::Launcher;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::files;
 use crate::launch::{bind_to_supervisor, own_program};
@@ -84,16 +85,22 @@ fn measure(what: &Measurement, world: usize, threads: usize) -> Result<Row> {
     let (spec, output) = (folder.join("job.toml"), folder.join("stderr"));
     std::fs::write(&spec, &what.toml).doing("write", &spec)?;
     let log = File::create(&output).doing("create", &output)?;
-    let mut command = Command::new(own_program()?);
+    let program = own_program()?;
+    let mut command = Command::new(&program);
+    // It is a run of its own, whatever started this measurement.
+    for name in Launcher::ALL.into_iter().flat_map(Launcher::variables) {
+        command.env_remove(name);
+    }
     command.arg("train").arg(&spec).arg("--out").arg(folder.join("run"));
     command.args(["--progress", "none", "--resume", "never", "--max-restarts", "0"]);
-    for set in overrides(world, threads, WARM_UP + what.steps) {
+    command.args(["--nnodes", "1", "--nproc-per-node", &world.to_string()]);
+    for set in overrides(threads, WARM_UP + what.steps) {
         command.args(["--set", &set]);
     }
     command.env(STEP_TIMES, folder).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(log);
     bind_to_supervisor(&mut command, None);
-    let status = command.status().doing("start", &spec)?;
+    let status = command.status().doing("start", &program)?;
     if !status.success() {
         let text = std::fs::read_to_string(&output).unwrap_or_default();
         say!("{}", text.trim_end());
@@ -103,24 +110,24 @@ fn measure(what: &Measurement, world: usize, threads: usize) -> Result<Row> {
         std::mem::forget(scratch);
         return Err(Error::new(code, what).hint(hint));
     }
-    let ranks: Vec<StepTimes> =
-        (0..world).map(|rank| StepTimes::read(folder, rank)).collect::<Result<_>>()?;
+    let ranks = StepTimes::of_all(folder, world)?;
     let case = Case { world, threads, global_batch: world * what.batch };
     Row::new(case, &ranks, WARM_UP, what.host)
         .ok_or_else(|| Error::internal("the run took fewer steps than it was asked for"))
 }
 
 /// What differs from a run of the spec: it ends after `steps` steps, and neither evaluates nor saves.
-fn overrides(world: usize, threads: usize, steps: usize) -> Vec<String> {
+fn overrides(threads: usize, steps: usize) -> Vec<String> {
     vec![
-        format!("launch.nproc_per_node={world}"),
-        "launch.nnodes=1".into(),
         format!("launch.threads={threads}"),
         format!("train.max_steps={steps}"),
         // More than enough for a data set of one step.
         format!("epochs={steps}"),
+        // All micro-batches are whole.
+        "dataset.drop_last=true".into(),
         "train.eval_every=0".into(),
         "save_every=\"never\"".into(),
         "checkpoint.best=\"train.loss\"".into(),
+        "launch.requeue=false".into(),
     ]
 }

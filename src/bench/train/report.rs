@@ -57,11 +57,13 @@ pub struct Phases {
 }
 
 impl Row {
-    /// `ranks` are the times of all ranks, of which the first `warm_up` steps are left out; `split`: by phase. `None` if no
-    /// step is left.
+    /// `ranks` are the times of all ranks, of which the first `warm_up` steps are left out, and an epoch's last one if it
+    /// has fewer micro-batches than the others; `split`: by phase. `None` if no step is left.
     pub fn new(case: Case, ranks: &[StepTimes], warm_up: usize, split: bool) -> Option<Self> {
-        let measured = |times: &'_ StepTimes| -> Vec<StepTime> {
-            times.steps.get(warm_up..).unwrap_or_default().to_vec()
+        let measured = |times: &StepTimes| -> Vec<StepTime> {
+            let steps = times.steps.get(warm_up..).unwrap_or_default();
+            let full = steps.iter().map(|step| step.micro_batches).max();
+            steps.iter().filter(|step| Some(step.micro_batches) == full).cloned().collect()
         };
         let first = measured(ranks.first()?);
         let mut seconds: Vec<f64> = first.iter().map(StepTime::total).collect();
@@ -161,6 +163,9 @@ fn columns(cells: [&str; 13]) -> String {
 mod tests {
     use super::*;
 
+    /// A step with half of the micro-batches.
+    const SHORT: f64 = 0.001;
+
     fn times(steps: &[f64], faults: u64, peak: u64) -> StepTimes {
         let step = |&total: &f64| StepTime {
             data: 0.1 * total,
@@ -168,15 +173,16 @@ mod tests {
             backward: 0.4 * total,
             sync: 0.05 * total,
             update: 0.2 * total,
+            micro_batches: if total == SHORT { 1 } else { 2 },
             page_faults: Some(faults),
         };
-        StepTimes { steps: steps.iter().map(step).collect(), peak_memory: Some(peak << 20) }
+        StepTimes { world: 2, steps: steps.iter().map(step).collect(), peak_memory: Some(peak << 20) }
     }
 
     #[test]
     fn a_row_has_the_median_the_spread_and_the_shares_of_the_measured_steps() {
         let case = Case { world: 2, threads: 1, global_batch: 128 };
-        let steps = [9.0, 0.02, 0.01, 0.04, 0.02, 0.05];
+        let steps = [9.0, 0.02, 0.01, 0.04, SHORT, 0.02, 0.05];
         let ranks = [times(&steps, 3, 100), times(&steps, 5, 90)];
         let row = Row::new(case, &ranks, 1, true).unwrap();
         assert_eq!((row.steps, row.samples_per_s, row.step_ms), (5, 6400.0, 20.0));
