@@ -1,7 +1,8 @@
 //! Atomic file creation: each file is written under a temporary name beside its place and then renamed.
 
-use crate::error::{IoContext, Result};
+use crate::error::{Error, IoContext, Result};
 use data_encoding::HEXLOWER;
+use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -97,6 +98,14 @@ pub(crate) fn replace(place: &Path, bytes: &[u8]) -> Result<()> {
         draft.put_synced()
     });
     written.doing("write", place)
+}
+
+/// As [`replace`], with a value as indented JSON and a newline.
+pub(crate) fn replace_json(place: &Path, value: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|e| Error::internal(format!("cannot write {} as JSON: {e}", place.display())))?;
+    text.push('\n');
+    replace(place, text.as_bytes())
 }
 
 /// The folder that `path` is in.

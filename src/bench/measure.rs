@@ -148,19 +148,24 @@ impl Row<'_> {
     }
 }
 
+/// The percentile of `part` (0 to 1) of sorted values, which must not be empty: the one of the nearest rank.
+pub(super) fn nearest_rank<T: Copy>(sorted: &[T], part: f64) -> T {
+    sorted[(part * (sorted.len() - 1) as f64).round() as usize]
+}
+
 /// Percentiles as in the compared script: the nearest rank, and for the median the mean of the middle two.
 fn timing(mut nanos: Vec<u64>, checks: usize) -> Timing {
     nanos.sort_unstable();
     let n = nanos.len();
-    let us = |i: usize| nanos[i.min(n - 1)] as f64 / 1e3;
-    let at = |part: f64| us((part * (n - 1) as f64).round() as usize);
+    let us = |nanos: u64| nanos as f64 / 1e3;
+    let at = |part: f64| us(nearest_rank(&nanos, part));
     Timing {
         iterations: n,
         checks,
-        median_us: (us((n - 1) / 2) + us(n / 2)) / 2.0,
+        median_us: (us(nanos[(n - 1) / 2]) + us(nanos[n / 2])) / 2.0,
         p10_us: at(0.1),
         p90_us: at(0.9),
-        min_us: us(0),
+        min_us: us(nanos[0]),
     }
 }
 

@@ -1,4 +1,5 @@
-//! `ddp-run bench`. `train` measures training steps. `bench allreduce`, the rest of this folder, measures the collectives, in the manner of nccl-tests.
+//! `ddp-run bench`. `train` measures training steps. The rest of this folder is `bench allreduce`, which measures the
+//! collectives in the manner of nccl-tests.
 //!
 //! The parent measures the machine's limits (`limits`), and starts the ranks as processes of its own binary
 //! (`processes`). Each rank measures row after row (`worker`, `measure`) on buffers whose reduction is known exactly

@@ -7,8 +7,9 @@ use super::plan::{Case, Plan};
 use super::{svg, units};
 use crate::comm::DType;
 use crate::comm::gloo::{AlgorithmChoice, Transport};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files;
+use crate::telemetry::provenance;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -69,7 +70,7 @@ impl Row {
 impl Report {
     pub fn new(plan: &Plan, machine: Machine, limits: Limits, rows: Vec<Row>) -> Self {
         Self {
-            command_line: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+            command_line: provenance::command_line(),
             backend: "gloo",
             world: plan.world,
             op: plan.op.name(),
@@ -83,11 +84,8 @@ impl Report {
 
     /// Writes both files into `dir`, which must exist, and returns their paths.
     pub fn write(&self, dir: &Path) -> Result<[PathBuf; 2]> {
-        let mut json = serde_json::to_string_pretty(self)
-            .map_err(|e| Error::internal(format!("cannot write the report as JSON: {e}")))?;
-        json.push('\n');
         let paths = [dir.join("allreduce.json"), dir.join("allreduce.svg")];
-        files::replace(&paths[0], json.as_bytes())?;
+        files::replace_json(&paths[0], self)?;
         files::replace(&paths[1], svg::render(self).as_bytes())?;
         Ok(paths)
     }

@@ -9,7 +9,6 @@ mod cuda;
 #[cfg(feature = "cuda")]
 mod exact;
 mod find;
-mod host_memory;
 #[cfg(feature = "cubecl-devices")]
 mod kernel_cache;
 mod precision;
@@ -30,9 +29,6 @@ pub(crate) use exact::listed;
 #[cfg(all(test, feature = "nccl"))]
 pub(crate) use find::among;
 pub use find::{available, count, cuda_devices, of_rank, supports_precision, wgpu_devices};
-#[cfg(test)]
-pub(crate) use host_memory::misses;
-pub use host_memory::{buffer, recycle};
 #[cfg(feature = "cubecl-devices")]
 pub use kernel_cache::keep_kernels;
 pub use precision::Precision;

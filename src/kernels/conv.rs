@@ -286,4 +286,4 @@ fn add_bias(bias: Option<&[f32]>, map: Map, dst: &mut [f32]) {
 
 #[cfg(test)]
 #[path = "conv_tests.rs"]
-pub(super) mod tests;
+mod tests;

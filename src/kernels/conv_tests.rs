@@ -1,18 +1,9 @@
 //! Convolutions compared with their definition in f64, over many shapes; equal bits with any number of threads and in
 //! every run.
 
+use super::super::testing::noise;
 use super::*;
 use proptest::prelude::*;
-
-/// Small pseudo-random numbers from a linear congruential generator.
-pub(in crate::kernels) fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 40) as f32 / (1u64 << 24) as f32) * 2.0 - 1.0
-    };
-    (0..len).map(next).collect()
-}
 
 /// Calls `f(index of output, index of input, index of weight)` for every product of the convolution.
 fn each_product(shape: &ConvShape, mut f: impl FnMut(usize, usize, usize)) {

@@ -3,11 +3,8 @@
 
 use super::lanes::{largest, sum};
 use super::math::exp;
-use super::tasks::{for_each, optional_chunks};
+use super::tasks::{BLOCK, for_each, optional_chunks};
 use super::wide::wide;
-
-/// Elements of a task.
-const BLOCK: usize = 1 << 14;
 
 /// Returns the mean over the rows of `-(1 - smoothing) * log p[target] - smoothing * mean(log p)`, where `p` is the
 /// softmax of a row of `classes` logits. `gradient`, empty or shaped like `logits`, becomes the result's gradient.

@@ -1,23 +1,16 @@
 //! ReLU, and the addition with ReLU at the end of a residual block. NaN is propagated, as in PyTorch.
 
-use super::tasks::for_each;
+use super::tasks::zip_blocks;
 use super::wide::wide;
-
-/// Elements of a task.
-const BLOCK: usize = 1 << 14;
 
 /// `out = max(a + b, 0)`. [`relu_backward`] computes the gradient of both `a` and `b`.
 pub fn add_relu(a: &[f32], b: &[f32], out: &mut [f32], parallelism: usize) {
-    assert_eq!((a.len(), b.len()), (out.len(), out.len()), "lengths of an addition's inputs and output");
-    let tasks = out.chunks_mut(BLOCK).zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK));
-    for_each(parallelism, tasks, |((out, a), b)| add_relu_loop(a, b, out));
+    zip_blocks(parallelism, a, b, out, add_relu_loop);
 }
 
 /// `dx = dy` where the ReLU's result `out` is above 0 (or NaN), else 0.
 pub fn relu_backward(out: &[f32], dy: &[f32], dx: &mut [f32], parallelism: usize) {
-    assert_eq!((out.len(), dy.len()), (dx.len(), dx.len()), "lengths of a ReLU's gradients");
-    let tasks = dx.chunks_mut(BLOCK).zip(out.chunks(BLOCK)).zip(dy.chunks(BLOCK));
-    for_each(parallelism, tasks, |((dx, out), dy)| relu_backward_loop(out, dy, dx));
+    zip_blocks(parallelism, out, dy, dx, relu_backward_loop);
 }
 
 wide! {
@@ -39,6 +32,7 @@ wide! {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tasks::BLOCK;
     use super::*;
 
     const X: [f32; 6] = [-1.0, 0.0, -0.0, 2.5, f32::NAN, f32::INFINITY];

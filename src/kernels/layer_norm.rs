@@ -3,11 +3,8 @@
 
 use super::lanes::sum;
 use super::linear::column_sums;
-use super::tasks::{for_each, scratch};
+use super::tasks::{BLOCK, for_each, scratch};
 use super::wide::wide;
-
-/// Elements of a task.
-const BLOCK: usize = 1 << 14;
 
 /// Rows of a task, for rows of `width` elements.
 fn rows_of_a_task(width: usize) -> usize {

@@ -7,7 +7,7 @@ use super::math::{erf, exp};
 use super::norm_loops::add;
 use super::panel::{Panel, Part};
 use super::product::{MatMul, Matrix};
-use super::tasks::{Scratch, for_each, scratch};
+use super::tasks::{Scratch, for_each, scratch, zip_blocks};
 use super::wide::wide;
 
 /// Sizes of a linear layer: `x` is `[rows, inputs]`, `w` `[outputs, inputs]`, the result `[rows, outputs]`.
@@ -31,8 +31,6 @@ pub enum Activation {
 const ROWS: usize = 128;
 /// Multiplications of a task, about: below that, dividing a product costs more than a second thread brings.
 const PRODUCTS: usize = 1 << 21;
-/// Elements of a task of an element-wise loop.
-const BLOCK: usize = 1 << 14;
 /// Elements of a task of the weight's transposition, about.
 const MOVED: usize = 1 << 16;
 
@@ -54,8 +52,8 @@ pub struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    /// Sets a part of the result to the sum of bias and residual, if there is either.
-    fn begin(&self, outputs: usize, row: usize, column: usize, part: &mut Panel) {
+    /// Sets a part of the result to the sum of bias and residual. False: there is neither, and it is left as it is.
+    fn begin(&self, outputs: usize, row: usize, column: usize, part: &mut Panel) -> bool {
         let columns = column..column + part.columns();
         let bias = self.bias.map(|bias| &bias[columns.clone()]);
         for r in 0..part.rows() {
@@ -69,6 +67,7 @@ impl Terms<'_> {
                 (None, _) => {}
             }
         }
+        bias.is_some() || self.residual.is_some()
     }
 }
 
@@ -112,8 +111,7 @@ pub fn forward(
             let w = &terms.weight[column * inputs..][..out.columns() * inputs];
             few_rows(shape, &transposed, w, terms, column, &mut out);
         } else {
-            terms.begin(outputs, row, column, &mut out);
-            let accumulate = terms.bias.is_some() || terms.residual.is_some();
+            let accumulate = terms.begin(outputs, row, column, &mut out);
             let rows = 0..out.rows();
             MatMul { inner: inputs, scale: 1.0, accumulate }.run(
                 out.of_rows(rows),
@@ -153,9 +151,9 @@ fn few_rows(shape: LinearShape, x_t: &[f32], w: &[f32], terms: Terms, column: us
     );
     let offsets: Vec<usize> = (0..rows).map(|r| r * columns).collect();
     scatter(&product_t, rows, columns, &offsets, &mut product);
-    terms.begin(outputs, 0, column, out);
+    let accumulate = terms.begin(outputs, 0, column, out);
     for (r, product) in product.chunks_exact(columns).enumerate() {
-        match terms.bias.is_some() || terms.residual.is_some() {
+        match accumulate {
             true => add(product, out.row(r)),
             false => out.row(r).copy_from_slice(product),
         }
@@ -182,14 +180,10 @@ pub fn backward_activation(
     dz: &mut [f32],
     parallelism: usize,
 ) {
-    assert_eq!((saved.len(), dy.len()), (dz.len(), dz.len()), "lengths of an activation's gradients");
     match activation {
         Activation::None => dz.copy_from_slice(dy),
         Activation::Relu => relu_backward(saved, dy, dz, parallelism),
-        Activation::Gelu => {
-            let tasks = dz.chunks_mut(BLOCK).zip(dy.chunks(BLOCK)).zip(saved.chunks(BLOCK));
-            for_each(parallelism, tasks, |((dz, dy), saved)| multiply(saved, dy, dz));
-        }
+        Activation::Gelu => zip_blocks(parallelism, saved, dy, dz, multiply),
     }
 }
 

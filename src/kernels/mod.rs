@@ -30,5 +30,5 @@ pub mod pool;
 mod product;
 pub(crate) mod tasks;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod wide;

@@ -1,6 +1,6 @@
 //! Batch normalisation compared with its definition in f64, and the gradient with central differences.
 
-use super::super::conv::tests::noise;
+use super::super::testing::noise;
 use super::*;
 use proptest::prelude::*;
 

@@ -148,7 +148,7 @@ fn window(at: usize, input: usize, kernel: usize, stride: usize, padding: usize)
 
 #[cfg(test)]
 mod tests {
-    use super::super::conv::tests::noise;
+    use super::super::testing::noise;
     use super::*;
     use proptest::prelude::*;
 

@@ -5,6 +5,9 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
+/// Elements of a task of an element-wise loop.
+pub(super) const BLOCK: usize = 1 << 14;
+
 /// Runs `work` on every task, on at most `parallelism` threads of the current rayon pool (1: on the calling thread, in
 /// order). Which thread takes which task is not fixed; tasks must be independent.
 pub(crate) fn for_each<T: Send>(
@@ -34,6 +37,23 @@ pub(crate) fn for_each<T: Send>(
         }
         drain();
     });
+}
+
+/// Runs `work` on blocks of three slices of equal length: two inputs and the output.
+pub(super) fn zip_blocks(
+    parallelism: usize,
+    a: &[f32],
+    b: &[f32],
+    out: &mut [f32],
+    work: impl Fn(&[f32], &[f32], &mut [f32]) + Sync,
+) {
+    assert_eq!(
+        (a.len(), b.len()),
+        (out.len(), out.len()),
+        "lengths of an element-wise loop's inputs and output"
+    );
+    let tasks = out.chunks_mut(BLOCK).zip(a.chunks(BLOCK)).zip(b.chunks(BLOCK));
+    for_each(parallelism, tasks, |((out, a), b)| work(a, b, out));
 }
 
 /// Parts of `len` elements of an output that may be empty, followed by empty ones without end.

@@ -1,8 +1,16 @@
-//! Comparison of kernels with definitions in f64.
+//! Inputs of the kernels' tests, and comparison with definitions in f64.
 
-pub(super) use super::conv::tests::noise;
+/// Values in [-1, 1) from a linear congruential generator, the same for the same seed.
+pub(crate) fn noise(len: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 40) as f32 / (1u64 << 24) as f32) * 2.0 - 1.0
+    };
+    (0..len).map(next).collect()
+}
 
-pub(super) fn bits(values: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 

@@ -1,7 +1,7 @@
 //! The loop of every element-wise optimizer: updates parameter and state tensors in place, in one pass over memory, on
-//! all compute threads. On x86-64 it is compiled twice, for the baseline and for AVX2, and selected at run time. Both versions do the same IEEE
-//! operations in the same order per element (Rust never contracts `a * b + c` into a fused multiply-add), so the bits
-//! do not depend on the CPU.
+//! all compute threads. On x86-64 it is compiled twice, for the baseline and for AVX2, and selected at run time. Both
+//! versions do the same IEEE operations in the same order per element (Rust never contracts `a * b + c` into a fused
+//! multiply-add), so the bits do not depend on the CPU.
 
 #![allow(unsafe_code)]
 

@@ -95,7 +95,7 @@ impl Provenance {
             started: rfc3339(SystemTime::now()),
             name: start.name.to_owned(),
             spec_hash: start.spec_hash.to_owned(),
-            argv: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+            argv: command_line(),
             world: start.world,
             devices: start.devices,
             backend: start.backend.to_owned(),
@@ -134,6 +134,11 @@ pub struct RunFile {
     pub earlier: Vec<Provenance>,
 }
 
+/// The command line of this process.
+pub fn command_line() -> Vec<String> {
+    std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect()
+}
+
 /// Writes `run.json` atomically, once per start. The starts in an existing file are kept under `earlier`. A file that
 /// can't be read is replaced with a warning: provenance never stops a run.
 pub fn write(path: &Path, latest: Provenance) -> Result<()> {
@@ -152,10 +157,7 @@ pub fn write(path: &Path, latest: Provenance) -> Result<()> {
     if earlier.len() > MAX_EARLIER {
         earlier.drain(..earlier.len() - MAX_EARLIER);
     }
-    let mut text = serde_json::to_string_pretty(&RunFile { latest, earlier })
-        .map_err(|e| Error::internal(format!("cannot write provenance as JSON: {e}")))?;
-    text.push('\n');
-    crate::files::replace(path, text.as_bytes())
+    crate::files::replace_json(path, &RunFile { latest, earlier })
 }
 
 pub fn read(path: &Path) -> Result<RunFile> {

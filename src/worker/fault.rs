@@ -1,10 +1,8 @@
 //! Fault injection: `DDP_RUN_FAULT="kill:rank=1,phase=forward,step=3"` makes one rank die, stop or exit at a chosen
 //! point, to test what a run on this machine or cluster survives. Without the variable nothing is changed.
 
-use crate::comm::{
-    Call, CallRecord, CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector, Phase,
-    Place, ProcessGroup, ReduceOp,
-};
+use super::intercepted_group::{Intercept, InterceptedGroup};
+use crate::comm::{Call, Phase, Place, ProcessGroup};
 use crate::error::{Error, Result};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -80,7 +78,7 @@ impl Fault {
         if group.rank() != self.rank || self.point == FaultPoint::Connect {
             return group;
         }
-        Arc::new(FaultyGroup::new(group, self, Self::trigger))
+        Arc::new(InterceptedGroup::new(group, ArmedFault::new(self, Self::trigger)))
     }
 
     fn trigger(&self, place: &str) {
@@ -144,7 +142,7 @@ impl FromStr for FaultPoint {
         if text == "connect" {
             return Ok(Self::Connect);
         }
-        let phase = Phase::ALL.into_iter().find(|p| p.name() == text).map(Self::Phase);
+        let phase = Phase::parse(text).map(Self::Phase);
         let call = || Call::names().find(|c| *c == text).map(Self::Call);
         phase.or_else(call).ok_or_else(|| {
             let phases = Phase::ALL.map(Phase::name).join(", ");
@@ -157,18 +155,17 @@ impl FromStr for FaultPoint {
     }
 }
 
-/// A process group that injects the rank's fault.
-struct FaultyGroup {
-    inner: Arc<dyn ProcessGroup>,
+/// The fault of this rank, and what it does.
+struct ArmedFault {
     fault: Fault,
     trigger: fn(&Fault, &str),
     step: AtomicU64,
     triggered: AtomicBool,
 }
 
-impl FaultyGroup {
-    fn new(inner: Arc<dyn ProcessGroup>, fault: Fault, trigger: fn(&Fault, &str)) -> Self {
-        Self { inner, fault, trigger, step: AtomicU64::new(0), triggered: AtomicBool::new(false) }
+impl ArmedFault {
+    fn new(fault: Fault, trigger: fn(&Fault, &str)) -> Self {
+        Self { fault, trigger, step: AtomicU64::new(0), triggered: AtomicBool::new(false) }
     }
 
     fn reach(&self, point: FaultPoint, step: u64) {
@@ -182,65 +179,16 @@ impl FaultyGroup {
             (self.trigger)(&self.fault, &place);
         }
     }
+}
 
-    fn reach_call(&self, name: &'static str) {
+impl Intercept for ArmedFault {
+    fn before_call(&self, name: &'static str) {
         self.reach(FaultPoint::Call(name), self.step.load(Ordering::Relaxed));
     }
-}
 
-impl ProcessGroup for FaultyGroup {
-    fn rank(&self) -> usize {
-        self.inner.rank()
-    }
-    fn world_size(&self) -> usize {
-        self.inner.world_size()
-    }
-    fn backend(&self) -> &'static str {
-        self.inner.backend()
-    }
-    fn call(&self, call: Call<'_>) -> Result<(), CommError> {
-        self.reach_call(call.name());
-        self.inner.call(call)
-    }
-    fn abort(&self, why: &str) {
-        self.inner.abort(why);
-    }
-    fn note(&self, place: Place) {
-        self.inner.note(place);
+    fn at_place(&self, place: Place) {
         self.step.store(place.step, Ordering::Relaxed);
         self.reach(FaultPoint::Phase(place.phase), place.step);
-    }
-    fn place(&self) -> Place {
-        self.inner.place()
-    }
-    fn history(&self) -> Vec<CallRecord> {
-        self.inner.history()
-    }
-    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
-        self.inner.device_collectives().map(|_| self as &dyn DeviceCollectives)
-    }
-    fn watch(&self) -> Option<&dyn FailureDetector> {
-        self.inner.watch()
-    }
-}
-
-impl FaultyGroup {
-    fn device(&self) -> Result<&dyn DeviceCollectives, CommError> {
-        let none = || CommError::new(CommErrorKind::Misuse, None, "the group has no collectives on a device");
-        self.inner.device_collectives().ok_or_else(none)
-    }
-}
-
-impl DeviceCollectives for FaultyGroup {
-    fn all_reduce(&self, buffer: DeviceSlice, op: ReduceOp) -> Result<(), CommError> {
-        self.reach_call("all_reduce");
-        self.device()?.all_reduce(buffer, op)
-    }
-    fn fence(&self) -> Result<(), CommError> {
-        self.device()?.fence()
-    }
-    fn check(&self) -> Result<(), CommError> {
-        self.device()?.check()
     }
 }
 

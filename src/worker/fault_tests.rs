@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 
 use super::*;
-use crate::comm::{DType, SoloGroup, Wait};
+use crate::comm::{CommError, DType, DeviceCollectives, DeviceSlice, ReduceOp, SoloGroup, Wait};
 
 fn read(text: &str, world: usize) -> Result<Option<Fault>> {
     Fault::from_env(&|name| (name == VARIABLE).then(|| text.to_owned()), world)
@@ -26,7 +26,7 @@ fn faults_are_read() {
 /// The indices of the calls in which the fault occurred.
 fn triggered(text: &str) -> Vec<usize> {
     let fault: Fault = text.parse().unwrap();
-    let group = FaultyGroup::new(Arc::new(SoloGroup::new()), fault, |_, _| {});
+    let group = InterceptedGroup::new(Arc::new(SoloGroup::new()), ArmedFault::new(fault, |_, _| {}));
     let note = |phase, step| group.note(Place { step, phase });
     let steps: [&dyn Fn(); 7] = [
         &|| note(Phase::Forward, 0),
@@ -39,9 +39,9 @@ fn triggered(text: &str) -> Vec<usize> {
     ];
     let mut at = Vec::new();
     for (number, step) in steps.iter().enumerate() {
-        let before = group.triggered.load(Ordering::Relaxed);
+        let before = group.intercept.triggered.load(Ordering::Relaxed);
         step();
-        if !before && group.triggered.load(Ordering::Relaxed) {
+        if !before && group.intercept.triggered.load(Ordering::Relaxed) {
             at.push(number);
         }
     }
@@ -106,15 +106,16 @@ impl ProcessGroup for OnDevice {
 #[test]
 fn a_fault_triggers_in_device_collectives() {
     let fault: Fault = "kill:rank=0,phase=all_reduce".parse().unwrap();
-    let none = FaultyGroup::new(Arc::new(SoloGroup::new()), fault, |_, _| {});
+    let none = InterceptedGroup::new(Arc::new(SoloGroup::new()), ArmedFault::new(fault, |_, _| {}));
     assert!(none.device_collectives().is_none(), "it gives no group what that has not");
-    let group = FaultyGroup::new(Arc::new(OnDevice(SoloGroup::new())), fault, |_, _| {});
+    let group =
+        InterceptedGroup::new(Arc::new(OnDevice(SoloGroup::new())), ArmedFault::new(fault, |_, _| {}));
     let device = group.device_collectives().unwrap();
     device.fence().unwrap();
     device.check().unwrap();
-    assert!(!group.triggered.load(Ordering::Relaxed));
+    assert!(!group.intercept.triggered.load(Ordering::Relaxed));
     // SAFETY: the slice has no elements and is never read.
     let slice = unsafe { DeviceSlice::new(0, 0, DType::F32, Box::new(())) };
     device.all_reduce(slice, ReduceOp::Sum).unwrap();
-    assert!(group.triggered.load(Ordering::Relaxed));
+    assert!(group.intercept.triggered.load(Ordering::Relaxed));
 }

@@ -11,6 +11,7 @@ mod fit;
 #[cfg(test)]
 mod fit_tests;
 mod hook;
+mod intercepted_group;
 mod kernels;
 mod metrics;
 mod optimizer;

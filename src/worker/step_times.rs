@@ -1,9 +1,8 @@
-//! Where a rank's steps spend their time, for `ddp-run bench train`: a process group that measures the phases that the
-//! training loop reports. The variable names the folder for the results; without it nothing is measured.
+//! Where a rank's steps spend their time, for `ddp-run bench train`: measures the phases that the training loop reports to
+//! its process group. The variable names the folder for the results; without it nothing is measured.
 
-use crate::comm::{
-    Call, CallRecord, CommError, DeviceCollectives, FailureDetector, Phase, Place, ProcessGroup,
-};
+use super::intercepted_group::{Intercept, InterceptedGroup};
+use crate::comm::{Phase, Place, ProcessGroup};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::launch::page_faults;
@@ -82,17 +81,17 @@ impl StepTimes {
 
 /// Wraps `group` if the environment (`get`) asks for a measurement.
 pub fn measured(group: Arc<dyn ProcessGroup>, get: &dyn Fn(&str) -> Option<String>) -> Arc<dyn ProcessGroup> {
-    match get(STEP_TIMES).filter(|folder| !folder.is_empty()) {
-        Some(folder) => {
-            Arc::new(MeasuredGroup { inner: group, folder: folder.into(), watch: Mutex::default() })
-        }
-        None => group,
-    }
+    let Some(folder) = get(STEP_TIMES).filter(|folder| !folder.is_empty()) else { return group };
+    let (rank, world) = (group.rank(), group.world_size());
+    let clock = StepClock { folder: folder.into(), rank, world, watch: Mutex::default() };
+    Arc::new(InterceptedGroup::new(group, clock))
 }
 
-struct MeasuredGroup {
-    inner: Arc<dyn ProcessGroup>,
+/// The clock of a rank.
+struct StepClock {
     folder: PathBuf,
+    rank: usize,
+    world: usize,
     watch: Mutex<Watch>,
 }
 
@@ -133,33 +132,15 @@ impl Watch {
     }
 }
 
-impl MeasuredGroup {
-    fn write(&self, mut times: StepTimes) -> Result<()> {
-        times.world = self.world_size();
-        times.peak_memory = peak_memory();
-        let json = serde_json::to_vec(&times).map_err(|e| Error::internal(e.to_string()))?;
-        files::replace(&StepTimes::file(&self.folder, self.rank()), &json)
+impl StepClock {
+    fn write(&self, times: StepTimes) -> Result<()> {
+        let times = StepTimes { world: self.world, peak_memory: peak_memory(), ..times };
+        files::replace_json(&StepTimes::file(&self.folder, self.rank), &times)
     }
 }
 
-impl ProcessGroup for MeasuredGroup {
-    fn rank(&self) -> usize {
-        self.inner.rank()
-    }
-    fn world_size(&self) -> usize {
-        self.inner.world_size()
-    }
-    fn backend(&self) -> &'static str {
-        self.inner.backend()
-    }
-    fn call(&self, call: Call<'_>) -> Result<(), CommError> {
-        self.inner.call(call)
-    }
-    fn abort(&self, why: &str) {
-        self.inner.abort(why);
-    }
-    fn note(&self, place: Place) {
-        self.inner.note(place);
+impl Intercept for StepClock {
+    fn at_place(&self, place: Place) {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         watch.reach(place, Instant::now(), &page_faults);
         if place.phase == Phase::Finish
@@ -167,18 +148,6 @@ impl ProcessGroup for MeasuredGroup {
         {
             tracing::error!("the times of the steps are lost: {e}");
         }
-    }
-    fn place(&self) -> Place {
-        self.inner.place()
-    }
-    fn history(&self) -> Vec<CallRecord> {
-        self.inner.history()
-    }
-    fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
-        self.inner.device_collectives()
-    }
-    fn watch(&self) -> Option<&dyn FailureDetector> {
-        self.inner.watch()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::clusters::Launcher;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::files;
 use crate::launch::{bind_to_supervisor, own_program};
+use crate::telemetry::provenance;
 use crate::worker::{STEP_TIMES, StepTimes};
 use report::{Case, Report, Row};
 use std::fs::File;
@@ -61,18 +62,15 @@ pub fn run(what: &Measurement, dir: Option<&Path>, print: &mut dyn FnMut(&str) -
     let Some(dir) = dir else { return Ok(()) };
     let report = Report {
         machine,
-        command_line: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+        command_line: provenance::command_line(),
         spec: what.name.clone(),
         device: what.device.clone(),
         warm_up: WARM_UP,
         warnings,
         rows,
     };
-    let mut json = serde_json::to_string_pretty(&report)
-        .map_err(|e| Error::internal(format!("cannot write the report as JSON: {e}")))?;
-    json.push('\n');
     let path = dir.join("train.json");
-    files::replace(&path, json.as_bytes())?;
+    files::replace_json(&path, &report)?;
     print(&format!("\nwrote {}\n", path.display()))
 }
 

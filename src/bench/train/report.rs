@@ -1,6 +1,7 @@
 //! The result of `bench train`: a row per number of processes and threads, in a table and in `train.json`.
 
 use crate::bench::machine::Machine;
+use crate::bench::measure::nearest_rank;
 use crate::worker::{StepTime, StepTimes};
 use serde::Serialize;
 
@@ -68,8 +69,10 @@ impl Row {
         let first = measured(ranks.first()?);
         let mut seconds: Vec<f64> = first.iter().map(StepTime::total).collect();
         seconds.sort_by(f64::total_cmp);
-        let last = seconds.len().checked_sub(1)?;
-        let rate = |part: f64| case.global_batch as f64 / seconds[(part * last as f64).round() as usize];
+        if seconds.is_empty() {
+            return None;
+        }
+        let rate = |part: f64| case.global_batch as f64 / nearest_rank(&seconds, part);
         let total: f64 = seconds.iter().sum();
         let share = |phase: fn(&StepTime) -> f64| first.iter().map(phase).sum::<f64>() / total;
         let faults = |times: &StepTimes| -> Option<f64> {
@@ -83,7 +86,7 @@ impl Row {
             samples_per_s: rate(0.5),
             p10_samples_per_s: rate(0.9),
             p90_samples_per_s: rate(0.1),
-            step_ms: seconds[(0.5 * last as f64).round() as usize] * 1e3,
+            step_ms: nearest_rank(&seconds, 0.5) * 1e3,
             phases: split.then(|| Phases {
                 data: share(|s| s.data),
                 forward: share(|s| s.forward),

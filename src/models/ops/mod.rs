@@ -3,6 +3,7 @@
 //! combined to save passes over memory.
 
 mod attention;
+mod buffers;
 mod conv;
 mod cross_entropy;
 mod layer_norm;
@@ -26,7 +27,7 @@ pub use norm::{batch_norm_eval, batch_norm_train};
 pub use pool::max_pool2d;
 pub use residual::add_relu;
 
-use crate::device::{buffer, recycle};
+use buffers::{buffer, recycle};
 use burn::backend::{Autodiff, BackendTypes, Flex};
 use burn::tensor::{Shape, Tensor, TensorData};
 use burn_autodiff::checkpoint::strategy::NoCheckpointing;

@@ -1,22 +1,12 @@
 //! What the tests of the operations share: inputs, comparisons, and passes that find used memory in the pool.
 
 use super::{buffer, recycle, tensor};
+pub(super) use crate::kernels::testing::{bits, noise};
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// A device with autodiff.
 pub fn device() -> Device {
     Device::flex().autodiff()
-}
-
-/// Values in [-1, 1) from a linear congruential generator, the same for the same seed. Burn's own stream is shared by all
-/// tests of the process.
-pub fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 40) as f32 / (1u64 << 24) as f32) * 2.0 - 1.0
-    };
-    (0..len).map(next).collect()
 }
 
 /// [`noise`] as a tensor of the device with autodiff.
@@ -31,10 +21,6 @@ pub fn leaves<const N: usize>(lens: [usize; N]) -> [Tensor<1>; N] {
 
 pub fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().try_into_vec().unwrap()
-}
-
-pub fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
 }
 
 /// The result of an operation, then the gradient by each of its inputs, if there is one.

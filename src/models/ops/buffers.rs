@@ -1,11 +1,9 @@
-//! Memory of host tensors that outlives them: activations and gradients whose last reader is done become the next step's
-//! tensors, so that these are neither requested from the system nor set to zero again.
+//! Memory of tensors that outlives them: activations and gradients that the backward pass has consumed become the next
+//! step's tensors, so that these are neither requested from the system nor set to zero again.
 
-use burn::backend::{BackendTypes, Flex};
+use super::Flat;
 use std::cell::RefCell;
 use std::collections::HashMap;
-
-type Primitive = <Flex as BackendTypes>::FloatTensorPrimitive;
 
 /// Elements that a thread keeps at most: 256 MiB. Buffers beyond are freed.
 const KEPT: usize = 1 << 26;
@@ -31,7 +29,7 @@ thread_local! {
 }
 
 /// `len` elements with unspecified contents.
-pub fn buffer(len: usize) -> Vec<f32> {
+pub(super) fn buffer(len: usize) -> Vec<f32> {
     if len < SMALLEST {
         return vec![0.0; len];
     }
@@ -51,7 +49,7 @@ pub fn buffer(len: usize) -> Vec<f32> {
 }
 
 /// Keeps a tensor's memory for [`buffer`], if nobody else holds it and buffers of its length are in demand.
-pub fn recycle(tensor: Primitive) {
+pub(super) fn recycle(tensor: Flat) {
     let len = tensor.layout().num_elements();
     if len < SMALLEST || !tensor.is_unique() || !tensor.is_contiguous() {
         return;
@@ -73,12 +71,6 @@ pub fn recycle(tensor: Primitive) {
     });
 }
 
-/// How often this thread's pool had no buffer.
 #[cfg(test)]
-pub(crate) fn misses() -> usize {
-    POOL.with_borrow(|pool| pool.by_len.values().map(|kept| kept.misses).sum())
-}
-
-#[cfg(test)]
-#[path = "host_memory_tests.rs"]
+#[path = "buffers_tests.rs"]
 mod tests;

@@ -1,11 +1,9 @@
 //! The pool of one thread; each test has a thread of its own, whose pool begins empty.
 
+use super::super::testing::{device, leaves, pass};
+use super::super::{Activation, layer_norm, linear, tensor, values};
 use super::*;
-use burn::tensor::{Shape, TensorData};
-
-fn tensor<const D: usize>(values: Vec<f32>, dims: [usize; D]) -> Primitive {
-    Primitive::from_data(TensorData::new(values, dims))
-}
+use burn::tensor::{Shape, Tensor, TensorData};
 
 fn on_a_new_thread(test: impl FnOnce() + Send + 'static) {
     std::thread::spawn(test).join().unwrap();
@@ -52,7 +50,7 @@ fn a_shared_tensor_keeps_its_values() {
         recycle(tensor);
         assert_eq!(kept(), 0);
         buffer(3000).fill(1.0);
-        assert!(view.as_slice::<f32>().unwrap().iter().all(|v| *v == 7.0));
+        assert!(values(&view).iter().all(|v| *v == 7.0));
     });
 }
 
@@ -87,7 +85,7 @@ fn small_tensors_are_left_to_the_allocator() {
 fn memory_that_is_not_a_vector_of_its_length_is_not_kept() {
     on_a_new_thread(|| {
         ask(8, 2000);
-        let recycle_view = |len, view: fn(Primitive) -> Primitive| {
+        let recycle_view = |len, view: fn(Flat) -> Flat| {
             let view = view(tensor(vec![1.0; len], [len]));
             assert!(view.is_unique() && view.layout().num_elements() == 2000);
             recycle(view);
@@ -95,9 +93,9 @@ fn memory_that_is_not_a_vector_of_its_length_is_not_kept() {
         recycle_view(3000, |whole| whole.narrow(0, 0, 2000));
         recycle_view(3000, |whole| whole.narrow(0, 1000, 2000));
         recycle_view(2000, |whole| whole.reshape(Shape::from([20, 100])).transpose(0, 1));
-        recycle(Primitive::from_data(TensorData::new(vec![1.0f64; 2000], [2000])));
+        recycle(Flat::from_data(TensorData::new(vec![1.0f64; 2000], [2000])));
         // Burn makes its zeros with the largest alignment, which a vector of f32 does not have.
-        recycle(Primitive::zeros(Shape::from([2000]), burn::tensor::DType::F32));
+        recycle(Flat::zeros(Shape::from([2000]), burn::tensor::DType::F32));
         assert_eq!(kept(), 0);
         recycle(tensor(vec![1.0; 2000], [2000]));
         assert_eq!(kept(), 2000);
@@ -130,5 +128,31 @@ fn each_thread_has_its_own_pool() {
         recycle(tensor(vec![1.0; 3000], [3000]));
         on_a_new_thread(|| assert_eq!(kept(), 0));
         assert_eq!(kept(), 3000);
+    });
+}
+
+/// What the other tests of the operations rely on: after the first pass, all of a pass's large tensors that do not leave it
+/// are memory of the pass before.
+#[test]
+fn a_pass_uses_the_memory_of_the_one_before() {
+    on_a_new_thread(|| {
+        let misses = || POOL.with_borrow(|pool| pool.by_len.values().map(|kept| kept.misses).sum::<usize>());
+        let given = leaves([130 * 33, 33 * 33, 33]);
+        let op = |given: &[Tensor<1>]| {
+            let [x, w, b] = given else { unreachable!() };
+            let x = layer_norm(x.clone().reshape([130, 33]), b.clone(), b.clone(), 1e-5);
+            let w = w.clone().reshape([33, 33]);
+            let y = linear(x.clone(), w.clone(), None, Some(x), Activation::Gelu);
+            linear(y, w, Some(b.clone()), None, Activation::Relu)
+        };
+        assert!(given[0].device() == device());
+        let missed = [(); 3].map(|()| {
+            let before = misses();
+            drop(pass(&given, op));
+            misses() - before
+        });
+        assert!(missed[0] > 0 && kept() > 0);
+        // Results and gradients of inputs leave the pass; here everything else is used again.
+        assert!(missed[2] < missed[0], "{missed:?}");
     });
 }
