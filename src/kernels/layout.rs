@@ -1,10 +1,8 @@
 //! Converts tensors between NCHW and the layouts of the convolutions: blocked transposition with an offset per column,
 //! so that one routine handles every layout.
 
+use super::transpose::{TILE, Tile, Transposer};
 use super::wide::wide;
-
-/// Side of a transposed block: a cache line.
-const TILE: usize = 16;
 
 /// In a table of offsets: skip this column.
 pub(super) const SKIP: usize = usize::MAX;
@@ -12,17 +10,16 @@ pub(super) const SKIP: usize = usize::MAX;
 wide! {
     /// `dst[offsets[q] + r] = src[r*step + q]` for `r < rows` and every column `q` that is not [`SKIP`]ped.
     pub(super) fn scatter(src: &[f32], step: usize, rows: usize, offsets: &[usize], dst: &mut [f32]) {
-        let mut tile = [[0.0f32; TILE]; TILE];
+        let transposer = Transposer::new();
+        let (mut lines, mut columns): (Tile, Tile) = Default::default();
         for (i, offsets) in offsets.chunks(TILE).enumerate() {
             for r0 in (0..rows).step_by(TILE) {
                 let height = TILE.min(rows - r0);
-                for r in 0..height {
-                    let from = &src[(r0 + r) * step + i * TILE..][..offsets.len()];
-                    for (column, &value) in tile.iter_mut().zip(from) {
-                        column[r] = value;
-                    }
+                for (r, line) in lines[..height].iter_mut().enumerate() {
+                    copy(&src[(r0 + r) * step + i * TILE..][..offsets.len()], line);
                 }
-                for (column, &offset) in tile.iter().zip(offsets) {
+                transposer.run(&lines, &mut columns);
+                for (column, &offset) in columns.iter().zip(offsets) {
                     if offset != SKIP {
                         copy(&column[..height], &mut dst[offset + r0..][..height]);
                     }
@@ -35,18 +32,17 @@ wide! {
 wide! {
     /// The inverse: `dst[r*step + q] = src[offsets[q] + r]` for `r < rows` and every column `q`; none is skipped.
     pub(super) fn gather(src: &[f32], offsets: &[usize], rows: usize, dst: &mut [f32], step: usize) {
-        let mut tile = [[0.0f32; TILE]; TILE];
+        let transposer = Transposer::new();
+        let (mut lines, mut columns): (Tile, Tile) = Default::default();
         for (i, offsets) in offsets.chunks(TILE).enumerate() {
             for r0 in (0..rows).step_by(TILE) {
                 let height = TILE.min(rows - r0);
-                for (column, &offset) in tile.iter_mut().zip(offsets) {
-                    copy(&src[offset + r0..][..height], &mut column[..height]);
+                for (column, &offset) in columns.iter_mut().zip(offsets) {
+                    copy(&src[offset + r0..][..height], column);
                 }
-                for r in 0..height {
-                    let to = &mut dst[(r0 + r) * step + i * TILE..][..offsets.len()];
-                    for (to, column) in to.iter_mut().zip(&tile) {
-                        *to = column[r];
-                    }
+                transposer.run(&columns, &mut lines);
+                for (r, line) in lines[..height].iter().enumerate() {
+                    copy(&line[..offsets.len()], &mut dst[(r0 + r) * step + i * TILE..][..offsets.len()]);
                 }
             }
         }

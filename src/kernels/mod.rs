@@ -31,4 +31,5 @@ mod product;
 pub(crate) mod tasks;
 #[cfg(test)]
 pub(crate) mod testing;
+mod transpose;
 mod wide;
