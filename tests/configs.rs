@@ -50,7 +50,7 @@ fn the_names_of_the_configs_are_all_different() {
 }
 
 /// Hashes of the first versions: checkpoints carry them, and a run that goes on is told of another one.
-const HASHES: [(&str, &str); 12] = [
+const HASHES: [(&str, &str); 13] = [
     ("cifar-93.toml", "04781dd46dbec83f449bf1e1a082013c1a44603075a15140acc55029fc138b7d"),
     ("cifar.toml", "56d34e35b21d3111ac4a1ad19d993c98fd81d62c676bd4cac770efb46ee44846"),
     ("gpt.toml", "a3c9c2cf438152605f2f6384dba5bff37c237592958e10ceaf68bfb0a47a6457"),
@@ -59,6 +59,7 @@ const HASHES: [(&str, &str); 12] = [
     ("mnist.toml", "136c5885890e527f70ba85800b9c18ab71f0be40612f8cbd7363fc550bb5fab9"),
     ("quickstart.toml", "576e3ae97a7ac72e923e07854583421bf3cfafe71f04e128939a57b00c4ab669"),
     ("toy.toml", "a87516c19facd246f82752785bc1c2a523cb86b4ff23236711df81e69e8b383c"),
+    ("vit.toml", "769953adfa8b42d2466548fc521fa167f7b8b8e2ea6ce78d89beafbdbfcad6d4"),
     ("bn.toml", "851696cc02eeb1d9bbc7a482c42411bb9018c4fbb720574b49eb3d51ab8b0977"),
     ("images.toml", "e0513aa9c7b835e58106242a9e21e01207b184cddbf874ae09066a572a921d7b"),
     ("resume.toml", "97ef86d52c03033aba37845a54d9cb5cca86b4963983c9451225494b90116891"),

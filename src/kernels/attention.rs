@@ -1,4 +1,4 @@
-//! Causal self-attention with its gradients. Queries and keys are processed in blocks, with the softmax computed online,
+//! Self-attention, causal or not, with its gradients. Queries and keys are processed in blocks, with the softmax computed online,
 //! so that nothing of size `time` x `time` is kept. Source: FlashAttention (Dao et al., 2022, arXiv:2205.14135), without
 //! its dropout.
 
@@ -17,6 +17,8 @@ pub struct AttentionShape {
     pub heads: usize,
     /// Elements of one head.
     pub head: usize,
+    /// Tokens see only those before them and themselves.
+    pub causal: bool,
 }
 
 /// Queries, or keys, in one block.
@@ -37,6 +39,20 @@ impl AttentionShape {
     fn blocks(&self) -> impl Iterator<Item = Block> + use<> {
         let time = self.time;
         (0..time).step_by(BLOCK).map(move |start| Block { start, len: BLOCK.min(time - start) })
+    }
+
+    /// The blocks of keys that a block of queries sees.
+    fn keys(&self, queries: Block) -> impl Iterator<Item = Block> + use<> {
+        let causal = self.causal;
+        self.blocks().take_while(move |keys| !causal || keys.start <= queries.start)
+    }
+
+    /// How many of the keys the first of the queries sees; each further query sees one more.
+    fn visible(&self, queries: Block, keys: Block) -> usize {
+        match self.causal {
+            true => queries.start - keys.start + 1,
+            false => keys.len,
+        }
     }
 
     fn scale(&self) -> f32 {
@@ -77,9 +93,9 @@ impl Block {
     }
 }
 
-/// `out[t] = sum over s <= t of softmax(q[t] k[s] / sqrt(head)) v[s]` for each head of each sequence. `qkv` is `[batch,
-/// time, 3, heads, head]`, `out` `[batch, time, heads, head]`. `statistics` `[batch, heads, time]` becomes each row's
-/// maximum and sum of exponentials, from which the backward pass computes the weights again.
+/// `out[t] = sum over s of softmax(q[t] k[s] / sqrt(head)) v[s]` for each head of each sequence, with `s <= t` if causal.
+/// `qkv` is `[batch, time, 3, heads, head]`, `out` `[batch, time, heads, head]`. `statistics` `[batch, heads, time]` becomes
+/// each row's maximum and sum of exponentials, from which the backward pass computes the weights again.
 ///
 /// Panics if a slice's length does not match `shape`; so does [`backward`].
 pub fn forward(
@@ -119,13 +135,11 @@ fn attend(
 ) {
     statistics.fill([f32::NEG_INFINITY, 0.0]);
     let mut scores = scratch(queries.len * BLOCK);
-    for keys in shape.blocks().take_while(|keys| keys.start <= queries.start) {
+    for keys in shape.keys(queries) {
         let scores = &mut scores[..queries.len * keys.len];
         scaled_scores(shape, qkv, h, queries, keys, scores);
         let first = keys.start == 0;
-        // Keys after a block's own tokens are hidden: row `i` sees `visible + i` of them.
-        let visible = queries.start - keys.start + 1;
-        softmax(scores, keys.len, visible, statistics, &mut out, first);
+        softmax(scores, keys.len, shape.visible(queries, keys), statistics, &mut out, first);
         MatMul { inner: keys.len, scale: 1.0, accumulate: !first }.run(
             out.of_rows(0..queries.len),
             Matrix::rows(scores, keys.len),
@@ -187,7 +201,7 @@ pub fn backward(shape: AttentionShape, saved: Saved, dy: &[f32], dqkv: &mut [f32
         let qkv = &qkv[s * 3 * sequence..][..3 * sequence];
         let head = Head { shape: &shape, h, qkv, dy, statistics, dots: &dots };
         for queries in shape.blocks() {
-            for keys in shape.blocks().take_while(|keys| keys.start <= queries.start) {
+            for keys in shape.keys(queries) {
                 head.add_gradients(queries, keys, &mut dqkv);
             }
         }
@@ -219,8 +233,7 @@ impl Head<'_> {
         let &Head { shape, h, qkv, dy, statistics, dots } = self;
         let mut p = scratch(queries.len * keys.len);
         scaled_scores(shape, qkv, h, queries, keys, &mut p);
-        let visible = queries.start - keys.start + 1;
-        weights(&mut p, keys.len, visible, &statistics[queries.tokens()]);
+        weights(&mut p, keys.len, shape.visible(queries, keys), &statistics[queries.tokens()]);
         let mut ds = scratch(queries.len * keys.len);
         let dy = shape.of_out(dy, h, queries.start);
         let v = shape.part(qkv, 2, h, keys.start);
@@ -229,7 +242,9 @@ impl Head<'_> {
             dy,
             v.transposed(),
         );
-        let later = queries.start > keys.start;
+        // The first queries that see these keys.
+        let first = if shape.causal { keys.start } else { 0 };
+        let later = queries.start > first;
         let p_t = Matrix::rows(&p, keys.len).transposed();
         let [dq, dk, dv] = dqkv;
         let dv = dv.of_rows(keys.tokens());

@@ -3,13 +3,13 @@
 use super::super::testing::{check_gradients, close, noise, same_bits_with_any_threads};
 use super::*;
 
-const SHAPES: [AttentionShape; 5] = [
-    AttentionShape { batch: 1, time: 1, heads: 1, head: 1 },
-    AttentionShape { batch: 3, time: 5, heads: 2, head: 4 },
-    AttentionShape { batch: 2, time: 64, heads: 2, head: 8 },
-    AttentionShape { batch: 1, time: 65, heads: 3, head: 5 },
-    AttentionShape { batch: 2, time: 150, heads: 1, head: 16 },
-];
+/// Each size as causal attention and without a mask.
+fn shapes() -> impl Iterator<Item = AttentionShape> {
+    let sizes = [[1, 1, 1, 1], [3, 5, 2, 4], [2, 64, 2, 8], [1, 65, 3, 5], [2, 150, 1, 16]];
+    sizes.into_iter().flat_map(|[batch, time, heads, head]| {
+        [true, false].map(|causal| AttentionShape { batch, time, heads, head, causal })
+    })
+}
 
 fn reference(shape: AttentionShape, qkv: &[f64]) -> Vec<f64> {
     let (row, width) = (3 * shape.width(), shape.width());
@@ -23,7 +23,8 @@ fn reference(shape: AttentionShape, qkv: &[f64]) -> Vec<f64> {
                 let dot: f64 = part(0, t).iter().zip(part(1, s)).map(|(q, k)| q * k).sum();
                 (dot / (shape.head as f64).sqrt()).exp()
             };
-            let weights: Vec<f64> = (0..=t).map(score).collect();
+            let seen = if shape.causal { t + 1 } else { shape.time };
+            let weights: Vec<f64> = (0..seen).map(score).collect();
             let total: f64 = weights.iter().sum();
             for (s, weight) in weights.iter().enumerate() {
                 let out = &mut out[(b * shape.time + t) * width + h * shape.head..];
@@ -52,7 +53,7 @@ fn inputs(shape: AttentionShape) -> (Vec<f32>, Vec<f32>) {
 
 #[test]
 fn outputs_and_gradients_match_the_definition() {
-    for shape in SHAPES {
+    for shape in shapes() {
         let (qkv, dy) = inputs(shape);
         let results = run(shape, &qkv, &dy, 2);
         let exact: Vec<f64> = qkv.iter().map(|&v| f64::from(v)).collect();
@@ -65,7 +66,7 @@ fn outputs_and_gradients_match_the_definition() {
 
 #[test]
 fn the_bits_do_not_depend_on_the_number_of_threads() {
-    for shape in SHAPES {
+    for shape in shapes() {
         let (qkv, dy) = inputs(shape);
         same_bits_with_any_threads(|parallelism| run(shape, &qkv, &dy, parallelism));
     }
@@ -73,7 +74,7 @@ fn the_bits_do_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn large_scores_do_not_overflow() {
-    let shape = AttentionShape { batch: 1, time: 130, heads: 1, head: 2 };
+    let shape = AttentionShape { batch: 1, time: 130, heads: 1, head: 2, causal: true };
     let qkv: Vec<f32> = inputs(shape).0.iter().map(|x| 100.0 * x).collect();
     let dy = vec![1.0; 260];
     assert!(run(shape, &qkv, &dy, 1).iter().flatten().all(|x| x.is_finite()));
@@ -82,7 +83,7 @@ fn large_scores_do_not_overflow() {
 /// Finite values of later tokens change nothing.
 #[test]
 fn a_query_does_not_see_later_tokens() {
-    let shape = AttentionShape { batch: 1, time: 70, heads: 1, head: 4 };
+    let shape = AttentionShape { batch: 1, time: 70, heads: 1, head: 4, causal: true };
     let (mut qkv, dy) = inputs(shape);
     let before = run(shape, &qkv, &dy, 1);
     let row = 3 * shape.width();

@@ -2,7 +2,7 @@
 //! of the PyTorch model in tests/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
 use super::layers::{Affine, Embedding, LayerNorm};
-use super::ops::{Activation, CausalMask, causal_attention};
+use super::ops::{Activation, CausalMask, attention};
 use super::{Input, Net};
 use crate::spec::choice;
 use burn::module::Module;
@@ -62,7 +62,7 @@ struct Attention {
 impl Attention {
     /// `[batch * time, width]` to the same shape, without the last projection.
     fn forward(&self, x: Tensor<2>, batch: usize, mask: &CausalMask) -> Tensor<2> {
-        causal_attention(self.c_attn.forward(x), batch, self.heads, &self.dropout, mask)
+        attention(self.c_attn.forward(x), batch, self.heads, &self.dropout, Some(mask))
     }
 }
 
@@ -98,17 +98,9 @@ impl Block {
 
     fn forward(&self, x: Tensor<2>, batch: usize, mask: &CausalMask) -> Tensor<2> {
         let y = self.attn.forward(self.ln_1.forward(x.clone()), batch, mask);
-        let x = self.add(x, &self.attn.c_proj, y);
+        let x = self.attn.c_proj.add_to(x, y, &self.dropout);
         let y = self.fc.then(self.ln_2.forward(x.clone()), Activation::Gelu);
-        self.add(x, &self.proj, y)
-    }
-
-    /// `x + dropout(layer(y))`
-    fn add(&self, x: Tensor<2>, layer: &Affine, y: Tensor<2>) -> Tensor<2> {
-        match self.dropout.prob > 0.0 {
-            true => x + self.dropout.forward(layer.forward(y)),
-            false => layer.add_to(x, y),
-        }
+        self.proj.add_to(x, y, &self.dropout)
     }
 }
 

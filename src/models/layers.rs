@@ -7,6 +7,7 @@
 use super::cast::{in_dtype, in_f32};
 use super::ops::{Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear};
 use burn::module::{Initializer, Module, Param, RunningState};
+use burn::nn::Dropout;
 use burn::tensor::module as burn_ops;
 use burn::tensor::{Device, Int, Tensor};
 
@@ -38,6 +39,15 @@ impl Affine {
         }
     }
 
+    /// Weights uniform within sqrt(6 / (inputs + outputs)) (`xavier_uniform_`), biases as `bias` draws them.
+    pub fn xavier(inputs: usize, outputs: usize, bias: Initializer, device: &Device) -> Self {
+        let bound = (6.0 / (inputs + outputs) as f64).sqrt();
+        Self {
+            weight: Initializer::Uniform { min: -bound, max: bound }.init([outputs, inputs], device),
+            bias: Some(bias.init([outputs], device)),
+        }
+    }
+
     /// `[rows, in] -> [rows, out]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         self.then(x, Activation::None)
@@ -48,8 +58,11 @@ impl Affine {
         linear(x, self.weight.val(), self.bias.as_ref().map(|b| b.val()), None, activation)
     }
 
-    /// `residual + forward(x)`; `residual` is `[rows, out]`.
-    pub fn add_to(&self, residual: Tensor<2>, x: Tensor<2>) -> Tensor<2> {
+    /// `residual + dropout(forward(x))`; `residual` is `[rows, out]`.
+    pub fn add_to(&self, residual: Tensor<2>, x: Tensor<2>, dropout: &Dropout) -> Tensor<2> {
+        if dropout.prob > 0.0 && x.device().is_autodiff() {
+            return residual + dropout.forward(self.forward(x));
+        }
         let bias = self.bias.as_ref().map(|b| b.val());
         linear(x, self.weight.val(), bias, Some(residual), Activation::None)
     }
@@ -145,20 +158,27 @@ fn track(running: &RunningState<Tensor<1>>, batch: Tensor<1>) {
 pub struct LayerNorm {
     pub weight: Param<Tensor<1>>,
     pub bias: Param<Tensor<1>>,
+    eps: f64,
 }
 
 impl LayerNorm {
+    /// With PyTorch's default `eps`.
     pub fn new(width: usize, device: &Device) -> Self {
+        Self::with_eps(width, 1e-5, device)
+    }
+
+    pub fn with_eps(width: usize, eps: f64, device: &Device) -> Self {
         Self {
             weight: Initializer::Ones.init([width], device),
             bias: Initializer::Zeros.init([width], device),
+            eps,
         }
     }
 
     /// Computed in f32; the result has the type of `x`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let dtype = x.dtype();
-        let out = layer_norm(in_f32(x), self.weight.val(), self.bias.val(), 1e-5);
+        let out = layer_norm(in_f32(x), self.weight.val(), self.bias.val(), self.eps);
         in_dtype(out, dtype)
     }
 }

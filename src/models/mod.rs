@@ -17,8 +17,11 @@ mod sizes;
 mod standard;
 mod state;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod visitors;
+mod vit;
 
 pub use gpt::{Gpt, GptConfig, Preset};
 pub use input::{Input, Target};
@@ -29,6 +32,7 @@ pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
 pub use standard::{from_fn, standard_kinds};
 pub use state::{Layout, Role, StateEntry};
+pub use vit::{Vit, VitConfig, VitPreset};
 
 use burn::module::Module;
 use burn::tensor::Tensor;

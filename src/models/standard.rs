@@ -5,7 +5,7 @@ use super::sizes::{
 };
 use super::{
     Cnn, CnnConfig, Depth, Gpt, GptConfig, LinearNet, Mlp, Model, ModelKind, ModelSource, Net, NetModel,
-    Preset, ResNet, Stem, TensorFacts,
+    Preset, ResNet, Stem, TensorFacts, Vit, VitConfig, VitPreset,
 };
 use crate::caught::caught;
 use crate::data::DataFacts;
@@ -31,6 +31,7 @@ pub fn standard_kinds() -> Vec<(&'static str, Arc<dyn ModelKind>)> {
         ("resnet18", resnet_of(Depth::RESNET18)),
         ("resnet34", resnet_of(Depth::RESNET34)),
         ("resnet50", resnet_of(Depth::RESNET50)),
+        ("vit", Arc::new(vit)),
         ("gpt", Arc::new(gpt)),
     ]
 }
@@ -207,6 +208,83 @@ fn resnet(depth: Depth, fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn M
         let [channels, _, _] = image(facts)?;
         let classes = out.of(facts)?;
         Ok(ResNet::new(depth, stem, channels, classes, device))
+    })
+}
+
+/// A vision transformer. Structure and tensor names are torchvision's.
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+struct VitTable {
+    /// Default of the next four sizes.
+    #[default(VitPreset::B16)]
+    preset: VitPreset,
+    /// Side of a patch in pixels; divides the images' height and width. Default: from the preset.
+    #[schemars(range(min = 1, max = 8192))]
+    patch_size: Option<usize>,
+    /// Transformer blocks. Default: from the preset.
+    #[schemars(range(min = 1, max = 512))]
+    num_layers: Option<usize>,
+    /// Attention heads. Default: from the preset.
+    #[schemars(range(min = 1, max = 512))]
+    num_heads: Option<usize>,
+    /// Width of the tokens, a multiple of `num_heads`. Default: from the preset.
+    #[schemars(range(min = 1, max = 65_536))]
+    hidden_dim: Option<usize>,
+    /// Width of the MLPs' hidden layer. Default: four times `hidden_dim`.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    mlp_dim: Option<usize>,
+    /// Dropout probability of the tokens and of each block's results.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    dropout: f64,
+    /// Dropout probability of the attention weights.
+    #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
+    attention_dropout: f64,
+    /// Outputs: classes, or numbers of the target. Default: from the data.
+    #[schemars(range(min = 1, max = 16_777_216))]
+    num_classes: Option<usize>,
+}
+
+fn vit(fields: &mut Fields<'_>, facts: &DataFacts) -> Arc<dyn ModelSource> {
+    check_input(fields, facts, image(facts));
+    let table: VitTable = fields.config();
+    let [side, layers, heads, width] = table.preset.sizes();
+    let patch_size = fields.or_default("patch_size", table.patch_size, side);
+    let num_layers = fields.or_default("num_layers", table.num_layers, layers);
+    let num_heads = fields.or_default("num_heads", table.num_heads, heads);
+    let hidden_dim = fields.or_default("hidden_dim", table.hidden_dim, width);
+    let mlp_dim = fields.or_default("mlp_dim", table.mlp_dim, 4 * hidden_dim);
+    let (dropout, attention_dropout) = (table.dropout, table.attention_dropout);
+    let classes = ("num_classes", table.num_classes);
+    let classes = Size::new(fields, facts, classes, outputs, at_least_for_classes);
+    if !hidden_dim.is_multiple_of(num_heads) {
+        let found = format!("must be a multiple of num_heads = {num_heads}, found {hidden_dim}");
+        fields.problem("hidden_dim", found);
+    }
+    let fits = move |[_, height, width]: [usize; 3]| -> Option<String> {
+        let divides = height.is_multiple_of(patch_size) && width.is_multiple_of(patch_size);
+        (!divides)
+            .then(|| format!("images of {height}x{width} can't be cut into patches of {patch_size} pixels"))
+    };
+    if let Some(problem) = image(facts).ok().and_then(fits) {
+        fields.problem("patch_size", problem);
+    }
+    source(facts, move |facts: &DataFacts, device: &Device| {
+        let (image, num_classes) = (image(facts)?, classes.of(facts)?);
+        if let Some(problem) = fits(image) {
+            return Err(Error::spec(format!("model.patch_size: {problem}")));
+        }
+        let config = VitConfig {
+            image,
+            patch_size,
+            num_layers,
+            num_heads,
+            hidden_dim,
+            mlp_dim,
+            num_classes,
+            dropout,
+            attention_dropout,
+        };
+        Ok(Vit::new(config, device))
     })
 }
 

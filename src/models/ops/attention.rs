@@ -1,4 +1,4 @@
-//! Causal self-attention.
+//! Self-attention.
 
 use super::{Flat, buffer, dims, record, recycle, register, tensor, threads, values};
 use crate::device::is_host;
@@ -18,14 +18,14 @@ use std::cell::OnceCell;
 #[derive(Default)]
 pub struct CausalMask(OnceCell<Tensor<2, Bool>>);
 
-/// `torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)` with dropout of the weights. `qkv` is
-/// `[batch * time, 3 * heads * head]`, the result `[batch * time, heads * head]`.
-pub fn causal_attention(
+/// `torch.nn.functional.scaled_dot_product_attention(q, k, v)` with dropout of the weights; causal, if a mask is given.
+/// `qkv` is `[batch * time, 3 * heads * head]`, the result `[batch * time, heads * head]`.
+pub fn attention(
     qkv: Tensor<2>,
     batch: usize,
     heads: usize,
     dropout: &Dropout,
-    mask: &CausalMask,
+    mask: Option<&CausalMask>,
 ) -> Tensor<2> {
     let device = qkv.device();
     let drops = dropout.prob > 0.0 && device.is_autodiff();
@@ -33,7 +33,8 @@ pub fn causal_attention(
         return composed(qkv, batch, heads, dropout, mask);
     }
     let [rows, width] = qkv.dims();
-    let shape = AttentionShape { batch, time: rows / batch, heads, head: width / 3 / heads };
+    let shape =
+        AttentionShape { batch, time: rows / batch, heads, head: width / 3 / heads, causal: mask.is_some() };
     if !device.is_autodiff() {
         let qkv = super::plain(qkv);
         let (out, _) = forward(shape, &qkv);
@@ -47,7 +48,13 @@ pub fn causal_attention(
 }
 
 /// From Burn's operations.
-fn composed(qkv: Tensor<2>, batch: usize, heads: usize, dropout: &Dropout, mask: &CausalMask) -> Tensor<2> {
+fn composed(
+    qkv: Tensor<2>,
+    batch: usize,
+    heads: usize,
+    dropout: &Dropout,
+    mask: Option<&CausalMask>,
+) -> Tensor<2> {
     let [rows, width] = qkv.dims();
     let (time, width) = (rows / batch, width / 3);
     let head = width / heads;
@@ -57,8 +64,11 @@ fn composed(qkv: Tensor<2>, batch: usize, heads: usize, dropout: &Dropout, mask:
     };
     let scores = part(0).matmul(part(1).transpose()) * (1.0 / (head as f64).sqrt());
     let dtype = scores.dtype();
-    let hidden = mask.0.get_or_init(|| Tensor::tril_mask([time, time], 0, &qkv.device())).clone();
-    let scores = in_f32(scores).mask_fill(hidden.unsqueeze::<4>(), f32::NEG_INFINITY);
+    let mut scores = in_f32(scores);
+    if let Some(mask) = mask {
+        let hidden = mask.0.get_or_init(|| Tensor::tril_mask([time, time], 0, &qkv.device())).clone();
+        scores = scores.mask_fill(hidden.unsqueeze::<4>(), f32::NEG_INFINITY);
+    }
     let weights = dropout.forward(in_dtype(softmax(scores, 3), dtype));
     weights.matmul(part(2)).swap_dims(1, 2).reshape([rows, width])
 }

@@ -14,11 +14,11 @@ fn dropout(probability: f64) -> Dropout {
 }
 
 fn own(qkv: Tensor<2>, batch: usize, heads: usize) -> Tensor<2> {
-    causal_attention(qkv, batch, heads, &dropout(0.0), &CausalMask::default())
+    attention(qkv, batch, heads, &dropout(0.0), Some(&CausalMask::default()))
 }
 
 fn reference(qkv: Tensor<2>, batch: usize, heads: usize) -> Tensor<2> {
-    composed(qkv, batch, heads, &dropout(0.0), &CausalMask::default())
+    composed(qkv, batch, heads, &dropout(0.0), Some(&CausalMask::default()))
 }
 
 /// Batch, time, heads and width of a head.
@@ -44,6 +44,13 @@ fn values_and_gradients_equal_burns() {
             TOLERANCE,
             |g| own(of(g), batch, heads),
             |g| reference(of(g), batch, heads),
+        );
+        equal(
+            &format!("{what}, without a mask"),
+            &leaves([rows * width]),
+            TOLERANCE,
+            |g| attention(of(g), batch, heads, &dropout(0.0), None),
+            |g| composed(of(g), batch, heads, &dropout(0.0), None),
         );
     }
 }
@@ -94,7 +101,7 @@ fn dropout_follows_the_seed() {
     let with = |probability: f64| {
         move |given: &[Tensor<1>]| {
             let qkv = given[0].clone().reshape([2 * 65, 54]);
-            causal_attention(qkv, 2, 2, &dropout(probability), &CausalMask::default())
+            attention(qkv, 2, 2, &dropout(probability), Some(&CausalMask::default()))
         }
     };
     let run = |seed| drawn(&device(), seed, || [(); 3].map(|()| pass(&given, with(0.2))));

@@ -18,7 +18,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use attention::{CausalMask, causal_attention};
+pub use attention::{CausalMask, attention};
 pub use conv::conv2d;
 pub use cross_entropy::cross_entropy;
 pub use layer_norm::layer_norm;

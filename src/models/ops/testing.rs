@@ -2,6 +2,7 @@
 
 use super::{buffer, recycle, tensor};
 pub(super) use crate::kernels::testing::{bits, noise};
+pub(super) use crate::models::testing::read;
 use burn::tensor::{Device, Tensor, TensorData};
 
 /// A device with autodiff.
@@ -17,10 +18,6 @@ pub fn random<const D: usize>(dims: [usize; D], seed: u64) -> Tensor<D> {
 /// Flat inputs of `lens` elements that require gradients.
 pub fn leaves<const N: usize>(lens: [usize; N]) -> [Tensor<1>; N] {
     std::array::from_fn(|i| random([lens[i]], i as u64 + 1).require_grad())
-}
-
-pub fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().try_into_vec().unwrap()
 }
 
 /// The result of an operation, then the gradient by each of its inputs, if there is one.

@@ -3,11 +3,11 @@
 use super::cross_entropy;
 use super::testing::{bits, device, poison, read};
 use crate::data::{FieldData, HostField};
-use crate::device::{Compute, Tracked, drawn};
+use crate::device::{Compute, drawn};
+use crate::models::testing::gradients;
 use crate::models::{ALL, Gpt, GptConfig, Input, Model, NetModel};
-use burn::tensor::{Device, Gradients};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use burn::tensor::Device;
+use std::sync::Arc;
 
 const BATCH: usize = 3;
 const TIME: usize = 33;
@@ -25,33 +25,11 @@ fn tokens(offset: usize, device: &Device) -> Input {
     Input::from_host(&HostField { shape: vec![TIME], data: FieldData::Index(tokens) }, BATCH, device)
 }
 
-/// Returns a parameter's gradient.
-type Finder = Box<dyn Fn(&Gradients) -> Vec<f32> + Send>;
-
-fn tapped<const D: usize>(parameter: Tracked) -> (Tracked, Finder) {
-    let leaf = parameter.into_tensor::<D>();
-    (Tracked::of(leaf.clone()), Box::new(move |grads| read(leaf.grad(grads).unwrap())))
-}
-
 /// The loss of one step, then the gradients by parameter.
-fn gradients(model: &NetModel<Gpt>, step: usize) -> Vec<Vec<f32>> {
-    let ranks: Vec<usize> = model.entries().iter().map(|entry| entry.shape.len()).collect();
-    let finders = Arc::new(Mutex::new(BTreeMap::new()));
-    let all = finders.clone();
-    let tap = move |number, parameter| {
-        let (parameter, finder) = match ranks[number] {
-            1 => tapped::<1>(parameter),
-            _ => tapped::<2>(parameter),
-        };
-        all.lock().unwrap().insert(number, finder);
-        parameter
-    };
-    let logits = model.forward(tokens(step, &device()), Arc::new(tap));
-    let loss = cross_entropy(logits, tokens(step + 1, &device()).flat_index(), 0.1);
-    let grads = (loss.clone() * 0.5).backward();
-    let finders = finders.lock().unwrap();
-    assert_eq!(finders.len(), model.entries().len());
-    std::iter::once(read(loss.inner())).chain(finders.values().map(|finder| finder(&grads))).collect()
+fn step(model: &NetModel<Gpt>, step: usize) -> Vec<Vec<f32>> {
+    gradients(model, tokens(step, &device()), |logits| {
+        cross_entropy(logits, tokens(step + 1, &device()).flat_index(), 0.1) * 0.5
+    })
 }
 
 /// Bits of losses and gradients of three steps.
@@ -59,7 +37,7 @@ fn train(dropout: f64, seed: u64) -> Vec<Vec<u32>> {
     let mut model = gpt(dropout);
     let results = drawn(&device(), seed, || {
         [0, 1, 2].map(|step| {
-            let results = gradients(&model, step);
+            let results = self::step(&model, step);
             let descend = |number: usize, values: &mut [f32]| {
                 values.iter_mut().zip(&results[number + 1]).for_each(|(value, g)| *value -= 0.1 * g);
             };
