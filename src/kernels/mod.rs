@@ -17,6 +17,7 @@ pub mod conv;
 mod conv_plan;
 mod conv_weight;
 pub mod cross_entropy;
+pub mod dropout;
 pub mod elementwise;
 mod lanes;
 pub mod layer_norm;

@@ -2,7 +2,7 @@
 //! of the PyTorch model in tests/golden.rs: `wte`, `wpe`, `h.N.{ln_1,attn.{c_attn,c_proj},ln_2,fc,proj}`, `ln_f`, `lm_head`.
 
 use super::layers::{Affine, Embedding, LayerNorm};
-use super::ops::{Activation, CausalMask, attention};
+use super::ops::{Activation, CausalMask, attention, dropout};
 use super::{Input, Net};
 use crate::spec::choice;
 use burn::module::Module;
@@ -135,7 +135,7 @@ impl Net for Gpt {
         let tokens = self.wte.forward(index);
         let [_, _, width] = tokens.dims();
         let positions = self.wpe.weight.val().slice([0..time, 0..width]).unsqueeze::<3>();
-        let mut x = self.dropout.forward((tokens + positions).reshape([batch * time, width]));
+        let mut x = dropout((tokens + positions).reshape([batch * time, width]), &self.dropout);
         let mask = CausalMask::default();
         for block in &self.h {
             x = block.forward(x, batch, &mask);

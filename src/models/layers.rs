@@ -5,7 +5,7 @@
 //! defaults. Parameters are lazy: building a layer allocates nothing until it is first used.
 
 use super::cast::{in_dtype, in_f32};
-use super::ops::{Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear};
+use super::ops::{self, Activation, batch_norm_eval, batch_norm_train, conv2d, layer_norm, linear};
 use burn::module::{Initializer, Module, Param, RunningState};
 use burn::nn::Dropout;
 use burn::tensor::module as burn_ops;
@@ -61,7 +61,7 @@ impl Affine {
     /// `residual + dropout(forward(x))`; `residual` is `[rows, out]`.
     pub fn add_to(&self, residual: Tensor<2>, x: Tensor<2>, dropout: &Dropout) -> Tensor<2> {
         if dropout.prob > 0.0 && x.device().is_autodiff() {
-            return residual + dropout.forward(self.forward(x));
+            return residual + ops::dropout(self.forward(x), dropout);
         }
         let bias = self.bias.as_ref().map(|b| b.val());
         linear(x, self.weight.val(), bias, Some(residual), Activation::None)

@@ -1,7 +1,7 @@
 //! Small networks: a linear layer, a multi-layer perceptron, and a plain convolutional network.
 
 use super::layers::{Affine, Conv2d};
-use super::ops::{Activation, max_pool2d};
+use super::ops::{Activation, dropout, max_pool2d};
 use super::{Input, Net};
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
@@ -50,7 +50,7 @@ impl Net for Mlp {
         let mut x = input.rows();
         for (i, layer) in self.layers.iter().enumerate() {
             x = match i + 1 < self.layers.len() {
-                true => self.dropout.forward(layer.then(x, Activation::Relu)),
+                true => dropout(layer.then(x, Activation::Relu), &self.dropout),
                 false => layer.forward(x),
             };
         }
@@ -108,7 +108,7 @@ impl Net for Cnn {
             x = max_pool2d(x, 2, 2, 0);
         }
         let x = self.hidden.then(x.flatten(1, 3), Activation::Relu);
-        self.head.forward(self.dropout.forward(x))
+        self.head.forward(dropout(x, &self.dropout))
     }
     fn rename(path: &str) -> String {
         let path = sequential(path, "convs.", "features.", 3);

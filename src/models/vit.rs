@@ -2,7 +2,7 @@
 //! arXiv:2010.11929; `torchvision.models.VisionTransformer`).
 
 use super::layers::{Affine, LayerNorm};
-use super::ops::{Activation, attention, linear};
+use super::ops::{Activation, attention, dropout, linear};
 use super::{Input, Net};
 use crate::spec::choice;
 use burn::module::{Initializer, Module, Param};
@@ -135,11 +135,11 @@ impl Block {
 
     /// `[batch * time, width]` to the same shape.
     fn forward(&self, x: Tensor<2>, batch: usize) -> Tensor<2> {
-        let SelfAttention { in_proj, out_proj, dropout, heads } = &self.self_attention;
+        let SelfAttention { in_proj, out_proj, dropout: of_weights, heads } = &self.self_attention;
         let qkv = in_proj.forward(self.ln_1.forward(x.clone()));
-        let x = out_proj.add_to(x, attention(qkv, batch, *heads, dropout, None), &self.dropout);
+        let x = out_proj.add_to(x, attention(qkv, batch, *heads, of_weights, None), &self.dropout);
         let y = self.mlp.first.then(self.ln_2.forward(x.clone()), Activation::Gelu);
-        self.mlp.second.add_to(x, self.dropout.forward(y), &self.dropout)
+        self.mlp.second.add_to(x, dropout(y, &self.dropout), &self.dropout)
     }
 }
 
@@ -201,7 +201,7 @@ impl Net for Vit {
         let tokens = count + 1;
         let class = self.class_token.val().expand([batch, 1, hidden]);
         let x = Tensor::cat(vec![class, patches], 1) + self.encoder.pos_embedding.val();
-        let mut x = self.dropout.forward(x).reshape([batch * tokens, hidden]);
+        let mut x = dropout(x, &self.dropout).reshape([batch * tokens, hidden]);
         for block in &self.encoder.layers {
             x = block.forward(x, batch);
         }

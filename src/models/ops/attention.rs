@@ -69,7 +69,7 @@ fn composed(
         let hidden = mask.0.get_or_init(|| Tensor::tril_mask([time, time], 0, &qkv.device())).clone();
         scores = scores.mask_fill(hidden.unsqueeze::<4>(), f32::NEG_INFINITY);
     }
-    let weights = dropout.forward(in_dtype(softmax(scores, 3), dtype));
+    let weights = super::dropout(in_dtype(softmax(scores, 3), dtype), dropout);
     weights.matmul(part(2)).swap_dims(1, 2).reshape([rows, width])
 }
 
