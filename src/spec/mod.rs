@@ -2,7 +2,8 @@
 //!
 //! A [`JobTree`] is a spec after `extends`, `--set` and `--unset`: every key and value in it knows the text that it
 //! came from. Components read their tables through [`Fields`] into structs that declare the keys ([`Fields::config`]).
-//! Every problem is collected with its position, so that [`Diagnostics`] shows all of them at once. Nothing here knows what any key means, and nothing here touches a device, a socket or a data set: the only files
+//! Every problem is collected with its position, so that [`Diagnostics`] shows all of them at once. Nothing here knows
+//! what any key means, and nothing here touches a device, a socket or a data set: the only files
 //! read are the spec and its bases.
 
 mod choice;
