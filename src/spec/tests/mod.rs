@@ -261,19 +261,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn reports_a_misspelled_required_key_once() {
-    #[derive(Deserialize, JsonSchema, SmartDefault)]
-    #[serde(default)]
-    #[schemars(extend("required" = ["batch_size"]))]
-    struct Job {
-        batch_size: usize,
-    }
-    let read = |root: &mut Fields<'_>| {
-        (root.config::<Job>().batch_size, root.req_section("model").kind([("x", ())].into_iter()).is_some())
-    };
-    let d = tree("batchsize = 3\n[modle]\nname = 'x'\n", &[]).read(read).expect_err("misspelled");
-    let found: Vec<&str> = d.problems().iter().map(|p| p.message.as_str()).collect();
-    assert_eq!(found, ["unknown key; did you mean `batch_size`?", "unknown key; did you mean `model`?"]);
-}
