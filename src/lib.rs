@@ -157,10 +157,10 @@ pub mod testing {
         pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes, Outcome};
     }
     pub mod plan {
-        pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, update_reference};
+        pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, one_line};
     }
     pub mod spec {
-        pub use crate::spec::{JobTree, Origin, Override};
+        pub use crate::spec::{Declaration, JobTree, Origin, Override, range, schema};
     }
     pub mod telemetry {
         pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};

@@ -6,6 +6,7 @@
 //! values, so any change is detected.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,16 +48,12 @@ pub struct State {
     pub wall_seconds: f64,
     /// Running sums and the best value so far. The result of an evaluation at exactly this step is at the path that
     /// [`RankBy`](super::RankBy) names (`val.accuracy` is `metrics["val"]["accuracy"]`).
-    #[serde(default)]
     pub metrics: Value,
     /// The spec's `[optimizer]`, as key and value.
-    #[serde(default)]
     pub optimizer: Value,
     /// Additional values of the caller.
-    #[serde(default)]
     pub extra: Value,
     /// Size and digest of every other file. Set by the store when it saves.
-    #[serde(default)]
     pub files: BTreeMap<String, FileDigest>,
 }
 
@@ -66,6 +63,35 @@ pub struct FileDigest {
     pub bytes: u64,
     /// Lower-case hex.
     pub sha256: String,
+}
+
+/// Why a checkpoint or one of its files is rejected. The reason of a file follows its name.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct Rejected {
+    why: String,
+    /// If the system could not read it.
+    #[source]
+    pub cause: Option<io::Error>,
+}
+
+impl Rejected {
+    /// With the file's name.
+    pub fn of(self, name: &str) -> Self {
+        Self { why: format!("{name} {}", self.why), ..self }
+    }
+}
+
+impl From<String> for Rejected {
+    fn from(why: String) -> Self {
+        Self { why, cause: None }
+    }
+}
+
+impl From<io::Error> for Rejected {
+    fn from(e: io::Error) -> Self {
+        Self { why: format!("cannot be read: {e}"), cause: Some(e) }
+    }
 }
 
 impl State {

@@ -1,18 +1,17 @@
 //! Reading checkpoints. Every byte is verified against the digests in `state.json` while it is read; a checkpoint that
 //! fails is rejected with its name and the reason.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::digest::HashingReader;
 use super::format::{
-    self, FileDigest, HOOK_FILE, MAX_STATE_BYTES, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State,
+    self, FileDigest, HOOK_FILE, MAX_STATE_BYTES, MODEL_FILE, OPTIMIZER_FILE, Rejected, STATE_FILE, State,
 };
 use super::store::{CheckpointStore, Entry};
 use super::tensor::TensorMap;
-use super::tensor_file::{ReadError, read_tensor_file};
+use super::tensor_file::read_tensor_file;
 use crate::error::{Error, Result, is_transient};
 
 /// A verified checkpoint in host memory.
@@ -28,19 +27,7 @@ pub struct Loaded {
     pub warnings: Vec<String>,
 }
 
-/// Why a checkpoint is rejected.
-#[derive(Debug)]
-pub struct Rejected {
-    why: String,
-    /// The I/O error, if the system could not read it.
-    cause: Option<io::Error>,
-}
-
 impl Rejected {
-    fn io(name: &str, e: io::Error) -> Self {
-        Self { why: format!("{name} cannot be read: {e}"), cause: Some(e) }
-    }
-
     /// Whether a later attempt may succeed. A read error of a local disk is usually permanent.
     fn is_transient(&self) -> bool {
         self.cause.as_ref().is_some_and(|e| is_transient(e) && e.raw_os_error() != Some(libc::EIO))
@@ -52,18 +39,6 @@ impl Rejected {
             Some(e) => error.cause(e),
             None => error,
         }
-    }
-}
-
-impl From<String> for Rejected {
-    fn from(why: String) -> Self {
-        Self { why, cause: None }
-    }
-}
-
-impl fmt::Display for Rejected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
     }
 }
 
@@ -142,23 +117,22 @@ pub fn find_store(path: &Path) -> Option<CheckpointStore> {
 
 /// Reads and verifies the `state.json` of a checkpoint directory, without its other files.
 pub fn read_state(dir: &Path) -> Result<State, Rejected> {
-    let path = dir.join(STATE_FILE);
-    let mut bytes = Vec::new();
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
-            return Err(format!("{STATE_FILE} is missing, so the checkpoint is incomplete").into());
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            return Err("there is no such directory".to_owned().into());
-        }
-        Err(e) => return Err(Rejected::io(STATE_FILE, e)),
-    };
-    file.take(MAX_STATE_BYTES + 1).read_to_end(&mut bytes).map_err(|e| Rejected::io(STATE_FILE, e))?;
-    if bytes.len() as u64 > MAX_STATE_BYTES {
-        return Err(format!("{STATE_FILE} is larger than {} MiB", MAX_STATE_BYTES >> 20).into());
+    if fs::metadata(dir).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Err("there is no such directory".to_owned().into());
     }
-    State::from_json(&bytes).map_err(|why| format!("{STATE_FILE} {why}").into())
+    let read = || -> Result<State, Rejected> {
+        let mut bytes = Vec::new();
+        let file = File::open(dir.join(STATE_FILE)).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => "is missing, so the checkpoint is incomplete".to_owned().into(),
+            _ => Rejected::from(e),
+        })?;
+        file.take(MAX_STATE_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_STATE_BYTES {
+            return Err(format!("is larger than {} MiB", MAX_STATE_BYTES >> 20).into());
+        }
+        Ok(State::from_json(&bytes)?)
+    };
+    read().map_err(|why| why.of(STATE_FILE))
 }
 
 fn load_entry(entry: &Entry) -> Result<Loaded, Rejected> {
@@ -200,43 +174,42 @@ fn expected_digest<'a>(state: &'a State, name: &str) -> Result<&'a FileDigest, S
 }
 
 fn load_tensors(dir: &Path, state: &State, name: &str) -> Result<TensorMap, Rejected> {
-    let expected = expected_digest(state, name)?;
-    let path = dir.join(name);
-    check_size(&path, name, expected)?;
-    let (tensors, digest) = read_tensor_file(&path).map_err(|e| match e {
-        ReadError::Malformed(why) => format!("{name} {why}").into(),
-        ReadError::Io(e) => Rejected::io(name, e),
-    })?;
-    check_digest(name, expected, &digest)?;
-    Ok(tensors)
+    verified(dir, name, expected_digest(state, name)?, read_tensor_file)
 }
 
 fn check_file(dir: &Path, name: &str, expected: &FileDigest) -> Result<(), Rejected> {
-    let path = dir.join(name);
-    check_size(&path, name, expected)?;
-    let digest = File::open(path).and_then(|file| HashingReader::new(file).finish());
-    let digest = digest.map_err(|e| Rejected::io(name, e))?;
-    Ok(check_digest(name, expected, &digest)?)
+    verified(dir, name, expected, |path| Ok(((), HashingReader::new(File::open(path)?).finish()?)))
 }
 
-fn check_size(path: &Path, name: &str, expected: &FileDigest) -> Result<(), Rejected> {
+/// Reads a file of a checkpoint with `read`, which also returns the digest of its bytes.
+fn verified<T>(
+    dir: &Path,
+    name: &str,
+    expected: &FileDigest,
+    read: impl FnOnce(&Path) -> Result<(T, String), Rejected>,
+) -> Result<T, Rejected> {
+    let path = dir.join(name);
+    let checked = || {
+        check_size(&path, expected.bytes)?;
+        let (value, digest) = read(&path)?;
+        match digest == expected.sha256 {
+            true => Ok(value),
+            false => Err(format!("is altered: its SHA-256 differs from the one in {STATE_FILE}").into()),
+        }
+    };
+    checked().map_err(|why: Rejected| why.of(name))
+}
+
+fn check_size(path: &Path, recorded: u64) -> Result<(), Rejected> {
     let found = match fs::metadata(path) {
         Ok(meta) if meta.is_file() => meta.len(),
-        Ok(_) => return Err(format!("{name} is not a regular file").into()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(format!("{name} is missing").into()),
-        Err(e) => return Err(Rejected::io(name, e)),
+        Ok(_) => return Err("is not a regular file".to_owned().into()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err("is missing".to_owned().into()),
+        Err(e) => return Err(e.into()),
     };
-    let recorded = expected.bytes;
     if found == recorded {
         return Ok(());
     }
     let problem = if found < recorded { "is truncated" } else { "is too long" };
-    Err(format!("{name} {problem}: {found} bytes instead of the {recorded} in {STATE_FILE}").into())
-}
-
-fn check_digest(name: &str, expected: &FileDigest, found: &str) -> Result<(), String> {
-    match expected.sha256 == found {
-        true => Ok(()),
-        false => Err(format!("{name} is altered: its SHA-256 differs from the one in {STATE_FILE}")),
-    }
+    Err(format!("{problem}: {found} bytes instead of the {recorded} in {STATE_FILE}").into())
 }

@@ -14,36 +14,15 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use serde_json::{Map, Value, json};
 
 use super::digest::HashingReader;
+use super::format::Rejected;
 use super::tensor::{Dtype, TensorData, TensorMap};
 use crate::show;
 
 /// As in the safetensors specification: a header has at most 100 MB.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// Why a tensor file can't be read: malformed content, or an I/O error.
-#[derive(Debug)]
-pub enum ReadError {
-    Malformed(String),
-    Io(io::Error),
-}
-
-impl std::fmt::Display for ReadError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ReadError::Malformed(why) => f.write_str(why),
-            ReadError::Io(e) => write!(f, "cannot be read: {e}"),
-        }
-    }
-}
-
-impl From<io::Error> for ReadError {
-    fn from(e: io::Error) -> Self {
-        ReadError::Io(e)
-    }
-}
-
-fn malformed<T>(why: impl Into<String>) -> Result<T, ReadError> {
-    Err(ReadError::Malformed(show::piece(&why.into())))
+fn malformed<T>(why: impl AsRef<str>) -> Result<T, Rejected> {
+    Err(show::piece(why.as_ref()).into())
 }
 
 impl Dtype {
@@ -92,8 +71,8 @@ pub fn write_tensors(tensors: &TensorMap, out: &mut dyn Write) -> io::Result<()>
 /// Reads a safetensors stream of exactly `len` bytes, each tensor directly into its own buffer.
 ///
 /// # Errors
-/// [`ReadError::Malformed`] with the reason. No input causes a panic or an allocation of more than `len` bytes.
-pub fn read_tensors(input: &mut impl Read, len: u64) -> Result<TensorMap, ReadError> {
+/// The reason. No input causes a panic or an allocation of more than `len` bytes.
+pub fn read_tensors(input: &mut impl Read, len: u64) -> Result<TensorMap, Rejected> {
     let (order, metadata) = read_header(input, len)?;
     let mut read: HashMap<String, TensorData> = HashMap::with_capacity(order.len());
     for name in metadata.offset_keys() {
@@ -106,7 +85,7 @@ pub fn read_tensors(input: &mut impl Read, len: u64) -> Result<TensorMap, ReadEr
 }
 
 /// Returns the names in header order and the validated header.
-fn read_header(input: &mut impl Read, len: u64) -> Result<(Vec<String>, Metadata), ReadError> {
+fn read_header(input: &mut impl Read, len: u64) -> Result<(Vec<String>, Metadata), Rejected> {
     let mut prefix = [0; 8];
     if len < 8 {
         return malformed(format!("is {len} bytes long, too short for a safetensors file"));
@@ -120,8 +99,7 @@ fn read_header(input: &mut impl Read, len: u64) -> Result<(Vec<String>, Metadata
     }
     let mut header = vec![0; header_len as usize];
     input.read_exact(&mut header)?;
-    let parse =
-        |e: serde_json::Error| ReadError::Malformed(format!("has a malformed safetensors header: {e}"));
+    let parse = |e: serde_json::Error| format!("has a malformed safetensors header: {e}");
     // Checks that the tensors cover the data area exactly and that no size overflows.
     let metadata: Metadata = serde_json::from_slice(&header).map_err(parse)?;
     let listed: Map<String, Value> = serde_json::from_slice(&header).map_err(parse)?;
@@ -132,7 +110,7 @@ fn read_header(input: &mut impl Read, len: u64) -> Result<(Vec<String>, Metadata
     Ok((listed.into_iter().map(|(name, _)| name).filter(|name| name != "__metadata__").collect(), metadata))
 }
 
-fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<TensorData, ReadError> {
+fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<TensorData, Rejected> {
     let Some(dtype) = Dtype::from_safetensors(info.dtype) else {
         return malformed(format!("tensor `{name}` has type {}, which ddp-run does not support", info.dtype));
     };
@@ -146,7 +124,7 @@ fn read_tensor(input: &mut impl Read, name: &str, info: &TensorInfo) -> Result<T
 }
 
 /// Reads a `.safetensors` file and computes its SHA-256 in the same pass.
-pub fn read_tensor_file(path: &Path) -> Result<(TensorMap, String), ReadError> {
+pub fn read_tensor_file(path: &Path) -> Result<(TensorMap, String), Rejected> {
     let file = File::open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {

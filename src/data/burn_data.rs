@@ -8,6 +8,7 @@ use burn::data::dataloader::batcher::Batcher;
 use burn::data::dataset::Dataset as BurnDataset;
 use burn::tensor::{Device, TensorData};
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// A batch from a Burn batcher: implement `From<MyBatch> for BurnBatch`.
@@ -36,7 +37,6 @@ impl BurnData {
         I: Send + Sync + 'static,
         O: Into<BurnBatch> + 'static,
     {
-        let batcher = IntoBurnBatch::<_, O>(batcher, std::marker::PhantomData);
         Ok(Self { train: Arc::new(BurnSet::new(train, batcher, classes)?), val: None, classes })
     }
 
@@ -50,7 +50,6 @@ impl BurnData {
         I: Send + Sync + 'static,
         O: Into<BurnBatch> + 'static,
     {
-        let batcher = IntoBurnBatch::<_, O>(batcher, std::marker::PhantomData);
         self.val = Some(Arc::new(BurnSet::new(val, batcher, self.classes)?));
         Ok(self)
     }
@@ -79,57 +78,46 @@ where
     }
 }
 
-struct BurnSet<I, D, B> {
+struct BurnSet<I, O, D, B> {
     dataset: D,
     batcher: B,
     input: FieldFacts,
     target: FieldFacts,
-    item: std::marker::PhantomData<fn() -> I>,
+    item: PhantomData<fn(I) -> O>,
 }
 
-impl<I, D: BurnDataset<I>, B> BurnSet<I, D, B> {
-    fn new(dataset: D, batcher: B, classes: usize) -> Result<Self>
-    where
-        B: Batcher<I, BurnBatch>,
-    {
+impl<I, O: Into<BurnBatch>, D: BurnDataset<I>, B: Batcher<I, O>> BurnSet<I, O, D, B> {
+    fn new(dataset: D, batcher: B, classes: usize) -> Result<Self> {
         if dataset.is_empty() {
             return Err(Error::data("the Burn data set is empty"));
         }
-        let first: BurnBatch = single_batch(&dataset, &batcher, 0)?;
+        let first = single_batch(&dataset, &batcher, 0)?;
         let facts = |data: &TensorData| {
             let shape = data.shape().to_vec().split_off(1);
             let kind = if data.dtype().is_float() { FieldKind::Float } else { FieldKind::Index(classes) };
             FieldFacts { shape, kind }
         };
         let (input, target) = (facts(&first.input), facts(&first.target));
-        Ok(Self { dataset, batcher, input, target, item: std::marker::PhantomData })
+        Ok(Self { dataset, batcher, input, target, item: PhantomData })
     }
 }
 
 /// Sample `index` as a batch of one.
-fn single_batch<I>(
+fn single_batch<I, O: Into<BurnBatch>>(
     dataset: &impl BurnDataset<I>,
-    batcher: &impl Batcher<I, BurnBatch>,
+    batcher: &impl Batcher<I, O>,
     index: usize,
 ) -> Result<BurnBatch> {
     let item = dataset.get(index).map_err(|e| Error::data(format!("sample {index}: {e}")))?;
-    Ok(batcher.batch(vec![item], &Device::flex()))
+    Ok(batcher.batch(vec![item], &Device::flex()).into())
 }
 
-/// Converts the batcher's output to [`BurnBatch`].
-struct IntoBurnBatch<B, O>(B, std::marker::PhantomData<fn() -> O>);
-
-impl<I, O: Into<BurnBatch>, B: Batcher<I, O>> Batcher<I, BurnBatch> for IntoBurnBatch<B, O> {
-    fn batch(&self, items: Vec<I>, device: &Device) -> BurnBatch {
-        self.0.batch(items, device).into()
-    }
-}
-
-impl<I, D, B> Dataset for BurnSet<I, D, B>
+impl<I, O, D, B> Dataset for BurnSet<I, O, D, B>
 where
     I: Send + Sync,
+    O: Into<BurnBatch>,
     D: BurnDataset<I>,
-    B: Batcher<I, BurnBatch>,
+    B: Batcher<I, O>,
 {
     fn len(&self) -> usize {
         self.dataset.len()

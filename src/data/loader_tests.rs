@@ -59,14 +59,17 @@ fn order(n: u64) -> Vec<u64> {
     (0..n).rev().collect()
 }
 
+fn load(data: impl Into<Arc<Counting>>, order: Vec<u64>, options: LoaderOptions) -> Loader {
+    Loader::new(data.into(), order, options, false).unwrap()
+}
+
 fn all(loader: Loader) -> Vec<HostBatch> {
     loader.map(|b| b.unwrap()).collect()
 }
 
 #[test]
 fn batches_do_not_depend_on_the_number_of_workers() {
-    let run =
-        |workers| all(Loader::new(Arc::new(Counting::of(50)), order(50), options(workers), false).unwrap());
+    let run = |workers| all(load(Counting::of(50), order(50), options(workers)));
     let inline = run(0);
     assert_eq!(inline.len(), 13);
     assert_eq!(inline[0].indices, [49, 48, 47, 46]);
@@ -83,12 +86,10 @@ fn batches_do_not_depend_on_the_number_of_workers() {
 #[test]
 fn a_loader_starts_at_any_batch() {
     let data = Arc::new(Counting::of(50));
-    let full = all(Loader::new(data.clone(), order(50), options(2), false).unwrap());
+    let full = all(load(data.clone(), order(50), options(2)));
     for start_batch in 0..=13 {
         data.writes.store(0, Relaxed);
-        let tail =
-            all(Loader::new(data.clone(), order(50), LoaderOptions { start_batch, ..options(2) }, false)
-                .unwrap());
+        let tail = all(load(data.clone(), order(50), LoaderOptions { start_batch, ..options(2) }));
         assert_eq!(tail, full[start_batch..]);
         // O(1): nothing before the start was read.
         assert_eq!(data.writes.load(Relaxed), 50usize.saturating_sub(start_batch * 4));
@@ -100,7 +101,7 @@ fn a_loader_starts_at_any_batch() {
 
 #[test]
 fn recycled_buffers_are_reused_and_hold_no_old_samples() {
-    let mut loader = Loader::new(Arc::new(Counting::of(40)), order(40), options(1), false).unwrap();
+    let mut loader = load(Counting::of(40), order(40), options(1));
     let mut addresses = std::collections::BTreeSet::new();
     let mut seen = Vec::new();
     while let Some(batch) = loader.next() {
@@ -119,23 +120,17 @@ fn recycled_buffers_are_reused_and_hold_no_old_samples() {
 fn a_failing_sample_is_an_error_at_its_batch() {
     for workers in [0, 3] {
         let data = Counting { fails: Some(9), ..Counting::of(40) };
-        let results: Vec<_> =
-            Loader::new(Arc::new(data), (0..40).collect::<Vec<_>>(), options(workers), false)
-                .unwrap()
-                .collect();
+        let results: Vec<_> = load(data, (0..40).collect(), options(workers)).collect();
         assert_eq!(results.len(), 3);
         assert!(results[0].is_ok() && results[1].is_ok());
         assert_eq!(results[2].as_ref().unwrap_err().message, "sample 9 is damaged");
         let data = Counting { panics: Some(5), ..Counting::of(40) };
-        let results: Vec<_> =
-            Loader::new(Arc::new(data), (0..40).collect::<Vec<_>>(), options(workers), false)
-                .unwrap()
-                .collect();
+        let results: Vec<_> = load(data, (0..40).collect(), options(workers)).collect();
         assert_eq!(results.len(), 2);
         let message = &results[1].as_ref().unwrap_err().message;
         assert_eq!(message, "the data set panicked in batch 1: boom at 5");
     }
-    let short = Loader::new(Arc::new(Counting::of(3)), order(10), options(1), false).unwrap().next().unwrap();
+    let short = load(Counting::of(3), order(10), options(1)).next().unwrap();
     assert_eq!(short.unwrap_err().message, "sample 9 is out of range: the data set has 3 samples");
 }
 
@@ -143,7 +138,7 @@ fn a_failing_sample_is_an_error_at_its_batch() {
 fn a_target_that_is_not_a_class_is_an_error_at_its_batch() {
     for target in [-1, 40, i64::MIN, 1 << 32] {
         let data = Counting { target: Some((6, target)), ..Counting::of(40) };
-        let mut loader = Loader::new(Arc::new(data), (0..40).collect::<Vec<_>>(), options(1), false).unwrap();
+        let mut loader = load(data, (0..40).collect(), options(1));
         assert!(loader.next().unwrap().is_ok());
         let error = loader.next().unwrap().unwrap_err();
         let expected =
@@ -151,7 +146,7 @@ fn a_target_that_is_not_a_class_is_an_error_at_its_batch() {
         assert_eq!((error.code, error.message), (crate::error::ExitCode::Spec, expected));
     }
     let data = Counting { target: Some((6, 39)), ..Counting::of(40) };
-    assert_eq!(all(Loader::new(Arc::new(data), order(40), options(1), false).unwrap()).len(), 10);
+    assert_eq!(all(load(data, order(40), options(1))).len(), 10);
 }
 
 #[test]
@@ -159,7 +154,7 @@ fn dropping_the_loader_stops_its_threads() {
     let (open, gate) = std::sync::mpsc::channel();
     let data = Arc::new(Counting { gate: Some((6, Mutex::new(gate))), ..Counting::of(100_000) });
     let wide = LoaderOptions { prefetch: 1000, ..options(1) };
-    let mut loader = Loader::new(data.clone(), (0..100_000).collect::<Vec<_>>(), wide, false).unwrap();
+    let mut loader = load(data.clone(), (0..100_000).collect(), wide);
     assert_eq!(loader.next().unwrap().unwrap().indices, [0, 1, 2, 3]);
     // The worker blocks at sample 6 at the latest. The gate opens only after the stop flag is set, so it reads no further.
     let (assembler, opener) = (
@@ -182,6 +177,6 @@ fn dropping_the_loader_stops_its_threads() {
 
 #[test]
 fn an_empty_order_has_no_batches() {
-    let mut loader = Loader::new(Arc::new(Counting::of(0)), order(0), options(2), false).unwrap();
+    let mut loader = load(Counting::of(0), order(0), options(2));
     assert!(loader.next().is_none());
 }

@@ -10,7 +10,6 @@ mod components;
 mod export;
 mod job;
 mod print;
-mod reference;
 mod resolve;
 mod sizes;
 mod units;
@@ -19,7 +18,7 @@ mod world;
 
 pub use crate::train::BatchAlgebra;
 pub use components::{DatasetPlan, ModelPlan};
-pub use reference::update as update_reference;
+pub use print::one_line;
 pub use sizes::Sizes;
 pub(crate) use units::show_bytes;
 pub use world::{World, WorldRequest};
@@ -35,7 +34,7 @@ use crate::launch::LaunchConfig;
 use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
-use crate::spec::{Diagnostics, JobTree, Origin, ResolvedValue};
+use crate::spec::{Declaration, Diagnostics, JobTree, Origin, ResolvedValue};
 use crate::telemetry::MetricsConfig;
 use crate::train::{Batching, Loss, Settings, TrainConfig};
 use std::collections::BTreeSet;
@@ -96,6 +95,11 @@ impl Plan {
         plan.values = values;
         plan.hash = export::hash(&plan);
         Ok(plan)
+    }
+
+    /// The declarations of all keys that reading this spec reads, for docs/spec.md; its problems are ignored.
+    pub fn declarations(tree: &JobTree, registry: &Registry) -> Vec<Declaration> {
+        tree.declarations(|root| drop(resolve::plan(root, registry, WorldRequest::of(1))))
     }
 
     /// Whether the spec or the command line sets `key`, even to its default.

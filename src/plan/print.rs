@@ -193,7 +193,7 @@ impl Plan {
 }
 
 /// A value as one-line TOML, with exponents for small numbers.
-pub(super) fn one_line(value: &toml::Value) -> String {
+pub fn one_line(value: &toml::Value) -> String {
     match value {
         toml::Value::Float(x) if *x != 0.0 && x.abs() < 1e-4 => format!("{x:e}"),
         other => other.to_string(),
@@ -201,7 +201,7 @@ pub(super) fn one_line(value: &toml::Value) -> String {
 }
 
 /// The tables in the order of a plan: model, data and training first, then saving, metrics and launching.
-pub(super) const TABLES: [&str; 9] =
+const TABLES: [&str; 9] =
     ["model", "dataset", "train", "optimizer", "scheduler", "checkpoint", "metrics", "launch", "distributed"];
 
 pub(super) fn table_rank(key: &str) -> usize {

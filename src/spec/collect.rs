@@ -1,9 +1,9 @@
 //! Collects results of reading a job: values, problems, and unknown keys.
 
 use super::diagnostics::Problem;
-use super::reference::Declaration;
 use super::source::{Origin, Span};
 use super::suggest::closest;
+use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -16,6 +16,15 @@ pub struct ResolvedValue {
     pub key: String,
     pub value: toml::Value,
     pub origin: Origin,
+}
+
+/// The keys that a component declares by reading them ([`Fields::config`](super::Fields::config)).
+#[derive(Clone, Debug)]
+pub struct Declaration {
+    /// Dotted path of the table; empty for the top level.
+    pub table: String,
+    /// Of its struct; [`schema`](super::schema) reads it.
+    pub schema: Json,
 }
 
 /// An unknown key, with the known keys of its table.

@@ -1,10 +1,10 @@
 //! Reads tables into structs whose declarations contain all facts about a key: type and range or choices determine the
 //! error messages, the default applies if the key is not set, and a description and the effect on results are attached.
 
+use super::collect::Declaration;
 use super::decode;
 use super::diagnostics::{Kind as ProblemKind, Problem};
 use super::fields::Fields;
-use super::reference::Declaration;
 use super::schema::{self, Kind};
 use super::source::Origin;
 use super::tree::{Entry, Node, Table, Value};

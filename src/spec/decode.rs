@@ -4,7 +4,7 @@ use super::collect::{KnownKeys, Unknown};
 use super::diagnostics::{Kind, Problem};
 use super::source::Span;
 use super::suggest::did_you_mean;
-use super::tree::{Entry, Node, Value};
+use super::tree::{Entry, Node, Table, Value};
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Expected, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 use std::borrow::Cow;
@@ -21,9 +21,10 @@ pub(super) struct Decoded<T> {
 /// Reads the entries of the table at `path` as a `T`. Missing keys are reported at `header`.
 pub(super) fn entries<T: DeserializeOwned>(entries: &[&Entry], path: &str, header: Span) -> Decoded<T> {
     let unknown = RefCell::new(Vec::new());
-    let map = MapDe { entries, next: 0, path, known: KnownKeys::default(), unknown: &unknown };
+    let table = Value::Table(Table { entries: entries.iter().map(|entry| (*entry).clone()).collect() });
+    let root = ValueDe { value: &table, header, path: path.to_owned(), place: None, unknown: &unknown };
     let mut wrong = None;
-    let value = T::deserialize(TableDe { map }).map_err(|e| {
+    let value = T::deserialize(root).map_err(|e| {
         wrong = e.entry;
         let kind = if e.absence { Kind::Absence } else { Kind::Local };
         Problem { kind, ..Problem::new(e.span.unwrap_or(header), e.message) }
@@ -99,56 +100,13 @@ fn describe(found: Unexpected<'_>) -> String {
 
 type UnknownKeys = RefCell<Vec<Unknown>>;
 
-struct TableDe<'a> {
-    map: MapDe<'a>,
-}
-
-impl<'de> de::Deserializer<'de> for TableDe<'_> {
-    type Error = DecodeError;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_map(self.map)
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        mut self,
-        _name: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
-        self.map.known = known_keys(fields);
-        visitor.visit_map(self.map)
-    }
-
-    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        visitor.visit_unit()
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, DecodeError> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
-        unit_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
-
 struct MapDe<'a> {
-    entries: &'a [&'a Entry],
+    entries: &'a [Entry],
     next: usize,
     path: &'a str,
     /// Field names of the type being read, if serde provides them.
     known: KnownKeys,
     unknown: &'a UnknownKeys,
-}
-
-fn known_keys(fields: &'static [&'static str]) -> KnownKeys {
-    fields.iter().map(|name| Cow::Borrowed(*name)).collect()
 }
 
 impl<'de> de::MapAccess<'de> for MapDe<'_> {
@@ -162,48 +120,43 @@ impl<'de> de::MapAccess<'de> for MapDe<'_> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, DecodeError> {
-        let (entry, at) = (self.entries[self.next], self.next);
+        let (entry, at) = (&self.entries[self.next], self.next);
         self.next += 1;
         let path =
             if self.path.is_empty() { entry.key.clone() } else { format!("{}.{}", self.path, entry.key) };
-        let place = Some(Place { entry, table: self.path, known: &self.known });
-        seed.deserialize(NodeDe {
-            node: &entry.node,
-            header: entry.header,
-            path,
-            place,
-            unknown: self.unknown,
-        })
-        .map_err(|e| {
-            let span = if e.absence { entry.header } else { entry.node.span };
-            DecodeError { entry: Some(at), ..e.at(span) }
-        })
+        let value = &entry.node.value;
+        let place = Some((entry, &*self));
+        seed.deserialize(ValueDe { value, header: entry.header, path, place, unknown: self.unknown }).map_err(
+            |e| {
+                let span = if e.absence { entry.header } else { entry.node.span };
+                DecodeError { entry: Some(at), ..e.at(span) }
+            },
+        )
     }
 }
 
-/// The entry being read.
-struct Place<'a> {
-    entry: &'a Entry,
-    table: &'a str,
-    known: &'a KnownKeys,
-}
-
-struct NodeDe<'a> {
-    node: &'a Node,
+struct ValueDe<'a> {
+    value: &'a Value,
     header: Span,
     path: String,
-    place: Option<Place<'a>>,
+    /// The entry being read, in its table.
+    place: Option<(&'a Entry, &'a MapDe<'a>)>,
     unknown: &'a UnknownKeys,
 }
 
-impl NodeDe<'_> {
+impl ValueDe<'_> {
+    fn map<'m>(&'m self, table: &'m Table, known: &'static [&'static str]) -> MapDe<'m> {
+        let known = known.iter().map(|name| Cow::Borrowed(*name)).collect();
+        MapDe { entries: &table.entries, next: 0, path: &self.path, known, unknown: self.unknown }
+    }
+
     /// Reads a table from its entries, and any other value by its own type.
     fn any<'de, V: Visitor<'de>>(
         self,
         known: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        match &self.node.value {
+        match self.value {
             Value::String(s) => visitor.visit_str(s),
             Value::Integer(i) => visitor.visit_i64(*i),
             Value::Float(x) => visitor.visit_f64(*x),
@@ -216,22 +169,13 @@ impl NodeDe<'_> {
                 index: 0,
                 unknown: self.unknown,
             }),
-            Value::Table(table) => {
-                let entries: Vec<&Entry> = table.entries.iter().collect();
-                visitor.visit_map(MapDe {
-                    entries: &entries,
-                    next: 0,
-                    path: &self.path,
-                    known: known_keys(known),
-                    unknown: self.unknown,
-                })
-            }
+            Value::Table(table) => visitor.visit_map(self.map(table, known)),
         }
         .map_err(|e| e.at(self.header))
     }
 }
 
-impl<'de> de::Deserializer<'de> for NodeDe<'_> {
+impl<'de> de::Deserializer<'de> for ValueDe<'_> {
     type Error = DecodeError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -245,6 +189,14 @@ impl<'de> de::Deserializer<'de> for NodeDe<'_> {
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
         self.any(fields, visitor)
+    }
+
+    /// The type of a component without keys.
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match self.value {
+            Value::Table(table) if table.entries.is_empty() => visitor.visit_unit(),
+            _ => self.any(&[], visitor),
+        }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
@@ -265,18 +217,10 @@ impl<'de> de::Deserializer<'de> for NodeDe<'_> {
         _variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        match &self.node.value {
+        match self.value {
             Value::String(s) => visitor.visit_enum(de::value::StrDeserializer::new(s)),
             Value::Table(table) => {
-                let entries: Vec<&Entry> = table.entries.iter().collect();
-                let map = MapDe {
-                    entries: &entries,
-                    next: 0,
-                    path: &self.path,
-                    known: KnownKeys::default(),
-                    unknown: self.unknown,
-                };
-                visitor.visit_enum(de::value::MapAccessDeserializer::new(map))
+                visitor.visit_enum(de::value::MapAccessDeserializer::new(self.map(table, &[])))
             }
             other => Err(DecodeError::new(format!("expected a name, found {}", other.describe()))),
         }
@@ -284,19 +228,19 @@ impl<'de> de::Deserializer<'de> for NodeDe<'_> {
 
     /// serde calls this if the type has no such field: the key is unknown.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
-        if let Some(place) = self.place {
+        if let Some((entry, map)) = self.place {
             self.unknown.borrow_mut().push(Unknown {
-                table: place.table.to_owned(),
-                key: place.entry.key.clone(),
-                span: place.entry.key_span,
-                known: place.known.clone(),
+                table: map.path.to_owned(),
+                key: entry.key.clone(),
+                span: entry.key_span,
+                known: map.known.clone(),
             });
         }
         visitor.visit_unit()
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
         unit_struct seq tuple tuple_struct map identifier
     }
 }
@@ -318,8 +262,14 @@ impl<'de> de::SeqAccess<'de> for SeqDe<'_> {
         let Some(node) = self.items.next() else { return Ok(None) };
         let path = format!("{}.{}", self.path, self.index);
         self.index += 1;
-        seed.deserialize(NodeDe { node, header: node.span, path, place: None, unknown: self.unknown })
-            .map(Some)
-            .map_err(|e| e.at(node.span))
+        seed.deserialize(ValueDe {
+            value: &node.value,
+            header: node.span,
+            path,
+            place: None,
+            unknown: self.unknown,
+        })
+        .map(Some)
+        .map_err(|e| e.at(node.span))
     }
 }

@@ -1,12 +1,11 @@
 //! Merges files and arguments into one tree: `extends` chains, then the command line's edits.
 
-use super::collect::{Collector, ResolvedValue};
+use super::collect::{Collector, Declaration, ResolvedValue};
 use super::diagnostics::{Diagnostics, Problem};
 use super::fields::Fields;
 use super::merge::merge;
 use super::overrides::{self, Override};
 use super::parse;
-use super::reference::Declaration;
 use super::source::{Origin, Role, Source, Span};
 use super::tree::{Node, Table, Value};
 use std::io::Read;

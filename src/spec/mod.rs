@@ -2,7 +2,8 @@
 //!
 //! A [`JobTree`] is a spec after `extends`, `--set` and `--unset`: every key and value in it knows the text that it
 //! came from. Components read their tables through [`Fields`] into structs that declare the keys ([`Fields::config`]).
-//! Every problem is collected with its position, so that [`Diagnostics`] shows all of them at once. Nothing here knows what any key means, and nothing here touches a device, a socket or a data set: the only files
+//! Every problem is collected with its position, so that [`Diagnostics`] shows all of them at once. Nothing here knows
+//! what any key means, and nothing here touches a device, a socket or a data set: the only files
 //! read are the spec and its bases.
 
 mod choice;
@@ -17,23 +18,21 @@ mod names;
 mod overrides;
 mod parse;
 mod period;
-mod range;
-mod reference;
-mod schema;
+pub mod range;
+pub mod schema;
 mod source;
 mod suggest;
 mod syntax;
 mod tree;
 
 pub(crate) use choice::choice;
-pub use collect::ResolvedValue;
+pub use collect::{Declaration, ResolvedValue};
 pub use diagnostics::Diagnostics;
 pub use fields::Fields;
 pub use load::JobTree;
 pub use overrides::Override;
 pub use period::Period;
 pub(crate) use period::{duration, number_and_unit};
-pub use reference::{Declaration, DeclaredKey};
 pub use source::Origin;
 pub use suggest::did_you_mean;
 pub use syntax::Syntax;

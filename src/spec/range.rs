@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::{Bound, RangeBounds};
 
 /// Words for `range`, with a leading space, or nothing when it is unbounded.
-pub(super) fn words<T: Display>(range: &impl RangeBounds<T>) -> String {
+pub fn words<T: Display>(range: &impl RangeBounds<T>) -> String {
     match (range.start_bound(), range.end_bound()) {
         (Bound::Unbounded, Bound::Unbounded) => String::new(),
         (Bound::Included(a), Bound::Included(b)) => format!(" from {a} to {b}"),

@@ -20,7 +20,7 @@ pub(super) fn of<T: JsonSchema>() -> Json {
 }
 
 /// Its keys, in order of declaration.
-pub(super) fn properties(schema: &Json) -> impl Iterator<Item = (&str, &Json)> {
+pub fn properties(schema: &Json) -> impl Iterator<Item = (&str, &Json)> {
     let map = schema.get("properties").and_then(Json::as_object);
     map.into_iter().flatten().map(|(key, schema)| (key.as_str(), schema))
 }
@@ -31,21 +31,21 @@ pub(super) fn is_open(schema: &Json) -> bool {
     others || !matches!(only_type(schema), Some("object" | "null"))
 }
 
-pub(super) fn is_required(schema: &Json, key: &str) -> bool {
+pub fn is_required(schema: &Json, key: &str) -> bool {
     let required = schema.get("required").and_then(Json::as_array);
     required.is_some_and(|keys| keys.iter().any(|k| k == key))
 }
 
-pub(super) fn changes_results(schema: &Json) -> bool {
+pub fn changes_results(schema: &Json) -> bool {
     schema.get(CHANGES_RESULTS) != Some(&Json::Bool(false))
 }
 
-pub(super) fn expected(schema: &Json) -> Option<&str> {
+pub fn expected(schema: &Json) -> Option<&str> {
     schema.get(EXPECTED)?.as_str()
 }
 
 /// The default of a key, if it is a value.
-pub(super) fn default(schema: &Json) -> Option<toml::Value> {
+pub fn default(schema: &Json) -> Option<toml::Value> {
     to_toml(schema.get("default")?)
 }
 
@@ -66,10 +66,10 @@ fn to_toml(value: &Json) -> Option<toml::Value> {
     })
 }
 
-pub(super) type Range<T> = (Bound<T>, Bound<T>);
+pub type Range<T> = (Bound<T>, Bound<T>);
 
 /// The kind of value that a key accepts.
-pub(super) enum Kind<'a> {
+pub enum Kind<'a> {
     Boolean,
     Integer(Range<i64>),
     Number(Range<f64>),
@@ -84,7 +84,7 @@ pub(super) enum Kind<'a> {
     Own,
 }
 
-pub(super) fn kind(schema: &Json) -> Kind<'_> {
+pub fn kind(schema: &Json) -> Kind<'_> {
     if schema.get(EXPECTED).is_some() {
         return Kind::Own;
     }

@@ -81,7 +81,7 @@ fn stamp(path: &Path) -> Option<(u64, SystemTime)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::{Provenance, RestartEvent, ResumeEvent, RunId};
+    use crate::telemetry::{Provenance, RestartEvent, ResumeEvent};
     use std::fs::File;
 
     fn ends(folder: &Path) -> Vec<EndEvent> {
@@ -124,17 +124,7 @@ mod tests {
             accumulate: 1,
         }));
         let parent = provenance::Parent { path: checkpoint, step: 9, seconds: 1e6 };
-        let start = provenance::Start {
-            name: "toy",
-            spec_hash: "abc",
-            source_dir: folder.path(),
-            world: 1,
-            devices: vec!["cpu".into()],
-            backend: "solo",
-            launcher: "ddp-run",
-            run: RunId::default(),
-        };
-        let start = Provenance { parent: Some(parent), ..Provenance::gather(start) };
+        let start = Provenance { parent: Some(parent), ..provenance::sample(folder.path()) };
         provenance::write(&folder.path().join("run.json"), start).unwrap();
         before.conclude(folder.path(), 90, "rank 0 was killed").unwrap();
         let [kept, last] = &ends(folder.path())[..] else { panic!("{:?}", ends(folder.path())) };

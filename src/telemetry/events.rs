@@ -41,7 +41,7 @@ pub struct StepEvent {
     pub lr: f64,
     pub samples_per_s: f64,
     /// Global gradient norm before clipping, if it is computed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
     /// Fraction of the time that the training step waited for data, 0 to 1.
     pub data_wait: f64,
@@ -52,7 +52,7 @@ pub struct StepEvent {
 pub struct EpochEvent {
     pub epoch: u64,
     pub train: Metrics,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub val: Option<Metrics>,
     pub seconds: f64,
     pub step: u64,
@@ -73,7 +73,7 @@ pub struct CheckpointEvent {
     pub bytes: u64,
     pub seconds: f64,
     /// Seconds for which the training step waited for the save.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub held_up_s: Option<f64>,
 }
 
@@ -119,7 +119,7 @@ pub struct Metrics {
     /// Numbers; `null` is NaN.
     #[serde(flatten)]
     values: serde_json::Map<String, Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub n: Option<u64>,
 }
 

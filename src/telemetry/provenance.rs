@@ -31,7 +31,7 @@ pub struct Provenance {
     /// The run that this start belongs to.
     pub run: RunId,
     /// The checkpoint that it resumed from; `None` for a start from the beginning.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
     /// `None` outside a repository or without git.
     pub git: Option<Git>,
@@ -227,24 +227,26 @@ fn cpu_model() -> String {
     model.map_or_else(|| "unknown".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
+/// Of a start from `folder`, in a test.
+#[cfg(test)]
+pub fn sample(folder: &Path) -> Provenance {
+    Provenance::gather(Start {
+        name: "toy",
+        spec_hash: "abc",
+        source_dir: folder,
+        world: 2,
+        devices: vec!["cpu".into(), "cpu".into()],
+        backend: "gloo",
+        launcher: "ddp-run",
+        run: RunId { start: RunId::draw().unwrap(), ..RunId::default() },
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::comm::testing::HANG;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
-
-    fn gathered(folder: &Path) -> Provenance {
-        Provenance::gather(Start {
-            name: "toy",
-            spec_hash: "abc",
-            source_dir: folder,
-            world: 2,
-            devices: vec!["cpu".into(), "cpu".into()],
-            backend: "gloo",
-            launcher: "ddp-run",
-            run: RunId { start: RunId::draw().unwrap(), ..RunId::default() },
-        })
-    }
 
     fn sh(folder: &Path, script: &str) -> bool {
         Command::new("sh").args(["-ec", script]).current_dir(folder).status().is_ok_and(|s| s.success())
@@ -254,10 +256,10 @@ mod tests {
     fn run_json_keeps_earlier_starts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.json");
-        let mut first = gathered(dir.path());
+        let mut first = sample(dir.path());
         first.spec_hash = "first".into();
         write(&path, first.clone()).unwrap();
-        let second = gathered(dir.path());
+        let second = sample(dir.path());
         write(&path, second.clone()).unwrap();
         assert_eq!(read(&path).unwrap(), RunFile { latest: second, earlier: vec![first] });
         let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
@@ -282,7 +284,7 @@ mod tests {
         let path = dir.path().join("run.json");
         std::fs::write(&path, "{").unwrap();
         assert!(read(&path).unwrap_err().message.contains("run.json"));
-        write(&path, gathered(dir.path())).unwrap();
+        write(&path, sample(dir.path())).unwrap();
         assert!(read(&path).unwrap().earlier.is_empty());
     }
 

@@ -25,7 +25,6 @@ pub struct Batching {
     /// Samples per optimizer step to keep. Actual steps differ if the number of processes does not divide it.
     pub kept: usize,
     /// Samples of a micro-batch over all processes when this was set: with `drop_last` an epoch consists of whole units.
-    #[serde(default)]
     pub unit: usize,
 }
 

@@ -7,10 +7,24 @@ use crate::error::Result;
 use crate::models::Target;
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
 
-/// The sums of one batch: known, or being copied from the device.
-pub enum BatchSums {
-    Known(Sums),
-    Pending(DeviceSums),
+/// The sums of one batch: known, or being computed on the device.
+pub struct BatchSums {
+    /// What is known on the host.
+    known: Sums,
+    rest: Option<Rest>,
+}
+
+/// The sums that a device computes.
+struct Rest {
+    /// Mean loss, then `correct` and `top5`, or `absolute` and `squared`. Counts are exact up to 2^24 rows.
+    values: Values,
+    /// Whether `values` holds counts.
+    counts: bool,
+}
+
+enum Values {
+    OnDevice(Box<Tensor<1>>),
+    Pending(Readback),
 }
 
 impl BatchSums {
@@ -24,52 +38,16 @@ impl BatchSums {
         host: bool,
     ) -> Result<Self> {
         if !host {
-            return Ok(Self::Pending(DeviceSums::of_batch(loss, outputs, target, batch)));
+            return Ok(Self::on_device(loss, outputs, target, batch));
         }
         let [_, width] = outputs.dims();
         let (loss, outputs) = (read(loss)?, read(outputs)?);
-        let sums = Sums::of_batch(f64::from(loss[0]), batch.len, &outputs, width, &batch.target.data);
-        Ok(Self::Known(sums))
+        let known = Sums::of_batch(f64::from(loss[0]), batch.len, &outputs, width, &batch.target.data);
+        Ok(Self { known, rest: None })
     }
 
-    /// Requests the copy from the device now, without waiting for it, so that `read` does not wait for work enqueued
-    /// later. See [`Readback::start`].
-    pub fn fetch(self) -> Result<Self> {
-        match self {
-            Self::Known(_) => Ok(self),
-            Self::Pending(sums) => Ok(Self::Pending(sums.fetch()?)),
-        }
-    }
-
-    /// Returns the sums; waits for the device if they are being copied.
-    pub fn read(self) -> Result<Sums> {
-        match self {
-            Self::Known(sums) => Ok(sums),
-            Self::Pending(sums) => sums.read(),
-        }
-    }
-}
-
-/// Sums being computed on the device.
-pub struct DeviceSums {
-    /// Mean loss, then `correct` and `top5`, or `absolute` and `squared`. Counts are exact up to 2^24 rows.
-    values: Values,
-    /// Whether `values` holds counts.
-    counts: bool,
-    /// What is known on the host.
-    known: Sums,
-}
-
-enum Values {
-    OnDevice(Box<Tensor<1>>),
-    Pending(Readback),
-}
-
-impl DeviceSums {
-    /// The sums of one batch, as in [`Sums::of_batch`], from the mean loss over rows and outputs `[rows, outputs]`,
-    /// both without autodiff; `host` is the source of `target`. Labels are below the number of outputs, as the loss
-    /// requires. Errors are summed in f32.
-    pub fn of_batch(loss: Tensor<1>, outputs: Tensor<2>, target: &Target, host: &HostBatch) -> Self {
+    /// As in [`Sums::of_batch`]. Labels are below the number of outputs, as the loss requires. Errors are summed in f32.
+    fn on_device(loss: Tensor<1>, outputs: Tensor<2>, target: &Target, host: &HostBatch) -> Self {
         let outputs = outputs.cast(FloatDType::F32);
         let target = target.clone();
         let mut known = Sums { rows: outputs.dims()[0] as f64, samples: host.len as f64, ..Sums::default() };
@@ -87,27 +65,28 @@ impl DeviceSums {
             [errors.clone().abs(), errors.clone() * errors].map(Tensor::sum)
         };
         let values = Tensor::cat(vec![loss.cast(FloatDType::F32), first, second], 0);
-        Self { values: Values::OnDevice(Box::new(values)), counts, known }
+        Self { known, rest: Some(Rest { values: Values::OnDevice(Box::new(values)), counts }) }
     }
 
-    fn fetch(self) -> Result<Self> {
-        match self.values {
-            Values::OnDevice(values) => {
-                Ok(Self { values: Values::Pending(Readback::start(*values)?), ..self })
-            }
-            Values::Pending(_) => Ok(self),
+    /// Requests the copy from the device now, without waiting for it, so that `read` does not wait for work enqueued
+    /// later. See [`Readback::start`].
+    pub fn fetch(mut self) -> Result<Self> {
+        if let Some(Rest { values: Values::OnDevice(values), counts }) = self.rest {
+            self.rest = Some(Rest { values: Values::Pending(Readback::start(*values)?), counts });
         }
+        Ok(self)
     }
 
-    /// Waits for the device.
+    /// Returns the sums; waits for the device if they are being computed or copied.
     pub fn read(self) -> Result<Sums> {
-        let values = match self.values {
+        let Some(Rest { values, counts }) = self.rest else { return Ok(self.known) };
+        let values = match values {
             Values::OnDevice(values) => read(*values)?,
             Values::Pending(values) => values.wait()?,
         };
         let [loss, first, second] = [0, 1, 2].map(|i| f64::from(values[i]));
         let known = Sums { loss: loss * self.known.rows, ..self.known };
-        Ok(match self.counts {
+        Ok(match counts {
             true => Sums { correct: first, top5: second, ..known },
             false => Sums { absolute: first, squared: second, ..known },
         })
@@ -156,7 +135,7 @@ mod tests {
         let loss = Tensor::<1>::from_floats([0.75], &on_device.device());
         let sums = |here| {
             let sums = BatchSums::new(loss.clone(), on_device.clone(), &target, host, here).unwrap();
-            assert_eq!(matches!(sums, BatchSums::Known(_)), here);
+            assert_eq!(sums.rest.is_none(), here);
             let again = BatchSums::new(loss.clone(), on_device.clone(), &target, host, here).unwrap();
             let fetched = again.fetch().unwrap().fetch().unwrap().read().unwrap();
             let sums = sums.read().unwrap();

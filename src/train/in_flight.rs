@@ -75,8 +75,7 @@ impl Trainer<'_> {
         if scale.scale != before {
             self.reducer.rescale((scale.scale / before) as f32);
         }
-        let (hook, world) = (self.settings.comm_hook.as_ref(), self.group.world_size());
-        counts.ok_or_else(|| not_finite::with_hook_hint(not_finite::gradient(step, norm), hook, world))
+        counts.ok_or_else(|| self.with_hook_hint(not_finite::gradient(step, norm)))
     }
 
     /// Waits for the step in flight, if any, then counts and reports it. Returns the requests that the ranks exchange here.
@@ -98,8 +97,7 @@ impl Trainer<'_> {
             return Err(not_finite::loss(step, sums.mean_loss()));
         }
         if !grad_norm.is_finite() && self.position.loss_scale.is_none() {
-            let (hook, world) = (self.settings.comm_hook.as_ref(), self.group.world_size());
-            return Err(not_finite::with_hook_hint(not_finite::gradient(step, grad_norm), hook, world));
+            return Err(self.with_hook_hint(not_finite::gradient(step, grad_norm)));
         }
         let seconds = self.last_landed.max(begun).elapsed().as_secs_f64();
         self.last_landed = Instant::now();

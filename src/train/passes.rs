@@ -41,9 +41,8 @@ impl Trainer<'_> {
         }
         self.report_phase(Phase::Update);
         let lr = self.lr(&self.position);
-        let (hook, world) = (self.settings.comm_hook.as_ref(), self.group.world_size());
         let grad_norm = self.updater.apply(&mut *self.model, &self.reducer, step, lr, weight);
-        let grad_norm = grad_norm.map_err(|error| not_finite::with_hook_hint(error, hook, world))?;
+        let grad_norm = grad_norm.map_err(|error| self.with_hook_hint(error))?;
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);
         }

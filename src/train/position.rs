@@ -22,7 +22,6 @@ pub struct Position {
     /// Completed epochs; also the index of the current one.
     pub epoch: u64,
     /// Samples of the current epoch, a prefix of its order, that were done when the batching last changed.
-    #[serde(default)]
     pub start: u64,
     /// Micro-batches of the current epoch completed since `start`.
     pub micro: u64,
@@ -41,20 +40,16 @@ pub struct Position {
     pub window: Sums,
     /// Metrics of exactly these weights, at the end of an epoch or where `max_steps` cut it short; cleared by the next
     /// step.
-    #[serde(default)]
     pub measured: Option<Measured>,
     /// The parameters in the order that fills the gradient buckets, learnt in the first step with several ranks. The
     /// order of summation, and so the bits of a resumed run, depend on it.
-    #[serde(default)]
     pub bucket_order: Option<Vec<usize>>,
     /// With `precision = "f16"`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<LossScale>,
     /// Composition of micro-batches and steps.
-    #[serde(default)]
     pub batching: Batching,
     /// Their composition at the start of the run; learning-rate schedules count in these steps.
-    #[serde(default)]
     pub first: Batching,
 }
 

@@ -3,10 +3,12 @@
 
 mod architecture;
 mod commands;
+mod declared;
 mod excerpts;
 mod files;
 mod links;
 mod markdown;
+mod reference;
 mod spec_reference;
 
 use std::fs;

@@ -3,8 +3,8 @@
 
 use super::official::OfficialFiles;
 use crate::data::store::{
-    Cache, Digest, FileSpec, Member, absolute, create_atomically, download, identity, is_writable,
-    read_batch, untar, verify, with_temporary_path,
+    Cache, Digest, FileSpec, Member, absolute, create_atomically, download, identity, read_batch, untar,
+    verify, with_temporary_path,
 };
 use crate::error::{Error, IoContext, Result};
 use std::fs::{self, File};
@@ -68,7 +68,7 @@ impl Files {
             Some(origin) => origin,
             None => self.fetch(say)?,
         };
-        let target = self.target(&origin)?;
+        let target = self.0.place(&self.0.root, origin.unpacks_to(), || self.cached(&origin))?;
         say(&format!("unpacking {} to {}", origin.path().display(), target.display()));
         create_atomically(&target, |folder| self.unpack(&origin, folder))
     }
@@ -122,15 +122,6 @@ impl Files {
             .or_else(|| archive(PYTHON).map(Origin::PythonArchive))
     }
 
-    /// The folder to create for the binary files: beside the archive, or in the cache if that is not writable.
-    fn target(&self, origin: &Origin) -> Result<PathBuf> {
-        if is_writable(&self.0.root) {
-            Ok(self.0.root.join(origin.unpacks_to()))
-        } else {
-            self.cached(origin)
-        }
-    }
-
     /// The folder in the cache. Verified contents are the same for every archive; others are stored per archive.
     fn cached(&self, origin: &Origin) -> Result<PathBuf> {
         let name = origin.unpacks_to();
@@ -143,16 +134,12 @@ impl Files {
     fn fetch(&self, say: &mut dyn FnMut(&str)) -> Result<Origin> {
         let url = self.0.url.as_ref().ok_or_else(|| self.missing())?;
         let _ = fs::create_dir_all(&self.0.root);
-        let place = |name: &str| match is_writable(&self.0.root) {
-            true => Ok(self.0.root.join(name)),
-            false => self.0.cache.join(name),
-        };
         let spec = FileSpec { size: None, digest: None, from: url.clone() };
         let (name, origin): (_, fn(PathBuf) -> Origin) = match url.contains("python") {
             true => (PYTHON, Origin::PythonArchive),
             false => (BINARY, Origin::BinaryArchive),
         };
-        let path = place(name)?;
+        let path = self.0.place(&self.0.root, name, || self.0.cache.join(name))?;
         // The digest of the archive is not known, but those of its members are.
         let check = |archive: &Path| {
             with_temporary_path(&path, |folder| self.unpack(&origin(archive.to_owned()), folder))

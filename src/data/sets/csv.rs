@@ -147,8 +147,7 @@ impl CsvSource {
             .map(|&c| Ok((c, table.column_type(c, &self.categories)?)))
             .collect::<Result<Vec<(usize, ColumnType)>>>()?;
         let (width, values) = self.features(&table, &kinds, &train);
-        let taken: Vec<(usize, &ColumnType)> = kinds.iter().map(|(c, kind)| (*c, kind)).collect();
-        let remarks = remarks(&table, &taken, (target, &targets), &self.categories);
+        let remarks = remarks(&table, &kinds, (target, &targets), &self.categories);
         let content = content(&table, columns.iter().chain([&target]));
         let rows = Arc::new(Rows { width, values, targets, remarks, content });
         let set = |part| Arc::new(CsvSet { rows: rows.clone(), part }) as Arc<dyn Dataset>;

@@ -13,13 +13,13 @@ const MAX_LISTED: usize = 20;
 /// The interpretation of `columns` and of the target. Columns in `categories` of the spec were not inferred.
 pub(super) fn remarks(
     table: &RawTable,
-    columns: &[(usize, &ColumnType)],
+    columns: &[(usize, ColumnType)],
     (target, targets): (usize, &Targets),
     categories: &BTreeMap<String, Vec<String>>,
 ) -> Vec<String> {
     let name = |column: usize| format!("`{}`", show::name(&table.header[column]));
     let numbers =
-        columns.iter().filter(|(_, kind)| **kind == ColumnType::Numbers).map(|(c, _)| name(*c)).collect();
+        columns.iter().filter(|(_, kind)| *kind == ColumnType::Numbers).map(|(c, _)| name(*c)).collect();
     let texts = columns.iter().filter_map(|(c, kind)| match kind {
         ColumnType::Numbers => None,
         ColumnType::Categories(names) => Some(format!("{} ({})", name(*c), names.len())),

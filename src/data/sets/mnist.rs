@@ -190,10 +190,8 @@ impl MnistSource {
         let url = format!("{}/{}.gz", url.trim_end_matches('/'), STEMS[i]);
         let folder = self.files.root.join(self.set.folders[0]);
         let _ = std::fs::create_dir_all(&folder);
-        let path = match is_writable(&folder) {
-            true => folder.join(format!("{}.gz", STEMS[i])),
-            false => self.files.cache.join(&self.cached_name(i, "gz"))?,
-        };
+        let cached = || self.files.cache.join(&self.cached_name(i, "gz"));
+        let path = self.files.place(&folder, &format!("{}.gz", STEMS[i]), cached)?;
         let check = |gz: &Path| with_temporary_path(&path, |raw| self.unpack(i, gz, raw));
         download(&url, &path, &self.spec(i), check, say)?;
         Ok(path)

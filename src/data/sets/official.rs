@@ -2,13 +2,14 @@
 
 use crate::data::images::class_facts;
 use crate::data::split::SplitOptions;
-use crate::data::store::Cache;
+use crate::data::store::{Cache, is_writable};
 use crate::data::transforms::ImageShape;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
+use crate::error::Result;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Classes of each of these data sets.
 pub(super) const CLASSES: usize = 10;
@@ -37,6 +38,16 @@ pub(super) struct OfficialFiles {
 }
 
 impl OfficialFiles {
+    /// Where a file or folder is created: as `name` in `folder`, or in the cache if the folder is read-only.
+    pub fn place(
+        &self,
+        folder: &Path,
+        name: &str,
+        cached: impl FnOnce() -> Result<PathBuf>,
+    ) -> Result<PathBuf> {
+        if is_writable(folder) { Ok(folder.join(name)) } else { cached() }
+    }
+
     /// The facts of a data set with `train` training images. The sizes of files that are not verified are unknown.
     pub fn facts(&self, shape: ImageShape, train: usize, split: &SplitOptions) -> DataFacts {
         let sizes = self.verify.then(|| split.sizes(train, Some(TEST_IMAGES)));

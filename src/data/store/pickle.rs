@@ -111,11 +111,15 @@ impl<'a> Machine<'a> {
             b'U' | b'C' | 0x8c => self.string(1)?,
             b'T' | b'B' | b'X' => self.string(4)?,
             0x8e | 0x8d => self.string(8)?,
-            b']' | b'}' | b')' => self.empty(opcode)?,
-            b't' => self.tuple_from_mark()?,
-            0x85..=0x87 => self.tuple(usize::from(opcode - 0x84))?,
-            b'a' | b'e' => self.append(opcode == b'e')?,
-            b's' | b'u' => self.set_items(opcode == b'u')?,
+            b']' => self.start(Value::List(Rc::default()))?,
+            b'}' => self.start(Value::Dict(Rc::default()))?,
+            b')' => self.tuple(Vec::new())?,
+            b't' => self.above_mark().and_then(|items| self.tuple(items))?,
+            0x85..=0x87 => self.last(usize::from(opcode - 0x84)).and_then(|items| self.tuple(items))?,
+            b'a' => self.last(1).and_then(|items| self.append(items))?,
+            b'e' => self.above_mark().and_then(|items| self.append(items))?,
+            b's' => self.last(2).and_then(|items| self.set_items(&items))?,
+            b'u' => self.above_mark().and_then(|items| self.set_items(&items))?,
             b'q' => self.number(1).and_then(|slot| self.put(slot))?,
             b'r' => self.number(4).and_then(|slot| self.put(slot))?,
             0x94 => self.put(self.memo.len() as u64)?,
@@ -164,38 +168,25 @@ impl<'a> Machine<'a> {
         Ok(self.stack.split_off(mark))
     }
 
-    fn count_container(&mut self) -> PickleResult<()> {
+    /// Pops the last `n` values.
+    fn last(&mut self, n: usize) -> PickleResult<Vec<Value>> {
+        let mut items = (0..n).map(|_| self.pop()).collect::<PickleResult<Vec<Value>>>()?;
+        items.reverse();
+        Ok(items)
+    }
+
+    /// Pushes a container.
+    fn start(&mut self, container: Value) -> PickleResult<()> {
         self.containers += 1;
+        self.stack.push(container);
         if self.containers > 1000 { Err("it has too many lists".to_owned()) } else { Ok(()) }
     }
 
-    fn empty(&mut self, opcode: u8) -> PickleResult<()> {
-        self.count_container()?;
-        self.stack.push(match opcode {
-            b']' => Value::List(Rc::default()),
-            b'}' => Value::Dict(Rc::default()),
-            _ => Value::Tuple(Rc::new([])),
-        });
-        Ok(())
+    fn tuple(&mut self, items: Vec<Value>) -> PickleResult<()> {
+        self.start(Value::Tuple(items.into()))
     }
 
-    fn tuple_from_mark(&mut self) -> PickleResult<()> {
-        self.count_container()?;
-        let items = self.above_mark()?;
-        self.stack.push(Value::Tuple(items.into()));
-        Ok(())
-    }
-
-    fn tuple(&mut self, n: usize) -> PickleResult<()> {
-        self.count_container()?;
-        let mut items = (0..n).map(|_| self.pop()).collect::<PickleResult<Vec<Value>>>()?;
-        items.reverse();
-        self.stack.push(Value::Tuple(items.into()));
-        Ok(())
-    }
-
-    fn append(&mut self, many: bool) -> PickleResult<()> {
-        let items = if many { self.above_mark()? } else { vec![self.pop()?] };
+    fn append(&mut self, items: Vec<Value>) -> PickleResult<()> {
         let Value::List(list) = self.top()? else {
             return Err("appends to a value that is not a list".to_owned());
         };
@@ -203,13 +194,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn set_items(&mut self, many: bool) -> PickleResult<()> {
-        let items = if many {
-            self.above_mark()?
-        } else {
-            let value = self.pop()?;
-            vec![self.pop()?, value]
-        };
+    fn set_items(&mut self, items: &[Value]) -> PickleResult<()> {
         let Value::Dict(dict) = self.top()? else {
             return Err("sets items of a value that is not a dictionary".to_owned());
         };

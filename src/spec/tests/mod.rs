@@ -202,44 +202,15 @@ fn aligns_carets_under_wide_characters_and_tabs() {
 /// Fragments of broken specs.
 fn fragment() -> impl Strategy<Value = String> {
     let pieces = [
-        "a",
-        "t",
-        "l",
-        "z",
-        "extends",
-        "=",
-        " = ",
-        "\n",
-        "[",
-        "]",
-        "[[",
-        "]]",
-        "{",
-        "}",
-        ",",
-        ".",
-        "\"",
-        "'",
-        "\"\"\"",
-        "'''",
-        "#",
-        "é",
-        "日本",
-        "\u{feff}",
-        "\t",
-        "\r\n",
-        "1",
-        "-",
-        "1e9",
-        "0x",
-        "inf",
-        "nan",
-        "true",
-        "\\u12",
-        "1979-05-27",
-        " ",
+        "a", "t", "l", "z", "extends", "=", " = ", "\n", "[", "]", "[[", "]]", "{", "}", ",", ".", "\"", "'",
+        "\"\"\"", "'''", "#", "é", "日本", "\u{feff}", "\t", "\r\n", "1", "-", "1e9", "0x", "inf", "nan",
+        "true", "\\u12", " ",
     ];
-    prop_oneof![4 => proptest::sample::select(pieces.to_vec()).prop_map(str::to_owned), 1 => any::<char>().prop_map(String::from)]
+    prop_oneof![
+        4 => proptest::sample::select(pieces.to_vec()).prop_map(str::to_owned),
+        1 => any::<char>().prop_map(String::from),
+        1 => Just("1979-05-27".to_owned()),
+    ]
 }
 
 proptest! {
@@ -260,20 +231,4 @@ proptest! {
             prop_assert!(!d.render(true).is_empty());
         }
     }
-}
-
-#[test]
-fn reports_a_misspelled_required_key_once() {
-    #[derive(Deserialize, JsonSchema, SmartDefault)]
-    #[serde(default)]
-    #[schemars(extend("required" = ["batch_size"]))]
-    struct Job {
-        batch_size: usize,
-    }
-    let read = |root: &mut Fields<'_>| {
-        (root.config::<Job>().batch_size, root.req_section("model").kind([("x", ())].into_iter()).is_some())
-    };
-    let d = tree("batchsize = 3\n[modle]\nname = 'x'\n", &[]).read(read).expect_err("misspelled");
-    let found: Vec<&str> = d.problems().iter().map(|p| p.message.as_str()).collect();
-    assert_eq!(found, ["unknown key; did you mean `batch_size`?", "unknown key; did you mean `model`?"]);
 }

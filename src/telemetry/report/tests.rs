@@ -1,5 +1,5 @@
 use super::*;
-use crate::telemetry::{Metrics, ResumeEvent, RunId};
+use crate::telemetry::{Metrics, ResumeEvent};
 
 /// A run of 20 epochs of 100 steps, resumed once.
 fn events() -> Vec<Event> {
@@ -50,25 +50,13 @@ fn events() -> Vec<Event> {
     events
 }
 
-fn provenance(folder: &Path) -> Provenance {
-    Provenance::gather(provenance::Start {
-        name: "cifar10-<resnet18>",
-        spec_hash: "5b1f0c",
-        source_dir: folder,
-        world: 2,
-        devices: vec!["cpu".into(), "cpu".into()],
-        backend: "gloo",
-        launcher: "ddp-run",
-        run: RunId::default(),
-    })
-}
-
 #[test]
 fn the_page_is_complete_and_self_contained() {
     let dir = tempfile::tempdir().unwrap();
     let lines: String = events().iter().map(|e| serde_json::to_string(e).unwrap() + "\n").collect();
     std::fs::write(dir.path().join("metrics.jsonl"), lines).unwrap();
-    provenance::write(&dir.path().join("run.json"), provenance(dir.path())).unwrap();
+    let start = Provenance { name: "cifar10-<resnet18>".into(), ..provenance::sample(dir.path()) };
+    provenance::write(&dir.path().join("run.json"), start).unwrap();
     std::fs::write(dir.path().join("job.toml"), "name = \"cifar10\"\n[model]\nname = \"a<b\"\n").unwrap();
     let page = std::fs::read_to_string(write(dir.path()).unwrap()).unwrap();
     for part in [

@@ -1,17 +1,9 @@
-//! What declarations say of their keys, for the reference in docs/spec.md.
+//! What the declarations in src/ say of their keys, for the reference in docs/spec.md.
 
-use super::range::words;
-use super::schema::{self, Kind};
+use ddp_run::testing::spec::range::words;
+use ddp_run::testing::spec::schema::{self, Kind};
 use serde_json::Value as Json;
 use std::ops::Bound;
-
-/// The keys that a component declares by reading them ([`Fields::config`](super::Fields::config)).
-#[derive(Clone, Debug)]
-pub struct Declaration {
-    /// Dotted path of the table; empty for the top level.
-    pub table: String,
-    pub(super) schema: Json,
-}
 
 /// One key.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,41 +20,35 @@ pub struct DeclaredKey {
     pub changes_results: bool,
 }
 
-impl Declaration {
-    /// The section of the reference for keys that several components share (`x-section`).
-    pub fn section(&self) -> Option<&str> {
-        self.schema.get("x-section")?.as_str()
-    }
+/// The section of the reference for keys that several components share (`x-section`).
+pub fn section(schema: &Json) -> Option<&str> {
+    schema.get("x-section")?.as_str()
+}
 
-    /// The comment on the struct.
-    pub fn description(&self) -> String {
-        description(&self.schema)
-    }
+/// The keys, in order of declaration.
+pub fn keys(declared: &Json) -> Vec<DeclaredKey> {
+    schema::properties(declared).map(|(name, key)| declared_key(declared, name, key)).collect()
+}
 
-    /// The keys, in order of declaration.
-    pub fn keys(&self) -> Vec<DeclaredKey> {
-        schema::properties(&self.schema).map(|(name, key)| self.key(name, key)).collect()
-    }
-
-    fn key(&self, name: &str, key: &Json) -> DeclaredKey {
-        let required = schema::is_required(&self.schema, name);
-        let choices = variants(key).into_iter().filter_map(|variant| {
-            let about = Some(description(variant)).filter(|about| !about.is_empty())?;
-            Some(format!(" `{}`: {}", variant["const"].as_str()?, lower_first(&about)))
-        });
-        DeclaredKey {
-            name: name.to_owned(),
-            kind: type_words(key),
-            required,
-            default: schema::default(key).filter(|_| !required),
-            range: range_words(key),
-            description: description(key) + &choices.collect::<String>(),
-            changes_results: schema::changes_results(&self.schema) && schema::changes_results(key),
-        }
+fn declared_key(declared: &Json, name: &str, key: &Json) -> DeclaredKey {
+    let required = schema::is_required(declared, name);
+    let choices = variants(key).into_iter().filter_map(|variant| {
+        let about = Some(description(variant)).filter(|about| !about.is_empty())?;
+        Some(format!(" `{}`: {}", variant["const"].as_str()?, lower_first(&about)))
+    });
+    DeclaredKey {
+        name: name.to_owned(),
+        kind: type_words(key),
+        required,
+        default: schema::default(key).filter(|_| !required),
+        range: range_words(key),
+        description: description(key) + &choices.collect::<String>(),
+        changes_results: schema::changes_results(declared) && schema::changes_results(key),
     }
 }
 
-fn description(schema: &Json) -> String {
+/// The comment on the struct, or on the field.
+pub fn description(schema: &Json) -> String {
     schema["description"].as_str().unwrap_or_default().replace('\n', " ").trim().to_owned()
 }
 

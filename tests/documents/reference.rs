@@ -1,47 +1,38 @@
 //! The reference of all keys in docs/spec.md, rendered from their declarations. Text outside of the markers is written
 //! by hand; the text under the heading of a component is the comment on the struct of its keys.
 
-use super::{WorldRequest, print, resolve};
-use crate::registry::Registry;
-use crate::spec::{Declaration, DeclaredKey, JobTree};
+use super::declared::{DeclaredKey, description, keys, section};
+use super::spec_reference::names;
+use ddp_run::Registry;
+use ddp_run::testing::plan::{Plan, one_line};
+use ddp_run::testing::spec::{Declaration, JobTree};
 
 const HEADER: &str =
     "| key | type | default | range or choices | meaning | changes results |\n|---|---|---|---|---|---|\n";
 const END: &str = "<!-- end of generated keys -->\n";
 
-/// `document` with every reference of a table rendered anew, between its markers.
-///
-/// # Errors
-/// A table whose markers are missing.
-pub fn update(document: &str, registry: &Registry) -> Result<String, String> {
-    let tables = [""].into_iter().chain(print::TABLES);
-    tables.into_iter().try_fold(document.to_owned(), |document, table| {
+/// `document` with the reference of each of `tables` rendered anew, between its markers.
+pub fn update(document: &str, tables: &[&str]) -> String {
+    tables.iter().fold(document.to_owned(), |document, table| {
         let of = if table.is_empty() { "the top level".to_owned() } else { format!("`[{table}]`") };
         let begin = format!("<!-- generated: keys of {of} -->\n");
-        let missing = |marker: &str| format!("the marker `{}` is missing", marker.trim_end());
-        let (before, rest) = document.split_once(&begin).ok_or_else(|| missing(&begin))?;
-        let (_, after) = rest.split_once(END).ok_or_else(|| missing(END))?;
-        Ok([before, &begin, "\n", &table_text(table, registry), "\n", END, after].concat())
-    })
-}
-
-/// What a `name` in this table selects, and all its names.
-fn components<'r>(table: &str, registry: &'r Registry) -> Option<(&'static str, Vec<&'r str>)> {
-    Some(match table {
-        "model" => ("model", registry.model_kinds().map(|(name, _)| name).collect()),
-        "dataset" => ("data set", registry.dataset_kinds().map(|(name, _)| name).collect()),
-        "optimizer" => ("optimizer", registry.optimizer_kinds().map(|(name, _)| name).collect()),
-        "scheduler" => ("schedule", registry.schedule_kinds().map(|(name, _)| name).collect()),
-        _ => return None,
+        let missing = |marker: &str| -> ! { panic!("the marker `{}` is missing", marker.trim_end()) };
+        let (before, rest) = document.split_once(&begin).unwrap_or_else(|| missing(&begin));
+        let (_, after) = rest.split_once(END).unwrap_or_else(|| missing(END));
+        [before, &begin, "\n", &table_text(table), "\n", END, after].concat()
     })
 }
 
 /// The declarations of `table`, where it names the component `name`.
-fn declarations(table: &str, name: Option<&str>, registry: &Registry) -> Vec<Declaration> {
+fn declarations(table: &str, name: Option<&str>) -> Vec<Declaration> {
     let text = name.map_or(String::new(), |name| format!("[{table}]\nname = \"{name}\"\n"));
     let tree = JobTree::parse("reference", &text, &[]).expect("the text is TOML");
-    let all = tree.declarations(|root| drop(resolve::plan(root, registry, WorldRequest::of(1))));
+    let all = Plan::declarations(&tree, &Registry::standard());
     all.into_iter().filter(|declaration| declaration.table == table).collect()
+}
+
+fn all_keys(all: &[Declaration]) -> Vec<DeclaredKey> {
+    all.iter().flat_map(|declaration| keys(&declaration.schema)).collect()
 }
 
 /// The keys of some components of a table.
@@ -54,24 +45,28 @@ struct Section {
     keys: Vec<DeclaredKey>,
 }
 
-fn table_text(table: &str, registry: &Registry) -> String {
-    let Some((noun, names)) = components(table, registry) else {
-        let all = declarations(table, None, registry);
-        let mut keys: Vec<DeclaredKey> = all.iter().flat_map(Declaration::keys).collect();
-        if let Some(hook) = keys.iter_mut().find(|key| table == "distributed" && key.name == "comm_hook") {
-            let names = registry.comm_hook_names().map(|name| format!(", `{name}`"));
-            hook.range = "`none`".to_owned() + &names.collect::<String>();
+fn table_text(table: &str) -> String {
+    let noun = match table {
+        "dataset" => "data set",
+        "scheduler" => "schedule",
+        "model" | "optimizer" => table,
+        _ => {
+            let mut keys = all_keys(&declarations(table, None));
+            if let Some(hook) = keys.iter_mut().find(|key| table == "distributed" && key.name == "comm_hook")
+            {
+                let hooks =
+                    names(table, "comm_hook").iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
+                hook.range = hooks.join(", ");
+            }
+            return rows(&keys);
         }
-        return rows(&keys);
     };
-    let each: Vec<(&str, Vec<Declaration>)> =
-        names.into_iter().map(|name| (name, declarations(table, Some(name), registry))).collect();
-    let declares = |all: &[Declaration], key: &DeclaredKey| {
-        all.iter().any(|declaration| declaration.keys().contains(key))
-    };
-    let mut common =
-        each.first().map_or(Vec::new(), |(_, all)| all.iter().flat_map(Declaration::keys).collect());
-    common.retain(|key| each.iter().all(|(_, all)| declares(all, key)));
+    let each: Vec<(String, Vec<Declaration>)> = names(table, "name")
+        .into_iter()
+        .map(|name| (name.clone(), declarations(table, Some(&name))))
+        .collect();
+    let mut common = each.first().map_or(Vec::new(), |(_, all)| all_keys(all));
+    common.retain(|key| each.iter().all(|(_, all)| all_keys(all).contains(key)));
     let mut sections = Vec::new();
     for (name, all) in &each {
         add_sections(&mut sections, name, all, &common);
@@ -86,12 +81,12 @@ fn table_text(table: &str, registry: &Registry) -> String {
 fn add_sections(sections: &mut Vec<Section>, name: &str, all: &[Declaration], common: &[DeclaredKey]) {
     let mut own = Section::default();
     for declaration in all {
-        let (keys, about) = (declaration.keys(), declaration.description());
+        let (keys, about) = (keys(&declaration.schema), description(&declaration.schema));
         let rest: Vec<DeclaredKey> = keys.iter().filter(|key| !common.contains(key)).cloned().collect();
         if rest.is_empty() && !keys.is_empty() {
             continue;
         }
-        let Some(title) = declaration.section() else {
+        let Some(title) = section(&declaration.schema) else {
             own.keys.extend(rest);
             own.about.extend(Some(about).filter(|about| !about.is_empty()));
             continue;
@@ -155,7 +150,7 @@ fn rows(keys: &[DeclaredKey]) -> String {
     let row = |key: &DeclaredKey| {
         let default = match &key.default {
             _ if key.required => "required".to_owned(),
-            Some(value) => format!("`{}`", print::one_line(value)),
+            Some(value) => format!("`{}`", one_line(value)),
             None => String::new(),
         };
         let changes = if key.changes_results { "yes" } else { "no" };
