@@ -61,7 +61,7 @@ fn ready(plan: &Plan, origin: &Origin) -> Result<()> {
             Origin::Worker(worker) => worker.place.local_world_size,
             Origin::Own | Origin::Node(_) => plan.world.nproc_per_node,
         };
-        descriptors::raise_limit_for(plan.distributed.gloo().connections(plan.world.world_size, local))?;
+        descriptors::raise_limit_for(plan.gloo.connections(plan.world.world_size, local))?;
     }
     available(plan)?;
     let local = match origin {
@@ -184,7 +184,7 @@ fn nodes_of(plan: &Plan, node_rank: Option<usize>) -> Result<Nodes> {
         node_rank,
         endpoint: plan.nodes.rdzv_endpoint.clone(),
         bind: plan.nodes.bind,
-        interface: plan.distributed.gloo().address()?,
+        interface: plan.gloo.address()?,
         key: if plan.nodes.nnodes.max > 1 { Some(clusters::key_of_environment()?) } else { None },
         plan_hash: plan.hash.clone(),
         newest_checkpoint: newest_step,

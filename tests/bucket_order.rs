@@ -97,7 +97,7 @@ impl Observer for Orders {
 /// Trains from the start, with a given or a learnt order; returns rank 0's final parameters and the orders.
 fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<Vec<usize>>>) {
     let plan = plan(world);
-    let ranks = on_ranks(world, &plan.distributed.gloo(), |group| {
+    let ranks = on_ranks(world, &plan.gloo, |group| {
         let splits = plan.dataset.source.open().unwrap();
         let model = plan.model.source.build(&plan.dataset.facts, plan.seed, &Compute::host()).unwrap();
         let updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), model.device());
@@ -141,7 +141,7 @@ fn run(out: &Path, world: usize, steps: u64) -> Ended {
         launcher: "a test",
         run: RunId::default(),
     });
-    let ended = on_ranks(world, &plan.distributed.gloo(), |group| {
+    let ended = on_ranks(world, &plan.gloo, |group| {
         let polled = AtomicU64::new(0);
         let stop = || polled.fetch_add(1, Ordering::Relaxed) + 1 >= steps;
         let device = ComputeDevice::Cpu;

@@ -5,7 +5,7 @@ use crate::named::named;
 use half::{bf16, f16};
 
 named! {
-    /// The element types that collectives carry. Codes on the wire follow the order: append only.
+    /// The element types that collectives carry. Codes on the wire are positions: append only.
     #[allow(missing_docs, reason = "their names say it")]
     pub enum DType {
         F32 = "f32",
@@ -32,16 +32,6 @@ impl DType {
     /// Whether this is a floating-point type.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
-    }
-
-    /// The type's wire code, from 1.
-    pub const fn code(self) -> u8 {
-        self as u8 + 1
-    }
-
-    /// The type with this wire code, if there is one.
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 }
 

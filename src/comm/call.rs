@@ -1,6 +1,5 @@
 //! One collective as a value: its arguments, their validation, and the header that announces it to the other ranks.
 
-use super::check;
 use super::header::{Header, Operation};
 use super::{CommError, CommErrorKind, DType, ReduceOp, SliceMut, SliceRef, Wait};
 use std::time::Duration;
@@ -44,19 +43,19 @@ impl Call<'_> {
     /// Checks the arguments, for rank `me` of `world`, before any communication. The error is `Misuse`.
     pub(super) fn check(&self, me: usize, world: usize) -> Result<(), CommError> {
         let wrong = match self {
-            Call::AllReduce { buf, op } => check::reduction(buf.dtype(), *op),
+            Call::AllReduce { buf, op } => check_reduction(buf.dtype(), *op),
             Call::Reduce { buf, op, root } => {
-                check::reduction(buf.dtype(), *op).or_else(|| check::root(*root, world))
+                check_reduction(buf.dtype(), *op).or_else(|| check_root(*root, world))
             }
-            Call::Broadcast { root, .. } => check::root(*root, world),
+            Call::Broadcast { root, .. } => check_root(*root, world),
             Call::AllGather { input, output } => {
-                check::blocks((input.dtype(), input.len()), (output.dtype(), output.len()), world)
+                check_blocks((input.dtype(), input.len()), (output.dtype(), output.len()), world)
             }
-            Call::ReduceScatter { input, output, op } => check::reduction(input.dtype(), *op).or_else(|| {
-                check::blocks((output.dtype(), output.len()), (input.dtype(), input.len()), world)
+            Call::ReduceScatter { input, output, op } => check_reduction(input.dtype(), *op).or_else(|| {
+                check_blocks((output.dtype(), output.len()), (input.dtype(), input.len()), world)
             }),
             Call::Barrier(_) => None,
-            Call::Send { to: peer, .. } | Call::Recv { from: peer, .. } => check::peer(*peer, me, world),
+            Call::Send { to: peer, .. } | Call::Recv { from: peer, .. } => check_peer(*peer, me, world),
         };
         let misuse = |why| CommError::new(CommErrorKind::Misuse, None, format!("{}: {why}", self.name()));
         wrong.map_or(Ok(()), |why| Err(misuse(why)))
@@ -101,4 +100,32 @@ impl Call<'_> {
             output.into_bytes().copy_from_slice(input.bytes());
         }
     }
+}
+
+// Each returns what is wrong with the arguments, and what would be valid.
+
+/// `Mean` requires a float type.
+pub(super) fn check_reduction(dtype: DType, op: ReduceOp) -> Option<String> {
+    (op == ReduceOp::Mean && !dtype.is_float())
+        .then(|| format!("mean is not defined for {dtype}; use sum, or convert to a float type"))
+}
+
+fn check_root(root: usize, world: usize) -> Option<String> {
+    (root >= world).then(|| format!("root {root} is out of range for world size {world}"))
+}
+
+fn check_peer(peer: usize, me: usize, world: usize) -> Option<String> {
+    if peer == me {
+        return Some(format!("rank {me} cannot send to or receive from itself"));
+    }
+    (peer >= world).then(|| format!("rank {peer} is out of range for world size {world}"))
+}
+
+/// The `whole` side of a gather or scatter holds `world` times the elements of the `block` side (type, elements).
+fn check_blocks(block: (DType, usize), whole: (DType, usize), world: usize) -> Option<String> {
+    if block.0 != whole.0 {
+        return Some(format!("the types of input and output differ: {} and {}", block.0, whole.0));
+    }
+    let fits = block.1.checked_mul(world) == Some(whole.1);
+    (!fits).then(|| format!("expected {world} blocks of {} elements, got {} elements", block.1, whole.1))
 }

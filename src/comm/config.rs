@@ -1,10 +1,10 @@
-//! Configuration of the process group: engine, transport, timeouts.
+//! Configuration of the process group: engine and time limits.
 
-use super::gloo::{AlgorithmChoice, GlooOptions, Transport};
-use crate::spec::{Fields, Period, choice};
+use crate::spec::{Period, choice};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use std::time::Duration;
 
 choice! {
     /// Which engine moves gradients between processes.
@@ -19,7 +19,7 @@ choice! {
     Mpi = "mpi",
 }
 
-/// `[distributed]`: the process group.
+/// `[distributed]`: time limits of the process group.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct DistributedConfig {
@@ -31,39 +31,19 @@ pub struct DistributedConfig {
     #[default(Period::seconds(300))]
     #[schemars(extend("x-changes-results" = false))]
     pub init_timeout: Period,
-    /// How two ranks exchange bytes.
-    pub transport: Transport,
-    /// How an all-reduce is carried out.
-    pub algorithm: AlgorithmChoice,
-    /// Network interface to which peers connect, such as `eth0`. Default: the one that reaches rank 0.
-    #[schemars(extend("x-changes-results" = false))]
-    pub interface: Option<String>,
-    /// TCP connections for data between two processes; not with `shm`. Default: 1 within a host, 4 between hosts.
-    #[schemars(range(min = 1, max = 16), extend("x-changes-results" = false))]
-    pub sockets: Option<usize>,
 }
 
-impl DistributedConfig {
-    pub fn read(fields: &mut Fields<'_>) -> Self {
-        let config: Self = fields.config();
-        let no_name = |i: &String| i.is_empty() || i.contains(|c: char| c.is_whitespace() || c == '/');
-        if config.interface.as_ref().is_some_and(no_name) {
-            fields.problem("interface", "expected the name of a network interface, such as \"eth0\"");
-        }
-        if config.transport == Transport::Shm && config.sockets.is_some() {
-            fields.problem_with_key("sockets", "counts TCP connections; `transport = \"shm\"` makes none");
-        }
-        config
-    }
-
-    /// The part that configures the gloo engine.
-    pub fn gloo(&self) -> GlooOptions {
-        GlooOptions {
-            transport: self.transport,
-            algorithm: self.algorithm,
-            interface: self.interface.clone(),
-            sockets: self.sockets,
-            host: None,
-        }
-    }
+/// What this process was told about the run; MPI and the other ranks must agree with it.
+#[derive(Clone, Debug)]
+pub struct MpiConfig {
+    /// This process's rank.
+    pub rank: usize,
+    /// The world size.
+    pub world_size: usize,
+    /// Digest of what the ranks are about to run, at most 128 bytes; different digests fail the start.
+    pub plan_hash: String,
+    /// Time limit from the call until all ranks are connected.
+    pub init_timeout: Duration,
+    /// Timeout of each later collective.
+    pub timeout: Duration,
 }

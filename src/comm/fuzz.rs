@@ -1,6 +1,6 @@
 //! One entry point to all wire decoders, for the fuzzer (`fuzz/`) and the property test below.
 
-use super::control::{FrameReader, MAX_FRAME};
+use super::control::{MAX_FRAME, read_all};
 use super::header::{HEADER, Header};
 use super::rendezvous;
 
@@ -9,23 +9,14 @@ use super::rendezvous;
 pub fn decode_anything(bytes: &[u8]) {
     rendezvous::decode_anything(bytes);
     if let Some(head) = bytes.first_chunk::<HEADER>()
-        && let Ok(header) = Header::decode(head)
+        && let Some(header) = Header::decode(head)
     {
         assert_eq!(&header.encode(), head);
         assert!(!header.to_string().is_empty());
     }
-    let Some((piece, mut bytes)) = bytes.split_first() else { return };
-    let mut reader = FrameReader::new();
-    while !bytes.is_empty() {
-        // No space: the length exceeds the limit, which ends the connection.
-        let Some(space) = reader.space() else { return };
-        let n = space.len().min(usize::from(*piece) + 1).min(bytes.len());
-        space[..n].copy_from_slice(&bytes[..n]);
-        bytes = &bytes[n..];
-        if reader.advance(n) {
-            let Some(frame) = reader.take().map(|control| control.frame()) else { return };
-            assert!(frame.len() <= MAX_FRAME);
-        }
+    let Some((piece, bytes)) = bytes.split_first() else { return };
+    for control in read_all(bytes, usize::from(*piece) + 1).into_iter().flatten() {
+        assert!(control.frame().len() <= MAX_FRAME);
     }
 }
 

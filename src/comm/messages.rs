@@ -74,11 +74,6 @@ pub(super) fn all_respond(counted: bool) -> String {
     format!("all ranks respond{}", if counted { " and have made this call" } else { "" })
 }
 
-/// The same: the call, what is known of the ranks, and how far each is.
-pub(super) fn late_verdict(late: &str, verdict: &str, report: &str) -> String {
-    format!("{late}: {verdict}{report}")
-}
-
 /// How far a rank is, with the number of its calls on its device; follows the verdict.
 pub(super) fn progress(rank: usize, calls: u64, place: Place) -> String {
     match calls {
@@ -150,7 +145,7 @@ mod tests {
         let other = Header { operation: Operation::Barrier, ..sample() };
         let mut all = Vec::new();
         for (peer, call) in [(3, sample()), (1, other), (2, sample())] {
-            probe.record(peer, call, place);
+            probe.record(peer, (call, place));
             let last_seen = |p: usize| (p == 2).then(|| format!("rank {p} last entered {other}, {place}"));
             for awaited in [&[2][..], &[]] {
                 let (culprit, message) =
@@ -168,7 +163,7 @@ mod tests {
         let report = progress(1, 11, place) + &progress(2, 0, place);
         let verdicts =
             [silent(&[1, 2], 0), left(1, 0), behind(&[1], 0), all_respond(true), all_respond(false)];
-        let mut all = verdicts.map(|verdict| late_verdict(&late, &verdict, &report)).to_vec();
+        let mut all = verdicts.map(|verdict| format!("{late}: {verdict}{report}")).to_vec();
         all.push(overdue_on(&late, 0));
         all
     }

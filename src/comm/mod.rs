@@ -7,19 +7,25 @@
 mod buffer;
 mod call;
 mod calls;
-mod check;
 mod config;
 mod control;
 mod device;
 mod execute;
-mod failure_detector;
 #[cfg(any(test, fuzzing))]
 mod fuzz;
 pub mod gloo;
 mod gpu;
 mod header;
 mod messages;
+#[cfg(feature = "mpi")]
 pub mod mpi;
+#[cfg(not(feature = "mpi"))]
+#[path = "mpi/missing.rs"]
+pub mod mpi;
+#[cfg(feature = "nccl")]
+pub mod nccl;
+#[cfg(not(feature = "nccl"))]
+#[path = "nccl/missing.rs"]
 pub mod nccl;
 mod probe;
 mod record;
@@ -33,9 +39,9 @@ pub(crate) mod testing;
 
 pub use buffer::{DType, Element, SliceMut, SliceRef};
 pub use call::Call;
-pub use config::{Backend, DistributedConfig};
+pub(crate) use calls::lock;
+pub use config::{Backend, DistributedConfig, MpiConfig};
 pub use device::{DeviceCollectives, DeviceSlice};
-pub use failure_detector::FailureDetector;
 #[cfg(fuzzing)]
 pub use fuzz::decode_anything;
 pub(crate) use gpu::{GpuUuid, on_one_gpu};
@@ -128,9 +134,9 @@ pub trait ProcessGroup: Send + Sync {
     fn abort(&self, why: &str);
     /// Records this rank's step and phase, for failure reports. Costs a few nanoseconds.
     fn note(&self, _place: Place) {}
-    /// The place last recorded; for an engine that records only its calls, that of the last call.
+    /// The place last recorded.
     fn place(&self) -> Place {
-        self.history().last().map(|call| call.place).unwrap_or_default()
+        Place::default()
     }
     /// The last calls (64 at most), oldest first; empty for engines that keep no record.
     fn history(&self) -> Vec<CallRecord> {
@@ -141,13 +147,26 @@ pub trait ProcessGroup: Send + Sync {
         None
     }
     /// Failure detection for an engine that uses this group for control, if the group offers it.
-    fn watch(&self) -> Option<&dyn FailureDetector> {
+    fn failure_detector(&self) -> Option<&dyn FailureDetector> {
         None
     }
 }
 
+/// What a group offers an engine that moves its data outside the group and uses it for control: detection of failures
+/// while no call runs, and of late ranks.
+pub trait FailureDetector: Send + Sync {
+    /// Reads messages from the peers without blocking. A peer that is gone or has aborted ends the group; the error is
+    /// that of every later call. Call it many times a second, because it also answers the peers' questions.
+    fn poll(&self) -> Result<(), CommError>;
+    /// Sets the number of the engine's calls that this rank has made so far, for peers that ask.
+    fn set_calls_made(&self, calls: u64);
+    /// The engine's call `number` (`call`, as text) did not complete within `time_limit`: asks every peer for its progress, and
+    /// ends the group on all ranks with the verdict.
+    fn report_overdue(&self, call: &str, number: u64, time_limit: Duration) -> CommError;
+}
+
 named! {
-    /// How a collective failed. Codes on the wire are positions: append only.
+    /// How a collective failed.
     pub enum CommErrorKind {
         /// A peer's connection closed or broke.
         PeerLost = "peer-lost",
@@ -165,7 +184,8 @@ named! {
 }
 
 /// Why a collective failed, and which rank caused it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct CommError {
     /// The kind of failure.
     pub kind: CommErrorKind,
@@ -185,15 +205,20 @@ impl CommError {
     pub(crate) fn rendezvous(message: impl Into<String>) -> Self {
         Self::new(CommErrorKind::Rendezvous, None, message)
     }
-}
 
-impl std::fmt::Display for CommError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.message)
+    /// The same error, caused by `peer`.
+    pub(crate) fn of(self, peer: Option<usize>) -> Self {
+        Self { peer, ..self }
+    }
+
+    /// A timeout before the first call is a failure of the rendezvous.
+    fn at_the_start(self) -> Self {
+        match self.kind {
+            CommErrorKind::Timeout => Self { kind: CommErrorKind::Rendezvous, ..self },
+            _ => self,
+        }
     }
 }
-
-impl std::error::Error for CommError {}
 
 impl From<CommError> for crate::error::Error {
     fn from(e: CommError) -> Self {

@@ -1,5 +1,5 @@
-//! The probe that a call sends at its deadline, in engines whose ranks answer from within their calls: every peer is
-//! sent to respond before one is blamed.
+//! What is asked of every peer at a deadline, before one is blamed; and the verdict on a call in engines whose ranks answer
+//! from within their calls.
 
 use super::header::Header;
 use super::rendezvous::name_ranks;
@@ -16,18 +16,19 @@ pub(super) const MAX_REPORTED: usize = 8;
 
 /// How long peers have to answer after a call that could take `time_limit`. Tests count answers: `enough` of them end the
 /// wait, however long they take.
-pub(super) fn grace(time_limit: Duration, enough: Option<usize>) -> Duration {
+fn grace(time_limit: Duration, enough: Option<usize>) -> Duration {
     enough.map_or((time_limit / 2).clamp(MIN_GRACE, MAX_GRACE), |_| COUNTED)
 }
 
-pub(super) struct Probe {
+/// The answers so far; by default, the call that a peer is in, and its place.
+pub(super) struct Probe<A = (Header, Place)> {
     sent: Instant,
     until: Instant,
     enough: Option<usize>,
-    answers: Vec<Option<(Header, Place)>>,
+    answers: Vec<Option<A>>,
 }
 
-impl Probe {
+impl<A: Clone> Probe<A> {
     /// For `world` ranks, probed at `now`.
     pub(super) fn new(world: usize, now: Instant, time_limit: Duration, enough: Option<usize>) -> Self {
         Self { sent: now, until: now + grace(time_limit, enough), enough, answers: vec![None; world] }
@@ -39,16 +40,18 @@ impl Probe {
         if self.enough.is_some_and(|enough| received >= enough) { self.sent } else { self.until }
     }
 
-    pub(super) fn record(&mut self, peer: usize, call: Header, place: Place) {
-        if let Some(answer) = self.answers.get_mut(peer) {
-            *answer = Some((call, place));
+    pub(super) fn record(&mut self, peer: usize, answer: A) {
+        if let Some(place) = self.answers.get_mut(peer) {
+            *place = Some(answer);
         }
     }
 
-    fn answer(&self, peer: usize) -> Option<&(Header, Place)> {
+    pub(super) fn answer(&self, peer: usize) -> Option<&A> {
         self.answers.get(peer)?.as_ref()
     }
+}
 
+impl Probe {
     /// Which rank is late, and the message: one that has not answered, else one that is in another call; of these,
     /// one that rank `me` is waiting for in its `call` comes first. `last_seen` describes ranks that have not answered.
     pub(super) fn verdict(
@@ -101,13 +104,13 @@ mod tests {
         let mut timed = Probe::new(3, now, time_limit, None);
         let mut counted = Probe::new(3, now, time_limit, Some(2));
         for probe in [&mut timed, &mut counted] {
-            probe.record(1, sample(), Place::default());
+            probe.record(1, (sample(), Place::default()));
             // A second answer, and one of a rank that does not exist: neither counts.
-            probe.record(1, sample(), Place::default());
-            probe.record(3, sample(), Place::default());
+            probe.record(1, (sample(), Place::default()));
+            probe.record(3, (sample(), Place::default()));
             assert_eq!(probe.until() - now, grace(time_limit, probe.enough));
             assert!(probe.answer(1).is_some() && probe.answer(2).is_none() && probe.answer(3).is_none());
-            probe.record(2, sample(), Place::default());
+            probe.record(2, (sample(), Place::default()));
         }
         assert_eq!((timed.until() - now, counted.until()), (Duration::from_millis(150), now));
     }

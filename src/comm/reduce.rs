@@ -10,10 +10,18 @@ use super::{DType, ReduceOp};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-/// Combines `x` into `acc` (equal lengths, whole aligned elements of `dtype`). `divisor` is passed with the last
+/// The element type, and how elements are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reduction {
+    pub dtype: DType,
+    pub op: ReduceOp,
+}
+
+/// Combines `x` into `acc` (equal lengths, whole aligned elements of the type). `divisor` is passed with the last
 /// contribution of a `Mean`; without it, a `Mean` only sums.
-pub(crate) fn combine(dtype: DType, op: ReduceOp, acc: &mut [u8], x: &[u8], divisor: Option<usize>) {
+pub(super) fn combine(over: Reduction, acc: &mut [u8], x: &[u8], divisor: Option<usize>) {
     debug_assert_eq!(acc.len(), x.len());
+    let Reduction { dtype, op } = over;
     let divisor = divisor.filter(|_| op == ReduceOp::Mean);
     match dtype {
         DType::F32 => float(op, cast(acc), bytemuck::cast_slice(x), divisor.map(|d| d as f32)),
@@ -28,20 +36,19 @@ pub(crate) fn combine(dtype: DType, op: ReduceOp, acc: &mut [u8], x: &[u8], divi
 
 /// Combines `count` operands (at least two) in order into `out`. Half types are summed in f32 and rounded once.
 /// `divisor` applies to a `Mean`.
-pub(crate) fn combine_all<'x>(
-    dtype: DType,
-    op: ReduceOp,
+pub(super) fn combine_all<'x>(
+    over: Reduction,
     out: &mut [u8],
     (operand, count): (impl Fn(usize) -> &'x [u8], usize),
     divisor: Option<usize>,
 ) {
-    match dtype {
-        DType::F16 => half_all::<f16>(op, cast(out), (operand, count), divisor),
-        DType::BF16 => half_all::<bf16>(op, cast(out), (operand, count), divisor),
+    match over.dtype {
+        DType::F16 => half_all::<f16>(over.op, cast(out), (operand, count), divisor),
+        DType::BF16 => half_all::<bf16>(over.op, cast(out), (operand, count), divisor),
         _ => {
-            combine_into(dtype, op, out, (operand(0), operand(1)), divisor.filter(|_| count == 2));
+            combine_into(over, out, (operand(0), operand(1)), divisor.filter(|_| count == 2));
             for index in 2..count {
-                combine(dtype, op, out, operand(index), divisor.filter(|_| index + 1 == count));
+                combine(over, out, operand(index), divisor.filter(|_| index + 1 == count));
             }
         }
     }
@@ -72,7 +79,8 @@ fn half_all<'x, T: bytemuck::Pod>(
 
 /// `out = a op b`. The same as copying `a` and combining `b` into it; saves that pass for the sums and means of f32
 /// that gradients use.
-fn combine_into(dtype: DType, op: ReduceOp, out: &mut [u8], (a, b): (&[u8], &[u8]), divisor: Option<usize>) {
+fn combine_into(over: Reduction, out: &mut [u8], (a, b): (&[u8], &[u8]), divisor: Option<usize>) {
+    let Reduction { dtype, op } = over;
     if dtype == DType::F32 && matches!(op, ReduceOp::Sum | ReduceOp::Mean) {
         let divisor = divisor.filter(|_| op == ReduceOp::Mean).map(|d| d as f32);
         let (a, b): (&[f32], &[f32]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
@@ -84,7 +92,7 @@ fn combine_into(dtype: DType, op: ReduceOp, out: &mut [u8], (a, b): (&[u8], &[u8
         }
     } else {
         out.copy_from_slice(a);
-        combine(dtype, op, out, b, divisor);
+        combine(over, out, b, divisor);
     }
 }
 
@@ -157,7 +165,7 @@ mod tests {
     fn run<T: Element>(op: ReduceOp, a: &[T], b: &[T], divisor: Option<usize>) -> Vec<T> {
         let mut acc = a.to_vec();
         let x = SliceRef::from(b);
-        combine(T::DTYPE, op, SliceMut::from(&mut acc).bytes_mut(), x.bytes(), divisor);
+        combine(Reduction { dtype: T::DTYPE, op }, SliceMut::from(&mut acc).bytes_mut(), x.bytes(), divisor);
         acc
     }
 
@@ -199,7 +207,12 @@ mod tests {
         for (op, divisor) in ReduceOp::ALL.into_iter().flat_map(|op| [(op, None), (op, Some(3))]) {
             let mut out = vec![0f32; a.len()];
             let pair = (SliceRef::from(&a).bytes(), SliceRef::from(&b).bytes());
-            combine_into(DType::F32, op, SliceMut::from(&mut out).bytes_mut(), pair, divisor);
+            combine_into(
+                Reduction { dtype: DType::F32, op },
+                SliceMut::from(&mut out).bytes_mut(),
+                pair,
+                divisor,
+            );
             assert_eq!(out, run(op, &a, &b, divisor), "{op:?} {divisor:?}");
         }
     }
@@ -213,7 +226,8 @@ mod tests {
             [(ReduceOp::Sum, None, 260.0), (ReduceOp::Mean, Some(5), 52.0), (ReduceOp::Max, None, 256.0)]
         {
             let mut out = vec![bf16::ZERO; 300];
-            combine_all(DType::BF16, op, SliceMut::from(&mut out).bytes_mut(), (operand, 5), divisor);
+            let over = Reduction { dtype: DType::BF16, op };
+            combine_all(over, SliceMut::from(&mut out).bytes_mut(), (operand, 5), divisor);
             assert_eq!(out, vec![bf16::from_f32(want); 300], "{op:?}");
         }
     }

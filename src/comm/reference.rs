@@ -6,13 +6,11 @@ use half::{bf16, f16};
 /// Elements with small integer values, for which every sum is exact in every type, so that the order of reduction
 /// cannot hide an error.
 pub(crate) trait Number: Element + PartialEq + std::fmt::Debug {
-    fn from_small(v: i32) -> Self;
     fn to_f64(self) -> f64;
     fn from_f64(v: f64) -> Self;
 }
 macro_rules! number {
     ($($t:ty),*) => {$(impl Number for $t {
-        fn from_small(v: i32) -> Self { v as $t }
         fn to_f64(self) -> f64 { self as f64 }
         fn from_f64(v: f64) -> Self { v as $t }
     })*};
@@ -20,7 +18,6 @@ macro_rules! number {
 number!(f32, f64, i32, i64, u8);
 macro_rules! half_number {
     ($($t:ty),*) => {$(impl Number for $t {
-        fn from_small(v: i32) -> Self { <$t>::from_f32(v as f32) }
         fn to_f64(self) -> f64 { self.into() }
         fn from_f64(v: f64) -> Self { <$t>::from_f64(v) }
     })*};
@@ -29,7 +26,7 @@ half_number!(f16, bf16);
 
 /// A rank's contribution at an index: 0 to 15, so that sums of 8 ranks are exact in u8 and bf16.
 fn value<T: Number>(rank: usize, index: usize) -> T {
-    T::from_small(((index * 7 + rank * 5 + index / 13) % 16) as i32)
+    T::from_f64(((index * 7 + rank * 5 + index / 13) % 16) as f64)
 }
 
 /// Values repeat after this many indices.
@@ -80,7 +77,7 @@ pub(crate) fn check_all<T: Number>(g: &dyn ProcessGroup, n: usize) {
         g.reduce((&mut v).into(), op, root).unwrap();
         assert!(me != root || v == want, "reduce {case}");
         let whole = input::<T>(me, 0, n * w);
-        let mut v = vec![T::from_small(9); n];
+        let mut v = vec![T::from_f64(9.0); n];
         g.reduce_scatter((&whole).into(), (&mut v).into(), op).unwrap();
         assert!(v == expected::<T>(op, w, me * n, n), "reduce_scatter {case}");
     }
@@ -88,14 +85,14 @@ pub(crate) fn check_all<T: Number>(g: &dyn ProcessGroup, n: usize) {
     let mut v = input::<T>(me, 0, n);
     g.broadcast((&mut v).into(), root).unwrap();
     assert!(v == input::<T>(root, 0, n), "broadcast {case}");
-    let mut all = vec![T::from_small(9); n * w];
+    let mut all = vec![T::from_f64(9.0); n * w];
     g.all_gather((&input::<T>(me, 0, n)).into(), (&mut all).into()).unwrap();
     let want: Vec<T> = (0..w).flat_map(|r| input::<T>(r, 0, n)).collect();
     assert!(all == want, "all_gather {case}");
     if w > 1 {
         // Around the ring; rank 0 sends first, so even unbuffered messages cannot deadlock.
         let (next, previous, tag) = ((me + 1) % w, (me + w - 1) % w, n as u32);
-        let (out, mut v) = (input::<T>(me, 0, n), vec![T::from_small(9); n]);
+        let (out, mut v) = (input::<T>(me, 0, n), vec![T::from_f64(9.0); n]);
         if me == 0 {
             g.send((&out).into(), next, tag).unwrap();
         }

@@ -16,6 +16,25 @@ pub(crate) use port::Port;
 /// What takes longer hangs, however busy the machine is. Tests assert nothing about speed.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
+pub(crate) fn config(
+    rank: usize,
+    world_size: usize,
+    endpoint: Endpoint,
+    secret: &Secret,
+) -> RendezvousConfig {
+    RendezvousConfig {
+        rank,
+        world_size,
+        endpoint,
+        secret: secret.clone(),
+        run_id: "test".into(),
+        generation: 0,
+        plan_hash: "same".into(),
+        init_timeout: HANG,
+        timeout: HANG,
+    }
+}
+
 /// A group of `world` ranks, by rank; options are by rank, too.
 pub(crate) fn form(
     world: usize,
@@ -28,17 +47,8 @@ pub(crate) fn form(
     let mut endpoint = Some(Endpoint::Listener(listener));
     let ranks: Vec<_> = (0..world)
         .map(|rank| {
-            let config = RendezvousConfig {
-                rank,
-                world_size: world,
-                endpoint: endpoint.take().unwrap_or_else(|| Endpoint::Connect(address.clone())),
-                secret: secret.clone(),
-                run_id: "test".into(),
-                generation: 0,
-                plan_hash: "same".into(),
-                init_timeout: HANG,
-                timeout,
-            };
+            let endpoint = endpoint.take().unwrap_or_else(|| Endpoint::Connect(address.clone()));
+            let config = RendezvousConfig { timeout, ..config(rank, world, endpoint, &secret) };
             let options = options(rank);
             thread::spawn(move || GlooGroup::connect(config, options).unwrap())
         })

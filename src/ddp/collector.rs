@@ -7,10 +7,10 @@ use super::hook::HookSource;
 use super::in_place::{InPlace, InPlaceBuckets};
 use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
-use crate::comm::CommError;
+use crate::comm::{CommError, lock};
 use crate::device::Gradient;
 use burn::tensor::Device;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(super) struct Collector {
     pub layout: BucketLayout,
@@ -89,9 +89,9 @@ impl Collector {
         Self { layout, state: Mutex::new(state) }
     }
 
+    /// A panic in a tap ends the worker, so data behind a poisoned lock is never used for an update.
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in a tap ends the worker, so data behind a poisoned lock is never used for an update.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::hook::{CommHook, HookSource};
 use super::hook_state::{self, HookState};
-use crate::comm::{CommError, CommErrorKind, ProcessGroup, ReduceOp};
+use crate::comm::{CommError, CommErrorKind, ProcessGroup, ReduceOp, lock};
 use crate::device::Readback;
 use crate::error::Error;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// A bucket's gradients, in host memory or being copied to it.
@@ -51,18 +51,8 @@ pub(super) struct CommThread {
 }
 
 /// A rank's hook. The communication thread holds the lock while it averages, the training thread while it saves or
-/// restores.
-struct Hook {
-    name: String,
-    hook: Mutex<Box<dyn CommHook>>,
-}
-
-impl Hook {
-    fn lock(&self) -> MutexGuard<'_, Box<dyn CommHook>> {
-        // A panic in a hook ends the communication thread and thereby the run.
-        self.hook.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// restores. A panic in a hook ends the communication thread and thereby the run.
+type Hook = Mutex<Box<dyn CommHook>>;
 
 fn average(
     hook: Option<&Hook>,
@@ -71,14 +61,14 @@ fn average(
     group: &dyn ProcessGroup,
 ) -> Result<(), CommError> {
     match hook {
-        Some(hook) => hook.lock().average(bucket, data, group),
+        Some(hook) => lock(hook).average(bucket, data, group),
         None => group.all_reduce(data.into(), ReduceOp::Mean),
     }
 }
 
 impl CommThread {
     pub fn start(group: Arc<dyn ProcessGroup>, hook: Option<&HookSource>) -> std::io::Result<Self> {
-        let hook = hook.map(|h| Arc::new(Hook { name: h.name().to_owned(), hook: Mutex::new(h.make()) }));
+        let hook = hook.map(|source| Arc::new(Mutex::new(source.make())));
         let (jobs, inbox) = channel::<Option<Job>>();
         let (outbox, results) = channel();
         let (of_thread, its_hook) = (group.clone(), hook.clone());
@@ -108,26 +98,22 @@ impl CommThread {
         self.results.recv().unwrap_or_else(|_| Err(CommError::new(CommErrorKind::Aborted, None, died).into()))
     }
 
-    pub fn hook_name(&self) -> Option<&str> {
-        self.hook.as_ref().map(|hook| hook.name.as_str())
-    }
-
     /// As [`CommHook::rescale`]; call it between two steps.
     pub fn rescale(&self, factor: f32) {
-        self.hook.iter().for_each(|hook| hook.lock().rescale(factor));
+        self.hook.iter().for_each(|hook| lock(hook).rescale(factor));
     }
 
     /// Gathers the hooks' state of all ranks on rank 0, if there is any. A collective.
-    pub fn gather_hooks(&self, buckets: &[usize]) -> Result<Option<HookState>, Error> {
+    pub fn gather_hooks(&self, name: &str, buckets: &[usize]) -> Result<Option<HookState>, Error> {
         let Some(hook) = &self.hook else { return Ok(None) };
-        let of_bucket = hook.lock();
-        hook_state::gather(&hook.name, buckets, &|b| Ok(of_bucket.state(b).to_vec()), &*self.group)
+        let of_bucket = lock(hook);
+        hook_state::gather(name, buckets, &|b| Ok(of_bucket.state(b).to_vec()), &*self.group)
     }
 
     /// Scatters rank 0's `values`: each rank's hook gets its part. A collective.
     pub fn scatter_hooks(&self, buckets: usize, values: Vec<Vec<Vec<f32>>>) -> Result<(), CommError> {
         let Some(hook) = &self.hook else { return Ok(()) };
-        let mut hook = hook.lock();
+        let mut hook = lock(hook);
         hook_state::scatter(&mut |bucket, state| hook.restore(bucket, state), buckets, values, &*self.group)
     }
 }

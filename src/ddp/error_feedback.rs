@@ -15,7 +15,6 @@ pub(super) trait Half: Element {
     const DEVICE: FloatDType;
     /// The largest finite value.
     const LARGEST: f32;
-    fn from_f32(value: f32) -> Self;
 }
 
 macro_rules! half {
@@ -23,9 +22,6 @@ macro_rules! half {
         impl Half for $t {
             const DEVICE: FloatDType = FloatDType::$device;
             const LARGEST: f32 = <$t>::MAX.to_f32_const();
-            fn from_f32(value: f32) -> Self {
-                <$t>::from_f32(value)
-            }
         }
     )*};
 }
@@ -64,7 +60,7 @@ where
         group: &dyn ProcessGroup,
     ) -> Result<(), CommError> {
         let mut wire = std::mem::take(&mut self.wire);
-        wire.resize(gradients.len(), H::from_f32(0.0));
+        wire.resize(gradients.len(), H::zeroed());
         let residual = self.residual(bucket);
         residual.resize(gradients.len(), 0.0);
         let divisor = divisor(group.world_size());
@@ -146,7 +142,7 @@ mod tests {
     {
         for n in [1, 127, 128, 129, 1000] {
             let g = gradients(n, 7);
-            let (mut residual, mut wire) = (vec![0.0; n], vec![H::from_f32(0.0); n]);
+            let (mut residual, mut wire) = (vec![0.0; n], vec![H::zeroed(); n]);
             let sent = |wire: &[H]| {
                 let mut sent = vec![0f32; n];
                 wire.convert_to_f32_slice(&mut sent);

@@ -63,24 +63,17 @@ fn on_cuda(group: &Arc<dyn ProcessGroup>) -> Option<Arc<dyn InPlace>> {
 pub(super) struct InPlaceBuckets {
     by: Arc<dyn InPlace>,
     world_size: usize,
-    hook: Option<NamedHook>,
+    hook: Option<Box<dyn DeviceHook>>,
     launched: Vec<Tensor<1>>,
     /// Error of the first launch that failed.
     failed: Option<CommError>,
-}
-
-struct NamedHook {
-    name: String,
-    hook: Box<dyn DeviceHook>,
 }
 
 impl InPlaceBuckets {
     /// `None` if the hook has no device form. A single process creates no hook.
     pub fn new(by: Arc<dyn InPlace>, world_size: usize, hook: Option<&HookSource>) -> Option<Self> {
         let hook = match hook.filter(|_| world_size > 1) {
-            Some(source) => {
-                Some(NamedHook { name: source.name().to_owned(), hook: source.make_on_device()? })
-            }
+            Some(source) => Some(source.make_on_device()?),
             None => None,
         };
         Some(Self { by, world_size, hook, launched: Vec::new(), failed: None })
@@ -97,7 +90,7 @@ impl InPlaceBuckets {
             return false;
         }
         let sent = match &mut self.hook {
-            Some(hook) if !plain => hook.hook.send(self.launched.len(), flat, self.world_size),
+            Some(hook) if !plain => hook.send(self.launched.len(), flat, self.world_size),
             _ => flat,
         };
         match self.by.average(sent) {
@@ -119,7 +112,7 @@ impl InPlaceBuckets {
         let averages = std::mem::take(&mut self.launched);
         Ok(match &mut self.hook {
             Some(hook) if !plain => {
-                averages.into_iter().enumerate().map(|(bucket, sum)| hook.hook.receive(bucket, sum)).collect()
+                averages.into_iter().enumerate().map(|(bucket, sum)| hook.receive(bucket, sum)).collect()
             }
             _ => averages,
         })
@@ -132,22 +125,19 @@ impl InPlaceBuckets {
         Ok(mean)
     }
 
-    pub fn hook_name(&self) -> Option<&str> {
-        self.hook.as_ref().map(|hook| hook.name.as_str())
-    }
-
     /// As [`super::CommHook::rescale`].
     pub fn rescale(&mut self, factor: f32) {
-        self.hook.iter_mut().for_each(|named| named.hook.rescale(factor));
+        self.hook.iter_mut().for_each(|hook| hook.rescale(factor));
     }
 
     /// As [`super::comm_thread::CommThread::gather_hooks`].
     pub fn gather_hooks(
         &self,
+        name: &str,
         buckets: &[usize],
         group: &dyn ProcessGroup,
     ) -> Result<Option<HookState>, Error> {
-        let Some(NamedHook { name, hook }) = &self.hook else { return Ok(None) };
+        let Some(hook) = &self.hook else { return Ok(None) };
         let state = |bucket| hook.state(bucket).map_or_else(|| Ok(Vec::new()), read);
         hook_state::gather(name, buckets, &state, group)
     }
@@ -160,7 +150,7 @@ impl InPlaceBuckets {
         device: &Device,
         group: &dyn ProcessGroup,
     ) -> Result<(), CommError> {
-        let Some(NamedHook { hook, .. }) = &mut self.hook else { return Ok(()) };
+        let Some(hook) = &mut self.hook else { return Ok(()) };
         let mut restore = |bucket, state: Vec<f32>| {
             let len = state.len();
             hook.restore(bucket, Tensor::from_data(TensorData::new(state, [len]), device));

@@ -14,7 +14,7 @@ use super::collector::{Collector, Memory, State};
 use super::comm_thread::{CommThread, Values};
 use super::hook::HookSource;
 use super::hook_state::HookState;
-use super::in_place::{self, InPlaceBuckets};
+use super::in_place;
 use super::on_device::DeviceGradients;
 use super::tap::GradientSink;
 use crate::comm::{CommError, ProcessGroup, ReduceOp};
@@ -27,6 +27,8 @@ use std::sync::Arc;
 pub struct Reducer {
     collector: Arc<Collector>,
     comm: Option<CommThread>,
+    /// The name of the hook in specs.
+    hook: String,
     names: Vec<String>,
     warned_unused: bool,
     /// The bucket order is not known yet.
@@ -59,12 +61,13 @@ impl Reducer {
         hook: Option<&HookSource>,
     ) -> std::io::Result<Self> {
         let alone = group.world_size() == 1;
+        let name = hook.filter(|_| !alone).map_or("none", HookSource::name).to_owned();
         let hook = hook.filter(|_| memory.in_place.is_none());
         let comm = if alone { None } else { Some(CommThread::start(group, hook)?) };
         let learning = learn && !alone;
         let jobs = comm.as_ref().map(|c| c.jobs.clone());
         let collector = Arc::new(Collector::new(layout, memory, jobs, learning));
-        Ok(Self { collector, comm, names, warned_unused: false, learning })
+        Ok(Self { collector, comm, hook: name, names, warned_unused: false, learning })
     }
 
     /// Where the taps send gradients.
@@ -177,8 +180,8 @@ impl Reducer {
         let Some(comm) = &self.comm else { return Ok(None) };
         let buckets = &self.collector.layout.buckets;
         match &self.collector.lock().in_place {
-            Some(in_place) => in_place.gather_hooks(buckets, &*comm.group),
-            None => comm.gather_hooks(buckets),
+            Some(in_place) => in_place.gather_hooks(&self.hook, buckets, &*comm.group),
+            None => comm.gather_hooks(&self.hook, buckets),
         }
     }
 
@@ -191,11 +194,9 @@ impl Reducer {
     pub fn restore_hook(&mut self, saved: Option<HookState>) -> Result<Option<String>, CommError> {
         let mut state = self.collector.lock();
         let world = self.comm.as_ref().map_or(1, |comm| comm.group.world_size());
-        let in_place = state.in_place.as_ref().and_then(InPlaceBuckets::hook_name);
-        let name = in_place.or_else(|| self.comm.as_ref()?.hook_name()).unwrap_or("none");
         let buckets = &self.collector.layout.buckets;
         let ignored = saved.as_ref().and_then(|saved| {
-            let why = saved.mismatch(name, world, buckets)?;
+            let why = saved.mismatch(&self.hook, world, buckets)?;
             Some(format!(
                 "the checkpoint's state of the communication hook `{}` is ignored: {why}",
                 saved.name

@@ -13,15 +13,12 @@ pub(super) const SIZES: [Option<usize>; 4] = [Some(5), None, Some(3), Some(2)];
 /// Three buckets, one per parameter.
 const CAPS: BucketCaps = BucketCaps { first: 8, rest: 12 };
 
-fn groups(world: usize) -> Vec<Arc<dyn ProcessGroup>> {
-    let groups = testing::form(world, testing::HANG, |_| GlooOptions::default());
-    groups.into_iter().map(|g| Arc::new(g) as Arc<dyn ProcessGroup>).collect()
-}
-
 /// Runs `f` on each rank's thread; results by rank.
 pub(super) fn on_ranks<R: Send>(world: usize, f: impl Fn(Arc<dyn ProcessGroup>) -> R + Sync) -> Vec<R> {
+    let groups = testing::form(world, testing::HANG, |_| GlooOptions::default());
     std::thread::scope(|scope| {
-        let threads: Vec<_> = groups(world).into_iter().map(|g| scope.spawn(|| f(g))).collect();
+        let f = &f;
+        let threads: Vec<_> = groups.into_iter().map(|g| scope.spawn(move || f(Arc::new(g)))).collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     })
 }

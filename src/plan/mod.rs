@@ -25,6 +25,7 @@ pub use world::{World, WorldRequest};
 
 use crate::checkpoint::{CheckpointConfig, Every};
 use crate::clusters::slurm::SlurmConfig;
+use crate::comm::gloo::GlooOptions;
 use crate::comm::{Backend, DistributedConfig};
 use crate::data::{FieldFacts, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
@@ -66,6 +67,7 @@ pub struct Plan {
     pub nodes: NodesConfig,
     pub slurm: SlurmConfig,
     pub distributed: DistributedConfig,
+    pub gloo: GlooOptions,
     pub reducer: ReducerConfig,
     /// Replaces the plain all-reduce of gradients.
     pub comm_hook: Option<HookSource>,

@@ -6,6 +6,7 @@ use super::{checks, components};
 use crate::checkpoint::CheckpointConfig;
 use crate::clusters::slurm::SlurmConfig;
 use crate::comm::DistributedConfig;
+use crate::comm::gloo::GlooOptions;
 use crate::data::DataFacts;
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::launch::LaunchConfig;
@@ -32,7 +33,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let checkpoint = checkpoint(root, &facts, &train);
     let metrics = metrics(root, &facts);
     let (launch, nodes, slurm) = launch(root);
-    let (distributed, reducer, comm_hook) = distributed(root, registry);
+    let (distributed, gloo, reducer, comm_hook) = distributed(root, registry);
 
     let world = request.resolve(nodes.nnodes.max, launch.nproc_per_node, device);
     let batch = match facts.train {
@@ -70,6 +71,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         nodes,
         slurm,
         distributed,
+        gloo,
         reducer,
         comm_hook,
         batch,
@@ -104,10 +106,11 @@ fn launch(root: &mut Fields<'_>) -> (LaunchConfig, NodesConfig, SlurmConfig) {
 fn distributed(
     root: &mut Fields<'_>,
     registry: &Registry,
-) -> (DistributedConfig, ReducerConfig, Option<HookSource>) {
+) -> (DistributedConfig, GlooOptions, ReducerConfig, Option<HookSource>) {
     let mut fields = root.section("distributed");
-    let group = DistributedConfig::read(&mut fields);
+    let group = fields.config();
+    let gloo = GlooOptions::read(&mut fields);
     let reducer: ReducerConfig = fields.config();
     let comm_hook = components::comm_hook(&mut fields, &reducer.comm_hook, registry);
-    (group, reducer, comm_hook)
+    (group, gloo, reducer, comm_hook)
 }

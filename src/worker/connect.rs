@@ -3,10 +3,8 @@
 use super::endpoint::rendezvous_endpoint;
 use super::same_devices::check_devices;
 use crate::comm::gloo::GlooGroup;
-use crate::comm::mpi::{self, MpiConfig};
-use crate::comm::nccl::{self, NcclConfig};
 use crate::comm::rendezvous::RendezvousConfig;
-use crate::comm::{Backend, ProcessGroup, SoloGroup};
+use crate::comm::{Backend, MpiConfig, ProcessGroup, SoloGroup, mpi, nccl};
 use crate::device::ComputeDevice;
 use crate::error::Result;
 use crate::launch::Handoff;
@@ -27,10 +25,7 @@ pub(super) fn connect(
     if !averages_by_nccl(plan, device) {
         return Ok(group);
     }
-    let distributed = &plan.distributed;
-    let config =
-        NcclConfig { device: index, init_timeout: *distributed.init_timeout, timeout: *distributed.timeout };
-    nccl::connect(group, &config)
+    nccl::connect(group, index, &plan.distributed)
 }
 
 /// Whether this plan averages gradients with NCCL on such devices.
@@ -74,5 +69,5 @@ fn rendezvous(
         init_timeout: *plan.distributed.init_timeout,
         timeout: *plan.distributed.timeout,
     };
-    Ok(Arc::new(GlooGroup::connect(config, plan.distributed.gloo())?))
+    Ok(Arc::new(GlooGroup::connect(config, plan.gloo.clone())?))
 }

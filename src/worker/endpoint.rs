@@ -34,13 +34,13 @@ pub(super) fn rendezvous_endpoint(
 }
 
 fn own_addresses(handoff: &Handoff, plan: &Plan) -> Result<Addresses> {
-    let interface = plan.distributed.gloo().address()?;
+    let interface = plan.gloo.address()?;
     addresses(plan.nodes.bind, interface, handoff.place.nnodes)
 }
 
 /// The address that rank 0 binds if others reach it as `host`.
 fn bind_address(handoff: &Handoff, plan: &Plan, host: &str, port: u16) -> Result<SocketAddr> {
-    let interface = plan.distributed.gloo().address()?;
+    let interface = plan.gloo.address()?;
     own_address(host, port, plan.nodes.bind, interface, handoff.place.nnodes)?.ok_or_else(|| {
         let what = format!("the address {host}:{port} to listen on is not known");
         Error::new(ExitCode::Rendezvous, what)

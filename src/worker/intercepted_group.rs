@@ -61,8 +61,8 @@ impl<I: Intercept> ProcessGroup for InterceptedGroup<I> {
     fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
         self.inner.device_collectives().map(|_| self as &dyn DeviceCollectives)
     }
-    fn watch(&self) -> Option<&dyn FailureDetector> {
-        self.inner.watch()
+    fn failure_detector(&self) -> Option<&dyn FailureDetector> {
+        self.inner.failure_detector()
     }
 }
 

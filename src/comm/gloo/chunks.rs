@@ -4,8 +4,7 @@
 use super::local::Work;
 use super::ring;
 use super::shm::{Arena, CHUNK};
-use super::stream::Kind;
-use crate::comm::reduce::combine_all;
+use crate::comm::reduce::{Reduction, combine_all};
 use std::ops::Range;
 
 /// Bytes that go through all steps of a reduction together; they stay in the first-level cache.
@@ -32,16 +31,16 @@ fn reduce(
     at: Range<usize>,
     own: &[u8],
     out: &mut [u8],
-    (kind, divisor): (Kind, Option<usize>),
+    (kind, divisor): (Reduction, Option<usize>),
 ) {
     let operand = |rank| if rank == arena.me { own } else { arena.slot(chunk, rank, at.clone()) };
-    combine_all(kind.dtype, kind.op, out, (operand, arena.ranks()), divisor);
+    combine_all(kind, out, (operand, arena.ranks()), divisor);
 }
 
 /// Every rank's buffer receives the reduction over all; with a `root`, only the root's.
 pub(super) struct AllReduce<'b> {
     pub buf: &'b mut [u8],
-    pub kind: Kind,
+    pub kind: Reduction,
     pub divisor: Option<usize>,
     pub root: Option<usize>,
 }
@@ -91,7 +90,7 @@ impl Work for AllReduce<'_> {
 pub(super) struct ReduceScatter<'b> {
     pub buf: &'b mut [u8],
     pub blocks: &'b [Range<usize>],
-    pub kind: Kind,
+    pub kind: Reduction,
     pub divisor: Option<usize>,
 }
 

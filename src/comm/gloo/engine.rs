@@ -8,7 +8,7 @@ use super::shm::Arena;
 use super::wire::Wire;
 use crate::comm::execute::{self, SequenceNumbers, Shared as _};
 use crate::comm::probe::Probe;
-use crate::comm::{CommError, CommErrorKind, messages};
+use crate::comm::{CommError, CommErrorKind, Place, messages};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -27,6 +27,8 @@ pub(super) struct Engine {
     /// How long the current call may wait, for messages.
     pub time_limit: Duration,
     pub probe: Option<Probe>,
+    /// The last question how many calls the peers have made on their devices.
+    pub progress: Option<Probe<(u64, Place)>>,
     /// Tests: this many answers end the wait for them, however long they take. By default, only time does.
     pub answers: Option<usize>,
     /// Set between calls: a probe that arrives then is answered in the next call.
@@ -89,6 +91,7 @@ impl Engine {
             deadline: None,
             time_limit: Duration::ZERO,
             probe: None,
+            progress: None,
             answers: None,
             idle: false,
             numbers: SequenceNumbers::new(world),

@@ -4,32 +4,21 @@
 use super::GlooGroup;
 use super::control::Control;
 use super::engine::Engine;
+use crate::comm::calls::try_lock;
 use crate::comm::execute::Shared as _;
-use crate::comm::probe::{MAX_GRACE, MAX_REPORTED, grace};
+use crate::comm::probe::{MAX_GRACE, MAX_REPORTED, Probe};
 use crate::comm::{CommError, CommErrorKind, FailureDetector, Place, messages};
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Pause between two checks whether a call has released the engine.
 const ENGINE_CHECK: Duration = Duration::from_millis(5);
 
-impl GlooGroup {
-    /// The engine, unless a call holds it.
-    fn try_engine(&self) -> Option<MutexGuard<'_, Engine>> {
-        match self.engine.try_lock() {
-            Ok(engine) => Some(engine),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-}
-
 impl FailureDetector for GlooGroup {
     fn poll(&self) -> Result<(), CommError> {
         // A call that holds the engine reads all messages itself.
         if self.shared.failure().is_none()
-            && let Some(mut engine) = self.try_engine()
+            && let Some(mut engine) = try_lock(&self.engine)
         {
             engine.idle = true;
             // Its error is the group's.
@@ -52,12 +41,12 @@ impl FailureDetector for GlooGroup {
         let begun = Instant::now();
         let share = || if self.shared.open_ended.load(Ordering::Relaxed) { 1 } else { 2 };
         while begun.elapsed() < share() * (time_limit + MAX_GRACE) && self.shared.failure().is_none() {
-            if let Some(mut engine) = self.try_engine() {
+            if let Some(mut engine) = try_lock(&self.engine) {
                 return engine.find_late_ranks(&late, number, time_limit);
             }
             std::thread::sleep(ENGINE_CHECK);
         }
-        self.shared.fail(CommErrorKind::Timeout, None, &messages::overdue_on(&late, self.rank))
+        self.shared.fail(CommErrorKind::Timeout, None, &messages::overdue_on(&late, self.shared.calls.rank))
     }
 }
 
@@ -86,14 +75,13 @@ impl Engine {
 
     /// Asks all peers how far they are, waits for their answers, and returns the verdict.
     fn find_late_ranks(&mut self, late: &str, number: u64, time_limit: Duration) -> CommError {
-        let until = Instant::now() + grace(time_limit, self.answers);
-        self.links.iter_mut().flatten().for_each(|link| link.progress = None);
+        self.progress = Some(Probe::new(self.world, Instant::now(), time_limit, self.answers));
         let frame = Control::ProgressRequest.frame();
         self.shared.control.iter().flatten().for_each(|c| c.send(&frame));
         self.idle = true;
-        while Instant::now() < until
+        while let Some(until) = self.progress.as_ref().map(Probe::until)
+            && Instant::now() < until
             && self.peers().any(|p| self.is_unanswered(p))
-            && !self.has_enough_answers()
         {
             if let Err(error) = self.poll_once(None, None, Some(until), false) {
                 return error;
@@ -104,12 +92,7 @@ impl Engine {
     }
 
     fn progress_of(&self, peer: usize) -> Option<(u64, Place)> {
-        self.links.get(peer)?.as_ref()?.progress
-    }
-
-    fn has_enough_answers(&self) -> bool {
-        let answered = self.peers().filter(|p| self.progress_of(*p).is_some()).count();
-        self.answers.is_some_and(|enough| answered >= enough)
+        self.progress.as_ref()?.answer(peer).copied()
     }
 
     fn is_unanswered(&self, peer: usize) -> bool {
@@ -135,6 +118,6 @@ impl Engine {
         } else {
             (CommErrorKind::Timeout, None, messages::all_respond(number > 0))
         };
-        self.fail(kind, culprit, &messages::late_verdict(late, &verdict, &report))
+        self.fail(kind, culprit, &format!("{late}: {verdict}{report}"))
     }
 }

@@ -5,7 +5,6 @@
 use super::chunks;
 use super::engine::Engine;
 use super::ring::part;
-use super::stream::Kind;
 use super::topology::{SMALL, Topology};
 use crate::comm::CommError;
 use std::ops::Range;
@@ -14,12 +13,12 @@ impl Engine {
     pub(super) fn all_reduce_hierarchical(
         &mut self,
         buf: &mut [u8],
-        kind: Kind,
         topology: &Topology,
     ) -> Result<(), CommError> {
         let host = topology.host_of(self.me).to_vec();
         let place = host.iter().position(|r| *r == self.me).unwrap_or(0);
         let column = topology.column(self.me).filter(|_| buf.len() > SMALL);
+        let kind = self.kind();
         let size = kind.dtype.size();
         let blocks: Vec<Range<usize>> = (0..host.len())
             .map(|index| match (&column, index) {
@@ -36,8 +35,8 @@ impl Engine {
         let own = &mut buf[blocks[place].clone()];
         if column.is_some() || place == 0 {
             match own.len() <= SMALL {
-                true => self.all_reduce_doubling(&across, own, kind)?,
-                false => self.all_reduce_ring(&across, own, kind)?,
+                true => self.all_reduce_doubling(&across, own)?,
+                false => self.all_reduce_ring(&across, own)?,
             }
         }
         if host.len() > 1 {

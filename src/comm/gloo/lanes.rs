@@ -9,9 +9,9 @@ const STRIPE: usize = 128 << 10;
 
 pub(super) struct Lanes {
     streams: Vec<TcpStream>,
-    /// Bytes of the current message so far.
-    sent: usize,
-    received: usize,
+    /// Bytes of the current message so far; 0 starts one.
+    pub sent: usize,
+    pub received: usize,
 }
 
 /// Which connection is next, and for how many bytes.
@@ -29,16 +29,6 @@ impl Lanes {
 
     pub(super) fn streams(&self) -> &[TcpStream] {
         &self.streams
-    }
-
-    /// Starts a message to send.
-    pub(super) fn begin_sending(&mut self) {
-        self.sent = 0;
-    }
-
-    /// Starts a message to receive.
-    pub(super) fn begin_receiving(&mut self) {
-        self.received = 0;
     }
 
     /// The connection that the next byte is sent on.
@@ -60,17 +50,9 @@ impl Lanes {
         Ok(written)
     }
 
-    /// Reads what has arrived; None if nothing has, 0 at the end of the stream.
-    pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
-        let (lane, room) = place(self.received, self.streams.len());
-        let count = bytes.len().min(room);
-        let read = retry(|| (&self.streams[lane]).read(&mut bytes[..count]))?;
-        self.received += read.unwrap_or(0);
-        Ok(read)
-    }
-
-    /// Like `read`, into `head` and then `tail`. A message begins with `head`, so this is within its first stripe.
-    pub(super) fn read_two(&mut self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
+    /// Reads what has arrived into `head` and then `tail`; None if nothing has, 0 at the end of the stream. A message begins
+    /// with `head`, so that is within its first stripe.
+    pub(super) fn read(&mut self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
         let (lane, room) = place(self.received, self.streams.len());
         let count = tail.len().min(room - head.len());
         let mut both = [IoSliceMut::new(head), IoSliceMut::new(&mut tail[..count])];

@@ -2,9 +2,8 @@
 //! outlives a call; the engine interprets them.
 
 use super::control::FrameReader;
-use super::header::{HEADER, Header, Malformed};
+use super::header::{HEADER, Header};
 use super::wire::Wire;
-use crate::comm::Place;
 use std::io;
 
 /// Maximum payload that is sent in the same system call as its header.
@@ -20,8 +19,6 @@ pub(super) struct Link {
     pub departed: bool,
     /// The peer has sent a probe between two calls; it is answered in the next call.
     pub probe_pending: bool,
-    /// The number of calls that the peer has made on its device, and its place: its answer to the last question.
-    pub progress: Option<(u64, Place)>,
     /// State of the current call: bytes of this rank's header sent; whether the peer's header has been accepted;
     /// whether payload is being read from the peer.
     header_out: usize,
@@ -45,12 +42,11 @@ impl Link {
     pub(super) fn new(wire: Wire) -> Self {
         Self {
             wire,
-            control_in: FrameReader::new(),
+            control_in: FrameReader::default(),
             data_closed: false,
             control_closed: false,
             departed: false,
             probe_pending: false,
-            progress: None,
             header_out: 0,
             matched: false,
             reading: false,
@@ -113,7 +109,7 @@ impl Link {
             if payload.is_empty() {
                 return Ok(Got::Bytes(0));
             }
-            return Ok(match self.wire.read(payload)? {
+            return Ok(match self.wire.read(&mut [], payload)? {
                 None => Got::WouldBlock,
                 Some(0) => Got::Closed,
                 Some(n) => Got::Bytes(n),
@@ -123,7 +119,7 @@ impl Link {
             self.wire.begin_receiving();
         }
         let missing = HEADER - self.head_filled;
-        match self.wire.read_two(&mut self.head[self.head_filled..], payload)? {
+        match self.wire.read(&mut self.head[self.head_filled..], payload)? {
             None => Ok(Got::WouldBlock),
             Some(0) => Ok(Got::Closed),
             Some(n) if n < missing => {
@@ -132,11 +128,8 @@ impl Link {
             }
             Some(n) => {
                 self.head_filled = 0;
-                match Header::decode(&self.head) {
-                    Ok(header) => self.parked = Some(header),
-                    Err(Malformed) => return Ok(Got::Invalid),
-                }
-                Ok(Got::Bytes(n - missing))
+                self.parked = Header::decode(&self.head);
+                Ok(if self.parked.is_some() { Got::Bytes(n - missing) } else { Got::Invalid })
             }
         }
     }

@@ -7,9 +7,7 @@
 use super::chunks::{AllGather, AllReduce};
 use super::engine::Engine;
 use super::header::Header;
-use super::ring::divisor;
 use super::shm::{Arena, FLAT, Progress, SLOTS};
-use super::stream::Kind;
 use super::wait::{NOTICE_SPIN, TRANSFER_SPIN};
 use crate::comm::reduce::combine_all;
 use crate::comm::{CommError, CommErrorKind};
@@ -73,23 +71,17 @@ impl Engine {
     }
 
     /// Every rank gets all payloads and reduces them itself.
-    pub(super) fn flat_all_reduce(
-        &mut self,
-        buf: &mut [u8],
-        kind: Kind,
-        divisor: Option<usize>,
-    ) -> Result<(), CommError> {
-        debug_assert!(buf.len() <= FLAT);
-        let arena = self.arena()?;
+    fn flat_all_reduce(&mut self, buf: &mut [u8]) -> Result<(), CommError> {
+        let (arena, kind) = (self.arena()?, self.kind());
         self.announce_call(&arena, buf)?;
         let (round, n) = (self.round, buf.len());
         let operand = |rank| arena.payload(round, rank, n);
-        combine_all(kind.dtype, kind.op, buf, (operand, arena.ranks()), divisor);
+        combine_all(kind, buf, (operand, arena.ranks()), self.divisor());
         Ok(())
     }
 
     /// `root` is a local rank.
-    pub(super) fn flat_broadcast(&mut self, buf: &mut [u8], root: usize) -> Result<(), CommError> {
+    fn flat_broadcast(&mut self, buf: &mut [u8], root: usize) -> Result<(), CommError> {
         let arena = self.arena()?;
         let payload: &[u8] = if arena.me == root { buf } else { &[] };
         self.announce_call(&arena, payload)?;
@@ -151,15 +143,10 @@ impl Engine {
 
     /// Reduces over the whole world, which shares this memory; the same holds for the calls below. With a `root`, only
     /// the root's buffer needs to receive the result.
-    pub(super) fn reduce_in_memory(
-        &mut self,
-        buf: &mut [u8],
-        kind: Kind,
-        root: Option<usize>,
-    ) -> Result<(), CommError> {
-        let divisor = divisor(kind.op, self.world);
+    pub(super) fn reduce_in_memory(&mut self, buf: &mut [u8], root: Option<usize>) -> Result<(), CommError> {
+        let (kind, divisor) = (self.kind(), self.divisor());
         match buf.len() <= FLAT {
-            true => self.flat_all_reduce(buf, kind, divisor),
+            true => self.flat_all_reduce(buf),
             false => self.through_slots(&mut AllReduce { buf, kind, divisor, root }),
         }
     }
@@ -181,8 +168,8 @@ impl Engine {
         theirs: &[u8; super::header::HEADER],
     ) -> Result<(), CommError> {
         match Header::decode(theirs) {
-            Ok(theirs) => Err(self.mismatch(peer, &theirs)),
-            Err(_) => Err(self.invalid_message(peer)),
+            Some(theirs) => Err(self.mismatch(peer, &theirs)),
+            None => Err(self.invalid_message(peer)),
         }
     }
 }

@@ -56,8 +56,6 @@ use topology::Topology;
 
 /// A process group of CPU processes. Dropping it leaves the group in order: the other ranks fail only if they still need this one.
 pub struct GlooGroup {
-    rank: usize,
-    world: usize,
     timeout: Duration,
     topology: Topology,
     choice: AlgorithmChoice,
@@ -72,8 +70,6 @@ impl GlooGroup {
     pub fn connect(mut config: RendezvousConfig, options: GlooOptions) -> Result<Self, CommError> {
         let (engine, topology) = setup::set_up(&mut config, &options)?;
         Ok(Self {
-            rank: config.rank,
-            world: config.world_size,
             timeout: config.timeout,
             topology,
             choice: options.algorithm,
@@ -100,10 +96,10 @@ impl GlooGroup {
 
 impl ProcessGroup for GlooGroup {
     fn rank(&self) -> usize {
-        self.rank
+        self.shared.calls.rank
     }
     fn world_size(&self) -> usize {
-        self.world
+        self.topology.world
     }
     fn backend(&self) -> &'static str {
         "gloo"
@@ -116,7 +112,8 @@ impl ProcessGroup for GlooGroup {
     }
 
     fn abort(&self, why: &str) {
-        self.shared.fail(CommErrorKind::Aborted, Some(self.rank), &messages::aborted(self.rank, why));
+        let rank = self.rank();
+        self.shared.fail(CommErrorKind::Aborted, Some(rank), &messages::aborted(rank, why));
     }
 
     fn note(&self, place: Place) {
@@ -131,7 +128,7 @@ impl ProcessGroup for GlooGroup {
         self.shared.calls.history()
     }
 
-    fn watch(&self) -> Option<&dyn FailureDetector> {
+    fn failure_detector(&self) -> Option<&dyn FailureDetector> {
         Some(self)
     }
 }

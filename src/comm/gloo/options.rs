@@ -2,7 +2,9 @@
 
 use crate::comm::CommError;
 use crate::comm::rendezvous::lanes;
-use crate::spec::choice;
+use crate::spec::{Fields, choice};
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::net::IpAddr;
 
 choice! {
@@ -33,22 +35,39 @@ choice! {
     Hierarchical = "hierarchical",
 }
 
-/// `transport`, `algorithm` and `sockets` must be equal on all ranks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// `[distributed]`: connections and algorithms of the gloo engine. `transport`, `algorithm` and `sockets` must be equal on
+/// all ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct GlooOptions {
     /// How two ranks exchange bytes.
     pub transport: Transport,
     /// How an all-reduce is carried out.
     pub algorithm: AlgorithmChoice,
-    /// The network interface (such as `eth0`) whose address peers connect to; by default the one that reaches rank 0.
+    /// Network interface to which peers connect, such as `eth0`. Default: the one that reaches rank 0.
+    #[schemars(extend("x-changes-results" = false))]
     pub interface: Option<String>,
-    /// TCP connections for data between two ranks, 1 to 16; by default 1 within a host and 4 between hosts.
+    /// TCP connections for data between two processes; not with `shm`. Default: 1 within a host, 4 between hosts.
+    #[schemars(range(min = 1, max = 16), extend("x-changes-results" = false))]
     pub sockets: Option<usize>,
     /// Name of this rank's host: ranks with equal names share memory. By default, the system determines it.
+    #[serde(skip)]
     pub host: Option<String>,
 }
 
 impl GlooOptions {
+    pub(crate) fn read(fields: &mut Fields<'_>) -> Self {
+        let options: Self = fields.config();
+        let no_name = |i: &String| i.is_empty() || i.contains(|c: char| c.is_whitespace() || c == '/');
+        if options.interface.as_ref().is_some_and(no_name) {
+            fields.problem("interface", "expected the name of a network interface, such as \"eth0\"");
+        }
+        if options.transport == Transport::Shm && options.sockets.is_some() {
+            fields.problem_with_key("sockets", "counts TCP connections; `transport = \"shm\"` makes none");
+        }
+        options
+    }
+
     /// Maximum number of connections that one of `world` ranks has open if `local` of them are on its host. With each
     /// peer: one for the rendezvous, one for control, and those for data.
     pub fn connections(&self, world: usize, local: usize) -> usize {

@@ -34,7 +34,7 @@ impl Engine {
     fn last_seen(&self, peer: usize) -> Option<String> {
         let arena = self.shared.arena()?;
         let local = arena.local(peer)?;
-        let last = match arena.last_header(self.round, local).and_then(|h| Header::decode(&h).ok()) {
+        let last = match arena.last_header(self.round, local).and_then(|h| Header::decode(&h)) {
             Some(header) => format!("last entered {header}"),
             None => format!("has not entered the call of rank {}", self.me),
         };
@@ -76,8 +76,7 @@ impl Engine {
         match self.link(peer)?.control_in.take() {
             None => Err(self.invalid_message(peer)),
             Some(Control::Abort { kind, culprit, cause }) => {
-                let (culprit, cause) =
-                    (culprit.filter(|c| *c != me || kind != CommErrorKind::PeerLost), cause.to_owned());
+                let culprit = culprit.filter(|c| *c != me || kind != CommErrorKind::PeerLost);
                 Err(self.fail(kind, culprit, &cause))
             }
             Some(Control::Goodbye) => {
@@ -100,12 +99,14 @@ impl Engine {
                 Ok(())
             }
             Some(Control::Progress(calls, place)) => {
-                self.link(peer)?.progress = Some((calls, place));
+                if let Some(probe) = &mut self.progress {
+                    probe.record(peer, (calls, place));
+                }
                 Ok(())
             }
             Some(Control::ProbeReply(theirs, place)) => {
                 if let Some(probe) = &mut self.probe {
-                    probe.record(peer, theirs, place);
+                    probe.record(peer, (theirs, place));
                 }
                 Ok(())
             }

@@ -2,16 +2,16 @@
 
 use super::engine::Engine;
 use super::header::{Algorithm, Header, Operation};
+use super::lanes::Lanes;
 use super::link::Link;
 use super::options::{GlooOptions, Transport};
 use super::shared::{ControlSocket, Shared};
 use super::shm;
-use super::stream::Kind;
 use super::topology::{Topology, host_id};
 use super::wire::Wire;
 use crate::comm::execute::Engine as _;
 use crate::comm::rendezvous::{self, MeshOptions, RendezvousConfig};
-use crate::comm::{CommError, CommErrorKind, DType, ReduceOp};
+use crate::comm::{CommError, CommErrorKind, ReduceOp};
 use sha2::{Digest, Sha256};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) fn set_up(
                 .map_err(|e| CommError::rendezvous(format!("cannot set up the connections: {e}")))?;
         }
         let (data, c) = sockets.map(|s| (s.data, s.control)).unzip();
-        links.push(data.map(|streams| Link::new(Wire::tcp(streams))));
+        links.push(data.map(|streams| Link::new(Wire::Tcp(Lanes::new(streams)))));
         control.push(c.map(ControlSocket::new));
     }
     let run = Sha256::digest(config.run_id.as_bytes()).first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
@@ -116,12 +116,11 @@ fn agree(engine: &mut Engine, value: &mut [u8], deadline: Instant) -> Result<(),
         ..engine.header
     };
     let left = deadline.saturating_duration_since(Instant::now());
-    let (kind, all) = (Kind { dtype: DType::U8, op: ReduceOp::Min }, (0..engine.world).collect::<Vec<_>>());
-    let agreed =
-        engine.begin(header, Some(left)).and_then(|()| engine.all_reduce_doubling(&all, value, kind));
+    let all: Vec<usize> = (0..engine.world).collect();
+    let agreed = engine.begin(header, Some(left)).and_then(|()| engine.all_reduce_doubling(&all, value));
     engine.shared.calls.clear();
-    match agreed {
-        Err(e) if e.kind == CommErrorKind::Timeout => Err(CommError { kind: CommErrorKind::Rendezvous, ..e }),
+    match agreed.map_err(CommError::at_the_start) {
+        Err(e) if e.kind == CommErrorKind::Rendezvous => Err(e),
         // All ranks are connected: the group exists, and its first call fails with this error.
         Err(_) | Ok(()) => Ok(()),
     }

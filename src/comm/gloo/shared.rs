@@ -72,7 +72,7 @@ impl execute::Shared for Shared {
             self.calls.error(kind, culprit, cause)
         });
         if first {
-            let frame = Control::Abort { kind, culprit, cause }.frame();
+            let frame = Control::abort(kind, culprit, cause).frame();
             self.control.iter().flatten().for_each(|c| c.send(&frame));
             let _ = (&self.wake.0).write(&[1]);
             if let Some(arena) = self.arena() {

@@ -3,8 +3,8 @@
 //! done, so that a ring or a chain works as a pipeline.
 
 use super::engine::Engine;
-use crate::comm::reduce::combine;
-use crate::comm::{CommError, DType, ReduceOp};
+use crate::comm::reduce::{Reduction, combine};
+use crate::comm::{CommError, ReduceOp};
 use std::ops::Range;
 
 /// Maximum number of bytes passed to the kernel at once, so that sending and receiving alternate.
@@ -34,20 +34,21 @@ pub(super) struct Rx<'s> {
     pub parts: &'s [(Range<usize>, Action)],
 }
 
-/// The element type, and how elements are combined.
-#[derive(Clone, Copy)]
-pub(super) struct Kind {
-    pub dtype: DType,
-    pub op: ReduceOp,
-}
-
 impl Engine {
+    pub(super) fn kind(&self) -> Reduction {
+        Reduction { dtype: self.header.dtype, op: self.header.reduce_op }
+    }
+
+    /// The divisor that is passed with the last contribution of a reduction. A mean is over the whole world.
+    pub(super) fn divisor(&self) -> Option<usize> {
+        (self.header.reduce_op == ReduceOp::Mean).then_some(self.world)
+    }
+
     /// Moves everything in `tx` and `rx`. Headers are exchanged even when there are no bytes. Returns when the kernel
     /// has the last byte to send, and the last byte received is processed.
     pub(super) fn stream(
         &mut self,
         buf: &mut [u8],
-        kind: Kind,
         tx: Option<Tx<'_>>,
         rx: Option<Rx<'_>>,
     ) -> Result<(), CommError> {
@@ -57,6 +58,7 @@ impl Engine {
             stage.resize(STAGE / 8, 0);
         }
         let mut out = tx.map(Outflow::new);
+        let kind = self.kind();
         let mut inflow = rx.map(|rx| Inflow::new(rx, kind));
         let result = self.pump(buf, bytemuck::cast_slice_mut(&mut stage), &mut out, &mut inflow);
         if let Some(i) = &inflow {
@@ -103,8 +105,8 @@ impl Engine {
     }
 
     /// Waits until `peer` has entered the same call.
-    pub(super) fn expect(&mut self, kind: Kind, peer: usize) -> Result<(), CommError> {
-        self.stream(&mut [], kind, None, Some(Rx { peer, parts: &[] }))
+    pub(super) fn expect(&mut self, peer: usize) -> Result<(), CommError> {
+        self.stream(&mut [], None, Some(Rx { peer, parts: &[] }))
     }
 
     pub(super) fn send_all(&mut self, buf: &[u8], peer: usize) -> Result<(), CommError> {
@@ -119,9 +121,9 @@ impl Engine {
         }
     }
 
-    pub(super) fn recv_all(&mut self, buf: &mut [u8], kind: Kind, peer: usize) -> Result<(), CommError> {
+    pub(super) fn recv_all(&mut self, buf: &mut [u8], peer: usize) -> Result<(), CommError> {
         let parts = [(0..buf.len(), Action::Store)];
-        self.stream(buf, kind, None, Some(Rx { peer, parts: &parts }))
+        self.stream(buf, None, Some(Rx { peer, parts: &parts }))
     }
 }
 
@@ -178,7 +180,7 @@ impl<'s> Outflow<'s> {
 
 struct Inflow<'s> {
     rx: Rx<'s>,
-    kind: Kind,
+    kind: Reduction,
     part: usize,
     /// Offset within the part: received and processed.
     at: usize,
@@ -189,7 +191,7 @@ struct Inflow<'s> {
 }
 
 impl<'s> Inflow<'s> {
-    fn new(rx: Rx<'s>, kind: Kind) -> Self {
+    fn new(rx: Rx<'s>, kind: Reduction) -> Self {
         Self { rx, kind, part: 0, at: 0, staged: 0, done: 0 }
     }
 
@@ -230,7 +232,7 @@ impl<'s> Inflow<'s> {
         if whole == 0 {
             return;
         }
-        combine(self.kind.dtype, self.kind.op, &mut acc[..whole], &stage[..whole], divisor);
+        combine(self.kind, &mut acc[..whole], &stage[..whole], divisor);
         stage.copy_within(whole..self.staged, 0);
         self.staged -= whole;
         self.at += whole;

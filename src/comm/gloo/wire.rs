@@ -18,10 +18,6 @@ pub(super) struct Pipe {
 }
 
 impl Wire {
-    pub(super) fn tcp(streams: Vec<TcpStream>) -> Self {
-        Wire::Tcp(Lanes::new(streams))
-    }
-
     pub(super) fn memory(shared: Arc<Shared>, peer: usize) -> Self {
         Wire::Memory(Pipe { shared, peer })
     }
@@ -46,14 +42,14 @@ impl Wire {
     /// Starts a message to send.
     pub(super) fn begin_sending(&mut self) {
         if let Wire::Tcp(lanes) = self {
-            lanes.begin_sending();
+            lanes.sent = 0;
         }
     }
 
     /// Starts a message to receive.
     pub(super) fn begin_receiving(&mut self) {
         if let Wire::Tcp(lanes) = self {
-            lanes.begin_receiving();
+            lanes.received = 0;
         }
     }
 
@@ -65,18 +61,11 @@ impl Wire {
         }
     }
 
-    /// Reads what has arrived; None if nothing has, 0 at the end of a connection.
-    pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+    /// Reads what has arrived into `head`, the rest of a message's header, and then `tail`; None if nothing has, 0 at the
+    /// end of a connection.
+    pub(super) fn read(&mut self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
         match self {
-            Wire::Tcp(lanes) => lanes.read(bytes),
-            Wire::Memory(pipe) => Ok(pipe.read(bytes, &mut [])),
-        }
-    }
-
-    /// Like `read`, into `head` and then `tail`.
-    pub(super) fn read_two(&mut self, head: &mut [u8], tail: &mut [u8]) -> io::Result<Option<usize>> {
-        match self {
-            Wire::Tcp(lanes) => lanes.read_two(head, tail),
+            Wire::Tcp(lanes) => lanes.read(head, tail),
             Wire::Memory(pipe) => Ok(pipe.read(head, tail)),
         }
     }

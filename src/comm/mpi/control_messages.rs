@@ -5,7 +5,7 @@
 use super::backoff::Backoff;
 use super::engine::Engine;
 use super::library::{Channel, Pending};
-use crate::comm::control::{Control, FrameReader, MAX_FRAME};
+use crate::comm::control::{Control, MAX_FRAME};
 use crate::comm::probe::Probe;
 use crate::comm::{CommError, CommErrorKind, messages};
 use std::time::{Duration, Instant};
@@ -52,19 +52,10 @@ impl ControlMessages {
     }
 }
 
-/// The sender and its frame; None if malformed.
-fn open(message: &[u8]) -> Option<(usize, FrameReader)> {
-    let (sender, mut rest) = message.split_first_chunk::<SENDER>()?;
-    let mut reader = FrameReader::new();
-    loop {
-        let space = reader.space()?;
-        let (now, later) = rest.split_at_checked(space.len())?;
-        space.copy_from_slice(now);
-        rest = later;
-        if reader.advance(now.len()) {
-            return Some((u32::from_le_bytes(*sender) as usize, reader));
-        }
-    }
+/// The sender, and what it says; None if malformed.
+fn open(message: &[u8]) -> Option<(usize, Option<Control>)> {
+    let (sender, frame) = message.split_first_chunk::<SENDER>()?;
+    Some((u32::from_le_bytes(*sender) as usize, Control::decode(frame)))
 }
 
 impl Engine {
@@ -79,7 +70,7 @@ impl Engine {
         }
     }
 
-    fn broadcast_control(&mut self, message: Control<'_>) {
+    fn broadcast_control(&mut self, message: Control) {
         let frame = message.frame();
         self.peers().for_each(|peer| self.send_control(peer, &frame));
     }
@@ -91,7 +82,7 @@ impl Engine {
             && !std::mem::replace(&mut self.control.announced, true)
         {
             let (kind, culprit) = (failed.error.kind, failed.error.peer);
-            self.broadcast_control(Control::Abort { kind, culprit, cause: &failed.cause });
+            self.broadcast_control(Control::abort(kind, culprit, &failed.cause));
         }
     }
 
@@ -141,15 +132,15 @@ impl Engine {
 
     fn handle_message(&mut self, message: &[u8]) -> Result<(), CommError> {
         let opened = open(message).filter(|(sender, _)| *sender < self.world);
-        let Some((peer, mut reader)) = opened else {
+        let Some((peer, control)) = opened else {
             return Err(self.fail(CommErrorKind::Mismatch, None, "a rank sent an invalid control message"));
         };
-        match reader.take() {
+        match control {
             Some(Control::Abort { kind, culprit, cause }) => {
                 // The rank that failed informs all the others itself.
                 self.control.announced = true;
                 let culprit = culprit.filter(|c| *c != self.me || kind != CommErrorKind::PeerLost);
-                Err(self.fail(kind, culprit, cause))
+                Err(self.fail(kind, culprit, &cause))
             }
             Some(Control::Goodbye) => {
                 self.control.departed[peer] = Some(Instant::now());
@@ -162,7 +153,7 @@ impl Engine {
             }
             Some(Control::ProbeReply(theirs, place)) => {
                 if let Some(probe) = &mut self.probe {
-                    probe.record(peer, theirs, place);
+                    probe.record(peer, (theirs, place));
                 }
                 Ok(())
             }
@@ -245,18 +236,18 @@ mod tests {
     #[test]
     fn a_message_is_a_sender_and_a_frame_and_others_are_rejected() {
         let cause = "rank 3 aborted: disk full";
-        let frame = Control::Abort { kind: CommErrorKind::Aborted, culprit: Some(3), cause }.frame();
+        let frame = Control::abort(CommErrorKind::Aborted, Some(3), cause).frame();
         let mut message = [&3u32.to_le_bytes()[..], &frame].concat();
         let whole = message.len();
         // A receive's memory is larger than the message.
         message.resize(SENDER + MAX_FRAME, 0xff);
-        let (sender, mut reader) = open(&message).unwrap();
+        let (sender, control) = open(&message).unwrap();
         assert_eq!(sender, 3);
-        let control = reader.take();
-        assert!(matches!(control, Some(Control::Abort { cause: c, .. }) if c == cause), "{control:?}");
-        for cut in [0, 3, SENDER, SENDER + 2, whole - 1] {
-            assert!(open(&message[..cut]).is_none(), "{cut} bytes");
+        assert!(matches!(control, Some(Control::Abort { cause: c, .. }) if *c == *cause));
+        assert!(open(&message[..3]).is_none());
+        for cut in [SENDER, SENDER + 1, SENDER + 2, whole - 1] {
+            assert_eq!(open(&message[..cut]), Some((3, None)), "{cut} bytes");
         }
-        assert!(open(&[0xff; SENDER + MAX_FRAME]).is_none());
+        assert_eq!(Control::decode(&[0xff; MAX_FRAME]), None);
     }
 }

@@ -242,7 +242,7 @@ impl Notices {
     }
 
     fn header(&self, rank: usize) -> Option<Header> {
-        Header::decode(self.notice(rank).first_chunk()?).ok()
+        Header::decode(self.notice(rank).first_chunk()?)
     }
 
     pub(super) fn payload(&self, rank: usize, bytes: usize) -> &[u8] {

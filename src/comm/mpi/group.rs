@@ -1,12 +1,12 @@
 //! [`MpiGroup`]: the lock, and the steps of each operation.
 
-use super::MpiConfig;
 use super::engine::{Engine, PAYLOAD, Shared};
 use super::start;
 use crate::comm::calls::lock;
 use crate::comm::execute::{Shared as _, execute};
+use crate::comm::reduce::{Reduction, combine_all};
 use crate::comm::{
-    Call, CallRecord, CommError, CommErrorKind, Place, ProcessGroup, ReduceOp, SliceMut, messages, reduce,
+    Call, CallRecord, CommError, CommErrorKind, MpiConfig, Place, ProcessGroup, ReduceOp, SliceMut, messages,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -78,10 +78,10 @@ impl Engine {
     /// Every notice contains the rank's whole buffer: each rank combines them in rank order.
     fn reduce_in_notice(&mut self, mut buf: SliceMut<'_>, op: ReduceOp) -> Result<(), CommError> {
         let notices = self.exchange(buf.bytes())?;
-        let (dtype, bytes, world) = (buf.dtype(), buf.bytes().len(), self.world);
+        let (over, bytes, world) = (Reduction { dtype: buf.dtype(), op }, buf.bytes().len(), self.world);
         let operand = |rank| notices.payload(rank, bytes);
         let divisor = (op == ReduceOp::Mean).then_some(world);
-        reduce::combine_all(dtype, op, buf.bytes_mut(), (operand, world), divisor);
+        combine_all(over, buf.bytes_mut(), (operand, world), divisor);
         self.give_back(notices.memory);
         Ok(())
     }

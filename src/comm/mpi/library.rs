@@ -7,23 +7,18 @@
 
 #![allow(unsafe_code)]
 
-use crate::comm::{DType, Element, ReduceOp, SliceMut, SliceRef, reduce};
+use crate::comm::reduce::{self, Reduction};
+use crate::comm::{DType, Element, ReduceOp, SliceMut, SliceRef};
 use mpi::ffi;
 use std::ffi::{c_int, c_void};
-use std::fmt;
 
 /// Memory for MPI, aligned for every element type.
 pub(super) type Words = Box<[u64]>;
 
 /// An MPI error, as MPI's own text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub(super) struct MpiError(pub String);
-
-impl fmt::Display for MpiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 pub(super) type Result<T> = std::result::Result<T, MpiError>;
 
@@ -32,13 +27,6 @@ pub(super) type Result<T> = std::result::Result<T, MpiError>;
 pub(super) enum Channel {
     Data,
     Control,
-}
-
-/// The type and operation of a reduction: an element type that MPI has (not a half type), and an operation that MPI has (no mean).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reduction {
-    pub dtype: DType,
-    pub op: ReduceOp,
 }
 
 /// The MPI of this process, between its start and its end.
@@ -122,7 +110,7 @@ unsafe extern "C" fn extremum<T: Element, const MAX: bool>(
     _: *mut ffi::MPI_Datatype,
 ) {
     const AT_ONCE: usize = 128;
-    let op = if MAX { ReduceOp::Max } else { ReduceOp::Min };
+    let over = Reduction { dtype: T::DTYPE, op: if MAX { ReduceOp::Max } else { ReduceOp::Min } };
     // SAFETY: by this function's contract; MPI's two buffers do not overlap and are aligned for their type.
     let (input, inout) = unsafe {
         let len = usize::try_from(*len).unwrap_or(0);
@@ -136,7 +124,7 @@ unsafe extern "C" fn extremum<T: Element, const MAX: bool>(
         let left = &mut left[..a.len()];
         left.copy_from_slice(a);
         let right = SliceRef::from(&*b).bytes();
-        reduce::combine(T::DTYPE, op, SliceMut::from(&mut *left).bytes_mut(), right, None);
+        reduce::combine(over, SliceMut::from(&mut *left).bytes_mut(), right, None);
         b.copy_from_slice(left);
     }
 }
@@ -211,7 +199,8 @@ impl Library {
         Ok(Pending { request, memory: Some(memory), done: false })
     }
 
-    /// `memory[1]` receives the reduction of every rank's `memory[0]`, on all ranks or only on `root`.
+    /// `memory[1]` receives the reduction of every rank's `memory[0]`, on all ranks or only on `root`; by a type and an
+    /// operation that MPI has (no half type, no mean).
     pub(super) fn reduce(
         &mut self,
         memory: [Words; 2],

@@ -1,19 +1,18 @@
 //! The start of a group: MPI is started and must agree with the environment about this process, and the ranks compare
 //! what they are about to run.
 
-use super::MpiConfig;
 use super::engine::Engine;
 use super::init_thread::{InitThread, StartError};
 use super::library;
 use crate::comm::execute::Engine as _;
 use crate::comm::header::{Algorithm, Header};
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::{CommError, CommErrorKind, MpiConfig};
 use std::time::{Duration, Instant};
 
-/// A length and its text.
-const FIELD: usize = 1 + 128;
-/// Each rank's plan hash and ddp-run version.
-const IDENTITY: usize = 2 * FIELD;
+/// Maximum length of a plan hash.
+const MAX_HASH: usize = 128;
+/// Bytes of a rank's plan hash and ddp-run version on the wire: JSON, filled up with spaces.
+const IDENTITY: usize = 1024;
 
 /// Header fields that all calls of a group have in common.
 pub(super) fn base() -> Header {
@@ -60,9 +59,7 @@ fn compare(engine: &mut Engine, plan_hash: &str, time_limit: Duration) -> Result
     engine.begin(base(), Some(time_limit))?;
     let mut memory = [engine.memory(IDENTITY), engine.memory(IDENTITY * engine.world)];
     let mine: &mut [u8] = bytemuck::cast_slice_mut(&mut memory[0]);
-    for (field, text) in mine.chunks_mut(FIELD).zip([plan_hash, env!("CARGO_PKG_VERSION")]) {
-        write(field, text)?;
-    }
+    mine[..IDENTITY].copy_from_slice(&identity(plan_hash, env!("CARGO_PKG_VERSION"))?);
     let gathered = engine.library.all_gather(memory, IDENTITY);
     let memory = engine.complete(gathered, true, None)?;
     let all: &[u8] = &bytemuck::cast_slice(&memory[1])[..IDENTITY * engine.world];
@@ -75,28 +72,21 @@ fn compare(engine: &mut Engine, plan_hash: &str, time_limit: Duration) -> Result
     }
 }
 
-fn write(field: &mut [u8], text: &str) -> Result<(), CommError> {
-    let Some(to) = field.get_mut(1..=text.len()) else {
-        return Err(CommError::rendezvous(format!(
-            "`{text}` has {} bytes; the maximum is {}",
-            text.len(),
-            FIELD - 1
-        )));
-    };
-    to.copy_from_slice(text.as_bytes());
-    field[0] = text.len() as u8;
-    Ok(())
-}
-
-fn read(field: &[u8]) -> String {
-    let length = field.first().map_or(0, |n| usize::from(*n));
-    String::from_utf8_lossy(field.get(1..=length).unwrap_or_default()).into_owned()
+fn identity(plan_hash: &str, version: &str) -> Result<Vec<u8>, CommError> {
+    let length = plan_hash.len();
+    if length > MAX_HASH {
+        let why = format!("`{plan_hash}` has {length} bytes; the maximum is {MAX_HASH}");
+        return Err(CommError::rendezvous(why));
+    }
+    let mut json = serde_json::to_vec(&[plan_hash, version]).expect("text");
+    json.resize(IDENTITY, b' ');
+    Ok(json)
 }
 
 /// The first rank that differs from rank 0, and how; equal on every rank.
 fn conflict(all: &[u8]) -> Option<(usize, String)> {
-    let identity = |bytes: &[u8]| -> [String; 2] { [read(&bytes[..FIELD]), read(&bytes[FIELD..])] };
-    let mut ranks = all.chunks(IDENTITY).map(identity).enumerate();
+    let read = |json: &[u8]| serde_json::from_slice::<[String; 2]>(json).unwrap_or_default();
+    let mut ranks = all.chunks(IDENTITY).map(read).enumerate();
     let (_, [plan, version]) = ranks.next()?;
     let (rank, [its_plan, its_version]) = ranks.find(|(_, [p, v])| (p, v) != (&plan, &version))?;
     let cause = if its_version == version {
@@ -117,12 +107,7 @@ mod tests {
     use super::*;
 
     fn identities(ranks: &[(&str, &str)]) -> Vec<u8> {
-        let mut all = vec![0xff; IDENTITY * ranks.len()];
-        for (one, (plan, version)) in all.chunks_mut(IDENTITY).zip(ranks) {
-            write(&mut one[..FIELD], plan).unwrap();
-            write(&mut one[FIELD..], version).unwrap();
-        }
-        all
+        ranks.iter().flat_map(|(plan, version)| identity(plan, version).unwrap()).collect()
     }
 
     #[test]
@@ -137,11 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn a_field_holds_128_bytes_and_no_more() {
-        let mut field = [0; FIELD];
-        write(&mut field, &"x".repeat(128)).unwrap();
-        assert_eq!(read(&field), "x".repeat(128));
-        let e = write(&mut field, &"x".repeat(129)).unwrap_err();
-        assert_eq!(e.kind, CommErrorKind::Rendezvous);
+    fn a_plan_hash_has_128_bytes_and_no_more() {
+        assert_eq!(identity(&"\u{1}".repeat(128), "1.0").unwrap().len(), IDENTITY);
+        assert_eq!(identity(&"x".repeat(129), "1.0").unwrap_err().kind, CommErrorKind::Rendezvous);
     }
 }

@@ -5,8 +5,9 @@
 //! MPI has no half types: for reductions they are converted to f32 and rounded once.
 
 use super::engine::Engine;
-use super::library::{Channel, Pending, Reduction, Result as MpiResult, Words};
+use super::library::{Channel, Pending, Result as MpiResult, Words};
 use crate::comm::header::{HEADER, Header};
+use crate::comm::reduce::Reduction;
 use crate::comm::{CommError, CommErrorKind, DType, ReduceOp, messages};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -231,9 +232,9 @@ impl Engine {
         let mut header = [0; HEADER];
         self.recv_piece(&mut header, from)?;
         let cause = match Header::decode(&header) {
-            Ok(theirs) if self.header.agrees_with(&theirs, self.me, from) => None,
-            Ok(theirs) => Some(messages::mismatch([(self.me, self.header), (from, theirs)])),
-            Err(_) => Some(messages::invalid_message(from, self.me)),
+            Some(theirs) if self.header.agrees_with(&theirs, self.me, from) => None,
+            Some(theirs) => Some(messages::mismatch([(self.me, self.header), (from, theirs)])),
+            None => Some(messages::invalid_message(from, self.me)),
         };
         if let Some(cause) = cause {
             return Err(self.fail(CommErrorKind::Mismatch, Some(from), &cause));

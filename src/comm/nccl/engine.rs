@@ -7,12 +7,14 @@ use super::driver::{Context, Event, Stream};
 use super::library::{AbortHandle, Communicator, State};
 use super::order::Order;
 use super::queue::{Pending, Queue};
-use crate::comm::calls::{Calls, lock};
+use crate::comm::call::check_reduction;
+use crate::comm::calls::{Calls, lock, try_lock};
 use crate::comm::header::{Algorithm, Header, Operation};
 use crate::comm::{
-    CommError, CommErrorKind, DeviceCollectives, DeviceSlice, ProcessGroup, ReduceOp, check, messages,
+    CommError, CommErrorKind, DeviceCollectives, DeviceSlice, FailureDetector, ProcessGroup, ReduceOp,
+    messages,
 };
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long the control group has to say which peer is gone, if NCCL only reports that one is.
@@ -24,16 +26,6 @@ const NAP: Duration = Duration::from_micros(100);
 const HANGS: Duration = Duration::from_secs(2);
 /// Pause between two checks of the peers.
 const PEER_CHECK: Duration = Duration::from_millis(5);
-
-/// What `join` has created.
-pub(super) struct Parts {
-    pub control: Arc<dyn ProcessGroup>,
-    pub context: Context,
-    pub stream: Stream,
-    pub order: Order,
-    pub communicator: Communicator,
-    pub timeout: Duration,
-}
 
 pub(super) struct Engine {
     pub control: Arc<dyn ProcessGroup>,
@@ -58,7 +50,7 @@ pub(super) struct Engine {
 
 /// Reads the peers' control messages.
 pub(super) fn poll_control(control: &dyn ProcessGroup) -> Result<(), CommError> {
-    control.watch().map_or(Ok(()), |watch| watch.poll())
+    control.failure_detector().map_or(Ok(()), FailureDetector::poll)
 }
 
 /// Ends the control group because NCCL failed with `why`: with the loss of a peer, if there is one, else with this
@@ -85,7 +77,7 @@ fn abort_with(control: &dyn ProcessGroup, why: &str) -> CommError {
 /// Ends the control group because the call `what`, number `number` of this engine, has taken longer than `timeout`.
 pub(super) fn overdue(control: &dyn ProcessGroup, what: &str, number: u64, timeout: Duration) -> CommError {
     let alone = || CommError::new(CommErrorKind::Timeout, None, messages::overdue(what, timeout));
-    control.watch().map_or_else(alone, |watch| watch.report_overdue(what, number, timeout))
+    control.failure_detector().map_or_else(alone, |detector| detector.report_overdue(what, number, timeout))
 }
 
 /// The call in messages, as distinct from those of the control group.
@@ -94,8 +86,13 @@ fn by_nccl(call: Header) -> String {
 }
 
 impl Engine {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts { control, context, stream, order, communicator, timeout } = parts;
+    pub(super) fn new(
+        control: Arc<dyn ProcessGroup>,
+        context: Context,
+        (stream, order): (Stream, Order),
+        communicator: Communicator,
+        timeout: Duration,
+    ) -> Self {
         Self {
             calls: Calls::new(control.rank()),
             control,
@@ -264,14 +261,6 @@ impl Engine {
     }
 }
 
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
 /// Pauses between two checks of something that usually takes microseconds.
 fn pause(since: Instant) {
     if since.elapsed() < BUSY { std::thread::yield_now() } else { std::thread::sleep(NAP) }
@@ -281,7 +270,7 @@ impl DeviceCollectives for Engine {
     fn all_reduce(&self, buffer: DeviceSlice, op: ReduceOp) -> Result<(), CommError> {
         let mut turn = lock(&self.turn);
         self.check()?;
-        if let Some(wrong) = check::reduction(buffer.dtype(), op) {
+        if let Some(wrong) = check_reduction(buffer.dtype(), op) {
             let why = format!("it made an invalid call: all_reduce: {wrong}");
             let kind = CommErrorKind::Misuse;
             return Err(self.fail(CommError { kind, ..abort_with(&*self.control, &why) }));
@@ -298,8 +287,8 @@ impl DeviceCollectives for Engine {
         let (begin, done) = self.begin().map_err(|why| self.broken(&why))?;
         self.check()?;
         self.calls.started(header);
-        if let Some(watch) = self.control.watch() {
-            watch.set_calls_made(header.sequence);
+        if let Some(detector) = self.control.failure_detector() {
+            detector.set_calls_made(header.sequence);
         }
         let launched = self.launch(&buffer, header, &done);
         let keep = buffer.into_guard();

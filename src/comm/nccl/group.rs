@@ -1,8 +1,10 @@
 //! [`NcclGroup`]: the control group's calls, and those on the device.
 
 use super::engine::Engine;
-use super::{NcclConfig, join, watchdog};
-use crate::comm::{Call, CallRecord, CommError, DeviceCollectives, FailureDetector, Place, ProcessGroup};
+use super::{join, watchdog};
+use crate::comm::{
+    Call, CallRecord, CommError, DeviceCollectives, DistributedConfig, FailureDetector, Place, ProcessGroup,
+};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,8 +22,12 @@ pub struct NcclGroup {
 
 impl NcclGroup {
     /// See [`connect`](super::connect).
-    pub fn connect(control: Arc<dyn ProcessGroup>, config: &NcclConfig) -> Result<Self> {
-        let engine = Arc::new(join::join(control.clone(), config)?);
+    pub fn connect(
+        control: Arc<dyn ProcessGroup>,
+        device: usize,
+        limits: &DistributedConfig,
+    ) -> Result<Self> {
+        let engine = Arc::new(join::join(control.clone(), device, limits)?);
         let watchdog = watchdog::start(engine.clone())
             .map_err(|e| Error::internal(format!("cannot start NCCL's watchdog thread: {e}")))?;
         Ok(Self { engine, control, watchdog: Some(watchdog) })
@@ -65,8 +71,8 @@ impl ProcessGroup for NcclGroup {
     fn device_collectives(&self) -> Option<&dyn DeviceCollectives> {
         Some(&*self.engine)
     }
-    fn watch(&self) -> Option<&dyn FailureDetector> {
-        self.control.watch()
+    fn failure_detector(&self) -> Option<&dyn FailureDetector> {
+        self.control.failure_detector()
     }
 }
 

@@ -1,14 +1,13 @@
 //! How the ranks of the control group form one communicator: each sends the others its [`RankInfo`], all check these in
 //! the same way, rank 0's id is broadcast, and NCCL connects.
 
-use super::NcclConfig;
 use super::driver::{self, Context, Stream};
-use super::engine::{Engine, Parts, blame, overdue, poll_control};
+use super::engine::{Engine, blame, overdue, poll_control};
 use super::library::{Communicator, Nccl, State, UniqueId};
 use super::order::Order;
 use super::version::Version;
 use crate::comm::rendezvous::truncated;
-use crate::comm::{CommError, CommErrorKind, GpuUuid, ProcessGroup, on_one_gpu};
+use crate::comm::{CommError, DistributedConfig, GpuUuid, ProcessGroup, on_one_gpu};
 use crate::error::{Error, Result};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -63,15 +62,25 @@ impl LocalSetup {
 }
 
 /// Joins all ranks of `control` on their devices, within `init_timeout`.
-pub(super) fn join(control: Arc<dyn ProcessGroup>, config: &NcclConfig) -> Result<Engine> {
-    let own = LocalSetup::open(config.device);
+pub(super) fn join(
+    control: Arc<dyn ProcessGroup>,
+    device: usize,
+    limits: &DistributedConfig,
+) -> Result<Engine> {
+    let own = LocalSetup::open(device);
     let own_info = own.as_ref().map(|own| own.info.clone()).map_err(Clone::clone);
     let all_infos = exchange(&*control, &own_info)?;
     check_compatible(&all_infos)?;
     // All ranks can join, including this one.
     let LocalSetup { nccl, context, stream, order, .. } = own.map_err(Error::unavailable)?;
-    let id = share_id(&*control, nccl)?;
-    let communicator = form(&*control, nccl, id, config.init_timeout).map_err(at_the_start)?;
+    // Rank 0 creates the id; all ranks get it, or rank 0's error.
+    let mut id = UniqueId([0; 128]);
+    if control.rank() == 0 {
+        id = nccl.unique_id().map_err(|why| blame(&*control, &why))?;
+    }
+    control.broadcast((&mut id.0[..]).into(), 0)?;
+    let formed = form(&*control, nccl, id, *limits.init_timeout);
+    let communicator = formed.map_err(CommError::at_the_start)?;
     if control.rank() == 0 {
         let (world, version, driver) =
             (control.world_size(), nccl.version(), context.driver().unwrap_or_default());
@@ -81,16 +90,7 @@ pub(super) fn join(control: Arc<dyn ProcessGroup>, config: &NcclConfig) -> Resul
             driver / 10 % 100
         );
     }
-    let timeout = config.timeout;
-    Ok(Engine::new(Parts { control, context, stream, order, communicator, timeout }))
-}
-
-/// A timeout before the first call is a failure of the rendezvous.
-fn at_the_start(error: CommError) -> CommError {
-    match error.kind {
-        CommErrorKind::Timeout => CommError { kind: CommErrorKind::Rendezvous, ..error },
-        _ => error,
-    }
+    Ok(Engine::new(control, context, (stream, order), communicator, *limits.timeout))
 }
 
 /// Every rank's info, by rank.
@@ -139,16 +139,6 @@ fn check_compatible(all_infos: &[RankInfoResult]) -> Result<()> {
 fn nccl_lets_share(a: &RankInfo, b: &RankInfo) -> bool {
     let apart = a.host.is_some() && b.host.is_some() && a.host != b.host;
     apart || a.shares && b.shares
-}
-
-/// Rank 0 creates the id; all ranks get it, or rank 0's error.
-fn share_id(control: &dyn ProcessGroup, nccl: &Nccl) -> Result<UniqueId, CommError> {
-    let mut id = UniqueId([0; 128]);
-    if control.rank() == 0 {
-        id = nccl.unique_id().map_err(|why| blame(control, &why))?;
-    }
-    control.broadcast((&mut id.0[..]).into(), 0)?;
-    Ok(id)
 }
 
 /// Waits for NCCL to connect all ranks, and detects ranks that have failed to.

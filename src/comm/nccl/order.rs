@@ -2,25 +2,18 @@
 //! exposes none of them, but all belong to the device's primary context.
 
 use super::driver::{Context, Event, Stream};
+use crate::named::named;
 
 /// With these set, NCCL copies on its own streams during a collective. A fence would delay the copies until the
 /// collective is done, and the collective waits for the copies.
 const COPIES: [&str; 2] = ["NCCL_P2P_USE_CUDA_MEMCPY", "NCCL_SHM_USE_CUDA_MEMCPY"];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// By events of the whole context: only the device waits.
-    Events,
-    /// The host waits: for the context before a collective, for the collective at a fence. For drivers before CUDA 12.5.
-    Host,
-}
-
-impl std::fmt::Display for Order {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Events => "events of the device's context",
-            Self::Host => "waits of the host",
-        })
+named! {
+    pub(super) enum Order {
+        /// Only the device waits.
+        Events = "events of the device's context",
+        /// The host waits: for the context before a collective, for the collective at a fence. For drivers before CUDA 12.5.
+        Host = "waits of the host",
     }
 }
 

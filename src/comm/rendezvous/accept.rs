@@ -1,13 +1,13 @@
 //! The listening side of the handshake. An [`Acceptor`] takes all connections, gives each a short time to prove the
 //! run's secret, and returns those that do, with the `Join` that they sent. One thread serves all of them without
-//! blocking. An unauthenticated connection costs one descriptor and half a kilobyte; their number is limited (the
+//! blocking. An unauthenticated connection costs one descriptor and two kilobytes; their number is limited (the
 //! oldest is dropped for a new one), and none delays another.
 
 use super::accept_error::{AcceptError, classify};
 use super::auth::{NONCE, PROOF, Role, nonce};
 use super::io::{StreamError, poll_until};
 use super::secret::Secret;
-use super::wire::{self, LENGTH, MAX_JOIN, Message, WireError};
+use super::wire::{self, Join, LENGTH, MAX_JOIN, Message, WireError};
 use crate::comm::CommError;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::{HashSet, VecDeque};
@@ -31,10 +31,14 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const RESOURCE_PAUSE: Duration = Duration::from_millis(20);
 const BUFFER: usize = if HELLO + PROOF > MAX_JOIN { HELLO + PROOF } else { MAX_JOIN };
 
+pub(super) type Joined = Result<Join, OtherProtocol>;
+
+/// A peer sent a `Join` of this version of the protocol.
+pub(super) struct OtherProtocol(pub u32);
+
 pub(super) enum Event {
-    /// A peer that has proved the secret, and the message that it sent (to be decoded again: it is a `Join`, or one of
-    /// another protocol version).
-    Joined(TcpStream, SocketAddr, Vec<u8>),
+    /// A peer that has proved the secret, and what it sent.
+    Joined(TcpStream, SocketAddr, Joined),
     /// The watched socket with this index has something to read, or is closed.
     Watched(usize),
     Deadline,
@@ -155,11 +159,10 @@ impl Acceptor {
         // Back to front, so that a removal does not shift connections that are still to be visited.
         for index in (0..ready.len()).rev().filter(|i| ready[*i]) {
             match self.pending[index].advance(&self.secret) {
-                Ok(false) => {}
-                Ok(true) => {
+                Ok(None) => {}
+                Ok(Some(joined)) => {
                     let p = self.pending.remove(index)?;
-                    let message = p.buffer[..p.need].to_vec();
-                    return Some(Event::Joined(p.stream, p.address, message));
+                    return Some(Event::Joined(p.stream, p.address, joined));
                 }
                 Err(why) => {
                     let address = self.pending.remove(index).map(|p| p.address);
@@ -199,14 +202,14 @@ fn listener_failed(e: std::io::Error) -> CommError {
 }
 
 impl Pending {
-    /// Reads what has arrived. True when a complete `Join` is in the buffer; an error is the reason to close the connection.
-    fn advance(&mut self, secret: &Secret) -> Result<bool, &'static str> {
+    /// Reads what has arrived: a complete `Join` at last. An error is the reason to close the connection.
+    fn advance(&mut self, secret: &Secret) -> Result<Option<Joined>, &'static str> {
         loop {
             if self.filled < self.need {
                 match (&self.stream).read(&mut self.buffer[self.filled..self.need]) {
                     Ok(0) => return Err("it closed the connection before it authenticated"),
                     Ok(n) => self.filled += n,
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
                     Err(e) if e.kind() == ErrorKind::Interrupted => {}
                     Err(_) => return Err("the connection failed before it authenticated"),
                 }
@@ -229,7 +232,8 @@ impl Pending {
                 }
                 Stage::Join => {
                     return match wire::decode(&self.buffer[..self.need]) {
-                        Ok(Message::Join(_)) | Err(WireError::Protocol(_)) => Ok(true),
+                        Ok(Message::Join(join)) => Ok(Some(Ok(join))),
+                        Err(WireError::Protocol(theirs)) => Ok(Some(Err(OtherProtocol(theirs)))),
                         _ => Err("it did not send a join request"),
                     };
                 }

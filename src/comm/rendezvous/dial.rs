@@ -2,7 +2,7 @@
 
 use super::accept::{ProofError, authenticate};
 use super::io::{StreamError, poll_until, read_message, write_by};
-use super::wire::{self, MAX_TEXT, Message};
+use super::wire::{self, MAX_REPORT, Message};
 use super::{CommError, Secret, file};
 use rustix::event::{PollFd, PollFlags};
 use std::fmt;
@@ -140,7 +140,7 @@ impl Dial<'_> {
         })?;
         write_by(&stream, &join(&stream).map_err(|e| AttemptError::Fatal(e.message))?, self.deadline)?;
         if answer {
-            let bytes = read_message(&stream, MAX_TEXT + 1, self.watch, self.deadline)?;
+            let bytes = read_message(&stream, MAX_REPORT, self.watch, self.deadline)?;
             match wire::decode(&bytes) {
                 Ok(Message::Accepted) => {}
                 Ok(Message::Refused(why)) => return Err(AttemptError::Fatal(why.to_owned())),

@@ -6,7 +6,7 @@ use super::identity::Identity;
 use super::io::{StreamError, poll_until, read_message};
 use super::mesh::{MeshBuilder, name_ranks, send_message};
 use super::wire::{self, Entry, MAX_MESSAGE, Message, Purpose};
-use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig};
+use super::{CommError, Mesh, MeshOptions, RendezvousConfig};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ pub(super) fn run(
         match reply {
             Reply::Table(table) => break (side, listener, table),
             Reply::Outdated(_) if Instant::now() < deadline => {}
-            Reply::Outdated(why) => return Err(CommError { peer: Some(0), ..CommError::rendezvous(why) }),
+            Reply::Outdated(why) => return Err(CommError::rendezvous(why).of(Some(0))),
             Reply::Go => return Err(CommError::rendezvous("rank 0 sent an unexpected message")),
         }
         let _ = poll_until(&mut [], Some((Instant::now() + pause).min(deadline)));
@@ -91,7 +91,7 @@ fn join(
             Ok(me.join(Purpose::Rendezvous, listen))
         })
         .map_err(|e| match e {
-            DialError::Failed(e) => CommError { peer: Some(0), ..e },
+            DialError::Failed(e) => e.of(Some(0)),
             DialError::Watched => CommError::rendezvous("the rendezvous ended"),
         })?;
     let Some((listener, listen)) = bound else {
@@ -130,7 +130,7 @@ impl Follower<'_> {
 
     fn interpret(&self, read: Result<Vec<u8>, StreamError>) -> Result<Reply, CommError> {
         let rank = self.me.config.rank;
-        let from_host = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(0), m);
+        let from_host = |m: String| CommError::rendezvous(m).of(Some(0));
         let bytes = read.map_err(|e| {
             from_host(match e {
                 StreamError::Deadline => format!(
@@ -144,12 +144,9 @@ impl Follower<'_> {
             Ok(Message::Go) => Ok(Reply::Go),
             Ok(Message::Refused(why)) => Err(from_host(why.to_owned())),
             Ok(Message::Outdated(why)) => Ok(Reply::Outdated(why.to_owned())),
-            Ok(Message::Table(table)) => {
-                let table: Vec<Entry> = wire::entries(table).into_iter().flatten().collect();
-                match table.len() == self.me.config.world_size {
-                    true => Ok(Reply::Table(table)),
-                    false => Err(from_host("rank 0 sent an address table of the wrong length".into())),
-                }
+            Ok(Message::Table(table)) if table.len() == self.me.config.world_size => Ok(Reply::Table(table)),
+            Ok(Message::Table(_)) => {
+                Err(from_host("rank 0 sent an address table of the wrong length".into()))
             }
             _ => Err(from_host("rank 0 sent an unexpected message".into())),
         }
@@ -193,7 +190,7 @@ impl Follower<'_> {
                 let stream =
                     dial.run(true, |_| Ok(self.me.join(purpose, self.listen))).map_err(|e| match e {
                         DialError::Watched => self.failure(),
-                        DialError::Failed(e) => CommError { peer: Some(peer), ..e },
+                        DialError::Failed(e) => e.of(Some(peer)),
                     })?;
                 mesh.put(peer, purpose, stream);
             }
@@ -210,18 +207,12 @@ impl Follower<'_> {
                 return Ok(());
             }
             match acceptor.next(&[&self.leader], self.deadline)? {
-                Event::Joined(stream, from, message) => mesh.admit(stream, from, &message, &mut acceptor)?,
+                Event::Joined(stream, from, joined) => mesh.admit(stream, from, joined, &mut acceptor)?,
                 Event::Watched(_) => return Err(self.failure()),
                 Event::Deadline => {
-                    return Err(CommError::new(
-                        CommErrorKind::Rendezvous,
-                        missing.first().copied(),
-                        format!(
-                            "{} did not connect to rank {} before init_timeout",
-                            name_ranks(&missing),
-                            self.me.config.rank
-                        ),
-                    ));
+                    let (late, me) = (name_ranks(&missing), self.me.config.rank);
+                    let why = format!("{late} did not connect to rank {me} before init_timeout");
+                    return Err(CommError::rendezvous(why).of(missing.first().copied()));
                 }
             }
         }

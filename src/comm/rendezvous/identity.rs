@@ -1,7 +1,8 @@
 //! Whether two processes belong to the same run: what each reports about itself, and the messages for a mismatch.
 
 use super::RendezvousConfig;
-use super::wire::{self, HostId, Join, Message, PROTOCOL, Purpose, WireError};
+use super::accept::{Joined, OtherProtocol};
+use super::wire::{Entry, HostId, Join, Message, PROTOCOL, Purpose};
 use std::net::SocketAddr;
 
 #[derive(Clone, Copy)]
@@ -25,31 +26,26 @@ impl Identity<'_> {
         let RendezvousConfig { rank, world_size, run_id, generation, plan_hash, .. } = self.config;
         Message::Join(Join {
             purpose,
-            rank: *rank as u32,
-            world: *world_size as u32,
+            rank: *rank,
+            world: *world_size,
             generation: *generation,
-            run_id,
-            plan_hash,
-            listen,
-            host: self.host,
+            run_id: run_id.clone(),
+            plan_hash: plan_hash.clone(),
+            entry: Entry { address: listen, host: self.host },
         })
         .frame()
     }
 
-    /// Decodes and checks the `Join` that came from `from`.
-    pub(super) fn check_join<'m>(&self, message: &'m [u8], from: SocketAddr) -> Result<Join<'m>, Refusal> {
+    /// Checks the `Join` that came from `from`.
+    pub(super) fn check_join(&self, joined: Joined, from: SocketAddr) -> Result<Join, Refusal> {
         let own = self.config;
         let me = own.rank;
-        let join = match wire::decode(message) {
-            Ok(Message::Join(join)) => join,
-            Err(WireError::Protocol(theirs)) => {
-                return Err(Refusal::Conflict(format!(
-                    "a process at {from} uses version {theirs} of the rendezvous protocol, but rank {me} uses version \
-                     {PROTOCOL}; run the same version of ddp-run on every node"
-                )));
-            }
-            _ => return Err(Refusal::Foreign("it did not send a join request".into())),
-        };
+        let join = joined.map_err(|OtherProtocol(theirs)| {
+            Refusal::Conflict(format!(
+                "a process at {from} uses version {theirs} of the rendezvous protocol, but rank {me} uses version \
+                 {PROTOCOL}; run the same version of ddp-run on every node"
+            ))
+        })?;
         let peer = format!("rank {} ({from})", join.rank);
         if join.run_id != own.run_id || join.generation < own.generation {
             return Err(Refusal::Foreign(format!(
@@ -64,13 +60,13 @@ impl Identity<'_> {
                 join.generation, own.run_id, own.generation
             )));
         }
-        let conflict = if join.world as usize != own.world_size {
+        let conflict = if join.world != own.world_size {
             format!(
                 "{peer} has world size {}, but rank {me} has world size {}; give every node the same --nnodes and \
                  --nproc-per-node",
                 join.world, own.world_size
             )
-        } else if join.rank as usize >= own.world_size {
+        } else if join.rank >= own.world_size {
             format!("{peer} is out of range for world size {}", own.world_size)
         } else if join.plan_hash != own.plan_hash {
             format!(
@@ -78,7 +74,7 @@ impl Identity<'_> {
                  overrides",
                 join.plan_hash, own.plan_hash
             )
-        } else if join.rank as usize == me {
+        } else if join.rank == me {
             format!("{peer} has the same rank as the process that it connected to")
         } else {
             return Ok(join);

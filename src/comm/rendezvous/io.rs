@@ -8,28 +8,19 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// Why a read or write did not complete.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamError {
-    Io(io::Error),
-    /// The other side closed the connection.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("connection closed")]
     Closed,
+    #[error("timed out")]
     Deadline,
     /// A watched socket has something to read, or is closed.
+    #[error("the rendezvous ended")]
     Watched,
-    /// A length that exceeds the limit.
+    #[error("a message of {0} bytes exceeds the limit")]
     TooLong(usize),
-}
-
-impl std::fmt::Display for StreamError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            StreamError::Io(e) => write!(f, "{e}"),
-            StreamError::Closed => f.write_str("connection closed"),
-            StreamError::Deadline => f.write_str("timed out"),
-            StreamError::Watched => f.write_str("the rendezvous ended"),
-            StreamError::TooLong(n) => write!(f, "a message of {n} bytes exceeds the limit"),
-        }
-    }
 }
 
 /// `poll(2)` until `deadline`; false if it has passed. Retries after signals.
@@ -57,7 +48,7 @@ fn ready(
 ) -> Result<(), StreamError> {
     let mut fds: Vec<PollFd<'_>> = watch.iter().map(|w| PollFd::new(w, PollFlags::IN)).collect();
     fds.push(PollFd::new(stream, want));
-    if !poll_until(&mut fds, Some(deadline)).map_err(StreamError::Io)? {
+    if !poll_until(&mut fds, Some(deadline))? {
         return Err(StreamError::Deadline);
     }
     let watched = fds[..watch.len()].iter().any(|fd| !fd.revents().is_empty());

@@ -1,12 +1,12 @@
 //! Rank 0's part: it gathers the other ranks, checks that they belong to the same run, sends the address table, and
 //! releases all ranks once every connection is made. It reports any failure to all ranks that have come.
 
-use super::accept::{Acceptor, Event};
+use super::accept::{Acceptor, Event, Joined};
 use super::identity::{Identity, Refusal};
-use super::io::{is_closed, read_message, write_by};
+use super::io::{StreamError, is_closed, read_message, write_by};
 use super::mesh::{MeshBuilder, name_ranks, refuse, send_message};
-use super::wire::{self, Entry, HostId, MAX_TEXT, Message, Purpose};
-use super::{CommError, CommErrorKind, Mesh, MeshOptions, RendezvousConfig};
+use super::wire::{self, Entry, MAX_REPORT, Message, Purpose};
+use super::{CommError, Mesh, MeshOptions, RendezvousConfig};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,18 @@ struct Member {
     rank: usize,
     stream: TcpStream,
     from: SocketAddr,
-    listen: SocketAddr,
-    host: HostId,
+    entry: Entry,
     ready: bool,
+}
+
+impl Member {
+    fn error(&self, why: impl Into<String>) -> CommError {
+        CommError::rendezvous(why).of(Some(self.rank))
+    }
+
+    fn lost(&self, e: &StreamError) -> CommError {
+        self.error(format!("rank {} ({}) disconnected during the rendezvous: {e}", self.rank, self.from))
+    }
 }
 
 struct Leader<'a> {
@@ -81,7 +90,7 @@ impl<'a> Leader<'a> {
     fn gather(&mut self) -> Result<(), CommError> {
         while self.members.len() + 1 < self.me.config.world_size {
             match self.next()? {
-                Event::Joined(stream, from, message) => self.admit(stream, from, &message)?,
+                Event::Joined(stream, from, joined) => self.admit(stream, from, joined)?,
                 Event::Watched(index) => {
                     // The rank may come back: a restarted worker connects again.
                     let gone = self.members.remove(index);
@@ -94,30 +103,26 @@ impl<'a> Leader<'a> {
                 Event::Deadline => {
                     let came = |r: &usize| self.members.iter().any(|g| g.rank == *r);
                     let missing: Vec<usize> = (1..self.me.config.world_size).filter(|r| !came(r)).collect();
-                    return Err(CommError::new(
-                        CommErrorKind::Rendezvous,
-                        missing.first().copied(),
-                        format!(
-                            "{} of {} did not connect to rank 0 at {} before init_timeout",
-                            name_ranks(&missing),
-                            self.me.config.world_size,
-                            self.at
-                        ),
-                    ));
+                    let why = format!(
+                        "{} of {} did not connect to rank 0 at {} before init_timeout",
+                        name_ranks(&missing),
+                        self.me.config.world_size,
+                        self.at
+                    );
+                    return Err(CommError::rendezvous(why).of(missing.first().copied()));
                 }
             }
         }
         Ok(())
     }
 
-    fn admit(&mut self, stream: TcpStream, from: SocketAddr, message: &[u8]) -> Result<(), CommError> {
-        let refusal = match self.me.check_join(message, from) {
+    fn admit(&mut self, stream: TcpStream, from: SocketAddr, joined: Joined) -> Result<(), CommError> {
+        let refusal = match self.me.check_join(joined, from) {
             Ok(join) if join.purpose == Purpose::Rendezvous => {
-                let rank = join.rank as usize;
+                let (rank, entry) = (join.rank, join.entry);
                 self.members.retain(|g| g.rank != rank || !is_closed(&g.stream));
                 let Some(other) = self.members.iter().find(|g| g.rank == rank) else {
-                    let (listen, host) = (join.listen, join.host);
-                    self.members.push(Member { rank, stream, from, listen, host, ready: false });
+                    self.members.push(Member { rank, stream, from, entry, ready: false });
                     return Ok(());
                 };
                 let why = format!(
@@ -141,11 +146,10 @@ impl<'a> Leader<'a> {
         let own = self.listen.unwrap_or(SocketAddr::from(([0; 4], 0)));
         let mut entries = vec![Entry { address: own, host: self.me.host }; self.me.config.world_size];
         for member in &self.members {
-            entries[member.rank] = Entry { address: member.listen, host: member.host };
+            entries[member.rank] = member.entry;
         }
-        let table: Vec<u8> = entries.iter().flat_map(wire::encode_entry).collect();
-        self.broadcast(Message::Table(&table))?;
         let hosts = entries.iter().map(|e| e.host).collect();
+        self.broadcast(Message::Table(entries))?;
         let mut mesh = MeshBuilder::new(self.me, hosts, self.options);
         loop {
             let unready: Vec<usize> = self.members.iter().filter(|g| !g.ready).map(|g| g.rank).collect();
@@ -154,20 +158,15 @@ impl<'a> Leader<'a> {
                 break;
             }
             match self.next()? {
-                Event::Joined(stream, from, message) => {
-                    mesh.admit(stream, from, &message, &mut self.acceptor)?
+                Event::Joined(stream, from, joined) => {
+                    mesh.admit(stream, from, joined, &mut self.acceptor)?
                 }
                 Event::Watched(index) => self.receive(index)?,
                 Event::Deadline => {
                     let late = if missing.is_empty() { unready } else { missing };
-                    return Err(CommError::new(
-                        CommErrorKind::Rendezvous,
-                        late.first().copied(),
-                        format!(
-                            "{} could not connect to all other ranks before init_timeout",
-                            name_ranks(&late)
-                        ),
-                    ));
+                    let why = "could not connect to all other ranks before init_timeout";
+                    let why = format!("{} {why}", name_ranks(&late));
+                    return Err(CommError::rendezvous(why).of(late.first().copied()));
                 }
             }
         }
@@ -178,14 +177,8 @@ impl<'a> Leader<'a> {
     fn broadcast(&self, message: Message<'_>) -> Result<(), CommError> {
         let frame = message.frame();
         for member in &self.members {
-            write_by(&member.stream, &frame, self.deadline.max(Instant::now() + Duration::from_secs(1)))
-                .map_err(|e| {
-                    let message = format!(
-                        "rank {} ({}) disconnected during the rendezvous: {e}",
-                        member.rank, member.from
-                    );
-                    CommError::new(CommErrorKind::Rendezvous, Some(member.rank), message)
-                })?;
+            let until = self.deadline.max(Instant::now() + Duration::from_secs(1));
+            write_by(&member.stream, &frame, until).map_err(|e| member.lost(&e))?;
         }
         Ok(())
     }
@@ -193,25 +186,25 @@ impl<'a> Leader<'a> {
     /// Handles a member's message while connections are made.
     fn receive(&mut self, index: usize) -> Result<(), CommError> {
         let member = &mut self.members[index];
-        let error = |m: String| CommError::new(CommErrorKind::Rendezvous, Some(member.rank), m);
         let until = self.deadline.min(Instant::now() + Duration::from_secs(1));
-        let bytes = read_message(&member.stream, MAX_TEXT + 1, &[], until).map_err(|e| {
-            error(format!("rank {} ({}) disconnected during the rendezvous: {e}", member.rank, member.from))
-        })?;
+        let bytes = read_message(&member.stream, MAX_REPORT, &[], until).map_err(|e| member.lost(&e))?;
         match wire::decode(&bytes) {
             Ok(Message::Ready) => {
                 member.ready = true;
                 Ok(())
             }
-            Ok(Message::Failed(why)) => Err(error(why.to_owned())),
-            _ => Err(error(format!("rank {} ({}) sent an unexpected message", member.rank, member.from))),
+            Ok(Message::Failed(why)) => Err(member.error(why)),
+            _ => {
+                let why = format!("rank {} ({}) sent an unexpected message", member.rank, member.from);
+                Err(member.error(why))
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{TestRendezvous, connect, error, options};
+    use super::super::tests::{TestRendezvous, assert_says, connect, options};
     use super::super::{ATTEMPT, deadline_of};
     use super::*;
 
@@ -225,15 +218,15 @@ mod tests {
         let mut leader = Leader::new(&config, &options, listener, deadline_of(&config)).unwrap();
         // The deadline passes when rank 2 has come.
         while leader.members.is_empty() {
-            let Event::Joined(stream, from, message) = leader.next().unwrap() else {
+            let Event::Joined(stream, from, joined) = leader.next().unwrap() else {
                 panic!("no rank connected")
             };
-            leader.admit(stream, from, &message).unwrap();
+            leader.admit(stream, from, joined).unwrap();
         }
         leader.deadline = Instant::now();
         let lost = leader.run();
-        for e in [error(&lost), error(&follower.join().unwrap())] {
-            assert!(e.message.contains("ranks 1 and 3 of 4 did not connect to rank 0"), "{e}");
-        }
+        let says = "ranks 1 and 3 of 4 did not connect to rank 0";
+        assert_says(&lost, says);
+        assert_says(&follower.join().unwrap(), says);
     }
 }

@@ -1,6 +1,6 @@
 //! The connections between all pairs of ranks, while they are being made.
 
-use super::accept::Acceptor;
+use super::accept::{Acceptor, Joined};
 use super::identity::{Identity, Refusal};
 use super::io::{is_closed, write_by};
 use super::wire::{HostId, Message, Purpose};
@@ -64,7 +64,7 @@ impl<'a> MeshBuilder<'a> {
     fn slot(&mut self, rank: usize, purpose: Purpose) -> Option<&mut Option<TcpStream>> {
         let half = self.links.get_mut(rank)?;
         match purpose {
-            Purpose::Data(lane) => half.data.get_mut(usize::from(lane)),
+            Purpose::Data(lane) => half.data.get_mut(lane),
             Purpose::Control => Some(&mut half.control),
             Purpose::Rendezvous | Purpose::Supervisor => None,
         }
@@ -73,7 +73,7 @@ impl<'a> MeshBuilder<'a> {
     /// The purposes for which a peer is connected.
     pub(super) fn purposes(&self, peer: usize) -> impl Iterator<Item = Purpose> + use<> {
         let lanes = self.links.get(peer).map_or(0, |half| half.data.len());
-        (0..lanes).map(|lane| Purpose::Data(lane as u8)).chain([Purpose::Control])
+        (0..lanes).map(Purpose::Data).chain([Purpose::Control])
     }
 
     /// Adds a connection that this rank has made itself.
@@ -88,18 +88,18 @@ impl<'a> MeshBuilder<'a> {
         &mut self,
         stream: TcpStream,
         from: SocketAddr,
-        message: &[u8],
+        joined: Joined,
         acceptor: &mut Acceptor,
     ) -> Result<(), CommError> {
         let me = self.me.config.rank;
-        let refusal = match self.me.check_join(message, from) {
-            Ok(join) => match self.slot(join.rank as usize, join.purpose) {
+        let refusal = match self.me.check_join(joined, from) {
+            Ok(join) => match self.slot(join.rank, join.purpose) {
                 None => Refusal::Foreign(format!(
                     "rank {} ({from}) connected after the rendezvous was complete, or uses more sockets per pair \
                      than rank {me}",
                     join.rank
                 )),
-                Some(slot) if slot.as_ref().is_none_or(is_closed) && join.rank as usize > me => {
+                Some(slot) if slot.as_ref().is_none_or(is_closed) && join.rank > me => {
                     if stream.set_nodelay(true).is_ok() && send_message(&stream, Message::Accepted) {
                         *slot = Some(stream);
                     }

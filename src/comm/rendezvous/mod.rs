@@ -33,7 +33,7 @@ pub(super) use tests::messages;
 pub(crate) use wire::decode_anything;
 pub(crate) use wire::{HostId, MAX_WORLD, truncated};
 
-use super::{CommError, CommErrorKind};
+use super::CommError;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

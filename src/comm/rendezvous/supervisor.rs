@@ -3,7 +3,7 @@
 use super::accept::{Acceptor, Event};
 use super::dial::{ATTEMPT, Dial, DialError, Target};
 use super::mesh::send_message;
-use super::wire::{self, Join, Message, Purpose};
+use super::wire::{Entry, Join, Message, Purpose};
 use super::{CommError, Secret};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Instant;
@@ -32,13 +32,13 @@ impl SupervisorListener {
         deadline: Instant,
     ) -> Result<SupervisorEvent, CommError> {
         loop {
-            let (stream, from, message) = match self.0.next(watch, deadline)? {
-                Event::Joined(stream, from, message) => (stream, from, message),
+            let (stream, from, joined) = match self.0.next(watch, deadline)? {
+                Event::Joined(stream, from, joined) => (stream, from, joined),
                 Event::Watched(index) => return Ok(SupervisorEvent::Readable(index)),
                 Event::Deadline => return Ok(SupervisorEvent::Deadline),
             };
-            let why = match wire::decode(&message) {
-                Ok(Message::Join(Join { purpose: Purpose::Supervisor, .. })) => {
+            let why = match joined {
+                Ok(Join { purpose: Purpose::Supervisor, .. }) => {
                     if send_message(&stream, Message::Accepted) {
                         return Ok(SupervisorEvent::Connected(stream, from));
                     }
@@ -62,10 +62,10 @@ pub(crate) fn connect_supervisor(
     deadline: Instant,
 ) -> Result<TcpStream, CommError> {
     let join = |stream: &TcpStream| {
-        let listen = stream.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?;
-        let (run_id, plan_hash, host) = ("", "", [0; 16]);
+        let address = stream.local_addr().map_err(|e| CommError::rendezvous(e.to_string()))?;
+        let (run_id, plan_hash, entry) = (String::new(), String::new(), Entry { address, host: [0; 16] });
         let purpose = Purpose::Supervisor;
-        Ok(Message::Join(Join { purpose, rank: 0, world: 0, generation: 0, run_id, plan_hash, listen, host })
+        Ok(Message::Join(Join { purpose, rank: 0, world: 0, generation: 0, run_id, plan_hash, entry })
             .frame())
     };
     let attempt = Some(ATTEMPT);

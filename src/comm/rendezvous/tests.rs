@@ -4,13 +4,13 @@ mod by_file;
 mod stale_processes;
 mod unresponsive;
 
-use super::accept::MAGIC;
+use super::accept::{MAGIC, OtherProtocol};
 use super::identity::{Identity, Refusal};
-use super::wire::Purpose;
+use super::wire::{Message, Purpose};
 use super::*;
 use crate::comm::gloo::{GlooGroup, GlooOptions};
-use crate::comm::testing::{HANG, Port};
-use crate::comm::{ProcessGroup, ReduceOp};
+use crate::comm::testing::{self, HANG, Port};
+use crate::comm::{CommErrorKind, ProcessGroup, ReduceOp};
 use rustix::event::{PollFd, PollFlags};
 use std::io::{Read, Write};
 use std::thread;
@@ -20,17 +20,8 @@ pub(super) fn connect(config: RendezvousConfig) -> Result<GlooGroup, CommError> 
 }
 
 fn config(rank: usize, world: usize, endpoint: Endpoint, secret: &Secret) -> RendezvousConfig {
-    RendezvousConfig {
-        rank,
-        world_size: world,
-        endpoint,
-        secret: secret.clone(),
-        run_id: "run".into(),
-        generation: 3,
-        plan_hash: "0123abcd".into(),
-        init_timeout: HANG,
-        timeout: HANG,
-    }
+    let config = testing::config(rank, world, endpoint, secret);
+    RendezvousConfig { run_id: "run".into(), generation: 3, plan_hash: "0123abcd".into(), ..config }
 }
 
 pub(super) struct TestRendezvous {
@@ -99,6 +90,12 @@ pub(super) fn error<T>(outcome: &Result<T, CommError>) -> &CommError {
     }
 }
 
+#[track_caller]
+pub(super) fn assert_says<T>(outcome: &Result<T, CommError>, text: &str) {
+    let message = &error(outcome).message;
+    assert!(message.contains(text), "no `{text}` in: {message}");
+}
+
 pub(super) fn assert_working(outcomes: Vec<Outcome>) {
     let world = outcomes.len() as i32;
     let groups: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
@@ -163,7 +160,7 @@ fn foreign_connections_are_rejected_while_the_group_forms() {
     }
     let impostor = RendezvousConfig { secret: Secret::generate().unwrap(), ..m.follower(1, 3) };
     let refused = connect(impostor);
-    assert!(error(&refused).message.contains("rejected rank 1's proof of the run's secret"));
+    assert_says(&refused, "rejected rank 1's proof of the run's secret");
     let mut outcomes = connect_all(vec![m.follower(1, 3), m.follower(2, 3)]);
     outcomes.push(leader.join().unwrap());
     assert_working(outcomes);
@@ -177,7 +174,7 @@ fn a_foreign_listener_is_distinguished_from_rank_0() {
     let other = thread::spawn(move || connect(follower));
     let mut stream = accept(m.listener.as_ref().unwrap());
     stream.write_all(&[b'x'; 100]).unwrap();
-    assert!(error(&other.join().unwrap()).message.contains("not ddp-run"));
+    assert_says(&other.join().unwrap(), "not ddp-run");
     // A peer that speaks the protocol and claims to have checked our proof, but cannot prove the secret itself.
     let follower = m.follower(1, 2);
     let other = thread::spawn(move || connect(follower));
@@ -185,7 +182,7 @@ fn a_foreign_listener_is_distinguished_from_rank_0() {
     stream.write_all(&[&MAGIC[..], &[7; 32]].concat()).unwrap();
     stream.read_exact(&mut [0; 72]).unwrap();
     stream.write_all(&[1; 33]).unwrap();
-    assert!(error(&other.join().unwrap()).message.contains("does not have the secret of rank 1"));
+    assert_says(&other.join().unwrap(), "does not have the secret of rank 1");
 }
 
 #[test]
@@ -201,9 +198,7 @@ fn ranks_with_different_plans_or_world_sizes_all_report_both_sides() {
         change(&mut deviant);
         let leader = m.leader(3);
         for outcome in connect_all(vec![leader, deviant]) {
-            words
-                .iter()
-                .for_each(|w| assert!(error(&outcome).message.contains(w), "{w}: {}", error(&outcome)));
+            words.iter().for_each(|word| assert_says(&outcome, word));
         }
     }
 }
@@ -213,11 +208,7 @@ fn two_processes_with_the_same_rank_both_fail() {
     let mut m = TestRendezvous::new("127.0.0.1:0");
     let outcomes = connect_all(vec![m.leader(3), m.follower(1, 3), m.follower(1, 3)]);
     for outcome in &outcomes {
-        assert!(
-            error(outcome).message.contains("two processes have rank 1: 127.0.0.1:"),
-            "{}",
-            error(outcome)
-        );
+        assert_says(outcome, "two processes have rank 1: 127.0.0.1:");
     }
 }
 
@@ -230,7 +221,7 @@ fn processes_of_other_runs_and_generations_are_rejected_and_the_group_forms() {
     let other = RendezvousConfig { run_id: "other".into(), ..m.follower(1, 2) };
     for (stray, word) in connect_all(vec![old, other]).iter().zip(["generation 2, but rank 0", "run `other`"])
     {
-        assert!(error(stray).message.contains(word), "{}", error(stray));
+        assert_says(stray, word);
     }
     let mut outcomes = connect_all(vec![m.follower(1, 2)]);
     outcomes.push(leader.join().unwrap());
@@ -242,7 +233,7 @@ fn a_rank_0_that_never_listens_is_reported() {
     let (port, secret) = (Port::on_loopback(), Secret::generate().unwrap());
     let follower = config(1, 2, Endpoint::Connect(port.address.to_string()), &secret);
     let outcome = connect(RendezvousConfig { init_timeout: Duration::from_millis(200), ..follower });
-    assert!(error(&outcome).message.contains("rank 1 could not reach rank 0"), "{}", error(&outcome));
+    assert_says(&outcome, "rank 1 could not reach rank 0");
 }
 
 /// Impossible configurations, which are refused before any socket; peers that rank 0 of 3 rejects; and
@@ -269,11 +260,14 @@ pub(in crate::comm) fn messages() -> Vec<String> {
         m.follower(0, 3),
     ];
     let join = |c: RendezvousConfig| {
-        Identity { config: &c, host: [0; 16] }.join(Purpose::Rendezvous, at).split_off(wire::LENGTH)
+        let frame = Identity { config: &c, host: [0; 16] }.join(Purpose::Rendezvous, at);
+        match wire::decode(&frame[wire::LENGTH..]) {
+            Ok(Message::Join(join)) => Ok(join),
+            other => panic!("{other:?}"),
+        }
     };
-    let version = [&[1][..], &(wire::PROTOCOL + 1).to_le_bytes()].concat();
-    for message in foreign.into_iter().map(join).chain([version, vec![2]]) {
-        let refusal = Identity { config: &own, host: [0; 16] }.check_join(&message, at).expect_err("refused");
+    for joined in foreign.into_iter().map(join).chain([Err(OtherProtocol(wire::PROTOCOL + 1))]) {
+        let refusal = Identity { config: &own, host: [0; 16] }.check_join(joined, at).expect_err("refused");
         let (Refusal::Foreign(why) | Refusal::Outdated(why) | Refusal::Conflict(why)) = refusal;
         all.push(why);
     }

@@ -48,14 +48,14 @@ fn reads_values_with_their_own_syntax() {
 fn passes_distributed_keys_to_the_engine() {
     for transport in Transport::ALL {
         let set = format!("distributed.transport={transport}");
-        assert_eq!(resolve(&[&set]).distributed.gloo().transport, transport);
+        assert_eq!(resolve(&[&set]).gloo.transport, transport);
     }
     for algorithm in AlgorithmChoice::ALL {
         let set = format!("distributed.algorithm={algorithm}");
-        assert_eq!(resolve(&[&set]).distributed.gloo().algorithm, algorithm);
+        assert_eq!(resolve(&[&set]).gloo.algorithm, algorithm);
     }
     let plan = resolve(&["distributed.interface=eth0", "distributed.sockets=16"]);
-    let options = plan.distributed.gloo();
+    let options = &plan.gloo;
     assert_eq!((options.interface.as_deref(), options.sockets), (Some("eth0"), Some(16)));
     assert!(plan.text().contains("sockets"));
 }

@@ -3,19 +3,15 @@
 use super::super::header::Header;
 use super::*;
 use crate::comm::execute::Engine as _;
-use crate::comm::{self, CommErrorKind, ProcessGroup, ReduceOp, Wait};
+use crate::comm::{self, Wait};
 
 type Call = Box<dyn Fn(&GlooGroup) -> Outcome + Sync>;
 
 const SMALL: usize = 10;
 const LARGE: usize = 300_000;
 
-fn all_reduce(g: &GlooGroup, n: usize, op: ReduceOp) -> Outcome {
-    g.all_reduce((&mut vec![1f32; n]).into(), op)
-}
-
 fn reduction(n: usize, op: ReduceOp) -> Call {
-    Box::new(move |g| all_reduce(g, n, op))
+    Box::new(move |g| g.all_reduce((&mut vec![1f32; n]).into(), op))
 }
 
 fn sum(n: usize) -> Call {
@@ -68,7 +64,7 @@ fn check(transport: Transport, world: usize, deviant: usize, case: usize) {
     // A failure may overtake a rank that is still in the good call.
     let together = Barrier::new(world);
     let results = on_ranks(&groups, |g| {
-        all_reduce(g, 5, ReduceOp::Sum).unwrap();
+        all_reduce(g, 5).unwrap();
         together.wait();
         let error = if g.rank() == deviant { other(g) } else { usual(g) };
         // A rank that had nothing to wait for may get the error in its next call.
@@ -107,7 +103,7 @@ fn a_message_with_another_tag_length_or_kind_is_a_mismatch() {
     let wrong: [(Call, &str); 3] = [
         (|g| g.send((&vec![1u8; 4]).into(), 1, 8), "send #1 (4 u8 to rank 1, tag 8)"),
         (|g| g.send((&vec![1u8; 5]).into(), 1, 7), "send #1 (5 u8 to rank 1, tag 7)"),
-        (|g| all_reduce(g, SMALL, ReduceOp::Sum), "all_reduce #1"),
+        (|g| all_reduce(g, SMALL), "all_reduce #1"),
     ];
     for ((call, word), transport) in wrong.into_iter().flat_map(|w| TRANSPORTS.map(|t| (w, t))) {
         let results = on_ranks(&form(transport, 2, AMPLE), |g| match g.rank() {
@@ -129,12 +125,8 @@ fn an_invalid_call_of_one_rank_fails_all_ranks() {
         _ => g.all_reduce((&mut vec![1f64; 4]).into(), ReduceOp::Mean).unwrap_err(),
     });
     for error in results {
-        assert_eq!((error.kind, error.peer), (CommErrorKind::Misuse, Some(2)));
-        assert!(
-            error.message.contains("rank 2 made an invalid call")
-                && error.message.contains("not defined for i64"),
-            "{error}"
-        );
+        let parts = ["rank 2 made an invalid call", "not defined for i64"];
+        assert_error(&error, CommErrorKind::Misuse, Some(2), &parts);
     }
 }
 
@@ -170,7 +162,7 @@ fn a_mismatch_detected_late_is_reported_with_the_call_that_caused_it() {
 fn a_header_that_arrived_early_is_checked_when_the_call_begins() {
     let groups = form(Transport::Tcp, 3, AMPLE);
     let results = thread::scope(|scope| {
-        let early = scope.spawn(|| all_reduce(&groups[1], SMALL, ReduceOp::Sum).unwrap_err());
+        let early = scope.spawn(|| all_reduce(&groups[1], SMALL).unwrap_err());
         let mut engine = groups[0].engine.lock().unwrap();
         while engine.links[1].as_ref().unwrap().parked().is_none() {
             engine.read_unawaited(1).unwrap();

@@ -1,10 +1,10 @@
 //! Hosts with their own shared memory, and connections between them: a rank must also receive what it does not wait for.
 
 use super::super::header::Header;
-use super::super::stream::{Action, Kind, Rx, Tx};
+use super::super::stream::{Action, Rx, Tx};
 use super::*;
 use crate::comm::execute::{Engine as _, execute};
-use crate::comm::{Call, CommErrorKind, DType, ProcessGroup, ReduceOp, Wait};
+use crate::comm::{Call, ProcessGroup, ReduceOp, Wait};
 
 /// Ranks on hosts that are named by letters.
 fn hosts(names: &'static str, sockets: usize, timeout: Duration) -> Vec<GlooGroup> {
@@ -135,10 +135,9 @@ fn a_goodbye_of_a_local_rank_is_read_while_a_connection_is_blocked() {
         let header = Header { sequence: engine.numbers.next(&header), ..header };
         let (send, recv) = (0..15_000_000, [(15_000_000..30_000_000, Action::Store)]);
         let tx = Tx { peer: 2, lead: send.len(), parts: std::slice::from_ref(&send) };
-        let kind = Kind { dtype: DType::U8, op: ReduceOp::Sum };
         let ended = engine
             .begin(header, Some(AMPLE))
-            .and_then(|()| engine.stream(&mut buf, kind, Some(tx), Some(Rx { peer: 1, parts: &recv })));
+            .and_then(|()| engine.stream(&mut buf, Some(tx), Some(Rx { peer: 1, parts: &recv })));
         done.wait();
         Some(ended.unwrap_err())
     });
@@ -160,7 +159,6 @@ fn a_rank_that_panics_in_a_call_is_named_by_the_others() {
         g.barrier(Wait::Deadline).unwrap_err()
     });
     for error in results {
-        assert_eq!((error.kind, error.peer), (CommErrorKind::Aborted, Some(0)), "{error}");
-        assert!(error.message.contains("rank 0 panicked"), "{error}");
+        assert_error(&error, CommErrorKind::Aborted, Some(0), &["rank 0 panicked"]);
     }
 }

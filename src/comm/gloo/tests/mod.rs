@@ -8,7 +8,7 @@ mod mixed;
 
 use super::{AlgorithmChoice, GlooGroup, GlooOptions, Transport};
 use crate::comm::testing::{HANG, form as form_with};
-use crate::comm::{CommError, Element};
+use crate::comm::{CommError, CommErrorKind, Element, ProcessGroup, ReduceOp};
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -65,6 +65,17 @@ fn kill(group: GlooGroup) {
 
 fn bits<T: Element>(values: &[T]) -> &[u8] {
     bytemuck::cast_slice(values)
+}
+
+fn all_reduce(g: &GlooGroup, n: usize) -> Outcome {
+    g.all_reduce((&mut vec![1f32; n]).into(), ReduceOp::Sum)
+}
+
+/// Checks that `error` is of this kind, blames `peer` and has all `parts` in its message.
+#[track_caller]
+fn assert_error(error: &CommError, kind: CommErrorKind, peer: Option<usize>, parts: &[&str]) {
+    assert_eq!((error.kind, error.peer), (kind, peer), "{error}");
+    parts.iter().for_each(|part| assert!(error.message.contains(part), "no `{part}` in: {error}"));
 }
 
 type Outcome = Result<(), CommError>;

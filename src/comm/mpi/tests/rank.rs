@@ -1,11 +1,11 @@
 //! The rank side: the cases.
 
+use super::super::MpiGroup;
 use super::super::control_messages::GracePeriods;
-use super::super::{MpiConfig, MpiGroup};
 use super::launch::said;
 use crate::comm::reference::{check_all, check_type, order_dependent};
 use crate::comm::testing::HANG;
-use crate::comm::{CommError, DType, Phase, Place, ProcessGroup, ReduceOp, Wait};
+use crate::comm::{CommError, DType, MpiConfig, Phase, Place, ProcessGroup, ReduceOp, Wait};
 use half::bf16;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};

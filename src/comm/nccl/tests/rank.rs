@@ -1,16 +1,18 @@
 //! The rank side: the cases.
 
-use super::super::{NcclConfig, NcclGroup, driver, gpu_uuid, status};
+use super::super::{NcclGroup, driver, gpu_uuid, status};
 use super::gpu::{Gpu, Memory};
 use super::launch::said;
 use crate::clusters::{self, Origin};
 use crate::comm::gloo::{GlooGroup, GlooOptions};
-use crate::comm::rendezvous::{Endpoint, RendezvousConfig, Secret};
-use crate::comm::testing::HANG;
+use crate::comm::rendezvous::{Endpoint, Secret};
+use crate::comm::testing::{HANG, config};
 use crate::comm::{
-    CommError, DeviceCollectives, Element, Phase, Place, ProcessGroup, ReduceOp, SoloGroup, Wait,
+    CommError, DeviceCollectives, DistributedConfig, Element, Phase, Place, ProcessGroup, ReduceOp,
+    SoloGroup, Wait,
 };
 use crate::device::{ComputeDevice, DeviceSpec, among};
+use crate::spec::Period;
 use half::bf16;
 use rustix::process::{Signal, getpid, kill_process};
 use std::path::{Path, PathBuf};
@@ -75,17 +77,7 @@ fn control(case: &str, rank: usize, folder: &Path) -> Arc<dyn ProcessGroup> {
         0 => Endpoint::Publish { address: [127, 0, 0, 1].into(), host: "127.0.0.1".into(), file },
         _ => Endpoint::Lookup(file),
     };
-    let config = RendezvousConfig {
-        rank,
-        world_size,
-        endpoint,
-        secret: Secret::from_hex(&"07".repeat(32)).expect("64 digits"),
-        run_id: "test".into(),
-        generation: 0,
-        plan_hash: "same".into(),
-        init_timeout: HANG,
-        timeout: HANG,
-    };
+    let config = config(rank, world_size, endpoint, &Secret::derive(b"key", "a test"));
     let control = GlooGroup::connect(config, GlooOptions::default()).expect("the control group forms");
     control.count_answers(world_size - 1 - usize::from(case == "stopped"));
     Arc::new(control)
@@ -96,8 +88,9 @@ fn play(case: &str, rank: usize, device: usize, folder: &Path) -> String {
     let short = matches!(case, "hang" | "late" | "stopped");
     let timeout = if short { SHORT } else { HANG };
     let init_timeout = if case == "join" { Duration::from_secs(1) } else { HANG };
+    let limits = DistributedConfig { timeout: Period(timeout), init_timeout: Period(init_timeout) };
     let control = control(case, rank, folder);
-    let group = match NcclGroup::connect(control, &NcclConfig { device, init_timeout, timeout }) {
+    let group = match NcclGroup::connect(control, device, &limits) {
         Ok(group) => group,
         Err(e) => return format!("{}: {e}", e.code as u8),
     };

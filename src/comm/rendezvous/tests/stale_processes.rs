@@ -12,7 +12,7 @@ fn a_rank_0_of_an_older_generation_exits_and_the_newer_one_forms() {
     let follower = m.follower(1, 2);
     let follower = thread::spawn(move || connect(follower));
     let stale = old.join().unwrap();
-    assert!(error(&stale).message.contains("rank 0 is a process of an earlier start"), "{}", error(&stale));
+    assert_says(&stale, "rank 0 is a process of an earlier start");
     assert!(!follower.is_finished());
     let leader = connect(config(0, 2, Endpoint::Bind(m.address), &m.secret));
     assert_working(vec![leader, follower.join().unwrap()]);
@@ -38,8 +38,7 @@ fn a_lost_rank_0_is_retried_after_a_restart_and_an_error_at_the_first_start() {
             let leader = connect(RendezvousConfig { generation, ..leader });
             assert_working(vec![leader, follower.join().unwrap()]);
         } else {
-            let lost = follower.join().unwrap();
-            assert!(error(&lost).message.contains("disconnected during the rendezvous"), "{}", error(&lost));
+            assert_says(&follower.join().unwrap(), "disconnected during the rendezvous");
         }
     }
 }
@@ -53,7 +52,7 @@ fn rank_0_retries_an_address_that_is_in_use() {
         init_timeout: Duration::from_millis(120),
         ..config(0, 2, Endpoint::Bind(m.address), &m.secret)
     };
-    assert!(error(&connect(hurried)).message.contains("rank 0 cannot listen on 127.0.0.1"));
+    assert_says(&connect(hurried), "rank 0 cannot listen on 127.0.0.1");
     let leader = thread::spawn(move || connect(leader));
     let follower = m.follower(1, 2);
     let follower = thread::spawn(move || connect(follower));
