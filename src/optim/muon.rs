@@ -7,7 +7,7 @@
 use super::adam::{Adam, Decoupled};
 use super::elementwise::lerp;
 use super::rule::{Host, OnDevice, Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, clip, device, simd, slots};
+use super::{DecayOn, clip, device, simd, slots};
 use crate::spec::choice;
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
@@ -43,8 +43,6 @@ pub struct Muon {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for Muon {}
 
 choice! {
     /// Scale of a matrix's update (PyTorch's `adjust_lr_fn`).
