@@ -141,8 +141,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 let changed = same_data::since(before, now, &saved.position, plan.loader.drop_last)?;
                 changed.iter().for_each(|what| warn(what));
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
+                hooks = hook::state(&loaded, &saved.comm_hook);
                 let (here, change) = saved.resume_with(plan, group.world_size(), splits.train.len());
-                hooks = hook::state(&loaded)?;
                 let changes = [change, optimizer::kept(plan, &loaded.state, updater.slots())];
                 let job_toml = job.start.map_or("", |start| start.job_toml);
                 announce(plan, &loaded, &here, changes, job_toml);
