@@ -154,7 +154,7 @@ pub mod testing {
         pub use crate::models::{ALL, Input, Model, Net};
     }
     pub mod nodes {
-        pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes, Outcome};
+        pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes};
     }
     pub mod plan {
         pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, update_reference};

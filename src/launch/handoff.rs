@@ -41,6 +41,13 @@ pub struct Place {
     pub nnodes: usize,
 }
 
+impl Place {
+    /// In a run of `world_size` processes on a single node.
+    pub fn on_one_node(rank: usize, world_size: usize) -> Self {
+        Self { rank, local_rank: rank, world_size, local_world_size: world_size, node_rank: 0, nnodes: 1 }
+    }
+}
+
 /// How this worker connects to the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -254,8 +261,6 @@ mod tests {
     use super::*;
 
     fn handoff() -> Handoff {
-        let place =
-            Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
         let endpoint = Endpoint::Connect { host: "127.0.0.1".into(), port: 4711 };
         let job = JobHandoff {
             job_toml: "name = \"x\"\n# \u{2028} ü\n".into(),
@@ -263,7 +268,7 @@ mod tests {
             progress: ProgressMode::Plain,
             ..JobHandoff::default()
         };
-        Handoff::new(place, endpoint, Secret::generate().expect("random"), job)
+        Handoff::new(Place::on_one_node(1, 2), endpoint, Secret::generate().expect("random"), job)
     }
 
     #[test]

@@ -40,12 +40,12 @@ pub use local::{FirstRankOutput, LocalLaunch};
 pub(crate) use os::{bind_to_supervisor, page_faults};
 pub(crate) use process_set::ProcessSet;
 pub(crate) use report::{Cause, NodeEnd, NodeFailure, describe};
-pub(crate) use signals::{Signal, Signals, wait_for};
+pub(crate) use signals::{Signals, wait_for};
 pub use state::Policy;
 pub use stop::{OnSecondSignal, SelfExit, StopFlag};
 pub(crate) use supervisor::{Ended, LocalWorkers};
 pub(crate) use timers::Timers;
-pub use verdict::{End, Verdict, WorkerStatus};
+pub use verdict::{Verdict, WorkerStatus};
 pub(crate) use worker::{Output, Process};
 
 use crate::error::Result;

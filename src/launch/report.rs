@@ -34,6 +34,13 @@ pub struct NodeFailure {
     pub hint: Option<String>,
 }
 
+impl NodeFailure {
+    /// One that no restart mends, of no rank in particular.
+    pub fn new(code: ExitCode, cause: Cause, message: impl Into<String>) -> Self {
+        Self { code, cause, retry: false, rank: None, message: message.into(), hint: None }
+    }
+}
+
 /// How close to the cause this node's failure is. Of several nodes, the one with the greatest cause is blamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -66,16 +66,22 @@ impl Signals {
         self.0.pending().filter_map(meaning).collect()
     }
 
-    /// For use while no workers run: returns on a signal, when `other` is readable, or at `until`.
-    pub fn wait(&mut self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) -> Result<Option<Signal>> {
+    /// For use while no workers run: returns whether a stop signal has arrived; `false` when `other` is readable, at
+    /// `until`, and after Ctrl-Z, which stops this process until it is continued.
+    pub fn wait(&mut self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) -> Result<bool> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
         fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         wait_for(&mut fds, until)?;
         drop(fds);
-        Ok(self.pending().into_iter().next())
+        match self.pending().into_iter().next() {
+            Some(Signal::Stop(_)) => return Ok(true),
+            Some(Signal::Pause) => self.pause(),
+            None => {}
+        }
+        Ok(false)
     }
 
-    /// Ctrl-Z without workers: stops this process; returns when it is continued.
+    /// Ctrl-Z: stops this process; returns when it is continued.
     pub fn pause(&self) {
         let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
     }

@@ -113,7 +113,7 @@ impl StopFlag {
             let handler = move || inner.arrived(signal, start.elapsed());
             // SAFETY: `arrived` only uses atomics, clock_gettime, _exit and functions that signal-hook declares safe
             // in a handler.
-            unsafe { os::on_signal(signal, handler) }
+            unsafe { signal_hook::low_level::register(signal, handler) }
                 .map_err(|e| Error::internal(format!("cannot install a handler for signal {signal}: {e}")))?;
         }
         os::unblock(&STOP_SIGNALS)

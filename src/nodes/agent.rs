@@ -5,15 +5,14 @@ mod generation;
 use super::coordinator::Coordinator;
 use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
 use super::setup::{self, Setup, advertised_address};
-use super::{Limits, Nodes, Outcome};
+use super::{Limits, Nodes};
 use crate::comm::rendezvous::file::Published;
 use crate::comm::rendezvous::{Secret, Target};
 use crate::error::{Error, ExitCode, Result};
-use crate::launch::{End, LocalLaunch, Signal, Signals};
+use crate::launch::{LocalLaunch, Signals};
 use crate::telemetry::RunId;
 use std::collections::VecDeque;
 use std::net::TcpListener;
-use std::ops::ControlFlow;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,15 +22,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs this node's workers (`launch`) until the end of the run.
-pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
+pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<ExitCode> {
     let mut signals = Signals::new(&launch.stop)?;
-    let setup = match Setup::start(&nodes)?.wait(&mut signals)? {
-        ControlFlow::Continue(setup) => setup,
-        ControlFlow::Break(signal) => {
-            let ends = vec![None; launch.nproc];
-            return Ok(Outcome { code: ExitCode::Stopped, stopped_by: Some(signal), ends });
-        }
-    };
+    let Some(setup) = Setup::start(&nodes)?.wait(&mut signals)? else { return Ok(ExitCode::Stopped) };
     let mut agent = Agent {
         key: setup.key,
         // The ranks of other nodes must be able to reach rank 0: node 0's own name may resolve to loopback here.
@@ -46,13 +39,12 @@ pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
         listener: None,
         orders: VecDeque::new(),
         generation: 0,
-        stop_signal: None,
+        signalled_at: None,
         stopped_at: None,
         at_once: false,
         done: false,
         last_message_at: Instant::now(),
         timed_out: false,
-        ends: (0..launch.nproc).map(|_| None).collect(),
         nodes,
         launch,
     };
@@ -60,7 +52,7 @@ pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
         None => agent.coordinate(setup.listener)?,
         Some(_) => match agent.connect(&mut signals, agent.nodes.limits.join)? {
             Some(link) => link,
-            None => return Ok(agent.outcome(ExitCode::Stopped)),
+            None => return Ok(ExitCode::Stopped),
         },
     };
     let done = agent.serve(&mut signals, &mut link);
@@ -88,8 +80,8 @@ struct Agent {
     listener: Option<TcpListener>,
     orders: VecDeque<Order>,
     generation: u64,
-    /// The signal that requested a stop, and when it came.
-    stop_signal: Option<(i32, Instant)>,
+    /// When the first signal came that requested a stop.
+    signalled_at: Option<Instant>,
     /// When a stop was requested while no workers were running.
     stopped_at: Option<Instant>,
     /// An immediate end was requested from the other nodes while this node had no workers.
@@ -100,7 +92,6 @@ struct Agent {
     last_message_at: Instant,
     /// Node 0's last message is too old.
     timed_out: bool,
-    ends: Vec<Option<End>>,
 }
 
 impl Agent {
@@ -163,13 +154,7 @@ impl Agent {
             return Err(Error::internal("node 0 has no supervisor to connect to"));
         };
         let calling = setup::connect(target, self.name(), self.key.clone(), Instant::now() + patience)?;
-        let stream = match calling.wait(signals)? {
-            ControlFlow::Continue(stream) => stream,
-            ControlFlow::Break(signal) => {
-                self.stop_signal.get_or_insert((signal, Instant::now()));
-                return Ok(None);
-            }
-        };
+        let Some(stream) = calling.wait(signals)? else { return Ok(None) };
         if let (Some(Target::File(_)), Ok(node0)) = (&self.target, stream.peer_addr()) {
             self.host = Some(node0.ip().to_string());
         }
@@ -184,54 +169,44 @@ impl Agent {
     }
 
     /// Executes orders until the run is over.
-    fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Outcome> {
+    fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<ExitCode> {
         let (mut again, again_until) = (None, Instant::now() + self.nodes.limits.join);
         loop {
             let order = match self.next_order(signals, link) {
                 Ok(Some(order)) => order,
-                Ok(None) if self.done => return Ok(self.outcome(ExitCode::Done)),
-                Ok(None) => return Ok(self.outcome(ExitCode::Stopped)),
+                Ok(None) if self.done => return Ok(ExitCode::Done),
+                Ok(None) => return Ok(ExitCode::Stopped),
                 Err(Closed) if self.done && self.target.is_some() => {
                     say!("node 0 was lost: {}; all workers had finished", self.loss_reason());
-                    return Ok(self.outcome(ExitCode::Done));
+                    return Ok(ExitCode::Done);
                 }
                 Err(Closed) => match self.reconnect(signals)? {
                     Some(again) => {
                         *link = again;
                         continue;
                     }
-                    None => return Ok(self.outcome(ExitCode::Stopped)),
+                    None => return Ok(ExitCode::Stopped),
                 },
             };
             match order {
                 Order::Start(start) => self.generation(start, signals, link)?,
                 // The workers have already ended.
                 Order::Recall { .. } | Order::Wait => {}
-                Order::Dismissed => return Ok(self.outcome(ExitCode::Stopped)),
+                Order::Dismissed => return Ok(ExitCode::Stopped),
                 Order::Refused { why, later: true } if Instant::now() < again_until => {
                     if again.replace(why.clone()).is_none() {
                         say!("node 0 refused this node: {why}; retrying");
                     }
                     match self.reconnect_after(RETRY_DELAY, signals)? {
                         Some(other) => *link = other,
-                        None => return Ok(self.outcome(ExitCode::Stopped)),
+                        None => return Ok(ExitCode::Stopped),
                     }
                 }
                 Order::Refused { why, .. } => {
                     return Err(Error::new(ExitCode::Rendezvous, format!("node 0 refused this node: {why}")));
                 }
-                Order::Finish { code, failure } => {
-                    return error_of(code, failure).map(|code| self.outcome(code));
-                }
+                Order::Finish { code, failure } => return error_of(code, failure),
             }
-        }
-    }
-
-    fn outcome(&mut self, code: ExitCode) -> Outcome {
-        Outcome {
-            code,
-            stopped_by: self.stop_signal.map(|(signal, _)| signal),
-            ends: std::mem::take(&mut self.ends),
         }
     }
 
@@ -261,26 +236,21 @@ impl Agent {
             }
             let patience = self.patience();
             let answer = self.stopped_at.filter(|_| patience.is_some()).map(|at| at + STOP_TIMEOUT);
-            match signals.wait(Some(link.fd()), patience.into_iter().chain(answer).min()) {
-                Ok(Some(Signal::Stop(signal))) => {
-                    let again =
-                        self.stop_signal.is_some_and(|(_, at)| at.elapsed() > self.launch.policy.debounce);
-                    match (again, self.at_once) {
-                        (true, true) => return Ok(None),
-                        (true, false) => {
-                            self.at_once = true;
-                            link.send(&Report::StopRequested { at_once: true })?;
-                        }
-                        (false, _) if self.stopped_at.is_none() => {
-                            self.stop_signal = Some((signal, Instant::now()));
-                            self.stopped_at = Some(Instant::now());
-                            link.send(&Report::StopRequested { at_once: false })?;
-                        }
-                        (false, _) => {}
+            if let Ok(true) = signals.wait(Some(link.fd()), patience.into_iter().chain(answer).min()) {
+                let again = self.signalled_at.is_some_and(|at| at.elapsed() > self.launch.policy.debounce);
+                match (again, self.at_once) {
+                    (true, true) => return Ok(None),
+                    (true, false) => {
+                        self.at_once = true;
+                        link.send(&Report::StopRequested { at_once: true })?;
                     }
+                    (false, _) if self.stopped_at.is_none() => {
+                        self.signalled_at = Some(Instant::now());
+                        self.stopped_at = Some(Instant::now());
+                        link.send(&Report::StopRequested { at_once: false })?;
+                    }
+                    (false, _) => {}
                 }
-                Ok(Some(Signal::Pause)) => signals.pause(),
-                _ => {}
             }
             let came = link.receive::<Order>()?;
             if !came.is_empty() {
@@ -304,13 +274,8 @@ impl Agent {
     fn reconnect_after(&mut self, pause: Duration, signals: &mut Signals) -> Result<Option<Link>> {
         let until = Instant::now() + pause;
         while Instant::now() < until {
-            match signals.wait(None, Some(until))? {
-                Some(Signal::Stop(signal)) => {
-                    self.stop_signal.get_or_insert((signal, Instant::now()));
-                    return Ok(None);
-                }
-                Some(Signal::Pause) => signals.pause(),
-                None => {}
+            if signals.wait(None, Some(until))? {
+                return Ok(None);
             }
         }
         self.connect(signals, self.nodes.limits.join)

@@ -98,7 +98,7 @@ fn supervise(role: &str, out: &Path) -> i32 {
         launch.policy.debounce = 2 * HUNG;
     }
     match Nodes::default().run(launch) {
-        Ok(outcome) => outcome.code as i32,
+        Ok(code) => code as i32,
         Err(error) => {
             report(out, "error", &error.to_string());
             error.code as i32

@@ -33,26 +33,18 @@ impl Agent {
         self.orders = orders.kept;
         let checkpoint = (self.nodes.newest_checkpoint)(&self.launch.job);
         let (end, port) = match run.and_then(|run| Ok((run, self.listen()?))) {
-            Ok((Ended { end, stop_signal, ends }, port)) => {
-                if stop_signal.is_some() {
-                    self.stop_signal = self.stop_signal.or(stop_signal);
+            Ok((Ended { end, signalled_at }, port)) => {
+                if signalled_at.is_some() {
+                    self.signalled_at = self.signalled_at.or(signalled_at);
                     self.stopped_at.get_or_insert_with(Instant::now);
                 }
-                self.ends = ends;
                 (end, port)
             }
             // The other nodes are told the error, and not only that this node is gone.
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
-                let failure = NodeFailure {
-                    code: e.code,
-                    cause: Cause::Root,
-                    retry: false,
-                    rank: None,
-                    message,
-                    hint: e.hint,
-                };
-                (NodeEnd::Failed(failure), None)
+                let failure = NodeFailure::new(e.code, Cause::Root, message);
+                (NodeEnd::Failed(NodeFailure { hint: e.hint, ..failure }), None)
             }
         };
         self.done = end == NodeEnd::Done;
