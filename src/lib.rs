@@ -146,8 +146,8 @@ pub mod testing {
     }
     pub mod launch {
         pub use crate::launch::{
-            Endpoint, Failure, FirstRankOutput, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place,
-            Received, StopFlag, logs,
+            Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag,
+            logs,
         };
     }
     pub mod models {

@@ -165,7 +165,7 @@ named! {
 }
 
 /// Why a collective failed, and which rank caused it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct CommError {
     /// The kind of failure.
     pub kind: CommErrorKind,

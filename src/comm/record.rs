@@ -2,7 +2,7 @@
 
 use super::DType;
 use crate::named::named;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 
 named! {
@@ -28,7 +28,7 @@ named! {
 }
 
 /// A rank's step (optimizer steps done so far, over the whole run) and phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub step: u64,
     pub phase: Phase,

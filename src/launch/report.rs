@@ -245,7 +245,8 @@ fn ending(rank: &Rank<'_>) -> &'static str {
 /// Where each rank was according to its failure note; a rank killed by a signal has none.
 fn push_places(text: &mut String, notes: &[Option<Failure>], context: NodeContext<'_>) {
     let places = notes.iter().enumerate();
-    let places = places.filter_map(|(local, note)| Some((context.rank(local), note.as_ref()?.place()?)));
+    let places =
+        places.filter_map(|(local, note)| Some((context.rank(local), note.as_ref()?.whereabouts()?)));
     let groups = grouped(places);
     if !groups.is_empty() {
         text.push('\n');

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
@@ -94,8 +94,7 @@ fn cannot(e: io::Error) -> Error {
 /// `poll(2)` until `until`; also returns when interrupted.
 pub fn wait_for(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
     let timeout = until.map(|at| {
-        // One nanosecond later, because `split_off` keeps a timer that is due at exactly this instant.
-        let left = at.saturating_duration_since(Instant::now()) + Duration::from_nanos(1);
+        let left = at.saturating_duration_since(Instant::now());
         Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
     });
     match poll(fds, timeout.as_ref()) {

@@ -10,7 +10,7 @@ use super::cores;
 use super::failure::{self, Evidence, Failure};
 use super::generation::{Controller, Part};
 use super::handoff::{Endpoint, Handoff, Place};
-use super::local::{FirstRankOutput, LocalLaunch};
+use super::local::LocalLaunch;
 use super::logs;
 use super::process_set::{Finished, ProcessSet, Workers};
 use super::report::{self, NodeEnd};
@@ -127,8 +127,8 @@ impl Workers for LocalWorkers<'_> {
         let mut command = Command::new(&self.launch.program);
         command.args(&self.launch.args);
         command.envs(cores::thread_variables(self.threads, &|name| std::env::var(name).ok()));
-        let inherit = rank == 0 && self.launch.first_rank_output == FirstRankOutput::Inherit;
-        let output = if inherit { Output::Inherit } else { Output::Log(log) };
+        // Rank 0's progress appears on the terminal.
+        let output = if rank == 0 { Output::Inherit } else { Output::Log(log) };
         // Moved to rank 0, and closed here once rank 0 has its copy.
         let listener = if rank == 0 { self.listener.take() } else { None };
         Process::start(command, line, output, listener).doing("start", &self.launch.program)

@@ -97,14 +97,10 @@ struct Agent {
 impl Agent {
     fn coordinate(&mut self, listener: Option<TcpListener>) -> Result<Link> {
         let (own, theirs) = Link::pair().map_err(no_link)?;
-        let run_id = match self.nodes.run_id.as_str() {
-            "" => RunId::draw()?,
-            given => given.to_owned(),
-        };
         let coordinator = Coordinator::start(
             self.nodes.limits,
             self.nodes.silence,
-            run_id,
+            RunId::draw()?,
             theirs,
             listener,
             self.key.clone(),

@@ -41,8 +41,6 @@ pub struct Nodes {
     pub bind: IpAddr,
     /// The address of `[distributed] interface`.
     pub interface: Option<IpAddr>,
-    /// Appears in the logs' headers; drawn at random if empty.
-    pub run_id: String,
     /// The key for authentication between nodes; required with several nodes.
     pub key: Option<KeySource>,
     /// Without a message from node 0, for a node that is waiting; after that node 0 is lost.
@@ -79,7 +77,6 @@ impl Default for Nodes {
             endpoint: None,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             interface: None,
-            run_id: String::new(),
             key: None,
             silence: Duration::from_secs(60),
             plan_hash: String::new(),
