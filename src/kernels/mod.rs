@@ -31,4 +31,7 @@ mod product;
 pub(crate) mod tasks;
 #[cfg(test)]
 pub(crate) mod testing;
-mod wide;
+pub(crate) mod wide;
+
+pub(crate) use panel::Panel;
+pub(crate) use product::{MatMul, Matrix};
