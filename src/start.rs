@@ -148,7 +148,7 @@ fn supervise(
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.threads_per_worker = plan.launch.threads;
-    launch.policy.stop_deadline = Some(*plan.checkpoint.grace);
+    launch.policy.stop_deadline = *plan.checkpoint.grace;
     launch.stop = stop.clone();
     let nodes = nodes_of(plan, node_rank)?;
     let (out_dir, before) = (launch.job.out_dir.clone(), Before::of(&launch.job.out_dir));

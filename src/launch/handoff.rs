@@ -212,7 +212,8 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
             .spawn(move || {
                 if received_take_down(&mut io::stdin().lock()) {
                     stop.take_down();
-                    wait_for_end(&mut io::stdin().lock());
+                    // No more is expected; any that comes is ignored.
+                    let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
                 }
                 orphaned(rank);
                 end_orphan();
@@ -242,11 +243,6 @@ fn read_line(input: &mut impl BufRead) -> Result<Option<Vec<u8>>> {
 fn received_take_down(input: &mut impl Read) -> bool {
     let mut word = [0; TAKE_DOWN.len()];
     input.read_exact(&mut word).is_ok() && word == *TAKE_DOWN
-}
-
-/// Returns when the other end is closed. No more data is expected; any that arrives is ignored.
-fn wait_for_end(input: &mut impl Read) {
-    let _ = io::copy(input, &mut io::sink());
 }
 
 /// Exits without destructors and exit handlers, which may wait for threads that wait for peers. On Linux the kernel's

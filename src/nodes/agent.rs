@@ -3,11 +3,11 @@
 mod generation;
 
 use super::coordinator::Coordinator;
-use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
+use super::events::NodeFailure;
+use super::message::{Closed, Hello, Link, Order, Report, no_link};
 use super::setup::{self, Setup, advertised_address};
 use super::{Limits, Nodes};
-use crate::comm::rendezvous::file::Published;
-use crate::comm::rendezvous::{Secret, Target};
+use crate::comm::rendezvous::Target;
 use crate::error::{Error, ExitCode, Result};
 use crate::launch::{LocalLaunch, Signals};
 use crate::telemetry::RunId;
@@ -24,17 +24,14 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Runs this node's workers (`launch`) until the end of the run.
 pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<ExitCode> {
     let mut signals = Signals::new(&launch.stop)?;
-    let Some(setup) = Setup::start(&nodes)?.wait(&mut signals)? else { return Ok(ExitCode::Stopped) };
-    let mut agent = Agent {
-        key: setup.key,
+    let Some(mut setup) = Setup::start(&nodes)?.wait(&mut signals)? else { return Ok(ExitCode::Stopped) };
+    if setup.target.is_none() && nodes.limits.nodes.max > 1 {
         // The ranks of other nodes must be able to reach rank 0: node 0's own name may resolve to loopback here.
-        host: match setup.target {
-            None if nodes.limits.nodes.max > 1 => Some(advertised_address(&nodes, setup.ip)?.to_string()),
-            _ => setup.host,
-        },
-        ip: setup.ip,
-        target: setup.target,
-        _published: setup.published,
+        setup.host = Some(advertised_address(&nodes, setup.ip)?.to_string());
+    }
+    let for_supervisors = setup.listener.take();
+    let mut agent = Agent {
+        setup,
         coordinator: None,
         listener: None,
         orders: VecDeque::new(),
@@ -48,8 +45,8 @@ pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<ExitCode> {
         nodes,
         launch,
     };
-    let mut link = match agent.target.clone() {
-        None => agent.coordinate(setup.listener)?,
+    let mut link = match agent.setup.target {
+        None => agent.coordinate(for_supervisors)?,
         Some(_) => match agent.connect(&mut signals, agent.nodes.limits.join)? {
             Some(link) => link,
             None => return Ok(ExitCode::Stopped),
@@ -67,14 +64,7 @@ pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<ExitCode> {
 struct Agent {
     nodes: Nodes,
     launch: LocalLaunch,
-    key: Secret,
-    /// The address at which the other ranks reach rank 0.
-    host: Option<String>,
-    /// The address that rank 0 listens on, if this is node 0.
-    ip: std::net::IpAddr,
-    /// Address of node 0's supervisor; `None` on node 0.
-    target: Option<Target>,
-    _published: Option<Published>,
+    setup: Setup,
     coordinator: Option<JoinHandle<()>>,
     /// Rank 0's listener for the next generation, on node 0.
     listener: Option<TcpListener>,
@@ -103,7 +93,7 @@ impl Agent {
             RunId::draw()?,
             theirs,
             listener,
-            self.key.clone(),
+            self.setup.key.clone(),
         )?;
         self.coordinator = Some(coordinator);
         self.hello(own)
@@ -130,10 +120,10 @@ impl Agent {
     /// A new socket for rank 0 of the next generation; workers of the last generation do not know its port.
     fn listen(&mut self) -> Result<Option<u16>> {
         let several = self.launch.nproc > 1 || self.nodes.limits.nodes.max > 1;
-        if self.target.is_some() || !several {
+        if self.setup.target.is_some() || !several {
             return Ok(None);
         }
-        let ip = self.ip;
+        let ip = self.setup.ip;
         let cannot = |e| {
             Error::new(ExitCode::Rendezvous, format!("cannot listen on {ip}: {e}"))
                 .hint("it must be an address of this machine")
@@ -146,13 +136,13 @@ impl Agent {
 
     /// Connects to node 0, retrying until it answers; `None` after a stop signal.
     fn connect(&mut self, signals: &mut Signals, patience: Duration) -> Result<Option<Link>> {
-        let Some(target) = self.target.clone() else {
+        let Some(target) = self.setup.target.clone() else {
             return Err(Error::internal("node 0 has no supervisor to connect to"));
         };
-        let calling = setup::connect(target, self.name(), self.key.clone(), Instant::now() + patience)?;
+        let calling = setup::connect(target, self.name(), self.setup.key.clone(), Instant::now() + patience)?;
         let Some(stream) = calling.wait(signals)? else { return Ok(None) };
-        if let (Some(Target::File(_)), Ok(node0)) = (&self.target, stream.peer_addr()) {
-            self.host = Some(node0.ip().to_string());
+        if let (Some(Target::File(_)), Ok(node0)) = (&self.setup.target, stream.peer_addr()) {
+            self.setup.host = Some(node0.ip().to_string());
         }
         self.hello(Link::new(stream).map_err(no_link)?).map(Some)
     }
@@ -172,7 +162,7 @@ impl Agent {
                 Ok(Some(order)) => order,
                 Ok(None) if self.done => return Ok(ExitCode::Done),
                 Ok(None) => return Ok(ExitCode::Stopped),
-                Err(Closed) if self.done && self.target.is_some() => {
+                Err(Closed) if self.done && self.setup.target.is_some() => {
                     say!("node 0 was lost: {}; all workers had finished", self.loss_reason());
                     return Ok(ExitCode::Done);
                 }
@@ -201,7 +191,10 @@ impl Agent {
                 Order::Refused { why, .. } => {
                     return Err(Error::new(ExitCode::Rendezvous, format!("node 0 refused this node: {why}")));
                 }
-                Order::Finish { code, failure } => return error_of(code, failure),
+                Order::Finish { code, failure: None } => return Ok(code),
+                Order::Finish { code, failure: Some(NodeFailure { message, hint, .. }) } => {
+                    return Err(Error { hint, ..Error::new(code, message) });
+                }
             }
         }
     }
@@ -209,7 +202,7 @@ impl Agent {
     /// The time until which node 0 may be silent. The coordinator in this process always answers once the other nodes
     /// have reported.
     fn patience(&self) -> Option<Instant> {
-        self.target.as_ref()?;
+        self.setup.target.as_ref()?;
         let Nodes { limits: Limits { join, .. }, silence, .. } = self.nodes;
         // Before the first generation there is nothing to lose by waiting as long as node 0 would.
         Some(self.last_message_at + if self.generation == 0 { join + silence } else { silence })
@@ -278,11 +271,11 @@ impl Agent {
     }
 
     fn reconnect(&mut self, signals: &mut Signals) -> Result<Option<Link>> {
-        if self.stopped_at.is_some() && self.target.is_some() {
+        if self.stopped_at.is_some() && self.setup.target.is_some() {
             return Ok(None);
         }
         let Limits { nodes, max_restarts, rejoin, .. } = self.nodes.limits;
-        if self.target.is_none() {
+        if self.setup.target.is_none() {
             return Err(Error::internal("the coordinator's thread has ended"));
         }
         if max_restarts == 0 && !nodes.is_elastic() {

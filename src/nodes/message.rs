@@ -3,7 +3,7 @@
 
 use super::events::{NodeEnd, NodeFailure};
 use crate::comm::rendezvous::write_by;
-use crate::error::{Error, ExitCode, Result};
+use crate::error::{Error, ExitCode};
 use crate::launch::{Inbox, MAX_LINE, Part};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -125,7 +125,7 @@ impl Link {
         self.stream().as_fd()
     }
 
-    pub fn send(&self, message: &impl Serialize) -> std::result::Result<(), Closed> {
+    pub fn send(&self, message: &impl Serialize) -> Result<(), Closed> {
         let mut line = serde_json::to_vec(message).map_err(|_| Closed)?;
         line.push(b'\n');
         write_by(self.stream(), &line, Instant::now() + SEND).map_err(|_| Closed)
@@ -133,7 +133,7 @@ impl Link {
 
     /// The messages received so far; does not block. Messages received before the end of the connection are returned;
     /// the end is reported by the next call.
-    pub fn receive<T: DeserializeOwned>(&mut self) -> std::result::Result<Vec<T>, Closed> {
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<Vec<T>, Closed> {
         let lines = self.inbox.lines();
         if lines.is_empty() && self.inbox.is_closed() {
             return Err(Closed);
@@ -153,14 +153,6 @@ impl Link {
 /// The error for a socket that could not be set up.
 pub fn no_link(e: std::io::Error) -> Error {
     Error::new(ExitCode::Rendezvous, format!("cannot set up the connection between supervisors: {e}"))
-}
-
-/// A node's failure as the error that its supervisor returns.
-pub fn error_of(code: ExitCode, failure: Option<NodeFailure>) -> Result<ExitCode> {
-    match failure {
-        None => Ok(code),
-        Some(NodeFailure { message, hint, .. }) => Err(Error { hint, ..Error::new(code, message) }),
-    }
 }
 
 #[cfg(test)]

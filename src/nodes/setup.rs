@@ -13,10 +13,10 @@ pub(super) struct Setup {
     /// Accepts the other nodes, on node 0 of several.
     pub listener: Option<TcpListener>,
     /// The file that publishes the address; removed when this is dropped.
-    pub published: Option<Published>,
+    pub _published: Option<Published>,
     /// Address of node 0's supervisor; `None` on node 0.
     pub target: Option<Target>,
-    /// The address of rank 0; `None` if it is on the host of node 0, which is not known yet.
+    /// The address at which the other ranks reach rank 0; `None` if it is on the host of node 0, which is not known yet.
     pub host: Option<String>,
     /// The address that rank 0 listens on, on node 0.
     pub ip: IpAddr,
@@ -80,14 +80,14 @@ impl Setup {
                     let what = format!("cannot write the address of node 0 to {}: {e}", path.display());
                     Error::new(ExitCode::Rendezvous, what)
                 })?;
-                let (listener, published) = (Some(listener), Some(published));
-                Ok(Self { listener, published, ..Self::at(listen, Some(advertised.to_string()), key) })
+                let (listener, _published) = (Some(listener), Some(published));
+                Ok(Self { listener, _published, ..Self::at(listen, Some(advertised.to_string()), key) })
             }
         }
     }
 
     fn at(ip: IpAddr, host: Option<String>, key: Secret) -> Self {
-        Self { listener: None, published: None, target: None, host, ip, key }
+        Self { listener: None, _published: None, target: None, host, ip, key }
     }
 }
 

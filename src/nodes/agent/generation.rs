@@ -23,7 +23,7 @@ impl Agent {
             say!("node {node} of {nnodes}: {ranks} of {world_size}, generation {generation}");
         }
         let purpose = format!("ddp-run generation {} of {}", part.generation, part.run_id);
-        let secret = self.key.derived(&purpose);
+        let secret = self.setup.key.derived(&purpose);
         let listener = self.listener.take();
         let mut orders = Orders::new(link, std::mem::take(&mut self.orders));
         let run = self
@@ -59,7 +59,9 @@ impl Agent {
     fn rank_0(&self, world_size: usize, port: Option<u16>) -> Result<Endpoint> {
         match (world_size, port) {
             (1, _) => Ok(Endpoint::Solo),
-            (_, Some(port)) => Ok(Endpoint::Connect { host: self.host.clone().unwrap_or_default(), port }),
+            (_, Some(port)) => {
+                Ok(Endpoint::Connect { host: self.setup.host.clone().unwrap_or_default(), port })
+            }
             (_, None) => Err(Error::internal("node 0 did not send the port of rank 0")),
         }
     }
