@@ -273,7 +273,7 @@ fn push_records(text: &mut String, local_world: usize, context: NodeContext<'_>)
 }
 
 /// Groups ranks with equal values.
-fn grouped<T: PartialEq>(ranks: impl Iterator<Item = (usize, T)>) -> Vec<(T, Vec<usize>)> {
+pub fn grouped<T: PartialEq>(ranks: impl Iterator<Item = (usize, T)>) -> Vec<(T, Vec<usize>)> {
     let mut groups: Vec<(T, Vec<usize>)> = Vec::new();
     for (rank, what) in ranks {
         match groups.iter_mut().find(|(w, _)| *w == what) {

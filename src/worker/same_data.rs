@@ -6,6 +6,7 @@ use crate::comm::ProcessGroup;
 use crate::comm::rendezvous::name_ranks;
 use crate::data::Fingerprint;
 use crate::error::{Error, Result};
+use crate::launch::grouped;
 use crate::train::Position;
 
 /// Compares the data sets of all ranks. Collective: all ranks call it.
@@ -17,19 +18,12 @@ pub fn check_data_sets(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()
 }
 
 pub(super) fn compare(all: &[Fingerprint]) -> Result<()> {
-    let ranks_with = |of: &Fingerprint| -> Vec<usize> { (0..all.len()).filter(|r| all[*r] == *of).collect() };
-    let mut kinds: Vec<&Fingerprint> = Vec::new();
-    for of in all {
-        if !kinds.contains(&of) {
-            kinds.push(of);
-        }
-    }
+    let kinds = grouped(all.iter().enumerate());
     // The majority's data set is taken as correct; without a majority, the lowest rank's.
-    let Some(usual) = kinds.iter().rev().max_by_key(|of| ranks_with(of).len()) else { return Ok(()) };
-    let others = kinds.iter().filter(|of| *of != usual).map(|of| {
+    let Some((usual, _)) = kinds.iter().rev().max_by_key(|(_, ranks)| ranks.len()) else { return Ok(()) };
+    let others = kinds.iter().filter(|(of, _)| of != usual).map(|(of, ranks)| {
         let how = of.differs(usual, " instead of ").unwrap_or_default();
-        let ranks = ranks_with(of);
-        format!("{} {} {how}", name_ranks(&ranks), if ranks.len() == 1 { "has" } else { "have" })
+        format!("{} {} {how}", name_ranks(ranks), if ranks.len() == 1 { "has" } else { "have" })
     });
     let others: Vec<String> = others.collect();
     if others.is_empty() {

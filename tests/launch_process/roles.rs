@@ -37,7 +37,8 @@ pub fn shell(nproc: usize, out: &Path, script: &str) -> LocalLaunch {
 pub fn workers(nproc: usize, out: &Path, role: &str) -> LocalLaunch {
     let mut launch = launch(nproc, out);
     launch.program = "/bin/sh".into();
-    let exec = format!("{ROLE}={role} exec \"$0\" --exact roles::role --nocapture --test-threads 1 >&2");
+    let exec =
+        format!("{ROLE}={role} exec \"$0\" --exact roles::role --nocapture --test-threads 1 > /dev/null");
     launch.args = vec!["-c".into(), exec.into(), std::env::current_exe().expect("own path").into()];
     launch
 }
