@@ -146,15 +146,15 @@ pub mod testing {
     }
     pub mod launch {
         pub use crate::launch::{
-            Endpoint, Failure, FirstRankOutput, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place,
-            Received, StopFlag, logs,
+            Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Place, Received, StopFlag,
+            logs,
         };
     }
     pub mod models {
         pub use crate::models::{ALL, Input, Model, Net};
     }
     pub mod nodes {
-        pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes, Outcome};
+        pub use crate::nodes::{KeySource, Limits, NodeRange, Nodes};
     }
     pub mod plan {
         pub use crate::plan::{BatchAlgebra, Plan, WorldRequest, one_line};

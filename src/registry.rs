@@ -30,13 +30,17 @@ impl Registry {
 
     /// The components that ship with ddp-run.
     pub fn standard() -> Self {
-        let mut registry = Self::default();
-        registry.models.extend(crate::models::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
-        registry.datasets.extend(crate::data::standard_kinds().into_iter().map(|(n, k)| (n.to_owned(), k)));
-        registry.comm_hooks.extend(HookSource::standard().map(|h| (h.name().to_owned(), h)));
-        let registry =
-            standard_kinds().into_iter().fold(registry, |r, (name, kind)| r.add_optimizer(name, kind));
-        schedule::standard_kinds().into_iter().fold(registry, |r, (name, kind)| r.add_schedule(name, kind))
+        let owned = |name: &str| name.to_owned();
+        Self {
+            models: models::standard_kinds().into_iter().map(|(name, kind)| (owned(name), kind)).collect(),
+            datasets: data::standard_kinds().into_iter().map(|(name, kind)| (owned(name), kind)).collect(),
+            comm_hooks: HookSource::standard().into_iter().map(|hook| (owned(hook.name()), hook)).collect(),
+            optimizers: standard_kinds().into_iter().map(|(name, kind)| (owned(name), kind)).collect(),
+            schedules: schedule::standard_kinds()
+                .into_iter()
+                .map(|(name, kind)| (owned(name), kind))
+                .collect(),
+        }
     }
 
     /// Adds a model: `[model] name = "…"` and the keys of `C`, built by `build` from them, what is known of the data, and
@@ -83,13 +87,15 @@ impl Registry {
     }
 
     /// Adds an optimizer, `[optimizer] name = "…"` and the keys that `T` declares.
-    pub fn optimizer<T: OptimizerConfig>(self, name: &str) -> Self {
-        self.add_optimizer(name, OptimizerPlan::read::<T>)
+    pub fn optimizer<T: OptimizerConfig>(mut self, name: &str) -> Self {
+        replace(&mut self.optimizers, name, OptimizerPlan::read::<T>);
+        self
     }
 
     /// Adds a learning-rate schedule, `[scheduler] name = "…"` and the keys that `T` declares.
-    pub fn schedule<T: ScheduleConfig>(self, name: &str) -> Self {
-        self.add_schedule(name, Segment::read::<T>)
+    pub fn schedule<T: ScheduleConfig>(mut self, name: &str) -> Self {
+        replace(&mut self.schedules, name, Segment::read::<T>);
+        self
     }
 
     /// Models by their names in specs.
@@ -132,18 +138,10 @@ impl Registry {
         self.datasets.insert(name.to_owned(), Arc::new(kind));
         self
     }
+}
 
-    /// Adds an optimizer by how its table is read; a later one replaces an earlier one.
-    pub(crate) fn add_optimizer(mut self, name: &str, kind: OptimizerKind) -> Self {
-        self.optimizers.retain(|(known, _)| known != name);
-        self.optimizers.push((name.to_owned(), kind));
-        self
-    }
-
-    /// Adds a schedule by how its table is read; a later one replaces an earlier one.
-    pub(crate) fn add_schedule(mut self, name: &str, kind: ScheduleKind) -> Self {
-        self.schedules.retain(|(known, _)| known != name);
-        self.schedules.push((name.to_owned(), kind));
-        self
-    }
+/// Adds a kind at the end; it replaces an earlier one of this name.
+fn replace<K>(kinds: &mut Vec<(String, K)>, name: &str, kind: K) {
+    kinds.retain(|(known, _)| known != name);
+    kinds.push((name.to_owned(), kind));
 }

@@ -8,7 +8,7 @@ use crate::device::{self, supports_precision};
 use crate::error::{Error, ExitCode, Result};
 use crate::history::FolderLock;
 use crate::launch::{JobHandoff, LocalLaunch, StopFlag, cores::usable_cores, descriptors, logs};
-use crate::nodes::{Limits, NodeRange, Nodes, Outcome};
+use crate::nodes::{Limits, NodeRange, Nodes};
 use crate::plan::Plan;
 use crate::show;
 use crate::telemetry::{Before, provenance};
@@ -148,7 +148,7 @@ fn supervise(
     }
     let mut launch = LocalLaunch::new(plan.world.nproc_per_node, job)?;
     launch.threads_per_worker = plan.launch.threads;
-    launch.policy.stop_deadline = Some(*plan.checkpoint.grace);
+    launch.policy.stop_deadline = *plan.checkpoint.grace;
     launch.stop = stop.clone();
     let nodes = nodes_of(plan, node_rank)?;
     let (out_dir, before) = (launch.job.out_dir.clone(), Before::of(&launch.job.out_dir));
@@ -157,11 +157,11 @@ fn supervise(
         conclude(&before, &out_dir, &ended);
     }
     let may_go_on = [ExitCode::WorkerFailed, ExitCode::Collective, ExitCode::Rendezvous];
-    let outcome = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.code) {
+    let code = ended.map_err(|e| match e.hint.is_none() && first && may_go_on.contains(&e.code) {
         true => e.hint(start_state.saved()),
         false => e,
     })?;
-    if outcome.code == ExitCode::Stopped {
+    if code == ExitCode::Stopped {
         match first {
             true => say!("stopped on request; {}", start_state.saved()),
             // Only node 0 knows what is saved.
@@ -169,7 +169,7 @@ fn supervise(
         }
         requeue_on_stop(plan, first).iter().for_each(SlurmJob::requeue_and_say_so);
     }
-    Ok(outcome.code)
+    Ok(code)
 }
 
 fn nodes_of(plan: &Plan, node_rank: Option<usize>) -> Result<Nodes> {
@@ -193,10 +193,10 @@ fn nodes_of(plan: &Plan, node_rank: Option<usize>) -> Result<Nodes> {
 }
 
 /// Writes the run's end to its metrics if no rank has done so.
-fn conclude(before: &Before, out_dir: &Path, ended: &Result<Outcome>) {
+fn conclude(before: &Before, out_dir: &Path, ended: &Result<ExitCode>) {
     let (code, reason) = match ended {
-        Ok(outcome) if outcome.code == ExitCode::Stopped => (outcome.code, "stopped"),
-        Ok(outcome) => (outcome.code, "done"),
+        Ok(ExitCode::Stopped) => (ExitCode::Stopped, "stopped"),
+        Ok(code) => (*code, "done"),
         Err(e) => (e.code, e.message.lines().next().unwrap_or_default()),
     };
     if let Err(e) = before.conclude(out_dir, code as u8, reason) {

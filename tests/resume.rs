@@ -25,13 +25,6 @@ fn spec(world: usize) -> String {
     )
 }
 
-/// Model and optimizer bytes of the last checkpoint.
-fn bits(out: &Path) -> (Vec<u8>, Vec<u8>) {
-    let checkpoint = newest_checkpoint(out);
-    let read = |name: &str| std::fs::read(checkpoint.join(name)).expect("a checkpoint has this file");
-    (read("model.safetensors"), read("optimizer.safetensors"))
-}
-
 /// Starts a run and waits until `fault` blocks it; returns the run and the blocked rank.
 #[cfg(target_os = "linux")]
 fn held_by(fault: &str, spec: &Path, out: &Path, flags: &[&str]) -> (Child, u32) {

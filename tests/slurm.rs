@@ -169,10 +169,7 @@ impl Job {
         let whole = self.folder.path().join("whole");
         assert_code(&train(&self.folder.path().join("job.toml"), &whole, &[]), 0);
         assert_eq!(results(&self.out), results(&whole));
-        for file in ["model.safetensors", "optimizer.safetensors"] {
-            let read = |out: &Path| std::fs::read(newest_checkpoint(out).join(file)).expect("saved");
-            assert!(read(&self.out) == read(&whole), "{file} differs");
-        }
+        assert!(bits(&self.out) == bits(&whole), "model or optimizer differ");
     }
 }
 

@@ -2,17 +2,17 @@
 //! it ends the others and reports the culprit.
 
 use super::measure::Timing;
-use super::messages::{Message, MessageReader};
+use super::messages::Message;
 use super::plan::{Case, Plan};
 use crate::comm::rendezvous::Secret;
 use crate::error::{Error, ExitCode, IoContext, Result};
 use crate::launch::{
-    Controller, Endpoint, Handoff, Output, Place, Policy, Process, ProcessSet, Recall, Signals, Verdict,
-    WorkerStatus, describe,
+    Controller, Endpoint, Handoff, Inbox, Output, Place, Policy, Process, ProcessSet, Recall, Signals,
+    Verdict, WorkerStatus, describe,
 };
 use std::io::{self, PipeReader};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -38,15 +38,8 @@ pub fn rows(
     let mut inputs = inputs.into_iter();
     // Called once per rank, in rank order.
     let mut start = |rank: usize| {
-        let (world_size, listener) = (plan.world, listener.take());
-        let place = Place {
-            rank,
-            local_rank: rank,
-            world_size,
-            local_world_size: world_size,
-            node_rank: 0,
-            nnodes: 1,
-        };
+        let listener = listener.take();
+        let place = Place::on_one_node(rank, plan.world);
         let endpoint = match &listener {
             Some(listener) => Endpoint::inherited(listener)?,
             None => Endpoint::Connect { host: Ipv4Addr::LOCALHOST.to_string(), port },
@@ -69,7 +62,7 @@ pub fn rows(
 
 /// The messages of the workers.
 struct Monitor<'a> {
-    readers: Vec<MessageReader>,
+    inboxes: Vec<Inbox<PipeReader>>,
     cases: &'a [Case],
     measured: usize,
     on_row: &'a mut dyn FnMut(&Case, &Timing) -> Result<()>,
@@ -91,24 +84,27 @@ impl<'a> Monitor<'a> {
     ) -> Result<Self> {
         let cannot = |e| Error::internal(format!("cannot read the workers' output: {e}"));
         let results = outputs.iter().map(|_| None).collect();
-        let readers =
-            outputs.into_iter().map(MessageReader::new).collect::<io::Result<_>>().map_err(cannot)?;
-        Ok(Self { readers, cases, measured: 0, on_row, results, at: Instant::now(), patience, failure: None })
+        let inbox = |pipe: PipeReader| {
+            rustix::io::ioctl_fionbio(&pipe, true)?;
+            Ok(Inbox::new(pipe))
+        };
+        let inboxes = outputs.into_iter().map(inbox).collect::<io::Result<_>>().map_err(cannot)?;
+        Ok(Self { inboxes, cases, measured: 0, on_row, results, at: Instant::now(), patience, failure: None })
     }
 
     fn read_messages(&mut self) {
-        for rank in 0..self.readers.len() {
-            for line in self.readers[rank].lines() {
+        for rank in 0..self.inboxes.len() {
+            for line in self.inboxes[rank].lines() {
                 self.at = Instant::now();
                 if self.failure.is_none() {
-                    self.failure = self.handle(rank, line).err();
+                    self.failure = self.handle(rank, &line).err();
                 }
             }
         }
     }
 
-    fn handle(&mut self, rank: usize, line: Result<Message, String>) -> Result<()> {
-        match line {
+    fn handle(&mut self, rank: usize, line: &[u8]) -> Result<()> {
+        match serde_json::from_slice(line) {
             Ok(Message::Row(timing)) if rank == 0 && self.measured < self.cases.len() => {
                 (self.on_row)(&self.cases[self.measured], &timing)?;
                 self.measured += 1;
@@ -118,7 +114,11 @@ impl<'a> Monitor<'a> {
                 self.results[rank] = Some(Err(Error::new(code, message)))
             }
             Ok(message) => return Err(self.blame(rank, &format!("sent {message:?} out of order"))),
-            Err(text) => return Err(self.blame(rank, &format!("wrote to its standard output: {text}"))),
+            // No worker writes anything else.
+            Err(_) => {
+                let text = String::from_utf8_lossy(line);
+                return Err(self.blame(rank, &format!("wrote to its standard output: {text}")));
+            }
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl<'a> Monitor<'a> {
 
 impl Controller for Monitor<'_> {
     fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        self.readers.iter().filter_map(MessageReader::fd).collect()
+        self.inboxes.iter().filter(|inbox| !inbox.is_closed()).map(|inbox| inbox.source().as_fd()).collect()
     }
 
     fn patience(&self) -> Option<Instant> {

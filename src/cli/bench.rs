@@ -171,7 +171,7 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
 impl Train {
     fn measurement(&self, registry: &Registry) -> Result<Measurement> {
         let cores = usable_cores();
-        let request = WorldRequest { cores, devices: device::count, ..WorldRequest::default() };
+        let request = WorldRequest { devices: device::count, ..WorldRequest::default() };
         let plan = self.spec.plan(registry, request)?;
         let chosen = |list: &[u64], default: usize| match list {
             [] => vec![default],

@@ -5,7 +5,7 @@ use crate::clusters::{self, Origin};
 use crate::device;
 use crate::error::{ExitCode, Result};
 use crate::launch::logs::LogFormat;
-use crate::launch::{JobHandoff, Nproc, StopFlag, cores::usable_cores};
+use crate::launch::{JobHandoff, Nproc, StopFlag};
 use crate::nodes::{NodeRange, RdzvEndpoint};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
@@ -91,7 +91,6 @@ pub fn run(args: &Args, registry: &Registry, stop: &StopFlag) -> Result<ExitCode
             Origin::Worker(worker) => Some(worker.place.world_size),
             Origin::Own | Origin::Node(_) => None,
         },
-        cores: usable_cores(),
         devices: device::count,
         ..WorldRequest::default()
     };

@@ -34,6 +34,7 @@ use std::fmt;
 
 use crate::error::{Error, Result};
 use crate::launch::Nproc;
+use crate::named::named;
 use crate::nodes::{NodeRange, RdzvEndpoint};
 use vars::Vars;
 
@@ -58,43 +59,22 @@ pub struct NodeEnv {
     pub endpoint: Option<RdzvEndpoint>,
 }
 
-/// What started this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Launcher {
-    CommandLine,
-    Torchrun,
-    /// RANK and WORLD_SIZE without torchrun's other variables.
-    Environment,
-    OpenMpi,
-    /// MPICH, Intel MPI and others that use PMI.
-    Mpich,
-    Slurm,
-    Kubernetes,
+named! {
+    /// What started this process.
+    pub enum Launcher {
+        CommandLine = "the command line",
+        Torchrun = "torchrun",
+        /// RANK and WORLD_SIZE without torchrun's other variables.
+        Environment = "RANK and WORLD_SIZE",
+        OpenMpi = "Open MPI",
+        /// MPICH, Intel MPI and others that use PMI.
+        Mpich = "MPICH",
+        Slurm = "Slurm",
+        Kubernetes = "Kubernetes",
+    }
 }
 
 impl Launcher {
-    pub const ALL: [Self; 7] = [
-        Launcher::CommandLine,
-        Launcher::Torchrun,
-        Launcher::Environment,
-        Launcher::OpenMpi,
-        Launcher::Mpich,
-        Launcher::Slurm,
-        Launcher::Kubernetes,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Launcher::CommandLine => "the command line",
-            Launcher::Torchrun => "torchrun",
-            Launcher::Environment => "RANK and WORLD_SIZE",
-            Launcher::OpenMpi => "Open MPI",
-            Launcher::Mpich => "MPICH",
-            Launcher::Slurm => "Slurm",
-            Launcher::Kubernetes => "Kubernetes",
-        }
-    }
-
     /// The variables that identify the launcher.
     pub fn variables(self) -> &'static [&'static str] {
         match self {

@@ -58,8 +58,7 @@ const TORCHRUN: [(&str, &str); 10] = [
 ];
 
 fn with<'a>(changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let kept = TORCHRUN.iter().filter(|(name, _)| !changes.iter().any(|(n, _)| n == name)).copied();
-    kept.chain(changes.iter().copied()).collect()
+    merged(&TORCHRUN, changes)
 }
 
 #[test]
@@ -104,8 +103,7 @@ fn a_bare_rank_and_world_size_are_one_machine_on_loopback_and_one_process_a_mach
         ("MASTER_PORT", "1"),
         ("HOME", "/h"),
     ];
-    let place = Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
-    assert_eq!(worker(&bare).place, place);
+    assert_eq!(worker(&bare).place, Place::on_one_node(1, 2));
     assert_eq!(endpoint(&[("RANK", "0"), ("WORLD_SIZE", "1"), ("HOME", "/h")]), Endpoint::Solo);
 }
 
@@ -229,7 +227,7 @@ fn port_of(endpoint: Endpoint) -> u16 {
 
 #[test]
 fn ranks_of_an_mpirun_on_one_host_use_loopback_and_a_port_per_run() {
-    let place = Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
+    let place = Place::on_one_node(1, 2);
     let open = worker(&OPEN_MPI);
     assert_eq!((open.place, open.to_string().as_str()), (place, "Open MPI: rank 1 of 2"));
     assert_ne!(

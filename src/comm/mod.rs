@@ -184,7 +184,7 @@ named! {
 }
 
 /// Why a collective failed, and which rank caused it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize)]
 #[error("{message}")]
 pub struct CommError {
     /// The kind of failure.

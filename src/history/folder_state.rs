@@ -81,7 +81,7 @@ impl FolderState {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::{from_str, json};
@@ -90,15 +90,15 @@ mod tests {
         lines.iter().map(|line| from_str(&line.to_string()).expect("an event")).collect()
     }
 
-    fn step(step: u64) -> serde_json::Value {
+    pub fn step(step: u64) -> serde_json::Value {
         json!({ "event": "step", "step": step, "epoch": 0, "loss": 1.0, "lr": 0.1, "samples_per_s": 1.0, "data_wait": 0.0 })
     }
 
-    fn checkpoint(step: u64) -> serde_json::Value {
+    pub fn checkpoint(step: u64) -> serde_json::Value {
         json!({ "event": "checkpoint", "step": step, "epoch": 0, "path": "c", "bytes": 1, "seconds": 0.1 })
     }
 
-    fn end(step: u64, code: u8) -> serde_json::Value {
+    pub fn end(step: u64, code: u8) -> serde_json::Value {
         json!({ "event": "end", "step": step, "epoch": 1, "reason": "x", "exit_code": code, "seconds": 1.0 })
     }
 

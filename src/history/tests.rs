@@ -1,3 +1,4 @@
+use super::folder_state::tests as events;
 use super::*;
 use crate::checkpoint::CheckpointStore;
 use std::fs;
@@ -5,18 +6,8 @@ use std::fs;
 /// A folder with checkpoints of these steps and the other files of a run.
 struct Folder(tempfile::TempDir, PathBuf);
 
-fn event(kind: &str, step: u64) -> String {
-    match kind {
-        "step" => format!(
-            "{{\"event\":\"step\",\"step\":{step},\"epoch\":0,\"loss\":1.0,\"lr\":0.1,\"samples_per_s\":1.0,\"data_wait\":0.0}}\n"
-        ),
-        "checkpoint" => format!(
-            "{{\"event\":\"checkpoint\",\"step\":{step},\"epoch\":0,\"path\":\"c\",\"bytes\":1,\"seconds\":0.1}}\n"
-        ),
-        _ => format!(
-            "{{\"event\":\"end\",\"step\":{step},\"epoch\":1,\"reason\":\"done\",\"exit_code\":0,\"seconds\":1.0}}\n"
-        ),
-    }
+fn line(event: serde_json::Value) -> String {
+    format!("{event}\n")
 }
 
 impl Folder {
@@ -29,10 +20,10 @@ impl Folder {
             let checkpoint = checkpoints(&out).join(format!("step-{step:08}"));
             fs::create_dir_all(&checkpoint).unwrap();
             fs::write(checkpoint.join("state.json"), step.to_string()).unwrap();
-            metrics.push_str(&(event("step", *step) + &event("checkpoint", *step)));
+            metrics.push_str(&(line(events::step(*step)) + &line(events::checkpoint(*step))));
         }
         if let Some(last) = steps.last() {
-            metrics.push_str(&event("end", *last));
+            metrics.push_str(&line(events::end(*last, 0)));
         }
         for (name, text) in
             [("metrics.jsonl", metrics.as_str()), ("job.toml", "old"), ("report.html", "page")]
@@ -88,7 +79,7 @@ fn resuming_an_older_checkpoint_moves_later_files() {
     let whole = text(folder.1.join("metrics.jsonl"));
     assert_eq!(folder.accept(&start("b"), Some(folder.at(10))), Accepted::Begins);
     assert_eq!((steps(&folder.1), steps(&folder.beside(1))), (vec![10], vec![20, 30]));
-    assert_eq!(text(folder.1.join("metrics.jsonl")), event("step", 10) + &event("checkpoint", 10));
+    assert_eq!(text(folder.1.join("metrics.jsonl")), line(events::step(10)) + &line(events::checkpoint(10)));
     assert_eq!(text(folder.beside(1).join("metrics.jsonl")), whole);
     for (name, kept) in [
         ("job.toml", "old"),
@@ -125,7 +116,7 @@ fn starting_over_moves_all_files_of_the_run() {
 #[test]
 fn unsaved_steps_are_archived_only_if_the_plan_changes() {
     let folder = Folder::new(&[]);
-    let unsaved = event("step", 3);
+    let unsaved = line(events::step(3));
     for run in ["a", "b"] {
         // The same plan in another start.
         let start = Provenance { spec_hash: "plan".into(), ..start(run) };

@@ -4,6 +4,7 @@
 //! - Images, in NCHW order: [`conv`] (2-d convolution and its three gradients), [`norm`] (batch normalisation), [`pool`]
 //!   (max pooling) and [`elementwise`] (ReLU, and addition with ReLU).
 //! - Rows: [`linear`] (with ReLU or GELU), [`layer_norm`], [`attention`] and [`cross_entropy`].
+//! - Any shape: [`dropout`].
 //!
 //! Every function gives the same bits for the same inputs at any `parallelism`: the shape alone determines the tasks,
 //! and every sum has a fixed order. All but [`conv`], [`linear`] and [`attention`] also give the same bits on every
@@ -33,4 +34,7 @@ pub(crate) mod tasks;
 #[cfg(test)]
 pub(crate) mod testing;
 mod transpose;
-mod wide;
+pub(crate) mod wide;
+
+pub(crate) use panel::Panel;
+pub(crate) use product::{MatMul, Matrix};

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// `rows` x `columns` elements of a slice; each row is contiguous and starts `step` elements after the one before.
-pub(super) struct Panel<'a> {
+pub(crate) struct Panel<'a> {
     first: *mut f32,
     rows: usize,
     columns: usize,
@@ -29,7 +29,7 @@ impl<'a> Panel<'a> {
     }
 
     /// A whole matrix, in rows of `columns` elements.
-    pub(super) fn whole(slice: &'a mut [f32], columns: usize) -> Self {
+    pub(crate) fn whole(slice: &'a mut [f32], columns: usize) -> Self {
         let rows = slice.len() / columns;
         Self::new(slice, rows, columns, columns)
     }

@@ -4,25 +4,25 @@
 #![allow(unsafe_code)]
 
 /// `wide!(fn name(arg: Type, …) { body });` defines `name`, which runs `body` in the widest variant that the processor
-/// supports.
+/// supports. Generic parameters are in brackets: `fn name[T: Copy](…)`.
 macro_rules! wide {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident$([$($generic:tt)*])?($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments)]
-        $vis fn $name($($arg: $ty),*) {
+        $vis fn $name$(<$($generic)*>)?($($arg: $ty),*) {
             #[inline(always)]
-            fn plain($($arg: $ty),*) $body
+            fn plain$(<$($generic)*>)?($($arg: $ty),*) $body
 
             #[allow(unsafe_code)]
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-                fn with_avx512($($arg: $ty),*) {
+                fn with_avx512$(<$($generic)*>)?($($arg: $ty),*) {
                     plain($($arg),*)
                 }
 
                 #[target_feature(enable = "avx2")]
-                fn with_avx2($($arg: $ty),*) {
+                fn with_avx2$(<$($generic)*>)?($($arg: $ty),*) {
                     plain($($arg),*)
                 }
 
@@ -44,7 +44,7 @@ macro_rules! wide {
     };
 }
 
-pub(super) use wide;
+pub(crate) use wide;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::flight::FlightRecord;
-use crate::comm::{CommError, CommErrorKind, ProcessGroup};
+use crate::comm::{CommError, CommErrorKind, Place, ProcessGroup};
 use crate::error::{Error, ExitCode, is_transient};
 use crate::files::Draft;
 use std::time::Duration;
@@ -31,10 +31,8 @@ pub struct Failure {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<usize>,
     /// The rank's step and phase; unknown before the rendezvous.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
+    #[serde(flatten)]
+    pub place: Option<Place>,
     /// The last collective of its process group, in progress or complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_collective: Option<String>,
@@ -139,8 +137,7 @@ impl Failure {
             message: error.message.clone(),
             hint: error.hint.clone(),
             peer: error.caused_by::<CommError>().and_then(|e| e.peer),
-            step: None,
-            phase: None,
+            place: None,
             last_collective: None,
         }
     }
@@ -151,16 +148,15 @@ impl Failure {
         let lost = self.kind == Kind::DeviceMissing && place.step > 0;
         Self {
             kind: if lost { Kind::DeviceLost } else { self.kind },
-            step: Some(place.step),
-            phase: Some(place.phase.name().to_owned()),
+            place: Some(place),
             last_collective: group.history().last().map(ToString::to_string),
             ..self
         }
     }
 
     /// `step 3, phase sync, last collective all_reduce #21 (mean of 1232 f32)`; `None` if unknown.
-    pub fn place(&self) -> Option<String> {
-        let mut text = format!("step {}, phase {}", self.step?, self.phase.as_deref()?);
+    pub fn whereabouts(&self) -> Option<String> {
+        let mut text = self.place?.to_string();
         if let Some(last) = &self.last_collective {
             text.push_str(", last collective ");
             text.push_str(last);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::failure::write_atomically;
-use crate::comm::{CallRecord, CommError, CommErrorKind, Place, ProcessGroup};
+use crate::comm::{CallRecord, CommError, Place, ProcessGroup};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct FlightRecord {
@@ -17,17 +17,10 @@ pub struct FlightRecord {
     pub backend: &'static str,
     #[serde(flatten)]
     pub place: Place,
-    pub error: Reason,
+    /// The same on every rank of the group.
+    pub error: CommError,
     /// Oldest first. The last one failed, unless the failure occurred between two collectives.
     pub collectives: Vec<CallRecord>,
-}
-
-/// The error, the same on every rank of the group.
-#[derive(Clone, Debug, Serialize)]
-pub struct Reason {
-    pub kind: CommErrorKind,
-    pub peer: Option<usize>,
-    pub message: String,
 }
 
 impl FlightRecord {
@@ -39,7 +32,7 @@ impl FlightRecord {
             pid: std::process::id(),
             backend: group.backend(),
             place: group.place(),
-            error: Reason { kind: error.kind, peer: error.peer, message: error.message.clone() },
+            error: error.clone(),
             collectives: group.history(),
         }
     }
@@ -57,7 +50,7 @@ impl FlightRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comm::{Phase, SoloGroup};
+    use crate::comm::{CommErrorKind, Phase, SoloGroup};
 
     #[test]
     fn a_flight_record_has_rank_place_and_error() {

@@ -41,6 +41,13 @@ pub struct Place {
     pub nnodes: usize,
 }
 
+impl Place {
+    /// In a run of `world_size` processes on a single node.
+    pub fn on_one_node(rank: usize, world_size: usize) -> Self {
+        Self { rank, local_rank: rank, world_size, local_world_size: world_size, node_rank: 0, nnodes: 1 }
+    }
+}
+
 /// How this worker connects to the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -205,7 +212,8 @@ impl<J: Serialize + DeserializeOwned> Handoff<J> {
             .spawn(move || {
                 if received_take_down(&mut io::stdin().lock()) {
                     stop.take_down();
-                    wait_for_end(&mut io::stdin().lock());
+                    // No more is expected; any that comes is ignored.
+                    let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
                 }
                 orphaned(rank);
                 end_orphan();
@@ -237,11 +245,6 @@ fn received_take_down(input: &mut impl Read) -> bool {
     input.read_exact(&mut word).is_ok() && word == *TAKE_DOWN
 }
 
-/// Returns when the other end is closed. No more data is expected; any that arrives is ignored.
-fn wait_for_end(input: &mut impl Read) {
-    let _ = io::copy(input, &mut io::sink());
-}
-
 /// Exits without destructors and exit handlers, which may wait for threads that wait for peers. On Linux the kernel's
 /// parent-death signal usually arrives first.
 fn end_orphan() -> ! {
@@ -254,8 +257,6 @@ mod tests {
     use super::*;
 
     fn handoff() -> Handoff {
-        let place =
-            Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
         let endpoint = Endpoint::Connect { host: "127.0.0.1".into(), port: 4711 };
         let job = JobHandoff {
             job_toml: "name = \"x\"\n# \u{2028} ü\n".into(),
@@ -263,7 +264,7 @@ mod tests {
             progress: ProgressMode::Plain,
             ..JobHandoff::default()
         };
-        Handoff::new(place, endpoint, Secret::generate().expect("random"), job)
+        Handoff::new(Place::on_one_node(1, 2), endpoint, Secret::generate().expect("random"), job)
     }
 
     #[test]

@@ -5,24 +5,35 @@ use std::io::{ErrorKind, Read};
 /// Upper limit of a line's length; the longest lines contain the tail of a log.
 pub const MAX_LINE: usize = 256 << 10;
 
-/// The part of a line received so far.
-#[derive(Debug, Default)]
-pub struct Inbox {
+/// Lines that another process sends.
+#[derive(Debug)]
+pub struct Inbox<R> {
+    from: R,
+    /// The part of a line received so far.
     partial: Vec<u8>,
     closed: bool,
 }
 
-impl Inbox {
+impl<R: Read> Inbox<R> {
+    /// Reading `from` must not block.
+    pub fn new(from: R) -> Self {
+        Self { from, partial: Vec::new(), closed: false }
+    }
+
+    pub fn source(&self) -> &R {
+        &self.from
+    }
+
     /// No more lines will come: the other end is closed, or its line exceeds the limit.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// The complete lines received so far. Reading `from` must not block.
-    pub fn lines(&mut self, mut from: impl Read) -> Vec<Vec<u8>> {
+    /// The complete lines received so far.
+    pub fn lines(&mut self) -> Vec<Vec<u8>> {
         let mut chunk = [0; 4096];
         while !self.closed && self.partial.len() <= MAX_LINE {
-            match from.read(&mut chunk) {
+            match self.from.read(&mut chunk) {
                 Ok(n) if n > 0 => self.partial.extend_from_slice(&chunk[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
@@ -42,12 +53,9 @@ mod tests {
 
     #[test]
     fn returns_complete_lines_before_the_end() {
-        let mut inbox = Inbox::default();
-        assert_eq!(
-            (inbox.lines(&b"one\ntwo\nth"[..]), inbox.is_closed()),
-            (vec!["one".into(), "two".into()], true)
-        );
-        let mut endless = Inbox::default();
-        assert!(endless.lines(std::io::repeat(b'x')).is_empty() && endless.is_closed());
+        let mut inbox = Inbox::new(&b"one\ntwo\nth"[..]);
+        assert_eq!((inbox.lines(), inbox.is_closed()), (vec!["one".into(), "two".into()], true));
+        let mut endless = Inbox::new(std::io::repeat(b'x'));
+        assert!(endless.lines().is_empty() && endless.is_closed());
     }
 }

@@ -8,16 +8,6 @@ use super::state::Policy;
 use super::stop::StopFlag;
 use crate::error::{Error, Result};
 
-/// Where rank 0's standard output and error go. Those of other ranks always go to their logs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FirstRankOutput {
-    /// To the supervisor's own output, so that progress appears on the terminal.
-    #[default]
-    Inherit,
-    /// To its log, like those of the other ranks.
-    Log,
-}
-
 /// `nproc` workers on this machine.
 #[derive(Clone, Debug)]
 pub struct LocalLaunch {
@@ -31,7 +21,6 @@ pub struct LocalLaunch {
     pub log_dir: PathBuf,
     /// Usable cores / `nproc` if not given.
     pub threads_per_worker: Option<usize>,
-    pub first_rank_output: FirstRankOutput,
     pub policy: Policy,
     /// Contains any stop signal that has arrived so far.
     pub stop: StopFlag,
@@ -47,7 +36,6 @@ impl LocalLaunch {
             log_dir: job.out_dir.join("logs"),
             job,
             threads_per_worker: None,
-            first_rank_output: FirstRankOutput::default(),
             policy: Policy::default(),
             stop: StopFlag::new(),
         })

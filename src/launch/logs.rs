@@ -190,10 +190,9 @@ mod tests {
     use crate::launch::{Endpoint, JobHandoff, Place};
 
     fn handoff(folder: &Path) -> Handoff {
-        let place =
-            Place { rank: 1, local_rank: 1, world_size: 2, local_world_size: 2, node_rank: 0, nnodes: 1 };
-        let mut handoff =
-            Handoff::new(place, Endpoint::Solo, Secret::generate().expect("random"), JobHandoff::default());
+        let secret = Secret::generate().expect("random");
+        let job = JobHandoff::default();
+        let mut handoff = Handoff::new(Place::on_one_node(1, 2), Endpoint::Solo, secret, job);
         handoff.log_dir = folder.to_path_buf();
         handoff
     }

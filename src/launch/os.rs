@@ -1,5 +1,5 @@
-//! The system calls that need `unsafe`: the child's side of `fork`, adopting an inherited descriptor, the signal
-//! mask, and the worker's signal handler.
+//! The system calls that need `unsafe`: the child's side of `fork`, adopting an inherited descriptor, and the signal
+//! mask.
 
 #![allow(unsafe_code)]
 
@@ -128,15 +128,6 @@ pub fn is_ignored(signal: i32) -> bool {
         let mut now = std::mem::zeroed::<libc::sigaction>();
         libc::sigaction(signal, std::ptr::null(), &mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
     }
-}
-
-/// Calls `handler` in signal context when `signal` arrives.
-///
-/// # Safety
-/// `handler` must be async-signal-safe: no allocation, no lock, no panic.
-pub unsafe fn on_signal(signal: i32, handler: impl Fn() + Send + Sync + 'static) -> io::Result<()> {
-    // SAFETY: the caller guarantees what `register` requires.
-    unsafe { signal_hook::low_level::register(signal, handler) }.map(|_| ())
 }
 
 #[cfg(test)]

@@ -42,8 +42,8 @@ pub struct ProcessSet {
     processes: Vec<Option<Process>>,
     pids: Vec<Option<u32>>,
     timers: Timers<Timer>,
-    /// The signal that requested the stop, and when it came.
-    stop_signal: Option<(i32, Instant)>,
+    /// When a signal requested a stop.
+    signalled_at: Option<Instant>,
 }
 
 /// How the workers ended.
@@ -52,8 +52,8 @@ pub struct Finished {
     /// Includes each worker's end.
     pub state: State,
     pub pids: Vec<Option<u32>>,
-    /// The signal that requested the stop, and when it came.
-    pub stop_signal: Option<(i32, Instant)>,
+    /// When a signal requested a stop.
+    pub signalled_at: Option<Instant>,
 }
 
 impl ProcessSet {
@@ -65,7 +65,7 @@ impl ProcessSet {
             processes: (0..count).map(|_| None).collect(),
             pids: vec![None; count],
             timers: Timers::default(),
-            stop_signal: None,
+            signalled_at: None,
         }
     }
 
@@ -96,7 +96,7 @@ impl ProcessSet {
                                 verdict,
                                 state,
                                 pids: self.pids,
-                                stop_signal: self.stop_signal,
+                                signalled_at: self.signalled_at,
                             });
                         }
                     }
@@ -173,13 +173,13 @@ impl ProcessSet {
     fn stop_requested(&mut self, signal: i32, controller: &mut dyn Controller) {
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("a stop signal");
         let now = Instant::now();
-        match self.stop_signal {
+        match self.signalled_at {
             None => {
                 tracing::warn!("{name}: the workers save and stop; a second signal kills them");
-                self.stop_signal = Some((signal, now));
+                self.signalled_at = Some(now);
                 controller.stop_requested(false);
             }
-            Some((_, at)) if now.duration_since(at) > self.policy.debounce => controller.stop_requested(true),
+            Some(at) if now.duration_since(at) > self.policy.debounce => controller.stop_requested(true),
             Some(_) => {}
         }
     }

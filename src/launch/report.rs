@@ -34,6 +34,13 @@ pub struct NodeFailure {
     pub hint: Option<String>,
 }
 
+impl NodeFailure {
+    /// One that no restart mends, of no rank in particular.
+    pub fn new(code: ExitCode, cause: Cause, message: impl Into<String>) -> Self {
+        Self { code, cause, retry: false, rank: None, message: message.into(), hint: None }
+    }
+}
+
 /// How close to the cause this node's failure is. Of several nodes, the one with the greatest cause is blamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -238,7 +245,8 @@ fn ending(rank: &Rank<'_>) -> &'static str {
 /// Where each rank was according to its failure note; a rank killed by a signal has none.
 fn push_places(text: &mut String, notes: &[Option<Failure>], context: NodeContext<'_>) {
     let places = notes.iter().enumerate();
-    let places = places.filter_map(|(local, note)| Some((context.rank(local), note.as_ref()?.place()?)));
+    let places =
+        places.filter_map(|(local, note)| Some((context.rank(local), note.as_ref()?.whereabouts()?)));
     let groups = grouped(places);
     if !groups.is_empty() {
         text.push('\n');
@@ -265,7 +273,7 @@ fn push_records(text: &mut String, local_world: usize, context: NodeContext<'_>)
 }
 
 /// Groups ranks with equal values.
-fn grouped<T: PartialEq>(ranks: impl Iterator<Item = (usize, T)>) -> Vec<(T, Vec<usize>)> {
+pub fn grouped<T: PartialEq>(ranks: impl Iterator<Item = (usize, T)>) -> Vec<(T, Vec<usize>)> {
     let mut groups: Vec<(T, Vec<usize>)> = Vec::new();
     for (rank, what) in ranks {
         match groups.iter_mut().find(|(w, _)| *w == what) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::comm::{CommError, CommErrorKind};
+use crate::comm::{CommError, CommErrorKind, Phase, Place};
 use crate::error::Error;
 use crate::launch::failure::Evidence;
 
@@ -74,7 +74,7 @@ fn a_silent_rank_is_blamed_by_the_one_that_noticed() {
     std::fs::write(logs::path(folder.path(), 1), "step 3\n").expect("write");
     for rank in [0, 2] {
         let mut note = note(rank, silent(1), context);
-        (note.step, note.phase) = (Some(3), Some("sync".into()));
+        note.place = Some(Place { step: 3, phase: Phase::Sync });
         note.last_collective = Some("all_reduce #21 (sum of 12 f64)".into());
         note.write(folder.path()).expect("write");
         std::fs::write(FlightRecord::path(folder.path(), rank), "{}").expect("write");

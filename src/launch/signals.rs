@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGCHLD, SIGTSTP};
@@ -66,16 +66,22 @@ impl Signals {
         self.0.pending().filter_map(meaning).collect()
     }
 
-    /// For use while no workers run: returns on a signal, when `other` is readable, or at `until`.
-    pub fn wait(&mut self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) -> Result<Option<Signal>> {
+    /// For use while no workers run: returns whether a stop signal has arrived; `false` when `other` is readable, at
+    /// `until`, and after Ctrl-Z, which stops this process until it is continued.
+    pub fn wait(&mut self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) -> Result<bool> {
         let mut fds = vec![PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
         fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         wait_for(&mut fds, until)?;
         drop(fds);
-        Ok(self.pending().into_iter().next())
+        match self.pending().into_iter().next() {
+            Some(Signal::Stop(_)) => return Ok(true),
+            Some(Signal::Pause) => self.pause(),
+            None => {}
+        }
+        Ok(false)
     }
 
-    /// Ctrl-Z without workers: stops this process; returns when it is continued.
+    /// Ctrl-Z: stops this process; returns when it is continued.
     pub fn pause(&self) {
         let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
     }
@@ -88,8 +94,7 @@ fn cannot(e: io::Error) -> Error {
 /// `poll(2)` until `until`; also returns when interrupted.
 pub fn wait_for(fds: &mut [PollFd<'_>], until: Option<Instant>) -> Result<()> {
     let timeout = until.map(|at| {
-        // One nanosecond later, because `split_off` keeps a timer that is due at exactly this instant.
-        let left = at.saturating_duration_since(Instant::now()) + Duration::from_nanos(1);
+        let left = at.saturating_duration_since(Instant::now());
         Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
     });
     match poll(fds, timeout.as_ref()) {

@@ -26,7 +26,7 @@ pub struct Policy {
     /// From telling a worker that the run is taken down to SIGKILL.
     pub grace: Duration,
     /// From the forwarded stop signal to SIGKILL, for workers that neither finish their step nor save.
-    pub stop_deadline: Option<Duration>,
+    pub stop_deadline: Duration,
     /// Stop signals within this time of the first are the same request: `timeout` signals both the process and its group.
     pub debounce: Duration,
     /// From SIGKILL until a process that the kernel can't end (uninterruptible I/O) is abandoned.
@@ -41,7 +41,7 @@ impl Default for Policy {
             root_cause_wait: Duration::from_millis(250),
             // Ranks that detect a failure write their notes and records, which takes a moment on a busy disk.
             grace: Duration::from_millis(1000),
-            stop_deadline: Some(Duration::from_secs(600)),
+            stop_deadline: Duration::from_secs(600),
             debounce: DEBOUNCE,
             abandon: Duration::from_secs(5),
             last: Duration::from_secs(30),
@@ -296,9 +296,7 @@ impl State {
             Phase::Running => {
                 self.phase = Phase::Stopping;
                 self.ask_all(Requested::Stop, Action::Terminate, actions);
-                if let Some(deadline) = self.policy.stop_deadline {
-                    actions.push(Action::SetTimer(Timer::StopDeadline, deadline));
-                }
+                actions.push(Action::SetTimer(Timer::StopDeadline, self.policy.stop_deadline));
             }
             // The run is already ending.
             _ => {}

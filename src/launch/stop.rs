@@ -113,7 +113,7 @@ impl StopFlag {
             let handler = move || inner.arrived(signal, start.elapsed());
             // SAFETY: `arrived` only uses atomics, clock_gettime, _exit and functions that signal-hook declares safe
             // in a handler.
-            unsafe { os::on_signal(signal, handler) }
+            unsafe { signal_hook::low_level::register(signal, handler) }
                 .map_err(|e| Error::internal(format!("cannot install a handler for signal {signal}: {e}")))?;
         }
         os::unblock(&STOP_SIGNALS)
@@ -206,19 +206,14 @@ impl StopFlag {
     /// Advances to `stage` if that is later than the present one; does not return if the process is exiting.
     fn reach(&self, stage: u8) {
         if self.0.stage.fetch_max(stage, Ordering::AcqRel) == ENDING {
-            self.wait_if_ending();
+            loop {
+                std::thread::park();
+            }
         }
     }
 
     fn advance(&self, from: u8, to: u8) -> bool {
         self.0.stage.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Does not return if the watch has already begun to end the process.
-    fn wait_if_ending(&self) {
-        while self.0.stage.load(Ordering::Acquire) == ENDING {
-            std::thread::park();
-        }
     }
 }
 

@@ -10,12 +10,11 @@ use super::cores;
 use super::failure::{self, Evidence, Failure};
 use super::generation::{Controller, Part};
 use super::handoff::{Endpoint, Handoff, Place};
-use super::local::{FirstRankOutput, LocalLaunch};
+use super::local::LocalLaunch;
 use super::logs;
 use super::process_set::{Finished, ProcessSet, Workers};
 use super::report::{self, NodeEnd};
 use super::signals::Signals;
-use super::verdict::End;
 use super::worker::{Output, Process};
 use crate::comm::rendezvous::Secret;
 use crate::error::{ExitCode, IoContext, Result};
@@ -36,10 +35,8 @@ pub struct LocalWorkers<'a> {
 /// How a generation ended on this node.
 pub struct Ended {
     pub end: NodeEnd,
-    /// The signal that requested the stop, and when it came.
-    pub stop_signal: Option<(i32, Instant)>,
-    /// Each worker's end; `None` for a worker that was not started before the stop.
-    pub ends: Vec<Option<End>>,
+    /// When a signal requested a stop.
+    pub signalled_at: Option<Instant>,
 }
 
 impl<'a> LocalWorkers<'a> {
@@ -97,7 +94,7 @@ impl<'a> LocalWorkers<'a> {
     }
 
     fn conclude(&self, finished: Finished) -> Ended {
-        let Finished { verdict, state, pids, stop_signal } = finished;
+        let Finished { verdict, state, pids, signalled_at } = finished;
         let end = match (verdict.culprit, verdict.code) {
             (None, ExitCode::Done) => NodeEnd::Done,
             (None, _) => NodeEnd::Stopped,
@@ -116,7 +113,7 @@ impl<'a> LocalWorkers<'a> {
                 NodeEnd::Failed(report::worker_failed(&ranks, culprit, code, place))
             }
         };
-        Ended { end, stop_signal, ends: state.ends().into_iter().map(|end| end.cloned()).collect() }
+        Ended { end, signalled_at }
     }
 }
 
@@ -130,8 +127,8 @@ impl Workers for LocalWorkers<'_> {
         let mut command = Command::new(&self.launch.program);
         command.args(&self.launch.args);
         command.envs(cores::thread_variables(self.threads, &|name| std::env::var(name).ok()));
-        let inherit = rank == 0 && self.launch.first_rank_output == FirstRankOutput::Inherit;
-        let output = if inherit { Output::Inherit } else { Output::Log(log) };
+        // Rank 0's progress appears on the terminal.
+        let output = if rank == 0 { Output::Inherit } else { Output::Log(log) };
         // Moved to rank 0, and closed here once rank 0 has its copy.
         let listener = if rank == 0 { self.listener.take() } else { None };
         Process::start(command, line, output, listener).doing("start", &self.launch.program)

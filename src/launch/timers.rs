@@ -1,40 +1,36 @@
-//! The timers of a state machine's loop: at most one of each kind, sorted by time.
+//! The timers of a state machine's loop: at most one of each kind.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Upper limit of a wait, so that the clock does not overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-pub struct Timers<T>(BTreeMap<Instant, T>);
+pub struct Timers<T>(Vec<(Instant, T)>);
 
 impl<T> Default for Timers<T> {
     fn default() -> Self {
-        Self(BTreeMap::new())
+        Self(Vec::new())
     }
 }
 
 impl<T: PartialEq> Timers<T> {
     /// Sets a timer; one that is running is restarted.
     pub fn set(&mut self, timer: T, after: Duration) {
-        self.0.retain(|_, t| *t != timer);
-        let mut at = Instant::now() + after.min(LONGEST);
-        // Keys must be unique, but two timers may be due at the same instant.
-        while self.0.contains_key(&at) {
-            at += Duration::from_nanos(1);
-        }
-        self.0.insert(at, timer);
+        self.0.retain(|(_, t)| *t != timer);
+        self.0.push((Instant::now() + after.min(LONGEST), timer));
     }
 
     /// When the next timer fires.
     pub fn next(&self) -> Option<Instant> {
-        self.0.keys().next().copied()
+        self.0.iter().map(|(at, _)| *at).min()
     }
 
     /// Removes the timers that are due, earliest first.
     pub fn fired(&mut self) -> impl Iterator<Item = T> + use<T> {
-        let later = self.0.split_off(&Instant::now());
-        std::mem::replace(&mut self.0, later).into_values()
+        let now = Instant::now();
+        let mut due: Vec<_> = self.0.extract_if(.., |(at, _)| *at <= now).collect();
+        due.sort_by_key(|(at, _)| *at);
+        due.into_iter().map(|(_, timer)| timer)
     }
 }
 

@@ -3,17 +3,16 @@
 mod generation;
 
 use super::coordinator::Coordinator;
-use super::message::{Closed, Hello, Link, Order, Report, error_of, no_link};
+use super::events::NodeFailure;
+use super::message::{Closed, Hello, Link, Order, Report, no_link};
 use super::setup::{self, Setup, advertised_address};
-use super::{Limits, Nodes, Outcome};
-use crate::comm::rendezvous::file::Published;
-use crate::comm::rendezvous::{Secret, Target};
+use super::{Limits, Nodes};
+use crate::comm::rendezvous::Target;
 use crate::error::{Error, ExitCode, Result};
-use crate::launch::{End, LocalLaunch, Signal, Signals};
+use crate::launch::{LocalLaunch, Signals};
 use crate::telemetry::RunId;
 use std::collections::VecDeque;
 use std::net::TcpListener;
-use std::ops::ControlFlow;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,44 +22,34 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs this node's workers (`launch`) until the end of the run.
-pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
+pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<ExitCode> {
     let mut signals = Signals::new(&launch.stop)?;
-    let setup = match Setup::start(&nodes)?.wait(&mut signals)? {
-        ControlFlow::Continue(setup) => setup,
-        ControlFlow::Break(signal) => {
-            let ends = vec![None; launch.nproc];
-            return Ok(Outcome { code: ExitCode::Stopped, stopped_by: Some(signal), ends });
-        }
-    };
-    let mut agent = Agent {
-        key: setup.key,
+    let Some(mut setup) = Setup::start(&nodes)?.wait(&mut signals)? else { return Ok(ExitCode::Stopped) };
+    if setup.target.is_none() && nodes.limits.nodes.max > 1 {
         // The ranks of other nodes must be able to reach rank 0: node 0's own name may resolve to loopback here.
-        host: match setup.target {
-            None if nodes.limits.nodes.max > 1 => Some(advertised_address(&nodes, setup.ip)?.to_string()),
-            _ => setup.host,
-        },
-        ip: setup.ip,
-        target: setup.target,
-        _published: setup.published,
+        setup.host = Some(advertised_address(&nodes, setup.ip)?.to_string());
+    }
+    let for_supervisors = setup.listener.take();
+    let mut agent = Agent {
+        setup,
         coordinator: None,
         listener: None,
         orders: VecDeque::new(),
         generation: 0,
-        stop_signal: None,
+        signalled_at: None,
         stopped_at: None,
         at_once: false,
         done: false,
         last_message_at: Instant::now(),
         timed_out: false,
-        ends: (0..launch.nproc).map(|_| None).collect(),
         nodes,
         launch,
     };
-    let mut link = match agent.target.clone() {
-        None => agent.coordinate(setup.listener)?,
+    let mut link = match agent.setup.target {
+        None => agent.coordinate(for_supervisors)?,
         Some(_) => match agent.connect(&mut signals, agent.nodes.limits.join)? {
             Some(link) => link,
-            None => return Ok(agent.outcome(ExitCode::Stopped)),
+            None => return Ok(ExitCode::Stopped),
         },
     };
     let done = agent.serve(&mut signals, &mut link);
@@ -75,21 +64,14 @@ pub(super) fn run(nodes: Nodes, launch: LocalLaunch) -> Result<Outcome> {
 struct Agent {
     nodes: Nodes,
     launch: LocalLaunch,
-    key: Secret,
-    /// The address at which the other ranks reach rank 0.
-    host: Option<String>,
-    /// The address that rank 0 listens on, if this is node 0.
-    ip: std::net::IpAddr,
-    /// Address of node 0's supervisor; `None` on node 0.
-    target: Option<Target>,
-    _published: Option<Published>,
+    setup: Setup,
     coordinator: Option<JoinHandle<()>>,
     /// Rank 0's listener for the next generation, on node 0.
     listener: Option<TcpListener>,
     orders: VecDeque<Order>,
     generation: u64,
-    /// The signal that requested a stop, and when it came.
-    stop_signal: Option<(i32, Instant)>,
+    /// When the first signal came that requested a stop.
+    signalled_at: Option<Instant>,
     /// When a stop was requested while no workers were running.
     stopped_at: Option<Instant>,
     /// An immediate end was requested from the other nodes while this node had no workers.
@@ -100,23 +82,18 @@ struct Agent {
     last_message_at: Instant,
     /// Node 0's last message is too old.
     timed_out: bool,
-    ends: Vec<Option<End>>,
 }
 
 impl Agent {
     fn coordinate(&mut self, listener: Option<TcpListener>) -> Result<Link> {
         let (own, theirs) = Link::pair().map_err(no_link)?;
-        let run_id = match self.nodes.run_id.as_str() {
-            "" => RunId::draw()?,
-            given => given.to_owned(),
-        };
         let coordinator = Coordinator::start(
             self.nodes.limits,
             self.nodes.silence,
-            run_id,
+            RunId::draw()?,
             theirs,
             listener,
-            self.key.clone(),
+            self.setup.key.clone(),
         )?;
         self.coordinator = Some(coordinator);
         self.hello(own)
@@ -143,10 +120,10 @@ impl Agent {
     /// A new socket for rank 0 of the next generation; workers of the last generation do not know its port.
     fn listen(&mut self) -> Result<Option<u16>> {
         let several = self.launch.nproc > 1 || self.nodes.limits.nodes.max > 1;
-        if self.target.is_some() || !several {
+        if self.setup.target.is_some() || !several {
             return Ok(None);
         }
-        let ip = self.ip;
+        let ip = self.setup.ip;
         let cannot = |e| {
             Error::new(ExitCode::Rendezvous, format!("cannot listen on {ip}: {e}"))
                 .hint("it must be an address of this machine")
@@ -159,19 +136,13 @@ impl Agent {
 
     /// Connects to node 0, retrying until it answers; `None` after a stop signal.
     fn connect(&mut self, signals: &mut Signals, patience: Duration) -> Result<Option<Link>> {
-        let Some(target) = self.target.clone() else {
+        let Some(target) = self.setup.target.clone() else {
             return Err(Error::internal("node 0 has no supervisor to connect to"));
         };
-        let calling = setup::connect(target, self.name(), self.key.clone(), Instant::now() + patience)?;
-        let stream = match calling.wait(signals)? {
-            ControlFlow::Continue(stream) => stream,
-            ControlFlow::Break(signal) => {
-                self.stop_signal.get_or_insert((signal, Instant::now()));
-                return Ok(None);
-            }
-        };
-        if let (Some(Target::File(_)), Ok(node0)) = (&self.target, stream.peer_addr()) {
-            self.host = Some(node0.ip().to_string());
+        let calling = setup::connect(target, self.name(), self.setup.key.clone(), Instant::now() + patience)?;
+        let Some(stream) = calling.wait(signals)? else { return Ok(None) };
+        if let (Some(Target::File(_)), Ok(node0)) = (&self.setup.target, stream.peer_addr()) {
+            self.setup.host = Some(node0.ip().to_string());
         }
         self.hello(Link::new(stream).map_err(no_link)?).map(Some)
     }
@@ -184,61 +155,54 @@ impl Agent {
     }
 
     /// Executes orders until the run is over.
-    fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<Outcome> {
+    fn serve(&mut self, signals: &mut Signals, link: &mut Link) -> Result<ExitCode> {
         let (mut again, again_until) = (None, Instant::now() + self.nodes.limits.join);
         loop {
             let order = match self.next_order(signals, link) {
                 Ok(Some(order)) => order,
-                Ok(None) if self.done => return Ok(self.outcome(ExitCode::Done)),
-                Ok(None) => return Ok(self.outcome(ExitCode::Stopped)),
-                Err(Closed) if self.done && self.target.is_some() => {
+                Ok(None) if self.done => return Ok(ExitCode::Done),
+                Ok(None) => return Ok(ExitCode::Stopped),
+                Err(Closed) if self.done && self.setup.target.is_some() => {
                     say!("node 0 was lost: {}; all workers had finished", self.loss_reason());
-                    return Ok(self.outcome(ExitCode::Done));
+                    return Ok(ExitCode::Done);
                 }
                 Err(Closed) => match self.reconnect(signals)? {
                     Some(again) => {
                         *link = again;
                         continue;
                     }
-                    None => return Ok(self.outcome(ExitCode::Stopped)),
+                    None => return Ok(ExitCode::Stopped),
                 },
             };
             match order {
                 Order::Start(start) => self.generation(start, signals, link)?,
                 // The workers have already ended.
                 Order::Recall { .. } | Order::Wait => {}
-                Order::Dismissed => return Ok(self.outcome(ExitCode::Stopped)),
+                Order::Dismissed => return Ok(ExitCode::Stopped),
                 Order::Refused { why, later: true } if Instant::now() < again_until => {
                     if again.replace(why.clone()).is_none() {
                         say!("node 0 refused this node: {why}; retrying");
                     }
                     match self.reconnect_after(RETRY_DELAY, signals)? {
                         Some(other) => *link = other,
-                        None => return Ok(self.outcome(ExitCode::Stopped)),
+                        None => return Ok(ExitCode::Stopped),
                     }
                 }
                 Order::Refused { why, .. } => {
                     return Err(Error::new(ExitCode::Rendezvous, format!("node 0 refused this node: {why}")));
                 }
-                Order::Finish { code, failure } => {
-                    return error_of(code, failure).map(|code| self.outcome(code));
+                Order::Finish { code, failure: None } => return Ok(code),
+                Order::Finish { code, failure: Some(NodeFailure { message, hint, .. }) } => {
+                    return Err(Error { hint, ..Error::new(code, message) });
                 }
             }
-        }
-    }
-
-    fn outcome(&mut self, code: ExitCode) -> Outcome {
-        Outcome {
-            code,
-            stopped_by: self.stop_signal.map(|(signal, _)| signal),
-            ends: std::mem::take(&mut self.ends),
         }
     }
 
     /// The time until which node 0 may be silent. The coordinator in this process always answers once the other nodes
     /// have reported.
     fn patience(&self) -> Option<Instant> {
-        self.target.as_ref()?;
+        self.setup.target.as_ref()?;
         let Nodes { limits: Limits { join, .. }, silence, .. } = self.nodes;
         // Before the first generation there is nothing to lose by waiting as long as node 0 would.
         Some(self.last_message_at + if self.generation == 0 { join + silence } else { silence })
@@ -261,26 +225,21 @@ impl Agent {
             }
             let patience = self.patience();
             let answer = self.stopped_at.filter(|_| patience.is_some()).map(|at| at + STOP_TIMEOUT);
-            match signals.wait(Some(link.fd()), patience.into_iter().chain(answer).min()) {
-                Ok(Some(Signal::Stop(signal))) => {
-                    let again =
-                        self.stop_signal.is_some_and(|(_, at)| at.elapsed() > self.launch.policy.debounce);
-                    match (again, self.at_once) {
-                        (true, true) => return Ok(None),
-                        (true, false) => {
-                            self.at_once = true;
-                            link.send(&Report::StopRequested { at_once: true })?;
-                        }
-                        (false, _) if self.stopped_at.is_none() => {
-                            self.stop_signal = Some((signal, Instant::now()));
-                            self.stopped_at = Some(Instant::now());
-                            link.send(&Report::StopRequested { at_once: false })?;
-                        }
-                        (false, _) => {}
+            if let Ok(true) = signals.wait(Some(link.fd()), patience.into_iter().chain(answer).min()) {
+                let again = self.signalled_at.is_some_and(|at| at.elapsed() > self.launch.policy.debounce);
+                match (again, self.at_once) {
+                    (true, true) => return Ok(None),
+                    (true, false) => {
+                        self.at_once = true;
+                        link.send(&Report::StopRequested { at_once: true })?;
                     }
+                    (false, _) if self.stopped_at.is_none() => {
+                        self.signalled_at = Some(Instant::now());
+                        self.stopped_at = Some(Instant::now());
+                        link.send(&Report::StopRequested { at_once: false })?;
+                    }
+                    (false, _) => {}
                 }
-                Ok(Some(Signal::Pause)) => signals.pause(),
-                _ => {}
             }
             let came = link.receive::<Order>()?;
             if !came.is_empty() {
@@ -304,24 +263,19 @@ impl Agent {
     fn reconnect_after(&mut self, pause: Duration, signals: &mut Signals) -> Result<Option<Link>> {
         let until = Instant::now() + pause;
         while Instant::now() < until {
-            match signals.wait(None, Some(until))? {
-                Some(Signal::Stop(signal)) => {
-                    self.stop_signal.get_or_insert((signal, Instant::now()));
-                    return Ok(None);
-                }
-                Some(Signal::Pause) => signals.pause(),
-                None => {}
+            if signals.wait(None, Some(until))? {
+                return Ok(None);
             }
         }
         self.connect(signals, self.nodes.limits.join)
     }
 
     fn reconnect(&mut self, signals: &mut Signals) -> Result<Option<Link>> {
-        if self.stopped_at.is_some() && self.target.is_some() {
+        if self.stopped_at.is_some() && self.setup.target.is_some() {
             return Ok(None);
         }
         let Limits { nodes, max_restarts, rejoin, .. } = self.nodes.limits;
-        if self.target.is_none() {
+        if self.setup.target.is_none() {
             return Err(Error::internal("the coordinator's thread has ended"));
         }
         if max_restarts == 0 && !nodes.is_elastic() {

@@ -1,9 +1,8 @@
 //! Runs a slow operation on its own thread, so that signals are handled meanwhile.
 
 use crate::error::{Error, Result};
-use crate::launch::{Signal, Signals, wait_for};
+use crate::launch::{Signals, wait_for};
 use rustix::event::{PollFd, PollFlags};
-use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -32,21 +31,17 @@ impl<T: Send + 'static> Background<T> {
         Ok(Self { done, answer })
     }
 
-    /// The answer, unless a stop signal comes first. In that case the thread is abandoned, after a short time in
+    /// The answer; `None` if a stop signal comes first. In that case the thread is abandoned, after a short time in
     /// which it can finish writing or removing files.
-    pub fn wait(self, signals: &mut Signals) -> Result<ControlFlow<i32, T>> {
+    pub fn wait(self, signals: &mut Signals) -> Result<Option<T>> {
         loop {
-            match signals.wait(Some(self.done.as_fd()), None)? {
-                Some(Signal::Stop(signal)) => {
-                    let mut done = [PollFd::from_borrowed_fd(self.done.as_fd(), PollFlags::IN)];
-                    wait_for(&mut done, Some(Instant::now() + CLEANUP_TIME))?;
-                    return Ok(ControlFlow::Break(signal));
-                }
-                Some(Signal::Pause) => signals.pause(),
-                None => {}
+            if signals.wait(Some(self.done.as_fd()), None)? {
+                let mut done = [PollFd::from_borrowed_fd(self.done.as_fd(), PollFlags::IN)];
+                wait_for(&mut done, Some(Instant::now() + CLEANUP_TIME))?;
+                return Ok(None);
             }
             match self.answer.try_recv() {
-                Ok(answer) => return answer.map(ControlFlow::Continue),
+                Ok(answer) => return answer.map(Some),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => {
                     return Err(Error::internal("a supervisor's thread panicked"));

@@ -3,7 +3,7 @@
 
 use super::events::{NodeEnd, NodeFailure};
 use crate::comm::rendezvous::write_by;
-use crate::error::{Error, ExitCode, Result};
+use crate::error::{Error, ExitCode};
 use crate::launch::{Inbox, MAX_LINE, Part};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -83,8 +83,7 @@ pub struct Start {
 /// One end of a connection between two supervisors.
 #[derive(Debug)]
 pub struct Link {
-    stream: TcpStream,
-    inbox: Inbox,
+    inbox: Inbox<TcpStream>,
 }
 
 /// The other end is closed, or does not follow the protocol.
@@ -104,7 +103,7 @@ impl Link {
         sockopt::set_tcp_keepcnt(&stream, 5)?;
         #[cfg(target_os = "linux")]
         sockopt::set_tcp_user_timeout(&stream, 15_000)?;
-        Ok(Self { stream, inbox: Inbox::default() })
+        Ok(Self { inbox: Inbox::new(stream) })
     }
 
     /// A link within this process; returns both ends.
@@ -113,29 +112,29 @@ impl Link {
         let end = |socket: UnixStream| -> std::io::Result<Self> {
             socket.set_nonblocking(true)?;
             // The link only needs a stream socket, of either kind.
-            Ok(Self { stream: TcpStream::from(OwnedFd::from(socket)), inbox: Inbox::default() })
+            Ok(Self { inbox: Inbox::new(TcpStream::from(OwnedFd::from(socket))) })
         };
         Ok((end(a)?, end(b)?))
     }
 
     pub fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.inbox.source()
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.stream().as_fd()
     }
 
-    pub fn send(&self, message: &impl Serialize) -> std::result::Result<(), Closed> {
+    pub fn send(&self, message: &impl Serialize) -> Result<(), Closed> {
         let mut line = serde_json::to_vec(message).map_err(|_| Closed)?;
         line.push(b'\n');
-        write_by(&self.stream, &line, Instant::now() + SEND).map_err(|_| Closed)
+        write_by(self.stream(), &line, Instant::now() + SEND).map_err(|_| Closed)
     }
 
     /// The messages received so far; does not block. Messages received before the end of the connection are returned;
     /// the end is reported by the next call.
-    pub fn receive<T: DeserializeOwned>(&mut self) -> std::result::Result<Vec<T>, Closed> {
-        let lines = self.inbox.lines(&self.stream);
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<Vec<T>, Closed> {
+        let lines = self.inbox.lines();
         if lines.is_empty() && self.inbox.is_closed() {
             return Err(Closed);
         }
@@ -145,23 +144,15 @@ impl Link {
     /// Shuts down sending, and waits until the other end has read everything and closed, or for `patience`: closing a
     /// socket with unread input would discard what was sent.
     pub fn close(self, patience: Duration) {
-        let _ = self.stream.shutdown(Shutdown::Write);
+        let _ = self.stream().shutdown(Shutdown::Write);
         let until = Instant::now() + patience;
-        let _ = crate::comm::rendezvous::read_by(&self.stream, &mut vec![0; MAX_LINE], &[], until);
+        let _ = crate::comm::rendezvous::read_by(self.stream(), &mut vec![0; MAX_LINE], &[], until);
     }
 }
 
 /// The error for a socket that could not be set up.
 pub fn no_link(e: std::io::Error) -> Error {
     Error::new(ExitCode::Rendezvous, format!("cannot set up the connection between supervisors: {e}"))
-}
-
-/// A node's failure as the error that its supervisor returns.
-pub fn error_of(code: ExitCode, failure: Option<NodeFailure>) -> Result<ExitCode> {
-    match failure {
-        None => Ok(code),
-        Some(NodeFailure { message, hint, .. }) => Err(Error { hint, ..Error::new(code, message) }),
-    }
 }
 
 #[cfg(test)]

@@ -78,14 +78,8 @@ fn losses_and_changes() -> String {
     let members = [joined(0, Some(0)), joined(1, Some(1))];
     let ended = |member, end| Event::Ended { member, end, checkpoint: None };
     let restarts = Limits { max_restarts: 1, ..two };
-    let killed = NodeFailure {
-        code: ExitCode::WorkerFailed,
-        cause: Cause::Root,
-        retry: true,
-        rank: Some(1),
-        message: "rank 1 was killed".into(),
-        hint: None,
-    };
+    let killed = NodeFailure::new(ExitCode::WorkerFailed, Cause::Root, "rank 1 was killed");
+    let killed = NodeFailure { retry: true, rank: Some(1), ..killed };
     let lost = [&members[..], &[Event::Lost(1), ended(0, NodeEnd::Stopped)]].concat();
     let failed = [&members[..], &[ended(0, NodeEnd::Failed(killed)), Event::Lost(1)]].concat();
     let leaves = Event::StopRequested { member: 1, at_once: false };

@@ -24,7 +24,7 @@ pub use key::KeySource;
 pub use rdzv::{NodeRange, RdzvEndpoint};
 
 use crate::error::{Error, ExitCode, Result};
-use crate::launch::{End, JobHandoff, LocalLaunch};
+use crate::launch::{JobHandoff, LocalLaunch};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -41,8 +41,6 @@ pub struct Nodes {
     pub bind: IpAddr,
     /// The address of `[distributed] interface`.
     pub interface: Option<IpAddr>,
-    /// Appears in the logs' headers; drawn at random if empty.
-    pub run_id: String,
     /// The key for authentication between nodes; required with several nodes.
     pub key: Option<KeySource>,
     /// Without a message from node 0, for a node that is waiting; after that node 0 is lost.
@@ -54,26 +52,15 @@ pub struct Nodes {
     pub newest_checkpoint: fn(&JobHandoff) -> Option<u64>,
 }
 
-/// The end of a run that did not fail.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// `Done` or `Stopped`.
-    pub code: ExitCode,
-    /// The signal that requested the stop.
-    pub stopped_by: Option<i32>,
-    /// The end of each of this node's ranks; `None` for a rank that was not started before the stop.
-    pub ends: Vec<Option<End>>,
-}
-
 impl Nodes {
     /// Runs this node's workers, with restarts where a failure permits it; returns when all of them have ended and
-    /// the run is over on all nodes.
+    /// the run is over on all nodes: `Done` or `Stopped`.
     ///
     /// Call it from the main thread: on Linux the workers die with the calling thread. It takes over the stop
     /// signals, SIGTSTP and SIGCHLD; after it has returned, the process ignores the stop signals.
     ///
     /// Errors: a worker failed (with its report and the run's exit code), or could not be started.
-    pub fn run(self, launch: LocalLaunch) -> Result<Outcome> {
+    pub fn run(self, launch: LocalLaunch) -> Result<ExitCode> {
         if launch.nproc == 0 {
             return Err(Error::usage("a run needs at least one process"));
         }
@@ -90,7 +77,6 @@ impl Default for Nodes {
             endpoint: None,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             interface: None,
-            run_id: String::new(),
             key: None,
             silence: Duration::from_secs(60),
             plan_hash: String::new(),

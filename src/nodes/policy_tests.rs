@@ -12,14 +12,7 @@ fn limits(min: usize, max: usize, max_restarts: u32) -> Limits {
 }
 
 fn failure(code: ExitCode, cause: Cause, retry: bool) -> NodeEnd {
-    NodeEnd::Failed(NodeFailure {
-        code,
-        cause,
-        retry,
-        rank: None,
-        message: format!("{code:?} {cause:?}"),
-        hint: None,
-    })
+    NodeEnd::Failed(NodeFailure { retry, ..NodeFailure::new(code, cause, format!("{code:?} {cause:?}")) })
 }
 
 fn killed() -> NodeEnd {
@@ -137,8 +130,8 @@ fn the_root_cause_is_blamed_and_not_its_consequence() {
 #[test]
 fn a_rank_that_hangs_is_blamed_though_another_node_noticed_first() {
     let report = |code, cause, rank: usize, message: &str| {
-        let message = message.to_owned();
-        NodeEnd::Failed(NodeFailure { code, cause, retry: true, rank: Some(rank), message, hint: None })
+        let failure = NodeFailure::new(code, cause, message);
+        NodeEnd::Failed(NodeFailure { retry: true, rank: Some(rank), ..failure })
     };
     let consequence =
         || report(ExitCode::Collective, Cause::Consequence, 5, "rank 1: rank 5 is silent\n\nplaces");

@@ -13,10 +13,10 @@ pub(super) struct Setup {
     /// Accepts the other nodes, on node 0 of several.
     pub listener: Option<TcpListener>,
     /// The file that publishes the address; removed when this is dropped.
-    pub published: Option<Published>,
+    pub _published: Option<Published>,
     /// Address of node 0's supervisor; `None` on node 0.
     pub target: Option<Target>,
-    /// The address of rank 0; `None` if it is on the host of node 0, which is not known yet.
+    /// The address at which the other ranks reach rank 0; `None` if it is on the host of node 0, which is not known yet.
     pub host: Option<String>,
     /// The address that rank 0 listens on, on node 0.
     pub ip: IpAddr,
@@ -36,9 +36,7 @@ impl Setup {
 
     pub(super) fn prepare(nodes: &Nodes) -> Result<Self> {
         if nodes.limits.nodes.max == 1 {
-            let (ip, key) = (nodes.bind, Secret::generate()?);
-            let (listener, published, target) = (None, None, None);
-            return Ok(Self { listener, published, target, host: Some(ip.to_string()), ip, key });
+            return Ok(Self::at(nodes.bind, Some(nodes.bind.to_string()), Secret::generate()?));
         }
         if let Some(rank) = nodes.node_rank.filter(|rank| *rank >= nodes.limits.nodes.max) {
             let (n, last) = (nodes.limits.nodes.max, nodes.limits.nodes.max - 1);
@@ -56,19 +54,18 @@ impl Setup {
         })?;
         let key = nodes.key.as_ref().ok_or_else(|| Error::internal("several nodes without a key"))?;
         let key = key.secret(&format!("ddp-run supervisors at {endpoint}"))?;
-        let joining = |target, host| {
-            let (listener, published) = (None, None);
-            Self { listener, published, target: Some(target), host, ip: nodes.bind, key: key.clone() }
-        };
         match (endpoint, node_rank) {
             (RdzvEndpoint::Tcp { host, .. }, 1..) => {
-                Ok(joining(Target::At(endpoint.to_string()), Some(host.clone())))
+                let target = Some(Target::At(endpoint.to_string()));
+                Ok(Self { target, ..Self::at(nodes.bind, Some(host.clone()), key) })
             }
-            (RdzvEndpoint::File(path), 1..) => Ok(joining(Target::File(path.clone()), None)),
+            (RdzvEndpoint::File(path), 1..) => {
+                let target = Some(Target::File(path.clone()));
+                Ok(Self { target, ..Self::at(nodes.bind, None, key) })
+            }
             (RdzvEndpoint::Tcp { host, port }, 0) => {
                 let (listener, ip) = listen(host, *port, nodes)?;
-                let (listener, host) = (Some(listener), Some(host.clone()));
-                Ok(Self { listener, published: None, target: None, host, ip, key })
+                Ok(Self { listener: Some(listener), ..Self::at(ip, Some(host.clone()), key) })
             }
             (RdzvEndpoint::File(path), 0) => {
                 let Addresses { listen, advertised } =
@@ -83,10 +80,14 @@ impl Setup {
                     let what = format!("cannot write the address of node 0 to {}: {e}", path.display());
                     Error::new(ExitCode::Rendezvous, what)
                 })?;
-                let (published, host) = (Some(published), Some(advertised.to_string()));
-                Ok(Self { listener: Some(listener), published, target: None, host, ip: listen, key })
+                let (listener, _published) = (Some(listener), Some(published));
+                Ok(Self { listener, _published, ..Self::at(listen, Some(advertised.to_string()), key) })
             }
         }
+    }
+
+    fn at(ip: IpAddr, host: Option<String>, key: Secret) -> Self {
+        Self { listener: None, _published: None, target: None, host, ip, key }
     }
 }
 

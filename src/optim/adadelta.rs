@@ -1,8 +1,8 @@
 //! `adadelta`: `torch.optim.Adadelta`.
 
+use super::DecayOn;
 use super::elementwise::{Formula, Value, add_square};
 use super::rule::{Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -29,8 +29,6 @@ pub struct Adadelta {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for Adadelta {}
 
 impl UpdateRule for Adadelta {
     fn slots(&self) -> &'static [&'static str] {

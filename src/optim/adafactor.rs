@@ -3,7 +3,7 @@
 
 use super::elementwise::lerp;
 use super::rule::{Host, OnDevice, Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, clip, device, simd, slots};
+use super::{DecayOn, clip, device, simd, slots};
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,8 +39,6 @@ pub struct Adafactor {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for Adafactor {}
 
 impl Adafactor {
     /// [`update_factors`] and [`factored_direction`] for a flat gradient of `n` matrices. Returns the update and the

@@ -1,8 +1,8 @@
 //! `adagrad`: `torch.optim.Adagrad`.
 
+use super::DecayOn;
 use super::elementwise::{Formula, Value};
 use super::rule::{Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -31,8 +31,6 @@ pub struct Adagrad {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for Adagrad {}
 
 impl UpdateRule for Adagrad {
     fn slots(&self) -> &'static [&'static str] {

@@ -3,7 +3,7 @@
 
 use super::elementwise::{Formula, Moments, Value};
 use super::rule::{Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, betas, bias_correction};
+use super::{DecayOn, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -63,8 +63,6 @@ pub struct Adam<D: Decay> {
     #[serde(skip)]
     pub(super) kind: PhantomData<D>,
 }
-
-impl<D: Decay> OptimizerConfig for Adam<D> {}
 
 impl<D: Decay> UpdateRule for Adam<D> {
     fn slots(&self) -> &'static [&'static str] {

@@ -2,7 +2,7 @@
 
 use super::elementwise::{Formula, Value, lerp};
 use super::rule::{Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, betas, bias_correction};
+use super::{DecayOn, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -29,8 +29,6 @@ pub struct Adamax {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for Adamax {}
 
 impl UpdateRule for Adamax {
     fn slots(&self) -> &'static [&'static str] {

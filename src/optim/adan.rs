@@ -3,7 +3,7 @@
 
 use super::elementwise::{Formula, Value, add_square};
 use super::rule::{Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, betas, bias_correction};
+use super::{DecayOn, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -32,8 +32,6 @@ pub struct Adan {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for Adan {}
 
 impl UpdateRule for Adan {
     fn slots(&self) -> &'static [&'static str] {

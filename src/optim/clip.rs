@@ -4,7 +4,7 @@
 //! on the CPU or on threads. Squares of finite f32 values cannot overflow an f64 sum and nothing can cancel, so **the
 //! norm is finite exactly when every element is**: checking that needs no separate pass.
 
-#![allow(unsafe_code)]
+use crate::kernels::wide::wide;
 
 /// Parallel sums; also the width of the vectorised loop.
 const LANES: usize = 16;
@@ -18,12 +18,7 @@ pub struct SumOfSquares {
 impl SumOfSquares {
     /// Adds the squares of `values`. Splitting a slice differently may change the last bit.
     pub fn add(&mut self, values: &[f32]) {
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the CPU has AVX2, the only requirement of `add_avx2`.
-            return unsafe { add_avx2(&mut self.lanes, values) };
-        }
-        add_portable(&mut self.lanes, values);
+        add_squares(&mut self.lanes, values);
     }
 
     /// The L2 norm of all values added. Finite exactly when all of them are.
@@ -32,25 +27,20 @@ impl SumOfSquares {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn add_avx2(lanes: &mut [f64; LANES], values: &[f32]) {
-    add_portable(lanes, values);
-}
-
-#[inline(always)]
-fn add_portable(lanes: &mut [f64; LANES], values: &[f32]) {
-    let mut sums = *lanes;
-    let (blocks, rest) = values.as_chunks::<LANES>();
-    for block in blocks {
-        for (sum, &x) in sums.iter_mut().zip(block) {
+wide! {
+    fn add_squares(lanes: &mut [f64; LANES], values: &[f32]) {
+        let mut sums = *lanes;
+        let (blocks, rest) = values.as_chunks::<LANES>();
+        for block in blocks {
+            for (sum, &x) in sums.iter_mut().zip(block) {
+                *sum += f64::from(x) * f64::from(x);
+            }
+        }
+        for (sum, &x) in sums.iter_mut().zip(rest) {
             *sum += f64::from(x) * f64::from(x);
         }
+        *lanes = sums;
     }
-    for (sum, &x) in sums.iter_mut().zip(rest) {
-        *sum += f64::from(x) * f64::from(x);
-    }
-    *lanes = sums;
 }
 
 /// The L2 norm over all `slices`, in order. Finite exactly when all elements are.
@@ -90,15 +80,6 @@ mod tests {
             assert!(!global_norm([&values[..]]).is_finite(), "{bad} at {at} went unseen");
             values[at] = old;
         }
-    }
-
-    #[test]
-    fn avx2_and_portable_give_the_same_bits() {
-        let values: Vec<f32> = (0..1003).map(|i| ((i * 7919) % 1009) as f32 * 0.37 - 100.0).collect();
-        let (mut fast, mut slow) = (SumOfSquares::default(), SumOfSquares::default());
-        fast.add(&values);
-        add_portable(&mut slow.lanes, &values);
-        assert_eq!(fast.lanes.map(f64::to_bits), slow.lanes.map(f64::to_bits));
     }
 
     #[test]

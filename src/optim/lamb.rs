@@ -3,7 +3,7 @@
 
 use super::elementwise::{Value, add_square, lerp};
 use super::rule::{Host, OnDevice, Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, betas, bias_correction, clip, device, simd, slots};
+use super::{DecayOn, betas, bias_correction, clip, device, simd, slots};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -33,8 +33,6 @@ pub struct Lamb {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for Lamb {}
 
 /// The factors of one step.
 #[derive(Clone, Copy)]

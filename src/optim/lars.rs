@@ -4,7 +4,7 @@
 
 use super::elementwise::Value;
 use super::rule::{Host, OnDevice, Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, clip, device, simd, slots};
+use super::{DecayOn, clip, device, simd, slots};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -36,8 +36,6 @@ pub struct Lars {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for Lars {}
 
 impl Lars {
     /// The factor of this tensor's learning rate.

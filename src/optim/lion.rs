@@ -2,7 +2,7 @@
 
 use super::elementwise::{Formula, Value};
 use super::rule::{Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, betas};
+use super::{DecayOn, betas};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -25,8 +25,6 @@ pub struct Lion {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for Lion {}
 
 impl UpdateRule for Lion {
     fn slots(&self) -> &'static [&'static str] {

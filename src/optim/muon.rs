@@ -2,12 +2,11 @@
 //! which PyTorch leaves to a second optimizer. Newton-Schulz runs in f32 (PyTorch: bf16) on one thread, so that its
 //! bits do not depend on the number of threads; they do depend on the CPU, through the GEMM kernel.
 
-#![allow(unsafe_code)]
-
 use super::adam::{Adam, Decoupled};
 use super::elementwise::lerp;
 use super::rule::{Host, OnDevice, Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, clip, device, simd, slots};
+use super::{DecayOn, clip, device, simd, slots};
+use crate::kernels::{MatMul, Matrix, Panel};
 use crate::spec::choice;
 use burn::tensor::Tensor;
 use schemars::JsonSchema;
@@ -43,8 +42,6 @@ pub struct Muon {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for Muon {}
 
 choice! {
     /// Scale of a matrix's update (PyTorch's `adjust_lr_fn`).
@@ -131,17 +128,23 @@ fn orthogonalise(x: &mut [f32], rows: usize, cols: usize, steps: usize) {
     }
     let norm = clip::global_norm([&*x]).max(1e-7) as f32;
     x.iter_mut().for_each(|v| *v /= norm);
-    // The Gram matrix of the shorter side; `long` is the stride along the longer side.
-    let (n, k) = (rows.min(cols), rows.max(cols));
-    let (short, long) = if rows <= cols { (cols, 1) } else { (1, cols) };
+    let (n, k, is_wide) = (rows.min(cols), rows.max(cols), rows <= cols);
     let mut gram = vec![0.0f32; n * n];
     let mut poly = vec![0.0f32; n * n];
     let mut next = vec![0.0f32; n * k];
+    let product = |out: &mut [f32], width: usize, inner: usize, left: Matrix, right: Matrix| {
+        MatMul { inner, scale: 1.0, accumulate: false }.run(Panel::whole(out, width), left, right);
+    };
     for _ in 0..steps {
-        product(&mut gram, (n, 1), x, (short, long), x, (long, short), [n, n, k]);
-        product(&mut poly, (n, 1), &gram, (n, 1), &gram, (n, 1), [n, n, n]);
+        let matrix = Matrix::rows(x, cols);
+        // The Gram matrix of the shorter side.
+        let short = if is_wide { matrix } else { matrix.transposed() };
+        product(&mut gram, n, k, short, short.transposed());
+        product(&mut poly, n, n, Matrix::rows(&gram, n), Matrix::rows(&gram, n));
         poly.iter_mut().zip(&gram).for_each(|(p, g)| *p = B * g + C * *p);
-        product(&mut next, (short, long), &poly, (n, 1), x, (short, long), [n, k, n]);
+        let poly = Matrix::rows(&poly, n);
+        let (left, right) = if is_wide { (poly, matrix) } else { (matrix, poly.transposed()) };
+        product(&mut next, cols, n, left, right);
         x.iter_mut().zip(&next).for_each(|(x, n)| *x = A * *x + n);
     }
 }
@@ -161,49 +164,6 @@ fn orthogonalise_on_device(x: Tensor<1>, shape: &[usize], steps: usize) -> Tenso
     x.reshape([rows * cols])
 }
 
-/// `out = left x right` with sizes `[m, n, k]` and a (row, column) stride per operand. Single-threaded.
-fn product(
-    out: &mut [f32],
-    out_strides: (usize, usize),
-    left: &[f32],
-    left_strides: (usize, usize),
-    right: &[f32],
-    right_strides: (usize, usize),
-    [m, n, k]: [usize; 3],
-) {
-    let fits = |len: usize, (r, c): (usize, usize), rows: usize, cols: usize| {
-        rows > 0 && cols > 0 && (rows - 1) * r + (cols - 1) * c < len
-    };
-    assert!(fits(out.len(), out_strides, m, n), "product: output too small");
-    assert!(fits(left.len(), left_strides, m, k), "product: left operand too small");
-    assert!(fits(right.len(), right_strides, k, n), "product: right operand too small");
-    // SAFETY: the largest index of each operand under its strides was just checked against its length; `out` is
-    // borrowed mutably, so it overlaps neither operand.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            out.as_mut_ptr(),
-            out_strides.1 as isize,
-            out_strides.0 as isize,
-            false,
-            left.as_ptr(),
-            left_strides.1 as isize,
-            left_strides.0 as isize,
-            right.as_ptr(),
-            right_strides.1 as isize,
-            right_strides.0 as isize,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,14 +178,5 @@ mod tests {
             let trace = x.iter().map(|v| f64::from(*v) * f64::from(*v)).sum::<f64>();
             assert!((0.4 * n as f64..1.5 * n as f64).contains(&trace), "{rows}x{cols}: {trace}");
         }
-    }
-
-    #[test]
-    fn product_honours_strides() {
-        // `left` is 2x3, row-major; `right` is its transpose, by strides: the product is the Gram matrix.
-        let left = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-        let mut out = [0.0; 4];
-        product(&mut out, (2, 1), &left, (3, 1), &left, (1, 3), [2, 2, 3]);
-        assert_eq!(out, [14.0, 32.0, 32.0, 77.0]);
     }
 }

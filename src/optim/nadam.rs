@@ -2,7 +2,7 @@
 
 use super::elementwise::{Formula, Moments, Value};
 use super::rule::{Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, betas, bias_correction};
+use super::{DecayOn, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -35,8 +35,6 @@ pub struct NAdam {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for NAdam {}
 
 impl NAdam {
     /// The momentum of step `step`, counted from 1.

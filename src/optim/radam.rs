@@ -2,7 +2,7 @@
 
 use super::elementwise::{Formula, Moments, Value};
 use super::rule::{Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig, betas, bias_correction};
+use super::{DecayOn, betas, bias_correction};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -31,8 +31,6 @@ pub struct RAdam {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for RAdam {}
 
 impl RAdam {
     /// The variance rectification of this step; `None` in the first steps, where the variance is not tractable yet.

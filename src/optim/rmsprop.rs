@@ -1,8 +1,8 @@
 //! `rmsprop`: `torch.optim.RMSprop` (momentum, centred).
 
+use super::DecayOn;
 use super::elementwise::{Formula, Value, add_square, lerp};
 use super::rule::{Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
@@ -34,8 +34,6 @@ pub struct RmsProp {
     /// Which parameters get weight decay.
     pub decay: DecayOn,
 }
-
-impl OptimizerConfig for RmsProp {}
 
 impl UpdateRule for RmsProp {
     fn slots(&self) -> &'static [&'static str] {

@@ -1,12 +1,21 @@
 //! [`UpdateRule`]: both forms of an [`Optimizer`] in one function; the trait that the optimizers of ddp-run implement.
 
 use super::elementwise::Formula;
-use super::{Optimizer, device, simd, slots};
+use super::{Optimizer, OptimizerConfig, device, simd, slots};
+use crate::spec::Fields;
 use burn::tensor::Tensor;
-use std::fmt;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
 
-/// An [`Optimizer`].
-pub trait UpdateRule: Send + Sync + fmt::Debug {
+/// An [`Optimizer`] and its keys.
+pub trait UpdateRule:
+    Debug + Default + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static
+{
+    /// As [`OptimizerConfig::check`].
+    fn check(&self, _fields: &mut Fields<'_>) {}
+
     fn slots(&self) -> &'static [&'static str];
 
     fn slot_shape(&self, _slot: usize, shape: &[usize]) -> Vec<usize> {
@@ -86,6 +95,13 @@ impl Run for OnDevice<'_> {
 
     fn skip_slots(self, count: usize) -> Self {
         Self { state: &mut self.state[count..], ..self }
+    }
+}
+
+#[doc(hidden)]
+impl<T: UpdateRule> OptimizerConfig for T {
+    fn check(&self, fields: &mut Fields<'_>) {
+        UpdateRule::check(self, fields);
     }
 }
 

@@ -1,8 +1,8 @@
 //! `sgd`: `torch.optim.SGD` (momentum, dampening, Nesterov).
 
+use super::DecayOn;
 use super::elementwise::{Formula, Value};
 use super::rule::{Run, UpdateRule};
-use super::{DecayOn, OptimizerConfig};
 use crate::spec::Fields;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,15 +31,13 @@ pub struct Sgd {
     pub decay: DecayOn,
 }
 
-impl OptimizerConfig for Sgd {
+impl UpdateRule for Sgd {
     fn check(&self, fields: &mut Fields<'_>) {
         if self.nesterov && (self.momentum == 0.0 || self.dampening != 0.0) {
             fields.problem("nesterov", "Nesterov momentum needs `momentum` above 0 and no `dampening`");
         }
     }
-}
 
-impl UpdateRule for Sgd {
     fn slots(&self) -> &'static [&'static str] {
         if self.momentum == 0.0 { &[] } else { &["momentum_buffer"] }
     }

@@ -2,6 +2,7 @@
 
 use crate::device::DeviceSpec;
 use crate::launch::Nproc;
+use crate::launch::cores::usable_cores;
 use serde::Serialize;
 
 /// The processes of a job.
@@ -28,8 +29,7 @@ pub struct WorldRequest {
 
 impl Default for WorldRequest {
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { world_size: None, nnodes: None, nproc_per_node: None, cores, devices: |_| 0 }
+        Self { world_size: None, nnodes: None, nproc_per_node: None, cores: usable_cores(), devices: |_| 0 }
     }
 }
 

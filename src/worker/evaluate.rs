@@ -4,37 +4,37 @@ use super::recorder::reported;
 use super::{compute, facts_of, fit, metrics, open_data, state};
 use crate::checkpoint::load_any;
 use crate::comm::ProcessGroup;
-use crate::data::Splits;
+use crate::data::{Dataset, Splits};
 use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
+use crate::named::named;
 use crate::plan::Plan;
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The split to evaluate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Split {
-    Train,
-    Val,
-    Test,
+named! {
+    /// The split to evaluate.
+    #[derive(clap::ValueEnum)]
+    pub enum Split {
+        Train = "train",
+        Val = "val",
+        Test = "test",
+    }
 }
 
-impl fmt::Display for Split {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Split::Train => "train",
-            Split::Val => "val",
-            Split::Test => "test",
-        })
+impl Split {
+    fn of(self, splits: &Splits) -> Option<&Arc<dyn Dataset>> {
+        match self {
+            Split::Train => Some(&splits.train),
+            Split::Val => splits.val.as_ref(),
+            Split::Test => splits.test.as_ref(),
+        }
     }
 }
 
 fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
-    let there =
-        [(Split::Train, true), (Split::Val, splits.val.is_some()), (Split::Test, splits.test.is_some())];
-    let there: Vec<String> =
-        there.into_iter().filter(|(_, there)| *there).map(|(split, _)| format!("`{split}`")).collect();
+    let there = Split::ALL.into_iter().filter(|split| split.of(splits).is_some());
+    let there: Vec<String> = there.map(|split| format!("`{split}`")).collect();
     let more = match split {
         Split::Val => "; `[dataset] val_split` splits one off the training samples",
         _ => "",
@@ -58,13 +58,8 @@ pub fn evaluate(
     fit::model(plan, &*splits.train, &*model)?;
     let loaded = load_any(checkpoint)?;
     state::restore_model(plan, &loaded, &state::saved(&loaded)?, device, &mut *model)?;
-    let dataset = match split {
-        Split::Train => Some(splits.train.clone()),
-        Split::Val => splits.val.clone(),
-        Split::Test => splits.test.clone(),
-    };
-    let dataset = dataset.ok_or_else(|| no_split(plan, split, &splits))?;
+    let dataset = split.of(&splits).ok_or_else(|| no_split(plan, split, &splits))?;
     let options = plan.loader.options(plan.batch_size, plan.seed);
-    let sums = crate::train::evaluate(&*model, plan.loss, &dataset, options, &*group)?;
+    let sums = crate::train::evaluate(&*model, plan.loss, dataset, options, &*group)?;
     Ok(metrics::json(&sums, reported(plan.loss, plan.metrics.top5, &facts)))
 }

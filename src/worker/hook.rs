@@ -2,14 +2,11 @@
 
 use crate::checkpoint::{Loaded, TensorData, TensorMap};
 use crate::ddp::HookState;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use serde::{Deserialize, Serialize};
 
-/// The key in the extra part of `state.json`.
-const KEY: &str = "comm_hook";
-
 /// Describes the tensors.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HookLayout {
     name: String,
     /// Number of elements of each bucket.
@@ -38,19 +35,11 @@ pub fn tensors(hook: &HookState) -> Result<TensorMap> {
 }
 
 /// The state in a checkpoint, if any.
-///
-/// # Errors
-/// Exit code 74: its description is invalid.
-pub fn state(loaded: &Loaded) -> Result<Option<HookState>> {
+pub fn state(loaded: &Loaded, layout: &Option<HookLayout>) -> Option<HookState> {
     let file = &loaded.comm_hook;
-    let place: Option<HookLayout> = serde_json::from_value(loaded.state.extra[KEY].clone()).map_err(|e| {
-        let path = loaded.path.display();
-        Error::checkpoint(format!("cannot load checkpoint {path}: its {KEY} can't be decoded: {e}"))
-    })?;
-    Ok(place.filter(|_| !file.is_empty()).map(|HookLayout { name, buckets }| {
-        let state =
-            |rank, bucket| file.get(&tensor_name(rank, bucket)).map_or_else(Vec::new, TensorData::to_f32_vec);
-        let of_rank = |rank| (0..buckets.len()).map(|bucket| state(rank, bucket)).collect();
-        HookState { values: (0..loaded.state.world).map(of_rank).collect(), name, buckets }
-    }))
+    let HookLayout { name, buckets } = layout.clone().filter(|_| !file.is_empty())?;
+    let state =
+        |rank, bucket| file.get(&tensor_name(rank, bucket)).map_or_else(Vec::new, TensorData::to_f32_vec);
+    let of_rank = |rank| (0..buckets.len()).map(|bucket| state(rank, bucket)).collect();
+    Some(HookState { values: (0..loaded.state.world).map(of_rank).collect(), name, buckets })
 }

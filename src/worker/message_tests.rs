@@ -1,8 +1,8 @@
 //! What a user reads of a rank that can't start or go on, and of what is saved, as a snapshot.
 
-use super::same_data::{self, entry as data_entry};
 use super::testing::{SPEC, plan};
-use super::{fault::Fault, fit, same_devices, start_state};
+use super::{fault::Fault, fit, same_data, same_devices, start_state};
+use crate::comm::GpuUuid;
 use crate::data::Fingerprint;
 use crate::device::ComputeDevice;
 use crate::error::{Error, ExitCode};
@@ -49,12 +49,12 @@ fn faults() -> String {
 }
 
 fn data_sets() -> String {
-    let entries = [has(399, "a"), has(899, "b"), has(399, "a"), has(399, "c")].map(|data| data_entry(&data));
+    let all = [has(399, "a"), has(899, "b"), has(399, "a"), has(399, "c")];
     let mut position = Position::new(Batching::of(2, 4, 1));
     (position.micro, position.step_in_epoch) = (10, 10);
     let error = |done: Result<Option<String>, Error>| done.expect_err("too few").to_string();
     [
-        same_data::compare(&entries).expect_err("they differ").to_string(),
+        same_data::compare(&all).expect_err("they differ").to_string(),
         error(same_data::since(&has(399, "a"), &has(40, "b"), &position, false)),
         same_data::since(&has(399, "a"), &has(899, "b"), &position, false).expect("fits").expect("new"),
     ]
@@ -63,12 +63,11 @@ fn data_sets() -> String {
 
 fn devices_and_batches() -> String {
     let devices = [ComputeDevice::Cpu, ComputeDevice::Wgpu(0)].map(same_devices::entry);
-    let mut gpu = [7; 17];
-    gpu[0] = 1;
+    let gpu = ("cuda".to_owned(), Some(GpuUuid([7; 16])));
     let drop_last = plan(SPEC, &["dataset.drop_last=true"], 2);
     [
         same_devices::compare(&devices, false).expect_err("two kinds").to_string(),
-        same_devices::compare(&[gpu, gpu], false).expect_err("one GPU").to_string(),
+        same_devices::compare(&[gpu.clone(), gpu], false).expect_err("one GPU").to_string(),
         Nproc::Gpu.resolve(8, || 0).expect_err("no device").to_string(),
         fit::batches(&drop_last, &Position::new(Batching::of(2, 8, 1)), 10).expect_err("none").to_string(),
     ]

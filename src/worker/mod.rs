@@ -62,6 +62,8 @@ use crate::show;
 use crate::train::{Ended, Parts, Position, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
 use recorder::{Files, reported};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use state::RunFacts;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -141,8 +143,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 let changed = same_data::since(before, now, &saved.position, plan.loader.drop_last)?;
                 changed.iter().for_each(|what| warn(what));
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
+                hooks = hook::state(&loaded, &saved.comm_hook);
                 let (here, change) = saved.resume_with(plan, group.world_size(), splits.train.len());
-                hooks = hook::state(&loaded)?;
                 let changes = [change, optimizer::kept(plan, &loaded.state, updater.slots())];
                 let job_toml = job.start.map_or("", |start| start.job_toml);
                 announce(plan, &loaded, &here, changes, job_toml);
@@ -221,10 +223,16 @@ fn compute(device: ComputeDevice, precision: Precision) -> Result<Compute> {
 }
 
 /// The `own` of every rank, in rank order. Collective: all ranks call it.
-fn gathered<const N: usize>(own: &[u8; N], group: &dyn ProcessGroup) -> Result<Vec<[u8; N]>> {
-    let mut all = vec![[0; N]; group.world_size()];
-    group.all_gather(own.as_slice().into(), all.as_flattened_mut().into())?;
-    Ok(all)
+fn gathered<T: Serialize + DeserializeOwned>(own: &T, group: &dyn ProcessGroup) -> Result<Vec<T>> {
+    let broken = |e: serde_json::Error| Error::internal(format!("what the ranks exchange is no JSON: {e}"));
+    let mut text = serde_json::to_vec(own).map_err(broken)?;
+    let mut lengths = vec![0i64; group.world_size()];
+    group.all_gather([text.len() as i64].as_slice().into(), lengths.as_mut_slice().into())?;
+    // JSON may have spaces at its end.
+    text.resize(lengths.iter().max().map_or(0, |longest| *longest as usize), b' ');
+    let mut all = vec![0; text.len() * group.world_size()];
+    group.all_gather(text.as_slice().into(), all.as_mut_slice().into())?;
+    all.chunks(text.len()).map(|text| serde_json::from_slice(text).map_err(broken)).collect()
 }
 
 /// Rank 0 prepares the files, without a deadline; then every rank opens them.

@@ -1,20 +1,8 @@
 //! Resumes a run with another number of processes, or with another batch size in the spec.
 
-use crate::data::Fingerprint;
+use super::state::Saved;
 use crate::plan::Plan;
 use crate::train::{Batching, Position};
-
-/// The position of a checkpoint, and the batch keys of its spec.
-#[derive(Clone, Debug)]
-pub struct Saved {
-    pub position: Position,
-    pub batch_size: usize,
-    pub accumulate: usize,
-    /// Fingerprint of the data set that it was trained on.
-    pub data: Fingerprint,
-    /// The device of the rank that saved.
-    pub device: String,
-}
 
 impl Saved {
     /// The position in this run's batching, after the finished samples, and a description of the change. `samples` is
@@ -35,16 +23,11 @@ impl Saved {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::WorldRequest;
-    use crate::registry::Registry;
-    use crate::spec::JobTree;
+    use crate::data::Fingerprint;
+    use crate::worker::testing::{self, SPEC};
 
-    const SPEC: &str = "name = \"x\"\nbatch_size = 4\n[model]\nname = \"linear\"\n[dataset]\nname = \"random\"\n\
-                        samples = 96\n[optimizer]\nname = \"sgd\"\nlr = 0.1\n";
-
-    fn plan(rest: &str) -> Plan {
-        let tree = JobTree::parse("x.toml", &format!("{SPEC}[train]\n{rest}\n"), &[]).unwrap();
-        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap()
+    fn plan(sets: &[&str]) -> Plan {
+        testing::plan(SPEC, &[&["batch_size=4"], sets].concat(), 1)
     }
 
     /// A run of 4 processes that has finished 3 of an epoch's 6 steps of 16 samples.
@@ -52,17 +35,17 @@ mod tests {
         let mut position = Position::new(Batching::of(4, 4, 1));
         (position.micro, position.step, position.step_in_epoch) = (3, 3, 3);
         let data = Fingerprint { train: 96, val: None, content: String::new() };
-        Saved { position, batch_size: 4, accumulate: 1, data, device: "cpu".into() }
+        Saved { position, batch_size: 4, accumulate: 1, data, device: "cpu".into(), comm_hook: None }
     }
 
     #[test]
     fn the_global_batch_is_kept_unless_the_spec_says_otherwise() {
-        let (position, told) = saved().resume_with(&plan(""), 2, 96);
+        let (position, told) = saved().resume_with(&plan(&[]), 2, 96);
         assert_eq!((position.start, position.micro, position.step), (48, 0, 3));
         assert_eq!((position.batching.accumulate, position.batching.global_batch()), (2, 16));
         assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 3);
         assert!(told.unwrap().contains("the global batch stays 16"));
-        let (position, told) = saved().resume_with(&plan("on_resize = \"keep-local-batch\""), 2, 96);
+        let (position, told) = saved().resume_with(&plan(&["train.on_resize=keep-local-batch"]), 2, 96);
         assert_eq!((position.start, position.batching.accumulate), (48, 1));
         assert_eq!(position.rest_algebra(96, false).steps_per_epoch(), 6);
         assert!(told.unwrap().contains("the global batch changes from 16 to 8"));
@@ -70,9 +53,9 @@ mod tests {
 
     #[test]
     fn an_edited_spec_applies_and_an_unchanged_one_prints_nothing() {
-        let (position, told) = saved().resume_with(&plan("accumulate = 3"), 4, 96);
+        let (position, told) = saved().resume_with(&plan(&["train.accumulate=3"]), 4, 96);
         assert_eq!((position.start, position.batching), (48, Batching::of(4, 4, 3)));
         assert!(told.unwrap().contains("from 16 to 48"));
-        assert_eq!(saved().resume_with(&plan(""), 4, 96), (saved().position, None));
+        assert_eq!(saved().resume_with(&plan(&[]), 4, 96), (saved().position, None));
     }
 }

@@ -1,7 +1,7 @@
 //! Predicts the plan of a resumed run before anything is loaded: the checkpoint says what its steps consist of.
 
 use super::Resume;
-use super::state::Extra;
+use super::state::Saved;
 use crate::checkpoint::{CheckpointStore, State, find_store, read_state};
 use crate::history::checkpoints;
 use crate::plan::Plan;
@@ -27,8 +27,9 @@ fn newest(store: &CheckpointStore) -> Option<State> {
 
 fn continued(plan: &Plan, state: State) -> Option<Plan> {
     let (samples, drop_last) = (plan.dataset.facts.train?, plan.loader.drop_last);
-    let extra: Extra = serde_json::from_value(state.extra).ok()?;
-    let (position, _) = extra.saved(state.world)?.resume_with(plan, plan.world.world_size, samples);
+    let saved: Saved = serde_json::from_value(state.extra).ok()?;
+    let valid = Some(saved).filter(|saved| saved.is_valid(state.world))?;
+    let (position, _) = valid.resume_with(plan, plan.world.world_size, samples);
     let left = position.steps_left(plan.epochs, samples, drop_last);
     let mut plan = plan.clone();
     plan.batch = position.batching.algebra(samples, drop_last);

@@ -6,52 +6,24 @@ use crate::comm::ProcessGroup;
 use crate::comm::rendezvous::name_ranks;
 use crate::data::Fingerprint;
 use crate::error::{Error, Result};
+use crate::launch::grouped;
 use crate::train::Position;
-use data_encoding::HEXLOWER;
-use sha2::{Digest, Sha256};
-
-/// Samples of training and validation (plus one; 0 if there is no such split), and a digest of the rest.
-const ENTRY_LEN: usize = 8 + 8 + 32;
-type Entry = [u8; ENTRY_LEN];
 
 /// Compares the data sets of all ranks. Collective: all ranks call it.
 ///
 /// # Errors
 /// The same on all ranks: the ranks whose data set differs from the majority's (exit 78). A failed collective.
 pub fn check_data_sets(own: &Fingerprint, group: &dyn ProcessGroup) -> Result<()> {
-    compare(&gathered(&entry(own), group)?)
+    compare(&gathered(own, group)?)
 }
 
-pub(super) fn entry(of: &Fingerprint) -> Entry {
-    let mut entry = [0; ENTRY_LEN];
-    entry[..8].copy_from_slice(&of.train.to_le_bytes());
-    entry[8..16].copy_from_slice(&of.val.map_or(0, |val| val + 1).to_le_bytes());
-    entry[16..].copy_from_slice(Sha256::digest(&of.content).as_slice());
-    entry
-}
-
-/// A fingerprint that compares like the one that `entry` was made of.
-fn fingerprint(entry: &Entry) -> Fingerprint {
-    let number = |at: usize| entry[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    let content = HEXLOWER.encode(&entry[16..]);
-    Fingerprint { train: number(0), val: number(8).checked_sub(1), content }
-}
-
-pub(super) fn compare(entries: &[Entry]) -> Result<()> {
-    let ranks_with =
-        |entry: &Entry| -> Vec<usize> { (0..entries.len()).filter(|r| entries[*r] == *entry).collect() };
-    let mut kinds: Vec<&Entry> = Vec::new();
-    for entry in entries {
-        if !kinds.contains(&entry) {
-            kinds.push(entry);
-        }
-    }
+pub(super) fn compare(all: &[Fingerprint]) -> Result<()> {
+    let kinds = grouped(all.iter().enumerate());
     // The majority's data set is taken as correct; without a majority, the lowest rank's.
-    let Some(usual) = kinds.iter().rev().max_by_key(|entry| ranks_with(entry).len()) else { return Ok(()) };
-    let others = kinds.iter().filter(|entry| *entry != usual).map(|entry| {
-        let how = fingerprint(entry).differs(&fingerprint(usual), " instead of ").unwrap_or_default();
-        let ranks = ranks_with(entry);
-        format!("{} {} {how}", name_ranks(&ranks), if ranks.len() == 1 { "has" } else { "have" })
+    let Some((usual, _)) = kinds.iter().rev().max_by_key(|(_, ranks)| ranks.len()) else { return Ok(()) };
+    let others = kinds.iter().filter(|(of, _)| of != usual).map(|(of, ranks)| {
+        let how = of.differs(usual, " instead of ").unwrap_or_default();
+        format!("{} {} {how}", name_ranks(ranks), if ranks.len() == 1 { "has" } else { "have" })
     });
     let others: Vec<String> = others.collect();
     if others.is_empty() {
@@ -96,8 +68,7 @@ mod tests {
     }
 
     fn compared(all: &[Fingerprint]) -> Option<String> {
-        let entries: Vec<Entry> = all.iter().map(entry).collect();
-        let error = compare(&entries).err()?;
+        let error = compare(all).err()?;
         assert_eq!(error.code, ExitCode::Spec);
         Some(error.message)
     }

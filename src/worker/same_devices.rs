@@ -6,12 +6,8 @@ use crate::comm::{GpuUuid, ProcessGroup, nccl, on_one_gpu};
 use crate::device::ComputeDevice;
 use crate::error::{Error, Result};
 
-/// The kind of device, and the UUID of a GPU where known.
-const ENTRY_LEN: usize = 1 + 16;
-type Entry = [u8; ENTRY_LEN];
-
-const KINDS: [&str; 3] = ["cpu", "cuda", "wgpu"];
-const CUDA: u8 = 1;
+/// The kind of a rank's device, and the UUID of its GPU where known.
+pub(super) type Entry = (String, Option<GpuUuid>);
 
 /// Compares the devices of all ranks. Collective: all ranks call it.
 ///
@@ -23,33 +19,22 @@ pub(super) fn check_devices(device: ComputeDevice, may_share: bool, group: &dyn 
 }
 
 pub(super) fn entry(device: ComputeDevice) -> Entry {
-    let (kind, uuid) = match device {
-        ComputeDevice::Cpu => (0, None),
+    match device {
+        ComputeDevice::Cpu => ("cpu".to_owned(), None),
         // If there is none, opening the device reports why.
-        ComputeDevice::Cuda(index) => (CUDA, nccl::gpu_uuid(index).ok()),
-        ComputeDevice::Wgpu(_) => (2, None),
-    };
-    let mut entry = [0; ENTRY_LEN];
-    entry[0] = kind;
-    if let Some(GpuUuid(bytes)) = uuid {
-        entry[1..].copy_from_slice(&bytes);
+        ComputeDevice::Cuda(index) => ("cuda".to_owned(), nccl::gpu_uuid(index).ok()),
+        ComputeDevice::Wgpu(_) => ("wgpu".to_owned(), None),
     }
-    entry
-}
-
-/// The GPU's UUID, if known.
-fn gpu([_, uuid @ ..]: &Entry) -> Option<GpuUuid> {
-    (*uuid != [0; 16]).then_some(GpuUuid(*uuid))
 }
 
 pub(super) fn compare(entries: &[Entry], may_share: bool) -> Result<()> {
-    if let Some(other) = entries.iter().position(|entry| entry[0] != entries[0][0]) {
-        let name = |rank: usize| KINDS.get(usize::from(entries[rank][0])).copied().unwrap_or("?");
-        let message = format!("rank 0 uses `{}`, but rank {other} uses `{}`", name(0), name(other));
+    let first = &entries[0].0;
+    if let Some((other, (kind, _))) = entries.iter().enumerate().find(|(_, (kind, _))| kind != first) {
+        let message = format!("rank 0 uses `{first}`, but rank {other} uses `{kind}`");
         return Err(Error::unavailable(message)
             .hint("run `ddp-run env` on each node to list its devices, and why others are unavailable"));
     }
-    let gpus: Vec<Option<GpuUuid>> = entries.iter().map(gpu).collect();
+    let gpus: Vec<Option<GpuUuid>> = entries.iter().map(|(_, uuid)| *uuid).collect();
     let Some(shared) = on_one_gpu(&gpus, |_, _| may_share) else { return Ok(()) };
     Err(Error::unavailable(shared.to_string()).hint(
         "start one process per GPU; or, to share GPUs without NCCL, set `share_devices = true` in `[launch]` and `backend = \"auto\"` or \
@@ -62,10 +47,8 @@ mod tests {
     use super::*;
     use crate::error::ExitCode;
 
-    fn on_gpu(uuid: u8) -> Entry {
-        let mut entry = [uuid; ENTRY_LEN];
-        entry[0] = CUDA;
-        entry
+    fn on_gpu(uuid: Option<u8>) -> Entry {
+        ("cuda".to_owned(), uuid.map(|byte| GpuUuid([byte; 16])))
     }
 
     #[track_caller]
@@ -77,17 +60,20 @@ mod tests {
     #[test]
     fn accepts_devices_of_one_kind_and_names_the_first_rank_on_another() {
         let [cpu, wgpu] = [ComputeDevice::Cpu, ComputeDevice::Wgpu(0)].map(entry);
-        for entries in [[cpu, cpu], [wgpu, wgpu], [on_gpu(1), on_gpu(2)], [on_gpu(0), on_gpu(0)]] {
+        let two_gpus = [1, 2].map(|uuid| on_gpu(Some(uuid)));
+        let twice = [&cpu, &wgpu, &on_gpu(None)].map(|one| [one.clone(), one.clone()]);
+        for entries in twice.into_iter().chain([two_gpus]) {
             assert!(compare(&entries, false).is_ok(), "{entries:?}");
         }
-        assert_refused(&[wgpu, wgpu, cpu], "rank 0 uses `wgpu`, but rank 2 uses `cpu`");
-        assert_refused(&[cpu, on_gpu(1)], "rank 0 uses `cpu`, but rank 1 uses `cuda`");
+        let others = [wgpu.clone(), wgpu, cpu.clone()];
+        assert_refused(&others, "rank 0 uses `wgpu`, but rank 2 uses `cpu`");
+        assert_refused(&[cpu, on_gpu(Some(1))], "rank 0 uses `cpu`, but rank 1 uses `cuda`");
     }
 
     /// With any backend, two ranks on one GPU halve each other's speed and memory.
     #[test]
     fn names_ranks_that_share_a_gpu_without_permission() {
-        let entries = [on_gpu(2), on_gpu(1), on_gpu(3), on_gpu(1)];
+        let entries = [2, 1, 3, 1].map(|uuid| on_gpu(Some(uuid)));
         let uuid = "GPU-01010101-0101-0101-0101-010101010101";
         assert_refused(&entries, &format!("ranks 1 and 3 have the same GPU, {uuid}"));
         assert!(compare(&entries, true).is_ok());

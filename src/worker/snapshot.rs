@@ -3,7 +3,7 @@
 
 use super::hook::{self, HookLayout};
 use super::metrics::Reported;
-use super::state::{Extra, RunFacts};
+use super::state::{RunFacts, Saved};
 use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
 use crate::ddp::HookState;
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
 
 /// The run's position, for `state.json`. `seconds` is its training time.
 pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, seconds: f64) -> Result<State> {
-    let extra = Extra::new(made, position, hook.map(HookLayout::of));
+    let extra = Saved::new(made, position, hook.map(HookLayout::of));
     let json = |e: serde_json::Error| Error::internal(format!("the state is no JSON: {e}"));
     Ok(State {
         spec_hash: made.plan.hash.clone(),
@@ -155,18 +155,13 @@ mod tests {
     use super::*;
     use crate::data::Fingerprint;
     use crate::device::{Compute, ComputeDevice};
-    use crate::plan::{Plan, WorldRequest};
-    use crate::registry::Registry;
-    use crate::spec::JobTree;
+    use crate::plan::Plan;
     use crate::train::Batching;
+    use crate::worker::testing::{self, SPEC};
 
     fn plan(optimizer: &str) -> Plan {
-        let spec = format!(
-            "name = \"x\"\nbatch_size = 4\n[model]\nname = \"mlp\"\nhidden = [7, 5]\n[dataset]\nname = \"random\"\n\
-             [optimizer]\nname = \"{optimizer}\"\nlr = 0.1\n"
-        );
-        let tree = JobTree::parse("x.toml", &spec, &[]).unwrap();
-        Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap()
+        let optimizer = format!("optimizer.name={optimizer}");
+        testing::plan(SPEC, &["model.name=mlp", "model.hidden=[7, 5]", &optimizer], 1)
     }
 
     #[test]

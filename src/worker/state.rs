@@ -2,7 +2,6 @@
 
 use super::hook::HookLayout;
 use super::optimizer;
-use super::resize::Saved;
 use super::snapshot::batches_tracked;
 use crate::checkpoint::{Loaded, ModelTensor, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
@@ -19,19 +18,19 @@ use std::path::Path;
 const LARGEST: u64 = 1 << 53;
 
 /// The part of `state.json` that only this program reads.
-#[derive(Serialize, Deserialize)]
-pub struct Extra {
-    position: Position,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Saved {
+    pub position: Position,
     /// The device of the rank that saved.
-    device: String,
+    pub device: String,
     /// The spec's value.
-    batch_size: usize,
+    pub batch_size: usize,
     /// The spec's value.
-    accumulate: usize,
+    pub accumulate: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    comm_hook: Option<HookLayout>,
+    pub comm_hook: Option<HookLayout>,
     /// Fingerprint of the data set that the run was trained on.
-    data: Fingerprint,
+    pub data: Fingerprint,
 }
 
 /// Constant data for all checkpoints of a run.
@@ -41,7 +40,7 @@ pub struct RunFacts {
     pub data: Fingerprint,
 }
 
-impl Extra {
+impl Saved {
     pub fn new(made: &RunFacts, position: &Position, comm_hook: Option<HookLayout>) -> Self {
         Self {
             position: position.clone(),
@@ -53,15 +52,8 @@ impl Extra {
         }
     }
 
-    /// What to resume from a checkpoint that `world` ranks saved. `None` unless steps have samples, and all numbers are
-    /// possible in a run.
-    pub(super) fn saved(self, world: usize) -> Option<Saved> {
-        let valid = self.is_valid(world);
-        let Extra { position, batch_size, accumulate, data, device, .. } = self;
-        valid.then_some(Saved { position, batch_size, accumulate, data, device })
-    }
-
-    fn is_valid(&self, world: usize) -> bool {
+    /// Whether steps have samples, and all numbers are possible in a run of which `world` ranks saved.
+    pub(super) fn is_valid(&self, world: usize) -> bool {
         let Position { epoch, start, micro, step_in_epoch, step, micro_total, samples, .. } = self.position;
         let counts = [epoch, start, micro, step_in_epoch, step, micro_total, samples];
         let can_be = |n: usize| n > 0 && n as u64 <= LARGEST;
@@ -81,10 +73,13 @@ impl Extra {
 /// # Errors
 /// Exit code 74: the position is invalid.
 pub fn saved(loaded: &Loaded) -> Result<Saved> {
-    let extra: Extra = serde_json::from_value(loaded.state.extra.clone())
+    let saved: Saved = serde_json::from_value(loaded.state.extra.clone())
         .map_err(|e| unfit(loaded, Error::checkpoint(format!("its state can't be decoded: {e}"))))?;
+    if saved.is_valid(loaded.state.world) {
+        return Ok(saved);
+    }
     let forged = "its state has steps without samples or ranks, or impossibly large numbers";
-    extra.saved(loaded.state.world).ok_or_else(|| unfit(loaded, Error::checkpoint(forged)))
+    Err(unfit(loaded, Error::checkpoint(forged)))
 }
 
 /// Restores a checkpoint's state into a model and an optimizer.
@@ -263,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_state_whose_steps_have_no_samples_is_refused() {
-        let extra = |batch_size, batching| Extra {
+        let saved = |batch_size, batching| Saved {
             position: Position::new(batching),
             device: "cpu".to_owned(),
             batch_size,
@@ -271,26 +266,26 @@ mod tests {
             comm_hook: None,
             data: Fingerprint { train: 96, val: None, content: String::new() },
         };
-        assert!(extra(8, Batching::of(2, 8, 1)).is_valid(2));
-        let mut far = extra(8, Batching::of(2, 8, 1));
+        assert!(saved(8, Batching::of(2, 8, 1)).is_valid(2));
+        let mut far = saved(8, Batching::of(2, 8, 1));
         far.position.step = u64::MAX;
-        let mut first = extra(8, Batching::of(2, 8, 1));
+        let mut first = saved(8, Batching::of(2, 8, 1));
         first.position.first.accumulate = 0;
         let forged = [
-            extra(0, Batching::of(2, 8, 1)),
-            extra(8, Batching::default()),
-            extra(8, Batching::of(3, 8, 1)),
-            extra(8, Batching::of(2, 0, 1)),
-            extra(8, Batching::of(0, 8, 1)),
-            extra(8, Batching { kept: 1 << 63, ..Batching::of(2, 8, 1) }),
-            extra(8, Batching { unit: 1 << 63, ..Batching::of(2, 8, 1) }),
-            extra(8, Batching { batch_size: 1 << 63, ..Batching::of(2, 8, 1) }),
-            extra(1 << 63, Batching::of(2, 8, 1)),
+            saved(0, Batching::of(2, 8, 1)),
+            saved(8, Batching::default()),
+            saved(8, Batching::of(3, 8, 1)),
+            saved(8, Batching::of(2, 0, 1)),
+            saved(8, Batching::of(0, 8, 1)),
+            saved(8, Batching { kept: 1 << 63, ..Batching::of(2, 8, 1) }),
+            saved(8, Batching { unit: 1 << 63, ..Batching::of(2, 8, 1) }),
+            saved(8, Batching { batch_size: 1 << 63, ..Batching::of(2, 8, 1) }),
+            saved(1 << 63, Batching::of(2, 8, 1)),
             far,
             first,
         ];
-        for extra in forged {
-            assert!(!extra.is_valid(2), "{:?}", extra.position);
+        for saved in forged {
+            assert!(!saved.is_valid(2), "{:?}", saved.position);
         }
     }
 }

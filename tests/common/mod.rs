@@ -145,3 +145,10 @@ pub fn newest_checkpoint(out: &Path) -> PathBuf {
     steps.sort();
     steps.pop().expect("the run has a checkpoint")
 }
+
+/// The bytes of model and optimizer in the newest checkpoint of a run.
+pub fn bits(out: &Path) -> [Vec<u8>; 2] {
+    let checkpoint = newest_checkpoint(out);
+    ["model.safetensors", "optimizer.safetensors"]
+        .map(|name| std::fs::read(checkpoint.join(name)).expect("a checkpoint has this file"))
+}

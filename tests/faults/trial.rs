@@ -95,10 +95,8 @@ impl Trial {
     }
 
     /// Model and optimizer bytes of the newest checkpoint.
-    pub fn bits(&self) -> (Vec<u8>, Vec<u8>) {
-        let checkpoint = newest_checkpoint(&self.out);
-        let read = |name: &str| fs::read(checkpoint.join(name)).expect("a checkpoint has this file");
-        (read("model.safetensors"), read("optimizer.safetensors"))
+    pub fn bits(&self) -> [Vec<u8>; 2] {
+        bits(&self.out)
     }
 
     /// No process of the run is there any more, and no file that is not documented.

@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use common::{HUNG, alone};
 use ddp_run::prelude::{Error, ExitCode};
 use ddp_run::testing::launch::LocalLaunch;
-use ddp_run::testing::nodes::{Nodes, Outcome};
+use ddp_run::testing::nodes::Nodes;
 use roles::{shell, until, workers};
 use rustix::process::{Pid, test_kill_process};
 
@@ -25,7 +25,7 @@ fn folder() -> tempfile::TempDir {
 
 /// The run's end. On a thread, so that one that does not come is a failure; its workers live as long as that thread.
 #[track_caller]
-fn ended(launch: LocalLaunch) -> Result<Outcome, Error> {
+fn ended(launch: LocalLaunch) -> Result<ExitCode, Error> {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(Nodes::default().run(launch)));
     told.recv_timeout(HUNG).expect("the run ends")
@@ -64,8 +64,8 @@ fn assert_gone(out: &Path, names: &[&str]) {
 fn a_run_is_done_when_all_workers_exit_with_0() {
     let _alone = alone();
     let out = folder();
-    let outcome = ended(shell(3, out.path(), "echo to stdout; echo to stderr >&2")).expect("done");
-    assert_eq!(outcome.code, ExitCode::Done);
+    let code = ended(shell(3, out.path(), "echo to stdout; echo to stderr >&2")).expect("done");
+    assert_eq!(code, ExitCode::Done);
     for rank in 0..3 {
         let log = fs::read_to_string(out.path().join(format!("logs/rank-{rank}.log"))).expect("log");
         assert!(log.starts_with("=== ddp-run "), "{log}");
@@ -122,8 +122,7 @@ fn a_helper_that_outlives_its_worker_is_killed() {
     let _alone = alone();
     let out = folder();
     let launch = shell(1, out.path(), "sleep 1000 & echo $! > $out/pid-child; exit 0");
-    let outcome = ended(launch).expect("done");
-    assert_eq!(outcome.code, ExitCode::Done);
+    assert_eq!(ended(launch).expect("done"), ExitCode::Done);
     let child = pid(out.path(), "pid-child").expect("written");
     until("the helper is gone", || gone(child));
 }
@@ -224,7 +223,7 @@ fn the_secret_is_in_no_argument_list_and_no_environment() {
 fn the_rendezvous_listener_reaches_rank_0_only() {
     let _alone = alone();
     let out = folder();
-    assert_eq!(ended(workers(2, out.path(), "rendezvous")).expect("done").code, ExitCode::Done);
+    assert_eq!(ended(workers(2, out.path(), "rendezvous")).expect("done"), ExitCode::Done);
 }
 
 #[test]

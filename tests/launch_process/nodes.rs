@@ -30,7 +30,7 @@ pub fn play(arguments: &str) -> i32 {
         _ => nodes.silence = patience,
     }
     match nodes.run(launch) {
-        Ok(outcome) => outcome.code as i32,
+        Ok(code) => code as i32,
         Err(error) => {
             eprintln!("{error}");
             error.code as i32

@@ -12,8 +12,7 @@ use std::process::Command;
 use crate::common::{HUNG, wait_for};
 use ddp_run::prelude::{Error, ExitCode};
 use ddp_run::testing::launch::{
-    Endpoint, Failure, FirstRankOutput, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Received, StopFlag,
-    logs,
+    Endpoint, Failure, Handoff, JobHandoff, LocalLaunch, OnSecondSignal, Received, StopFlag, logs,
 };
 use ddp_run::testing::nodes::Nodes;
 
@@ -22,8 +21,9 @@ pub const ROLE: &str = "DDP_RUN_TEST_ROLE";
 /// A launch of `nproc` shell scripts. A script finds its rank in `$rank`, the folder in `$out`.
 pub fn shell(nproc: usize, out: &Path, script: &str) -> LocalLaunch {
     // The handoff is a worker's first line, and the word that the run is taken down the next one.
-    let prelude =
-        "read -r line; rank=${line#*'\"rank\":'}; rank=${rank%%,*}; out=$0; echo $$ > \"$out/pid-$rank\"
+    let prelude = "read -r line; rank=${line#*'\"rank\":'}; rank=${rank%%,*}; out=$0
+        [ \"$rank\" != 0 ] || exec >> \"$out/logs/rank-0.log\" 2>&1
+        echo $$ > \"$out/pid-$rank\"
         until_taken_down() { read -r word; [ \"$word\" = take-down ] && exit 143; exit 1; }\n";
     let mut launch = launch(nproc, out);
     // A shell reads its input byte by byte.
@@ -37,7 +37,8 @@ pub fn shell(nproc: usize, out: &Path, script: &str) -> LocalLaunch {
 pub fn workers(nproc: usize, out: &Path, role: &str) -> LocalLaunch {
     let mut launch = launch(nproc, out);
     launch.program = "/bin/sh".into();
-    let exec = format!("{ROLE}={role} exec \"$0\" --exact roles::role --nocapture --test-threads 1");
+    let exec =
+        format!("{ROLE}={role} exec \"$0\" --exact roles::role --nocapture --test-threads 1 > /dev/null");
     launch.args = vec!["-c".into(), exec.into(), std::env::current_exe().expect("own path").into()];
     launch
 }
@@ -46,9 +47,7 @@ fn launch(nproc: usize, out: &Path) -> LocalLaunch {
     // More than a pipe takes at once.
     let job =
         JobHandoff { out_dir: out.to_path_buf(), job_toml: "x".repeat(300_000), ..JobHandoff::default() };
-    let mut launch = LocalLaunch::new(nproc, job).expect("own path");
-    launch.first_rank_output = FirstRankOutput::Log;
-    launch
+    LocalLaunch::new(nproc, job).expect("own path")
 }
 
 /// A process of its own that plays `role`. It hears the terminal's signals also where these tests were started to ignore them.
@@ -98,7 +97,7 @@ fn supervise(role: &str, out: &Path) -> i32 {
         launch.policy.debounce = 2 * HUNG;
     }
     match Nodes::default().run(launch) {
-        Ok(outcome) => outcome.code as i32,
+        Ok(code) => code as i32,
         Err(error) => {
             report(out, "error", &error.to_string());
             error.code as i32

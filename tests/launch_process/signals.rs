@@ -41,7 +41,7 @@ fn no_process_survives_a_killed_supervisor() {
 fn a_worker_ends_when_its_control_pipe_closes() {
     let _alone = alone();
     let out = folder();
-    let place = Place { rank: 0, local_rank: 0, world_size: 1, local_world_size: 1, node_rank: 0, nnodes: 1 };
+    let place = Place::on_one_node(0, 1);
     let job =
         JobHandoff { out_dir: out.path().into(), job_toml: "x".repeat(300_000), ..JobHandoff::default() };
     let handoff = Handoff::new(place, Endpoint::Solo, Secret::generate().expect("random"), job);

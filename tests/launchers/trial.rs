@@ -84,20 +84,14 @@ impl Trial {
     /// The run ended as one that ddp-run started itself.
     #[track_caller]
     pub fn assert_same_bits(&self) {
-        static OWN: OnceLock<(Bits, Vec<serde_json::Value>)> = OnceLock::new();
+        static OWN: OnceLock<([Vec<u8>; 2], Vec<serde_json::Value>)> = OnceLock::new();
         let (own_bits, own_results) = OWN.get_or_init(|| {
             let own = Trial::new();
             assert_code(&train(Path::new(SPEC), &own.out, &["--nproc-per-node", "2"]), 0);
-            (own.bits(), results(&own.out))
+            (bits(&own.out), results(&own.out))
         });
         assert_eq!(&results(&self.out), own_results);
-        assert!(self.bits() == *own_bits, "model or optimizer differ");
-    }
-
-    fn bits(&self) -> Bits {
-        let checkpoint = newest_checkpoint(&self.out);
-        let read = |name: &str| fs::read(checkpoint.join(name)).expect("a checkpoint has this file");
-        (read("model.safetensors"), read("optimizer.safetensors"))
+        assert!(bits(&self.out) == *own_bits, "model or optimizer differ");
     }
 
     pub fn log(&self, rank: usize) -> String {
@@ -152,8 +146,6 @@ impl Trial {
         found[0]
     }
 }
-
-type Bits = (Vec<u8>, Vec<u8>);
 
 impl Started {
     pub fn told(&self) -> String {

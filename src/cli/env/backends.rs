@@ -12,57 +12,37 @@ pub(super) struct Status {
     pub detail: String,
 }
 
-impl Status {
-    fn yes(detail: impl Into<String>) -> Self {
-        Self { available: true, detail: detail.into() }
-    }
-
-    fn no(why: impl Into<String>) -> Self {
-        Self { available: false, detail: why.into() }
+impl From<Result<String, String>> for Status {
+    fn from(found: Result<String, String>) -> Self {
+        Self { available: found.is_ok(), detail: found.unwrap_or_else(|why| why) }
     }
 }
 
 pub(super) fn devices() -> [(&'static str, Status); 3] {
-    let named = |found: Result<Vec<String>, String>| match found {
-        Ok(names) => Status::yes(names.join(", ")),
-        Err(why) => Status::no(why),
-    };
-    [
-        ("cpu", Status::yes("flex")),
-        ("cuda", named(device::cuda_devices())),
-        ("wgpu", named(device::wgpu_devices())),
-    ]
+    let named = |found: Result<Vec<String>, String>| found.map(|names| names.join(", "));
+    let all = [Ok("flex".to_owned()), named(device::cuda_devices()), named(device::wgpu_devices())];
+    let [cpu, cuda, wgpu] = all.map(Status::from);
+    [("cpu", cpu), ("cuda", cuda), ("wgpu", wgpu)]
 }
 
 pub(super) fn backends() -> [(&'static str, Status); 3] {
-    [("gloo", gloo_status()), ("nccl", nccl_status()), ("mpi", mpi_status())]
+    let [gloo, nccl, mpi] = [Ok(gloo()), nccl::status(), mpi::status()].map(Status::from);
+    [("gloo", gloo), ("nccl", nccl), ("mpi", mpi)]
 }
 
-fn gloo_status() -> Status {
+fn gloo() -> String {
     let within = match shm::available() {
         Ok(()) => "shared memory within a host".to_owned(),
         Err(e) => format!("TCP within a host (no shared memory: {e})"),
     };
-    Status::yes(format!("{within}, TCP between hosts ({})", interfaces()))
+    format!("{within}, TCP between hosts ({})", interfaces())
 }
 
 /// `lo 127.0.0.1, eth0 192.0.2.2`: possible values of `[distributed] interface`.
 fn interfaces() -> String {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
-    let mut shown: Vec<String> = Vec::new();
-    for interface in &all {
-        // Link-local addresses are not usable from other machines.
-        if !interface.is_link_local() {
-            shown.push(format!("{} {}", interface.name, interface.ip()));
-        }
-    }
+    // Link-local addresses are not usable from other machines.
+    let usable = all.iter().filter(|interface| !interface.is_link_local());
+    let shown: Vec<String> = usable.map(|one| format!("{} {}", one.name, one.ip())).collect();
     if shown.is_empty() { "no interface has an address".to_owned() } else { shown.join(", ") }
-}
-
-fn nccl_status() -> Status {
-    nccl::status().map_or_else(Status::no, Status::yes)
-}
-
-fn mpi_status() -> Status {
-    mpi::status().map_or_else(Status::no, Status::yes)
 }

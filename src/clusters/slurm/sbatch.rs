@@ -5,25 +5,23 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::clusters::shell::quoted;
+use crate::named::named;
 
-/// The program that starts the ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Launcher {
-    /// `srun`: one task per rank.
-    Srun,
-    /// ddp-run's own supervisor, one per node, which restarts failed workers.
-    Supervisor,
+named! {
+    /// The program that starts the ranks.
+    pub enum Launcher {
+        /// `srun`: one task per rank.
+        Srun = "srun",
+        /// ddp-run's own supervisor, one per node, which restarts failed workers.
+        Supervisor = "supervisor",
+    }
 }
 
 impl FromStr for Launcher {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "srun" => Ok(Launcher::Srun),
-            "supervisor" => Ok(Launcher::Supervisor),
-            _ => Err("expected `srun` or `supervisor`".to_owned()),
-        }
+        Self::parse(text).ok_or_else(|| "expected `srun` or `supervisor`".to_owned())
     }
 }
 

@@ -23,7 +23,7 @@ impl Agent {
             say!("node {node} of {nnodes}: {ranks} of {world_size}, generation {generation}");
         }
         let purpose = format!("ddp-run generation {} of {}", part.generation, part.run_id);
-        let secret = self.key.derived(&purpose);
+        let secret = self.setup.key.derived(&purpose);
         let listener = self.listener.take();
         let mut orders = Orders::new(link, std::mem::take(&mut self.orders));
         let run = self
@@ -33,26 +33,18 @@ impl Agent {
         self.orders = orders.kept;
         let checkpoint = (self.nodes.newest_checkpoint)(&self.launch.job);
         let (end, port) = match run.and_then(|run| Ok((run, self.listen()?))) {
-            Ok((Ended { end, stop_signal, ends }, port)) => {
-                if stop_signal.is_some() {
-                    self.stop_signal = self.stop_signal.or(stop_signal);
+            Ok((Ended { end, signalled_at }, port)) => {
+                if signalled_at.is_some() {
+                    self.signalled_at = self.signalled_at.or(signalled_at);
                     self.stopped_at.get_or_insert_with(Instant::now);
                 }
-                self.ends = ends;
                 (end, port)
             }
             // The other nodes are told the error, and not only that this node is gone.
             Err(e) => {
                 let message = format!("{}: {}", self.name(), e.message);
-                let failure = NodeFailure {
-                    code: e.code,
-                    cause: Cause::Root,
-                    retry: false,
-                    rank: None,
-                    message,
-                    hint: e.hint,
-                };
-                (NodeEnd::Failed(failure), None)
+                let failure = NodeFailure::new(e.code, Cause::Root, message);
+                (NodeEnd::Failed(NodeFailure { hint: e.hint, ..failure }), None)
             }
         };
         self.done = end == NodeEnd::Done;
@@ -67,7 +59,9 @@ impl Agent {
     fn rank_0(&self, world_size: usize, port: Option<u16>) -> Result<Endpoint> {
         match (world_size, port) {
             (1, _) => Ok(Endpoint::Solo),
-            (_, Some(port)) => Ok(Endpoint::Connect { host: self.host.clone().unwrap_or_default(), port }),
+            (_, Some(port)) => {
+                Ok(Endpoint::Connect { host: self.setup.host.clone().unwrap_or_default(), port })
+            }
             (_, None) => Err(Error::internal("node 0 did not send the port of rank 0")),
         }
     }

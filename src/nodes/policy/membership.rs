@@ -71,14 +71,9 @@ impl State {
             return;
         }
         running.left.retain(|m| *m != member);
-        running.ends.push(NodeEnd::Failed(NodeFailure {
-            code: ExitCode::WorkerFailed,
-            cause: Cause::LostNode,
-            retry: true,
-            rank: None,
-            message: format!("node {seat} ({}) was lost: the connection to its supervisor broke", gone.host),
-            hint: None,
-        }));
+        let what = format!("node {seat} ({}) was lost: the connection to its supervisor broke", gone.host);
+        let failure = NodeFailure::new(ExitCode::WorkerFailed, Cause::LostNode, what);
+        running.ends.push(NodeEnd::Failed(NodeFailure { retry: true, ..failure }));
         self.recall(false, actions);
         self.conclude_if_all_ended(actions);
     }
@@ -133,14 +128,9 @@ impl State {
         if let Some(before) = &self.failure {
             message = format!("{}\n\nno restart: {message}", before.message);
         }
-        let failure = NodeFailure {
-            code: self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code),
-            cause: Cause::Root,
-            retry: false,
-            rank: None,
-            message,
-            hint: Some("start ddp-run on every node with the same --nnodes and --rdzv-endpoint".into()),
-        };
-        self.finish(failure.code, Some(failure), actions);
+        let code = self.failure.as_ref().map_or(ExitCode::Rendezvous, |f| f.code);
+        let hint = Some("start ddp-run on every node with the same --nnodes and --rdzv-endpoint".into());
+        let failure = NodeFailure { hint, ..NodeFailure::new(code, Cause::Root, message) };
+        self.finish(code, Some(failure), actions);
     }
 }

@@ -126,10 +126,6 @@ impl Schedule {
         before.iter().all(|s| s.length.is_some()).then_some(Self { segments })
     }
 
-    pub fn segments(&self) -> &[Segment] {
-        &self.segments
-    }
-
     /// The learning rate of the next optimizer step after `step` steps (0 for the first), in a run of `total_steps`.
     ///
     /// Beyond the end of the run, each formula continues.
