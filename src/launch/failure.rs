@@ -153,7 +153,7 @@ impl Failure {
             kind: if lost { Kind::DeviceLost } else { self.kind },
             step: Some(place.step),
             phase: Some(place.phase.name().to_owned()),
-            last_collective: group.history().last().map(ToString::to_string),
+            last_collective: group.history().pop().map(|last| last.call),
             ..self
         }
     }
