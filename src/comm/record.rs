@@ -62,12 +62,6 @@ pub struct CallRecord {
     pub took: Option<Duration>,
 }
 
-impl std::fmt::Display for CallRecord {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.call)
-    }
-}
-
 fn unix_seconds<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     serializer.serialize_f64(since.as_secs_f64())

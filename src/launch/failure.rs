@@ -149,7 +149,7 @@ impl Failure {
         Self {
             kind: if lost { Kind::DeviceLost } else { self.kind },
             place: Some(place),
-            last_collective: group.history().last().map(ToString::to_string),
+            last_collective: group.history().pop().map(|last| last.call),
             ..self
         }
     }

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 const STRIPE: usize = 128 << 10;
 
 pub(super) struct Lanes {
-    streams: Vec<TcpStream>,
+    pub streams: Vec<TcpStream>,
     /// Bytes of the current message so far; 0 starts one.
     pub sent: usize,
     pub received: usize,
@@ -25,10 +25,6 @@ fn place(at: usize, lanes: usize) -> (usize, usize) {
 impl Lanes {
     pub(super) fn new(streams: Vec<TcpStream>) -> Self {
         Self { streams, sent: 0, received: 0 }
-    }
-
-    pub(super) fn streams(&self) -> &[TcpStream] {
-        &self.streams
     }
 
     /// The connection that the next byte is sent on.

@@ -36,7 +36,7 @@ impl Wire {
 
     /// All connections; none for a pipe.
     pub(super) fn streams(&self) -> &[TcpStream] {
-        self.lanes().map_or(&[], Lanes::streams)
+        self.lanes().map_or(&[], |lanes| &lanes.streams)
     }
 
     /// Starts a message to send.

@@ -78,7 +78,7 @@ impl Engine {
     /// Informs the other ranks, once, why the group has ended.
     pub(super) fn announce_failure(&mut self) {
         let shared = self.shared.clone();
-        if let Some(failed) = shared.failed()
+        if let Some(failed) = shared.failed.get()
             && !std::mem::replace(&mut self.control.announced, true)
         {
             let (kind, culprit) = (failed.error.kind, failed.error.peer);
@@ -89,7 +89,7 @@ impl Engine {
     /// An error once the group has ended, whichever rank ended it; the other ranks have been informed by then.
     pub(super) fn check(&mut self) -> Result<(), CommError> {
         self.announce_failure();
-        self.shared.failed().map_or(Ok(()), |failed| Err(failed.error.clone()))
+        self.shared.failed.get().map_or(Ok(()), |failed| Err(failed.error.clone()))
     }
 
     /// Handles the messages that have arrived. An error once the group has ended, whichever rank ended it.
@@ -209,7 +209,7 @@ impl Engine {
     /// before this process ends, because its end kills them. `left`: this rank was done before.
     pub(super) fn linger(&mut self, left: bool) {
         let shared = self.shared.clone();
-        let Some(failed) = shared.failed() else { return };
+        let Some(failed) = shared.failed.get() else { return };
         self.announce_failure();
         self.broadcast_control(Control::Goodbye);
         let lost = matches!(failed.error.kind, CommErrorKind::PeerLost | CommErrorKind::Timeout);

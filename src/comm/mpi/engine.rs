@@ -24,7 +24,7 @@ const KEPT: usize = 8;
 
 /// What the threads of a rank share: a call holds the engine while it waits, and these must not wait for the call.
 pub(super) struct Shared {
-    failed: OnceLock<Failed>,
+    pub failed: OnceLock<Failed>,
     pub calls: Calls,
 }
 
@@ -32,16 +32,6 @@ pub(super) struct Shared {
 pub(super) struct Failed {
     pub error: CommError,
     pub cause: String,
-}
-
-impl Shared {
-    pub(super) fn new(rank: usize) -> Self {
-        Self { failed: OnceLock::new(), calls: Calls::new(rank) }
-    }
-
-    pub(super) fn failed(&self) -> Option<&Failed> {
-        self.failed.get()
-    }
 }
 
 pub(super) struct Engine {
@@ -107,7 +97,7 @@ impl Engine {
             world,
             library,
             init_thread,
-            shared: Arc::new(Shared::new(me)),
+            shared: Arc::new(Shared { failed: OnceLock::new(), calls: Calls::new(me) }),
             control: ControlMessages::new(world),
             header,
             deadline: None,

@@ -130,7 +130,7 @@ impl Drop for MpiGroup {
     fn drop(&mut self) {
         let engine = self.engine.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut engine) = engine else { return };
-        if self.shared.failed().is_some() {
+        if self.shared.failed.get().is_some() {
             engine.linger(false);
         } else if !engine.leave() {
             engine.linger(true);

@@ -71,7 +71,7 @@ mod tests {
             pass(std::slice::from_ref(&x), |given| dropout(given[0].clone(), &layer(0.25)))
         });
         let ones = drawn(&device(), 1, || {
-            pass(&[x.clone()], |given| dropout(given[0].clone() * 0.0 + 1.0, &layer(0.25)))
+            pass(std::slice::from_ref(&x), |given| dropout(given[0].clone() * 0.0 + 1.0, &layer(0.25)))
         });
         let (out, dx) = (results[0].as_ref().unwrap(), results[1].as_ref().unwrap());
         let (factors, x) = (ones[0].as_ref().unwrap(), read(x.inner()));
