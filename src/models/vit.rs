@@ -1,5 +1,6 @@
 //! A vision transformer with torchvision's structure, initial values and tensor names (Dosovitskiy et al. 2020,
-//! arXiv:2010.11929; `torchvision.models.VisionTransformer`).
+//! arXiv:2010.11929; `torchvision.models.VisionTransformer`). torchvision cuts the patches' initial weights off at 2 and -2,
+//! which makes no difference for patches of more than four values.
 
 use super::layers::{Affine, LayerNorm};
 use super::ops::{Activation, attention, dropout, linear};

@@ -112,14 +112,7 @@ pub(super) fn ranking(
     facts: &DataFacts,
     eval_every: u64,
 ) {
-    // A data set that knows its size has no validation split if it reports `None` or 0.
-    let none = facts.val == Some(0) || facts.val.is_none() && facts.train.is_some();
-    let unranked = match (config.best, none, eval_every) {
-        (RankBy::TrainLoss, ..) => None,
-        (_, true, _) => Some("the data set has no validation split (`dataset.val_split`)"),
-        (_, _, 0) => Some("`train.eval_every = 0` turns evaluation off"),
-        _ => None,
-    };
+    let unranked = never_measured(config.best, facts, eval_every);
     if let Some(why) = unranked.filter(|_| config.keep_best.is_some_and(|keep| keep > 0)) {
         fields.problem("keep_best", format!("needs `{}`, which is never measured: {why}", config.best));
     } else if let Some(why) = facts.target.as_ref().and_then(|target| unmeasured(config.best, target)) {
@@ -128,6 +121,27 @@ pub(super) fn ranking(
     if config.keep_best.is_none() {
         config.keep_best = Some(usize::from(unranked.is_none()));
         fields.note_resolved("keep_best", i64::from(unranked.is_none()));
+    }
+}
+
+/// Checks that the metric of `[early_stop]` is measured.
+pub(super) fn early_stop(fields: &mut Fields<'_>, metric: RankBy, facts: &DataFacts, eval_every: u64) {
+    if let Some(why) = never_measured(metric, facts, eval_every) {
+        fields.problem("patience", format!("needs `{metric}`, which is never measured: {why}"));
+    } else if let Some(why) = facts.target.as_ref().and_then(|target| unmeasured(metric, target)) {
+        fields.problem("metric", why);
+    }
+}
+
+/// Why a run never measures `metric`; `None` if it may.
+fn never_measured(metric: RankBy, facts: &DataFacts, eval_every: u64) -> Option<&'static str> {
+    // A data set that knows its size has no validation split if it reports `None` or 0.
+    let none = facts.val == Some(0) || facts.val.is_none() && facts.train.is_some();
+    match (metric, none, eval_every) {
+        (RankBy::TrainLoss, ..) => None,
+        (_, true, _) => Some("the data set has no validation split (`dataset.val_split`)"),
+        (_, _, 0) => Some("`train.eval_every = 0` turns evaluation off"),
+        _ => None,
     }
 }
 

@@ -37,7 +37,7 @@ use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
 use crate::spec::{Declaration, Diagnostics, JobTree, Origin, ResolvedValue};
 use crate::telemetry::MetricsConfig;
-use crate::train::{Batching, Loss, Settings, TrainConfig};
+use crate::train::{Batching, EarlyStop, Loss, Settings, TrainConfig};
 use std::collections::BTreeSet;
 
 /// A resolved job: the configurations of its components, and the values derived from them together.
@@ -59,6 +59,7 @@ pub struct Plan {
     pub loader: LoaderConfig,
     pub loss: Loss,
     pub train: TrainConfig,
+    pub early_stop: Option<EarlyStop>,
     pub optimizer: OptimizerPlan,
     pub schedule: Schedule,
     pub checkpoint: CheckpointConfig,
@@ -117,15 +118,23 @@ impl Plan {
         checks::devices_suffice(self.device, processes, devices, self.launch.share_devices)
     }
 
-    /// Checks the metric that ranks checkpoints against the targets of the opened data set, which may be unknown when
-    /// the spec is read.
+    /// Checks the metrics that rank checkpoints and end the run early against the targets of the opened data set, which
+    /// may be unknown when the spec is read.
     ///
     /// # Errors
     /// A metric that does not apply to these targets (exit code 78).
     pub fn ranks_by(&self, target: &FieldFacts) -> Result<(), Error> {
-        let hint = "`best` in `[checkpoint]` names the metric; \"val.loss\" fits every data set";
-        let error = |why| Error::spec(why).hint(hint);
-        checks::unmeasured(self.checkpoint.best, target).map_or(Ok(()), |why| Err(error(why)))
+        let named = [
+            (Some(self.checkpoint.best), "`best` in `[checkpoint]`"),
+            (self.early_stop.map(|rule| rule.metric), "`metric` in `[early_stop]`"),
+        ];
+        for (metric, key) in named {
+            if let Some(why) = metric.and_then(|metric| checks::unmeasured(metric, target)) {
+                let hint = format!("{key} names the metric; \"val.loss\" fits every data set");
+                return Err(Error::spec(why).hint(hint));
+            }
+        }
+        Ok(())
     }
 
     /// The settings of the training loop.
@@ -137,6 +146,7 @@ impl Plan {
             loader: self.loader,
             loss: self.loss,
             train: self.train.clone(),
+            early_stop: self.early_stop,
             lr: self.optimizer.lr,
             schedule: self.schedule.clone(),
             reducer: self.reducer.clone(),

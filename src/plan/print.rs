@@ -201,8 +201,18 @@ pub fn one_line(value: &toml::Value) -> String {
 }
 
 /// The tables in the order of a plan: model, data and training first, then saving, metrics and launching.
-const TABLES: [&str; 9] =
-    ["model", "dataset", "train", "optimizer", "scheduler", "checkpoint", "metrics", "launch", "distributed"];
+const TABLES: [&str; 10] = [
+    "model",
+    "dataset",
+    "train",
+    "optimizer",
+    "scheduler",
+    "early_stop",
+    "checkpoint",
+    "metrics",
+    "launch",
+    "distributed",
+];
 
 pub(super) fn table_rank(key: &str) -> usize {
     match key.split_once('.') {

@@ -15,7 +15,7 @@ use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
 use crate::spec::Fields;
 use crate::telemetry::MetricsConfig;
-use crate::train::TrainConfig;
+use crate::train::{EarlyStop, TrainConfig};
 
 /// Facts about data whose table is wrong: none.
 const NO_FACTS: DataFacts = DataFacts { input: None, target: None, train: None, val: None, test: None };
@@ -30,6 +30,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let (loss, train) = TrainConfig::read(&mut root.section("train"), facts.target.as_ref());
     let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"), registry.optimizer_kinds());
     let schedule = Schedule::configure(root, registry.schedule_kinds());
+    let early_stop = early_stop(root, &facts, &train);
     let checkpoint = checkpoint(root, &facts, &train);
     let metrics = metrics(root, &facts);
     let (launch, nodes, slurm) = launch(root);
@@ -63,6 +64,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         loader,
         loss: loss?,
         train,
+        early_stop,
         optimizer,
         schedule,
         checkpoint,
@@ -81,6 +83,13 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         without_effect: root.all_without_effect(),
         hash: String::new(),
     })
+}
+
+fn early_stop(root: &mut Fields<'_>, facts: &DataFacts, train: &TrainConfig) -> Option<EarlyStop> {
+    let mut fields = root.section("early_stop");
+    let rule = EarlyStop::read(&mut fields)?;
+    checks::early_stop(&mut fields, rule.metric, facts, train.eval_every);
+    Some(rule)
 }
 
 fn checkpoint(root: &mut Fields<'_>, facts: &DataFacts, train: &TrainConfig) -> CheckpointConfig {

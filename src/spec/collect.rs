@@ -18,7 +18,7 @@ pub struct ResolvedValue {
     pub origin: Origin,
 }
 
-/// The keys that a component declares by reading them ([`Fields::config`](super::Fields::config)).
+/// The keys that a component declares by reading them (`Fields::config`).
 #[derive(Clone, Debug)]
 pub struct Declaration {
     /// Dotted path of the table; empty for the top level.

@@ -25,6 +25,7 @@ pub use config::{MetricsConfig, Top5};
 pub use events::{
     CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent, nan_if_null,
 };
+pub use numbers::significant;
 pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, tutorial_line};
 pub use provenance::Provenance;
 pub use run_id::RunId;

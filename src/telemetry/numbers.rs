@@ -1,7 +1,7 @@
 //! Formats numbers for people: short, and with a constant width from line to line where that matters.
 
 /// Four significant digits, without an exponent for common magnitudes.
-pub(super) fn significant(value: f64) -> String {
+pub fn significant(value: f64) -> String {
     let size = value.abs();
     match size {
         _ if !value.is_finite() => value.to_string(),

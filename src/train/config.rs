@@ -1,6 +1,6 @@
 //! `[train]`: loss, accumulation, clipping, evaluation.
 
-use super::{BufferSync, Loss, OnResize};
+use super::{BufferSync, EarlyStop, Loss, OnResize, Position};
 use crate::checkpoint::{Every, OnPreempt};
 use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
@@ -98,6 +98,7 @@ pub struct Settings {
     pub loader: LoaderConfig,
     pub loss: Loss,
     pub train: TrainConfig,
+    pub early_stop: Option<EarlyStop>,
     /// Base learning rate, which the schedule scales.
     pub lr: f64,
     pub schedule: Schedule,
@@ -107,4 +108,18 @@ pub struct Settings {
     pub on_preempt: OnPreempt,
     /// Optimizer steps per step event.
     pub log_every: u64,
+}
+
+impl Settings {
+    /// Whether the run is complete.
+    pub fn is_over(&self, position: &Position) -> bool {
+        position.is_over(self.epochs, self.train.max_steps) || self.ends_early(position).is_some()
+    }
+
+    /// Why the run ends before its epochs and steps are done; `None` if it goes on.
+    pub fn ends_early(&self, position: &Position) -> Option<String> {
+        let here =
+            Some(position).filter(|p| p.step_in_epoch == 0 && !p.is_over(self.epochs, self.train.max_steps));
+        self.early_stop.as_ref()?.ends(here?.early_stop.as_ref())
+    }
 }

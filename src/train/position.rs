@@ -1,5 +1,6 @@
 //! A run's position: what `state.json` needs besides tensors.
 
+use super::early_stop::Waiting;
 use super::{BatchAlgebra, Batching, LossScale, Sums};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,9 @@ pub struct Position {
     /// With `precision = "f16"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<LossScale>,
+    /// With `[early_stop]`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<Waiting>,
     /// Composition of micro-batches and steps.
     pub batching: Batching,
     /// Their composition at the start of the run; learning-rate schedules count in these steps.

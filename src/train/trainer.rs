@@ -122,7 +122,7 @@ impl<'a> Trainer<'a> {
 
     /// Trains until the run is complete or a stop is requested.
     pub fn run(&mut self) -> Result<Ended> {
-        while !self.position.is_over(self.settings.epochs, self.settings.train.max_steps) {
+        while !self.settings.is_over(&self.position) {
             if self.epoch()? == Ended::Stopped {
                 return Ok(Ended::Stopped);
             }
@@ -147,6 +147,11 @@ impl<'a> Trainer<'a> {
             position.count(step.micro_batches);
         }
         position
+    }
+
+    /// Why the run ended before its epochs and steps were done; `None` if it did not.
+    pub fn ended_early(&self) -> Option<String> {
+        self.settings.ends_early(&self.position)
     }
 
     /// The trained model.
@@ -306,6 +311,10 @@ impl<'a> Trainer<'a> {
         self.data_wait = Duration::ZERO;
         // If this step was saved before its evaluation, it is saved again with the result.
         let again = self.saves.last == Some((self.position.step, false));
+        // An epoch that `max_steps` cut short is evaluated again at its end.
+        if let Some(rule) = self.settings.early_stop.filter(|_| whole) {
+            self.position.early_stop = rule.after(self.position.early_stop.take(), &train, val.as_ref());
+        }
         self.position.close(whole, val);
         let due =
             matches!(self.settings.save_every, Every::Epochs(n) if self.position.epoch.is_multiple_of(n));

@@ -50,7 +50,7 @@ pub fn metrics_until(
 ) -> Result<(MetricsWriter, MetricsFound)> {
     let mut metrics = MetricsWriter::open(&out_dir.join("metrics.jsonl"))?;
     // If `max_steps` ended an epoch early and there are no more steps, the epoch's line stays.
-    let cut = position.step_in_epoch > 0 && position.is_over(settings.epochs, settings.train.max_steps);
+    let cut = position.step_in_epoch > 0 && settings.is_over(position);
     let found = metrics.truncate_after(position.step, position.epoch + u64::from(cut))?;
     found.warnings(position.step, settings.log_every.max(1), own).iter().for_each(|what| warn(what));
     Ok((metrics, found))

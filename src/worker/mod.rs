@@ -30,6 +30,8 @@ mod state;
 mod step_times;
 
 #[cfg(test)]
+mod early_stop_tests;
+#[cfg(test)]
 mod max_steps_tests;
 #[cfg(test)]
 mod message_tests;
@@ -150,7 +152,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 announce(plan, &loaded, &here, changes, job_toml);
                 parent = Some(Parent {
                     step: here.step,
-                    complete: here.is_over(plan.epochs, plan.train.max_steps),
+                    complete: plan.settings().is_over(&here),
                     seconds: loaded.state.wall_seconds,
                     checkpoint: loaded.path,
                 });
@@ -178,8 +180,9 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let mut trainer = Trainer::new(plan.settings(), parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
     let ended = trainer.run().inspect_err(report_failure);
+    let early = trainer.ended_early();
     drop(trainer);
-    let ended = recorder.finish(ended)?;
+    let ended = recorder.finish(ended, early)?;
     final_barrier(&*group, plan)?;
     Ok(ended)
 }
@@ -309,9 +312,13 @@ fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<Stri
         tracing::info!("{line}");
         say!("{line}");
     }
-    if here.is_over(plan.epochs, plan.train.max_steps) {
-        let all_epochs = here.epoch >= plan.epochs;
-        let more = if all_epochs { "more `epochs` continue" } else { "a larger `train.max_steps` continues" };
+    let settings = plan.settings();
+    if settings.is_over(here) {
+        let more = match settings.ends_early(here) {
+            Some(_) => "a larger `early_stop.patience` continues",
+            None if here.epoch >= plan.epochs => "more `epochs` continue",
+            None => "a larger `train.max_steps` continues",
+        };
         say!("the run is complete; {more} it, `--resume never` starts over");
     }
 }

@@ -149,9 +149,9 @@ impl Recorder {
     }
 
     /// Waits for the save in progress, writes the last event and the report, and passes on the run's end.
-    pub fn finish(mut self, ended: Result<Ended>) -> Result<Ended> {
+    pub fn finish(mut self, ended: Result<Ended>, early: Option<String>) -> Result<Ended> {
         let Some(first) = self.first.take() else { return ended };
-        first.finish(ended)
+        first.finish(ended, early)
     }
 }
 
@@ -185,7 +185,7 @@ impl First {
         self.write(&Event::Checkpoint(saved));
     }
 
-    fn finish(mut self, ended: Result<Ended>) -> Result<Ended> {
+    fn finish(mut self, ended: Result<Ended>, early: Option<String>) -> Result<Ended> {
         let flushed = self.checkpoints.flush();
         let saved = self.note(flushed).flatten();
         self.saved(saved);
@@ -194,13 +194,14 @@ impl First {
             (ended, _) => ended,
         };
         let (reason, code) = match &ended {
-            Ok(Ended::Done) => ("done".to_owned(), ExitCode::Done),
+            Ok(Ended::Done) => (early.clone().unwrap_or_else(|| "done".to_owned()), ExitCode::Done),
             Ok(Ended::Stopped) => ("stopped".to_owned(), ExitCode::Stopped),
             Err(e) => (e.message.clone(), e.code),
         };
         let (step, epoch) = self.last;
         let seconds = self.trained + self.started.elapsed().as_secs_f64();
         self.progress.finish();
+        early.iter().filter(|_| code == ExitCode::Done).for_each(|why| say!("{why}"));
         self.write(&Event::End(EndEvent { step, epoch, reason, exit_code: code as u8, seconds }));
         match self.failed.take() {
             Some(e) if ended.is_ok() => return Err(e),

@@ -185,8 +185,8 @@ fn find<'a>(file: &'a TensorMap, name: &str, shape: &[usize]) -> Result<&'a Tens
 
 /// Loads PyTorch weights; returns a description of what was left out, for the log.
 pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Result<String> {
-    let file = read_weights(path)?;
     let entries = model.entries().to_vec();
+    let file = with_present_names(read_weights(path)?, &entries)?;
     let mut wanted = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
         for entry in entry.names() {
@@ -208,6 +208,21 @@ pub fn load_pretrained(model: &mut dyn Model, path: &Path, strict: bool) -> Resu
     }
     put(model, values)?;
     Ok(matched.left_out())
+}
+
+/// The file with torchvision's present names: its published vision transformers were saved when the layers of their MLPs
+/// had others (`MLPBlock._load_from_state_dict` does the same).
+fn with_present_names(file: TensorMap, entries: &[StateEntry]) -> Result<TensorMap> {
+    let present = |name: &str| {
+        let present = name.replace(".mlp.linear_1.", ".mlp.0.").replace(".mlp.linear_2.", ".mlp.3.");
+        let of_the_model = entries.iter().any(|entry| present.ends_with(&entry.name));
+        (of_the_model && file.get(&present).is_none()).then_some(present)
+    };
+    let names: Vec<Option<String>> = file.iter().map(|tensor| present(&tensor.name)).collect();
+    TensorMap::from_tensors(file.into_tensors().into_iter().zip(names).map(|(mut tensor, name)| {
+        tensor.name = name.unwrap_or(tensor.name);
+        tensor
+    }))
 }
 
 /// Copies rank 0's state to all ranks: parameters, buffers, optimizer state, position. Returns the position, if any.
@@ -255,6 +270,38 @@ fn share_json<T: Serialize + serde::de::DeserializeOwned>(value: T, group: &dyn 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::models::{Layout, Role};
+
+    #[test]
+    fn torchvisions_published_vision_transformers_get_the_present_names() {
+        let entry = |name: &str| StateEntry {
+            name: name.to_owned(),
+            shape: vec![1],
+            role: Role::Parameter,
+            layout: Layout::Same,
+            aliases: Vec::new(),
+        };
+        let entries =
+            ["encoder.layers.encoder_layer_0.mlp.0.bias", "encoder.layers.encoder_layer_0.mlp.3.bias"];
+        let entries = entries.map(entry);
+        let present = |names: &[&str]| -> Vec<String> {
+            let tensor = |name: &&str| TensorData::from_f32(*name, vec![1], &[1.0]).unwrap();
+            let file = TensorMap::from_tensors(names.iter().map(tensor)).unwrap();
+            let file = with_present_names(file, &entries).unwrap();
+            assert!(file.iter().all(|tensor| file.get(&tensor.name) == Some(tensor)));
+            file.iter().map(|tensor| tensor.name.clone()).collect()
+        };
+        let block = "module.encoder.layers.encoder_layer_0.mlp";
+        let (first, second) = (format!("{block}.linear_1.bias"), format!("{block}.linear_2.bias"));
+        let now = [format!("{block}.0.bias"), format!("{block}.3.bias")];
+        assert_eq!(present(&[&first, &second]), now);
+        assert_eq!(
+            present(&[&now[0], &now[1], "x.mlp.linear_1.bias"]),
+            [&now[0], &now[1], "x.mlp.linear_1.bias"]
+        );
+        // Both names: neither is lost.
+        assert_eq!(present(&[&first, &now[0]]), [first.as_str(), now[0].as_str()]);
+    }
 
     #[test]
     fn a_state_whose_steps_have_no_samples_is_refused() {

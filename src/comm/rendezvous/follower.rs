@@ -218,7 +218,7 @@ impl Follower<'_> {
         }
     }
 
-    /// A link-local IPv6 address is valid only with the interface, which the table can't contain.
+    /// A link-local IPv6 address is valid only with the interface, which is another one on each host.
     fn scoped(&self, address: SocketAddr) -> SocketAddr {
         match (address, self.listen) {
             (SocketAddr::V6(mut peer), SocketAddr::V6(own)) if peer.ip().is_unicast_link_local() => {

@@ -30,6 +30,13 @@ fn rejects_impossible_combinations() {
     one(&["distributed.sockets=17"], "expected an integer from 1 to 16");
     one(&["distributed.interface=\"eth 0\""], "the name of a network interface");
     one(&["distributed.transport=shm", "distributed.sockets=2"], "counts TCP connections");
+    one(&["early_stop.metric=val.loss"], "no effect without `patience`");
+    one(&["early_stop.patience=0"], "expected an integer of at least 1");
+    one(
+        &["early_stop.patience=2"],
+        "`val.loss`, which is never measured: the data set has no validation split",
+    );
+    one(&["early_stop.patience=2", "early_stop.metric=val.r2", "dataset.val=10"], "`val.r2` needs numbers");
     one(&["dataset.samples=0"], "no training samples");
     one(&["name=.."], "a name consists of letters");
     one(&["name=\"\""], "a name can't be empty");
