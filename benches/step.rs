@@ -9,7 +9,8 @@ use ddp_run::testing::device::Compute;
 use ddp_run::testing::models::{Input, Model};
 use ddp_run::testing::plan::{Plan, WorldRequest};
 use ddp_run::testing::spec::JobTree;
-use ddp_run::testing::train::{Loss, Updater};
+use ddp_run::testing::tasks::{Loss, StandardLoss};
+use ddp_run::testing::train::Updater;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -139,7 +140,8 @@ fn one_step(
     reducer.begin(0, true);
     let taps = Arc::new(ladder.taps(reducer.sink()));
     let output = model.forward(Input::from_host(x, batch, &device), taps);
-    let loss = Loss::CrossEntropy { label_smoothing: 0.0 }.of(output, Input::from_host(y, batch, &device));
+    let loss =
+        StandardLoss::CrossEntropy { label_smoothing: 0.0 }.of(output, Input::from_host(y, batch, &device));
     drop(loss.backward());
     reducer.finish().expect("a group of one does not fail");
     updater.apply(model, reducer, step, 1e-4, 1.0).unwrap_or_else(|e| panic!("{e}"));

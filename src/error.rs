@@ -88,6 +88,13 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// For `?` in users' crates; better is a message that names the file.
+impl From<std::io::Error> for Error {
+    fn from(e: std::io::Error) -> Self {
+        Self::checkpoint(e.to_string()).cause(e)
+    }
+}
+
 /// Adds the operation and the path to an I/O error: `fs::read(p).doing("read", p)?`. Exit code 74; the cause tells
 /// whether it may be temporary.
 pub trait IoContext<T> {

@@ -85,6 +85,7 @@ mod show;
 #[allow(missing_docs)]
 mod spec;
 mod start;
+mod tasks;
 #[allow(missing_docs)]
 mod telemetry;
 #[allow(missing_docs)]
@@ -107,10 +108,12 @@ pub mod prelude {
     };
     pub use crate::ddp::CommHook;
     pub use crate::error::{Error, ExitCode, Result};
-    pub use crate::models::{Input, Net};
+    pub use crate::models::{AnyNet, Input, Net, Target};
     pub use crate::optim::schedule::{Curve, ScheduleConfig, Unit};
     pub use crate::optim::{Optimizer, OptimizerConfig};
     pub use crate::registry::Registry;
+    pub use crate::tasks::{Batch, Loss, Metric, MetricFacts, StepContext, StepOutput, Task, Term};
+    pub use crate::telemetry::EventObserver;
     /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
     pub use mimalloc::MiMalloc as Allocator;
 }
@@ -162,11 +165,14 @@ pub mod testing {
     pub mod spec {
         pub use crate::spec::{Declaration, JobTree, Origin, Override, range, schema};
     }
+    pub mod tasks {
+        pub use crate::tasks::{Loss, StandardLoss};
+    }
     pub mod telemetry {
         pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
     }
     pub mod train {
-        pub use crate::train::{Ended, Loss, Observer, Parts, Position, StepReport, Sums, Trainer, Updater};
+        pub use crate::train::{Ended, Observer, Parts, Position, StepReport, Sums, Trainer, Updater};
     }
     pub mod worker {
         pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};

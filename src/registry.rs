@@ -6,6 +6,8 @@ use crate::ddp::{CommHook, HookSource};
 use crate::models::{self, ModelKind, Net};
 use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
 use crate::optim::{OptimizerConfig, OptimizerKind, OptimizerPlan, standard_kinds};
+use crate::tasks::{self, Loss, LossKind, Metric, MetricKind, Task, TaskKind};
+use crate::telemetry::{EventObserver, ObserverKind, ObserverPlan};
 use burn::tensor::Device;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -20,6 +22,10 @@ pub struct Registry {
     comm_hooks: BTreeMap<String, HookSource>,
     optimizers: Vec<(String, OptimizerKind)>,
     schedules: Vec<(String, ScheduleKind)>,
+    tasks: Vec<(String, TaskKind)>,
+    losses: Vec<(String, LossKind)>,
+    metrics: Vec<(String, MetricKind)>,
+    observers: Vec<(String, ObserverKind)>,
 }
 
 impl Registry {
@@ -40,6 +46,7 @@ impl Registry {
                 .into_iter()
                 .map(|(name, kind)| (owned(name), kind))
                 .collect(),
+            ..Self::default()
         }
     }
 
@@ -98,6 +105,33 @@ impl Registry {
         self
     }
 
+    /// Adds a task, `[task] name = "…"` and the keys that `T` declares: a training step of one's own.
+    pub fn task<T: Task + DeserializeOwned + JsonSchema>(mut self, name: &str) -> Self {
+        replace(&mut self.tasks, name, tasks::task::<T>);
+        self
+    }
+
+    /// Adds a loss, `[loss] name = "…"` and the keys that `L` declares.
+    pub fn loss<L: Loss + DeserializeOwned + JsonSchema>(mut self, name: &str) -> Self {
+        replace(&mut self.losses, name, tasks::loss::<L>);
+        self
+    }
+
+    /// Adds a metric, `[[metric]] name = "…"` and the keys that `M` declares.
+    pub fn metric<M: Metric + DeserializeOwned + JsonSchema>(mut self, name: &str) -> Self {
+        replace(&mut self.metrics, name, tasks::metric::<M>);
+        self
+    }
+
+    /// Adds an observer of the run's events, `[[observer]] name = "…"` and the keys that `T` declares.
+    pub fn observer<T>(mut self, name: &str) -> Self
+    where
+        T: EventObserver + Clone + Sync + DeserializeOwned + JsonSchema,
+    {
+        replace(&mut self.observers, name, ObserverPlan::read::<T>);
+        self
+    }
+
     /// Models by their names in specs.
     pub(crate) fn model_kinds(&self) -> impl Iterator<Item = (&str, &Arc<dyn ModelKind>)> {
         self.models.iter().map(|(name, kind)| (name.as_str(), kind))
@@ -121,6 +155,26 @@ impl Registry {
     /// Names of schedules, and how each reads its table.
     pub(crate) fn schedule_kinds(&self) -> impl Iterator<Item = (&str, ScheduleKind)> {
         self.schedules.iter().map(|(name, kind)| (name.as_str(), *kind))
+    }
+
+    /// Names of tasks, and how each reads its table.
+    pub(crate) fn task_kinds(&self) -> impl Iterator<Item = (&str, TaskKind)> {
+        self.tasks.iter().map(|(name, kind)| (name.as_str(), *kind))
+    }
+
+    /// Names of losses, and how each reads its table.
+    pub(crate) fn loss_kinds(&self) -> impl Iterator<Item = (&str, LossKind)> {
+        self.losses.iter().map(|(name, kind)| (name.as_str(), *kind))
+    }
+
+    /// Names of metrics, and how each reads its table.
+    pub(crate) fn metric_kinds(&self) -> impl Iterator<Item = (&str, MetricKind)> {
+        self.metrics.iter().map(|(name, kind)| (name.as_str(), *kind))
+    }
+
+    /// Names of observers, and how each reads its table.
+    pub(crate) fn observer_kinds(&self) -> impl Iterator<Item = (&str, ObserverKind)> {
+        self.observers.iter().map(|(name, kind)| (name.as_str(), *kind))
     }
 
     pub(crate) fn comm_hook_names(&self) -> impl Iterator<Item = &str> {

@@ -1,4 +1,4 @@
-//! ddp-run with a model, a data set, an optimizer and a communication hook of one's own; docs/extending.md explains it. Run it as ddp-run itself:
+//! ddp-run with a model, a data set, an optimizer, a communication hook and an observer of one's own; docs/extending.md explains it. Run it as ddp-run itself:
 //! `cargo run --release --example mynet -- examples/mynet/mynet.toml`
 
 use burn::data::dataloader::batcher::Batcher;
@@ -158,6 +158,24 @@ impl Optimizer for SignSgd {
     }
 }
 
+/// Posts the end of each epoch, and of the run, to an address. Its fields are the keys of `[[observer]]`.
+#[derive(Clone, Deserialize, JsonSchema)]
+#[schemars(crate = "ddp_run::schemars")]
+struct Webhook {
+    /// Where to post: `http://` or `https://`.
+    url: String,
+}
+
+impl EventObserver for Webhook {
+    fn event(&mut self, event: &serde_json::Value) -> Result<()> {
+        if !matches!(event["event"].as_str(), Some("epoch" | "end")) {
+            return Ok(());
+        }
+        let posted = ureq::post(&self.url).content_type("application/json").send(event.to_string());
+        posted.map(drop).map_err(|e| Error::data(format!("cannot post to {}: {e}", self.url)))
+    }
+}
+
 fn main() {
     Registry::standard()
         .model("mynet", |c: &MyNetConfig, _, device: &Device| MyNet {
@@ -170,5 +188,6 @@ fn main() {
         })
         .comm_hook("limited", || Limited { norm: 1.0 })
         .optimizer::<SignSgd>("sign-sgd")
+        .observer::<Webhook>("webhook")
         .run()
 }

@@ -1,5 +1,6 @@
 //! `[checkpoint]`: retention, and what a run does on a stop signal.
 
+use super::RankBy;
 use crate::spec::{Period, choice};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,8 +16,10 @@ pub struct CheckpointConfig {
     #[default = 3]
     #[schemars(range(max = 1_048_576))]
     pub keep_last: usize,
-    /// Metric that ranks checkpoints, measured with exactly the saved weights. A save at the end of an epoch waits for the
-    /// evaluation; one in mid-epoch is not ranked.
+    /// Metric that ranks checkpoints, measured with exactly the saved weights: `val.loss`, `val.accuracy`, `val.top5`,
+    /// `val.mae`, `val.r2`, `val.perplexity` of a language model, `train.loss` (over the epoch that ends there), or one of
+    /// the task or of `[[metric]]` (`val.dice`). A save at the end of an epoch waits for the evaluation; one in mid-epoch
+    /// is not ranked.
     pub best: RankBy,
     /// Best checkpoints to keep in addition. Default: 1; 0 where `best` is never measured.
     #[schemars(range(max = 1_048_576))]
@@ -33,32 +36,6 @@ pub struct CheckpointConfig {
     /// Time from a stop signal until a run that has not ended is killed.
     #[default(Period::seconds(600))]
     pub grace: Period,
-}
-
-choice! {
-    /// Metrics that can rank checkpoints, under their names in `metrics.jsonl`.
-    RankBy:
-    /// Mean loss of the validation split.
-    ValLoss = "val.loss",
-    /// Top-1 accuracy.
-    ValAccuracy = "val.accuracy",
-    /// Top-5 accuracy.
-    ValTop5 = "val.top5",
-    /// Mean absolute error.
-    ValMae = "val.mae",
-    /// Coefficient of determination.
-    ValR2 = "val.r2",
-    /// Perplexity of a language model: exp(loss).
-    ValPerplexity = "val.perplexity",
-    /// Mean training loss over the epoch that ends there.
-    TrainLoss = "train.loss",
-}
-
-impl RankBy {
-    /// Whether larger values are better.
-    pub fn prefers_larger(self) -> bool {
-        matches!(self, RankBy::ValAccuracy | RankBy::ValTop5 | RankBy::ValR2)
-    }
 }
 
 choice! {

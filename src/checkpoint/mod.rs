@@ -17,6 +17,7 @@ pub mod inspect;
 mod load;
 mod matching;
 mod pretrained;
+mod rank_by;
 mod retention;
 mod snapshot;
 mod stats;
@@ -32,7 +33,7 @@ mod crash_tests;
 #[cfg(test)]
 mod testing;
 
-pub use config::{CheckpointConfig, OnPreempt, RankBy};
+pub use config::{CheckpointConfig, OnPreempt};
 pub use every::Every;
 pub use export::{ExportOptions, export};
 pub use format::State;
@@ -40,6 +41,7 @@ pub use inspect::{Inspection, inspect};
 pub use load::{Loaded, find_store, load, load_any, read_state, verify};
 pub use matching::{ModelTensor, match_weights};
 pub use pretrained::read_weights;
+pub use rank_by::RankBy;
 pub use snapshot::Snapshot;
 pub use store::{CheckpointStore, Entry, Saved};
 pub use tensor::{Dtype, TensorData, TensorMap};

@@ -86,6 +86,15 @@ impl Input {
         Self { shape, ..self }.float()
     }
 
+    /// The same values without the graph behind them.
+    pub fn without_autodiff(self) -> Self {
+        let data = match self.data {
+            Field::Float(t) => Field::Float(t.inner()),
+            Field::Index(t) => Field::Index(t.inner()),
+        };
+        Self { data, ..self }
+    }
+
     /// All indices, flattened: labels of `[batch]` or `[batch, time]` targets.
     pub fn flat_index(self) -> Tensor<1, Int> {
         match self.data {

@@ -26,7 +26,7 @@ mod vit;
 pub use gpt::{Gpt, GptConfig, Preset};
 pub use input::{Input, Target};
 pub use kind::{ModelKind, ModelSource, TensorFacts};
-pub use model::{ALL, Model, NetModel};
+pub use model::{ALL, AnyNet, Model, NetModel};
 pub use ops::cross_entropy;
 pub use resnet::{Depth, ResNet, Stem};
 pub use simple::{Cnn, CnnConfig, LinearNet, Mlp};
@@ -39,8 +39,13 @@ use burn::tensor::Tensor;
 
 /// A network: a Burn module and its forward pass.
 pub trait Net: Module + 'static {
-    /// One row of outputs per sample (or per token): `[rows, outputs]`. Logits for cross-entropy, values for MSE.
-    fn forward(&self, input: Input) -> Tensor<2>;
+    /// One row of outputs per sample (or per token): `[rows, outputs]`. Logits for cross-entropy, values for MSE. A model
+    /// that only a task of one's own trains need not have it.
+    fn forward(&self, _input: Input) -> Tensor<2> {
+        panic!(
+            "it has no forward pass that returns rows (`Net::forward`); name the task that trains it in `[task]`"
+        )
+    }
 
     /// The state-dict name of the parameter at a module path such as `layers.1.weight`. Names and layouts of Burn's own
     /// `nn` modules are translated to PyTorch's before this is called.

@@ -12,6 +12,7 @@ use crate::device::{Compute, Tracked, drawn, is_host};
 use crate::error::{Error, Result};
 use burn::module::ModuleMapper;
 use burn::tensor::{DType, Device, Tensor};
+use std::any::Any;
 use std::sync::Arc;
 
 /// Returns the tapped version of the parameter with this number; called when the forward pass first uses it.
@@ -31,12 +32,20 @@ pub trait Model: Send {
     /// The device of the training forward pass, with autodiff.
     fn device(&self) -> &Device;
 
-    /// Forward pass that passes every trainable parameter through `tap` at its first use. Outputs `[rows, outputs]`, in f32.
-    fn forward(&self, input: Input, tap: Tap) -> Tensor<2>;
+    /// Calls `pass` with the network of a forward pass in which every trainable parameter goes through `tap` at its first
+    /// use.
+    fn run(&self, tap: Tap, pass: &mut dyn FnMut(&AnyNet));
+
+    /// The outputs of such a pass, `[rows, outputs]`.
+    fn forward(&self, input: Input, tap: Tap) -> Tensor<2> {
+        let (mut input, mut outputs) = (Some(input), None);
+        self.run(tap, &mut |net| outputs = input.take().map(|input| net.forward(input)));
+        outputs.expect("`run` calls the pass")
+    }
 
     /// A snapshot for evaluation: no autodiff, no dropout, running statistics. It shares memory with the model; drop it
     /// before the next `edit`, which would otherwise copy.
-    fn evaluator(&self) -> Box<dyn Evaluator>;
+    fn evaluator(&self) -> Evaluator;
 
     /// Passes the values of the selected tensors to `see`, in the module's layout.
     ///
@@ -51,10 +60,39 @@ pub trait Model: Send {
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>);
 }
 
-/// Forward passes without autodiff.
-pub trait Evaluator {
-    fn device(&self) -> Device;
+/// The network of a forward pass, whatever its type.
+pub trait Forward {
+    /// [`Net::forward`] in the precision of the run; outputs `[rows, outputs]`, in f32.
     fn forward(&self, input: Input) -> Tensor<2>;
+    /// The Burn module.
+    #[doc(hidden)]
+    fn module(&self) -> &dyn Any;
+    /// The type of floats that the network takes.
+    #[doc(hidden)]
+    fn dtype(&self) -> DType;
+}
+
+/// A model of any type with a forward pass of its own.
+pub type AnyNet = dyn Forward;
+
+/// A network for forward passes without autodiff.
+pub struct Evaluator {
+    net: Box<AnyNet>,
+    device: Device,
+}
+
+impl Evaluator {
+    pub fn net(&self) -> &AnyNet {
+        &*self.net
+    }
+
+    pub fn device(&self) -> Device {
+        self.device.clone()
+    }
+
+    pub fn forward(&self, input: Input) -> Tensor<2> {
+        self.net.forward(input)
+    }
 }
 
 /// A [`Net`] as a [`Model`].
@@ -130,20 +168,19 @@ impl<N: Net> Model for NetModel<N> {
         &self.device
     }
 
-    fn forward(&self, input: Input, tap: Tap) -> Tensor<2> {
-        let mut mapper = self.forward_mapper(Some(tap));
-        let output = self.net().clone().map(&mut mapper).forward(input.cast(self.casts.dtype));
+    fn run(&self, tap: Tap, pass: &mut dyn FnMut(&AnyNet)) {
+        let net = self.net().clone().map(&mut self.forward_mapper(Some(tap)));
+        pass(&Pass { net, dtype: self.casts.dtype });
         self.apply_buffer_updates();
-        in_f32(output)
     }
 
-    fn evaluator(&self) -> Box<dyn Evaluator> {
+    fn evaluator(&self) -> Evaluator {
         let mut net = self.net().valid();
         if self.casts.dtype != DType::F32 {
             net = net.map(&mut self.forward_mapper(None));
         }
-        let device = self.device.clone().without_autodiff();
-        Box::new(NetEvaluator { net, device, dtype: self.casts.dtype })
+        let net = Box::new(Pass { net, dtype: self.casts.dtype });
+        Evaluator { net, device: self.device.clone().without_autodiff() }
     }
 
     fn read(&self, which: Selection<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
@@ -164,17 +201,20 @@ impl<N: Net> Model for NetModel<N> {
     }
 }
 
-struct NetEvaluator<N> {
+/// The network of one forward pass.
+struct Pass<N> {
     net: N,
-    device: Device,
     dtype: DType,
 }
 
-impl<N: Net> Evaluator for NetEvaluator<N> {
-    fn device(&self) -> Device {
-        self.device.clone()
-    }
+impl<N: Net> Forward for Pass<N> {
     fn forward(&self, input: Input) -> Tensor<2> {
         in_f32(self.net.forward(input.cast(self.dtype)))
+    }
+    fn module(&self) -> &dyn Any {
+        &self.net
+    }
+    fn dtype(&self) -> DType {
+        self.dtype
     }
 }

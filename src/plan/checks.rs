@@ -7,6 +7,7 @@ use crate::data::{DataFacts, FieldFacts, FieldKind};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
 use crate::spec::Fields;
+use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, Top5};
 
 pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device: DeviceSpec, world: &World) {
@@ -124,6 +125,34 @@ pub(super) fn ranking(
     }
 }
 
+/// Checks that the task measures the metric that `key` names, and completes it by the task's declaration. `None` after a
+/// problem.
+pub(super) fn metric(fields: &mut Fields<'_>, key: &str, metric: RankBy, task: &TaskPlan) -> Option<RankBy> {
+    let own = task.metrics();
+    let named = |split: &'static str| {
+        own.iter().map(move |facts| (format!("{split}.{}", facts.name), facts.prefers_larger))
+    };
+    let own_names: Vec<(String, bool)> = ["val", "train"].into_iter().flat_map(named).collect();
+    let standard = RankBy::STANDARD.into_iter().filter(|metric| match metric {
+        RankBy::ValLoss | RankBy::TrainLoss => true,
+        RankBy::ValPerplexity => task.standard().is_some(),
+        _ => task.own().is_none(),
+    });
+    let standard: Vec<RankBy> = standard.collect();
+    if standard.contains(&metric) {
+        return Some(metric);
+    }
+    match own_names.iter().find(|(name, _)| *name == metric.name()) {
+        Some((_, prefers_larger)) => Some(metric.resolved(*prefers_larger)),
+        None => {
+            let own_names = own_names.iter().map(|(name, _)| name.as_str());
+            let known: Vec<&str> = standard.iter().map(|metric| metric.name()).chain(own_names).collect();
+            fields.unknown_name(key, &known);
+            None
+        }
+    }
+}
+
 /// Checks that the metric of `[early_stop]` is measured.
 pub(super) fn early_stop(fields: &mut Fields<'_>, metric: RankBy, facts: &DataFacts, eval_every: u64) {
     if let Some(why) = never_measured(metric, facts, eval_every) {
@@ -138,7 +167,7 @@ fn never_measured(metric: RankBy, facts: &DataFacts, eval_every: u64) -> Option<
     // A data set that knows its size has no validation split if it reports `None` or 0.
     let none = facts.val == Some(0) || facts.val.is_none() && facts.train.is_some();
     match (metric, none, eval_every) {
-        (RankBy::TrainLoss, ..) => None,
+        (metric, ..) if metric.name().starts_with("train.") => None,
         (_, true, _) => Some("the data set has no validation split (`dataset.val_split`)"),
         (_, _, 0) => Some("`train.eval_every = 0` turns evaluation off"),
         _ => None,

@@ -36,8 +36,9 @@ use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
 use crate::spec::{Declaration, Diagnostics, JobTree, Origin, ResolvedValue};
-use crate::telemetry::MetricsConfig;
-use crate::train::{Batching, EarlyStop, Loss, Settings, TrainConfig};
+use crate::tasks::TaskPlan;
+use crate::telemetry::{MetricsConfig, ObserverPlan};
+use crate::train::{Batching, EarlyStop, Settings, TrainConfig};
 use std::collections::BTreeSet;
 
 /// A resolved job: the configurations of its components, and the values derived from them together.
@@ -57,13 +58,14 @@ pub struct Plan {
     pub model: ModelPlan,
     pub dataset: DatasetPlan,
     pub loader: LoaderConfig,
-    pub loss: Loss,
+    pub task: TaskPlan,
     pub train: TrainConfig,
     pub early_stop: Option<EarlyStop>,
     pub optimizer: OptimizerPlan,
     pub schedule: Schedule,
     pub checkpoint: CheckpointConfig,
     pub metrics: MetricsConfig,
+    pub observers: Vec<ObserverPlan>,
     pub launch: LaunchConfig,
     pub nodes: NodesConfig,
     pub slurm: SlurmConfig,
@@ -144,7 +146,7 @@ impl Plan {
             epochs: self.epochs,
             precision: self.precision,
             loader: self.loader,
-            loss: self.loss,
+            task: self.task.build(),
             train: self.train.clone(),
             early_stop: self.early_stop,
             lr: self.optimizer.lr,

@@ -2,7 +2,6 @@
 
 use super::Plan;
 use super::units::{show_bytes, show_count};
-use crate::train::Loss;
 use serde_json::json;
 use std::fmt::Write;
 
@@ -102,19 +101,9 @@ impl Plan {
                 format!("{samples} samples per epoch; micro-batches are weighted by their samples"),
             ));
         }
-        rows.push(("loss", self.loss_text()));
+        rows.push(("loss", self.task.to_string()));
         rows.push(("checkpoints", self.save_every.to_string()));
         rows
-    }
-
-    fn loss_text(&self) -> String {
-        match self.loss {
-            Loss::CrossEntropy { label_smoothing: 0.0 } => "cross-entropy".to_owned(),
-            Loss::CrossEntropy { label_smoothing } => {
-                format!("cross-entropy, label smoothing {label_smoothing}")
-            }
-            Loss::Mse => "mean squared error".to_owned(),
-        }
     }
 
     fn data(&self) -> Vec<(&'static str, String)> {
@@ -182,7 +171,7 @@ impl Plan {
             "batch": self.batch,
             "total_steps": self.total_steps(),
             "data": self.dataset.facts,
-            "loss": self.loss,
+            "loss": self.task.json(),
             "optimizer": self.optimizer,
             "schedule": self.schedule,
             "sizes": self.sizes,
@@ -201,15 +190,19 @@ pub fn one_line(value: &toml::Value) -> String {
 }
 
 /// The tables in the order of a plan: model, data and training first, then saving, metrics and launching.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 14] = [
     "model",
     "dataset",
+    "task",
+    "loss",
+    "metric",
     "train",
     "optimizer",
     "scheduler",
     "early_stop",
     "checkpoint",
     "metrics",
+    "observer",
     "launch",
     "distributed",
 ];

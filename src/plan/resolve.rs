@@ -14,7 +14,8 @@ use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
 use crate::spec::Fields;
-use crate::telemetry::MetricsConfig;
+use crate::tasks::{Own, TaskPlan};
+use crate::telemetry::{MetricsConfig, ObserverPlan};
 use crate::train::{EarlyStop, TrainConfig};
 
 /// Facts about data whose table is wrong: none.
@@ -27,12 +28,16 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let (dataset, loader) = components::dataset(root, registry);
     let facts = dataset.as_ref().map_or(NO_FACTS, |d| d.facts.clone());
     let model = components::model(root, registry, &facts);
-    let (loss, train) = TrainConfig::read(&mut root.section("train"), facts.target.as_ref());
+    let own = Own::read(root, registry.task_kinds(), registry.loss_kinds(), registry.metric_kinds());
+    let (loss, train) =
+        TrainConfig::read(&mut root.section("train"), facts.target.as_ref(), own.replaces_loss());
     let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"), registry.optimizer_kinds());
     let schedule = Schedule::configure(root, registry.schedule_kinds());
-    let early_stop = early_stop(root, &facts, &train);
-    let checkpoint = checkpoint(root, &facts, &train);
+    let task = own.plan(loss);
+    let early_stop = early_stop(root, &facts, &train, task.as_ref());
+    let checkpoint = checkpoint(root, &facts, &train, task.as_ref());
     let metrics = metrics(root, &facts);
+    let observers = ObserverPlan::configure(root, registry.observer_kinds());
     let (launch, nodes, slurm) = launch(root);
     let (distributed, gloo, reducer, comm_hook) = distributed(root, registry);
 
@@ -62,13 +67,14 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         model,
         dataset,
         loader,
-        loss: loss?,
+        task: task?,
         train,
         early_stop,
         optimizer,
         schedule,
         checkpoint,
         metrics,
+        observers,
         launch,
         nodes,
         slurm,
@@ -85,16 +91,32 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     })
 }
 
-fn early_stop(root: &mut Fields<'_>, facts: &DataFacts, train: &TrainConfig) -> Option<EarlyStop> {
+fn early_stop(
+    root: &mut Fields<'_>,
+    facts: &DataFacts,
+    train: &TrainConfig,
+    task: Option<&TaskPlan>,
+) -> Option<EarlyStop> {
     let mut fields = root.section("early_stop");
-    let rule = EarlyStop::read(&mut fields)?;
+    let mut rule = EarlyStop::read(&mut fields)?;
+    if let Some(task) = task {
+        rule.metric = checks::metric(&mut fields, "metric", rule.metric, task)?;
+    }
     checks::early_stop(&mut fields, rule.metric, facts, train.eval_every);
     Some(rule)
 }
 
-fn checkpoint(root: &mut Fields<'_>, facts: &DataFacts, train: &TrainConfig) -> CheckpointConfig {
+fn checkpoint(
+    root: &mut Fields<'_>,
+    facts: &DataFacts,
+    train: &TrainConfig,
+    task: Option<&TaskPlan>,
+) -> CheckpointConfig {
     let mut fields = root.section("checkpoint");
-    let mut config = fields.config();
+    let mut config: CheckpointConfig = fields.config();
+    if let Some(task) = task {
+        config.best = checks::metric(&mut fields, "best", config.best, task).unwrap_or_default();
+    }
     checks::ranking(&mut fields, &mut config, facts, train.eval_every);
     checks::map_location(&mut fields, &config);
     config

@@ -25,6 +25,16 @@ impl Fields<'_> {
         None
     }
 
+    /// As [`Fields::kind`] of components that only users' programs have; `what` is such a component.
+    pub fn own_kind<'k, K>(&mut self, what: &str, kinds: Vec<(&'k str, K)>) -> Option<(&'k str, K)> {
+        if kinds.is_empty() {
+            self.problem("name", format!("this program has no {what} of its own (docs/extending.md)"));
+            self.ignore_rest();
+            return None;
+        }
+        self.kind(kinds.into_iter())
+    }
+
     /// Reports that the value of `key` is not one of `names`, and suggests the closest.
     pub fn unknown_name(&mut self, key: &str, names: &[&str]) {
         if let Some(entry) = self.entry(key) {

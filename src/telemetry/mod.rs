@@ -11,6 +11,7 @@ mod config;
 mod events;
 mod lines;
 mod numbers;
+mod observers;
 mod progress;
 pub mod provenance;
 pub mod report;
@@ -26,6 +27,7 @@ pub use events::{
     CheckpointEvent, EndEvent, EpochEvent, Event, Metrics, RestartEvent, ResumeEvent, StepEvent, nan_if_null,
 };
 pub use numbers::significant;
+pub use observers::{EventObserver, ObserverKind, ObserverPlan, Observers};
 pub use progress::{EpochLine, Progress, ProgressMode, StepLine, Totals, epoch_summary, tutorial_line};
 pub use provenance::Provenance;
 pub use run_id::RunId;

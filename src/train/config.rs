@@ -1,15 +1,17 @@
 //! `[train]`: loss, accumulation, clipping, evaluation.
 
-use super::{BufferSync, EarlyStop, Loss, OnResize, Position};
+use super::{BufferSync, EarlyStop, OnResize, Position};
 use crate::checkpoint::{Every, OnPreempt};
 use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::device::Precision;
 use crate::optim::Schedule;
 use crate::spec::{Fields, choice};
+use crate::tasks::{AnyTask, Loss, StandardLoss};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
+use std::sync::Arc;
 
 /// `[train]`
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema, SmartDefault)]
@@ -56,17 +58,29 @@ choice! {
 
 impl TrainConfig {
     /// Reads `[train]` and chooses the loss for the data set's targets, as far as they are known. The loss is `None`
-    /// after a problem.
-    pub fn read(fields: &mut Fields<'_>, target: Option<&FieldFacts>) -> (Option<Loss>, Self) {
+    /// after a problem, or if a table of the spec, `instead`, has another.
+    pub fn read(
+        fields: &mut Fields<'_>,
+        target: Option<&FieldFacts>,
+        instead: Option<&str>,
+    ) -> (Option<StandardLoss>, Self) {
         let config: Self = fields.config();
+        if let Some(table) = instead {
+            for key in ["loss", "label_smoothing"] {
+                if fields.has(key) {
+                    fields.problem_with_key(key, format!("has no effect with `{table}`, which has the loss"));
+                }
+            }
+            return (None, config);
+        }
         let loss = config.choose_loss(target);
         match &loss {
             Err(why) => fields.problem("loss", why),
-            Ok(Loss::Mse) if config.label_smoothing.is_some() => {
+            Ok(StandardLoss::Mse) if config.label_smoothing.is_some() => {
                 let why = "label smoothing requires cross-entropy; the loss is mse";
                 fields.problem_with_key("label_smoothing", why);
             }
-            Ok(Loss::CrossEntropy { label_smoothing }) if !fields.has("label_smoothing") => {
+            Ok(StandardLoss::CrossEntropy { label_smoothing }) if !fields.has("label_smoothing") => {
                 fields.note_resolved("label_smoothing", *label_smoothing);
             }
             Ok(_) => {}
@@ -75,13 +89,13 @@ impl TrainConfig {
     }
 
     /// Targets unknown before the data is read are taken as classes; [`Loss::fits`] checks this later.
-    fn choose_loss(&self, target: Option<&FieldFacts>) -> Result<Loss, String> {
+    fn choose_loss(&self, target: Option<&FieldFacts>) -> Result<StandardLoss, String> {
         let numbers = target.is_some_and(|t| t.kind == FieldKind::Float);
         let loss = match self.loss {
-            LossChoice::Mse => Loss::Mse,
-            LossChoice::Auto if numbers => Loss::Mse,
+            LossChoice::Mse => StandardLoss::Mse,
+            LossChoice::Auto if numbers => StandardLoss::Mse,
             LossChoice::Auto | LossChoice::CrossEntropy => {
-                Loss::CrossEntropy { label_smoothing: self.label_smoothing.unwrap_or(0.0) }
+                StandardLoss::CrossEntropy { label_smoothing: self.label_smoothing.unwrap_or(0.0) }
             }
         };
         let fits = target.map_or(Ok(()), |target| loss.fits(target));
@@ -90,13 +104,13 @@ impl TrainConfig {
 }
 
 /// All settings of the training loop.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     pub seed: u64,
     pub epochs: u64,
     pub precision: Precision,
     pub loader: LoaderConfig,
-    pub loss: Loss,
+    pub task: Arc<dyn AnyTask>,
     pub train: TrainConfig,
     pub early_stop: Option<EarlyStop>,
     /// Base learning rate, which the schedule scales.

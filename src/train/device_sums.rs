@@ -5,6 +5,7 @@ use crate::data::{FieldData, HostBatch};
 use crate::device::{Readback, read};
 use crate::error::Result;
 use crate::models::Target;
+use crate::tasks::{Measured, StepOutput, Term};
 use burn::tensor::{Bool, FloatDType, Int, Tensor};
 
 /// The sums of one batch: known, or being computed on the device.
@@ -16,10 +17,19 @@ pub struct BatchSums {
 
 /// The sums that a device computes.
 struct Rest {
-    /// Mean loss, then `correct` and `top5`, or `absolute` and `squared`. Counts are exact up to 2^24 rows.
     values: Values,
-    /// Whether `values` holds counts.
-    counts: bool,
+    /// What each of `values` is. Counts are exact up to 2^24 rows.
+    kinds: Vec<Kind>,
+}
+
+enum Kind {
+    MeanLoss,
+    Correct,
+    Top5,
+    Absolute,
+    Squared,
+    Numerator(String),
+    Denominator(String),
 }
 
 enum Values {
@@ -28,69 +38,95 @@ enum Values {
 }
 
 impl BatchSums {
-    /// From the mean loss over rows and outputs `[rows, outputs]`, both without autodiff; `batch` is the source of
-    /// `target`. `host`: the device computes in host memory.
-    pub fn new(
-        loss: Tensor<1>,
-        outputs: Tensor<2>,
-        target: &Target,
-        batch: &HostBatch,
-        host: bool,
-    ) -> Result<Self> {
-        if !host {
-            return Ok(Self::on_device(loss, outputs, target, batch));
-        }
-        let [_, width] = outputs.dims();
-        let (loss, outputs) = (read(loss)?, read(outputs)?);
-        let known = Sums::of_batch(f64::from(loss[0]), batch.len, &outputs, width, &batch.target.data);
-        Ok(Self { known, rest: None })
-    }
-
-    /// As in [`Sums::of_batch`]. Labels are below the number of outputs, as the loss requires. Errors are summed in f32.
-    fn on_device(loss: Tensor<1>, outputs: Tensor<2>, target: &Target, host: &HostBatch) -> Self {
-        let outputs = outputs.cast(FloatDType::F32);
-        let target = target.clone();
-        let mut known = Sums { rows: outputs.dims()[0] as f64, samples: host.len as f64, ..Sums::default() };
-        let counts = target.is_index();
-        let [first, second] = if counts {
-            let above = ranks(outputs, target.flat_index().inner());
-            [above.clone().equal_scalar(0), above.lower_scalar(5)].map(count)
-        } else {
-            match &host.target.data {
-                FieldData::Float(targets) => known.add_targets(targets),
-                FieldData::Bytes(targets) => known.add_targets(targets),
-                FieldData::Index(_) => {}
+    /// From the output of a step without autodiff; `batch` is the source of `target`. `host`: the device computes in host
+    /// memory.
+    pub fn new(output: StepOutput, target: &Target, batch: &HostBatch, host: bool) -> Result<Self> {
+        let StepOutput { loss, measured, ratios, .. } = output;
+        let mut known = Sums { samples: batch.len as f64, ..Sums::default() };
+        let mut values = vec![(Kind::MeanLoss, loss)];
+        match measured {
+            Measured::Count(count) => known.rows = count as f64,
+            Measured::Rows(outputs) if host => {
+                let [_, width] = outputs.dims();
+                known = Sums::of_batch(batch.len, &read(outputs)?, width, &batch.target.data);
             }
-            let errors = outputs - target.rows().inner().cast(FloatDType::F32);
-            [errors.clone().abs(), errors.clone() * errors].map(Tensor::sum)
-        };
-        let values = Tensor::cat(vec![loss.cast(FloatDType::F32), first, second], 0);
-        Self { known, rest: Some(Rest { values: Values::OnDevice(Box::new(values)), counts }) }
+            Measured::Rows(outputs) => values.extend(rows(&mut known, outputs, target, batch)),
+        }
+        for (name, [numerator, denominator]) in ratios {
+            let ratio = known.ratios.entry(name.clone()).or_default();
+            match numerator {
+                Term::Known(value) => ratio.numerator = value,
+                Term::Computed(value) => values.push((Kind::Numerator(name.clone()), value)),
+            }
+            match denominator {
+                Term::Known(value) => ratio.denominator = value,
+                Term::Computed(value) => values.push((Kind::Denominator(name), value)),
+            }
+        }
+        let (kinds, values): (Vec<Kind>, Vec<Tensor<1>>) = values.into_iter().unzip();
+        if host {
+            let values: Result<Vec<f32>> = values.into_iter().map(|value| Ok(read(value)?[0])).collect();
+            return Ok(Self { known: with(known, kinds, values?), rest: None });
+        }
+        let values = Tensor::cat(values.into_iter().map(|value| value.cast(FloatDType::F32)).collect(), 0);
+        Ok(Self { known, rest: Some(Rest { values: Values::OnDevice(Box::new(values)), kinds }) })
     }
 
     /// Requests the copy from the device now, without waiting for it, so that `read` does not wait for work enqueued
     /// later. See [`Readback::start`].
     pub fn fetch(mut self) -> Result<Self> {
-        if let Some(Rest { values: Values::OnDevice(values), counts }) = self.rest {
-            self.rest = Some(Rest { values: Values::Pending(Readback::start(*values)?), counts });
+        if let Some(Rest { values: Values::OnDevice(values), kinds }) = self.rest {
+            self.rest = Some(Rest { values: Values::Pending(Readback::start(*values)?), kinds });
         }
         Ok(self)
     }
 
     /// Returns the sums; waits for the device if they are being computed or copied.
     pub fn read(self) -> Result<Sums> {
-        let Some(Rest { values, counts }) = self.rest else { return Ok(self.known) };
+        let Some(Rest { values, kinds }) = self.rest else { return Ok(self.known) };
         let values = match values {
             Values::OnDevice(values) => read(*values)?,
             Values::Pending(values) => values.wait()?,
         };
-        let [loss, first, second] = [0, 1, 2].map(|i| f64::from(values[i]));
-        let known = Sums { loss: loss * self.known.rows, ..self.known };
-        Ok(match counts {
-            true => Sums { correct: first, top5: second, ..known },
-            false => Sums { absolute: first, squared: second, ..known },
-        })
+        Ok(with(self.known, kinds, values))
     }
+}
+
+/// As in [`Sums::of_batch`]. Labels are below the number of outputs, as the loss requires. Errors are summed in f32.
+fn rows(known: &mut Sums, outputs: Tensor<2>, target: &Target, batch: &HostBatch) -> [(Kind, Tensor<1>); 2] {
+    known.rows = outputs.dims()[0] as f64;
+    let outputs = outputs.cast(FloatDType::F32);
+    let target = target.clone();
+    if target.is_index() {
+        let above = ranks(outputs, target.flat_index().inner());
+        let [correct, top5] = [above.clone().equal_scalar(0), above.lower_scalar(5)].map(count);
+        return [(Kind::Correct, correct), (Kind::Top5, top5)];
+    }
+    match &batch.target.data {
+        FieldData::Float(targets) => known.add_targets(targets),
+        FieldData::Bytes(targets) => known.add_targets(targets),
+        FieldData::Index(_) => {}
+    }
+    let errors = outputs - target.rows().inner().cast(FloatDType::F32);
+    let [absolute, squared] = [errors.clone().abs(), errors.clone() * errors].map(Tensor::sum);
+    [(Kind::Absolute, absolute), (Kind::Squared, squared)]
+}
+
+/// `known` with the values that were computed.
+fn with(mut known: Sums, kinds: Vec<Kind>, values: Vec<f32>) -> Sums {
+    for (kind, value) in kinds.into_iter().zip(values) {
+        let value = f64::from(value);
+        match kind {
+            Kind::MeanLoss => known.loss = value * known.rows,
+            Kind::Correct => known.correct = value,
+            Kind::Top5 => known.top5 = value,
+            Kind::Absolute => known.absolute = value,
+            Kind::Squared => known.squared = value,
+            Kind::Numerator(name) => known.ratios.entry(name).or_default().numerator = value,
+            Kind::Denominator(name) => known.ratios.entry(name).or_default().denominator = value,
+        }
+    }
+    known
 }
 
 /// For each row, the number of outputs ranked before the label's, `[rows, 1]`: the order of [`Sums::of_batch`], without
@@ -134,12 +170,20 @@ mod tests {
             Tensor::<2>::from_data(TensorData::new(outputs.to_vec(), [rows, width]), &device.inner());
         let loss = Tensor::<1>::from_floats([0.75], &on_device.device());
         let sums = |here| {
-            let sums = BatchSums::new(loss.clone(), on_device.clone(), &target, host, here).unwrap();
+            let sums = || {
+                let output = StepOutput::of_rows(loss.clone(), on_device.clone())
+                    .metric("halves", loss.clone() * 0.5, 2usize)
+                    .metric("rows", 3.0, loss.clone());
+                BatchSums::new(output, &target, host, here).unwrap()
+            };
+            let (again, sums) = (sums(), sums());
             assert_eq!(sums.rest.is_none(), here);
-            let again = BatchSums::new(loss.clone(), on_device.clone(), &target, host, here).unwrap();
             let fetched = again.fetch().unwrap().fetch().unwrap().read().unwrap();
             let sums = sums.read().unwrap();
             assert_eq!(fetched, sums);
+            let ratio = |name| sums.ratios[name];
+            assert_eq!((ratio("halves").numerator, ratio("halves").denominator), (0.375, 2.0));
+            assert_eq!((ratio("rows").numerator, ratio("rows").denominator), (3.0, 0.75));
             sums
         };
         (sums(false), sums(true))

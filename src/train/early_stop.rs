@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct EarlyStopConfig {
-    /// Metric that has to improve. Default: `val.loss`.
+    /// Metric that has to improve, one of those of `checkpoint.best`. Default: `val.loss`.
     metric: Option<RankBy>,
     /// Ends the run, saved, after this many evaluations in a row without an improvement. Without it no run ends early; a
     /// larger value continues one that did.
@@ -85,6 +85,11 @@ impl EarlyStop {
             RankBy::ValMae => val?.mae(),
             RankBy::ValR2 => val?.r2(),
             RankBy::ValPerplexity => val?.perplexity(),
+            RankBy::Own(metric) => {
+                let (of_val, name) = metric.split()?;
+                let ratio = if of_val { val? } else { train }.ratios.get(name)?;
+                ratio.numerator / ratio.denominator
+            }
         })
     }
 

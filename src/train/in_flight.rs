@@ -88,7 +88,7 @@ impl Trainer<'_> {
         self.report_phase(Phase::Sync);
         let local = add(sums)?;
         let grad_norm = read_norm(grad_norm, &*self.group)?;
-        let (mut sums, flags) = exchange(local, self.requests(), &*self.group)?;
+        let (mut sums, flags) = exchange(local.clone(), self.requests(), &*self.group)?;
         let step = self.position.step + 1;
         if skipped {
             // As in PyTorch's GradScaler: the step is skipped, and its metrics are left out.

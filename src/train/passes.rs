@@ -34,7 +34,7 @@ impl Trainer<'_> {
     pub(super) fn update(&mut self, passes: Passes) -> Result<Flags> {
         let Passes { sums, count, weight, begun, waited } = passes;
         let local = add(sums)?;
-        let (sums, flags) = exchange(local, self.requests(), &*self.group)?;
+        let (sums, flags) = exchange(local.clone(), self.requests(), &*self.group)?;
         let step = self.position.step + 1;
         if !sums.mean_loss().is_finite() {
             return Err(not_finite::loss(step, sums.mean_loss()));

@@ -5,7 +5,7 @@ use super::{BatchAlgebra, Batching, LossScale, Sums};
 use serde::{Deserialize, Serialize};
 
 /// Metrics at the end of an epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The epoch's sums, over the steps that led to these weights.
     pub train: Sums,
@@ -127,7 +127,7 @@ impl Position {
     /// Records the metrics at the end of an epoch. One that is not `whole` was cut short by `max_steps` and continues
     /// from here if there are more steps.
     pub(super) fn close(&mut self, whole: bool, val: Option<Sums>) {
-        self.measured = Some(Measured { train: self.epoch_sums, val });
+        self.measured = Some(Measured { train: self.epoch_sums.clone(), val });
         if whole {
             self.epoch += 1;
             (self.start, self.micro, self.step_in_epoch) = (0, 0, 0);

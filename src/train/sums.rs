@@ -1,12 +1,15 @@
 //! Sums from which every reported metric is computed as a ratio. They are added over batches and ranks, so that a
 //! metric is exact with any number of ranks and bit-equal after a resume.
 
+use crate::comm::{CommError, ProcessGroup, ReduceOp};
 use crate::data::FieldData;
+use crate::tasks::MetricFacts;
 use crate::telemetry::nan_if_null;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Running sums in f64. `loss` is weighted by rows (samples; tokens for a language model).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
     #[serde(deserialize_with = "nan_if_null")]
     pub loss: f64,
@@ -22,33 +25,70 @@ pub struct Sums {
     pub target: f64,
     pub target_squared: f64,
     pub elements: f64,
+    /// The task's metrics, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ratios: BTreeMap<String, Ratio>,
+}
+
+/// The sums behind a metric of the task.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    #[serde(deserialize_with = "nan_if_null")]
+    pub numerator: f64,
+    #[serde(deserialize_with = "nan_if_null")]
+    pub denominator: f64,
 }
 
 impl Sums {
-    pub const LEN: usize = 10;
-
-    pub fn to_array(self) -> [f64; Self::LEN] {
-        let Sums { loss, rows, samples, correct, top5, absolute, squared, target, target_squared, elements } =
-            self;
-        [loss, rows, samples, correct, top5, absolute, squared, target, target_squared, elements]
+    /// Sums of nothing, for these metrics of the task.
+    pub fn of_metrics(metrics: &[MetricFacts]) -> Self {
+        let ratios = metrics.iter().map(|metric| (metric.name.clone(), Ratio::default())).collect();
+        Self { ratios, ..Self::default() }
     }
 
-    pub fn from_array(a: [f64; Self::LEN]) -> Self {
-        let [loss, rows, samples, correct, top5, absolute, squared, target, target_squared, elements] = a;
-        Self { loss, rows, samples, correct, top5, absolute, squared, target, target_squared, elements }
+    /// The numbers, in one order on all ranks.
+    pub fn numbers(&mut self) -> impl Iterator<Item = &mut f64> {
+        let Sums {
+            loss,
+            rows,
+            samples,
+            correct,
+            top5,
+            absolute,
+            squared,
+            target,
+            target_squared,
+            elements,
+            ratios,
+        } = self;
+        let fixed = [loss, rows, samples, correct, top5, absolute, squared, target, target_squared, elements];
+        fixed.into_iter().chain(ratios.values_mut().flat_map(|r| [&mut r.numerator, &mut r.denominator]))
     }
 
     pub fn add(&mut self, other: &Sums) {
-        let (mut a, b) = (self.to_array(), other.to_array());
-        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
-        *self = Self::from_array(a);
+        let mut other = other.clone();
+        // A metric that only one of them has is zero in the other.
+        for name in self.ratios.keys() {
+            other.ratios.entry(name.clone()).or_default();
+        }
+        for name in other.ratios.keys() {
+            self.ratios.entry(name.clone()).or_default();
+        }
+        self.numbers().zip(other.numbers()).for_each(|(a, b)| *a += *b);
     }
 
-    /// The sums of one batch from its mean loss over rows, its outputs `[rows, outputs]`, row-major, and its targets.
-    pub fn of_batch(loss: f64, samples: usize, outputs: &[f32], width: usize, target: &FieldData) -> Self {
+    /// Adds the sums of all ranks, and with them further numbers, in one all-reduce. Each rank has the same metrics.
+    pub fn all_reduce(&mut self, more: &mut [f64], group: &dyn ProcessGroup) -> Result<(), CommError> {
+        let mut all: Vec<f64> = self.numbers().map(|number| *number).chain(more.iter().copied()).collect();
+        group.all_reduce(all.as_mut_slice().into(), ReduceOp::Sum)?;
+        self.numbers().chain(more).zip(all).for_each(|(number, sum)| *number = sum);
+        Ok(())
+    }
+
+    /// The sums of one batch, without its loss, from its outputs `[rows, outputs]`, row-major, and its targets.
+    pub fn of_batch(samples: usize, outputs: &[f32], width: usize, target: &FieldData) -> Self {
         let rows = outputs.len() / width.max(1);
-        let mut sums =
-            Sums { loss: loss * rows as f64, rows: rows as f64, samples: samples as f64, ..Sums::default() };
+        let mut sums = Sums { rows: rows as f64, samples: samples as f64, ..Sums::default() };
         match target {
             FieldData::Index(labels) => {
                 for (row, label) in outputs.chunks_exact(width.max(1)).zip(labels) {
@@ -122,9 +162,9 @@ mod tests {
     #[test]
     fn accuracy_breaks_ties_like_argmax() {
         let labels = FieldData::Index(vec![1, 0, 0]);
-        let sums = Sums::of_batch(0.5, 3, &[1.0, 2.0, 3.0, 3.0, f32::NAN, f32::NAN], 2, &labels);
+        let sums = Sums::of_batch(3, &[1.0, 2.0, 3.0, 3.0, f32::NAN, f32::NAN], 2, &labels);
         assert_eq!((sums.correct, sums.rows), (3.0, 3.0));
-        let sums = Sums::of_batch(0.5, 2, &[3.0, 3.0, 0.0, f32::NAN], 2, &FieldData::Index(vec![1, 0]));
+        let sums = Sums::of_batch(2, &[3.0, 3.0, 0.0, f32::NAN], 2, &FieldData::Index(vec![1, 0]));
         assert_eq!(sums.correct, 0.0);
     }
 
@@ -138,16 +178,16 @@ mod tests {
     #[test]
     fn r2_is_one_for_a_perfect_fit_and_zero_for_the_mean() {
         let targets = FieldData::Float(vec![1.0, 2.0, 3.0]);
-        assert_eq!(Sums::of_batch(0.0, 3, &[1.0, 2.0, 3.0], 1, &targets).r2(), 1.0);
-        assert!(Sums::of_batch(0.0, 3, &[2.0, 2.0, 2.0], 1, &targets).r2().abs() < 1e-12);
+        assert_eq!(Sums::of_batch(3, &[1.0, 2.0, 3.0], 1, &targets).r2(), 1.0);
+        assert!(Sums::of_batch(3, &[2.0, 2.0, 2.0], 1, &targets).r2().abs() < 1e-12);
     }
 
     #[test]
     fn sums_of_parts_are_the_sums_of_the_whole() {
         let outputs = [0.1, 0.9, 0.8, 0.2];
-        let whole = Sums::of_batch(0.5, 2, &outputs, 2, &FieldData::Index(vec![1, 1]));
-        let mut parts = Sums::of_batch(0.5, 1, &outputs[..2], 2, &FieldData::Index(vec![1]));
-        parts.add(&Sums::of_batch(0.5, 1, &outputs[2..], 2, &FieldData::Index(vec![1])));
+        let whole = Sums::of_batch(2, &outputs, 2, &FieldData::Index(vec![1, 1]));
+        let mut parts = Sums::of_batch(1, &outputs[..2], 2, &FieldData::Index(vec![1]));
+        parts.add(&Sums::of_batch(1, &outputs[2..], 2, &FieldData::Index(vec![1])));
         assert_eq!(whole, parts);
         assert_eq!(whole.accuracy(), 0.5);
     }

@@ -17,6 +17,7 @@ use crate::ddp::{BucketLayout, HookState, Reducer, TapLadder};
 use crate::device::{Precision, drawn, is_host};
 use crate::error::{Error, Result};
 use crate::models::Model;
+use crate::tasks::{Batch, Gradients, StepContext};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,7 @@ pub enum Ended {
 }
 
 /// Results of one optimizer step, over all ranks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct StepReport {
     pub sums: Sums,
     /// This rank's part.
@@ -281,12 +282,22 @@ impl<'a> Trainer<'a> {
         drawn(self.model.device(), stream_key(self.settings.seed, self.group.rank() as u64, number), || ());
         self.reducer.begin(micro, last);
         let taps = self.ladder.taps(self.reducer.sink());
-        let output = self.model.forward(input, Arc::new(taps));
-        let loss = self.settings.loss.of(output.clone(), target.clone());
-        let sums = BatchSums::new(loss.clone().inner(), output.inner(), &target, &batch, self.host)?;
+        let context = StepContext::new(true, &*self.group);
+        let task = &*self.settings.task;
+        let (mut given, mut output) = (Some(Batch { input, target: target.clone() }), None);
+        self.model.run(Arc::new(taps), &mut |net| {
+            output = given.take().map(|batch| task.step(net, batch, &context));
+        });
+        let output = output.expect("`run` calls the pass")?;
+        let loss = output.loss.clone();
+        let ranks = match output.gradients {
+            Gradients::Averaged => 1.0,
+            Gradients::Added => self.group.world_size() as f64,
+        };
+        let sums = BatchSums::new(output.inner(), &target, &batch, self.host)?;
         feed.recycle(batch);
         self.report_phase(Phase::Backward);
-        let factor = share * self.position.loss_scale.map_or(1.0, |scale| scale.scale);
+        let factor = ranks * share * self.position.loss_scale.map_or(1.0, |scale| scale.scale);
         let loss = if factor == 1.0 { loss } else { loss * factor };
         drop(loss.backward());
         if !last {
@@ -305,7 +316,7 @@ impl<'a> Trainer<'a> {
         if let Some(dataset) = self.splits.val.clone().filter(|d| due && !d.is_empty()) {
             val = Some(self.evaluate(&dataset)?);
         }
-        let train = self.position.epoch_sums;
+        let train = self.position.epoch_sums.clone();
         let lr = self.lr(&self.position);
         self.observer.epoch(&self.position, &train, val.as_ref(), training, self.data_wait, lr);
         self.data_wait = Duration::ZERO;
@@ -326,7 +337,7 @@ impl<'a> Trainer<'a> {
         self.report_phase(Phase::Evaluate);
         buffers::before_evaluation(self.settings.train.buffers, &mut *self.model, &*self.group)?;
         let options = self.settings.loader.options(self.position.batching.batch_size, self.settings.seed);
-        evaluate(&*self.model, self.settings.loss, dataset, options, &*self.group)
+        evaluate(&*self.model, &*self.settings.task, dataset, options, &*self.group)
     }
 }
 

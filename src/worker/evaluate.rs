@@ -60,6 +60,6 @@ pub fn evaluate(
     state::restore_model(plan, &loaded, &state::saved(&loaded)?, device, &mut *model)?;
     let dataset = split.of(&splits).ok_or_else(|| no_split(plan, split, &splits))?;
     let options = plan.loader.options(plan.batch_size, plan.seed);
-    let sums = crate::train::evaluate(&*model, plan.loss, dataset, options, &*group)?;
-    Ok(metrics::json(&sums, reported(plan.loss, plan.metrics.top5, &facts)))
+    let sums = crate::train::evaluate(&*model, &*plan.task.build(), dataset, options, &*group)?;
+    Ok(metrics::json(&sums, reported(&plan.task, plan.metrics.top5, &facts)))
 }

@@ -1,10 +1,12 @@
 //! Checks that data, model, loss and batches fit together, before anything is written or any rank waits for another.
 
 use crate::caught::caught;
+use crate::comm::SoloGroup;
 use crate::data::{Dataset, FieldData, FieldFacts, FieldKind, HostField};
 use crate::error::{Error, Result};
 use crate::models::{Input, Model};
 use crate::plan::{BatchAlgebra, Plan};
+use crate::tasks::{Batch, StepContext};
 use crate::train::Position;
 
 /// The data set has samples, and they are not empty.
@@ -21,27 +23,44 @@ pub(super) fn samples(name: &str, dataset: &dyn Dataset) -> Result<()> {
     Ok(())
 }
 
-/// The model accepts a batch of the data's shape, and its outputs have the shape that the loss compares with the
-/// targets. This runs the evaluator, and does not cover what only a training pass does.
+/// The model and the task accept a batch of the data's shape, and what a standard loss compares with the targets has
+/// their shape. This runs the evaluator, and does not cover what only a training pass does.
 ///
 /// # Errors
-/// The model's own error or panic, and outputs of another shape (exit 78).
+/// The model's own error or panic, the task's, and outputs of another shape (exit 78).
 pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
     let (name, input, target) = (&plan.model.name, dataset.input(), dataset.target());
-    plan.loss.fits(&target)?;
+    plan.task.fits(&target)?;
     let samples = plan.batch_size.min(dataset.len());
     let evaluator = model.evaluator();
-    let batch = zeros(&input, samples);
-    let outputs = caught(|| evaluator.forward(Input::from_host(&batch, samples, &evaluator.device())).dims());
-    let outputs = outputs.map_err(|why| {
-        let shape = &input.shape;
-        let kind = if matches!(input.kind, FieldKind::Float) { "floats" } else { "indices" };
-        Error::spec(format!(
-            "model `{name}` does not accept {samples} samples of shape {shape:?} ({kind}) from data set `{}`: {why}",
-            plan.dataset.name
-        ))
-    })?;
-    compares(outputs, samples, &target).map_err(|why| Error::spec(format!("model `{name}` {why}")))
+    let device = evaluator.device();
+    let on_device = |field| Input::from_host(&zeros(field, samples), samples, &device);
+    if plan.task.own().is_none() {
+        let outputs = caught(|| evaluator.forward(on_device(&input)).dims()).map_err(|why| {
+            let what = format!("model `{name}` does not accept {}", described(samples, &input));
+            Error::spec(format!("{what} from data set `{}`: {why}", plan.dataset.name))
+        })?;
+        if plan.task.standard().is_some() {
+            compares(outputs, samples, &target)
+                .map_err(|why| Error::spec(format!("model `{name}` {why}")))?;
+        }
+    }
+    if plan.task.standard().is_some() && plan.task.metrics().is_empty() {
+        return Ok(());
+    }
+    let batch = Batch { input: on_device(&input), target: on_device(&target) };
+    let alone = SoloGroup::default();
+    let step = || plan.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone)).map(drop);
+    caught(step).unwrap_or_else(|why| {
+        let (inputs, targets) = (described(samples, &input), described(samples, &target));
+        let what = format!("the task does not accept {inputs} with targets of {targets}");
+        Err(Error::spec(format!("{what} from data set `{}`: {why}", plan.dataset.name)))
+    })
+}
+
+fn described(samples: usize, field: &FieldFacts) -> String {
+    let kind = if matches!(field.kind, FieldKind::Float) { "floats" } else { "indices" };
+    format!("{samples} samples of shape {:?} ({kind})", field.shape)
 }
 
 /// A batch of zeros, which requires no reading.

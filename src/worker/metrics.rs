@@ -7,27 +7,31 @@ use crate::train::{Position, Settings, Sums};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// The metrics to report besides the standard ones.
+/// The metrics to report besides the loss and the task's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
+    /// Those of the targets' kind.
+    pub standard: bool,
     pub top5: bool,
     pub perplexity: bool,
 }
 
-/// Metrics for the targets' kind: accuracies for classes, errors for floats.
-pub fn named(sums: &Sums, reported: Reported) -> Vec<(&'static str, f64)> {
+/// The loss, the metrics for the targets' kind (accuracies for classes, errors for floats), and those of the task.
+pub fn named(sums: &Sums, reported: Reported) -> Vec<(&str, f64)> {
     let mut metrics = vec![("loss", sums.mean_loss())];
-    if sums.elements > 0.0 {
-        metrics.extend([("mae", sums.mae()), ("mse", sums.squared / sums.elements), ("r2", sums.r2())]);
-        return metrics;
+    match reported.standard {
+        true if sums.elements > 0.0 => {
+            metrics.extend([("mae", sums.mae()), ("mse", sums.squared / sums.elements), ("r2", sums.r2())]);
+        }
+        true => {
+            metrics.push(("accuracy", sums.accuracy()));
+            metrics.extend(reported.top5.then(|| ("top5", sums.top5())));
+            metrics.extend(reported.perplexity.then(|| ("perplexity", sums.perplexity())));
+        }
+        false => {}
     }
-    metrics.push(("accuracy", sums.accuracy()));
-    if reported.top5 {
-        metrics.push(("top5", sums.top5()));
-    }
-    if reported.perplexity {
-        metrics.push(("perplexity", sums.perplexity()));
-    }
+    metrics
+        .extend(sums.ratios.iter().map(|(name, ratio)| (name.as_str(), ratio.numerator / ratio.denominator)));
     metrics
 }
 

@@ -17,6 +17,8 @@ mod metrics;
 mod optimizer;
 #[cfg(test)]
 mod own_models_tests;
+#[cfg(test)]
+mod own_tasks_tests;
 mod rank;
 mod recorder;
 mod resize;
@@ -335,10 +337,11 @@ fn files(job: &Job<'_>, facts: &DataFacts, data: Fingerprint, parent: Option<Par
     let made = RunFacts { plan: plan.clone(), device: job.device, data };
     Ok(Files {
         out_dir: out_dir.to_owned(),
-        reported: reported(plan.loss, plan.metrics.top5, facts),
+        reported: reported(&plan.task, plan.metrics.top5, facts),
         samples: facts.train.unwrap_or(0),
         checkpoints: Checkpoints::open(&plan.checkpoint, plan.save_every, made, out_dir)?,
         parent,
+        observers: plan.observers.clone(),
     })
 }
 

@@ -9,12 +9,13 @@ use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
 use crate::history::Parent;
 use crate::models::Model;
+use crate::tasks::{StandardLoss, TaskPlan};
 use crate::telemetry::{
-    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, Progress, ProgressMode,
-    RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Top5, Totals, epoch_summary, report,
-    tutorial_line,
+    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, ObserverPlan, Observers,
+    Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Top5, Totals,
+    epoch_summary, report, tutorial_line,
 };
-use crate::train::{BatchAlgebra, Ended, Loss, Observer, Position, Settings, StepReport, Sums, Updater};
+use crate::train::{BatchAlgebra, Ended, Observer, Position, Settings, StepReport, Sums, Updater};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,7 @@ pub struct Files {
     pub samples: usize,
     pub checkpoints: Checkpoints,
     pub parent: Option<Parent>,
+    pub observers: Vec<ObserverPlan>,
 }
 
 /// The observer of one rank.
@@ -53,6 +55,7 @@ struct First {
     metrics: MetricsWriter,
     tensorboard: TensorBoardWriter,
     progress: Progress,
+    observers: Observers,
     checkpoints: Checkpoints,
     started: Instant,
     /// Training time before this process, in seconds.
@@ -76,14 +79,18 @@ struct Window {
 }
 
 /// The metrics that a job reports besides the loss.
-pub fn reported(loss: Loss, top5: Top5, facts: &DataFacts) -> Reported {
+pub fn reported(task: &TaskPlan, top5: Top5, facts: &DataFacts) -> Reported {
     let classes = match facts.target.as_ref().map(|t| t.kind) {
         Some(FieldKind::Index(classes)) => classes,
         _ => 0,
     };
     let tokens = facts.target.as_ref().is_some_and(|t| !t.shape.is_empty());
-    let cross_entropy = matches!(loss, Loss::CrossEntropy { .. });
-    Reported { top5: classes > 0 && top5.of(classes), perplexity: tokens && cross_entropy }
+    let cross_entropy = matches!(task.standard(), Some(StandardLoss::CrossEntropy { .. }));
+    Reported {
+        standard: task.own().is_none(),
+        top5: classes > 0 && top5.of(classes),
+        perplexity: tokens && cross_entropy,
+    }
 }
 
 impl Recorder {
@@ -101,7 +108,8 @@ impl Recorder {
         files: Files,
         options: RecorderOptions,
     ) -> Result<()> {
-        let Files { out_dir, reported, samples, checkpoints, parent } = files;
+        let Files { out_dir, reported, samples, checkpoints, parent, observers } = files;
+        let mut observers = Observers::start(&observers);
         let (epochs, max_steps) = (self.settings.epochs, self.settings.train.max_steps);
         let left = position.steps_left(epochs, samples, self.settings.loader.drop_last);
         let totals = Totals { epochs, steps: position.step.saturating_add(left), max_steps };
@@ -111,19 +119,23 @@ impl Recorder {
         // An earlier start that saved nothing has only left the event of its end.
         let again = || (parent.is_none() && found.has_events()).then(|| (1, NOTHING_SAVED.to_owned()));
         if let Some((attempt, reason)) = options.restart.or_else(again) {
-            metrics.write(&Event::Restart(RestartEvent { attempt, reason }))?;
+            let event = Event::Restart(RestartEvent { attempt, reason });
+            metrics.write(&event)?;
+            observers.pass(&event);
         }
         let trained = parent.as_ref().map_or(0.0, |parent| parent.seconds);
         if let Some(parent) = parent {
             progress.resume_at(position.step);
-            metrics.write(&Event::Resume(ResumeEvent {
+            let event = Event::Resume(ResumeEvent {
                 step: position.step,
                 epoch: position.epoch,
                 path: relative(&parent.checkpoint, &out_dir),
                 world: group.world_size(),
                 global_batch: position.batching.global_batch(),
                 accumulate: position.batching.accumulate,
-            }))?;
+            });
+            metrics.write(&event)?;
+            observers.pass(&event);
         }
         self.first = Some(First {
             reported,
@@ -132,6 +144,7 @@ impl Recorder {
             out_dir,
             metrics,
             progress,
+            observers,
             started: Instant::now(),
             trained,
             window: Window::default(),
@@ -177,6 +190,7 @@ impl First {
         self.note(done);
         let done = self.tensorboard.write(event);
         self.note(done);
+        self.observers.pass(event);
     }
 
     fn saved(&mut self, saved: Option<CheckpointEvent>) {
@@ -203,6 +217,7 @@ impl First {
         self.progress.finish();
         early.iter().filter(|_| code == ExitCode::Done).for_each(|why| say!("{why}"));
         self.write(&Event::End(EndEvent { step, epoch, reason, exit_code: code as u8, seconds }));
+        self.observers.finish();
         match self.failed.take() {
             Some(e) if ended.is_ok() => return Err(e),
             _ => {}

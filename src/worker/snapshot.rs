@@ -105,7 +105,7 @@ pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, sec
         global_step: position.step,
         samples_seen: position.samples,
         wall_seconds: seconds,
-        metrics: metrics(position),
+        metrics: metrics(made, position),
         optimizer: serde_json::Value::Object(made.plan.table("optimizer")),
         extra: serde_json::to_value(extra).map_err(json)?,
         ..State::default()
@@ -113,9 +113,14 @@ pub fn state(made: &RunFacts, position: &Position, hook: Option<&HookState>, sec
 }
 
 /// `val.loss` and other metrics, if they were measured with these weights.
-fn metrics(position: &Position) -> serde_json::Value {
-    let Some(measured) = position.measured else { return serde_json::Value::Null };
-    let json = |sums: &Sums| super::metrics::json(sums, Reported { top5: true, perplexity: true });
+fn metrics(made: &RunFacts, position: &Position) -> serde_json::Value {
+    let Some(measured) = &position.measured else { return serde_json::Value::Null };
+    let json = |sums: &Sums| {
+        super::metrics::json(
+            sums,
+            Reported { standard: made.plan.task.own().is_none(), top5: true, perplexity: true },
+        )
+    };
     let mut metrics = serde_json::json!({ "train": json(&measured.train) });
     if let Some(val) = &measured.val {
         metrics["val"] = json(val);

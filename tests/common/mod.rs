@@ -28,7 +28,12 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 pub fn ddp_run() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ddp-run"));
+    program(Path::new(env!("CARGO_BIN_EXE_ddp-run")))
+}
+
+/// A program that is ddp-run with components of its own.
+pub fn program(path: &Path) -> Command {
+    let mut command = Command::new(path);
     command.current_dir(env!("CARGO_MANIFEST_DIR")).stdin(Stdio::null());
     // These tests may run in a job of Slurm or MPI themselves.
     let of_a_launcher = |name: &str| {
@@ -59,7 +64,11 @@ fn kernels() -> PathBuf {
 
 /// What trains `spec` into `out`.
 pub fn train_command(spec: &Path, out: &Path, flags: &[&str]) -> Command {
-    let mut command = ddp_run();
+    trains(ddp_run(), spec, out, flags)
+}
+
+/// The command line with which a program trains `spec` into `out`.
+pub fn trains(mut command: Command, spec: &Path, out: &Path, flags: &[&str]) -> Command {
     command.arg("train").arg(spec).arg("--out").arg(out).args(["--progress", "none"]).args(flags);
     command.env(TAG, out);
     command

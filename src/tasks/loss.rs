@@ -1,50 +1,77 @@
 //! Losses, with PyTorch's definitions and mean reduction.
 
 use crate::data::{FieldFacts, FieldKind};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::models::{Target, cross_entropy};
 use burn::tensor::Tensor;
+use std::fmt;
 
-/// The loss that training minimises.
+/// A loss of outputs and targets, `[loss] name = "…"`. It is its own config: its fields are the keys of the table.
+pub trait Loss: Send + Sync + 'static {
+    /// The mean loss `[1]` over the rows of `outputs`, `[rows, outputs]`, in f32; there is a row per sample, or per token. `target`
+    /// has one index per row, or as many numbers as the data set says.
+    fn of(&self, outputs: Tensor<2>, target: Target) -> Tensor<1>;
+
+    /// Checks that the loss takes the targets of the opened data set.
+    ///
+    /// # Errors
+    /// It does not ([`Error::spec`]: exit 78).
+    fn fits(&self, _target: &FieldFacts) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The losses of `train.loss`.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(tag = "name", rename_all = "kebab-case")]
-pub enum Loss {
-    /// `torch.nn.functional.cross_entropy` over class indices; `label_smoothing` in `[0, 1)`.
-    CrossEntropy { label_smoothing: f64 },
+pub enum StandardLoss {
+    /// `torch.nn.functional.cross_entropy` over class indices.
+    CrossEntropy {
+        /// In `[0, 1)`.
+        label_smoothing: f64,
+    },
     /// `torch.nn.functional.mse_loss`: mean over all elements.
     Mse,
 }
 
-impl Loss {
-    /// `output` is `[rows, outputs]`; `target` has one index per row, or as many floats as `output`. Returns `[1]`.
-    pub fn of(&self, output: Tensor<2>, target: Target) -> Tensor<1> {
+impl Loss for StandardLoss {
+    fn of(&self, outputs: Tensor<2>, target: Target) -> Tensor<1> {
         match self {
-            Loss::CrossEntropy { label_smoothing } => {
-                cross_entropy(output, target.flat_index(), *label_smoothing)
+            StandardLoss::CrossEntropy { label_smoothing } => {
+                cross_entropy(outputs, target.flat_index(), *label_smoothing)
             }
-            Loss::Mse => {
-                let target = target.rows();
-                let difference = output - target;
+            StandardLoss::Mse => {
+                let difference = outputs - target.rows();
                 (difference.clone() * difference).mean()
             }
         }
     }
 
-    /// Checks the loss against the targets of the opened data set, which may be unknown when the spec is read.
-    ///
-    /// # Errors
-    /// Exit code 78: numbers with cross-entropy, or classes with the mean squared error.
-    pub fn fits(&self, target: &FieldFacts) -> Result<(), Error> {
+    /// Numbers do not fit cross-entropy, or classes the mean squared error.
+    fn fits(&self, target: &FieldFacts) -> Result<()> {
         match (self, target.kind) {
-            (Loss::CrossEntropy { .. }, FieldKind::Float) => {
+            (StandardLoss::CrossEntropy { .. }, FieldKind::Float) => {
                 Err(Error::spec("cross-entropy requires class targets, but the targets are numbers")
                     .hint("set `loss = \"mse\"` in `[train]`"))
             }
-            (Loss::Mse, FieldKind::Index(classes)) => Err(Error::spec(format!(
+            (StandardLoss::Mse, FieldKind::Index(classes)) => Err(Error::spec(format!(
                 "mse requires numbers as targets, but the data set has {classes} classes"
             ))
             .hint("set `loss = \"cross-entropy\"` in `[train]`")),
             _ => Ok(()),
+        }
+    }
+}
+
+/// For the plan.
+impl fmt::Display for StandardLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StandardLoss::CrossEntropy { label_smoothing: 0.0 } => f.write_str("cross-entropy"),
+            StandardLoss::CrossEntropy { label_smoothing } => {
+                write!(f, "cross-entropy, label smoothing {label_smoothing}")
+            }
+            StandardLoss::Mse => f.write_str("mean squared error"),
         }
     }
 }
@@ -75,7 +102,7 @@ mod tests {
                 Tensor::<2>::from_floats([[1.0, 2.0, -1.0], [0.5, 0.5, 3.0]], &device).require_grad();
             let labels = HostField { shape: Vec::new(), data: FieldData::Index(vec![1, 0]) };
             let target = Target::from_host(&labels, 2, &device);
-            let value = Loss::CrossEntropy { label_smoothing: smoothing }.of(logits.clone(), target);
+            let value = StandardLoss::CrossEntropy { label_smoothing: smoothing }.of(logits.clone(), target);
             let got: f32 = value.clone().inner().into_scalar::<f32>();
             assert!((got - loss).abs() < 1e-6, "{got} against {loss}");
             let grads = value.backward();
@@ -91,7 +118,7 @@ mod tests {
         let device = Device::flex();
         let output = Tensor::<2>::from_floats([[1.0, 2.0], [3.0, 5.0]], &device);
         let field = HostField { shape: vec![2], data: FieldData::Float(vec![1.0, 0.0, 3.0, 4.0]) };
-        let loss = Loss::Mse.of(output, Target::from_host(&field, 2, &device)).into_scalar::<f32>();
+        let loss = StandardLoss::Mse.of(output, Target::from_host(&field, 2, &device)).into_scalar::<f32>();
         assert_eq!(loss, 1.25);
     }
 }

@@ -1,0 +1,195 @@
+//! `[task]`, `[loss]` and `[[metric]]`: components of a program of one's own, in place of `train.loss` or beside it.
+
+use super::erased::Named;
+use super::rows::Rows;
+use super::{AnyTask, Loss, Metric, MetricFacts, StandardLoss, Task};
+use crate::data::FieldFacts;
+use crate::error::Result;
+use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::Arc;
+
+/// Reads the `[task]` table of one task; `None` after a problem.
+pub type TaskKind = fn(&str, &mut Fields<'_>) -> Option<Arc<dyn AnyTask>>;
+/// Reads the `[loss]` table of one loss; `None` after a problem.
+pub type LossKind = fn(&mut Fields<'_>) -> Option<Arc<dyn Loss>>;
+/// Reads a `[[metric]]` table of one metric; `None` after a problem.
+pub type MetricKind = fn(&mut Fields<'_>) -> Option<Arc<dyn Metric>>;
+
+/// The [`TaskKind`] of `T`.
+pub fn task<T: Task + DeserializeOwned + JsonSchema>(
+    name: &str,
+    fields: &mut Fields<'_>,
+) -> Option<Arc<dyn AnyTask>> {
+    Some(Arc::new(Named { name: name.to_owned(), task: fields.parse::<T>()? }))
+}
+
+/// The [`LossKind`] of `L`.
+pub fn loss<L: Loss + DeserializeOwned + JsonSchema>(fields: &mut Fields<'_>) -> Option<Arc<dyn Loss>> {
+    Some(Arc::new(fields.parse::<L>()?))
+}
+
+/// The [`MetricKind`] of `M`.
+pub fn metric<M: Metric + DeserializeOwned + JsonSchema>(fields: &mut Fields<'_>) -> Option<Arc<dyn Metric>> {
+    Some(Arc::new(fields.parse::<M>()?))
+}
+
+/// The metrics that the targets' kind brings, and the keys beside them.
+const STANDARD: [&str; 8] = ["loss", "n", "accuracy", "top5", "perplexity", "mae", "mse", "r2"];
+
+/// The user's components that a spec names.
+#[derive(Default)]
+pub struct Own {
+    task: Option<(String, Option<Arc<dyn AnyTask>>)>,
+    loss: Option<(String, Option<Arc<dyn Loss>>)>,
+    metrics: Vec<(String, Arc<dyn Metric>)>,
+}
+
+impl Own {
+    /// Reads the three tables, given the kinds by name.
+    pub fn read<'k>(
+        root: &mut Fields<'_>,
+        tasks: impl Iterator<Item = (&'k str, TaskKind)>,
+        losses: impl Iterator<Item = (&'k str, LossKind)>,
+        metrics: impl Iterator<Item = (&'k str, MetricKind)>,
+    ) -> Self {
+        let task = one(root, "task", tasks.collect(), |kind, name, fields| kind(name, fields));
+        let loss = one(root, "loss", losses.collect(), |kind, _, fields| kind(fields));
+        let kinds: Vec<(&str, MetricKind)> = metrics.collect();
+        let mut metrics: Vec<(String, Arc<dyn Metric>)> = Vec::new();
+        root.tables("metric", &mut |fields, _| {
+            let Some((name, kind)) = fields.own_kind("metric", kinds.clone()) else { return };
+            if STANDARD.contains(&name) {
+                fields.problem("name", format!("`{name}` is the name of a standard metric"));
+            } else if metrics.iter().any(|(other, _)| other == name) {
+                fields.problem("name", format!("the metric `{name}` is listed twice"));
+            }
+            metrics.extend(kind(fields).map(|metric| (name.to_owned(), metric)));
+        });
+        if task.is_some() {
+            for key in ["loss", "metric"] {
+                if root.has(key) {
+                    root.problem_with_key(
+                        key,
+                        "has no effect with `[task]`: the task has its own loss and metrics",
+                    );
+                }
+            }
+        }
+        Self { task, loss, metrics }
+    }
+
+    /// The table in place of `train.loss`, if there is one.
+    pub fn replaces_loss(&self) -> Option<&'static str> {
+        match (&self.task, &self.loss) {
+            (Some(_), _) => Some("[task]"),
+            (_, Some(_)) => Some("[loss]"),
+            _ => None,
+        }
+    }
+
+    /// With the loss of `train.loss`. `None` after a problem.
+    pub fn plan(self, standard: Option<StandardLoss>) -> Option<TaskPlan> {
+        if let Some((name, task)) = self.task {
+            return Some(TaskPlan { objective: Objective::Task(name), loss: None, task: task? });
+        }
+        let (objective, loss): (_, Arc<dyn Loss>) = match self.loss {
+            Some((name, loss)) => (Objective::Loss(name), loss?),
+            None => (Objective::Standard(standard?), Arc::new(standard?)),
+        };
+        let task = Arc::new(Rows { loss: loss.clone(), metrics: self.metrics });
+        Some(TaskPlan { objective, loss: Some(loss), task })
+    }
+}
+
+/// Reads the table `key`, if it is there: the name in it, and what `read` makes of its kind.
+fn one<K, T>(
+    root: &mut Fields<'_>,
+    key: &'static str,
+    kinds: Vec<(&str, K)>,
+    read: impl FnOnce(K, &str, &mut Fields<'_>) -> Option<T>,
+) -> Option<(String, Option<T>)> {
+    let mut fields = root.table(key)?;
+    let (name, kind) = fields.own_kind(key, kinds)?;
+    Some((name.to_owned(), read(kind, name, &mut fields)))
+}
+
+/// What the run minimises and measures.
+#[derive(Clone)]
+pub struct TaskPlan {
+    objective: Objective,
+    /// Of the standard task.
+    loss: Option<Arc<dyn Loss>>,
+    task: Arc<dyn AnyTask>,
+}
+
+#[derive(Clone, Debug)]
+enum Objective {
+    Standard(StandardLoss),
+    /// A loss of one's own, by name.
+    Loss(String),
+    /// A task of one's own, by name.
+    Task(String),
+}
+
+impl fmt::Debug for TaskPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TaskPlan").field(&self.objective).finish()
+    }
+}
+
+/// For the plan.
+impl fmt::Display for TaskPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.objective {
+            Objective::Standard(loss) => loss.fmt(f),
+            Objective::Loss(name) => f.write_str(name),
+            Objective::Task(name) => write!(f, "that of the task {name}"),
+        }
+    }
+}
+
+impl TaskPlan {
+    /// The task to run.
+    pub fn build(&self) -> Arc<dyn AnyTask> {
+        self.task.clone()
+    }
+
+    /// The metrics besides the loss and those that the targets' kind brings.
+    pub fn metrics(&self) -> Vec<MetricFacts> {
+        self.task.metrics()
+    }
+
+    /// For programs: the loss with its keys, or the name of the task.
+    pub fn json(&self) -> Value {
+        match &self.objective {
+            Objective::Standard(loss) => json!(loss),
+            Objective::Loss(name) => json!({ "name": name }),
+            Objective::Task(name) => json!({ "task": name }),
+        }
+    }
+
+    /// The name of a task of one's own.
+    pub fn own(&self) -> Option<&str> {
+        match &self.objective {
+            Objective::Task(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The loss, if it is one of `train.loss`.
+    pub fn standard(&self) -> Option<StandardLoss> {
+        match &self.objective {
+            Objective::Standard(loss) => Some(*loss),
+            _ => None,
+        }
+    }
+
+    /// As [`Loss::fits`].
+    pub fn fits(&self, target: &FieldFacts) -> Result<()> {
+        self.loss.as_ref().map_or(Ok(()), |loss| loss.fits(target))
+    }
+}

@@ -1,0 +1,18 @@
+//! What happens between a batch and a loss. A [`Task`] gets the model and a batch, and returns the loss and the terms of
+//! its metrics. Most specs need none of their own: the standard one compares the model's rows of outputs with the
+//! targets by a [`Loss`], and measures accuracies or errors and each [`Metric`] of the spec.
+
+mod config;
+mod erased;
+mod loss;
+mod metric;
+mod output;
+mod rows;
+mod task;
+
+pub use config::{LossKind, MetricKind, Own, TaskKind, TaskPlan, loss, metric, task};
+pub use erased::AnyTask;
+pub use loss::{Loss, StandardLoss};
+pub use metric::{Metric, MetricFacts};
+pub use output::{Gradients, Measured, StepOutput, Term};
+pub use task::{Batch, StepContext, Task, TaskModel};

@@ -1,0 +1,97 @@
+//! The programs of examples/ run their specs on two ranks, and go on where they ended.
+
+mod common;
+
+use common::*;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+/// The binary of an example.
+fn example(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_ddp-run")).with_file_name("examples").join(name);
+    assert!(
+        path.is_file(),
+        "{} is missing: `cargo build --examples` builds it, and so does `cargo test`",
+        path.display()
+    );
+    path
+}
+
+/// A metric of each epoch's evaluation.
+fn evaluated(out: &Path, name: &str) -> Vec<f64> {
+    let events = events(out);
+    let epochs = events.iter().filter(|e| e["event"] == "epoch");
+    epochs.map(|e| e["val"][name].as_f64().unwrap_or_else(|| panic!("{e} has no {name}"))).collect()
+}
+
+fn learns_and_resumes(name: &str, metric: &str, sets: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
+    let spec = PathBuf::from(format!("examples/{name}/{name}.toml"));
+    for (out, epochs) in [(&whole, "epochs=3"), (&parts, "epochs=1"), (&parts, "epochs=3")] {
+        let sets: Vec<&str> =
+            [&[epochs][..], sets].concat().into_iter().flat_map(|set| ["--set", set]).collect();
+        assert_code(&output_of(&mut trains(program(&example(name)), &spec, out, &sets)), 0);
+    }
+    let values = evaluated(&whole, metric);
+    assert_eq!(values, evaluated(&parts, metric), "{name}");
+    assert!(values.len() == 3 && values[2] > values[0], "{name}: {values:?}");
+}
+
+#[test]
+fn a_model_a_data_set_an_optimizer_and_a_hook() {
+    let _alone = alone();
+    learns_and_resumes("mynet", "accuracy", &[]);
+}
+
+#[test]
+fn an_observer() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/here", server.local_addr().unwrap());
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/mynet/mynet.toml");
+    let text = format!("extends = {base:?}\nepochs = 2\n[[observer]]\nname = \"webhook\"\nurl = \"{url}\"\n");
+    let spec = write_spec(dir.path(), &text);
+    let listener = std::thread::spawn(move || (0..3).map(|_| posted(&server)).collect::<Vec<Value>>());
+    assert_code(&output_of(&mut trains(program(&example("mynet")), &spec, &out, &[])), 0);
+    let of_the_file = events(&out).into_iter().filter(|e| e["event"] == "epoch" || e["event"] == "end");
+    assert_eq!(listener.join().unwrap(), of_the_file.collect::<Vec<_>>());
+    // Nobody listens any more.
+    let output = output_of(&mut trains(program(&example("mynet")), &spec, &dir.path().join("again"), &[]));
+    assert_code(&output, 0);
+    assert!(stderr(&output).contains("warning: observer `webhook`: cannot post to"), "{}", stderr(&output));
+}
+
+/// Answers one request, and returns its body.
+fn posted(server: &TcpListener) -> Value {
+    let (stream, _) = server.accept().unwrap();
+    let mut lines = BufReader::new(&stream);
+    let (mut line, mut length) = (String::new(), 0);
+    while line != "\r\n" {
+        line.clear();
+        lines.read_line(&mut line).unwrap();
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0; length];
+    lines.read_exact(&mut body).unwrap();
+    (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    serde_json::from_slice(&body).unwrap()
+}
+
+#[test]
+fn a_loss_and_a_metric() {
+    let _alone = alone();
+    learns_and_resumes("segmentation", "iou", &["dataset.images=128", "dataset.side=16"]);
+}
+
+#[test]
+fn a_task() {
+    let _alone = alone();
+    learns_and_resumes("contrastive", "found", &[]);
+}
