@@ -15,6 +15,7 @@ mod adagrad;
 mod adam;
 mod adamax;
 mod adan;
+mod average;
 pub mod clip;
 mod device;
 mod elementwise;
@@ -37,6 +38,7 @@ mod simd;
 #[cfg(test)]
 mod testing;
 
+pub use average::{average, average_on_device};
 pub use clip::{clip_coefficient, global_norm};
 pub use device::{clip_on_device, norm_on_device};
 pub use plan::{OptimizerConfig, OptimizerKind, OptimizerPlan};

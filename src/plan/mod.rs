@@ -37,7 +37,7 @@ use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
 use crate::spec::{Declaration, Diagnostics, JobTree, Origin, ResolvedValue};
 use crate::telemetry::MetricsConfig;
-use crate::train::{Batching, EarlyStop, Loss, Settings, TrainConfig};
+use crate::train::{Batching, EarlyStop, Ema, Loss, Settings, TrainConfig};
 use std::collections::BTreeSet;
 
 /// A resolved job: the configurations of its components, and the values derived from them together.
@@ -60,6 +60,7 @@ pub struct Plan {
     pub loss: Loss,
     pub train: TrainConfig,
     pub early_stop: Option<EarlyStop>,
+    pub ema: Option<Ema>,
     pub optimizer: OptimizerPlan,
     pub schedule: Schedule,
     pub checkpoint: CheckpointConfig,
@@ -147,6 +148,7 @@ impl Plan {
             loss: self.loss,
             train: self.train.clone(),
             early_stop: self.early_stop,
+            ema: self.ema,
             lr: self.optimizer.lr,
             schedule: self.schedule.clone(),
             reducer: self.reducer.clone(),

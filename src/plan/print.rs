@@ -160,7 +160,7 @@ impl Plan {
                 }
             ),
         };
-        vec![
+        let mut rows = vec![
             (
                 "parameters",
                 format!("{} ({})", show_count(sizes.parameters), show_bytes(sizes.gradient_bytes)),
@@ -168,9 +168,10 @@ impl Plan {
             ("buffers", format!("{} ({})", show_count(sizes.buffers), show_bytes(sizes.buffers * 4))),
             ("gradients", show_bytes(sizes.gradient_bytes)),
             ("optimizer state", show_bytes(sizes.optimizer_bytes)),
-            ("all-reduce", traffic),
-            ("checkpoint", show_bytes(sizes.checkpoint_bytes)),
-        ]
+        ];
+        rows.extend(sizes.average_bytes.map(|bytes| ("weight average", show_bytes(bytes))));
+        rows.extend([("all-reduce", traffic), ("checkpoint", show_bytes(sizes.checkpoint_bytes))]);
+        rows
     }
 
     /// The plan as JSON, for programs.
@@ -201,12 +202,13 @@ pub fn one_line(value: &toml::Value) -> String {
 }
 
 /// The tables in the order of a plan: model, data and training first, then saving, metrics and launching.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 11] = [
     "model",
     "dataset",
     "train",
     "optimizer",
     "scheduler",
+    "ema",
     "early_stop",
     "checkpoint",
     "metrics",

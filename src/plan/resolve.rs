@@ -15,7 +15,7 @@ use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
 use crate::spec::Fields;
 use crate::telemetry::MetricsConfig;
-use crate::train::{EarlyStop, TrainConfig};
+use crate::train::{EarlyStop, Ema, TrainConfig};
 
 /// Facts about data whose table is wrong: none.
 const NO_FACTS: DataFacts = DataFacts { input: None, target: None, train: None, val: None, test: None };
@@ -30,6 +30,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let (loss, train) = TrainConfig::read(&mut root.section("train"), facts.target.as_ref());
     let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"), registry.optimizer_kinds());
     let schedule = Schedule::configure(root, registry.schedule_kinds());
+    let ema = Ema::read(&mut root.section("ema"));
     let early_stop = early_stop(root, &facts, &train);
     let checkpoint = checkpoint(root, &facts, &train);
     let metrics = metrics(root, &facts);
@@ -48,7 +49,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let (dataset, model, optimizer) = (dataset?, model?, optimizer?);
     // After a problem it may be impossible to build the model.
     let tensors = if root.is_sound() { model.source.tensors() } else { None };
-    let sizes = tensors.map(|t| Sizes::of(&t, &optimizer, reducer.bucket_caps(), &world));
+    let sizes = tensors.map(|t| Sizes::of(&t, &optimizer, ema.is_some(), reducer.bucket_caps(), &world));
     Some(Plan {
         name,
         seed,
@@ -65,6 +66,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         loss: loss?,
         train,
         early_stop,
+        ema,
         optimizer,
         schedule,
         checkpoint,

@@ -51,6 +51,9 @@ pub struct Position {
     /// With `[early_stop]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<Waiting>,
+    /// With `[ema]`: how often the average of the weights was updated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ema: Option<u64>,
     /// Composition of micro-batches and steps.
     pub batching: Batching,
     /// Their composition at the start of the run; learning-rate schedules count in these steps.

@@ -9,7 +9,7 @@ use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::passes::Passes;
 use super::saves::Saves;
-use super::{Clock, Observer, Position, Settings, Sums, Updater, buffers};
+use super::{Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
 use crate::checkpoint::Every;
 use crate::comm::{Phase, Place, ProcessGroup};
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
@@ -27,6 +27,8 @@ pub struct Parts<'a> {
     /// Model and updater hold the initial state (fresh or loaded), equal on all ranks.
     pub model: Box<dyn Model>,
     pub updater: Updater,
+    /// With `[ema]`; equal on all ranks too.
+    pub average: Option<WeightAverage>,
     /// Counts in the units of this run: its batching defines micro-batches and steps.
     pub position: Position,
     /// Polled once per step.
@@ -41,6 +43,7 @@ pub struct Trainer<'a> {
     splits: Splits,
     pub(super) model: Box<dyn Model>,
     pub(super) updater: Updater,
+    pub(super) average: Option<WeightAverage>,
     pub(super) reducer: Reducer,
     ladder: TapLadder,
     /// After the last step whose sums are known.
@@ -79,7 +82,7 @@ pub struct StepReport {
 
 impl<'a> Trainer<'a> {
     pub fn new(settings: Settings, parts: Parts<'a>) -> Result<Self> {
-        let Parts { group, splits, model, updater, mut position, stop, observer } = parts;
+        let Parts { group, splits, model, updater, average, mut position, stop, observer } = parts;
         let sizes: Vec<Option<usize>> =
             model.entries().iter().map(|e| e.trainable().then(|| e.numel())).collect();
         let caps = settings.reducer.bucket_caps();
@@ -105,6 +108,7 @@ impl<'a> Trainer<'a> {
             splits,
             model,
             updater,
+            average,
             reducer,
             position,
             stop,
@@ -321,9 +325,16 @@ impl<'a> Trainer<'a> {
         if std::mem::take(&mut self.saves.waiting) || again || (whole && due) { self.save() } else { Ok(()) }
     }
 
-    /// Evaluates a split over all ranks.
+    /// Evaluates a split over all ranks, with the average of the weights if there is one.
     pub fn evaluate(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
         self.report_phase(Phase::Evaluate);
+        self.swap_average()?;
+        let sums = self.evaluate_model(dataset);
+        self.swap_average()?;
+        sums
+    }
+
+    fn evaluate_model(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
         buffers::before_evaluation(self.settings.train.buffers, &mut *self.model, &*self.group)?;
         let options = self.settings.loader.options(self.position.batching.batch_size, self.settings.seed);
         evaluate(&*self.model, self.settings.loss, dataset, options, &*self.group)
