@@ -106,6 +106,30 @@ fn runs_with_a_communication_hook_resume_to_the_same_bits() {
     }
 }
 
+/// What a schedule has seen of its metric is state too: one that is killed after the rate fell.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_whose_rate_waits_for_a_metric_resumes_to_the_same_bits() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let cosine = "name = \"cosine\"\nunit = \"step\"\n";
+    assert!(spec(2).contains(cosine));
+    let plateau = "name = \"reduce-on-plateau\"\nfactor = 0.5\npatience = 0\nthreshold = 100.0\nthreshold_mode = \"abs\"\n";
+    let spec = write_spec(dir.path(), &spec(2).replace(cosine, plateau));
+    let (whole, out) = (dir.path().join("whole"), dir.path().join("killed"));
+    assert_code(&train(&spec, &whole, &[]), 0);
+    let rates: Vec<f64> = results(&whole).iter().filter_map(|e| e["lr"].as_f64()).collect();
+    assert!(rates.contains(&0.01) && rates.contains(&0.005), "{rates:?}");
+    let (run, _) = held_by("stop:rank=1,phase=forward,step=72", &spec, &out, &[]);
+    let workers = children(run.id());
+    kill(run.id(), Signal::KILL);
+    finish(run);
+    wait_for("the workers' end", HUNG, || workers.iter().all(|pid| !alive(*pid)));
+    assert_code(&train(&spec, &out, &[]), 0);
+    assert!(bits(&out) == bits(&whole), "model or optimizer differ");
+    assert_eq!(results(&out), results(&whole));
+}
+
 #[test]
 fn hook_state_of_another_world_size_is_discarded_with_a_warning() {
     let _alone = alone();

@@ -6,6 +6,7 @@ use crate::comm::Backend;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
+use crate::optim::Schedule;
 use crate::spec::Fields;
 use crate::telemetry::{MetricsConfig, Top5};
 
@@ -131,6 +132,27 @@ pub(super) fn early_stop(fields: &mut Fields<'_>, metric: RankBy, facts: &DataFa
     } else if let Some(why) = facts.target.as_ref().and_then(|target| unmeasured(metric, target)) {
         fields.problem("metric", why);
     }
+}
+
+/// Checks that the metric of a schedule is measured.
+pub(super) fn plateau(root: &mut Fields<'_>, schedule: &Schedule, facts: &DataFacts, eval_every: u64) {
+    let Some(metric) = schedule.on_plateau().map(|rule| rule.metric) else { return };
+    let never = never_measured(metric, facts, eval_every);
+    let never = never.map(|why| format!("needs `{metric}`, which is never measured: {why}"));
+    let why = never.or_else(|| facts.target.as_ref().and_then(|target| unmeasured(metric, target)));
+    let Some(why) = why else { return };
+    // It is in the last table, whose keys have been read.
+    let mut last = 0;
+    root.tables("scheduler", &mut |fields, index| {
+        fields.ignore_rest();
+        last = index;
+    });
+    root.tables("scheduler", &mut |fields, index| {
+        fields.ignore_rest();
+        if index == last {
+            fields.problem(if fields.has("metric") { "metric" } else { "name" }, &*why);
+        }
+    });
 }
 
 /// Why a run never measures `metric`; `None` if it may.

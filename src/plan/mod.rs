@@ -119,7 +119,7 @@ impl Plan {
         checks::devices_suffice(self.device, processes, devices, self.launch.share_devices)
     }
 
-    /// Checks the metrics that rank checkpoints and end the run early against the targets of the opened data set, which
+    /// Checks the metrics that rank checkpoints, lower the rate and end the run early against the targets of the opened data set, which
     /// may be unknown when the spec is read.
     ///
     /// # Errors
@@ -128,6 +128,7 @@ impl Plan {
         let named = [
             (Some(self.checkpoint.best), "`best` in `[checkpoint]`"),
             (self.early_stop.map(|rule| rule.metric), "`metric` in `[early_stop]`"),
+            (self.schedule.on_plateau().map(|rule| rule.metric), "`metric` in `[scheduler]`"),
         ];
         for (metric, key) in named {
             if let Some(why) = metric.and_then(|metric| checks::unmeasured(metric, target)) {

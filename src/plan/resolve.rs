@@ -30,6 +30,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let (loss, train) = TrainConfig::read(&mut root.section("train"), facts.target.as_ref());
     let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"), registry.optimizer_kinds());
     let schedule = Schedule::configure(root, registry.schedule_kinds());
+    checks::plateau(root, &schedule, &facts, train.eval_every);
     let ema = Ema::read(&mut root.section("ema"));
     let early_stop = early_stop(root, &facts, &train);
     let checkpoint = checkpoint(root, &facts, &train);

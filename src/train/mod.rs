@@ -19,6 +19,7 @@ mod not_finite;
 mod observer;
 mod optimizer_state;
 mod passes;
+mod plateau;
 mod position;
 mod saves;
 mod sums;

@@ -262,10 +262,15 @@ impl<'a> Trainer<'a> {
 
     /// Learning rate of the step after `position`. The schedule ends with the run.
     pub(super) fn lr(&self, position: &Position) -> f64 {
+        let Clock { done, steps_per_epoch, total } = self.clock(position);
+        let schedule = &self.settings.schedule;
+        let base = schedule.base_lr(self.settings.lr, position.plateau.as_ref());
+        schedule.lr(base, done, steps_per_epoch, total)
+    }
+
+    pub(super) fn clock(&self, position: &Position) -> Clock {
         let (samples, drop_last) = (self.splits.train.len(), self.settings.loader.drop_last);
-        let Clock { done, steps_per_epoch, total } =
-            position.clock(samples, drop_last, self.settings.epochs, self.settings.train.max_steps);
-        self.settings.schedule.lr(self.settings.lr, done, steps_per_epoch, total)
+        position.clock(samples, drop_last, self.settings.epochs, self.settings.train.max_steps)
     }
 
     /// Forward and backward pass of one micro-batch: number `number` of the run and `micro` of its step, whose gradient
@@ -310,12 +315,15 @@ impl<'a> Trainer<'a> {
             val = Some(self.evaluate(&dataset)?);
         }
         let train = self.position.epoch_sums;
+        // An epoch that `max_steps` cut short is evaluated again at its end.
+        if whole {
+            self.schedule_sees(&train, val.as_ref());
+        }
         let lr = self.lr(&self.position);
         self.observer.epoch(&self.position, &train, val.as_ref(), training, self.data_wait, lr);
         self.data_wait = Duration::ZERO;
         // If this step was saved before its evaluation, it is saved again with the result.
         let again = self.saves.last == Some((self.position.step, false));
-        // An epoch that `max_steps` cut short is evaluated again at its end.
         if let Some(rule) = self.settings.early_stop.filter(|_| whole) {
             self.position.early_stop = rule.after(self.position.early_stop.take(), &train, val.as_ref());
         }
