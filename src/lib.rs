@@ -172,7 +172,9 @@ pub mod testing {
         pub use crate::telemetry::{ProgressMode, Provenance, RunId, provenance};
     }
     pub mod train {
-        pub use crate::train::{Ended, Observer, Parts, Position, StepReport, Sums, Trainer, Updater};
+        pub use crate::train::{
+            Ended, Observer, Parts, Position, StepReport, Sums, Trainer, Updater, WeightAverage,
+        };
     }
     pub mod worker {
         pub use crate::worker::{Job, RecorderOptions, Resume, load_pretrained, train};

@@ -13,7 +13,9 @@ use ddp_run::testing::models::{ALL, Input, Model, Net};
 use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::testing::spec::JobTree;
 use ddp_run::testing::telemetry::{ProgressMode, Provenance, RunId, provenance};
-use ddp_run::testing::train::{Ended, Observer, Parts, Position, StepReport, Sums, Trainer, Updater};
+use ddp_run::testing::train::{
+    Ended, Observer, Parts, Position, StepReport, Sums, Trainer, Updater, WeightAverage,
+};
 use ddp_run::testing::worker::{self, Job, RecorderOptions, Resume};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -89,7 +91,15 @@ impl Observer for Orders {
         self.0.push(position.bucket_order.clone());
     }
     fn epoch(&mut self, _: &Position, _: &Sums, _: Option<&Sums>, _: Duration, _: Duration, _: f64) {}
-    fn save(&mut self, _: &Position, _: &dyn Model, _: &Updater, _: Option<HookState>, _: f64) -> Result<()> {
+    fn save(
+        &mut self,
+        _: &Position,
+        _: &dyn Model,
+        _: &Updater,
+        _: Option<&WeightAverage>,
+        _: Option<HookState>,
+        _: f64,
+    ) -> Result<()> {
         Ok(())
     }
 }
@@ -106,7 +116,16 @@ fn trained(world: usize, order: Option<&[usize]>) -> (Vec<Vec<f32>>, Vec<Option<
         let mut orders = Orders::default();
         let mut trainer = Trainer::new(
             plan.settings(),
-            Parts { group, splits, model, updater, position, stop: &|| false, observer: &mut orders },
+            Parts {
+                group,
+                splits,
+                model,
+                updater,
+                average: None,
+                position,
+                stop: &|| false,
+                observer: &mut orders,
+            },
         )
         .unwrap();
         trainer.run().unwrap();

@@ -27,6 +27,7 @@ fn spec(dir: &Path, world: usize) -> std::path::PathBuf {
          [model]\nname = \"mlp\"\nhidden = [24]\n\
          [dataset]\nname = \"random\"\nsamples = 240\nfeatures = 16\nval_split = 0.2\n\
          [train]\nclip_norm = 1.0\naccumulate = 2\n\
+         [ema]\ndecay = 0.8\n\
          [optimizer]\nname = \"adamw\"\nlr = 1e-2\n\
          [scheduler]\nname = \"cosine\"\nunit = \"step\"\nwarmup_steps = 4\n\
          [metrics]\nlog_every = 1\n\

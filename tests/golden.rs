@@ -14,7 +14,7 @@ use ddp_run::testing::device::Compute;
 use ddp_run::testing::models::{ALL, Model};
 use ddp_run::testing::plan::{BatchAlgebra, Plan, WorldRequest};
 use ddp_run::testing::spec::JobTree;
-use ddp_run::testing::train::{Observer, Parts, Position, StepReport, Sums, Trainer, Updater};
+use ddp_run::testing::train::{Observer, Parts, Position, StepReport, Sums, Trainer, Updater, WeightAverage};
 use ddp_run::testing::worker;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -161,7 +161,15 @@ impl Observer for Losses {
         self.0.push(report.local.mean_loss());
     }
     fn epoch(&mut self, _: &Position, _: &Sums, _: Option<&Sums>, _: Duration, _: Duration, _: f64) {}
-    fn save(&mut self, _: &Position, _: &dyn Model, _: &Updater, _: Option<HookState>, _: f64) -> Result<()> {
+    fn save(
+        &mut self,
+        _: &Position,
+        _: &dyn Model,
+        _: &Updater,
+        _: Option<&WeightAverage>,
+        _: Option<HookState>,
+        _: f64,
+    ) -> Result<()> {
         Ok(())
     }
 }
@@ -178,7 +186,16 @@ fn run_rank(plan: &Plan, group: Arc<dyn ProcessGroup>, init: &Path, on: &Compute
     let position = Position::new(plan.batching(group.world_size()));
     let mut trainer = Trainer::new(
         plan.settings(),
-        Parts { group, splits, model, updater, position, stop: &|| false, observer: &mut losses },
+        Parts {
+            group,
+            splits,
+            model,
+            updater,
+            average: None,
+            position,
+            stop: &|| false,
+            observer: &mut losses,
+        },
     )
     .unwrap();
     trainer.run().unwrap();

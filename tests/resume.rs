@@ -8,14 +8,15 @@ use rustix::process::Signal;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-/// Three epochs of 32 steps with everything that has state: AdamW, a schedule, dropout, shuffling, clipping; and a
-/// checkpoint every 5 steps.
+/// Three epochs of 32 steps with everything that has state: AdamW, averaged weights, a schedule, dropout, shuffling,
+/// clipping; and a checkpoint every 5 steps.
 fn spec(world: usize) -> String {
     format!(
         "name = \"resume\"\nseed = 3\nepochs = 3\nbatch_size = {}\nsave_every = \"5 steps\"\n\
          [model]\nname = \"mlp\"\nhidden = [192, 192]\ndropout = 0.2\n\
          [dataset]\nname = \"random\"\nsamples = 640\nfeatures = 16\nval_split = 0.2\n\
          [train]\nclip_norm = 1.0\n\
+         [ema]\ndecay = 0.9\nevery = 2\nwarmup_power = 0.75\n\
          [optimizer]\nname = \"adamw\"\nlr = 1e-2\n\
          [scheduler]\nname = \"cosine\"\nunit = \"step\"\nwarmup_steps = 4\n\
          [metrics]\nlog_every = 3\n\
@@ -46,6 +47,7 @@ fn runs_killed_at_20_moments_resume_to_the_same_bits() {
         let whole = dir.path().join("whole");
         assert_code(&train(&spec, &whole, &[]), 0);
         let (expected, metrics) = (bits(&whole), results(&whole));
+        assert!(expected.len() == 3 && expected[0] != expected[2], "no averaged weights");
         assert_eq!(metrics.iter().filter(|e| e["event"] == "epoch").count(), 3);
         let mut state = 0x9e37_79b9_7f4a_7c15u64 ^ world as u64;
         for round in 0..10 {
@@ -102,6 +104,30 @@ fn runs_with_a_communication_hook_resume_to_the_same_bits() {
         assert!(bits(&out) == bits(&whole), "step {moment}: model or optimizer differ");
         assert!(residuals(&out) == residuals(&whole), "step {moment}: residuals differ");
     }
+}
+
+/// What a schedule has seen of its metric is state too: one that is killed after the rate fell.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_whose_rate_waits_for_a_metric_resumes_to_the_same_bits() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let cosine = "name = \"cosine\"\nunit = \"step\"\n";
+    assert!(spec(2).contains(cosine));
+    let plateau = "name = \"reduce-on-plateau\"\nfactor = 0.5\npatience = 0\nthreshold = 100.0\nthreshold_mode = \"abs\"\n";
+    let spec = write_spec(dir.path(), &spec(2).replace(cosine, plateau));
+    let (whole, out) = (dir.path().join("whole"), dir.path().join("killed"));
+    assert_code(&train(&spec, &whole, &[]), 0);
+    let rates: Vec<f64> = results(&whole).iter().filter_map(|e| e["lr"].as_f64()).collect();
+    assert!(rates.contains(&0.01) && rates.contains(&0.005), "{rates:?}");
+    let (run, _) = held_by("stop:rank=1,phase=forward,step=72", &spec, &out, &[]);
+    let workers = children(run.id());
+    kill(run.id(), Signal::KILL);
+    finish(run);
+    wait_for("the workers' end", HUNG, || workers.iter().all(|pid| !alive(*pid)));
+    assert_code(&train(&spec, &out, &[]), 0);
+    assert!(bits(&out) == bits(&whole), "model or optimizer differ");
+    assert_eq!(results(&out), results(&whole));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::testing::{same, scratch, snapshot, snapshot_with_hook};
+use super::testing::{same, scratch, snapshot, snapshot_with_ema, snapshot_with_hook};
 use super::{CheckpointStore, load, read_state, verify};
 use crate::error::ExitCode;
 
@@ -44,6 +44,25 @@ fn hook_state_has_a_file_that_is_verified() {
     flip(&file, fs::read(&file).unwrap().len() * 8 - 1);
     assert!(load(&hooked).unwrap_err().message.contains("comm_hook.safetensors is altered"));
     assert!(verify(&hooked).unwrap_err().to_string().contains("comm_hook.safetensors is altered"));
+    let loaded = store.latest_verified().unwrap().unwrap();
+    assert!(same(&loaded, &snapshot(240, 0)) && loaded.warnings.len() == 1);
+}
+
+#[test]
+fn averaged_weights_have_a_file_that_is_verified() {
+    let dir = scratch();
+    let store = CheckpointStore::open(dir.path()).unwrap();
+    let plain = store.save(&snapshot(240, 0)).unwrap().path;
+    let averaged = store.save(&snapshot_with_ema(480, 3)).unwrap().path;
+    let file = averaged.join("ema.safetensors");
+    assert!(file.exists() && !plain.join("ema.safetensors").exists());
+    let loaded = load(&averaged).unwrap();
+    assert!(same(&loaded, &snapshot_with_ema(480, 3)));
+    assert_eq!((loaded.weights(true), loaded.weights(false)), (&loaded.ema, &loaded.model));
+    assert_eq!(load(&plain).unwrap().weights(true), &snapshot(240, 0).model);
+    assert!(super::inspect(&averaged).unwrap().to_string().contains("ema.safetensors"));
+    flip(&file, fs::read(&file).unwrap().len() * 8 - 1);
+    assert!(verify(&averaged).unwrap_err().to_string().contains("ema.safetensors is altered"));
     let loaded = store.latest_verified().unwrap().unwrap();
     assert!(same(&loaded, &snapshot(240, 0)) && loaded.warnings.len() == 1);
 }

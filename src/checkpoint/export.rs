@@ -17,6 +17,8 @@ pub struct ExportOptions {
     pub prefix: String,
     /// Float tensors are rounded to this type. `None` keeps each tensor's type; integers always keep theirs.
     pub dtype: Option<Dtype>,
+    /// Leaves averaged weights aside.
+    pub no_ema: bool,
 }
 
 /// What was exported.
@@ -26,6 +28,8 @@ pub struct ExportReport {
     pub source: PathBuf,
     pub path: PathBuf,
     pub step: u64,
+    /// The weights are averaged ones.
+    pub averaged: bool,
     pub tensors: usize,
     pub bytes: u64,
     /// Newer checkpoints that were rejected.
@@ -43,12 +47,14 @@ pub fn export(checkpoint: &Path, out: &Path, options: &ExportOptions) -> Result<
         return Err(Error::usage(what).hint("PyTorch reads it with `safetensors.torch.load_file`"));
     }
     let loaded = load_any(checkpoint)?;
-    let model = convert(loaded.model, options)?;
+    let averaged = !options.no_ema && !loaded.ema.is_empty();
+    let model = convert(if averaged { loaded.ema } else { loaded.model }, options)?;
     let bytes = write(out, &model).doing("write", out)?;
     Ok(ExportReport {
         source: loaded.path,
         path: out.to_owned(),
         step: loaded.state.global_step,
+        averaged,
         tensors: model.len(),
         bytes,
         warnings: loaded.warnings,
@@ -87,7 +93,7 @@ fn write(out: &Path, tensors: &TensorMap) -> std::io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::snapshot;
+    use super::super::testing::{snapshot, snapshot_with_ema};
     use super::super::{CheckpointStore, read_weights};
     use super::*;
     use crate::error::ExitCode;
@@ -106,6 +112,7 @@ mod tests {
             rename: vec![("layer1.0.".into(), "block.".into())],
             prefix: "net.".into(),
             dtype: Some(Dtype::Bf16),
+            no_ema: false,
         };
         let report = export(dir.path(), &out, &options).unwrap();
         assert_eq!((report.step, report.tensors), (9, 2));
@@ -125,6 +132,18 @@ mod tests {
         let report = export(dir.path(), &out, &ExportOptions::default()).unwrap();
         let original = std::fs::read(report.source.join("model.safetensors")).unwrap();
         assert_eq!(std::fs::read(&out).unwrap(), original);
+    }
+
+    #[test]
+    fn averaged_weights_are_exported_unless_those_of_the_last_step_are_asked_for() {
+        let (dir, out) = run();
+        let saved = snapshot_with_ema(10, 1);
+        CheckpointStore::open(dir.path().join("checkpoints")).unwrap().save(&saved).unwrap();
+        for (no_ema, expected) in [(false, &saved.ema), (true, &saved.model)] {
+            let report = export(dir.path(), &out, &ExportOptions { no_ema, ..Default::default() }).unwrap();
+            assert_eq!((report.step, report.averaged), (10, !no_ema));
+            assert_eq!(&read_weights(&out).unwrap(), expected);
+        }
     }
 
     #[test]

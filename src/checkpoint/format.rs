@@ -1,8 +1,8 @@
 //! The checkpoint directory: its name, its files, and `state.json`, which holds the digests of all of them.
 //!
-//! `step-00000480/` contains `model.safetensors`, `optimizer.safetensors`, `comm_hook.safetensors` if communication
-//! hooks have state, and `state.json`, written last: the run's [`State`], with size and SHA-256 of the other files and,
-//! as its last entry, the SHA-256 of all of its own bytes before that entry. The digest is over bytes, not over JSON
+//! `step-00000480/` contains `model.safetensors`, `optimizer.safetensors`, `ema.safetensors` if the weights are averaged,
+//! `comm_hook.safetensors` if communication hooks have state, and `state.json`, written last: the run's [`State`], with
+//! size and SHA-256 of the other files and, as its last entry, the SHA-256 of all of its own bytes before that entry. The digest is over bytes, not over JSON
 //! values, so any change is detected.
 
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ use super::digest::sha256_hex;
 pub const FORMAT_VERSION: u32 = 1;
 pub const MODEL_FILE: &str = "model.safetensors";
 pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
+/// The model with averaged weights, if there are some.
+pub const EMA_FILE: &str = "ema.safetensors";
 /// Only if communication hooks have state.
 pub const HOOK_FILE: &str = "comm_hook.safetensors";
 pub const STATE_FILE: &str = "state.json";

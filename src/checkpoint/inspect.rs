@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::format::{self, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, State};
+use super::format::{self, EMA_FILE, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, State};
 use super::stats::{Stats, number, size, table};
 use super::store::CheckpointStore;
 use super::tensor::{Dtype, TensorMap};
@@ -95,7 +95,7 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
         return Err(nothing("there is no such file or folder".into()));
     }
     let problem = verify(path).err().map(|why| why.to_string());
-    let files: Vec<FileInfo> = [MODEL_FILE, OPTIMIZER_FILE, HOOK_FILE]
+    let files: Vec<FileInfo> = [MODEL_FILE, OPTIMIZER_FILE, EMA_FILE, HOOK_FILE]
         .into_iter()
         .filter_map(|name| {
             let bytes = std::fs::metadata(path.join(name)).ok()?.len();

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::digest::HashingReader;
 use super::format::{
-    self, FileDigest, HOOK_FILE, MAX_STATE_BYTES, MODEL_FILE, OPTIMIZER_FILE, Rejected, STATE_FILE, State,
+    self, EMA_FILE, FileDigest, HOOK_FILE, MAX_STATE_BYTES, MODEL_FILE, OPTIMIZER_FILE, Rejected, STATE_FILE,
+    State,
 };
 use super::store::{CheckpointStore, Entry};
 use super::tensor::TensorMap;
@@ -21,10 +22,19 @@ pub struct Loaded {
     pub state: State,
     pub model: TensorMap,
     pub optimizer: TensorMap,
+    /// The model with averaged weights; empty if there is no such file.
+    pub ema: TensorMap,
     /// Empty if there is no such file.
     pub comm_hook: TensorMap,
     /// Newer checkpoints that were rejected, one line each, for the user.
     pub warnings: Vec<String>,
+}
+
+impl Loaded {
+    /// The averaged weights, if there are some and they are wanted, or those of the last step.
+    pub fn weights(&self, averaged: bool) -> &TensorMap {
+        if averaged && !self.ema.is_empty() { &self.ema } else { &self.model }
+    }
 }
 
 impl Rejected {
@@ -147,16 +157,17 @@ fn load_dir(path: &Path) -> Result<Loaded, Rejected> {
     let state = read_state(path)?;
     let model = load_tensors(path, &state, MODEL_FILE)?;
     let optimizer = load_tensors(path, &state, OPTIMIZER_FILE)?;
-    let comm_hook = match state.files.contains_key(HOOK_FILE) {
-        true => load_tensors(path, &state, HOOK_FILE)?,
-        false => TensorMap::new(),
+    let optional = |name| match state.files.contains_key(name) {
+        true => load_tensors(path, &state, name),
+        false => Ok(TensorMap::new()),
     };
+    let (ema, comm_hook) = (optional(EMA_FILE)?, optional(HOOK_FILE)?);
     for (name, expected) in &state.files {
-        if ![MODEL_FILE, OPTIMIZER_FILE, HOOK_FILE].contains(&name.as_str()) {
+        if ![MODEL_FILE, OPTIMIZER_FILE, EMA_FILE, HOOK_FILE].contains(&name.as_str()) {
             check_file(path, name, expected)?;
         }
     }
-    Ok(Loaded { path: path.to_owned(), state, model, optimizer, comm_hook, warnings: Vec::new() })
+    Ok(Loaded { path: path.to_owned(), state, model, optimizer, ema, comm_hook, warnings: Vec::new() })
 }
 
 /// Verifies all files of a checkpoint against their digests.

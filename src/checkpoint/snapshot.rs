@@ -9,6 +9,8 @@ pub struct Snapshot {
     pub state: State,
     pub model: TensorMap,
     pub optimizer: TensorMap,
+    /// Empty without averaged weights; the file is not written then.
+    pub ema: TensorMap,
     /// Empty if communication hooks have no state; the file is not written then.
     pub comm_hook: TensorMap,
 }
@@ -17,7 +19,7 @@ impl Snapshot {
     /// Touches all memory of the tensors and destroys their values. Otherwise the first copy into it costs a page fault
     /// every 4 KiB.
     pub(super) fn touch(&mut self) {
-        for map in [&mut self.model, &mut self.optimizer, &mut self.comm_hook] {
+        for map in [&mut self.model, &mut self.optimizer, &mut self.ema, &mut self.comm_hook] {
             map.all_bytes_mut().for_each(|bytes| bytes.fill(0));
         }
     }
@@ -25,7 +27,12 @@ impl Snapshot {
     /// # Errors
     /// Exit code 92 if a value is NaN or infinite: training can't continue from such a state.
     pub(super) fn check_finite(&self) -> Result<()> {
-        let parts = [("model", &self.model), ("optimizer", &self.optimizer), ("comm_hook", &self.comm_hook)];
+        let parts = [
+            ("model", &self.model),
+            ("optimizer", &self.optimizer),
+            ("ema", &self.ema),
+            ("comm_hook", &self.comm_hook),
+        ];
         for (part, map) in parts {
             if let Some(tensor) = map.iter().find(|t| !is_finite(t)) {
                 let (step, name) = (self.state.global_step, &tensor.name);
@@ -69,11 +76,17 @@ mod tests {
         };
         let of = |part: usize, bad: Option<(usize, f32)>| {
             let map = |i| values(bad.filter(|_| i == part));
-            Snapshot { model: map(0), optimizer: map(1), comm_hook: map(2), ..Snapshot::default() }
+            Snapshot {
+                model: map(0),
+                optimizer: map(1),
+                ema: map(2),
+                comm_hook: map(3),
+                state: State::default(),
+            }
         };
         assert!(of(0, None).check_finite().is_ok());
         assert!(of(0, Some((0, f32::MAX))).check_finite().is_ok());
-        for (part, name) in [(0, "model"), (1, "optimizer"), (2, "comm_hook")] {
+        for (part, name) in [(0, "model"), (1, "optimizer"), (2, "ema"), (3, "comm_hook")] {
             for bad in [(0, f32::NAN), (4095, f32::INFINITY), (9_999, f32::NEG_INFINITY)] {
                 let e = of(part, Some(bad)).check_finite().unwrap_err();
                 assert_eq!(e.code, ExitCode::NonFinite);

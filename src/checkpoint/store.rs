@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::format::{self, FORMAT_VERSION, FileDigest, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE};
+use super::format::{
+    self, EMA_FILE, FORMAT_VERSION, FileDigest, HOOK_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE,
+};
 use super::fs::{Fs, OsFs, write_synced};
 use super::snapshot::Snapshot;
 use super::tensor_file::write_tensors;
@@ -157,9 +159,8 @@ impl CheckpointStore {
         state.format_version = FORMAT_VERSION;
         state.files.clear();
         let mut files = vec![(MODEL_FILE, &snapshot.model), (OPTIMIZER_FILE, &snapshot.optimizer)];
-        if !snapshot.comm_hook.is_empty() {
-            files.push((HOOK_FILE, &snapshot.comm_hook));
-        }
+        let optional = [(EMA_FILE, &snapshot.ema), (HOOK_FILE, &snapshot.comm_hook)];
+        files.extend(optional.into_iter().filter(|(_, tensors)| !tensors.is_empty()));
         for (name, tensors) in files {
             let ((), bytes, sha256) =
                 write_synced(&*self.fs, &temp.join(name), |out| write_tensors(tensors, out))

@@ -27,6 +27,7 @@ pub fn snapshot(step: u64, salt: u32) -> Snapshot {
         state,
         model: TensorMap::from_tensors([weight, batches]).unwrap(),
         optimizer: TensorMap::from_tensors([moment]).unwrap(),
+        ema: TensorMap::new(),
         comm_hook: TensorMap::new(),
     }
 }
@@ -37,13 +38,19 @@ pub fn snapshot_with_hook(step: u64, salt: u32) -> Snapshot {
     Snapshot { comm_hook: TensorMap::from_tensors([residual]).unwrap(), ..snapshot(step, salt) }
 }
 
+/// As [`snapshot`], with averaged weights.
+pub fn snapshot_with_ema(step: u64, salt: u32) -> Snapshot {
+    Snapshot { ema: snapshot(step, salt + 50).model, ..snapshot(step, salt) }
+}
+
 /// Whether the checkpoint equals the snapshot, apart from the fields that the store sets.
 pub fn same(loaded: &Loaded, snapshot: &Snapshot) -> bool {
     let mut state = loaded.state.clone();
     state.files.clear();
     state.format_version = 0;
-    let tensors = (&loaded.model, &loaded.optimizer, &loaded.comm_hook);
-    state == snapshot.state && tensors == (&snapshot.model, &snapshot.optimizer, &snapshot.comm_hook)
+    let tensors = (&loaded.model, &loaded.optimizer, &loaded.ema, &loaded.comm_hook);
+    let saved = (&snapshot.model, &snapshot.optimizer, &snapshot.ema, &snapshot.comm_hook);
+    state == snapshot.state && tensors == saved
 }
 
 pub fn steps(store: &CheckpointStore) -> Vec<u64> {

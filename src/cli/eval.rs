@@ -20,6 +20,9 @@ pub struct Args {
     pub checkpoint: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t = Split::Val)]
     pub split: Split,
+    /// Evaluate the weights of the last step, not their average (`[ema]`)
+    #[arg(long)]
+    pub no_ema: bool,
 }
 
 /// Prints one JSON object to standard output.
@@ -30,7 +33,8 @@ pub fn run(args: &Args, registry: &Registry) -> Result<()> {
     available(&plan)?;
     let run = Path::new("runs").join(&plan.name);
     let checkpoint = args.checkpoint.as_deref().unwrap_or(&run);
-    let metrics = evaluate(&plan, checkpoint, args.split, device, Arc::new(SoloGroup::default()))?;
+    let group = Arc::new(SoloGroup::default());
+    let metrics = evaluate(&plan, checkpoint, args.split, !args.no_ema, device, group)?;
     let text = serde_json::to_string(&metrics).map_err(|e| Error::internal(e.to_string()))?;
     super::print(&format!("{text}\n"))
 }

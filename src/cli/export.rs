@@ -22,6 +22,9 @@ pub struct ExportArgs {
     /// Round the weights to this type
     #[arg(long, value_enum)]
     pub dtype: Option<ExportDtype>,
+    /// Write the weights of the last step, not their average (`[ema]`)
+    #[arg(long)]
+    pub no_ema: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -48,18 +51,20 @@ pub fn run(args: &ExportArgs) -> Result<()> {
         ExportDtype::F16 => Dtype::F16,
         ExportDtype::Bf16 => Dtype::Bf16,
     });
-    let options = ExportOptions { rename: args.rename.clone(), prefix: args.prefix.clone(), dtype };
+    let (rename, prefix) = (args.rename.clone(), args.prefix.clone());
+    let options = ExportOptions { rename, prefix, dtype, no_ema: args.no_ema };
     let report = export(&args.checkpoint, &args.out, &options)?;
     for warning in &report.warnings {
         say!("warning: {warning}");
     }
     say!(
-        "wrote {} ({} tensors, {} bytes) from {} (step {})",
+        "wrote {} ({} tensors, {} bytes) from {} (step {}{})",
         report.path.display(),
         report.tensors,
         report.bytes,
         report.source.display(),
-        report.step
+        report.step,
+        if report.averaged { ", averaged weights" } else { "" }
     );
     Ok(())
 }

@@ -5,7 +5,7 @@
 use super::cast::in_f32;
 use super::state::State;
 use super::visitors::{
-    Casts, Cursor, EditMapper, ForwardMapper, LazyInit, MapCursor, ReadVisitor, TensorCheck, UpdateMapper,
+    Casts, Cursor, EditMapper, ForwardMapper, LazyInit, MapCursor, ReadVisitor, ReplaceMapper, TensorCheck,
 };
 use super::{Input, Net, StateEntry};
 use crate::device::{Compute, Tracked, drawn, is_host};
@@ -58,6 +58,9 @@ pub trait Model: Send {
 
     /// Replaces every trainable tensor by the result of `step`; flat and without autodiff, on the model's device.
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>);
+
+    /// The same for the selected tensors.
+    fn replace(&mut self, which: Selection<'_>, by: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>);
 }
 
 /// The network of a forward pass, whatever its type.
@@ -159,6 +162,15 @@ fn change<N: Net>(net: &mut Option<N>, mapper: &mut impl ModuleMapper) {
     *net = Some(taken.map(mapper));
 }
 
+fn replace<N: Net>(
+    net: &mut Option<N>,
+    state: &State,
+    which: Selection<'_>,
+    by: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>,
+) {
+    change(net, &mut ReplaceMapper { cursor: MapCursor::new(state), which, by });
+}
+
 impl<N: Net> Model for NetModel<N> {
     fn entries(&self) -> &[StateEntry] {
         &self.state.entries
@@ -197,7 +209,12 @@ impl<N: Net> Model for NetModel<N> {
     }
 
     fn update(&mut self, step: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>) {
-        change(&mut self.net, &mut UpdateMapper { cursor: MapCursor::new(&self.state), step });
+        let trainable = |index: usize| self.state.entries[index].trainable();
+        replace(&mut self.net, &self.state, &trainable, step);
+    }
+
+    fn replace(&mut self, which: Selection<'_>, by: &mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>) {
+        replace(&mut self.net, &self.state, which, by);
     }
 }
 

@@ -251,19 +251,20 @@ fn edited<const D: usize>(
     Tensor::from_primitive::<Flex>(flex)
 }
 
-pub(super) struct UpdateMapper<'a> {
+pub(super) struct ReplaceMapper<'a> {
     pub cursor: MapCursor<'a>,
-    pub step: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>,
+    pub which: Selection<'a>,
+    pub by: &'a mut dyn FnMut(usize, Tensor<1>) -> Tensor<1>,
 }
 
-impl ModuleMapper for UpdateMapper<'_> {
+impl ModuleMapper for ReplaceMapper<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let (entries, step) = (&self.cursor.cursor.state.entries, &mut self.step);
-        self.cursor.next(param, |number, param| match entries[number].trainable() {
+        let Self { cursor, which, by } = self;
+        cursor.next(param, |number, param| match which(number) {
             true => map_values(param, |tensor| {
                 let shape = tensor.shape();
                 let flat = tensor.reshape([shape.num_elements()]);
-                step(number, flat).reshape(shape)
+                by(number, flat).reshape(shape)
             }),
             false => param,
         })

@@ -6,6 +6,7 @@ use crate::comm::Backend;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
+use crate::optim::Schedule;
 use crate::spec::Fields;
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, Top5};
@@ -128,29 +129,29 @@ pub(super) fn ranking(
 /// Checks that the task measures the metric that `key` names, and completes it by the task's declaration. `None` after a
 /// problem.
 pub(super) fn metric(fields: &mut Fields<'_>, key: &str, metric: RankBy, task: &TaskPlan) -> Option<RankBy> {
-    let own = task.metrics();
-    let named = |split: &'static str| {
-        own.iter().map(move |facts| (format!("{split}.{}", facts.name), facts.prefers_larger))
-    };
-    let own_names: Vec<(String, bool)> = ["val", "train"].into_iter().flat_map(named).collect();
+    let measured = measured(task);
+    let found = measured.iter().find(|(name, _)| *name == metric.name());
+    if found.is_none() {
+        fields.unknown_name(key, &measured.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+    }
+    found.map(|(_, prefers_larger)| metric.resolved(*prefers_larger))
+}
+
+/// The metrics that a task may measure, and whether larger values are better.
+fn measured(task: &TaskPlan) -> Vec<(String, bool)> {
     let standard = RankBy::STANDARD.into_iter().filter(|metric| match metric {
         RankBy::ValLoss | RankBy::TrainLoss => true,
         RankBy::ValPerplexity => task.standard().is_some(),
         _ => task.own().is_none(),
     });
-    let standard: Vec<RankBy> = standard.collect();
-    if standard.contains(&metric) {
-        return Some(metric);
+    let mut all: Vec<(String, bool)> =
+        standard.map(|metric| (metric.name().to_owned(), metric.prefers_larger())).collect();
+    for split in ["val", "train"] {
+        all.extend(
+            task.metrics().into_iter().map(|own| (format!("{split}.{}", own.name), own.prefers_larger)),
+        );
     }
-    match own_names.iter().find(|(name, _)| *name == metric.name()) {
-        Some((_, prefers_larger)) => Some(metric.resolved(*prefers_larger)),
-        None => {
-            let own_names = own_names.iter().map(|(name, _)| name.as_str());
-            let known: Vec<&str> = standard.iter().map(|metric| metric.name()).chain(own_names).collect();
-            fields.unknown_name(key, &known);
-            None
-        }
-    }
+    all
 }
 
 /// Checks that the metric of `[early_stop]` is measured.
@@ -160,6 +161,39 @@ pub(super) fn early_stop(fields: &mut Fields<'_>, metric: RankBy, facts: &DataFa
     } else if let Some(why) = facts.target.as_ref().and_then(|target| unmeasured(metric, target)) {
         fields.problem("metric", why);
     }
+}
+
+/// Checks that the metric of a schedule is measured, and completes it by the task's declaration.
+pub(super) fn plateau(
+    root: &mut Fields<'_>,
+    schedule: &mut Schedule,
+    task: Option<&TaskPlan>,
+    facts: &DataFacts,
+    eval_every: u64,
+) {
+    let (Some(rule), Some(task)) = (schedule.on_plateau(), task) else { return };
+    let named = rule.metric;
+    // It is in the last table, whose keys have been read.
+    let mut last = 0;
+    root.tables("scheduler", &mut |fields, index| {
+        fields.ignore_rest();
+        last = index;
+    });
+    root.tables("scheduler", &mut |fields, index| {
+        fields.ignore_rest();
+        if index != last {
+            return;
+        }
+        let Some(metric) = metric(fields, "metric", named, task) else { return };
+        schedule.rank_by(metric);
+        let never = never_measured(metric, facts, eval_every);
+        let never = never.map(|why| format!("needs `{metric}`, which is never measured: {why}"));
+        if let Some(why) =
+            never.or_else(|| facts.target.as_ref().and_then(|target| unmeasured(metric, target)))
+        {
+            fields.problem(if fields.has("metric") { "metric" } else { "name" }, why);
+        }
+    });
 }
 
 /// Why a run never measures `metric`; `None` if it may.

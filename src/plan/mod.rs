@@ -38,7 +38,7 @@ use crate::registry::Registry;
 use crate::spec::{Declaration, Diagnostics, JobTree, Origin, ResolvedValue};
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, ObserverPlan};
-use crate::train::{Batching, EarlyStop, Settings, TrainConfig};
+use crate::train::{Batching, EarlyStop, Ema, Settings, TrainConfig};
 use std::collections::BTreeSet;
 
 /// A resolved job: the configurations of its components, and the values derived from them together.
@@ -61,6 +61,7 @@ pub struct Plan {
     pub task: TaskPlan,
     pub train: TrainConfig,
     pub early_stop: Option<EarlyStop>,
+    pub ema: Option<Ema>,
     pub optimizer: OptimizerPlan,
     pub schedule: Schedule,
     pub checkpoint: CheckpointConfig,
@@ -120,7 +121,7 @@ impl Plan {
         checks::devices_suffice(self.device, processes, devices, self.launch.share_devices)
     }
 
-    /// Checks the metrics that rank checkpoints and end the run early against the targets of the opened data set, which
+    /// Checks the metrics that rank checkpoints, lower the rate and end the run early against the targets of the opened data set, which
     /// may be unknown when the spec is read.
     ///
     /// # Errors
@@ -129,6 +130,7 @@ impl Plan {
         let named = [
             (Some(self.checkpoint.best), "`best` in `[checkpoint]`"),
             (self.early_stop.map(|rule| rule.metric), "`metric` in `[early_stop]`"),
+            (self.schedule.on_plateau().map(|rule| rule.metric), "`metric` in `[scheduler]`"),
         ];
         for (metric, key) in named {
             if let Some(why) = metric.and_then(|metric| checks::unmeasured(metric, target)) {
@@ -149,6 +151,7 @@ impl Plan {
             task: self.task.build(),
             train: self.train.clone(),
             early_stop: self.early_stop,
+            ema: self.ema,
             lr: self.optimizer.lr,
             schedule: self.schedule.clone(),
             reducer: self.reducer.clone(),

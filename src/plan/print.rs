@@ -149,7 +149,7 @@ impl Plan {
                 }
             ),
         };
-        vec![
+        let mut rows = vec![
             (
                 "parameters",
                 format!("{} ({})", show_count(sizes.parameters), show_bytes(sizes.gradient_bytes)),
@@ -157,9 +157,10 @@ impl Plan {
             ("buffers", format!("{} ({})", show_count(sizes.buffers), show_bytes(sizes.buffers * 4))),
             ("gradients", show_bytes(sizes.gradient_bytes)),
             ("optimizer state", show_bytes(sizes.optimizer_bytes)),
-            ("all-reduce", traffic),
-            ("checkpoint", show_bytes(sizes.checkpoint_bytes)),
-        ]
+        ];
+        rows.extend(sizes.average_bytes.map(|bytes| ("weight average", show_bytes(bytes))));
+        rows.extend([("all-reduce", traffic), ("checkpoint", show_bytes(sizes.checkpoint_bytes))]);
+        rows
     }
 
     /// The plan as JSON, for programs.
@@ -190,7 +191,7 @@ pub fn one_line(value: &toml::Value) -> String {
 }
 
 /// The tables in the order of a plan: model, data and training first, then saving, metrics and launching.
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 15] = [
     "model",
     "dataset",
     "task",
@@ -199,6 +200,7 @@ const TABLES: [&str; 14] = [
     "train",
     "optimizer",
     "scheduler",
+    "ema",
     "early_stop",
     "checkpoint",
     "metrics",

@@ -16,7 +16,7 @@ use crate::registry::Registry;
 use crate::spec::Fields;
 use crate::tasks::{Own, TaskPlan};
 use crate::telemetry::{MetricsConfig, ObserverPlan};
-use crate::train::{EarlyStop, TrainConfig};
+use crate::train::{EarlyStop, Ema, TrainConfig};
 
 /// Facts about data whose table is wrong: none.
 const NO_FACTS: DataFacts = DataFacts { input: None, target: None, train: None, val: None, test: None };
@@ -32,8 +32,10 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let (loss, train) =
         TrainConfig::read(&mut root.section("train"), facts.target.as_ref(), own.replaces_loss());
     let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"), registry.optimizer_kinds());
-    let schedule = Schedule::configure(root, registry.schedule_kinds());
+    let mut schedule = Schedule::configure(root, registry.schedule_kinds());
     let task = own.plan(loss);
+    checks::plateau(root, &mut schedule, task.as_ref(), &facts, train.eval_every);
+    let ema = Ema::read(&mut root.section("ema"));
     let early_stop = early_stop(root, &facts, &train, task.as_ref());
     let checkpoint = checkpoint(root, &facts, &train, task.as_ref());
     let metrics = metrics(root, &facts);
@@ -53,7 +55,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let (dataset, model, optimizer) = (dataset?, model?, optimizer?);
     // After a problem it may be impossible to build the model.
     let tensors = if root.is_sound() { model.source.tensors() } else { None };
-    let sizes = tensors.map(|t| Sizes::of(&t, &optimizer, reducer.bucket_caps(), &world));
+    let sizes = tensors.map(|t| Sizes::of(&t, &optimizer, ema.is_some(), reducer.bucket_caps(), &world));
     Some(Plan {
         name,
         seed,
@@ -70,6 +72,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         task: task?,
         train,
         early_stop,
+        ema,
         optimizer,
         schedule,
         checkpoint,

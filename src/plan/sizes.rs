@@ -18,6 +18,9 @@ pub struct Sizes {
     pub model_bytes: u64,
     pub gradient_bytes: u64,
     pub optimizer_bytes: u64,
+    /// The average of the weights (`[ema]`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub average_bytes: Option<u64>,
     /// Tensors of one checkpoint.
     pub checkpoint_bytes: u64,
     /// Gradient buckets; each is one all-reduce per step.
@@ -32,6 +35,7 @@ impl Sizes {
     pub(super) fn of(
         tensors: &[TensorFacts],
         optimizer: &OptimizerPlan,
+        averages: bool,
         caps: BucketCaps,
         world: &World,
     ) -> Self {
@@ -47,6 +51,7 @@ impl Sizes {
         let gradients: Vec<Option<usize>> = tensors.iter().map(|t| is_trained(t).then(|| numel(t))).collect();
         let w = world.world_size as u64;
         let model_bytes = (parameters + buffers) * BYTES;
+        let average_bytes = averages.then_some(model_bytes);
         Self {
             parameters,
             trainable,
@@ -54,7 +59,8 @@ impl Sizes {
             model_bytes,
             gradient_bytes: trainable * BYTES,
             optimizer_bytes: state * BYTES,
-            checkpoint_bytes: model_bytes + state * BYTES,
+            average_bytes,
+            checkpoint_bytes: model_bytes + state * BYTES + average_bytes.unwrap_or(0),
             buckets: BucketLayout::new(&gradients, caps).buckets.len(),
             all_reduce_bytes_per_step: (2 * (w - 1) * trainable * BYTES) / w,
         }

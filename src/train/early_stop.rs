@@ -58,7 +58,7 @@ impl EarlyStop {
 
     /// The waiting after an epoch with these sums; unchanged if the metric was not measured.
     pub(super) fn after(&self, before: Option<Waiting>, train: &Sums, val: Option<&Sums>) -> Option<Waiting> {
-        let Some(value) = self.value(train, val) else { return before };
+        let Some(value) = value(self.metric, train, val) else { return before };
         let name = self.metric.name();
         // After a change of the metric the wait begins anew.
         let before = before.filter(|before| before.metric == name);
@@ -76,23 +76,6 @@ impl EarlyStop {
         })
     }
 
-    fn value(&self, train: &Sums, val: Option<&Sums>) -> Option<f64> {
-        Some(match self.metric {
-            RankBy::TrainLoss => train.mean_loss(),
-            RankBy::ValLoss => val?.mean_loss(),
-            RankBy::ValAccuracy => val?.accuracy(),
-            RankBy::ValTop5 => val?.top5(),
-            RankBy::ValMae => val?.mae(),
-            RankBy::ValR2 => val?.r2(),
-            RankBy::ValPerplexity => val?.perplexity(),
-            RankBy::Own(metric) => {
-                let (of_val, name) = metric.split()?;
-                let ratio = if of_val { val? } else { train }.ratios.get(name)?;
-                ratio.numerator / ratio.denominator
-            }
-        })
-    }
-
     /// Why the run ends; `None` if it goes on.
     pub(super) fn ends(&self, waiting: Option<&Waiting>) -> Option<String> {
         let Waiting { metric, best, waited } = waiting?;
@@ -104,6 +87,24 @@ impl EarlyStop {
             .map_or("it was never finite".to_owned(), |best| format!("the best was {}", significant(best)));
         Some(format!("early stop: {metric} has not improved in {waited} {evaluations}, {best}"))
     }
+}
+
+/// The value of a metric; `None` if it was not measured.
+pub(super) fn value(metric: RankBy, train: &Sums, val: Option<&Sums>) -> Option<f64> {
+    Some(match metric {
+        RankBy::TrainLoss => train.mean_loss(),
+        RankBy::ValLoss => val?.mean_loss(),
+        RankBy::ValAccuracy => val?.accuracy(),
+        RankBy::ValTop5 => val?.top5(),
+        RankBy::ValMae => val?.mae(),
+        RankBy::ValR2 => val?.r2(),
+        RankBy::ValPerplexity => val?.perplexity(),
+        RankBy::Own(metric) => {
+            let (of_val, name) = metric.split()?;
+            let ratio = if of_val { val? } else { train }.ratios.get(name)?;
+            ratio.numerator / ratio.denominator
+        }
+    })
 }
 
 #[cfg(test)]

@@ -41,15 +41,18 @@ impl Trainer<'_> {
             norm = self.reducer.agree(norm)?;
         }
         let counts = self.update_counts(&norm, step)?;
+        let update = step - self.position.loss_scale.map_or(0, |scale| scale.skipped);
         if counts {
             let model = &mut *self.model;
-            let update = step - self.position.loss_scale.map_or(0, |scale| scale.skipped);
             self.updater.apply_on_device(model, gradients, norm.clone(), update, lr, weight, scale);
         }
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);
         }
         buffers::after_step(self.settings.train.buffers, &mut *self.model, &*self.group)?;
+        if counts {
+            self.follow_weights(update)?;
+        }
         let sums = sums.into_iter().map(BatchSums::fetch).collect::<Result<Vec<_>>>()?;
         let grad_norm = Readback::start(norm)?;
         let flags = self.land()?;

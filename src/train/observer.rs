@@ -1,6 +1,6 @@
 //! The events of the training loop. Rank 0's observer writes metrics, progress and checkpoints; the others' write a log.
 
-use super::{BatchAlgebra, Position, StepReport, Sums, Updater};
+use super::{BatchAlgebra, Position, StepReport, Sums, Updater, WeightAverage};
 use crate::ddp::HookState;
 use crate::error::Result;
 use crate::models::Model;
@@ -22,12 +22,13 @@ pub trait Observer {
         lr: f64,
     );
     /// Rank 0 only: copies what a checkpoint needs and returns; writing may continue on another thread. `hook` is the
-    /// state of all ranks' communication hooks, if they have one.
+    /// state of all ranks' communication hooks, if they have one; `average` that of the weights, with `[ema]`.
     fn save(
         &mut self,
         position: &Position,
         model: &dyn Model,
         updater: &Updater,
+        average: Option<&WeightAverage>,
         hook: Option<HookState>,
         seconds: f64,
     ) -> Result<()>;

@@ -47,6 +47,7 @@ impl Trainer<'_> {
             self.position.bucket_order = Some(order);
         }
         buffers::after_step(self.settings.train.buffers, &mut *self.model, &*self.group)?;
+        self.follow_weights(step)?;
         let seconds = begun.elapsed().as_secs_f64();
         let data_wait = waited.as_secs_f64();
         self.done(count as u64, &StepReport { sums, local, lr, grad_norm, seconds, data_wait });

@@ -2,6 +2,7 @@
 
 use super::early_stop::Waiting;
 use super::{BatchAlgebra, Batching, LossScale, Sums};
+use crate::optim::schedule::Plateau;
 use serde::{Deserialize, Serialize};
 
 /// Metrics at the end of an epoch.
@@ -51,6 +52,12 @@ pub struct Position {
     /// With `[early_stop]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<Waiting>,
+    /// With the schedule `reduce-on-plateau`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plateau: Option<Plateau>,
+    /// With `[ema]`: how often the average of the weights was updated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ema: Option<u64>,
     /// Composition of micro-batches and steps.
     pub batching: Batching,
     /// Their composition at the start of the run; learning-rate schedules count in these steps.

@@ -75,7 +75,8 @@ impl Trainer<'_> {
         let hook = self.reducer.hook_state()?;
         if self.group.rank() == 0 {
             let seconds = self.saves.started.elapsed().as_secs_f64();
-            self.observer.save(&self.position, &*self.model, &self.updater, hook, seconds)?;
+            let (model, average) = (&*self.model, self.average.as_ref());
+            self.observer.save(&self.position, model, &self.updater, average, hook, seconds)?;
         }
         Ok(())
     }

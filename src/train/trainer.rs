@@ -9,7 +9,7 @@ use super::flags::Flags;
 use super::in_flight::InFlight;
 use super::passes::Passes;
 use super::saves::Saves;
-use super::{Clock, Observer, Position, Settings, Sums, Updater, buffers};
+use super::{Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
 use crate::checkpoint::Every;
 use crate::comm::{Phase, Place, ProcessGroup};
 use crate::data::{Dataset, DistributedSampler, LoaderOptions, Prefix, Splits};
@@ -28,6 +28,8 @@ pub struct Parts<'a> {
     /// Model and updater hold the initial state (fresh or loaded), equal on all ranks.
     pub model: Box<dyn Model>,
     pub updater: Updater,
+    /// With `[ema]`; equal on all ranks too.
+    pub average: Option<WeightAverage>,
     /// Counts in the units of this run: its batching defines micro-batches and steps.
     pub position: Position,
     /// Polled once per step.
@@ -42,6 +44,7 @@ pub struct Trainer<'a> {
     splits: Splits,
     pub(super) model: Box<dyn Model>,
     pub(super) updater: Updater,
+    pub(super) average: Option<WeightAverage>,
     pub(super) reducer: Reducer,
     ladder: TapLadder,
     /// After the last step whose sums are known.
@@ -80,7 +83,7 @@ pub struct StepReport {
 
 impl<'a> Trainer<'a> {
     pub fn new(settings: Settings, parts: Parts<'a>) -> Result<Self> {
-        let Parts { group, splits, model, updater, mut position, stop, observer } = parts;
+        let Parts { group, splits, model, updater, average, mut position, stop, observer } = parts;
         let sizes: Vec<Option<usize>> =
             model.entries().iter().map(|e| e.trainable().then(|| e.numel())).collect();
         let caps = settings.reducer.bucket_caps();
@@ -106,6 +109,7 @@ impl<'a> Trainer<'a> {
             splits,
             model,
             updater,
+            average,
             reducer,
             position,
             stop,
@@ -259,10 +263,15 @@ impl<'a> Trainer<'a> {
 
     /// Learning rate of the step after `position`. The schedule ends with the run.
     pub(super) fn lr(&self, position: &Position) -> f64 {
+        let Clock { done, steps_per_epoch, total } = self.clock(position);
+        let schedule = &self.settings.schedule;
+        let base = schedule.base_lr(self.settings.lr, position.plateau.as_ref());
+        schedule.lr(base, done, steps_per_epoch, total)
+    }
+
+    pub(super) fn clock(&self, position: &Position) -> Clock {
         let (samples, drop_last) = (self.splits.train.len(), self.settings.loader.drop_last);
-        let Clock { done, steps_per_epoch, total } =
-            position.clock(samples, drop_last, self.settings.epochs, self.settings.train.max_steps);
-        self.settings.schedule.lr(self.settings.lr, done, steps_per_epoch, total)
+        position.clock(samples, drop_last, self.settings.epochs, self.settings.train.max_steps)
     }
 
     /// Forward and backward pass of one micro-batch: number `number` of the run and `micro` of its step, whose gradient
@@ -317,12 +326,15 @@ impl<'a> Trainer<'a> {
             val = Some(self.evaluate(&dataset)?);
         }
         let train = self.position.epoch_sums.clone();
+        // An epoch that `max_steps` cut short is evaluated again at its end.
+        if whole {
+            self.schedule_sees(&train, val.as_ref());
+        }
         let lr = self.lr(&self.position);
         self.observer.epoch(&self.position, &train, val.as_ref(), training, self.data_wait, lr);
         self.data_wait = Duration::ZERO;
         // If this step was saved before its evaluation, it is saved again with the result.
         let again = self.saves.last == Some((self.position.step, false));
-        // An epoch that `max_steps` cut short is evaluated again at its end.
         if let Some(rule) = self.settings.early_stop.filter(|_| whole) {
             self.position.early_stop = rule.after(self.position.early_stop.take(), &train, val.as_ref());
         }
@@ -332,9 +344,16 @@ impl<'a> Trainer<'a> {
         if std::mem::take(&mut self.saves.waiting) || again || (whole && due) { self.save() } else { Ok(()) }
     }
 
-    /// Evaluates a split over all ranks.
+    /// Evaluates a split over all ranks, with the average of the weights if there is one.
     pub fn evaluate(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
         self.report_phase(Phase::Evaluate);
+        self.swap_average()?;
+        let sums = self.evaluate_model(dataset);
+        self.swap_average()?;
+        sums
+    }
+
+    fn evaluate_model(&mut self, dataset: &Arc<dyn Dataset>) -> Result<Sums> {
         buffers::before_evaluation(self.settings.train.buffers, &mut *self.model, &*self.group)?;
         let options = self.settings.loader.options(self.position.batching.batch_size, self.settings.seed);
         evaluate(&*self.model, &*self.settings.task, dataset, options, &*self.group)

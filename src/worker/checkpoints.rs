@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::history;
 use crate::models::Model;
 use crate::telemetry::CheckpointEvent;
-use crate::train::{Position, Updater};
+use crate::train::{Position, Updater, WeightAverage};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -41,10 +41,15 @@ impl Checkpoints {
     }
 
     /// Allocates memory for a copy of the run's state, so that the first save does not delay a step more than later ones.
-    pub fn reserve(&mut self, model: &dyn Model, updater: &Updater) -> Result<()> {
+    pub fn reserve(
+        &mut self,
+        model: &dyn Model,
+        updater: &Updater,
+        average: Option<&WeightAverage>,
+    ) -> Result<()> {
         match self.save_every {
             Every::Never => Ok(()),
-            _ => self.saver.reserve(snapshot::empty(model, updater)?),
+            _ => self.saver.reserve(snapshot::empty(model, updater, average)?),
         }
     }
 
@@ -69,15 +74,16 @@ impl Checkpoints {
         position: &Position,
         model: &dyn Model,
         updater: &Updater,
+        average: Option<&WeightAverage>,
         hook: Option<HookState>,
         seconds: f64,
         before_write: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<Option<CheckpointEvent>> {
         let mut copy = match self.saver.take_spare() {
             Some(spare) => spare,
-            None => snapshot::empty(model, updater)?,
+            None => snapshot::empty(model, updater, average)?,
         };
-        snapshot::copy(&mut copy, position, model, updater)?;
+        snapshot::copy(&mut copy, position, model, updater, average)?;
         copy.state = snapshot::state(&self.made, position, hook.as_ref(), seconds)?;
         let (entries, slots) = (model.entries().to_vec(), updater.slots());
         let finish = move |snapshot: &mut Snapshot| {

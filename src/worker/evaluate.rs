@@ -43,11 +43,12 @@ fn no_split(plan: &Plan, split: Split, splits: &Splits) -> Error {
         .hint(format!("it has {}{more}", there.join(" and ")))
 }
 
-/// The metrics of `checkpoint` on `split`.
+/// The metrics of `checkpoint` on `split`, of its averaged weights if there are some and they are wanted.
 pub fn evaluate(
     plan: &Plan,
     checkpoint: &Path,
     split: Split,
+    averaged: bool,
     device: ComputeDevice,
     group: Arc<dyn ProcessGroup>,
 ) -> Result<serde_json::Value> {
@@ -57,7 +58,8 @@ pub fn evaluate(
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     fit::model(plan, &*splits.train, &*model)?;
     let loaded = load_any(checkpoint)?;
-    state::restore_model(plan, &loaded, &state::saved(&loaded)?, device, &mut *model)?;
+    let weights = loaded.weights(averaged);
+    state::restore_model(plan, &loaded, &state::saved(&loaded)?, device, weights, &mut *model)?;
     let dataset = split.of(&splits).ok_or_else(|| no_split(plan, split, &splits))?;
     let options = plan.loader.options(plan.batch_size, plan.seed);
     let sums = crate::train::evaluate(&*model, &*plan.task.build(), dataset, options, &*group)?;

@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod connect;
+mod ema;
 mod endpoint;
 mod evaluate;
 mod failure_report;
@@ -34,9 +35,13 @@ mod step_times;
 #[cfg(test)]
 mod early_stop_tests;
 #[cfg(test)]
+mod ema_tests;
+#[cfg(test)]
 mod max_steps_tests;
 #[cfg(test)]
 mod message_tests;
+#[cfg(test)]
+mod plateau_tests;
 #[cfg(test)]
 mod ranking_tests;
 #[cfg(test)]
@@ -137,7 +142,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     fit::model(plan, &*splits.train, &*model)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
-    let (mut position, mut parent, mut hooks) = (None, None, None);
+    let (mut position, mut parent, mut hooks, mut averaged) = (None, None, None, None);
     if group.rank() == 0 {
         match find_checkpoint(&job)? {
             Some(loaded) => {
@@ -148,8 +153,11 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 changed.iter().for_each(|what| warn(what));
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
                 hooks = hook::state(&loaded, &saved.comm_hook);
-                let (here, change) = saved.resume_with(plan, group.world_size(), splits.train.len());
-                let changes = [change, optimizer::kept(plan, &loaded.state, updater.slots())];
+                let (mut here, change) = saved.resume_with(plan, group.world_size(), splits.train.len());
+                let (average, ema) = ema::saved(plan, &loaded, model.entries(), &mut here)?;
+                averaged = average;
+                let kept = optimizer::kept(plan, &loaded.state, updater.slots());
+                let changes = [change, kept, ema.map(str::to_owned)];
                 let job_toml = job.start.map_or("", |start| start.job_toml);
                 announce(plan, &loaded, &here, changes, job_toml);
                 parent = Some(Parent {
@@ -165,6 +173,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     }
     let position = state::share(&mut *model, &mut updater, position, &*group)?
         .unwrap_or_else(|| Position::new(plan.batching(group.world_size())));
+    let average = ema::start(plan, &*model, averaged, &position, &*group)?;
     fit::batches(plan, &position, splits.train.len())?;
     group.note(Place { step: position.step, phase: Phase::Setup });
     // All ranks are ready: from here on the run's folder changes.
@@ -176,9 +185,9 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     }
     // Rank 0 may still be copying files to the archive.
     group.barrier(Wait::WhilePeersLive)?;
-    recorder.reserve(&*model, &updater)?;
+    recorder.reserve(&*model, &updater, average.as_ref())?;
     let (stop, observer) = (job.stop, &mut recorder);
-    let parts = Parts { group: group.clone(), splits, model, updater, position, stop, observer };
+    let parts = Parts { group: group.clone(), splits, model, updater, average, position, stop, observer };
     let mut trainer = Trainer::new(plan.settings(), parts)?;
     trainer.restore_hook(hooks)?.iter().for_each(|left_out| warn(left_out));
     let ended = trainer.run().inspect_err(report_failure);
@@ -294,9 +303,9 @@ fn warn(warning: &str) {
     say!("warning: {warning}");
 }
 
-/// Prints the resume. `changes`: changes of the batching, and what a changed optimizer keeps. `job_toml` is this
+/// Prints the resume. `changes`: changes of the batching, what a changed optimizer keeps, and a new or dropped average. `job_toml` is this
 /// start's spec.
-fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 2], job_toml: &str) {
+fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 3], job_toml: &str) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
         let what =

@@ -155,7 +155,8 @@ fn every_burn_module_is_evaluated_saved_and_resumed_as_it_is() {
         assert_eq!(trained(&plan, &whole, u64::MAX).unwrap(), Ended::Done);
         let saved = model(&whole);
         let evaluated =
-            evaluate(&plan, &whole, Split::Val, ComputeDevice::Cpu, Arc::new(SoloGroup::new())).unwrap();
+            evaluate(&plan, &whole, Split::Val, true, ComputeDevice::Cpu, Arc::new(SoloGroup::new()))
+                .unwrap();
         let (in_training, alone) = (losses(&whole)[2].1, evaluated["loss"].as_f64().unwrap());
         assert!((in_training / alone - 1.0).abs() < 1e-6, "{buffers}: {in_training} and {alone}");
         // In mid-epoch, twice.

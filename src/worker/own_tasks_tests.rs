@@ -235,6 +235,15 @@ fn own_metrics_rank_checkpoints_and_end_runs() {
     let sets = ["epochs=9", "early_stop.metric=val.pairs", "early_stop.patience=2"];
     train_to(&run, NUMBERS, &sets, 2, u64::MAX);
     assert_eq!(run.epochs().len(), 3);
+    // As many pairs in each epoch: never an improvement.
+    let plateau = [
+        "scheduler={ name = \"reduce-on-plateau\", metric = \"val.pairs\", patience = 0 }",
+        "optimizer.lr=1",
+    ];
+    let run = Run::of(NUMBERS);
+    train_to(&run, NUMBERS, &plateau, 1, u64::MAX);
+    let rates: Vec<f64> = run.steps().iter().map(|(_, lr, _)| *lr).collect();
+    assert_eq!([rates[0], rates[5], rates[10]], [1.0, 1.0, 0.1]);
 }
 
 #[test]

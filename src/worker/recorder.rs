@@ -15,7 +15,9 @@ use crate::telemetry::{
     Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Top5, Totals,
     epoch_summary, report, tutorial_line,
 };
-use crate::train::{BatchAlgebra, Ended, Observer, Position, Settings, StepReport, Sums, Updater};
+use crate::train::{
+    BatchAlgebra, Ended, Observer, Position, Settings, StepReport, Sums, Updater, WeightAverage,
+};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -157,8 +159,13 @@ impl Recorder {
     }
 
     /// Allocates memory for saves at the start of the run; see `checkpoints`.
-    pub fn reserve(&mut self, model: &dyn Model, updater: &Updater) -> Result<()> {
-        self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(model, updater))
+    pub fn reserve(
+        &mut self,
+        model: &dyn Model,
+        updater: &Updater,
+        average: Option<&WeightAverage>,
+    ) -> Result<()> {
+        self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(model, updater, average))
     }
 
     /// Waits for the save in progress, writes the last event and the report, and passes on the run's end.
@@ -310,6 +317,7 @@ impl Observer for Recorder {
         position: &Position,
         model: &dyn Model,
         updater: &Updater,
+        average: Option<&WeightAverage>,
         hook: Option<HookState>,
         seconds: f64,
     ) -> Result<()> {
@@ -321,8 +329,8 @@ impl Observer for Recorder {
         let before = first.checkpoints.flush()?;
         first.saved(before);
         let sync = first.metrics.syncing()?;
-        let saved =
-            first.checkpoints.save(begun, position, model, updater, hook, first.trained + seconds, sync)?;
+        let seconds = first.trained + seconds;
+        let saved = first.checkpoints.save(begun, position, model, updater, average, hook, seconds, sync)?;
         first.saved(saved);
         Ok(())
     }

@@ -8,16 +8,19 @@ use crate::checkpoint::{Dtype, Snapshot, State, TensorData, TensorMap};
 use crate::ddp::HookState;
 use crate::error::{Error, Result};
 use crate::models::{ALL, Layout, Model, Role, StateEntry};
-use crate::train::{Position, Sums, Updater};
+use crate::train::{Position, Sums, Updater, WeightAverage};
 
 /// The tensors of a run's checkpoints, without values.
-pub fn empty(model: &dyn Model, updater: &Updater) -> Result<Snapshot> {
+pub fn empty(model: &dyn Model, updater: &Updater, average: Option<&WeightAverage>) -> Result<Snapshot> {
     let mut snapshot = Snapshot::default();
     for entry in model.entries().iter().flat_map(StateEntry::names) {
         snapshot.model.push(zeros(entry.name.clone(), Dtype::F32, entry.shape.clone())?)?;
         if let Some(name) = batches_tracked(entry) {
             snapshot.model.push(zeros(name, Dtype::I64, Vec::new())?)?;
         }
+    }
+    if average.is_some() {
+        snapshot.ema = snapshot.model.clone();
     }
     for_each_slot(model.entries(), updater, |index, name, slot| {
         let entry = &model.entries()[index];
@@ -62,25 +65,41 @@ pub fn copy(
     position: &Position,
     model: &dyn Model,
     updater: &Updater,
+    average: Option<&WeightAverage>,
 ) -> Result<()> {
     let mut done = Ok(());
-    let tensors = &mut snapshot.model;
+    let Snapshot { model: weights, ema, optimizer: tensors, .. } = snapshot;
     model.read(ALL, &mut |index, values| {
-        for entry in model.entries()[index].names() {
-            let copied = copy_to(tensors, &entry.name, bytemuck::cast_slice(values)).and_then(|()| {
-                let Some(name) = batches_tracked(entry) else { return Ok(()) };
-                copy_to(tensors, &name, &(position.micro_total as i64).to_le_bytes())
-            });
-            if done.is_ok() {
-                done = copied;
-            }
+        let entry = &model.entries()[index];
+        let mut copied = copy_tensor(weights, entry, values, position);
+        if let Some(average) = average.filter(|_| copied.is_ok()) {
+            let averaged = average.read(index, values, |values| copy_tensor(ema, entry, values, position));
+            copied = averaged.flatten();
+        }
+        if done.is_ok() {
+            done = copied;
         }
     })?;
     done?;
-    let tensors = &mut snapshot.optimizer;
     for_each_slot(model.entries(), updater, |index, name, slot| {
         updater.state().read(index, slot, |values| copy_to(tensors, &name, bytemuck::cast_slice(values)))?
     })
+}
+
+/// Copies a tensor of the model under each of its names.
+fn copy_tensor(
+    tensors: &mut TensorMap,
+    entry: &StateEntry,
+    values: &[f32],
+    position: &Position,
+) -> Result<()> {
+    for entry in entry.names() {
+        copy_to(tensors, &entry.name, bytemuck::cast_slice(values))?;
+        if let Some(name) = batches_tracked(entry) {
+            copy_to(tensors, &name, &(position.micro_total as i64).to_le_bytes())?;
+        }
+    }
+    Ok(())
 }
 
 fn copy_to(tensors: &mut TensorMap, name: &str, bytes: &[u8]) -> Result<()> {
@@ -137,6 +156,7 @@ pub fn finish(
 ) -> Result<()> {
     for entry in entries.iter().flat_map(StateEntry::names).filter(|e| e.layout == Layout::Transposed) {
         reorder(&mut snapshot.model, &entry.name, entry);
+        reorder(&mut snapshot.ema, &entry.name, entry);
         for slot in slots {
             reorder(&mut snapshot.optimizer, &format!("{slot}.{}", entry.name), entry);
         }
@@ -191,12 +211,12 @@ mod tests {
             let data = Fingerprint { train: 2048, val: None, content: "x".to_owned() };
             let made = RunFacts { plan: plan.clone(), device: ComputeDevice::Cpu, data };
             let mut position = Position::new(Batching::of(1, 4, 1));
-            let mut snapshot = empty(&*model, &updater).unwrap();
+            let mut snapshot = empty(&*model, &updater, None).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
             for step in 1..=2 {
                 position.step = step;
                 model.edit(ALL, &mut |_, values| values.iter_mut().for_each(|v| *v += 1.0)).unwrap();
-                copy(&mut snapshot, &position, &*model, &updater).unwrap();
+                copy(&mut snapshot, &position, &*model, &updater, None).unwrap();
                 snapshot.state = state(&made, &position, None, 1.0).unwrap();
                 finish(&mut snapshot, &entries, updater.slots(), None).unwrap();
                 let now: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
@@ -241,11 +261,11 @@ mod tests {
         let mut model = plan.model.source.build(&plan.dataset.facts, 1, &on).unwrap();
         let mut updater = Updater::new(&plan.optimizer, None, model.entries(), &on.device);
         let position = Position::new(Batching::of(1, 4, 1));
-        let mut snapshot = empty(&*model, &updater).unwrap();
-        copy(&mut snapshot, &position, &*model, &updater).unwrap();
+        let mut snapshot = empty(&*model, &updater, None).unwrap();
+        copy(&mut snapshot, &position, &*model, &updater, None).unwrap();
         there.lose();
         let failures = [
-            copy(&mut snapshot, &position, &*model, &updater).unwrap_err(),
+            copy(&mut snapshot, &position, &*model, &updater, None).unwrap_err(),
             updater.state().read(0, 0, |_| ()).unwrap_err(),
             updater.state_mut().edit(0, |_, _| Ok(())).unwrap_err(),
             model.edit(ALL, &mut |_, _| {}).unwrap_err(),

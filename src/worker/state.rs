@@ -95,13 +95,13 @@ pub fn restore(
     model: &mut dyn Model,
     updater: &mut Updater,
 ) -> Result<()> {
-    restore_model(plan, loaded, saved, device, model)?;
+    restore_model(plan, loaded, saved, device, &loaded.model, model)?;
     optimizer::fits(plan, loaded, updater.slots())
         .and_then(|()| put_optimizer(model.entries(), updater, &loaded.optimizer))
         .map_err(|e| unfit(loaded, e))
 }
 
-/// Restores the model only.
+/// Restores only the model, with the checkpoint's own or averaged `weights`.
 ///
 /// # Errors
 /// As [`restore`].
@@ -110,9 +110,10 @@ pub fn restore_model(
     loaded: &Loaded,
     saved: &Saved,
     device: ComputeDevice,
+    weights: &TensorMap,
     model: &mut dyn Model,
 ) -> Result<()> {
-    put_model(model, &loaded.model).map_err(|e| unfit(loaded, e))?;
+    put_model(model, weights).map_err(|e| unfit(loaded, e))?;
     let sent_to = plan.checkpoint.map_location.as_ref().and_then(|map| map.get(&saved.device));
     if let Some(target) = sent_to.filter(|target| **target != device.to_string()) {
         let from = &saved.device;
@@ -124,7 +125,7 @@ pub fn restore_model(
     Ok(())
 }
 
-fn unfit(loaded: &Loaded, e: Error) -> Error {
+pub(super) fn unfit(loaded: &Loaded, e: Error) -> Error {
     // A failing device is not a problem of the checkpoint.
     if e.code != ExitCode::Checkpoint {
         return e;
@@ -134,17 +135,22 @@ fn unfit(loaded: &Loaded, e: Error) -> Error {
     Error::checkpoint(message).hint(e.hint.unwrap_or_else(|| hint.to_owned()))
 }
 
+/// Values of a model's tensors by number, in the module's layout; `None` where there are none.
+pub(super) type Weights = Vec<Option<Vec<f32>>>;
+
+/// The values of all tensors in a file.
+pub(super) fn weights(entries: &[StateEntry], file: &TensorMap) -> Result<Weights> {
+    let value = |e: &StateEntry| Ok(Some(e.of_dict(&find(file, &e.name, &e.shape)?.as_f32())));
+    entries.iter().map(value).collect()
+}
+
 fn put_model(model: &mut dyn Model, file: &TensorMap) -> Result<()> {
-    let entries = model.entries().to_vec();
-    let mut values = Vec::new();
-    for entry in &entries {
-        values.push(Some(entry.of_dict(&find(file, &entry.name, &entry.shape)?.as_f32())));
-    }
+    let values = weights(model.entries(), file)?;
     put(model, values)
 }
 
 /// Sets the given values, in the module's layout.
-fn put(model: &mut dyn Model, values: Vec<Option<Vec<f32>>>) -> Result<()> {
+fn put(model: &mut dyn Model, values: Weights) -> Result<()> {
     model.edit(&|index| values[index].is_some(), &mut |index, own| {
         if let Some(new) = &values[index] {
             own.copy_from_slice(new);

@@ -155,9 +155,11 @@ pub fn newest_checkpoint(out: &Path) -> PathBuf {
     steps.pop().expect("the run has a checkpoint")
 }
 
-/// The bytes of model and optimizer in the newest checkpoint of a run.
-pub fn bits(out: &Path) -> [Vec<u8>; 2] {
+/// The bytes of model and optimizer, and of the averaged weights if there are some, in the newest checkpoint of a run.
+pub fn bits(out: &Path) -> Vec<Vec<u8>> {
     let checkpoint = newest_checkpoint(out);
-    ["model.safetensors", "optimizer.safetensors"]
-        .map(|name| std::fs::read(checkpoint.join(name)).expect("a checkpoint has this file"))
+    let read = |name: &str| std::fs::read(checkpoint.join(name));
+    let required = ["model.safetensors", "optimizer.safetensors"];
+    let required = required.map(|name| read(name).expect("a checkpoint has this file"));
+    required.into_iter().chain(read("ema.safetensors")).collect()
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 const DOCUMENT: &str = "docs/spec.md";
 /// The tables whose `name` selects a component, and those without one.
 const NAMED: [&str; 4] = ["model", "dataset", "optimizer", "scheduler"];
-const OTHERS: [&str; 6] = ["train", "early_stop", "checkpoint", "metrics", "launch", "distributed"];
+const OTHERS: [&str; 7] = ["train", "ema", "early_stop", "checkpoint", "metrics", "launch", "distributed"];
 
 #[test]
 fn it_is_current() {

@@ -95,7 +95,7 @@ impl Trial {
     }
 
     /// Model and optimizer bytes of the newest checkpoint.
-    pub fn bits(&self) -> [Vec<u8>; 2] {
+    pub fn bits(&self) -> Vec<Vec<u8>> {
         bits(&self.out)
     }
 

@@ -84,7 +84,7 @@ impl Trial {
     /// The run ended as one that ddp-run started itself.
     #[track_caller]
     pub fn assert_same_bits(&self) {
-        static OWN: OnceLock<([Vec<u8>; 2], Vec<serde_json::Value>)> = OnceLock::new();
+        static OWN: OnceLock<(Vec<Vec<u8>>, Vec<serde_json::Value>)> = OnceLock::new();
         let (own_bits, own_results) = OWN.get_or_init(|| {
             let own = Trial::new();
             assert_code(&train(Path::new(SPEC), &own.out, &["--nproc-per-node", "2"]), 0);

@@ -102,7 +102,11 @@ impl Segment {
         }
         let Lengths { epochs, steps } = fields.config();
         let length = one_length(fields, ("epochs", epochs), ("steps", steps));
-        segments.push(Segment::new(name, curve, unit, length));
+        let segment = Segment::new(name, curve, unit, length);
+        if let Some((key, why)) = segment.against_plateau() {
+            fields.problem(key, why);
+        }
+        segments.push(segment);
         segments
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! A [`Schedule`] is a chain of [`Segment`]s, each of which starts from the base learning rate, as in PyTorch's
 //! `SequentialLR`. Every schedule has a closed form, so a resumed run needs no scheduler state, and the rate of any
-//! step takes O(1). A segment counts its time `t` in epochs (as PyTorch users do with one `scheduler.step()` per epoch)
+//! step takes O(1). Only `reduce-on-plateau` has a state, which lowers the base rate.
+//!
+//! A segment counts its time `t` in epochs (as PyTorch users do with one `scheduler.step()` per epoch)
 //! or in optimizer steps; one that counts epochs changes the rate only at epoch boundaries of the run.
 
 mod configure;
@@ -15,11 +17,13 @@ mod linear;
 mod multistep;
 mod noam;
 mod one_cycle;
+mod plateau;
 mod polynomial;
 mod step;
 mod warmup;
 
 pub use configure::{ScheduleConfig, ScheduleKind};
+pub use plateau::{Plateau, ReduceOnPlateau};
 
 use super::values;
 use crate::spec::choice;
@@ -33,6 +37,12 @@ use std::sync::Arc;
 pub trait Curve: fmt::Debug + Send + Sync {
     /// The rate at time `t` of a segment of length `span`, both in the segment's unit. `base` is the base rate.
     fn lr(&self, base: f64, t: u64, span: u64) -> f64;
+
+    /// The rule that lowers the base rate, if there is one.
+    #[doc(hidden)]
+    fn on_plateau(&self) -> Option<&ReduceOnPlateau> {
+        None
+    }
 }
 
 choice! {
@@ -89,7 +99,7 @@ impl PartialEq for Segment {
 }
 
 /// The schedules of ddp-run under their names in specs, in the order of messages.
-pub fn standard_kinds() -> [(&'static str, ScheduleKind); 12] {
+pub fn standard_kinds() -> [(&'static str, ScheduleKind); 13] {
     [
         ("constant", Segment::read::<constant::Constant>),
         ("step", Segment::read::<step::Step>),
@@ -103,6 +113,7 @@ pub fn standard_kinds() -> [(&'static str, ScheduleKind); 12] {
         ("one-cycle", Segment::read::<one_cycle::OneCycle>),
         ("noam", Segment::read::<noam::Noam>),
         ("inverse-sqrt", Segment::read::<inverse_sqrt::InverseSqrt>),
+        ("reduce-on-plateau", Segment::read::<ReduceOnPlateau>),
     ]
 }
 

@@ -30,6 +30,13 @@ fn rejects_impossible_combinations() {
     one(&["distributed.sockets=17"], "expected an integer from 1 to 16");
     one(&["distributed.interface=\"eth 0\""], "the name of a network interface");
     one(&["distributed.transport=shm", "distributed.sockets=2"], "counts TCP connections");
+    one(&["ema.every=2"], "no effect without `decay`");
+    one(&["ema.warmup_power=0.5"], "no effect without `decay`");
+    one(&["ema.decay=1.0"], "below 1");
+    one(&["ema.decay=0.9", "ema.warmup_power=0.0"], "above 0 and at most 1");
+    let plateau = "scheduler.name=reduce-on-plateau";
+    one(&[plateau], "`val.loss`, which is never measured");
+    one(&[plateau, "scheduler.metric=val.r2", "dataset.val=10"], "`val.r2` needs numbers");
     one(&["early_stop.metric=val.loss"], "no effect without `patience`");
     one(&["early_stop.patience=0"], "expected an integer of at least 1");
     one(

@@ -1,0 +1,113 @@
+//! `[ema]`: what is averaged, evaluated and saved, and what a resumed run makes of it.
+
+use super::testing::{Run, SPEC, plan};
+use super::{Split, evaluate};
+use crate::checkpoint::{Loaded, TensorMap, load};
+use crate::comm::SoloGroup;
+use crate::device::ComputeDevice;
+use crate::train::Ended;
+use std::path::Path;
+use std::sync::Arc;
+
+const EMA: [&str; 3] = ["ema.decay=0.9", "ema.every=3", "ema.warmup_power=0.75"];
+
+fn newest(run: &Run) -> Loaded {
+    load(&run.newest()).unwrap()
+}
+
+fn at(run: &Run, step: u64) -> Loaded {
+    let entries = run.store().list().unwrap();
+    load(&entries.iter().find(|entry| entry.step == step).unwrap().path).unwrap()
+}
+
+fn values(map: &TensorMap) -> Vec<f32> {
+    map.iter().flat_map(|tensor| tensor.to_f32_vec()).collect()
+}
+
+/// Model, average and validation losses.
+fn results(run: &Run) -> (TensorMap, TensorMap, Vec<Option<f64>>) {
+    let Loaded { model, ema, .. } = newest(run);
+    (model, ema, run.epochs().iter().map(|epoch| epoch.3).collect())
+}
+
+#[test]
+fn the_average_follows_the_saved_weights_of_every_step() {
+    let run = Run::of(SPEC);
+    let sets = ["epochs=1", "save_every=1 steps", "checkpoint.keep_last=0", "ema.decay=0.75"];
+    run.train(2, &sets).unwrap();
+    let mut average: Vec<f32> = Vec::new();
+    for step in run.kept() {
+        let Loaded { model, ema, .. } = at(&run, step);
+        let weights = values(&model);
+        match step {
+            1 => average = weights,
+            _ => average.iter_mut().zip(weights).for_each(|(a, w)| *a += (w - *a) * 0.25),
+        }
+        assert_eq!(values(&ema), average, "step {step}");
+    }
+    assert!(run.kept().len() == 4 && newest(&run).model != newest(&run).ema);
+}
+
+#[test]
+fn the_average_is_what_is_evaluated() {
+    let run = Run::of(SPEC);
+    let sets = [&EMA[..], &["epochs=2"]].concat();
+    run.train(2, &sets).unwrap();
+    let plan = plan(SPEC, &sets, 1);
+    let loss = |averaged| {
+        let group = Arc::new(SoloGroup::default());
+        let metrics = evaluate(&plan, &run.newest(), Split::Val, averaged, ComputeDevice::Cpu, group);
+        metrics.unwrap()["loss"].as_f64().unwrap()
+    };
+    let told = run.epochs().last().unwrap().3.unwrap();
+    let (averaged, own) = (loss(true), loss(false));
+    assert!((averaged - told).abs() < 1e-6 * told, "{averaged} {told}");
+    assert!((own - told).abs() > 1e-3 * told, "{own} {told}");
+    assert_eq!(newest(&run).state.metric("val.loss"), Some(told));
+}
+
+#[test]
+fn a_run_that_is_interrupted_has_the_same_average() {
+    for world in [1, 2] {
+        let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
+        whole.train(world, &EMA).unwrap();
+        // Before an update is due, when one is, and in the last step of an epoch.
+        for stop_after in [1, 2, 5, 3] {
+            assert_eq!(cut.until(world, &EMA, stop_after).unwrap(), Ended::Stopped);
+        }
+        cut.train(world, &EMA).unwrap();
+        assert!(results(&cut) == results(&whole), "{world} ranks");
+        // Training itself does not depend on the average.
+        let plain = Run::of(SPEC);
+        plain.train(world, &[]).unwrap();
+        assert!(plain.bits() == whole.bits() && newest(&plain).ema.is_empty());
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_the_average_on_another_number_of_ranks() {
+    for (before, after) in [(2, 1), (1, 2)] {
+        let run = Run::of(SPEC);
+        let first = ["epochs=1", "ema.decay=0.9"];
+        run.train(before, &first).unwrap();
+        let average = newest(&run).ema;
+        let sets = ["epochs=2", "ema.decay=0.9", "ema.every=1000"];
+        run.train(after, &sets).unwrap();
+        let last = newest(&run);
+        assert!(last.ema == average && last.ema != last.model, "from {before} to {after} ranks");
+    }
+}
+
+#[test]
+fn an_average_begins_and_ends_with_its_table() {
+    let run = Run::of(SPEC);
+    run.train(1, &["epochs=1"]).unwrap();
+    let begun = newest(&run).model;
+    run.train(1, &["epochs=2", "ema.decay=0.9", "ema.every=1000"]).unwrap();
+    assert!(newest(&run).ema == begun, "the average starts from the loaded weights");
+    assert_eq!(at(&run, newest(&run).state.global_step).state.extra["position"]["ema"], 1);
+    run.train(1, &["epochs=3"]).unwrap();
+    let last = newest(&run);
+    assert!(last.ema.is_empty() && last.state.extra["position"].get("ema").is_none());
+    assert!(!Path::new(&last.path).join("ema.safetensors").exists());
+}

@@ -1,0 +1,60 @@
+//! `reduce-on-plateau`: the rate falls after the same evaluations, however a run is interrupted, and not in its warm-up.
+
+use super::testing::{Run, SPEC};
+use crate::train::Ended;
+
+/// No evaluation but the first one is an improvement.
+const SETS: [&str; 7] = [
+    "epochs=6",
+    "save_every=1",
+    "scheduler.name=reduce-on-plateau",
+    "scheduler.factor=0.5",
+    "scheduler.patience=0",
+    "scheduler.threshold=100.0",
+    "scheduler.threshold_mode=abs",
+];
+
+/// The rate of the last step of each epoch, as a share of the base rate.
+fn rates(run: &Run) -> Vec<f64> {
+    let steps = run.steps();
+    let at = |step: u64| steps.iter().find(|s| s.0 == step).unwrap().1 / 0.05;
+    run.epochs().iter().map(|epoch| at(epoch.1)).collect()
+}
+
+#[test]
+fn the_rate_falls_after_the_same_evaluations_however_a_run_is_interrupted() {
+    for world in [1, 2] {
+        let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
+        whole.train(world, &SETS).unwrap();
+        assert_eq!(rates(&whole), [1.0, 1.0, 0.5, 0.25, 0.125, 0.0625]);
+        let per_epoch = 8 / world as u64;
+        // The second of these stops is in the last step of an epoch, before its evaluation.
+        for stop_after in [per_epoch + 1, per_epoch - 1, 2] {
+            assert_eq!(cut.until(world, &SETS, stop_after).unwrap(), Ended::Stopped);
+        }
+        cut.train(world, &SETS).unwrap();
+        assert_eq!((cut.steps(), cut.epochs()), (whole.steps(), whole.epochs()));
+        assert!(cut.bits() == whole.bits(), "{world} ranks");
+    }
+}
+
+#[test]
+fn the_rate_goes_on_with_another_number_of_ranks_and_another_metric() {
+    let run = Run::of(SPEC);
+    run.train(2, &[&SETS[1..], &["epochs=3"]].concat()).unwrap();
+    run.train(1, &[&SETS[1..], &["epochs=4"]].concat()).unwrap();
+    // The wait begins anew: the next evaluation is the best one.
+    run.train(1, &[&SETS[..], &["scheduler.metric=train.loss"]].concat()).unwrap();
+    assert_eq!(rates(&run), [1.0, 1.0, 0.5, 0.25, 0.125, 0.125]);
+}
+
+#[test]
+fn evaluations_in_a_warm_up_and_epochs_without_one_do_not_count() {
+    let run = Run::of(SPEC);
+    run.train(1, &[&SETS[..], &["scheduler.warmup_epochs=2", "scheduler.warmup_start_factor=1.0"]].concat())
+        .unwrap();
+    assert_eq!(rates(&run), [1.0, 1.0, 1.0, 1.0, 0.5, 0.25]);
+    let run = Run::of(SPEC);
+    run.train(1, &[&SETS[..], &["train.eval_every=2"]].concat()).unwrap();
+    assert_eq!(rates(&run), [1.0, 1.0, 1.0, 1.0, 0.5, 0.5]);
+}
