@@ -103,8 +103,8 @@ pub mod prelude {
         CommError, CommErrorKind, Element, ProcessGroup, ReduceOp, SliceMut, SliceRef, Wait,
     };
     pub use crate::data::{
-        BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, SampleKey,
-        Splits,
+        BurnBatch, BurnData, DataFacts, Dataset, DatasetSource, FieldFacts, FieldKind, FieldMut, Sample,
+        SampleKey, SampleRng, Splits, Transform,
     };
     pub use crate::ddp::CommHook;
     pub use crate::error::{Error, ExitCode, Result};

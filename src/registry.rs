@@ -1,7 +1,9 @@
 //! The components that a spec can name. [`Registry::standard`] holds those that ship with ddp-run; a user's own crate
 //! adds its own to it and calls [`Registry::run`], which is the whole program with those names known.
 
-use crate::data::{self, BurnData, BurnSource, DataFacts, DatasetKind, DatasetSource};
+use crate::data::{
+    self, BurnData, DataFacts, DatasetKind, DatasetSource, Transform, TransformKind, TransformPlan,
+};
 use crate::ddp::{CommHook, HookSource};
 use crate::models::{self, ModelKind, Net};
 use crate::optim::schedule::{self, ScheduleConfig, ScheduleKind, Segment};
@@ -26,6 +28,7 @@ pub struct Registry {
     losses: Vec<(String, LossKind)>,
     metrics: Vec<(String, MetricKind)>,
     observers: Vec<(String, ObserverKind)>,
+    transforms: Vec<(String, TransformKind)>,
 }
 
 impl Registry {
@@ -72,14 +75,14 @@ impl Registry {
         self.add_dataset(name, data::from_fn(make))
     }
 
-    /// Adds a Burn `Dataset` with its `Batcher`, opened by `open` from the `[dataset]` table's own keys `C`.
+    /// Adds a Burn `Dataset` with its `Batcher`, opened by `open` from the `[dataset]` table's own keys `C`. The table also
+    /// has `val_split`, `split_seed`, `max_train` and `max_val`.
     pub fn burn_dataset<C, F>(self, name: &str, open: F) -> Self
     where
         C: DeserializeOwned + JsonSchema + Send + Sync + 'static,
         F: Fn(&C) -> crate::error::Result<BurnData> + Send + Sync + 'static,
     {
-        let open = Arc::new(open);
-        self.dataset(name, move |config: C| BurnSource { config, open: open.clone() })
+        self.add_dataset(name, data::from_burn(open))
     }
 
     /// Adds a communication hook, `[distributed] comm_hook = "…"`; each rank makes its own with `make`. A later one replaces an
@@ -120,6 +123,12 @@ impl Registry {
     /// Adds a metric, `[[metric]] name = "…"` and the keys that `M` declares.
     pub fn metric<M: Metric + DeserializeOwned + JsonSchema>(mut self, name: &str) -> Self {
         replace(&mut self.metrics, name, tasks::metric::<M>);
+        self
+    }
+
+    /// Adds a transform of samples, `[[transform]] name = "…"` and the keys that `T` declares.
+    pub fn transform<T: Transform + DeserializeOwned + JsonSchema>(mut self, name: &str) -> Self {
+        replace(&mut self.transforms, name, TransformPlan::read::<T>);
         self
     }
 
@@ -170,6 +179,11 @@ impl Registry {
     /// Names of metrics, and how each reads its table.
     pub(crate) fn metric_kinds(&self) -> impl Iterator<Item = (&str, MetricKind)> {
         self.metrics.iter().map(|(name, kind)| (name.as_str(), *kind))
+    }
+
+    /// Names of transforms, and how each reads its table.
+    pub(crate) fn transform_kinds(&self) -> impl Iterator<Item = (&str, TransformKind)> {
+        self.transforms.iter().map(|(name, kind)| (name.as_str(), *kind))
     }
 
     /// Names of observers, and how each reads its table.

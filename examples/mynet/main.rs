@@ -1,4 +1,4 @@
-//! ddp-run with a model, a data set, an optimizer, a communication hook and an observer of one's own; docs/extending.md explains it. Run it as ddp-run itself:
+//! ddp-run with a model, a data set, a transform, an optimizer, a communication hook and an observer of one's own; docs/extending.md explains it. Run it as ddp-run itself:
 //! `cargo run --release --example mynet -- examples/mynet/mynet.toml`
 
 use burn::data::dataloader::batcher::Batcher;
@@ -83,6 +83,24 @@ fn spirals(samples: usize, from: usize) -> InMemDataset<Point> {
         Point { at: [t * angle.cos(), t * angle.sin()], arm }
     };
     InMemDataset::new((0..samples).map(point).collect())
+}
+
+/// Moves training points by normal noise. Its fields are the keys of `[[transform]]`.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "ddp_run::schemars")]
+struct Jitter {
+    /// Standard deviation.
+    #[schemars(range(min = 0.0))]
+    width: f32,
+}
+
+impl Transform for Jitter {
+    fn apply(&self, mut sample: Sample<'_>) -> Result<()> {
+        if let (true, FieldMut::Float(input)) = (sample.training, sample.input) {
+            input.iter_mut().for_each(|x| *x += self.width * sample.random.normal());
+        }
+        Ok(())
+    }
 }
 
 /// Averages gradients after each rank has limited the norm of its own.
@@ -187,6 +205,7 @@ fn main() {
                 .val(spirals(c.samples / 4, 500), PointBatcher)
         })
         .comm_hook("limited", || Limited { norm: 1.0 })
+        .transform::<Jitter>("jitter")
         .optimizer::<SignSgd>("sign-sgd")
         .observer::<Webhook>("webhook")
         .run()

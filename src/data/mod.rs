@@ -15,6 +15,7 @@ mod image_config;
 mod images;
 mod loader;
 pub mod mt19937;
+mod own_transform;
 pub mod rng;
 mod sampler;
 mod sets;
@@ -25,13 +26,14 @@ mod store;
 pub mod testing;
 pub mod transforms;
 
-pub use burn_data::{BurnBatch, BurnData, BurnSource};
+pub use burn_data::{BurnBatch, BurnData, from_burn};
 pub use config::LoaderConfig;
 pub use device_transform::{DeviceBytes, DeviceTransform};
 pub use fingerprint::{Content, Fingerprint};
 pub use fn_dataset::from_fn;
 pub use images::ImageSource;
 pub use loader::{Loader, LoaderOptions};
+pub use own_transform::{Sample, SampleRng, Transform, TransformKind, TransformPlan, transformed};
 pub use sampler::{DistributedSampler, EvalShard, Order, Prefix};
 pub use standard::standard_kinds;
 pub use store::Cache;
@@ -172,6 +174,16 @@ pub enum FieldMut<'a> {
     Float(&'a mut [f32]),
     /// For [`FieldKind::Index`].
     Index(&'a mut [i64]),
+}
+
+impl FieldMut<'_> {
+    /// The same buffer, for a call that takes one.
+    pub(crate) fn again(&mut self) -> FieldMut<'_> {
+        match self {
+            FieldMut::Float(values) => FieldMut::Float(values),
+            FieldMut::Index(values) => FieldMut::Index(values),
+        }
+    }
 }
 
 /// One field of a batch on the host: consecutive samples of shape `shape`, row-major.

@@ -34,6 +34,8 @@ pub enum Stream {
     Noise = 17,
     /// The weights of the function that generates synthetic targets.
     Truth = 18,
+    /// The first of the user's transforms; the others follow.
+    Transforms = 256,
 }
 
 /// The sequence of draws for one key and stream.
@@ -51,10 +53,19 @@ pub struct CounterRng {
 impl CounterRng {
     /// (seed, epoch, sample) has 192 bits, more than a counter: a first block hashes it into key and nonce.
     pub fn new(key: SampleKey, stream: Stream) -> Self {
+        Self::numbered(key, stream as u32)
+    }
+
+    /// The draws of the user's transform of this number.
+    pub fn of_transform(key: SampleKey, number: u32) -> Self {
+        Self::numbered(key, Stream::Transforms as u32 + number)
+    }
+
+    fn numbered(key: SampleKey, stream: u32) -> Self {
         let halves = |x: u64| [x as u32, (x >> 32) as u32];
         let ([s0, s1], [e0, e1]) = (halves(key.sample), halves(key.epoch));
         let [k0, k1, n0, n1] = philox4x32([s0, s1, e0, e1], halves(key.seed));
-        Self { key: [k0, k1], nonce: [n0, n1, stream as u32], block: 0, words: [0; 4], used: 4 }
+        Self { key: [k0, k1], nonce: [n0, n1, stream], block: 0, words: [0; 4], used: 4 }
     }
 
     pub fn next_u32(&mut self) -> u32 {

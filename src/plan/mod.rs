@@ -27,7 +27,7 @@ use crate::checkpoint::{CheckpointConfig, Every};
 use crate::clusters::slurm::SlurmConfig;
 use crate::comm::gloo::GlooOptions;
 use crate::comm::{Backend, DistributedConfig};
-use crate::data::{FieldFacts, LoaderConfig};
+use crate::data::{FieldFacts, LoaderConfig, TransformPlan};
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
@@ -58,6 +58,7 @@ pub struct Plan {
     pub model: ModelPlan,
     pub dataset: DatasetPlan,
     pub loader: LoaderConfig,
+    pub transforms: Vec<TransformPlan>,
     pub task: TaskPlan,
     pub train: TrainConfig,
     pub early_stop: Option<EarlyStop>,

@@ -7,7 +7,7 @@ use crate::checkpoint::CheckpointConfig;
 use crate::clusters::slurm::SlurmConfig;
 use crate::comm::DistributedConfig;
 use crate::comm::gloo::GlooOptions;
-use crate::data::DataFacts;
+use crate::data::{DataFacts, TransformPlan};
 use crate::ddp::{HookSource, ReducerConfig};
 use crate::launch::LaunchConfig;
 use crate::nodes::NodesConfig;
@@ -27,6 +27,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         JobConfig::read(root);
     let (dataset, loader) = components::dataset(root, registry);
     let facts = dataset.as_ref().map_or(NO_FACTS, |d| d.facts.clone());
+    let transforms = TransformPlan::configure(root, registry.transform_kinds());
     let model = components::model(root, registry, &facts);
     let own = Own::read(root, registry.task_kinds(), registry.loss_kinds(), registry.metric_kinds());
     let (loss, train) =
@@ -69,6 +70,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
         model,
         dataset,
         loader,
+        transforms,
         task: task?,
         train,
         early_stop,

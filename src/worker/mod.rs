@@ -61,7 +61,7 @@ pub use step_times::{STEP_TIMES, StepTime, StepTimes};
 
 use crate::checkpoint::{CheckpointStore, Loaded, load_any};
 use crate::comm::{CommErrorKind, Phase, Place, ProcessGroup, Wait};
-use crate::data::{DataFacts, Dataset, Fingerprint, Splits};
+use crate::data::{DataFacts, Dataset, Fingerprint, Splits, transformed};
 use crate::device::{Compute, ComputeDevice, Precision, supports_precision};
 use crate::error::{Error, Result};
 use crate::history::{Accepted, Parent, Start, checkpoints};
@@ -260,6 +260,7 @@ fn open_data(plan: &Plan, group: &dyn ProcessGroup) -> Result<Splits> {
     }
     group.barrier(Wait::WhilePeersLive)?;
     let splits = plan.dataset.source.open().map_err(Error::of_data)?;
+    let splits = transformed(splits, &plan.transforms);
     if group.rank() == 0 {
         for line in splits.train.remarks() {
             tracing::info!("{line}");

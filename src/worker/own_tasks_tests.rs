@@ -1,7 +1,8 @@
 //! Runs with a task, a loss and metrics of a user's crate.
 
-use super::testing::{Run, trained};
+use super::testing::{Run, SPEC, trained};
 use super::*;
+use crate::data::{FieldMut, Sample, Transform};
 use crate::models::{AnyNet, Net, Target};
 use crate::plan::WorldRequest;
 use crate::registry::Registry;
@@ -109,8 +110,26 @@ impl Task for Plain {
     }
 }
 
+/// Adds noise to training inputs, and scales targets.
+#[derive(Deserialize, JsonSchema)]
+struct Noise {
+    #[schemars(range(min = 0.0))]
+    width: f32,
+}
+
+impl Transform for Noise {
+    fn apply(&self, mut sample: Sample<'_>) -> Result<()> {
+        assert_eq!(sample.shape, [4]);
+        if let (true, FieldMut::Float(input)) = (sample.training, sample.input) {
+            input.iter_mut().for_each(|x| *x += self.width * sample.random.normal());
+        }
+        Ok(())
+    }
+}
+
 fn registry() -> Registry {
     Registry::standard()
+        .transform::<Noise>("noise")
         .loss::<OwnLoss>("own")
         .metric::<Hits>("hits")
         .task::<Contrastive>("contrastive")
@@ -244,6 +263,27 @@ fn own_metrics_rank_checkpoints_and_end_runs() {
     train_to(&run, NUMBERS, &plateau, 1, u64::MAX);
     let rates: Vec<f64> = run.steps().iter().map(|(_, lr, _)| *lr).collect();
     assert_eq!([rates[0], rates[5], rates[10]], [1.0, 1.0, 0.1]);
+}
+
+/// Each transform has draws of its own, which a resume, another number of ranks and another number of loaders repeat.
+#[test]
+fn own_transforms_change_training_samples_alike_everywhere() {
+    let noise = |width: f64| format!("{SPEC}[[transform]]\nname = \"noise\"\nwidth = {width}\n");
+    let losses = |spec: &str, sets: &[&str], world| {
+        let run = Run::of(spec);
+        train_to(&run, spec, sets, world, 5);
+        train_to(&run, spec, sets, world, u64::MAX);
+        measured(&run, "loss")
+    };
+    let (plain, none, much) =
+        (losses(SPEC, &[], 1), losses(&noise(0.0), &[], 1), losses(&noise(1.0), &[], 1));
+    assert_eq!(plain, none);
+    assert!((plain[0][0] - much[0][0]).abs() > 0.1, "{plain:?} and {much:?}");
+    assert_eq!(losses(&noise(1.0), &["dataset.workers=2"], 1), much);
+    assert!(close(&losses(&noise(1.0), &["batch_size=4"], 2), &much));
+    let twice = format!("{}[[transform]]\nname = \"noise\"\nwidth = 1\n", noise(1.0));
+    let (once, twice) = (losses(&noise(2.0), &[], 1), losses(&twice, &[], 1));
+    assert!(!close(&once, &twice), "the second transform has the draws of the first");
 }
 
 #[test]

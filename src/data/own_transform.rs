@@ -1,0 +1,147 @@
+//! Transforms of users' crates: they change samples as they are read.
+
+use super::rng::CounterRng;
+use super::{Content, Dataset, FieldFacts, FieldMut, SampleKey, Splits};
+use crate::error::Result;
+use crate::spec::Fields;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::sync::Arc;
+
+/// Changes samples, `[[transform]] name = "…"`. It is its own config: its fields are the keys of the table.
+pub trait Transform: Send + Sync + 'static {
+    /// Changes a sample in place. It is called on any thread and in any order, and must depend on nothing but its
+    /// argument.
+    fn apply(&self, sample: Sample<'_>) -> Result<()>;
+}
+
+/// A sample as its data set wrote it.
+#[derive(Debug)]
+pub struct Sample<'a> {
+    /// Whether it is of the training split.
+    pub training: bool,
+    /// The shape of the input.
+    pub shape: &'a [usize],
+    /// The input's values, row-major.
+    pub input: FieldMut<'a>,
+    /// The target's values, row-major.
+    pub target: FieldMut<'a>,
+    /// Draws for this sample, epoch and transform: the same on any rank, and after a resume.
+    pub random: SampleRng,
+}
+
+/// A sequence of draws.
+#[derive(Clone, Debug)]
+pub struct SampleRng(CounterRng);
+
+impl SampleRng {
+    /// Uniform in `[from, to)`.
+    pub fn between(&mut self, from: f32, to: f32) -> f32 {
+        self.0.between(from, to)
+    }
+
+    /// Uniform among 0, 1, …, `n - 1`; `n` is at least 1.
+    pub fn below(&mut self, n: u32) -> u32 {
+        self.0.below(n)
+    }
+
+    /// Standard normal.
+    pub fn normal(&mut self) -> f32 {
+        self.0.normal()
+    }
+}
+
+/// Reads a `[[transform]]` table of one transform; `None` after a problem.
+pub type TransformKind = fn(&str, &mut Fields<'_>) -> Option<TransformPlan>;
+
+/// A resolved `[[transform]]`.
+#[derive(Clone)]
+pub struct TransformPlan {
+    name: String,
+    transform: Arc<dyn Transform>,
+}
+
+impl fmt::Debug for TransformPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TransformPlan").field(&self.name).finish()
+    }
+}
+
+impl TransformPlan {
+    /// The [`TransformKind`] of `T`.
+    pub fn read<T: Transform + DeserializeOwned + JsonSchema>(
+        name: &str,
+        fields: &mut Fields<'_>,
+    ) -> Option<Self> {
+        Some(Self { name: name.to_owned(), transform: Arc::new(fields.parse::<T>()?) })
+    }
+
+    /// Reads all `[[transform]]` tables, given the transforms by name.
+    pub fn configure<'k>(
+        root: &mut Fields<'_>,
+        kinds: impl Iterator<Item = (&'k str, TransformKind)>,
+    ) -> Vec<Self> {
+        let (kinds, mut all): (Vec<(&str, TransformKind)>, _) = (kinds.collect(), Vec::new());
+        root.tables("transform", &mut |fields, _| {
+            let Some((name, read)) = fields.own_kind("transform", kinds.clone()) else { return };
+            all.extend(read(name, fields));
+        });
+        all
+    }
+}
+
+/// The splits with the transforms applied, in order.
+pub fn transformed(splits: Splits, transforms: &[TransformPlan]) -> Splits {
+    if transforms.is_empty() {
+        return splits;
+    }
+    let of = |of: Arc<dyn Dataset>, training| -> Arc<dyn Dataset> {
+        let shape = of.input().shape;
+        Arc::new(Transformed { of, shape, transforms: transforms.to_vec(), training })
+    };
+    Splits {
+        train: of(splits.train, true),
+        val: splits.val.map(|val| of(val, false)),
+        test: splits.test.map(|test| of(test, false)),
+    }
+}
+
+/// A split with transforms. Images are transformed on the host, before they are sent to a device.
+struct Transformed {
+    of: Arc<dyn Dataset>,
+    shape: Vec<usize>,
+    transforms: Vec<TransformPlan>,
+    training: bool,
+}
+
+impl Dataset for Transformed {
+    fn len(&self) -> usize {
+        self.of.len()
+    }
+    fn input(&self) -> FieldFacts {
+        self.of.input()
+    }
+    fn target(&self) -> FieldFacts {
+        self.of.target()
+    }
+    fn content(&self) -> Option<Content> {
+        self.of.content()
+    }
+    fn remarks(&self) -> Vec<String> {
+        self.of.remarks()
+    }
+    fn write(&self, key: SampleKey, mut input: FieldMut<'_>, mut target: FieldMut<'_>) -> Result<()> {
+        self.of.write(key, input.again(), target.again())?;
+        for (number, plan) in (0..).zip(&self.transforms) {
+            plan.transform.apply(Sample {
+                training: self.training,
+                shape: &self.shape,
+                input: input.again(),
+                target: target.again(),
+                random: SampleRng(CounterRng::of_transform(key, number)),
+            })?;
+        }
+        Ok(())
+    }
+}
