@@ -42,9 +42,10 @@ impl Trainer<'_> {
         }
         let counts = self.update_counts(&norm, step)?;
         if counts {
+            let rates = self.updater.rates(|base| self.rate(base, &before));
             let model = &mut *self.model;
             let update = step - self.position.loss_scale.map_or(0, |scale| scale.skipped);
-            self.updater.apply_on_device(model, gradients, norm.clone(), update, lr, weight, scale);
+            self.updater.apply_on_device(model, gradients, norm.clone(), update, &rates, weight, scale);
         }
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);

@@ -256,12 +256,17 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Learning rate of the step after `position`. The schedule ends with the run.
+    /// Learning rate of the step after `position`.
     pub(super) fn lr(&self, position: &Position) -> f64 {
+        self.rate(self.settings.lr, position)
+    }
+
+    /// The same from another base rate. The schedule ends with the run.
+    pub(super) fn rate(&self, base: f64, position: &Position) -> f64 {
         let (samples, drop_last) = (self.splits.train.len(), self.settings.loader.drop_last);
         let Clock { done, steps_per_epoch, total } =
             position.clock(samples, drop_last, self.settings.epochs, self.settings.train.max_steps);
-        self.settings.schedule.lr(self.settings.lr, done, steps_per_epoch, total)
+        self.settings.schedule.lr(base, done, steps_per_epoch, total)
     }
 
     /// Forward and backward pass of one micro-batch: number `number` of the run and `micro` of its step, whose gradient
