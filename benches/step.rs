@@ -144,5 +144,5 @@ fn one_step(
         StandardLoss::CrossEntropy { label_smoothing: 0.0 }.of(output, Input::from_host(y, batch, &device));
     drop(loss.backward());
     reducer.finish().expect("a group of one does not fail");
-    updater.apply(model, reducer, step, 1e-4, 1.0).unwrap_or_else(|e| panic!("{e}"));
+    updater.apply(model, reducer, step, &[1e-4], 1.0).unwrap_or_else(|e| panic!("{e}"));
 }

@@ -4,6 +4,7 @@
 mod common;
 
 use common::*;
+use ddp_run::testing::checkpoint::read_weights;
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -128,6 +129,50 @@ fn a_run_whose_rate_waits_for_a_metric_resumes_to_the_same_bits() {
     assert_code(&train(&spec, &out, &[]), 0);
     assert!(bits(&out) == bits(&whole), "model or optimizer differ");
     assert_eq!(results(&out), results(&whole));
+}
+
+/// Published weights, frozen layers and groups, two ranks: killed before the first save, in the middle and near the end.
+#[test]
+#[cfg(target_os = "linux")]
+fn fine_tuning_with_frozen_layers_resumes_to_the_same_bits() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let base = dir.path().join("base");
+    assert_code(&train(&write_spec(dir.path(), &spec(1)), &base, &["--set", "epochs=1"]), 0);
+    let weights = newest_checkpoint(&base).join("model.safetensors");
+    let groups = "[[optimizer.group]]\nmatch = \"0.*\"\nfrozen = true\n\
+                  [[optimizer.group]]\nmatch = [\"2.weight\", \"2.bias\"]\nlr = 1e-3\nweight_decay = 0.1\n";
+    let pretrained = format!("[model]\npretrained = {weights:?}\n");
+    let text = format!("{}{groups}", spec(2).replacen("[model]\n", &pretrained, 1));
+    let spec = write_spec(dir.path(), &text);
+    let whole = dir.path().join("whole");
+    assert_code(&train(&spec, &whole, &["--set", "epochs=2"]), 0);
+    let tensor = |from: &Path, name: &str| {
+        let weights = read_weights(from).unwrap();
+        weights.get(name).expect("a tensor of the model").bytes.clone()
+    };
+    let tuned = newest_checkpoint(&whole).join("model.safetensors");
+    for (name, frozen) in [("0.weight", true), ("0.bias", true), ("2.weight", false), ("4.bias", false)] {
+        assert_eq!(tensor(&weights, name) == tensor(&tuned, name), frozen, "{name}");
+    }
+    let state = read_weights(&newest_checkpoint(&whole).join("optimizer.safetensors")).unwrap();
+    assert!(state.get("exp_avg.0.weight").is_none() && state.get("exp_avg.2.weight").is_some());
+    for moment in [3, 30, 61] {
+        let out = dir.path().join(format!("at-{moment}"));
+        let (run, _) = held_by(
+            &format!("stop:rank=1,phase=backward,step={moment}"),
+            &spec,
+            &out,
+            &["--set", "epochs=2"],
+        );
+        let workers = children(run.id());
+        kill(run.id(), Signal::KILL);
+        assert!(!finish(run).status.success(), "step {moment}");
+        wait_for("the workers' end", HUNG, || workers.iter().all(|pid| !alive(*pid)));
+        assert_code(&train(&spec, &out, &["--set", "epochs=2"]), 0);
+        assert!(bits(&out) == bits(&whole), "step {moment}: model or optimizer differ");
+        assert_eq!(results(&out), results(&whole), "step {moment}");
+    }
 }
 
 #[test]

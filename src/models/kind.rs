@@ -1,6 +1,6 @@
 //! What the registry holds for a model, and what the plan can find out about it without a device.
 
-use super::Role;
+use super::{Role, StateEntry};
 use crate::data::DataFacts;
 use crate::device::Compute;
 use crate::spec::Fields;
@@ -28,6 +28,21 @@ pub struct TensorFacts {
     pub name: String,
     pub shape: Vec<usize>,
     pub role: Role,
+    /// The other names of the tensor, if the model contains it more than once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+}
+
+impl TensorFacts {
+    pub fn of(entry: &StateEntry) -> Self {
+        let aliases = entry.aliases.iter().map(|alias| alias.name.clone()).collect();
+        Self { name: entry.name.clone(), shape: entry.shape.clone(), role: entry.role, aliases }
+    }
+
+    /// All names of the tensor.
+    pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
+    }
 }
 
 /// A model as described in the spec, not yet built.

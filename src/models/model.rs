@@ -5,9 +5,10 @@
 use super::cast::in_f32;
 use super::state::State;
 use super::visitors::{
-    Casts, Cursor, EditMapper, ForwardMapper, LazyInit, MapCursor, ReadVisitor, ReplaceMapper, TensorCheck,
+    Casts, Cursor, EditMapper, ForwardMapper, FreezeMapper, LazyInit, MapCursor, ReadVisitor, ReplaceMapper,
+    TensorCheck,
 };
-use super::{Input, Net, StateEntry};
+use super::{Input, Net, Role, StateEntry};
 use crate::device::{Compute, Tracked, drawn, is_host};
 use crate::error::{Error, Result};
 use burn::module::ModuleMapper;
@@ -52,6 +53,9 @@ pub trait Model: Send {
     /// # Errors
     /// The device fails; never in host memory. `see` is not called after an error.
     fn read(&self, which: Selection<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()>;
+
+    /// Takes the gradient of the selected parameters away: they become [`Role::Frozen`].
+    fn freeze(&mut self, which: Selection<'_>);
 
     /// Lets `change` write the values of the selected tensors: in place in host memory, otherwise in a copy that is sent back.
     fn edit(&mut self, which: Selection<'_>, change: &mut dyn FnMut(usize, &mut [f32])) -> Result<()>;
@@ -199,6 +203,15 @@ impl<N: Net> Model for NetModel<N> {
         let mut visitor = ReadVisitor { cursor: Cursor::new(&self.state), which, see, result: Ok(()) };
         self.net().visit(&mut visitor);
         visitor.result
+    }
+
+    fn freeze(&mut self, which: Selection<'_>) {
+        change(&mut self.net, &mut FreezeMapper { cursor: MapCursor::new(&self.state), which });
+        let frozen = |(number, entry): &(usize, &mut StateEntry)| entry.trainable() && which(*number);
+        for (_, entry) in self.state.entries.iter_mut().enumerate().filter(frozen) {
+            entry.role = Role::Frozen;
+            entry.aliases.iter_mut().for_each(|alias| alias.role = Role::Frozen);
+        }
     }
 
     fn edit(&mut self, which: Selection<'_>, edit: &mut dyn FnMut(usize, &mut [f32])) -> Result<()> {

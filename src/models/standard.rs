@@ -63,8 +63,7 @@ where
 {
     fn tensors(&self) -> Option<Vec<TensorFacts>> {
         let net = self.net(&self.facts, &Device::flex().autodiff()).ok()?;
-        let facts = |e: super::StateEntry| TensorFacts { name: e.name, shape: e.shape, role: e.role };
-        Some(NetModel::entries_of(&net).into_iter().map(facts).collect())
+        Some(NetModel::entries_of(&net).iter().map(TensorFacts::of).collect())
     }
 
     fn build(&self, facts: &DataFacts, seed: u64, on: &Compute) -> Result<Box<dyn Model>> {

@@ -19,7 +19,7 @@ pub enum Layout {
 pub enum Role {
     /// Trained.
     Parameter,
-    /// A parameter without gradient (`no_grad`, `freeze`).
+    /// A parameter without gradient: of the network itself (`no_grad`, `freeze`), or by [`Model::freeze`](super::Model::freeze).
     Frozen,
     /// A running statistic of a batch norm: written but never read in training.
     Statistic,
@@ -54,7 +54,7 @@ impl StateEntry {
     }
 
     /// All entries of this tensor in a state dict, itself first.
-    pub fn names(&self) -> impl Iterator<Item = &StateEntry> {
+    pub fn names(&self) -> impl Iterator<Item = &StateEntry> + Clone {
         std::iter::once(self).chain(&self.aliases)
     }
 

@@ -1,7 +1,7 @@
 //! A user's own module: the names of its tensors, and consistent values in every view of it.
 
 use super::{ALL, Input, Model, Net, NetModel, Role};
-use crate::device::{Compute, Tracked};
+use crate::device::{Compute, Tracked, drawn};
 use crate::error::ExitCode;
 use burn::module::{Module, Param, RunningState};
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig, LinearLayout};
@@ -154,7 +154,9 @@ fn each_tensor_has_one_name_and_its_role() {
         ("running_scale", vec![1], Role::Parameter),
         ("seen", vec![5], Role::Buffer),
     ];
-    let net = mixed(&Device::flex().autodiff());
+    // It draws some of its values, from the stream that other tests' models draw from.
+    let device = Device::flex().autodiff();
+    let net = drawn(&device, 1, || mixed(&device));
     let lazy = NetModel::entries_of(&net);
     assert!(!net.frozen.weight.is_initialized() && !net.pair.0.weight.is_initialized(), "values were drawn");
     let built = model(mixed);
@@ -198,6 +200,45 @@ fn tied_parameters_share_a_gradient_and_frozen_ones_have_none() {
     assert_eq!(values(&model), [[2.0], [5.0]]);
     assert_eq!(evaluate(&model, rows(7.0, &model)), [2.0 * 2.0 * 5.0 * 7.0]);
     assert_eq!(train(&model, rows(7.0, &model)), [Some(vec![2.0 * 5.0 * 2.0 * 7.0]), None]);
+}
+
+/// `[[optimizer.group]]` freezes what the network itself does not.
+#[test]
+fn frozen_later_is_as_frozen_by_the_network() {
+    let mut model = model(|device| {
+        let first = linear(1, 1, device);
+        Tied { second: first.clone(), first, frozen: linear(1, 1, device) }
+    });
+    let rows = |x: f32, model: &NetModel<Tied>| Tensor::<2>::from_floats([[x]], model.device());
+    model.edit(ALL, &mut |number, values| values.fill([3.0, 5.0][number])).unwrap();
+    assert_eq!(train(&model, rows(7.0, &model)), [Some(vec![2.0 * 5.0 * 3.0 * 7.0]), Some(vec![9.0 * 7.0])]);
+    model.freeze(&|number| number == 0);
+    let roles = |model: &NetModel<Tied>| model.entries().iter().map(|e| e.role).collect::<Vec<_>>();
+    assert_eq!(roles(&model), [Role::Frozen, Role::Parameter]);
+    assert!(model.entries()[0].names().all(|e| e.role == Role::Frozen));
+    assert_eq!(train(&model, rows(7.0, &model)), [None, Some(vec![9.0 * 7.0])]);
+    // It stays so when values are written.
+    model.edit(ALL, &mut |_, values| values.fill(2.0)).unwrap();
+    model.update(&mut |number, tensor| {
+        assert_eq!(number, 1, "what is frozen is not the optimizer's");
+        tensor
+    });
+    assert_eq!(train(&model, rows(7.0, &model)), [None, Some(vec![4.0 * 7.0])]);
+}
+
+/// As in PyTorch, where `requires_grad` does not concern buffers.
+#[test]
+fn the_statistics_of_a_frozen_norm_follow_the_data() {
+    let mut model = model(|device| Normed { norm: BatchNormConfig::new(1).init(device) });
+    model.freeze(ALL);
+    let rows = Tensor::<2>::from_floats([[1.0], [5.0]], model.device());
+    let tap = |_, _| panic!("nothing is trained");
+    drop(model.forward(Input::from_tensor(rows), Arc::new(tap)));
+    let found = values(&model);
+    assert_eq!(found[..2], [[1.0], [0.0]]);
+    assert!(found[2][0] > 0.2 && found[3][0] > 1.1, "{found:?}");
+    let roles: Vec<Role> = model.entries().iter().map(|e| e.role).collect();
+    assert_eq!(roles, [Role::Frozen, Role::Frozen, Role::Statistic, Role::Statistic]);
 }
 
 #[test]

@@ -251,6 +251,22 @@ fn edited<const D: usize>(
     Tensor::from_primitive::<Flex>(flex)
 }
 
+/// The leaf itself loses its gradient, so that the backward pass does not compute it.
+pub(super) struct FreezeMapper<'a> {
+    pub cursor: MapCursor<'a>,
+    pub which: Selection<'a>,
+}
+
+impl ModuleMapper for FreezeMapper<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (entries, which) = (&self.cursor.cursor.state.entries, self.which);
+        self.cursor.next(param, |number, param| match entries[number].trainable() && which(number) {
+            true => param.set_require_grad(false),
+            false => param,
+        })
+    }
+}
+
 pub(super) struct ReplaceMapper<'a> {
     pub cursor: MapCursor<'a>,
     pub which: Selection<'a>,

@@ -177,13 +177,13 @@ fn decay_on_matrices_excludes_vectors() {
 #[test]
 fn adafactor_and_muon_have_only_the_state_they_need() {
     let adafactor = plan("name = \"adafactor\"");
-    assert_eq!(adafactor.state_len(&[64, 32]), 96);
-    assert_eq!(adafactor.state_len(&[64]), 64);
+    assert_eq!(adafactor.rules()[0].state_len(&[64, 32]), 96);
+    assert_eq!(adafactor.rules()[0].state_len(&[64]), 64);
     assert_eq!(adafactor.build().slot_shape(0, &[8, 4, 3, 5]), [8, 4, 3, 1]);
     assert_eq!(adafactor.build().slot_shape(1, &[8, 4, 3, 5]), [8, 4, 1, 5]);
     let muon = plan("name = \"muon\"");
-    assert_eq!(muon.state_len(&[64, 32]), 2048);
-    assert_eq!(muon.state_len(&[64]), 128);
+    assert_eq!(muon.rules()[0].state_len(&[64, 32]), 2048);
+    assert_eq!(muon.rules()[0].state_len(&[64]), 128);
     let sgd = plan("name = \"sgd\"");
-    assert_eq!(sgd.state_len(&[64]), 0);
+    assert_eq!(sgd.rules()[0].state_len(&[64]), 0);
 }

@@ -3,7 +3,9 @@
 //! An [`OptimizerPlan`] is the resolved `[optimizer]`: an [`Optimizer`], which declares the keys of its table and
 //! updates one parameter tensor, either as host slices in one fused pass or as Burn tensor operations on the tensor's
 //! device. Most have one [`Formula`](elementwise::Formula) for both. A [`Schedule`] is the resolved `[scheduler]`: a
-//! pure function from the number of optimizer steps done, and the reductions of the base rate, to the learning rate. [`clip`] has the global gradient norm, [`norm_on_device`] its counterpart on devices. Nothing here depends on
+//! pure function from the number of optimizer steps done, and the reductions of the base rate, to the learning rate.
+//! Each parameter has a [`Rule`]: that of the table itself, or of a group. [`clip`] has the global gradient norm,
+//! [`norm_on_device`] its counterpart on devices. Nothing here depends on
 //! the kind of device or on processes. On slices, every result is a deterministic function of its inputs, bit for bit.
 //!
 //! Formulas and defaults are PyTorch's (`torch.optim`, single-tensor path) unless an optimizer states otherwise.
@@ -20,6 +22,7 @@ mod device;
 mod elementwise;
 #[cfg(test)]
 mod golden;
+mod groups;
 mod lamb;
 mod lars;
 mod lion;
@@ -40,6 +43,7 @@ mod testing;
 pub use average::{average, average_on_device};
 pub use clip::{clip_coefficient, global_norm};
 pub use device::{clip_on_device, norm_on_device};
+pub use groups::Rule;
 pub use plan::{OptimizerConfig, OptimizerKind, OptimizerPlan};
 pub use schedule::Schedule;
 

@@ -1,5 +1,6 @@
 //! The resolved optimizer: a value that can be printed, compared and built.
 
+use super::groups::{Group, GroupKeys, GroupsKey, Rule};
 use super::{Optimizer, values};
 use crate::spec::Fields;
 use schemars::JsonSchema;
@@ -31,15 +32,17 @@ pub struct OptimizerPlan {
     pub name: String,
     #[serde(flatten)]
     config: Map<String, Value>,
+    #[serde(rename = "group", skip_serializing_if = "Vec::is_empty")]
+    pub(super) groups: Vec<Group>,
     #[serde(skip)]
     pub lr: f64,
     #[serde(skip)]
-    optimizer: Arc<dyn Optimizer>,
+    pub(super) optimizer: Arc<dyn Optimizer>,
 }
 
 impl PartialEq for OptimizerPlan {
     fn eq(&self, other: &Self) -> bool {
-        (&self.name, &self.config) == (&other.name, &other.config)
+        (&self.name, &self.config, &self.groups) == (&other.name, &other.config, &other.groups)
     }
 }
 
@@ -49,6 +52,10 @@ impl OptimizerPlan {
         fields: &mut Fields<'_>,
         kinds: impl Iterator<Item = (&'k str, OptimizerKind)>,
     ) -> Option<Self> {
+        fields.config_if::<GroupsKey>(false);
+        if !fields.has("group") {
+            fields.section("group").config_if::<GroupKeys>(false);
+        }
         let (name, read) = fields.kind(kinds)?;
         Some(read(name, fields))
     }
@@ -58,13 +65,9 @@ impl OptimizerPlan {
         let optimizer: T = fields.config();
         optimizer.check(fields);
         let config = values(&optimizer);
-        Self { name: name.to_owned(), config, lr: optimizer.lr(), optimizer: Arc::new(optimizer) }
-    }
-
-    /// State elements (f32) of a parameter of this shape, over all slots.
-    pub fn state_len(&self, shape: &[usize]) -> usize {
-        let slots = 0..self.optimizer.slots().len();
-        slots.map(|slot| self.optimizer.slot_shape(slot, shape).iter().product::<usize>()).sum()
+        let groups = Group::read_all::<T>(fields, &config);
+        let Rule { lr, optimizer } = Rule::of(optimizer);
+        Self { name: name.to_owned(), config, groups, lr, optimizer }
     }
 
     /// The optimizer to run. It holds no state; see [`Optimizer`].

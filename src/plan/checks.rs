@@ -6,7 +6,8 @@ use crate::comm::Backend;
 use crate::data::{DataFacts, FieldFacts, FieldKind};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
-use crate::optim::Schedule;
+use crate::models::TensorFacts;
+use crate::optim::{OptimizerPlan, Schedule};
 use crate::spec::Fields;
 use crate::tasks::TaskPlan;
 use crate::telemetry::{MetricsConfig, Top5};
@@ -71,6 +72,14 @@ pub(super) fn devices_suffice(
         "{processes} processes on this machine need a device each, and it has {devices}"
     ))
     .hint("start as many processes as there are devices, or set `share_devices = true` in `[launch]`"))
+}
+
+/// Where the model's tensors are known before the data is read; else [`Plan::groups_fit`](super::Plan::groups_fit) checks this.
+pub(super) fn groups(root: &mut Fields<'_>, optimizer: &OptimizerPlan, tensors: Option<&[TensorFacts]>) {
+    for misfit in tensors.map(|tensors| optimizer.misfits(tensors)).unwrap_or_default() {
+        let path: Vec<&str> = misfit.path.iter().map(String::as_str).collect();
+        root.problem_at(&path, misfit.message);
+    }
 }
 
 pub(super) fn batches(

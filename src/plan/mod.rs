@@ -32,6 +32,7 @@ use crate::ddp::{HookSource, ReducerConfig};
 use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
 use crate::launch::LaunchConfig;
+use crate::models::TensorFacts;
 use crate::nodes::NodesConfig;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::registry::Registry;
@@ -140,6 +141,15 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// Checks the parameter groups against the tensors of the model, which may be unknown when the spec is read.
+    ///
+    /// # Errors
+    /// A group without an effect (exit code 78).
+    pub fn groups_fit(&self, tensors: &[TensorFacts]) -> Result<(), Error> {
+        let Some(misfit) = self.optimizer.misfits(tensors).into_iter().next() else { return Ok(()) };
+        Err(Error::spec(format!("{}: {}", misfit.path.join("."), misfit.message)))
     }
 
     /// The settings of the training loop.

@@ -149,15 +149,17 @@ impl Plan {
                 }
             ),
         };
-        let mut rows = vec![
-            (
-                "parameters",
-                format!("{} ({})", show_count(sizes.parameters), show_bytes(sizes.gradient_bytes)),
-            ),
-            ("buffers", format!("{} ({})", show_count(sizes.buffers), show_bytes(sizes.buffers * 4))),
+        let elements = |n: u64| format!("{} ({})", show_count(n), show_bytes(n * 4));
+        let mut rows = vec![("parameters", elements(sizes.parameters))];
+        if sizes.trainable < sizes.parameters {
+            let frozen = show_count(sizes.parameters - sizes.trainable);
+            rows.push(("trainable", format!("{}; {frozen} are frozen", elements(sizes.trainable))));
+        }
+        rows.extend([
+            ("buffers", elements(sizes.buffers)),
             ("gradients", show_bytes(sizes.gradient_bytes)),
             ("optimizer state", show_bytes(sizes.optimizer_bytes)),
-        ];
+        ]);
         rows.extend(sizes.average_bytes.map(|bytes| ("weight average", show_bytes(bytes))));
         rows.extend([("all-reduce", traffic), ("checkpoint", show_bytes(sizes.checkpoint_bytes))]);
         rows

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct Sizes {
     /// Elements of parameters (not of buffers).
     pub parameters: u64,
-    /// Of these, elements of trainable parameters.
+    /// Of these, elements of trainable parameters: neither the model nor `[[optimizer.group]]` freezes them.
     pub trainable: u64,
     /// Elements of buffers, such as batch-norm statistics.
     pub buffers: u64,
@@ -40,14 +40,18 @@ impl Sizes {
         world: &World,
     ) -> Self {
         let numel = |t: &TensorFacts| t.shape.iter().product::<usize>();
-        let is_trained = |t: &TensorFacts| t.role == Role::Parameter;
+        let is_trained =
+            |t: &TensorFacts| t.role == Role::Parameter && optimizer.rule_of(t.names()).is_some();
         let total = |meant: &dyn Fn(&TensorFacts) -> bool| -> u64 {
             tensors.iter().filter(|t| meant(t)).map(|t| numel(t) as u64).sum()
         };
         let (trainable, buffers) = (total(&is_trained), total(&|t| t.role.is_buffer()));
         let parameters = total(&|t| !t.role.is_buffer());
+        let rules = optimizer.rules();
+        let state_of =
+            |t: &TensorFacts| optimizer.rule_of(t.names()).map(|rule| rules[rule].state_len(&t.shape));
         let state: u64 =
-            tensors.iter().filter(|t| is_trained(t)).map(|t| optimizer.state_len(&t.shape) as u64).sum();
+            tensors.iter().filter(|t| is_trained(t)).filter_map(state_of).map(|len| len as u64).sum();
         let gradients: Vec<Option<usize>> = tensors.iter().map(|t| is_trained(t).then(|| numel(t))).collect();
         let w = world.world_size as u64;
         let model_bytes = (parameters + buffers) * BYTES;

@@ -11,7 +11,7 @@ use super::tree::{Entry, Node, Table, Value};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
 use std::ops::RangeBounds;
 
@@ -41,22 +41,8 @@ impl<'a> Fields<'a> {
         if open {
             entries.extend(self.rest());
         }
-        let (decoded, unknown) = loop {
-            let decoded = decode::entries::<T>(&entries, self.path(), self.header);
-            // A value that only its type's `Deserialize` rejects: report it and read the others without it.
-            match (decoded.wrong, decoded.value) {
-                (Some(at), Err(problem)) if schema["properties"].get(&entries[at].key).is_some() => {
-                    let entry = entries.remove(at);
-                    match schema::expected(&schema["properties"][&entry.key]) {
-                        Some(expected) => self.wrong(&entry.node, expected),
-                        None => self.push(problem),
-                    }
-                }
-                (_, value) => break (value, decoded.unknown),
-            }
-        };
+        let decoded = self.decoded(&schema, entries);
         self.declare(schema);
-        self.out.unknown.borrow_mut().extend(unknown);
         // A missing required key, or its wrong value, has already been reported.
         let reported = |problem: &Problem| problem.kind == ProblemKind::Absence && (self.muted || !open);
         decoded
@@ -66,6 +52,43 @@ impl<'a> Fields<'a> {
                 }
             })
             .ok()
+    }
+
+    /// Reads the keys of `T` that are set here. All others have the values of `base`, a `T` by its keys. `None` after a
+    /// problem.
+    pub fn over<T: DeserializeOwned + JsonSchema>(&mut self, base: &Map<String, Json>) -> Option<T> {
+        let schema = schema::without_defaults(schema::of::<T>());
+        let set = self.declared(&schema);
+        let inherited = |(key, value): (&String, &Json)| {
+            let value = Value::of_toml(schema::to_toml(value)?, self.header);
+            let node = Node { value, span: self.header };
+            let entry = Entry { key: key.clone(), key_span: self.header, node, header: self.header };
+            set.iter().all(|own| own.key != *key).then_some(entry)
+        };
+        let inherited: Vec<Entry> = base.iter().filter_map(inherited).collect();
+        let decoded = self.decoded(&schema, inherited.iter().chain(set.iter().copied()).collect());
+        decoded.map_err(|problem| self.push(problem)).ok()
+    }
+
+    /// Decodes entries that match their schemas. A value that only its type's `Deserialize` rejects is reported, and the
+    /// others are read without it.
+    fn decoded<T: DeserializeOwned>(&self, schema: &Json, mut entries: Vec<&Entry>) -> Result<T, Problem> {
+        loop {
+            let decoded = decode::entries::<T>(&entries, self.path(), self.header);
+            match (decoded.wrong, decoded.value) {
+                (Some(at), Err(problem)) if schema["properties"].get(&entries[at].key).is_some() => {
+                    let entry = entries.remove(at);
+                    match schema::expected(&schema["properties"][&entry.key]) {
+                        Some(expected) => self.wrong(&entry.node, expected),
+                        None => self.push(problem),
+                    }
+                }
+                (_, value) => {
+                    self.out.unknown.borrow_mut().extend(decoded.unknown);
+                    return value;
+                }
+            }
+        }
     }
 
     fn declare(&self, schema: Json) {

@@ -57,6 +57,11 @@ impl<'a> Fields<'a> {
         self.entry(key).is_some_and(|e| matches!(e.node.value, Value::String(_)))
     }
 
+    /// Whether a reader of this table knows the key.
+    pub fn knows(&self, key: &str) -> bool {
+        self.known.iter().any(|known| known == key)
+    }
+
     /// Whether no problem has been found yet in any table.
     pub fn is_sound(&self) -> bool {
         self.out.is_sound()

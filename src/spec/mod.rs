@@ -34,7 +34,7 @@ pub use overrides::Override;
 pub use period::Period;
 pub(crate) use period::{duration, number_and_unit};
 pub use source::Origin;
-pub use suggest::did_you_mean;
+pub use suggest::{closest, did_you_mean};
 pub use syntax::Syntax;
 pub(crate) use syntax::syntax;
 

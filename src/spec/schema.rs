@@ -49,7 +49,19 @@ pub fn default(schema: &Json) -> Option<toml::Value> {
     to_toml(schema.get("default")?)
 }
 
-fn to_toml(value: &Json) -> Option<toml::Value> {
+/// The schema of a table in which every key may be left out and then has no default.
+pub(super) fn without_defaults(mut schema: Json) -> Json {
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("required");
+    }
+    let keys = schema.get_mut("properties").and_then(Json::as_object_mut);
+    for key in keys.into_iter().flat_map(Map::values_mut).filter_map(Json::as_object_mut) {
+        key.remove("default");
+    }
+    schema
+}
+
+pub(super) fn to_toml(value: &Json) -> Option<toml::Value> {
     Some(match value {
         Json::Null => return None,
         Json::Bool(b) => toml::Value::Boolean(*b),

@@ -76,6 +76,23 @@ impl Value {
         }
     }
 
+    /// A value that was not written anywhere; `span` stands for all of it.
+    pub fn of_toml(value: toml::Value, span: Span) -> Self {
+        let node = |value| Node { value: Value::of_toml(value, span), span };
+        match value {
+            toml::Value::String(s) => Value::String(s),
+            toml::Value::Integer(i) => Value::Integer(i),
+            toml::Value::Float(x) => Value::Float(x),
+            toml::Value::Boolean(b) => Value::Boolean(b),
+            toml::Value::Datetime(d) => Value::Datetime(d),
+            toml::Value::Array(items) => Value::Array(items.into_iter().map(node).collect()),
+            toml::Value::Table(table) => {
+                let entry = |(key, value)| Entry { key, key_span: span, node: node(value), header: span };
+                Value::Table(Table { entries: table.into_iter().map(entry).collect() })
+            }
+        }
+    }
+
     pub fn to_toml(&self) -> toml::Value {
         match self {
             Value::String(s) => toml::Value::String(s.clone()),

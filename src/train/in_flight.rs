@@ -43,8 +43,9 @@ impl Trainer<'_> {
         let counts = self.update_counts(&norm, step)?;
         let update = step - self.position.loss_scale.map_or(0, |scale| scale.skipped);
         if counts {
+            let rates = self.updater.rates(|base| self.rate(base, &before));
             let model = &mut *self.model;
-            self.updater.apply_on_device(model, gradients, norm.clone(), update, lr, weight, scale);
+            self.updater.apply_on_device(model, gradients, norm.clone(), update, &rates, weight, scale);
         }
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);

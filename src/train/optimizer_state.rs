@@ -4,7 +4,7 @@ use crate::device::read;
 use crate::error::Result;
 use burn::tensor::{Device, Tensor, TensorData};
 
-/// One array per parameter and slot, `[parameter][slot]`; empty for buffers.
+/// One array per parameter and slot, `[parameter][slot]`; empty for what is not trained.
 pub enum OptimizerState {
     Host(Vec<Vec<Vec<f32>>>),
     /// Flat tensors.

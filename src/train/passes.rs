@@ -41,7 +41,8 @@ impl Trainer<'_> {
         }
         self.report_phase(Phase::Update);
         let lr = self.lr(&self.position);
-        let grad_norm = self.updater.apply(&mut *self.model, &self.reducer, step, lr, weight);
+        let rates = self.updater.rates(|base| self.rate(base, &self.position));
+        let grad_norm = self.updater.apply(&mut *self.model, &self.reducer, step, &rates, weight);
         let grad_norm = grad_norm.map_err(|error| self.with_hook_hint(error))?;
         if let Some(order) = self.reducer.learn_order()? {
             self.position.bucket_order = Some(order);

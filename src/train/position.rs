@@ -115,6 +115,11 @@ impl Position {
         self.epoch >= epochs || reached_max_steps && (self.step_in_epoch == 0 || self.measured.is_some())
     }
 
+    /// Updates of the parameters: steps, but for those that a loss scale skipped.
+    pub fn updates(&self) -> u64 {
+        self.step.saturating_sub(self.loss_scale.map_or(0, |scale| scale.skipped))
+    }
+
     pub(super) fn advance(&mut self, micro_batches: u64, sums: &Sums) {
         self.count(micro_batches);
         self.samples += sums.samples as u64;

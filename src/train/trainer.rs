@@ -261,11 +261,16 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Learning rate of the step after `position`. The schedule ends with the run.
+    /// Learning rate of the step after `position`.
     pub(super) fn lr(&self, position: &Position) -> f64 {
+        self.rate(self.settings.lr, position)
+    }
+
+    /// The same from another base rate. The schedule ends with the run.
+    pub(super) fn rate(&self, base: f64, position: &Position) -> f64 {
         let Clock { done, steps_per_epoch, total } = self.clock(position);
         let schedule = &self.settings.schedule;
-        let base = schedule.base_lr(self.settings.lr, position.plateau.as_ref());
+        let base = schedule.base_lr(base, position.plateau.as_ref());
         schedule.lr(base, done, steps_per_epoch, total)
     }
 

@@ -6,14 +6,17 @@ use super::optimizer_state::OptimizerState;
 use crate::ddp::{Reducer, Slot};
 use crate::device::is_host;
 use crate::error::Result;
-use crate::models::{ALL, Model, StateEntry};
-use crate::optim::{Optimizer, OptimizerPlan, clip_coefficient, clip_on_device, global_norm, norm_on_device};
+use crate::models::{Model, StateEntry};
+use crate::optim::{OptimizerPlan, Rule, clip_coefficient, clip_on_device, global_norm, norm_on_device};
 use burn::tensor::{Device, Tensor};
-use std::sync::Arc;
 
 /// An optimizer and its state.
 pub struct Updater {
-    optimizer: Arc<dyn Optimizer>,
+    rules: Vec<Rule>,
+    /// By tensor: the number of its rule, if it is trained.
+    of: Vec<Option<usize>>,
+    /// By tensor: updates of the run before its first one. Not 0 for a parameter that was frozen at first.
+    since: Vec<u64>,
     clip_norm: Option<f64>,
     state: OptimizerState,
 }
@@ -26,27 +29,56 @@ impl Updater {
         entries: &[StateEntry],
         device: &Device,
     ) -> Self {
-        let optimizer = plan.build();
-        let lengths = |e: &StateEntry| match e.trainable() {
-            true => {
-                let shape = e.module_shape();
-                let slots = 0..optimizer.slots().len();
-                slots.map(|s| optimizer.slot_shape(s, &shape).iter().product()).collect()
-            }
-            false => Vec::new(),
-        };
+        let rules = plan.rules();
+        let names = |e: &StateEntry| plan.rule_of(e.names().map(|e| e.name.as_str()));
+        let of: Vec<Option<usize>> = entries.iter().map(|e| names(e).filter(|_| e.trainable())).collect();
+        let lengths = entries.iter().zip(&of).map(|(e, rule)| {
+            let Some(rule) = rule else { return Vec::new() };
+            let (optimizer, shape) = (&rules[*rule].optimizer, e.module_shape());
+            (0..optimizer.slots().len()).map(|s| optimizer.slot_shape(s, &shape).iter().product()).collect()
+        });
         let device = (!is_host(device)).then(|| device.clone().without_autodiff());
-        Self { clip_norm, state: OptimizerState::zeros(entries.iter().map(lengths), device), optimizer }
+        let state = OptimizerState::zeros(lengths, device);
+        Self { since: vec![0; entries.len()], rules, of, clip_norm, state }
     }
 
-    /// Names of the state arrays of a parameter.
-    pub fn slots(&self) -> &'static [&'static str] {
-        self.optimizer.slots()
+    /// Names of the state arrays of tensor `index`; none if it is not trained.
+    pub fn slots(&self, index: usize) -> &'static [&'static str] {
+        self.of[index].map_or(&[], |rule| self.rules[rule].optimizer.slots())
     }
 
-    /// Shape of state array `slot` of a parameter of this shape.
-    pub fn slot_shape(&self, slot: usize, shape: &[usize]) -> Vec<usize> {
-        self.optimizer.slot_shape(slot, shape)
+    /// Names of the state arrays of all parameters.
+    pub fn all_slots(&self) -> Vec<&'static str> {
+        let mut all = Vec::new();
+        for slot in (0..self.of.len()).flat_map(|index| self.slots(index)) {
+            if !all.contains(slot) {
+                all.push(*slot);
+            }
+        }
+        all
+    }
+
+    /// Shape of state array `slot` of tensor `index`, whose shape is `shape`.
+    ///
+    /// # Panics
+    /// If the tensor is not trained.
+    pub fn slot_shape(&self, index: usize, slot: usize, shape: &[usize]) -> Vec<usize> {
+        let rule = self.of[index].expect("only what is trained has state");
+        self.rules[rule].optimizer.slot_shape(slot, shape)
+    }
+
+    /// By tensor: updates of the run before its first one.
+    pub fn since(&self) -> &[u64] {
+        &self.since
+    }
+
+    pub fn since_mut(&mut self) -> &mut [u64] {
+        &mut self.since
+    }
+
+    /// The learning rates of a step, by rule, given how the schedule scales a base rate.
+    pub fn rates(&self, scheduled: impl Fn(f64) -> f64) -> Vec<f64> {
+        self.rules.iter().map(|rule| scheduled(rule.lr)).collect()
     }
 
     /// One array per slot of [`Updater::slots`] and trainable parameter, in the module's layout.
@@ -58,8 +90,8 @@ impl Updater {
         &mut self.state
     }
 
-    /// Applies optimizer step number `step` (from 1) in host memory. Gradients are sums over micro-batches equal to
-    /// `weight` full ones, averaged over ranks. Returns the L2 norm of all gradients before clipping.
+    /// Applies optimizer step number `step` (from 1) in host memory, with the rates of [`Updater::rates`]. Gradients are
+    /// sums over micro-batches equal to `weight` full ones, averaged over ranks. Returns the L2 norm of all gradients before clipping.
     ///
     /// # Errors
     /// A gradient that is not finite; nothing has changed then. All ranks hold the same averaged gradients, so all of
@@ -69,7 +101,7 @@ impl Updater {
         model: &mut dyn Model,
         reducer: &Reducer,
         step: u64,
-        lr: f64,
+        rates: &[f64],
         weight: f64,
     ) -> Result<f64> {
         let mean = 1.0 / weight;
@@ -85,11 +117,13 @@ impl Updater {
             }
             let clip = self.clip_norm.map_or(1.0, |max| clip_coefficient(grad_norm, max));
             let scale = clip * mean as f32;
-            let (optimizer, state) = (&*self.optimizer, &mut self.state);
-            model.edit(ALL, &mut |index, values| {
-                let Some(slot) = reducer.slot(index) else { return };
-                let mut arrays = state.slices(index);
-                optimizer.update(step, lr, scale, &shapes[index], values, gradient(slot), &mut arrays);
+            let Self { rules, of, since, state, .. } = self;
+            let trained = |index: usize| of[index].is_some();
+            model.edit(&trained, &mut |index, values| {
+                let (Some(slot), Some(rule)) = (reducer.slot(index), of[index]) else { return };
+                let (step, optimizer) = (own_step(step, since[index]), &rules[rule].optimizer);
+                let (shape, mut arrays) = (&shapes[index], state.slices(index));
+                optimizer.update(step, rates[rule], scale, shape, values, gradient(slot), &mut arrays);
             })?;
             Ok(grad_norm)
         })
@@ -116,17 +150,28 @@ impl Updater {
         gradients: Vec<Option<Tensor<1>>>,
         norm: Tensor<1>,
         step: u64,
-        lr: f64,
+        rates: &[f64],
         weight: f64,
         loss_scale: f64,
     ) {
         let scale = clip_on_device(norm, self.clip_norm) / (weight * loss_scale);
         let shapes: Vec<Vec<usize>> = model.entries().iter().map(StateEntry::module_shape).collect();
-        let (mut gradients, optimizer, state) = (gradients, &*self.optimizer, &mut self.state);
+        let Self { rules, of, since, state, .. } = self;
+        let mut gradients = gradients;
         model.update(&mut |index, param| {
-            let Some(gradient) = gradients[index].take() else { return param };
-            let arrays = state.tensors(index);
-            optimizer.update_on_device(step, lr, scale.clone(), &shapes[index], param, gradient, arrays)
+            let (Some(gradient), Some(rule)) = (gradients[index].take(), of[index]) else { return param };
+            let (step, optimizer) = (own_step(step, since[index]), &rules[rule].optimizer);
+            let (shape, arrays) = (&shapes[index], state.tensors(index));
+            optimizer.update_on_device(step, rates[rule], scale.clone(), shape, param, gradient, arrays)
         });
     }
 }
+
+/// The number of a parameter's own update in step `step` of the run.
+fn own_step(step: u64, since: u64) -> u64 {
+    step.saturating_sub(since).max(1)
+}
+
+#[cfg(test)]
+#[path = "update_tests.rs"]
+mod tests;

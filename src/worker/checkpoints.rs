@@ -85,10 +85,10 @@ impl Checkpoints {
         };
         snapshot::copy(&mut copy, position, model, updater, average)?;
         copy.state = snapshot::state(&self.made, position, hook.as_ref(), seconds)?;
-        let (entries, slots) = (model.entries().to_vec(), updater.slots());
+        let (entries, slots) = (model.entries().to_vec(), updater.all_slots());
         let finish = move |snapshot: &mut Snapshot| {
             before_write()?;
-            snapshot::finish(snapshot, &entries, slots, hook.as_ref())
+            snapshot::finish(snapshot, &entries, &slots, hook.as_ref())
         };
         let saved = self.saver.submit(copy, Box::new(finish))?;
         self.under_way = Some((position.epoch, begun.elapsed()));

@@ -37,6 +37,8 @@ mod early_stop_tests;
 #[cfg(test)]
 mod ema_tests;
 #[cfg(test)]
+mod groups_tests;
+#[cfg(test)]
 mod max_steps_tests;
 #[cfg(test)]
 mod message_tests;
@@ -70,6 +72,7 @@ use crate::plan::Plan;
 use crate::show;
 use crate::train::{Ended, Parts, Position, Trainer, Updater};
 use checkpoints::{Checkpoints, SAVE_DEADLINE};
+use optimizer::Trained;
 use recorder::{Files, reported};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -141,6 +144,7 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     let on = compute(job.device, plan.precision)?;
     let mut model = plan.model.source.build(&facts, plan.seed, &on)?;
     fit::model(plan, &*splits.train, &*model)?;
+    optimizer::freeze(plan, &mut *model)?;
     let mut updater = Updater::new(&plan.optimizer, plan.train.clip_norm, model.entries(), &on.device);
     let (mut position, mut parent, mut hooks, mut averaged) = (None, None, None, None);
     if group.rank() == 0 {
@@ -153,11 +157,16 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 changed.iter().for_each(|what| warn(what));
                 state::restore(plan, &loaded, &saved, job.device, &mut *model, &mut updater)?;
                 hooks = hook::state(&loaded, &saved.comm_hook);
+                let [frozen, thawed] = saved.trained.changes(plan, model.entries());
                 let (mut here, change) = saved.resume_with(plan, group.world_size(), splits.train.len());
+                if thawed.is_some() {
+                    // Where their gradients arrive among the others has to be learnt.
+                    here.bucket_order = None;
+                }
                 let (average, ema) = ema::saved(plan, &loaded, model.entries(), &mut here)?;
                 averaged = average;
-                let kept = optimizer::kept(plan, &loaded.state, updater.slots());
-                let changes = [change, kept, ema.map(str::to_owned)];
+                let kept = optimizer::kept(plan, &loaded.state, &updater.all_slots());
+                let changes = [change, kept, frozen, thawed, ema.map(str::to_owned)];
                 let job_toml = job.start.map_or("", |start| start.job_toml);
                 announce(plan, &loaded, &here, changes, job_toml);
                 parent = Some(Parent {
@@ -180,7 +189,8 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
     group.barrier(Wait::WhilePeersLive)?;
     let mut recorder = Recorder::new(plan.settings(), group.rank());
     if group.rank() == 0 && accepted(&job, parent.as_ref())? {
-        let files = files(&job, &facts, fingerprint, parent)?;
+        let trained = Trained::of(model.entries(), &updater);
+        let files = files(&job, &facts, fingerprint, trained, parent)?;
         recorder.open(&*group, &position, files, job.recorder)?;
     }
     // Rank 0 may still be copying files to the archive.
@@ -304,9 +314,9 @@ fn warn(warning: &str) {
     say!("warning: {warning}");
 }
 
-/// Prints the resume. `changes`: changes of the batching, what a changed optimizer keeps, and a new or dropped average. `job_toml` is this
-/// start's spec.
-fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 3], job_toml: &str) {
+/// Prints the resume. `changes`: changes of the batching, what a changed optimizer keeps, what is trained now, and a new or
+/// dropped average. `job_toml` is this start's spec.
+fn announce(plan: &Plan, loaded: &Loaded, here: &Position, changes: [Option<String>; 5], job_toml: &str) {
     loaded.warnings.iter().for_each(|warning| warn(warning));
     if loaded.state.spec_hash != plan.hash {
         let what =
@@ -342,9 +352,15 @@ fn accepted(job: &Job<'_>, parent: Option<&Parent>) -> Result<bool> {
 }
 
 /// The files that rank 0 records to.
-fn files(job: &Job<'_>, facts: &DataFacts, data: Fingerprint, parent: Option<Parent>) -> Result<Files> {
+fn files(
+    job: &Job<'_>,
+    facts: &DataFacts,
+    data: Fingerprint,
+    trained: Trained,
+    parent: Option<Parent>,
+) -> Result<Files> {
     let (plan, out_dir) = (job.plan, job.out_dir);
-    let made = RunFacts { plan: plan.clone(), device: job.device, data };
+    let made = RunFacts { plan: plan.clone(), device: job.device, trained, data };
     Ok(Files {
         out_dir: out_dir.to_owned(),
         reported: reported(&plan.task, plan.metrics.top5, facts),

@@ -1,19 +1,115 @@
 //! Compares a checkpoint's optimizer with the spec's. Its arrays belong to the algorithm: one with other arrays would
 //! continue as if it had made all steps so far, so it is rejected. Other changes are applied, and reported with those
-//! of the spec.
+//! of the spec. A parameter that is no longer frozen begins with new arrays and a count of its own updates.
 
 use super::spec_changes;
 use crate::checkpoint::{Loaded, State};
 use crate::error::{Error, Result};
+use crate::models::{Model, Role, StateEntry, TensorFacts};
 use crate::plan::Plan;
-use std::collections::BTreeSet;
+use crate::train::Updater;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Which parameters a run trains, for its checkpoints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Trained {
+    /// Parameters that are not trained: they have no optimizer state.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    frozen: BTreeSet<String>,
+    /// Those that were frozen at first, with the updates of the run before their own first one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    since: BTreeMap<String, u64>,
+}
+
+impl Trained {
+    pub fn of(entries: &[StateEntry], updater: &Updater) -> Self {
+        let named = |role| move |e: &&StateEntry| e.role == role;
+        let frozen = entries.iter().filter(named(Role::Frozen)).map(|e| e.name.clone()).collect();
+        let since = entries.iter().zip(updater.since()).filter(|(_, since)| **since > 0);
+        Self { frozen, since: since.map(|(e, since)| (e.name.clone(), *since)).collect() }
+    }
+
+    /// Whether every parameter has been trained from the start.
+    pub fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether this parameter, which is trained now, was not.
+    pub fn thaws(&self, entry: &StateEntry) -> bool {
+        entry.trainable() && entry.names().any(|e| self.frozen.contains(&e.name))
+    }
+
+    /// Updates of the run before the first one of this parameter, given those of the whole run so far.
+    pub fn since(&self, entry: &StateEntry, updates: u64) -> u64 {
+        if self.thaws(entry) { updates } else { self.since.get(&entry.name).copied().unwrap_or(0) }
+    }
+
+    /// What the groups freeze now, and what is no longer frozen, each in words. (What the model itself freezes may come from a
+    /// checkpoint that does not say so.)
+    pub fn changes(&self, plan: &Plan, entries: &[StateEntry]) -> [Option<String>; 2] {
+        let thawed: Vec<&str> = entries.iter().filter(|e| self.thaws(e)).map(|e| e.name.as_str()).collect();
+        let frozen = |e: &&StateEntry| {
+            let by_group = plan.optimizer.rule_of(e.names().map(|e| e.name.as_str())).is_none();
+            by_group && e.role == Role::Frozen && !e.names().any(|e| self.frozen.contains(&e.name))
+        };
+        let frozen: Vec<&str> = entries.iter().filter(frozen).map(|e| e.name.as_str()).collect();
+        [
+            listed(&frozen, "frozen from here on, without optimizer state"),
+            listed(&thawed, "trained from here on, with new optimizer state"),
+        ]
+    }
+}
+
+/// Maximum number of parameters in a message.
+const NAMED: usize = 4;
+
+/// `3 parameters are WHAT: a, b, c`.
+fn listed(names: &[&str], what: &str) -> Option<String> {
+    let (more, count) = (names.len().saturating_sub(NAMED), names.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let are = if count == 1 { "parameter is" } else { "parameters are" };
+    let named = names[..count.min(NAMED)].join(", ");
+    (count > 0).then(|| format!("{count} {are} {what}: {named}{more}"))
+}
+
+/// Freezes the parameters of the groups that say so.
+///
+/// # Errors
+/// Exit code 78: a group does not fit the model.
+pub fn freeze(plan: &Plan, model: &mut dyn Model) -> Result<()> {
+    let tensors: Vec<TensorFacts> = model.entries().iter().map(TensorFacts::of).collect();
+    plan.groups_fit(&tensors)?;
+    let frozen: Vec<bool> = tensors.iter().map(|t| plan.optimizer.rule_of(t.names()).is_none()).collect();
+    if frozen.contains(&true) {
+        model.freeze(&|index| frozen[index]);
+    }
+    Ok(())
+}
 
 /// # Errors
 /// Exit code 74: the checkpoint's optimizer has other arrays than the spec's.
-pub fn fits(plan: &Plan, loaded: &Loaded, slots: &[&str]) -> Result<()> {
-    let found: BTreeSet<&str> =
-        loaded.optimizer.iter().filter_map(|t| Some(t.name.split_once('.')?.0)).collect();
-    let wanted: BTreeSet<&str> = slots.iter().copied().collect();
+pub fn fits(
+    plan: &Plan,
+    loaded: &Loaded,
+    trained: &Trained,
+    entries: &[StateEntry],
+    updater: &Updater,
+) -> Result<()> {
+    let mut saved: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (slot, name) in loaded.optimizer.iter().filter_map(|t| t.name.split_once('.')) {
+        saved.entry(name).or_default().insert(slot);
+    }
+    let (mut found, mut wanted) = (BTreeSet::new(), BTreeSet::new());
+    for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable() && !trained.thaws(e)) {
+        let own = saved.remove(entry.name.as_str()).unwrap_or_default();
+        let needed: BTreeSet<&str> = updater.slots(index).iter().copied().collect();
+        if own != needed {
+            found.extend(own);
+            wanted.extend(needed);
+        }
+    }
     if found == wanted {
         return Ok(());
     }

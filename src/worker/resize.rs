@@ -35,7 +35,8 @@ mod tests {
         let mut position = Position::new(Batching::of(4, 4, 1));
         (position.micro, position.step, position.step_in_epoch) = (3, 3, 3);
         let data = Fingerprint { train: 96, val: None, content: String::new() };
-        Saved { position, batch_size: 4, accumulate: 1, data, device: "cpu".into(), comm_hook: None }
+        let trained = Default::default();
+        Saved { position, batch_size: 4, accumulate: 1, data, device: "cpu".into(), comm_hook: None, trained }
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub fn empty(model: &dyn Model, updater: &Updater, average: Option<&WeightAverag
         let entry = &model.entries()[index];
         let shape = match updater.state().len(index, slot) == entry.numel() {
             true => entry.shape.clone(),
-            false => updater.slot_shape(slot, &entry.module_shape()),
+            false => updater.slot_shape(index, slot, &entry.module_shape()),
         };
         snapshot.optimizer.push(zeros(name, Dtype::F32, shape)?)
     })?;
@@ -50,9 +50,11 @@ fn for_each_slot(
     updater: &Updater,
     mut f: impl FnMut(usize, String, usize) -> Result<()>,
 ) -> Result<()> {
-    for (slot, slot_name) in updater.slots().iter().enumerate() {
-        for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable()) {
-            f(index, format!("{slot_name}.{}", entry.name), slot)?;
+    for name in updater.all_slots() {
+        for (index, entry) in entries.iter().enumerate() {
+            if let Some(slot) = updater.slots(index).iter().position(|slot| *slot == name) {
+                f(index, format!("{name}.{}", entry.name), slot)?;
+            }
         }
     }
     Ok(())
@@ -176,6 +178,7 @@ fn reorder(tensors: &mut TensorMap, name: &str, entry: &StateEntry) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::optimizer::Trained;
     use super::super::state;
     use super::*;
     use crate::data::Fingerprint;
@@ -209,7 +212,8 @@ mod tests {
                 updater.state_mut().edit(index, fill).unwrap();
             }
             let data = Fingerprint { train: 2048, val: None, content: "x".to_owned() };
-            let made = RunFacts { plan: plan.clone(), device: ComputeDevice::Cpu, data };
+            let trained = Trained::of(&entries, &updater);
+            let made = RunFacts { plan: plan.clone(), device: ComputeDevice::Cpu, trained, data };
             let mut position = Position::new(Batching::of(1, 4, 1));
             let mut snapshot = empty(&*model, &updater, None).unwrap();
             let places: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
@@ -218,7 +222,7 @@ mod tests {
                 model.edit(ALL, &mut |_, values| values.iter_mut().for_each(|v| *v += 1.0)).unwrap();
                 copy(&mut snapshot, &position, &*model, &updater, None).unwrap();
                 snapshot.state = state(&made, &position, None, 1.0).unwrap();
-                finish(&mut snapshot, &entries, updater.slots(), None).unwrap();
+                finish(&mut snapshot, &entries, &updater.all_slots(), None).unwrap();
                 let now: Vec<*const u8> = snapshot.optimizer.iter().map(|t| t.bytes.as_ptr()).collect();
                 assert_eq!(now, places, "the buffers are new");
                 model
@@ -238,7 +242,7 @@ mod tests {
                 state::restore(&plan, &loaded, &back, ComputeDevice::Cpu, &mut *other, &mut fresh).unwrap();
                 assert_eq!((&back.position, &back.data), (&position, &made.data));
                 for (index, entry) in entries.iter().enumerate() {
-                    for slot in 0..if entry.trainable() { updater.slots().len() } else { 0 } {
+                    for slot in 0..updater.slots(index).len() {
                         let values = |u: &Updater| u.state().read(index, slot, <[f32]>::to_vec).unwrap();
                         assert_eq!(values(&fresh), values(&updater), "{optimizer}, {}", entry.name);
                     }

@@ -1,7 +1,7 @@
 //! Restores a checkpoint into a trainer, on any number of ranks; [`super::snapshot`] is the opposite.
 
 use super::hook::HookLayout;
-use super::optimizer;
+use super::optimizer::{self, Trained};
 use super::snapshot::batches_tracked;
 use crate::checkpoint::{Loaded, ModelTensor, TensorData, TensorMap, match_weights, read_weights};
 use crate::comm::ProcessGroup;
@@ -29,6 +29,8 @@ pub struct Saved {
     pub accumulate: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comm_hook: Option<HookLayout>,
+    #[serde(default, skip_serializing_if = "Trained::is_all")]
+    pub trained: Trained,
     /// Fingerprint of the data set that the run was trained on.
     pub data: Fingerprint,
 }
@@ -37,6 +39,7 @@ pub struct Saved {
 pub struct RunFacts {
     pub plan: Plan,
     pub device: ComputeDevice,
+    pub trained: Trained,
     pub data: Fingerprint,
 }
 
@@ -48,6 +51,7 @@ impl Saved {
             batch_size: made.plan.batch_size,
             accumulate: made.plan.train.accumulate,
             comm_hook,
+            trained: made.trained.clone(),
             data: made.data.clone(),
         }
     }
@@ -96,8 +100,8 @@ pub fn restore(
     updater: &mut Updater,
 ) -> Result<()> {
     restore_model(plan, loaded, saved, device, &loaded.model, model)?;
-    optimizer::fits(plan, loaded, updater.slots())
-        .and_then(|()| put_optimizer(model.entries(), updater, &loaded.optimizer))
+    optimizer::fits(plan, loaded, &saved.trained, model.entries(), updater)
+        .and_then(|()| put_optimizer(model.entries(), updater, &loaded.optimizer, saved))
         .map_err(|e| unfit(loaded, e))
 }
 
@@ -158,11 +162,20 @@ fn put(model: &mut dyn Model, values: Weights) -> Result<()> {
     })
 }
 
-fn put_optimizer(entries: &[StateEntry], updater: &mut Updater, file: &TensorMap) -> Result<()> {
-    let slots = updater.slots();
+fn put_optimizer(
+    entries: &[StateEntry],
+    updater: &mut Updater,
+    file: &TensorMap,
+    saved: &Saved,
+) -> Result<()> {
     for (index, entry) in entries.iter().enumerate().filter(|(_, e)| e.trainable()) {
-        let shapes: Vec<Vec<usize>> =
-            (0..slots.len()).map(|slot| updater.slot_shape(slot, &entry.module_shape())).collect();
+        updater.since_mut()[index] = saved.trained.since(entry, saved.position.updates());
+        if saved.trained.thaws(entry) {
+            continue;
+        }
+        let slots = updater.slots(index);
+        let shape = |slot| updater.slot_shape(index, slot, &entry.module_shape());
+        let shapes: Vec<Vec<usize>> = (0..slots.len()).map(shape).collect();
         updater.state_mut().edit(index, |slot, own| {
             let whole = own.len() == entry.numel();
             let shape = if whole { &entry.shape } else { &shapes[slot] };
@@ -241,7 +254,11 @@ pub fn share(
     if group.world_size() == 1 {
         return Ok(position);
     }
-    let position: Option<Position> = share_json(position, group)?;
+    let shared = position.map(|position| (position, updater.since().to_vec()));
+    let position = share_json(shared, group)?.map(|(position, since): (Position, Vec<u64>)| {
+        updater.since_mut().copy_from_slice(&since);
+        position
+    });
     let mut flat = Vec::new();
     model.read(ALL, &mut |_, values| flat.extend_from_slice(values))?;
     group.broadcast(flat.as_mut_slice().into(), 0)?;
@@ -317,6 +334,7 @@ mod tests {
             batch_size,
             accumulate: 1,
             comm_hook: None,
+            trained: Trained::default(),
             data: Fingerprint { train: 96, val: None, content: String::new() },
         };
         assert!(saved(8, Batching::of(2, 8, 1)).is_valid(2));

@@ -86,6 +86,7 @@ impl ModelSource for StubModel {
             name: name.to_owned(),
             shape: shape.to_vec(),
             role,
+            aliases: Vec::new(),
         };
         let parameter = Role::Parameter;
         Some(vec![

@@ -20,6 +20,7 @@ fn to_toml_resolves_to_the_same_plan() {
         "dataset.val=100",
         "optimizer.eps=1e-12",
         "optimizer.lr=0.1",
+        "optimizer.group=[{match=\"w\", lr=1, betas=[0.5, 0.9]}, {match=[\"b*\", \"b\"], frozen=true}]",
     ];
     let first = resolve(&sets);
     let text = first.to_toml();
@@ -32,6 +33,18 @@ fn to_toml_resolves_to_the_same_plan() {
     assert_eq!(first.schedule, second.schedule);
     assert_eq!(second.to_toml(), text);
     assert_eq!((first.world, first.batch, first.sizes), (second.world, second.batch, second.sizes));
+}
+
+#[test]
+fn frozen_parameters_need_no_gradient_no_traffic_and_no_state() {
+    let plan = resolve(&["launch.nproc_per_node=2", "optimizer.group=[{match=\"w\", frozen=true}]"]);
+    let sizes = plan.sizes.unwrap();
+    assert_eq!((sizes.parameters, sizes.trainable, sizes.buffers), (50, 10, 3));
+    assert_eq!((sizes.gradient_bytes, sizes.all_reduce_bytes_per_step), (40, 40));
+    assert_eq!((sizes.optimizer_bytes, sizes.checkpoint_bytes), (80, 4 * 53 + 80));
+    assert!(plan.text().contains("  trainable        10 (40 B); 40 are frozen\n"), "{}", plan.text());
+    assert!(plan.text().contains("\n[optimizer.group.0]\n  match "), "{}", plan.text());
+    assert!(!resolve(&[]).text().contains("trainable"));
 }
 
 #[test]
@@ -62,6 +75,9 @@ fn hash_covers_exactly_the_keys_that_change_results() {
         "batch_size=16",
         "epochs=2",
         "optimizer.lr=0.002",
+        "optimizer.group=[{match=\"w\", lr=0.1}]",
+        "optimizer.group=[{match=\"w\", lr=0.2}]",
+        "optimizer.group=[{match=\"b\", frozen=true}]",
         "train.accumulate=2",
         "dataset.shuffle=false",
         "model.dropout=0.1",

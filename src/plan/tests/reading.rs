@@ -123,6 +123,19 @@ fn accepts_a_registered_optimizer() {
         ["expected an integer of at least 1, found 0", "unknown key; did you mean `often`?"]
     );
     assert_eq!(refused(&["optimizer.name=stil"]), ["unknown value; did you mean \"still\"?"]);
+    // A group has its keys, and the table's values.
+    let plan = resolve(&["optimizer={name=\"still\",often=3,group=[{match=\"b\",lr=2}]}"]);
+    let rules = plan.optimizer.rules();
+    assert_eq!([rules[0].lr, rules[1].lr], [0.5, 2.0]);
+    assert_eq!(format!("{:?}", rules[1].optimizer), "Still { lr: 2.0, often: 3 }");
+    assert_eq!(
+        refused(&["optimizer={name=\"still\",group=[{match=\"b\",often=0}, {match=\"c\",lr=1}]}"]),
+        ["expected an integer of at least 1, found 0"]
+    );
+    assert_eq!(
+        refused(&["optimizer={name=\"still\",group=[{match=\"c\",lr=1}]}"]),
+        ["`c` matches no parameter of the model; it has `w`, `b`"]
+    );
 }
 
 #[test]
