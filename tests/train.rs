@@ -208,15 +208,23 @@ fn eval_export_and_inspect_read_what_train_wrote() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("run");
-    assert_code(&train(Path::new(SMOKE), &out, &[]), 0);
-    let eval = output_of(ddp_run().args(["eval", SMOKE, "--checkpoint"]).arg(&out));
-    assert_code(&eval, 0);
-    let metrics: serde_json::Value = serde_json::from_slice(&eval.stdout).unwrap();
+    assert_code(&train(Path::new(SMOKE), &out, &["--set", "ema.decay=0.9"]), 0);
     let last = results(&out).into_iter().rfind(|e| e["event"] == "epoch").unwrap();
-    let gap = metrics["loss"].as_f64().unwrap() - last["val"]["loss"].as_f64().unwrap();
-    assert!(gap.abs() < 1e-6, "{metrics} against {last}");
+    // The averaged weights unless those of the last step are asked for.
+    let gap = |flags: &[&str]| {
+        let eval = output_of(ddp_run().args(["eval", SMOKE, "--checkpoint"]).arg(&out).args(flags));
+        assert_code(&eval, 0);
+        let metrics: serde_json::Value = serde_json::from_slice(&eval.stdout).unwrap();
+        (metrics["loss"].as_f64().unwrap() - last["val"]["loss"].as_f64().unwrap()).abs()
+    };
+    let (averaged, own) = (gap(&[]), gap(&["--no-ema"]));
+    assert!(averaged < 1e-6 && own > 1e-6, "{averaged} {own}, against {last}");
     let file = dir.path().join("model.safetensors");
-    assert_code(&output_of(ddp_run().arg("export").arg(&out).arg(&file)), 0);
+    for (flags, name) in [(&["--no-ema"][..], "model"), (&[], "ema")] {
+        assert_code(&output_of(ddp_run().arg("export").arg(&out).arg(&file).args(flags)), 0);
+        let saved = newest_checkpoint(&out).join(format!("{name}.safetensors"));
+        assert!(std::fs::read(&file).unwrap() == std::fs::read(saved).unwrap(), "{name}");
+    }
     assert_code(&output_of(ddp_run().arg("inspect").arg(&file)), 0);
     // Another run starts from exactly the exported weights.
     let next = dir.path().join("next");

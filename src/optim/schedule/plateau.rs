@@ -12,9 +12,9 @@ use std::sync::Arc;
 /// A smaller reduction is left out, as in PyTorch.
 const EPS: f64 = 1e-8;
 
-/// `ReduceLROnPlateau`: the base rate, multiplied by `factor` after each evaluation before which the metric has not improved
-/// for `patience` others. It lasts for the rest of the run. After a warm-up, or in a chain, it counts the evaluations of
-/// its own steps only.
+/// `ReduceLROnPlateau`: the base rate, multiplied by `factor` when the metric has not improved in more than `patience`
+/// evaluations in a row. It lasts for the rest of the run; evaluations during a warm-up, or schedules before it in a
+/// chain, do not count.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct ReduceOnPlateau {
