@@ -96,6 +96,8 @@ mod worker;
 pub use registry::Registry;
 /// For the configurations of users' components: `#[derive(JsonSchema)] #[schemars(crate = "ddp_run::schemars")]`.
 pub use schemars;
+/// For [`prelude::EventObserver`].
+pub use serde_json;
 
 /// What a crate with components of its own needs.
 pub mod prelude {
@@ -108,11 +110,13 @@ pub mod prelude {
     };
     pub use crate::ddp::CommHook;
     pub use crate::error::{Error, ExitCode, Result};
-    pub use crate::models::{AnyNet, Input, Net, Target};
+    pub use crate::models::{AnyNet, Forward, Input, Net, Target};
     pub use crate::optim::schedule::{Curve, ScheduleConfig, Unit};
     pub use crate::optim::{Optimizer, OptimizerConfig};
     pub use crate::registry::Registry;
-    pub use crate::tasks::{Batch, Loss, Metric, MetricFacts, StepContext, StepOutput, Task, Term};
+    pub use crate::tasks::{
+        Batch, Loss, Metric, MetricFacts, StepContext, StepOutput, Task, TaskModel, Term,
+    };
     pub use crate::telemetry::EventObserver;
     /// The allocator of `ddp-run`, to be named with `#[global_allocator]`.
     pub use mimalloc::MiMalloc as Allocator;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
 /// The binary of an example.
 fn example(name: &str) -> PathBuf {
@@ -56,12 +57,22 @@ fn an_observer() {
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/mynet/mynet.toml");
     let text = format!("extends = {base:?}\nepochs = 2\n[[observer]]\nname = \"webhook\"\nurl = \"{url}\"\n");
     let spec = write_spec(dir.path(), &text);
-    let listener = std::thread::spawn(move || (0..3).map(|_| posted(&server)).collect::<Vec<Value>>());
-    assert_code(&output_of(&mut trains(program(&example("mynet")), &spec, &out, &[])), 0);
-    let of_the_file = events(&out).into_iter().filter(|e| e["event"] == "epoch" || e["event"] == "end");
-    assert_eq!(listener.join().unwrap(), of_the_file.collect::<Vec<_>>());
+    let (got, bodies) = mpsc::channel();
+    std::thread::spawn(move || (0..3).try_for_each(|_| got.send(posted(&server))));
+    let webhook = |out: &Path| {
+        let mut command = trains(program(&example("mynet")), &spec, out, &[]);
+        for proxy in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+            command.env_remove(proxy);
+        }
+        output_of(&mut command)
+    };
+    assert_code(&webhook(&out), 0);
+    for event in events(&out).into_iter().filter(|e| e["event"] == "epoch" || e["event"] == "end") {
+        assert_eq!(bodies.recv_timeout(HUNG).expect("a post"), event);
+    }
     // Nobody listens any more.
-    let output = output_of(&mut trains(program(&example("mynet")), &spec, &dir.path().join("again"), &[]));
+    assert!(bodies.recv_timeout(HUNG).is_err());
+    let output = webhook(&dir.path().join("again"));
     assert_code(&output, 0);
     assert!(stderr(&output).contains("warning: observer `webhook`: cannot post to"), "{}", stderr(&output));
 }
@@ -73,7 +84,7 @@ fn posted(server: &TcpListener) -> Value {
     let (mut line, mut length) = (String::new(), 0);
     while line != "\r\n" {
         line.clear();
-        lines.read_line(&mut line).unwrap();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the request ends in its head");
         if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
             length = value.trim().parse().unwrap();
         }

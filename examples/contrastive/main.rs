@@ -76,8 +76,9 @@ impl Task for Contrastive {
 
     fn step(&self, model: &Towers, batch: Batch, context: &StepContext<'_>) -> Result<StepOutput> {
         let own = batch.input.shape()[0];
+        let other_view = batch.target.cast(batch.input.dtype());
         let first = context.all_gather(model.first.embed(batch.input.rows()))?;
-        let second = context.all_gather(model.second.embed(batch.target.rows()))?;
+        let second = context.all_gather(model.second.embed(other_view.rows()))?;
         let count = first.dims()[0];
         let scores = first.matmul(second.transpose()) / self.temperature;
         let pairs = Tensor::<1, Int>::arange(0..count as i64, &scores.device()).reshape([count, 1]);

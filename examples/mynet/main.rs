@@ -8,6 +8,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::tanh};
 use ddp_run::prelude::*;
 use ddp_run::schemars::JsonSchema;
+use ddp_run::serde_json::Value;
 use serde::{Deserialize, Serialize};
 
 #[global_allocator]
@@ -39,7 +40,7 @@ impl Net for MyNet {
 #[schemars(crate = "ddp_run::schemars")]
 struct SpiralsConfig {
     /// Of both spirals together.
-    #[schemars(range(min = 2))]
+    #[schemars(range(min = 4))]
     samples: usize,
 }
 
@@ -185,7 +186,7 @@ struct Webhook {
 }
 
 impl EventObserver for Webhook {
-    fn event(&mut self, event: &serde_json::Value) -> Result<()> {
+    fn event(&mut self, event: &Value) -> Result<()> {
         if !matches!(event["event"].as_str(), Some("epoch" | "end")) {
             return Ok(());
         }

@@ -99,7 +99,8 @@ impl From<io::Error> for Rejected {
 impl State {
     /// The value at a dotted path in `metrics`, if it is a finite number.
     pub fn metric(&self, path: &str) -> Option<f64> {
-        path.split('.').try_fold(&self.metrics, |v, key| v.get(key))?.as_f64().filter(|v| v.is_finite())
+        let (split, name) = path.split_once('.')?;
+        self.metrics.get(split)?.get(name)?.as_f64().filter(|v| v.is_finite())
     }
 
     /// The bytes of `state.json`.

@@ -70,12 +70,9 @@ impl RankBy {
         }
     }
 
-    /// Completes a metric of the task.
-    pub fn resolved(self, prefers_larger: bool) -> Self {
-        match self {
-            Self::Own(metric) => Self::Own(OwnMetric { prefers_larger, ..metric }),
-            standard => standard,
-        }
+    /// A metric of the task, with `val.` or `train.` before its name.
+    pub fn own(name: &str, prefers_larger: bool) -> Self {
+        Self::Own(OwnMetric { name: interned(name), prefers_larger })
     }
 }
 
@@ -93,7 +90,7 @@ impl Syntax for RankBy {
     fn read(value: &toml::Value) -> Option<Self> {
         let name = value.as_str()?;
         let standard = Self::STANDARD.into_iter().find(|metric| metric.name() == name);
-        Some(standard.unwrap_or_else(|| Self::Own(OwnMetric { name: interned(name), prefers_larger: false })))
+        Some(standard.unwrap_or_else(|| Self::own(name, false)))
     }
 
     fn write(&self) -> toml::Value {

@@ -57,7 +57,7 @@ impl BurnData {
         I: Send + Sync + 'static,
         O: Into<BurnBatch> + 'static,
     {
-        self.val = Some(Arc::new(BurnSet::new(val, batcher, self.classes)?));
+        self.val = Some(self.alike("validation", BurnSet::new(val, batcher, self.classes)?)?);
         Ok(self)
     }
 
@@ -71,8 +71,23 @@ impl BurnData {
         I: Send + Sync + 'static,
         O: Into<BurnBatch> + 'static,
     {
-        self.test = Some(Arc::new(BurnSet::new(test, batcher, self.classes)?));
+        self.test = Some(self.alike("test", BurnSet::new(test, batcher, self.classes)?)?);
         Ok(self)
+    }
+
+    /// A further split, if its samples are like those of training.
+    fn alike(&self, what: &str, split: impl Dataset + 'static) -> Result<Arc<dyn Dataset>> {
+        for (part, own, other) in
+            [("inputs", self.train.input(), split.input()), ("targets", self.train.target(), split.target())]
+        {
+            if own != other {
+                let (own, other) = (own.shape, other.shape);
+                return Err(Error::data(format!(
+                    "the {what} samples' {part} (shape {other:?}) are not like those of training (shape {own:?}), in shape or type"
+                )));
+            }
+        }
+        Ok(Arc::new(split))
     }
 
     /// The splits as the keys of the spec have them.

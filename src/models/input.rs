@@ -38,6 +38,14 @@ impl Input {
         Self { shape, data }
     }
 
+    /// The type of the values.
+    pub fn dtype(&self) -> DType {
+        match &self.data {
+            Field::Float(t) => t.dtype(),
+            Field::Index(t) => t.dtype(),
+        }
+    }
+
     /// The same batch with its float values in `dtype`.
     pub fn cast(self, dtype: DType) -> Self {
         match self.data {

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::models::TensorFacts;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::spec::Fields;
-use crate::tasks::TaskPlan;
+use crate::tasks::{MetricFacts, TaskPlan};
 use crate::telemetry::{MetricsConfig, Top5};
 
 pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device: DeviceSpec, world: &World) {
@@ -139,26 +139,26 @@ pub(super) fn ranking(
 /// problem.
 pub(super) fn metric(fields: &mut Fields<'_>, key: &str, metric: RankBy, task: &TaskPlan) -> Option<RankBy> {
     let measured = measured(task);
-    let found = measured.iter().find(|(name, _)| *name == metric.name());
+    let found = measured.iter().find(|known| known.name() == metric.name());
     if found.is_none() {
-        fields.unknown_name(key, &measured.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>());
+        fields.unknown_name(key, &measured.iter().map(|known| known.name()).collect::<Vec<_>>());
     }
-    found.map(|(_, prefers_larger)| metric.resolved(*prefers_larger))
+    found.copied()
 }
 
-/// The metrics that a task may measure, and whether larger values are better.
-fn measured(task: &TaskPlan) -> Vec<(String, bool)> {
+/// The metrics that a task may measure.
+fn measured(task: &TaskPlan) -> Vec<RankBy> {
     let standard = RankBy::STANDARD.into_iter().filter(|metric| match metric {
         RankBy::ValLoss | RankBy::TrainLoss => true,
         RankBy::ValPerplexity => task.standard().is_some(),
+        // A task may have metrics of these names.
         _ => task.own().is_none(),
     });
-    let mut all: Vec<(String, bool)> =
-        standard.map(|metric| (metric.name().to_owned(), metric.prefers_larger())).collect();
+    let mut all: Vec<RankBy> = standard.collect();
     for split in ["val", "train"] {
-        all.extend(
-            task.metrics().into_iter().map(|own| (format!("{split}.{}", own.name), own.prefers_larger)),
-        );
+        let own =
+            |metric: MetricFacts| RankBy::own(&format!("{split}.{}", metric.name), metric.prefers_larger);
+        all.extend(task.metrics().into_iter().map(own));
     }
     all
 }

@@ -69,6 +69,17 @@ impl Own {
             }
             metrics.extend(kind(fields).map(|metric| (name.to_owned(), metric)));
         });
+        if let Some((_, Some(task))) = &task {
+            let names: Vec<String> = task.metrics().into_iter().map(|metric| metric.name).collect();
+            for (i, name) in names.iter().enumerate() {
+                if ["", "loss", "n"].contains(&name.as_str()) || names[..i].contains(name) {
+                    let why = format!(
+                        "the task has a metric `{name}`, which is empty, twice, or a name of ddp-run's"
+                    );
+                    root.problem_at(&["task", "name"], why);
+                }
+            }
+        }
         if task.is_some() {
             for key in ["loss", "metric"] {
                 if root.has(key) {

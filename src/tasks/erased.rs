@@ -36,15 +36,17 @@ impl<T: Task> AnyTask for Named<T> {
         let batch = Batch { input: batch.input.cast(net.dtype()), ..batch };
         let output = self.task.step(model, batch, context)?;
         let declared = self.task.metrics();
-        let measures =
-            |metric: &MetricFacts| output.ratios.iter().filter(|(name, _)| *name == metric.name).count();
-        if output.ratios.len() != declared.len() || declared.iter().any(|metric| measures(metric) != 1) {
+        let mut names: Vec<&str> = declared.iter().map(|metric| metric.name.as_str()).collect();
+        let mut measured: Vec<&str> = output.ratios.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        measured.sort_unstable();
+        if names != measured {
             let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(Error::spec(format!(
                 "task `{}` declares the metrics {}, and its step measures {}",
                 self.name,
-                list(declared.iter().map(|metric| metric.name.as_str()).collect()),
-                list(output.ratios.iter().map(|(name, _)| name.as_str()).collect()),
+                list(names),
+                list(measured),
             )));
         }
         Ok(output)

@@ -1,5 +1,6 @@
 //! What a step returns.
 
+use crate::error::{Error, Result};
 use burn::tensor::Tensor;
 
 /// The loss of a batch, and the terms of its metrics.
@@ -75,6 +76,8 @@ impl StepOutput {
 
     /// Adds the gradients of the ranks instead of averaging them. For a loss of the rows of all ranks, which every rank
     /// computes ([`StepContext::all_gather`](super::StepContext::all_gather)): each rank's gradient is then the part that its own rows have in it.
+    /// This holds for parameters before the gather. One that is used after it (a learnt temperature) has its whole gradient on every rank: divide that
+    /// by [`StepContext::world_size`](super::StepContext::world_size), as in `x.clone().detach() + (x.clone() - x.detach()) / world_size`.
     pub fn add_gradients(self) -> Self {
         Self { gradients: Gradients::Added, ..self }
     }
@@ -84,6 +87,26 @@ impl StepOutput {
     pub fn metric(mut self, name: &str, numerator: impl Into<Term>, denominator: impl Into<Term>) -> Self {
         self.ratios.push((name.to_owned(), [numerator.into(), denominator.into()]));
         self
+    }
+
+    /// Checks that the loss and every term are one number.
+    ///
+    /// # Errors
+    /// One is not (exit 78).
+    pub(crate) fn check(&self) -> Result<()> {
+        let single = |what: &str, tensor: &Tensor<1>| match tensor.dims() {
+            [1] => Ok(()),
+            shape => Err(Error::spec(format!("{what} has shape {shape:?}; expected [1], a mean or a sum"))),
+        };
+        single("the loss", &self.loss)?;
+        for (name, terms) in &self.ratios {
+            for term in terms {
+                if let Term::Computed(tensor) = term {
+                    single(&format!("a term of the metric `{name}`"), tensor)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The values without the graph behind them.

@@ -83,7 +83,8 @@ impl<'a> StepContext<'a> {
 
     /// The rows of all ranks in the order of ranks, `[world_size * rows, columns]`, in f32. Gradients flow to this rank's
     /// own rows; the others' are constants, as with `torch.distributed.all_gather`. If every rank computes the same loss of
-    /// all rows, [`StepOutput::add_gradients`] makes the step that of one process with all rows.
+    /// all rows, [`StepOutput::add_gradients`] makes the step that of one process with all rows (for
+    /// parameters that are used before the gather).
     ///
     /// A collective: while training, each rank calls it equally often in each step, with as many rows. In an evaluation ranks may have
     /// different numbers of batches: there it returns `rows` as they are.
@@ -92,17 +93,17 @@ impl<'a> StepContext<'a> {
     /// A rank is lost or late, or the ranks' calls differ.
     pub fn all_gather(&self, rows: Tensor<2>) -> Result<Tensor<2>> {
         let world = self.group.world_size();
-        if !self.training || world == 1 {
-            return Ok(rows);
-        }
         let [count, columns] = rows.dims();
         let rows = rows.cast(FloatDType::F32);
+        if !self.training || world == 1 || count * columns == 0 {
+            return Ok(rows);
+        }
         let own = read(rows.clone().inner())?;
         let mut all = vec![0.0_f32; own.len() * world];
         self.group.all_gather(own.as_slice().into(), all.as_mut_slice().into())?;
         let device = rows.device();
         let mut parts: Vec<Tensor<2>> = Vec::with_capacity(world);
-        for (rank, values) in all.chunks_exact(own.len().max(1)).enumerate() {
+        for (rank, values) in all.chunks_exact(own.len()).enumerate() {
             parts.push(if rank == self.group.rank() {
                 rows.clone()
             } else {

@@ -5,12 +5,13 @@ use super::Event;
 use crate::caught::caught;
 use crate::error::Result;
 use crate::spec::Fields;
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Events that wait for an observer; later ones are left out.
@@ -23,7 +24,7 @@ pub trait EventObserver: Send + 'static {
     /// Called on rank 0 for each line of `metrics.jsonl`, in order, with the line as JSON; on the observer's own thread.
     ///
     /// # Errors
-    /// Printed as a warning; the next event is passed all the same. After a panic there are no more.
+    /// The first is printed as a warning; the next event is passed all the same. After a panic there are no more.
     fn event(&mut self, event: &Value) -> Result<()>;
 }
 
@@ -79,6 +80,8 @@ struct Running {
     events: Option<Sender<Value>>,
     /// Disconnected when the thread has passed its last event.
     ended: Receiver<()>,
+    queued: usize,
+    taken: Arc<AtomicUsize>,
     left_out: usize,
 }
 
@@ -123,7 +126,7 @@ impl Running {
             }
         };
         match std::thread::Builder::new().name(format!("observer-{name}")).spawn(run) {
-            Ok(_) => Some(Self { name, events: Some(events), ended, left_out: 0 }),
+            Ok(_) => Some(Self { name, events: Some(events), ended, queued: 0, taken, left_out: 0 }),
             Err(e) => {
                 warn(&name, &format!("cannot start its thread: {e}"));
                 None
@@ -135,16 +138,17 @@ impl Running {
         match self.events.as_ref().map(|events| events.try_send(event.clone())) {
             Some(Err(TrySendError::Full(_))) => self.left_out += 1,
             Some(Err(TrySendError::Disconnected(_))) => self.events = None,
-            Some(Ok(())) | None => {}
+            Some(Ok(())) => self.queued += 1,
+            None => {}
         }
     }
 
     fn finish(mut self, deadline: Instant) {
-        let waiting = self.events.as_ref().map_or(0, Sender::len);
-        self.events = None;
+        let gets_more = self.events.take().is_some();
         // The thread never sends: the channel is disconnected when it ends.
-        let hangs = self.ended.recv_deadline(deadline) == Err(crossbeam_channel::RecvTimeoutError::Timeout);
-        let missed = self.left_out + if hangs { waiting } else { 0 };
+        let hangs = self.ended.recv_deadline(deadline) == Err(RecvTimeoutError::Timeout);
+        let waiting = if gets_more && hangs { self.queued - self.taken.load(Relaxed) } else { 0 };
+        let missed = self.left_out + waiting;
         match (hangs, missed) {
             (false, 0) => {}
             (true, 0) => warn(&self.name, "it has not returned from its last event"),
@@ -222,7 +226,7 @@ mod tests {
         assert!(seen.lock().unwrap().is_empty());
         // It ends once it goes on.
         drop(open);
-        assert!(ended.recv_timeout(Duration::from_secs(60)).is_err());
+        assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Err(RecvTimeoutError::Disconnected));
         let seen = seen.lock().unwrap();
         assert!(seen.starts_with(&[11, 12]), "{seen:?}");
     }

@@ -66,10 +66,13 @@ impl TrainConfig {
     ) -> (Option<StandardLoss>, Self) {
         let config: Self = fields.config();
         if let Some(table) = instead {
-            for key in ["loss", "label_smoothing"] {
-                if fields.has(key) {
-                    fields.problem_with_key(key, format!("has no effect with `{table}`, which has the loss"));
-                }
+            // A resolved spec has `auto`.
+            let set = [
+                ("loss", config.loss != LossChoice::Auto),
+                ("label_smoothing", fields.has("label_smoothing")),
+            ];
+            for (key, _) in set.into_iter().filter(|(_, set)| *set) {
+                fields.problem_with_key(key, format!("has no effect with `{table}`, which has the loss"));
             }
             return (None, config);
         }

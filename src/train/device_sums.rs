@@ -41,6 +41,7 @@ impl BatchSums {
     /// From the output of a step without autodiff; `batch` is the source of `target`. `host`: the device computes in host
     /// memory.
     pub fn new(output: StepOutput, target: &Target, batch: &HostBatch, host: bool) -> Result<Self> {
+        output.check()?;
         let StepOutput { loss, measured, ratios, .. } = output;
         let mut known = Sums { samples: batch.len as f64, ..Sums::default() };
         let mut values = vec![(Kind::MeanLoss, loss)];

@@ -8,7 +8,7 @@ use crate::models::{Model, Role, StateEntry};
 use crate::optim::{average, average_on_device};
 use burn::tensor::Device;
 
-/// Averages of the parameters and of batch-norm statistics (as timm's `ModelEmaV3` and `AveragedModel(use_buffers=True)`
+/// Averages of the parameters, frozen ones included, and of batch-norm statistics (as timm's `ModelEmaV3` and `AveragedModel(use_buffers=True)`
 /// have them). All other tensors are the model's own.
 pub struct WeightAverage {
     ema: Ema,
@@ -106,7 +106,7 @@ impl Trainer<'_> {
 }
 
 fn is_averaged(entry: &StateEntry) -> bool {
-    matches!(entry.role, Role::Parameter | Role::Statistic)
+    entry.role != Role::Buffer
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
             }
             assert_eq!(updates, 3);
             let own = values(&model);
-            let is_averaged = |index: usize| matches!(roles[index], Role::Parameter | Role::Statistic);
+            let is_averaged = |index: usize| roles[index] != Role::Buffer;
             for (index, own) in own.iter().enumerate().filter(|(index, _)| !is_averaged(*index)) {
                 expected[index] = own.clone();
             }

@@ -40,17 +40,20 @@ pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Re
             let what = format!("model `{name}` does not accept {}", described(samples, &input));
             Error::spec(format!("{what} from data set `{}`: {why}", plan.dataset.name))
         })?;
-        if plan.task.standard().is_some() {
-            compares(outputs, samples, &target)
-                .map_err(|why| Error::spec(format!("model `{name}` {why}")))?;
-        }
+        compares(outputs, samples, &target).map_err(|why| {
+            let e = Error::spec(format!("model `{name}` {why}"));
+            match plan.task.standard() {
+                Some(_) => e,
+                None => e.hint("a `[task]` of one's own may compare what it likes (docs/extending.md)"),
+            }
+        })?;
     }
     if plan.task.standard().is_some() && plan.task.metrics().is_empty() {
         return Ok(());
     }
     let batch = Batch { input: on_device(&input), target: on_device(&target) };
     let alone = SoloGroup::default();
-    let step = || plan.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone)).map(drop);
+    let step = || plan.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone))?.check();
     caught(step).unwrap_or_else(|why| {
         let (inputs, targets) = (described(samples, &input), described(samples, &target));
         let what = format!("the task does not accept {inputs} with targets of {targets}");

@@ -159,6 +159,9 @@ fn train_rank(job: Job<'_>) -> Result<Ended> {
                 hooks = hook::state(&loaded, &saved.comm_hook);
                 let [frozen, thawed] = saved.trained.changes(plan, model.entries());
                 let (mut here, change) = saved.resume_with(plan, group.world_size(), splits.train.len());
+                if (frozen.is_some() || thawed.is_some()) && hooks.take().is_some() {
+                    warn("the state of the communication hook is left out: other parameters are trained now");
+                }
                 if thawed.is_some() {
                     // Where their gradients arrive among the others has to be learnt.
                     here.bucket_order = None;

@@ -110,7 +110,7 @@ pub fn fits(
             wanted.extend(needed);
         }
     }
-    if found == wanted {
+    if found.is_empty() && wanted.is_empty() {
         return Ok(());
     }
     let list = |slots: BTreeSet<&str>| match slots.is_empty() {

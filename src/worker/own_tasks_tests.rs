@@ -96,17 +96,34 @@ impl Task for Contrastive {
     }
 }
 
-/// As the standard one, for every model.
+/// As the standard one, for every model, with a metric of a standard name.
 #[derive(Deserialize, JsonSchema)]
-struct Plain {}
+struct Plain {
+    /// The loss is not one number.
+    #[serde(default)]
+    forgets_the_mean: bool,
+    /// The name of a metric that is never zero.
+    #[serde(default = "accuracy")]
+    metric: String,
+}
+
+fn accuracy() -> String {
+    "accuracy".to_owned()
+}
 
 impl Task for Plain {
     type Model = AnyNet;
 
+    fn metrics(&self) -> Vec<MetricFacts> {
+        vec![MetricFacts::larger_is_better(&self.metric)]
+    }
+
     fn step(&self, model: &AnyNet, batch: Batch, _: &StepContext<'_>) -> Result<StepOutput> {
         let error = model.forward(batch.input) - batch.target.rows();
         let count = error.dims()[0];
-        Ok(StepOutput::new((error.clone() * error).mean(), count))
+        let squares = error.clone() * error;
+        let loss = if self.forgets_the_mean { squares.reshape([count]) } else { squares.mean() };
+        Ok(StepOutput::new(loss, count).metric(&self.metric, count, 2.0))
     }
 }
 
@@ -298,6 +315,16 @@ fn a_task_for_any_model_is_its_own_loss() {
     train_to(&with_mse, &standard, &[], 2, u64::MAX);
     assert_eq!(measured(&run, "loss"), measured(&with_mse, "loss"));
     assert!(run.bits() == with_mse.bits());
+    // The task's own metric of this name ranks: the first of equal values is best.
+    let run = Run::of(&spec);
+    train_to(
+        &run,
+        &spec,
+        &["save_every=1", "checkpoint.keep_last=1", "checkpoint.best=val.accuracy"],
+        1,
+        u64::MAX,
+    );
+    assert_eq!(run.kept(), [5, 15]);
 }
 
 #[test]
@@ -315,6 +342,9 @@ fn what_does_not_fit_ends_before_the_run() {
     );
     let message = refused(&NUMBERS.replace("[task]\nname = \"contrastive\"\ntemperature = 0.5\n", ""));
     assert!(message.contains("name the task that trains it in `[task]`"), "{message}");
+    let plain = NUMBERS.replace("towers", "linear").replace("contrastive", "plain");
+    let message = refused(&plain.replace("temperature = 0.5", "forgets_the_mean = true"));
+    assert!(message.contains("the loss has shape [16]; expected [1]"), "{message}");
     let message = refused(&NUMBERS.replace("features = 3", "features = 5"));
     assert!(message.contains("the task does not accept 16 samples of shape [5] (floats)"), "{message}");
 }
@@ -335,6 +365,7 @@ fn problems_of_the_tables_are_reported_at_their_keys() {
         ("[[metric]]\nname = \"hits\"\n[[metric]]\nname = \"hits\"".to_owned(), "listed twice"),
         ("[[metric]]\nname = \"hits\"\nk = 3".to_owned(), "unknown key; only `name`"),
         ("[task]\nname = \"contrastive\"".to_owned(), "missing key `temperature`"),
+        (format!("{task}metric = \"loss\""), "the task has a metric `loss`"),
     ] {
         let problems = resolved(&format!("{CLASSES}{text}\n"), &[], 1).unwrap_err();
         assert!(problems.contains(expected), "{text}: {problems}");
@@ -352,6 +383,17 @@ fn problems_of_the_tables_are_reported_at_their_keys() {
     let tree = JobTree::parse("run.toml", &format!("{CLASSES}{task}"), &[]).unwrap();
     let problems = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(1)).unwrap_err().to_string();
     assert!(problems.contains("this program has no task of its own"), "{problems}");
+    // A resolved spec resolves to the same plan: workers get it.
+    let noise = "[[transform]]\nname = \"noise\"\nwidth = 1.0\n";
+    let own =
+        format!("{CLASSES}[loss]\nname = \"own\"\nfactor = 1\n[[metric]]\nname = \"hits\"\n{noise}{noise}");
+    for spec in [own.as_str(), NUMBERS] {
+        let plan = resolved(spec, &[], 1).unwrap();
+        let again = resolved(&plan.to_toml(), &[], 1).unwrap();
+        let values =
+            |plan: &Plan| plan.values.iter().map(|v| (v.key.clone(), v.value.clone())).collect::<Vec<_>>();
+        assert_eq!((&again.hash, values(&again)), (&plan.hash, values(&plan)));
+    }
     let plan = resolved(&format!("{CLASSES}[[metric]]\nname = \"hits\"\n"), &[], 1).unwrap();
     assert_ne!(plan.hash, resolved(CLASSES, &[], 1).unwrap().hash);
     assert!(

@@ -224,16 +224,16 @@ impl First {
         self.progress.finish();
         early.iter().filter(|_| code == ExitCode::Done).for_each(|why| say!("{why}"));
         self.write(&Event::End(EndEvent { step, epoch, reason, exit_code: code as u8, seconds }));
-        self.observers.finish();
-        match self.failed.take() {
-            Some(e) if ended.is_ok() => return Err(e),
-            _ => {}
-        }
-        if let Err(e) = report::write(&self.out_dir) {
+        let unwritten = self.failed.take().filter(|_| ended.is_ok());
+        if unwritten.is_none()
+            && let Err(e) = report::write(&self.out_dir)
+        {
             // The files that the report is made from are complete; `ddp-run report` can write it again.
             tracing::warn!("cannot write the report: {}", e.message);
         }
-        ended
+        // At last: after a failure of another rank there is not much time.
+        self.observers.finish();
+        unwritten.map_or(ended, Err)
     }
 }
 

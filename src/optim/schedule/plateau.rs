@@ -88,8 +88,9 @@ impl Segment {
 }
 
 impl ReduceOnPlateau {
-    /// The state after an evaluation with this result. `base` is the base rate of the run.
-    pub fn after(&self, before: Option<Plateau>, value: f64, base: f64) -> Plateau {
+    /// The state after an evaluation with this result. `bases` are the base rates of the optimizer and its groups: as long as
+    /// one of them falls, the others stay at their ends.
+    pub fn after(&self, before: Option<Plateau>, value: f64, bases: &[f64]) -> Plateau {
         let before = before.unwrap_or_default();
         let mut now = match before.metric == self.metric.name() {
             true => before,
@@ -110,7 +111,8 @@ impl ReduceOnPlateau {
         }
         if now.bad > self.patience {
             (now.cooldown, now.bad) = (self.cooldown, 0);
-            now.reductions += u64::from(self.reduced(self.rate(base, now.reductions)).is_some());
+            let falls = |base: &f64| self.reduced(self.rate(*base, now.reductions)).is_some();
+            now.reductions += u64::from(bases.iter().any(falls));
         }
         now
     }
@@ -209,7 +211,7 @@ mod tests {
             let schedule = schedule(keys);
             let (rule, mut plateau) = (schedule.on_plateau().unwrap(), None);
             for (i, (value, expected)) in values.into_iter().zip(expected).enumerate() {
-                plateau = Some(rule.after(plateau.take(), value, 0.1));
+                plateau = Some(rule.after(plateau.take(), value, &[0.1]));
                 // A checkpoint keeps it.
                 let saved = serde_json::to_string(&plateau).unwrap();
                 assert_eq!(serde_json::from_str::<Option<Plateau>>(&saved).unwrap(), plateau);
@@ -220,12 +222,28 @@ mod tests {
         }
     }
 
+    /// As PyTorch's, which reduces each parameter group by itself.
+    #[test]
+    fn a_groups_rate_falls_on_when_the_base_rate_is_at_its_end() {
+        let schedule = schedule("factor = 0.1\npatience = 0\nmin_lr = 1e-4");
+        let (rule, mut plateau) = (schedule.on_plateau().unwrap(), None);
+        for expected in [[1e-3, 1e-2], [1e-4, 1e-3], [1e-4, 1e-4], [1e-4, 1e-4]] {
+            plateau = Some(rule.after(plateau.take(), 1.0, &[1e-3, 1e-2]));
+            let rates = [1e-3, 1e-2].map(|base| schedule.base_lr(base, plateau.as_ref()));
+            assert!(
+                rates.iter().zip(expected).all(|(a, b): (&f64, f64)| (a / b - 1.0).abs() < 1e-9),
+                "{rates:?}"
+            );
+        }
+        assert_eq!(plateau.unwrap().reductions, 2);
+    }
+
     #[test]
     fn the_rate_stays_when_the_metric_changes_and_the_wait_begins_anew() {
         let (losses, errors) = (schedule("patience = 0"), schedule("patience = 0\nmetric = \"train.loss\""));
         let (losses, errors) = (losses.on_plateau().unwrap(), errors.on_plateau().unwrap());
-        let once = losses.after(Some(losses.after(None, 1.0, 0.1)), 1.0, 0.1);
-        let other = errors.after(Some(once.clone()), 5.0, 0.1);
+        let once = losses.after(Some(losses.after(None, 1.0, &[0.1])), 1.0, &[0.1]);
+        let other = errors.after(Some(once.clone()), 5.0, &[0.1]);
         assert_eq!((once.reductions, other.reductions, other.best, other.bad), (1, 1, Some(5.0), 0));
     }
 
