@@ -28,6 +28,8 @@ pub enum Stream {
     Crop = 1,
     Flip = 2,
     Cutout = 3,
+    ResizedCrop = 4,
+    ColorJitter = 5,
     /// A synthetic sample's input.
     Input = 16,
     /// A synthetic sample's noise.
