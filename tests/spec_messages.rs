@@ -105,6 +105,8 @@ fn files() -> Vec<(&'static str, String)> {
         ("mse_of_classes", images("[train]\nloss = \"mse\"")),
         ("augmentations_that_do_not_fit", images("").replace("val_split = 0.1", "augment = [\"random-resized-crop\", \"color-jitter\", \"crop\"]\ncrop_scale = [0.5, 0.2]\ncutout = 4")),
         ("keys_of_augmentations_that_are_not_listed", images("").replace("val_split = 0.1", "augment = [\"crop\"]\ncrop_ratio = [1.0, 1.0]\nhue = 0.7\nbrightness = \"much\"")),
+        ("mixing_of_numbers", plus("[train]\nmixup = 0.2\ncutmix = 1")),
+        ("mixing_by_nothing", images("[train]\nmixup = 0.0")),
         ("best_without_validation", plus("[checkpoint]\nkeep_best = 2")),
         ("best_of_the_wrong_kind", images("[checkpoint]\nbest = \"val.mae\"")),
         ("top5_of_numbers", plus("[metrics]\ntop5 = true")),

@@ -8,6 +8,7 @@ use crate::device::{DeviceSpec, Precision};
 use crate::error::Error;
 use crate::spec::Fields;
 use crate::telemetry::{MetricsConfig, Top5};
+use crate::train::{Loss, TrainConfig};
 
 pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device: DeviceSpec, world: &World) {
     if backend != Backend::Nccl {
@@ -121,6 +122,20 @@ pub(super) fn ranking(
     if config.keep_best.is_none() {
         config.keep_best = Some(usize::from(unranked.is_none()));
         fields.note_resolved("keep_best", i64::from(unranked.is_none()));
+    }
+}
+
+/// Mixup and cutmix mix images, and their labels by cross-entropy.
+pub(super) fn mixing(root: &mut Fields<'_>, train: &TrainConfig, loss: Option<Loss>, facts: &DataFacts) {
+    let Some(mixing) = train.mixing() else { return };
+    let why = match loss {
+        Some(Loss::Mse) => Some("requires cross-entropy; the loss is mse".to_owned()),
+        _ => mixing.unfit(facts.input.as_ref(), facts.target.as_ref()),
+    };
+    for (key, set) in [("mixup", mixing.mixup), ("cutmix", mixing.cutmix)] {
+        if let Some(why) = why.as_ref().filter(|_| set.is_some()) {
+            root.problem_with_key_at(&["train", key], format!("`{key}` {why}"));
+        }
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let facts = dataset.as_ref().map_or(NO_FACTS, |d| d.facts.clone());
     let model = components::model(root, registry, &facts);
     let (loss, train) = TrainConfig::read(&mut root.section("train"), facts.target.as_ref());
+    checks::mixing(root, &train, loss, &facts);
     let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"), registry.optimizer_kinds());
     let schedule = Schedule::configure(root, registry.schedule_kinds());
     let early_stop = early_stop(root, &facts, &train);

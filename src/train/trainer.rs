@@ -7,6 +7,7 @@ use super::evaluate::evaluate;
 use super::feed::{DeviceBatch, Feed};
 use super::flags::Flags;
 use super::in_flight::InFlight;
+use super::mixing::{mixed, mixed_loss};
 use super::passes::Passes;
 use super::saves::Saves;
 use super::{Clock, Observer, Position, Settings, Sums, Updater, buffers};
@@ -276,13 +277,14 @@ impl<'a> Trainer<'a> {
         last: bool,
     ) -> Result<BatchSums> {
         self.report_phase(Phase::Forward);
+        let (batch, lighter) = mixed(self.settings.train.mixing(), batch, self.settings.seed, number);
         let DeviceBatch { input, target, host: batch } = batch;
         // Dropout draws from a stream keyed by (seed, rank, micro-batch), so a resumed run draws the same values.
         drawn(self.model.device(), stream_key(self.settings.seed, self.group.rank() as u64, number), || ());
         self.reducer.begin(micro, last);
         let taps = self.ladder.taps(self.reducer.sink());
         let output = self.model.forward(input, Arc::new(taps));
-        let loss = self.settings.loss.of(output.clone(), target.clone());
+        let loss = mixed_loss(self.settings.loss, output.clone(), target.clone(), lighter);
         let sums = BatchSums::new(loss.clone().inner(), output.inner(), &target, &batch, self.host)?;
         feed.recycle(batch);
         self.report_phase(Phase::Backward);

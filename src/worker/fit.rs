@@ -29,6 +29,7 @@ pub(super) fn samples(name: &str, dataset: &dyn Dataset) -> Result<()> {
 pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
     let (name, input, target) = (&plan.model.name, dataset.input(), dataset.target());
     plan.loss.fits(&target)?;
+    plan.train.mixing().map_or(Ok(()), |mixing| mixing.fits(&input, &target))?;
     let samples = plan.batch_size.min(dataset.len());
     let evaluator = model.evaluator();
     let batch = zeros(&input, samples);
