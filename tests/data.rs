@@ -41,6 +41,22 @@ fn reports_ranks_with_different_data() {
     }
 }
 
+/// What a table holds is only known once it is read.
+#[test]
+fn only_images_are_mixed() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let text: String = (0..40).map(|i| format!("{i},{},{}\n", i % 7, ["low", "high"][i / 20])).collect();
+    std::fs::write(dir.path().join("t.csv"), format!("a,b,y\n{text}")).unwrap();
+    let spec = write_spec(dir.path(), SPEC);
+    let out = dir.path().join("out");
+    let flags = ["--set", "train.mixup=0.2", "--set", "dataset.task=\"classification\""];
+    let run = output_of(train_command(&spec, &out, &flags).current_dir(dir.path()));
+    assert_code(&run, 78);
+    let why = "mixup mixes images, but the data set's inputs have the shape [2]";
+    assert!(stderr(&run).contains(why), "{}", stderr(&run));
+}
+
 #[test]
 fn runs_and_checkpoints_record_the_data_set() {
     let _alone = alone();

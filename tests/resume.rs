@@ -292,6 +292,41 @@ fn a_run_killed_in_its_last_evaluation_completes_its_last_epoch() {
     assert_eq!(results(&out), results(&whole));
 }
 
+/// Images that are cropped, recoloured and mixed by random numbers, in accumulated micro-batches of which the last is short.
+#[test]
+fn runs_with_augmentation_and_mixing_resume_to_the_same_bits() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let spec = write_spec(
+        dir.path(),
+        "name = \"mixed\"\nseed = 3\nepochs = 2\nbatch_size = 8\nsave_every = \"2 steps\"\n\
+         [model]\nname = \"mlp\"\nhidden = [16]\n\
+         [dataset]\nname = \"shapes\"\ntrain = 150\nval = 20\nsize = 16\nchannels = 3\n\
+         augment = [\"random-resized-crop\", \"color-jitter\", \"flip\"]\nbrightness = 0.4\nhue = 0.1\n\
+         [train]\naccumulate = 2\nlabel_smoothing = 0.1\nmixup = 0.8\ncutmix = 1.0\n\
+         [optimizer]\nname = \"adamw\"\nlr = 1e-2\n\
+         [metrics]\nlog_every = 1\n\
+         [launch]\nnproc_per_node = 2\nthreads = 1\n",
+    );
+    let whole = dir.path().join("whole");
+    assert_code(&train(&spec, &whole, &[]), 0);
+    for key in ["mixup", "cutmix"] {
+        let other = dir.path().join(key);
+        assert_code(&train(&spec, &other, &["--unset", &format!("train.{key}")]), 0);
+        assert!(bits(&other) != bits(&whole), "{key} had no effect");
+    }
+    for step in [3, 7] {
+        let out = dir.path().join(format!("killed-{step}"));
+        let mut killed = train_command(&spec, &out, &[]);
+        let killed =
+            output_of(killed.env("DDP_RUN_FAULT", format!("kill:rank=1,phase=backward,step={step}")));
+        assert!(!killed.status.success(), "step {step}");
+        assert_code(&train(&spec, &out, &[]), 0);
+        assert!(bits(&out) == bits(&whole), "step {step}: model or optimizer differ");
+        assert_eq!(results(&out), results(&whole), "step {step}");
+    }
+}
+
 /// Saves of 28 MB in every step, so that one is in progress whenever the next is due and when the run ends.
 #[test]
 fn saves_wait_for_the_previous_one_and_the_exit_for_the_last() {

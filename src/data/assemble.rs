@@ -90,7 +90,7 @@ impl BatchAssembler {
             let target = part(&mut batch.target, i, targets)?;
             match (images, &mut batch.input.data) {
                 (Some(images), FieldData::Bytes(bytes)) => {
-                    images.write_stored(sample, &mut bytes[i * inputs..(i + 1) * inputs], target)?;
+                    images.write_stored(key, &mut bytes[i * inputs..(i + 1) * inputs], target)?;
                     batch.draws.push(images.transform().draw(key));
                 }
                 _ => self.dataset.write(key, part(&mut batch.input, i, inputs)?, target)?,

@@ -143,12 +143,11 @@ where
     F: Fn(&C) -> Result<BurnData> + Send + Sync + 'static,
 {
     let open = Arc::new(open);
-    let with_splits = move |fields: &mut Fields<'_>| {
+    move |fields: &mut Fields<'_>| -> Arc<dyn DatasetSource> {
         let (open, options): (_, SplitOptions) = (open.clone(), fields.config());
         let make = move |config: C| BurnSource { config, options, open: open.clone() };
         super::from_fn(make).configure(fields)
-    };
-    with_splits
+    }
 }
 
 /// The data set that `open` returns for the keys of the `[dataset]` table.

@@ -2,7 +2,7 @@ use super::*;
 use crate::data::SampleKey;
 use crate::data::testing::configure;
 use crate::data::transforms::{Augment, TransformOptions};
-use crate::data::{Loader, LoaderOptions};
+use crate::data::{FieldData, Loader, LoaderOptions};
 
 fn values(tensor: Tensor<4>) -> Vec<f32> {
     tensor.into_data().try_into_vec::<f32>().unwrap()
@@ -28,7 +28,7 @@ fn compare(device: &Device, shapes: &[ImageShape], crops: &[Option<usize>], cuto
             for (flip, normalised) in [(false, true), (true, true), (true, false)] {
                 let stats =
                     (vec![0.49, 0.25, 0.1][..channels].to_vec(), vec![0.25, 0.5, 0.2][..channels].to_vec());
-                let augment = Augment { crop, flip, cutout };
+                let augment = Augment { crop, flip, cutout, ..Augment::default() };
                 let options = TransformOptions { normalize: normalised.then_some(stats), augment };
                 let transform = options.build(shape, true);
                 let key = |i: usize| SampleKey { seed: 3, epoch: 1, sample: i as u64 };
@@ -88,6 +88,35 @@ mod on_wgpu {
     fn sends_bytes_unchanged() {
         let Some(device) = wgpu() else { return };
         packed_bytes_are_bytes(&device);
+    }
+}
+
+/// What changes bytes is applied before they are sent.
+#[test]
+fn crops_and_colours_of_a_device_are_those_of_the_host() {
+    let (_, kind) = crate::data::standard_kinds().into_iter().find(|(name, _)| *name == "shapes").unwrap();
+    let all = "augment = ['random-resized-crop', 'color-jitter', 'flip', 'cutout']\nbrightness = 0.4\ncontrast = 0.4\n\
+               saturation = 0.4\nhue = 0.1";
+    for (channels, augment) in
+        [(3, all), (1, all), (3, "augment = ['color-jitter', 'crop']\nhue = [0.5, 0.5]"), (3, "")]
+    {
+        let table = format!("train = 40\nsize = 16\nchannels = {channels}\n{augment}");
+        let set = configure(&*kind, &table).unwrap().open().unwrap().train;
+        let options =
+            LoaderOptions { batch_size: 16, seed: 7, epoch: 2, start_batch: 0, workers: 0, prefetch: 3 };
+        let load = |stored| Loader::new(set.clone(), (0..40).collect::<Vec<_>>(), options, stored).unwrap();
+        let transform = DeviceTransform::new(load(true).transform().unwrap(), &Device::flex());
+        for (sent, expected) in load(true).zip(load(false)) {
+            let (sent, expected) = (sent.unwrap(), expected.unwrap());
+            let (FieldData::Bytes(bytes), FieldData::Float(expected)) =
+                (&sent.input.data, &expected.input.data)
+            else {
+                unreachable!()
+            };
+            let got = transform.apply(DeviceBytes::send(bytes, &Device::flex()), &sent.draws);
+            let difference = largest_difference(&values(got), expected);
+            assert!(difference <= 1e-6, "{difference} with {table}");
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! The keys of `[dataset]` that all image data sets share.
 
+use super::color_jitter::ColorJitter;
+use super::resized_crop::ResizedCrop;
 use super::transforms::{Augment, TransformOptions};
-use crate::spec::{Fields, did_you_mean};
+use crate::spec::{Fields, Syntax, did_you_mean, syntax};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use smart_default::SmartDefault;
@@ -27,9 +29,80 @@ struct Pixels {
     /// Standard deviation of the pixels, one number per channel. Default: the data set's.
     #[schemars(inner(range(min = 1e-6, max = 1.0)))]
     std: Option<Vec<f64>>,
-    /// Random transforms of training images, of `crop`, `flip` and `cutout`.
+    /// Random transforms of training images, of `random-resized-crop` (as torchvision's on PIL images), `color-jitter` (as
+    /// torchvision's on uint8 tensors), `crop`, `flip` and `cutout`; they are applied in this order. `crop` and
+    /// `random-resized-crop` exclude each other.
     augment: Vec<String>,
 }
+
+// Read only with the augmentation `random-resized-crop`.
+#[derive(Deserialize, JsonSchema, SmartDefault)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Images"))]
+struct Window {
+    /// Smallest and largest part of the image's area that `random-resized-crop` takes and scales to the size of the samples.
+    #[default([0.08, 1.0])]
+    #[schemars(inner(range(min = 1e-6, max = 1.0)))]
+    crop_scale: [f64; 2],
+    /// Smallest and largest ratio of width to height of what `random-resized-crop` takes.
+    #[default([3.0 / 4.0, 4.0 / 3.0])]
+    #[schemars(inner(range(min = 0.01, max = 100.0)))]
+    crop_ratio: [f64; 2],
+}
+
+// Read only with the augmentation `color-jitter`.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default)]
+#[schemars(extend("x-section" = "Images"))]
+struct Colours {
+    /// How much `color-jitter` changes the brightness: by a factor from `1 - brightness` (at least 0) to `1 + brightness`, or from
+    /// the first number of a list to the second. Not changed if it is not set.
+    brightness: Option<Amount>,
+    /// How much `color-jitter` changes the contrast, as `brightness`.
+    contrast: Option<Amount>,
+    /// How much `color-jitter` changes the saturation, as `brightness`. Grey images have none.
+    saturation: Option<Amount>,
+    /// How much `color-jitter` changes the hue: by a part of the colour circle from `-hue` to `hue`, at most 0.5, or from the first
+    /// number of a list to the second. Grey images have none.
+    hue: Option<Amount>,
+}
+
+/// torchvision's ways to write a range of factors.
+#[derive(Clone, Copy, Debug)]
+enum Amount {
+    /// The largest distance from no change.
+    Around(f64),
+    Between([f64; 2]),
+}
+
+impl Syntax for Amount {
+    const EXPECTED: &'static str = "a number of at least 0, or a list of two numbers, the smaller one first";
+    const TYPES: &'static [&'static str] = &["number", "array"];
+
+    fn read(value: &toml::Value) -> Option<Self> {
+        let number = |value: &toml::Value| match value {
+            toml::Value::Integer(i) => Some(*i as f64),
+            toml::Value::Float(x) => Some(*x).filter(|x| x.is_finite()),
+            _ => None,
+        };
+        match value.as_array().map(Vec::as_slice) {
+            None => number(value).filter(|x| *x >= 0.0).map(Self::Around),
+            Some([from, to]) => {
+                Some([number(from)?, number(to)?]).filter(|[from, to]| from <= to).map(Self::Between)
+            }
+            Some(_) => None,
+        }
+    }
+
+    fn write(&self) -> toml::Value {
+        match self {
+            Self::Around(x) => toml::Value::Float(*x),
+            Self::Between(range) => toml::Value::Array(range.map(toml::Value::Float).to_vec()),
+        }
+    }
+}
+
+syntax!(Amount);
 
 // Read only with the augmentation `crop`.
 #[derive(Deserialize, JsonSchema, SmartDefault)]
@@ -76,32 +149,145 @@ impl TransformOptions {
     }
 }
 
+/// Every augmentation, in the order in which they are applied, and its keys.
+const AUGMENTATIONS: [(&str, &[&str]); 5] = [
+    ("random-resized-crop", &["crop_scale", "crop_ratio"]),
+    ("color-jitter", &["brightness", "contrast", "saturation", "hue"]),
+    ("crop", &["crop_padding"]),
+    ("flip", &[]),
+    ("cutout", &["cutout"]),
+];
+
 impl Augment {
     fn read(fields: &mut Fields<'_>, names: &[String]) -> Self {
-        let known = ["crop", "flip", "cutout"];
-        for (i, name) in names.iter().enumerate() {
-            let at = i.to_string();
-            if !known.contains(&name.as_str()) {
-                let near = did_you_mean(name, known);
-                fields.problem_at(&["augment", &at], format!("unknown augmentation{near}"));
-            } else if names[..i].contains(name) {
-                fields.problem_at(&["augment", &at], "listed twice");
-            }
-        }
+        check_names(fields, names);
         let has = |name: &str| names.iter().any(|n| n == name);
         // A key of an augmentation that is not listed is read if it is set, so that it is reported as misplaced, not as unknown.
-        let mut reads = |key: &str, name: &str| {
-            let misplaced = !has(name) && fields.has(key);
-            if misplaced {
-                fields.problem(key, format!("has no effect without \"{name}\" in `augment`"));
+        let mut reads = |augmentation: &str| {
+            let keys = AUGMENTATIONS
+                .iter()
+                .find(|(name, _)| *name == augmentation)
+                .map_or(&[][..], |(_, keys)| *keys);
+            let misplaced: Vec<&str> =
+                keys.iter().copied().filter(|key| !has(augmentation) && fields.has(key)).collect();
+            for key in &misplaced {
+                fields.problem(key, format!("has no effect without \"{augmentation}\" in `augment`"));
             }
-            misplaced || has(name)
+            has(augmentation) || !misplaced.is_empty()
         };
-        let (crop, cutout) = (reads("crop_padding", "crop"), reads("cutout", "cutout"));
+        let [window, colours, crop, cutout] =
+            ["random-resized-crop", "color-jitter", "crop", "cutout"].map(&mut reads);
         Self {
+            resized_crop: fields.config_if(window).map(|window| resized_crop(fields, &window)),
+            color_jitter: fields.config_if(colours).map(|colours| color_jitter(fields, &colours)),
             crop: fields.config_if(crop).map(|Crop { crop_padding }| crop_padding),
             cutout: fields.config_if(cutout).map(|Cutout { cutout }| cutout),
             flip: has("flip"),
         }
+    }
+}
+
+fn check_names(fields: &mut Fields<'_>, names: &[String]) {
+    let crops = |name: &str| ["crop", "random-resized-crop"].contains(&name);
+    for (i, name) in names.iter().enumerate() {
+        let known = AUGMENTATIONS.iter().find(|(known, _)| known == name);
+        let other_crop = names[..i].iter().find(|other| crops(name) && crops(other));
+        let why = match (known, other_crop) {
+            (None, _) => {
+                let near = did_you_mean(name, AUGMENTATIONS.map(|(known, _)| known));
+                format!("unknown augmentation{near}")
+            }
+            _ if names[..i].contains(name) => "listed twice".to_owned(),
+            (_, Some(other)) => {
+                format!("`{name}` and `{other}` exclude each other: both choose the part of the image")
+            }
+            (Some((_, keys)), _) if name == "color-jitter" && !keys.iter().any(|key| fields.has(key)) => {
+                "changes nothing without `brightness`, `contrast`, `saturation` or `hue`".to_owned()
+            }
+            _ => continue,
+        };
+        fields.problem_at(&["augment", &i.to_string()], why);
+    }
+}
+
+fn resized_crop(fields: &mut Fields<'_>, window: &Window) -> ResizedCrop {
+    for (key, [from, to]) in [("crop_scale", window.crop_scale), ("crop_ratio", window.crop_ratio)] {
+        if from > to {
+            fields.problem(key, "expected the smaller number first");
+        }
+    }
+    ResizedCrop { scale: window.crop_scale, ratio: window.crop_ratio }
+}
+
+fn color_jitter(fields: &mut Fields<'_>, colours: &Colours) -> ColorJitter {
+    let mut factor = |key: &str, amount: Option<Amount>| {
+        let range = match amount? {
+            Amount::Around(x) => [(1.0 - x).max(0.0), 1.0 + x],
+            Amount::Between(range) => range,
+        };
+        if range[0] < 0.0 {
+            fields.problem(key, "expected factors of at least 0");
+        }
+        Some(range).filter(|range| *range != [1.0, 1.0])
+    };
+    let brightness = factor("brightness", colours.brightness);
+    let contrast = factor("contrast", colours.contrast);
+    let saturation = factor("saturation", colours.saturation);
+    let hue = colours.hue.map(|amount| match amount {
+        Amount::Around(x) => [-x, x],
+        Amount::Between(range) => range,
+    });
+    if hue.is_some_and(|[from, to]| from < -0.5 || to > 0.5) {
+        fields.problem("hue", "expected parts of the colour circle from -0.5 to 0.5");
+    }
+    ColorJitter { brightness, contrast, saturation, hue: hue.filter(|hue| *hue != [0.0, 0.0]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::JobTree;
+
+    fn read(lines: &str) -> Result<Augment, String> {
+        let usual = ChannelStats { mean: [0.5; 3], std: [0.5; 3] };
+        let job = JobTree::parse("job.toml", &format!("[dataset]\n{lines}\n"), &[]).unwrap();
+        let read =
+            job.read(|root| root.table("dataset").map(|mut f| TransformOptions::read(&mut f, 3, usual)));
+        read.map(|(options, _)| options.unwrap().augment).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn ranges_are_written_as_in_torchvision() {
+        let jitter = |lines: &str| {
+            read(&format!("augment = [\"color-jitter\"]\n{lines}"))
+                .map(|augment| augment.color_jitter.unwrap())
+        };
+        let all = jitter("brightness = 0.25\ncontrast = [0.5, 3]\nsaturation = 2\nhue = 0.125").unwrap();
+        let expected = ColorJitter {
+            brightness: Some([0.75, 1.25]),
+            contrast: Some([0.5, 3.0]),
+            saturation: Some([0.0, 3.0]),
+            hue: Some([-0.125, 0.125]),
+        };
+        assert_eq!(all, expected);
+        assert_eq!(jitter("hue = [-0.5, 0.25]").unwrap().hue, Some([-0.5, 0.25]));
+        assert_eq!(jitter("brightness = 0\nhue = 0").unwrap(), ColorJitter::default());
+        for wrong in ["brightness = -0.1", "contrast = [-0.5, 1]", "saturation = [2, 1]", "saturation = [1]"]
+        {
+            assert!(jitter(wrong).unwrap_err().contains("at least 0"), "{wrong}");
+        }
+        for wrong in ["hue = 0.6", "hue = [-0.6, 0]"] {
+            assert!(jitter(wrong).unwrap_err().contains("from -0.5 to 0.5"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn windows_have_the_ranges_of_torchvision_unless_set() {
+        let crop = |lines: &str| read(&format!("augment = [\"random-resized-crop\"]\n{lines}"));
+        let usual = ResizedCrop { scale: [0.08, 1.0], ratio: [3.0 / 4.0, 4.0 / 3.0] };
+        assert_eq!(crop("").unwrap().resized_crop, Some(usual));
+        let own = crop("crop_scale = [0.5, 0.5]\ncrop_ratio = [1, 2]").unwrap().resized_crop;
+        assert_eq!(own, Some(ResizedCrop { scale: [0.5, 0.5], ratio: [1.0, 2.0] }));
+        assert!(crop("crop_ratio = [2, 1]").unwrap_err().contains("the smaller number first"));
     }
 }

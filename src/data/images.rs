@@ -1,6 +1,7 @@
 //! Labelled images from any source (mapped files, decoded files, generated images) as a [`Dataset`]: a part of the
 //! source's samples, transformed.
 
+use super::resample::Picture;
 use super::split::Part;
 use super::transforms::{ImageShape, ImageTransform, TransformOptions};
 use super::{Content, Dataset, FieldFacts, FieldKind, FieldMut, SampleKey, Splits, StoredImages};
@@ -17,6 +18,20 @@ pub trait ImageSource: Send + Sync {
     }
     /// Image `index` and its class. `scratch` is a buffer for sources that compute the bytes.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)>;
+    /// As `image`, with the image's own height and width if it is not scaled to those of the samples:
+    /// random-resized-crop scales its window itself.
+    fn original<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Original<'a>> {
+        let (pixels, class) = self.image(index, scratch)?;
+        Ok(Original { pixels, class, size: None })
+    }
+}
+
+/// An image in a size of its own.
+pub struct Original<'a> {
+    pub pixels: &'a [u8],
+    pub class: usize,
+    /// Height and width, unless they are those of the samples.
+    pub size: Option<[usize; 2]>,
 }
 
 /// A split of an image data set.
@@ -28,8 +43,8 @@ pub struct ImageSet {
 }
 
 thread_local! {
-    /// Buffer for one image, reused for every sample.
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Buffers for one image, as the source computes it and as it is edited, reused for every sample.
+    static SCRATCH: RefCell<[Vec<u8>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
 impl Dataset for ImageSet {
@@ -46,7 +61,7 @@ impl Dataset for ImageSet {
         let (FieldMut::Float(input), FieldMut::Index(target)) = (input, target) else {
             return Err(wrong_buffers("images and classes"));
         };
-        target[0] = self.read(key.sample, |pixels| self.transform.apply(key, pixels, input))?;
+        target[0] = self.read(key, |pixels| self.transform.apply(key, pixels, input))?;
         Ok(())
     }
     fn content(&self) -> Option<Content> {
@@ -61,25 +76,40 @@ impl StoredImages for ImageSet {
     fn transform(&self) -> &ImageTransform {
         &self.transform
     }
-    fn write_stored(&self, sample: u64, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()> {
+    fn write_stored(&self, key: SampleKey, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()> {
         let FieldMut::Index(target) = target else { return Err(wrong_buffers("images and classes")) };
-        target[0] = self.read(sample, |stored| pixels.copy_from_slice(stored))?;
+        target[0] = self.read(key, |stored| pixels.copy_from_slice(stored))?;
         Ok(())
     }
 }
 
 impl ImageSet {
-    /// Passes the pixels of image `sample` to `take` and returns its class.
-    fn read(&self, sample: u64, take: impl FnOnce(&[u8])) -> Result<i64> {
-        SCRATCH.with_borrow_mut(|scratch| {
-            let (pixels, class) = self.source.image(self.part.get(sample as usize), scratch)?;
+    /// Passes the pixels of image `key.sample`, edited (`ImageTransform::edit`), to `take` and returns its class.
+    fn read(&self, key: SampleKey, take: impl FnOnce(&[u8])) -> Result<i64> {
+        SCRATCH.with_borrow_mut(|[scratch, edited]| {
+            let index = self.part.get(key.sample as usize);
+            let Original { pixels, class, size } = match self.transform.augment().resized_crop {
+                Some(_) => self.source.original(index, scratch)?,
+                None => {
+                    let (pixels, class) = self.source.image(index, scratch)?;
+                    Original { pixels, class, size: None }
+                }
+            };
             if class >= self.classes {
                 return Err(Error::data(format!(
                     "label {class} is out of range: the data set has {} classes",
                     self.classes
                 )));
             }
-            take(pixels);
+            if self.transform.edits() {
+                let [channels, height, width] = self.transform.shape();
+                edited.resize(channels * height * width, 0);
+                let size = size.unwrap_or([height, width]);
+                self.transform.edit(key, Picture { pixels, size }, edited);
+                take(edited);
+            } else {
+                take(pixels);
+            }
             Ok(class as i64)
         })
     }

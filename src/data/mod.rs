@@ -7,6 +7,7 @@
 
 mod assemble;
 mod burn_data;
+mod color_jitter;
 mod config;
 mod device_transform;
 mod fingerprint;
@@ -16,6 +17,8 @@ mod images;
 mod loader;
 pub mod mt19937;
 mod own_transform;
+mod resample;
+mod resized_crop;
 pub mod rng;
 mod sampler;
 mod sets;
@@ -163,8 +166,9 @@ pub trait Dataset: Send + Sync {
 /// The images of a data set as stored bytes. `transform` applied to `write_stored` equals [`Dataset::write`].
 pub trait StoredImages: Send + Sync {
     fn transform(&self) -> &ImageTransform;
-    /// Writes image `sample` to `pixels` (planes of bytes: channel, row, column) and its target to `target`.
-    fn write_stored(&self, sample: u64, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()>;
+    /// Writes image `key.sample` to `pixels` (planes of bytes: channel, row, column) and its target to `target`. Transforms
+    /// that work on bytes (random-resized-crop, color-jitter) are applied here, so that a device gets the same bytes.
+    fn write_stored(&self, key: SampleKey, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()>;
 }
 
 /// A buffer for one sample's input or target.

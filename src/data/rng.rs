@@ -4,6 +4,7 @@
 //! generator.
 
 use super::SampleKey;
+use std::convert::Infallible;
 
 /// One block of Philox4x32 with ten rounds: 128 random bits for a counter and a key.
 pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
@@ -28,6 +29,10 @@ pub enum Stream {
     Crop = 1,
     Flip = 2,
     Cutout = 3,
+    ResizedCrop = 4,
+    ColorJitter = 5,
+    /// A micro-batch's mixup or cutmix.
+    Mix = 6,
     /// A synthetic sample's input.
     Input = 16,
     /// A synthetic sample's noise.
@@ -105,6 +110,24 @@ impl CounterRng {
     pub fn normal(&mut self) -> f32 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f32::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// For `rand_distr`.
+impl rand_core::TryRng for CounterRng {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok(self.next_u32())
+    }
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        Ok(u64::from(self.next_u32()) | u64::from(self.next_u32()) << 32)
+    }
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        bytes
+            .chunks_mut(4)
+            .for_each(|chunk| chunk.copy_from_slice(&self.next_u32().to_le_bytes()[..chunk.len()]));
+        Ok(())
     }
 }
 

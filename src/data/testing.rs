@@ -144,3 +144,31 @@ pub fn python2_pickle(labels: &[u8], pixels: &[u8], row: u16) -> Vec<u8> {
     out.extend(b"tbU\tfilenamesq\x0c]q\x0d(U\x05a.pngq\x0eeu.");
     out
 }
+
+/// What torchvision's transforms make of [`picture`]: tests/reference/augment.py computes it.
+pub fn augment_reference(of: &str) -> Vec<serde_json::Value> {
+    let text = include_str!("../../tests/reference/augment.json");
+    let mut all: serde_json::Value = serde_json::from_str(text).unwrap();
+    serde_json::from_value(all[of].take()).unwrap()
+}
+
+/// A value of [`augment_reference`].
+pub fn part<T: serde::de::DeserializeOwned>(of: &serde_json::Value, key: &str) -> T {
+    serde_json::from_value(of[key].clone()).unwrap()
+}
+
+/// Planes of noise with many zeros, full values and repeated ones.
+pub fn picture(channels: usize, [height, width]: [usize; 2]) -> Vec<u8> {
+    let (mut state, mut last) = (7u64, 0);
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        last = match (state >> 40) & 7 {
+            0 => 0,
+            1 => 255,
+            2 => last,
+            _ => (state >> 56) as u8,
+        };
+        last
+    };
+    (0..channels * height * width).map(|_| next()).collect()
+}

@@ -1,7 +1,11 @@
 //! Converts stored pixels to the network's input: normalisation, and in training random crop, flip and cutout, in one pass
-//! over the image. Draws are pure functions of the sample's key, so they are the same on any rank and thread.
+//! over the image. What changes bytes comes before that (`edit`), on the host for every device. Draws are pure functions
+//! of the sample's key, so they are the same on any rank and thread.
 
 use super::SampleKey;
+use super::color_jitter::ColorJitter;
+use super::resample::{Picture, resized_crop};
+use super::resized_crop::ResizedCrop;
 use super::rng::{CounterRng, Stream};
 
 /// Channels, height, width.
@@ -15,9 +19,11 @@ pub struct TransformOptions {
     pub augment: Augment,
 }
 
-/// The random transforms of the training split.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The random transforms of the training split, in the order in which they are applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Augment {
+    pub resized_crop: Option<ResizedCrop>,
+    pub color_jitter: Option<ColorJitter>,
     /// Width of the black padding from which the window is cropped.
     pub crop: Option<usize>,
     /// Flip horizontally with probability 1/2.
@@ -72,6 +78,29 @@ impl ImageTransform {
         self.augment
     }
 
+    /// Whether `edit` changes images.
+    pub fn edits(&self) -> bool {
+        self.augment.resized_crop.is_some() || self.augment.color_jitter.is_some()
+    }
+
+    /// Applies the transforms that work on bytes: crops and scales `picture` to the size of the samples, which it has
+    /// already without random-resized-crop, and changes its colours. `out` has channels * height * width elements.
+    pub fn edit(&self, key: SampleKey, picture: Picture<'_>, out: &mut [u8]) {
+        let [channels, height, width] = self.shape;
+        match self.augment.resized_crop {
+            Some(crop) => {
+                let window = crop.draw(picture.size, &mut CounterRng::new(key, Stream::ResizedCrop));
+                resized_crop(picture, window, [height, width], out);
+            }
+            None => out.copy_from_slice(picture.pixels),
+        }
+        if let Some(jitter) = self.augment.color_jitter {
+            for step in jitter.draw(&mut CounterRng::new(key, Stream::ColorJitter)) {
+                step.apply(out, channels);
+            }
+        }
+    }
+
     /// Transforms one image, stored as planes of bytes: `pixels` and `out` have channels * height * width elements.
     pub fn apply(&self, key: SampleKey, pixels: &[u8], out: &mut [f32]) {
         let [_, height, width] = self.shape;
@@ -99,7 +128,7 @@ impl ImageTransform {
     /// The draws for the sample `key`.
     pub fn draw(&self, key: SampleKey) -> Draws {
         let [_, height, width] = self.shape;
-        let Augment { crop, flip, cutout } = self.augment;
+        let Augment { crop, flip, cutout, .. } = self.augment;
         let (mut top, mut left) = (0, 0);
         if let Some(padding) = crop {
             let mut rng = CounterRng::new(key, Stream::Crop);
@@ -174,7 +203,8 @@ mod tests {
         (a - b).abs() < 1e-5
     }
 
-    const ALL: Augment = Augment { crop: Some(2), flip: true, cutout: Some(3) };
+    const ALL: Augment =
+        Augment { resized_crop: None, color_jitter: None, crop: Some(2), flip: true, cutout: Some(3) };
 
     #[test]
     fn validation_is_only_normalised() {
@@ -218,7 +248,7 @@ mod tests {
 
     #[test]
     fn cutout_clears_one_square_of_every_channel() {
-        let options = options(Augment { crop: None, flip: false, cutout: Some(3) });
+        let options = options(Augment { cutout: Some(3), ..Augment::default() });
         let (mut largest, mut smallest) = (0, 99);
         for sample in 0..300 {
             let out = run(&options, true, sample);

@@ -9,8 +9,9 @@ use crate::error::Error;
 use crate::models::TensorFacts;
 use crate::optim::{OptimizerPlan, Schedule};
 use crate::spec::Fields;
-use crate::tasks::{MetricFacts, TaskPlan};
+use crate::tasks::{MetricFacts, StandardLoss, TaskPlan};
 use crate::telemetry::{MetricsConfig, Top5};
+use crate::train::TrainConfig;
 
 pub(super) fn backend_and_device(root: &mut Fields<'_>, backend: Backend, device: DeviceSpec, world: &World) {
     if backend != Backend::Nccl {
@@ -161,6 +162,25 @@ fn measured(task: &TaskPlan) -> Vec<RankBy> {
         all.extend(task.metrics().into_iter().map(own));
     }
     all
+}
+
+/// Mixup and cutmix mix images, and their labels by cross-entropy.
+pub(super) fn mixing(root: &mut Fields<'_>, train: &TrainConfig, task: Option<&TaskPlan>, facts: &DataFacts) {
+    let Some(mixing) = train.mixing() else { return };
+    let why = match task {
+        Some(task) if task.standard() == Some(StandardLoss::Mse) => {
+            Some("requires cross-entropy; the loss is mse".to_owned())
+        }
+        Some(task) if task.own().is_some() => {
+            Some("has no effect with `[task]`, which has the loss".to_owned())
+        }
+        _ => mixing.unfit(facts.input.as_ref(), facts.target.as_ref()),
+    };
+    for (key, set) in [("mixup", mixing.mixup), ("cutmix", mixing.cutmix)] {
+        if let Some(why) = why.as_ref().filter(|_| set.is_some()) {
+            root.problem_with_key_at(&["train", key], format!("`{key}` {why}"));
+        }
+    }
 }
 
 /// Checks that the metric of `[early_stop]` is measured.

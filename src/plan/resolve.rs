@@ -35,6 +35,7 @@ pub(super) fn plan(root: &mut Fields<'_>, registry: &Registry, request: WorldReq
     let optimizer = OptimizerPlan::configure(&mut root.req_section("optimizer"), registry.optimizer_kinds());
     let mut schedule = Schedule::configure(root, registry.schedule_kinds());
     let task = own.plan(loss);
+    checks::mixing(root, &train, task.as_ref(), &facts);
     checks::plateau(root, &mut schedule, task.as_ref(), &facts, train.eval_every);
     let ema = Ema::read(&mut root.section("ema"));
     let early_stop = early_stop(root, &facts, &train, task.as_ref());

@@ -15,4 +15,6 @@ pub use erased::AnyTask;
 pub use loss::{Loss, StandardLoss};
 pub use metric::{Metric, MetricFacts};
 pub use output::{Gradients, Measured, StepOutput, Term};
-pub use task::{Batch, StepContext, Task, TaskModel};
+#[cfg(test)]
+pub use rows::mixed_loss;
+pub use task::{Batch, Lighter, StepContext, Task, TaskModel};

@@ -1,8 +1,9 @@
 //! The standard task: compares the rows of outputs of any model with the targets.
 
-use super::{AnyTask, Batch, Loss, Metric, MetricFacts, StepContext, StepOutput};
+use super::{AnyTask, Batch, Lighter, Loss, Metric, MetricFacts, StepContext, StepOutput};
 use crate::error::Result;
-use crate::models::AnyNet;
+use crate::models::{AnyNet, Target};
+use burn::tensor::Tensor;
 use std::sync::Arc;
 
 /// Classification, regression and language modelling: by the loss, and by what the targets are.
@@ -23,7 +24,7 @@ impl AnyTask for Rows {
 
     fn step(&self, net: &AnyNet, batch: Batch, _: &StepContext<'_>) -> Result<StepOutput> {
         let outputs = net.forward(batch.input);
-        let loss = self.loss.of(outputs.clone(), batch.target.clone());
+        let loss = mixed_loss(&*self.loss, outputs.clone(), batch.target.clone(), batch.lighter);
         let target = batch.target.without_autodiff();
         let mut output = StepOutput::of_rows(loss, outputs.clone());
         for (name, metric) in &self.metrics {
@@ -32,4 +33,11 @@ impl AnyTask for Rows {
         }
         Ok(output)
     }
+}
+
+/// The loss of a mixed batch: against either label, by weight. It equals `torch.nn.functional.cross_entropy` with the mixed
+/// one-hot labels as probabilities, with label smoothing too, because that is linear in the probabilities.
+pub fn mixed_loss(loss: &dyn Loss, output: Tensor<2>, target: Target, lighter: Option<Lighter>) -> Tensor<1> {
+    let Some(Lighter { target: other, weight }) = lighter else { return loss.of(output, target) };
+    loss.of(output.clone(), target) * (1.0 - weight) + loss.of(output, other) * weight
 }

@@ -51,8 +51,17 @@ impl TaskModel for AnyNet {
 pub struct Batch {
     /// The samples' inputs; floats are in the precision that the model computes in.
     pub input: Input,
-    /// The samples' targets.
+    /// The samples' targets; of mixed images (`train.mixup`), those with the larger weight.
     pub target: Target,
+    /// Only for the standard task.
+    pub(crate) lighter: Option<Lighter>,
+}
+
+/// The targets of mixed images with the smaller weight.
+#[derive(Clone, Debug)]
+pub struct Lighter {
+    pub target: Target,
+    pub weight: f64,
 }
 
 /// What a step may know besides the model and the batch.

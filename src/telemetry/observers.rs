@@ -111,18 +111,28 @@ impl Running {
         let (events, queued) = bounded::<Value>(queue);
         let (end, ended) = bounded::<()>(0);
         let (name, make) = (plan.name.clone(), plan.make.clone());
-        let of_thread = name.clone();
+        let (of_thread, taken) = (name.clone(), Arc::new(AtomicUsize::new(0)));
+        let by_thread = taken.clone();
         let run = move || {
             let _end = end;
-            let mut observer = make();
+            let (mut observer, mut failures) = (make(), 0);
             for event in queued {
+                by_thread.fetch_add(1, Relaxed);
                 match caught(|| observer.event(&event)) {
                     Ok(Ok(())) => {}
-                    Ok(Err(e)) => warn(&of_thread, &e.message),
+                    Ok(Err(e)) => {
+                        failures += 1;
+                        if failures == 1 {
+                            warn(&of_thread, &e.message);
+                        }
+                    }
                     Err(why) => {
                         return warn(&of_thread, &format!("it panicked and gets no more events: {why}"));
                     }
                 }
+            }
+            if failures > 1 {
+                warn(&of_thread, &format!("it failed in {failures} events"));
             }
         };
         match std::thread::Builder::new().name(format!("observer-{name}")).spawn(run) {

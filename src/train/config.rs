@@ -1,6 +1,6 @@
 //! `[train]`: loss, accumulation, clipping, evaluation.
 
-use super::{BufferSync, EarlyStop, Ema, OnResize, Position};
+use super::{BufferSync, EarlyStop, Ema, Mixing, OnResize, Position};
 use crate::checkpoint::{Every, OnPreempt};
 use crate::data::{FieldFacts, FieldKind, LoaderConfig};
 use crate::ddp::{HookSource, ReducerConfig};
@@ -22,6 +22,15 @@ pub struct TrainConfig {
     /// Label smoothing; only with `cross-entropy`. Default 0.
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub label_smoothing: Option<f64>,
+    /// Mixup (Zhang et al. 2018) of training images of one class each, with this `alpha`, as torchvision's `MixUp`: each image
+    /// of a micro-batch is mixed with the one before it, and the loss is the cross-entropy with the mixed labels. Training
+    /// accuracy counts the label with the larger weight.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub mixup: Option<f64>,
+    /// CutMix (Yun et al. 2019) with this `alpha`, as torchvision's `CutMix`: a part of each image comes from the one before
+    /// it. With `mixup` too, each micro-batch takes either with the same probability.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
+    pub cutmix: Option<f64>,
     /// Micro-batches per optimizer step, without synchronisation between them. The gradient is the mean over the
     /// samples of the step, so a short micro-batch at the end of an epoch weighs less.
     #[default = 1]
@@ -89,6 +98,12 @@ impl TrainConfig {
             Ok(_) => {}
         }
         (loss.ok(), config)
+    }
+
+    /// How images are mixed; `None` if they are not.
+    pub fn mixing(&self) -> Option<Mixing> {
+        let Self { mixup, cutmix, .. } = *self;
+        (mixup.is_some() || cutmix.is_some()).then_some(Mixing { mixup, cutmix })
     }
 
     /// Targets unknown before the data is read are taken as classes; [`Loss::fits`] checks this later.

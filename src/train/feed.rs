@@ -114,7 +114,7 @@ mod tests {
     }
 
     fn images() -> Images {
-        let augment = Augment { crop: Some(2), flip: true, cutout: Some(2) };
+        let augment = Augment { crop: Some(2), flip: true, cutout: Some(2), ..Augment::default() };
         let options = TransformOptions { normalize: Some((vec![0.3], vec![0.4])), augment };
         Images { transform: options.build([1, 6, 5], true), damaged: None, gate: None }
     }
@@ -132,7 +132,7 @@ mod tests {
         fn write(&self, key: SampleKey, input: FieldMut<'_>, target: FieldMut<'_>) -> Result<()> {
             let FieldMut::Float(input) = input else { unreachable!() };
             let mut pixels = [0; 30];
-            self.write_stored(key.sample, &mut pixels, target)?;
+            self.write_stored(key, &mut pixels, target)?;
             self.transform.apply(key, &pixels, input);
             Ok(())
         }
@@ -145,7 +145,8 @@ mod tests {
         fn transform(&self) -> &ImageTransform {
             &self.transform
         }
-        fn write_stored(&self, sample: u64, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()> {
+        fn write_stored(&self, key: SampleKey, pixels: &mut [u8], target: FieldMut<'_>) -> Result<()> {
+            let sample = key.sample;
             if self.damaged == Some(sample) {
                 return Err(Error::data(format!("sample {sample} is damaged")));
             }

@@ -7,6 +7,7 @@ use super::evaluate::evaluate;
 use super::feed::{DeviceBatch, Feed};
 use super::flags::Flags;
 use super::in_flight::InFlight;
+use super::mixing::mixed;
 use super::passes::Passes;
 use super::saves::Saves;
 use super::{Clock, Observer, Position, Settings, Sums, Updater, WeightAverage, buffers};
@@ -291,6 +292,7 @@ impl<'a> Trainer<'a> {
         last: bool,
     ) -> Result<BatchSums> {
         self.report_phase(Phase::Forward);
+        let (batch, lighter) = mixed(self.settings.train.mixing(), batch, self.settings.seed, number);
         let DeviceBatch { input, target, host: batch } = batch;
         // Dropout draws from a stream keyed by (seed, rank, micro-batch), so a resumed run draws the same values.
         drawn(self.model.device(), stream_key(self.settings.seed, self.group.rank() as u64, number), || ());
@@ -298,7 +300,7 @@ impl<'a> Trainer<'a> {
         let taps = self.ladder.taps(self.reducer.sink());
         let context = StepContext::new(true, &*self.group);
         let task = &*self.settings.task;
-        let (mut given, mut output) = (Some(Batch { input, target: target.clone() }), None);
+        let (mut given, mut output) = (Some(Batch { input, target: target.clone(), lighter }), None);
         self.model.run(Arc::new(taps), &mut |net| {
             output = given.take().map(|batch| task.step(net, batch, &context));
         });

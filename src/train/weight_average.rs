@@ -9,7 +9,7 @@ use crate::optim::{average, average_on_device};
 use burn::tensor::Device;
 
 /// Averages of the parameters, frozen ones included, and of batch-norm statistics (as timm's `ModelEmaV3` and `AveragedModel(use_buffers=True)`
-/// have them). All other tensors are the model's own.
+/// have them). Other buffers are the model's own.
 pub struct WeightAverage {
     ema: Ema,
     averaged: Vec<bool>,

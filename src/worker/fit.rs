@@ -31,6 +31,7 @@ pub(super) fn samples(name: &str, dataset: &dyn Dataset) -> Result<()> {
 pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Result<()> {
     let (name, input, target) = (&plan.model.name, dataset.input(), dataset.target());
     plan.task.fits(&target)?;
+    plan.train.mixing().map_or(Ok(()), |mixing| mixing.fits(&input, &target))?;
     let samples = plan.batch_size.min(dataset.len());
     let evaluator = model.evaluator();
     let device = evaluator.device();
@@ -51,7 +52,7 @@ pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Re
     if plan.task.standard().is_some() && plan.task.metrics().is_empty() {
         return Ok(());
     }
-    let batch = Batch { input: on_device(&input), target: on_device(&target) };
+    let batch = Batch { input: on_device(&input), target: on_device(&target), lighter: None };
     let alone = SoloGroup::default();
     let step = || plan.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone))?.check();
     caught(step).unwrap_or_else(|why| {

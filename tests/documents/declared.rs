@@ -95,6 +95,7 @@ fn type_words(schema: &Json) -> String {
                 match *name {
                     "boolean" => "bool",
                     "number" => "float",
+                    "array" => "list",
                     other => other,
                 }
                 .to_owned()

@@ -97,9 +97,9 @@ fn spec(table: &str, name: Option<&str>) -> String {
     let more = match dataset.as_str() {
         "csv" => "path = 'a.csv'\ntarget = 'y'",
         "text" => "path = 'a.txt'",
-        "image-folder" => "root = 'a'\naugment = ['crop', 'cutout']",
+        "image-folder" => "root = 'a'\naugment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']",
         "random" => "",
-        _ => "augment = ['crop', 'cutout']",
+        _ => "augment = ['random-resized-crop', 'color-jitter', 'crop', 'cutout']",
     };
     let scheduler = of("scheduler", "constant");
     let length = match scheduler.as_str() {

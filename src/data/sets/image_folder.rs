@@ -4,7 +4,7 @@
 use super::image_decode::{DecodeError, decode};
 use super::image_files::{ImageList, find_images, unreadable};
 use crate::data::image_config::ChannelStats;
-use crate::data::images::{ImageSetBuilder, ImageSource};
+use crate::data::images::{ImageSetBuilder, ImageSource, Original};
 use crate::data::split::{Part, SplitOptions};
 use crate::data::store::{Cache, absolute};
 use crate::data::transforms::TransformOptions;
@@ -12,6 +12,7 @@ use crate::data::{Content, DataFacts, DatasetSource, FieldFacts, FieldKind, Spli
 use crate::error::{Error, IoContext, Result};
 use crate::show;
 use crate::spec::{Fields, choice};
+use image::DynamicImage;
 use image::imageops::FilterType;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -224,28 +225,44 @@ impl ImageSource for Images {
 
     /// Scales the shorter side to `image_size`, then crops the centre.
     fn image<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<(&'a [u8], usize)> {
-        let (path, class) = &self.images[index];
-        let decoded = match decode(path) {
-            Ok(decoded) => decoded,
-            Err(DecodeError::Io(e)) => Err(e).doing("read", path).map_err(Error::of_data)?,
+        let fitted = self.decoded(index)?.resize_to_fill(self.size, self.size, FilterType::Triangle);
+        self.write_planes(fitted, scratch);
+        Ok((scratch, self.images[index].1))
+    }
+
+    fn original<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> Result<Original<'a>> {
+        let decoded = self.decoded(index)?;
+        let size = Some([decoded.height() as usize, decoded.width() as usize]);
+        self.write_planes(decoded, scratch);
+        Ok(Original { pixels: scratch, class: self.images[index].1, size })
+    }
+}
+
+impl Images {
+    fn decoded(&self, index: usize) -> Result<DynamicImage> {
+        let (path, _) = &self.images[index];
+        match decode(path) {
+            Ok(decoded) => Ok(decoded),
+            Err(DecodeError::Io(e)) => Err(e).doing("read", path).map_err(Error::of_data),
             Err(DecodeError::Invalid(why)) => {
                 let what = format!("cannot decode the image {}: {why}", path.display());
-                return Err(Error::data(what).hint(
+                Err(Error::data(what).hint(
                     "replace or remove the file, or set `[dataset] bad_images = \"skip\"` to leave out such images",
-                ));
-            }
-        };
-        let fitted = decoded.resize_to_fill(self.size, self.size, FilterType::Triangle);
-        scratch.clear();
-        if self.channels == 1 {
-            scratch.extend_from_slice(fitted.to_luma8().as_raw());
-        } else {
-            let pixels = fitted.to_rgb8();
-            for c in 0..3 {
-                scratch.extend(pixels.as_raw().iter().skip(c).step_by(3));
+                ))
             }
         }
-        Ok((scratch, *class))
+    }
+
+    fn write_planes(&self, image: DynamicImage, planes: &mut Vec<u8>) {
+        planes.clear();
+        if self.channels == 1 {
+            planes.extend_from_slice(image.into_luma8().as_raw());
+        } else {
+            let pixels = image.into_rgb8();
+            for c in 0..3 {
+                planes.extend(pixels.as_raw().iter().skip(c).step_by(3));
+            }
+        }
     }
 }
 

@@ -1,4 +1,7 @@
 use super::*;
+use crate::data::resample::{Picture, resized_crop};
+use crate::data::resized_crop::ResizedCrop;
+use crate::data::rng::{CounterRng, Stream};
 use crate::data::testing::{configure, sample};
 use crate::data::{Dataset, FieldMut, SampleKey};
 use image::{Rgb, RgbImage};
@@ -35,6 +38,34 @@ fn reads_folders_of_training_and_validation() {
     assert!(class == [1.0] && pixels.iter().all(|p| (p - 0.2).abs() < 1e-3));
     let grey = open(root, "channels = 1").unwrap().train;
     assert_eq!(sample(&*grey, 2, 0).0.len(), 64);
+}
+
+/// The window is one of the file's image, not of what validation sees of it, and is scaled once.
+#[test]
+fn random_resized_crop_takes_its_window_from_the_whole_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let (width, height) = (40, 10);
+    std::fs::create_dir_all(root.join("train/a")).unwrap();
+    std::fs::create_dir_all(root.join("train/b")).unwrap();
+    let image = RgbImage::from_fn(width, height, |x, y| Rgb([(6 * x) as u8, (20 * y) as u8, (x * y) as u8]));
+    image.save(root.join("train/a/1.png")).unwrap();
+    image.save(root.join("train/b/1.png")).unwrap();
+    let train = open(root, "augment = [\"random-resized-crop\"]\ncrop_scale = [0.05, 0.2]").unwrap().train;
+    let (size, mut lefts) = ([height as usize, width as usize], Vec::new());
+    let planes: Vec<u8> = (0..3).flat_map(|c| image.as_raw()[c..].iter().copied().step_by(3)).collect();
+    for epoch in 0..40 {
+        let crop = ResizedCrop { scale: [0.05, 0.2], ratio: [3.0 / 4.0, 4.0 / 3.0] };
+        let key = SampleKey { seed: 1, epoch, sample: 1 };
+        let window = crop.draw(size, &mut CounterRng::new(key, Stream::ResizedCrop));
+        let mut expected = vec![0; 3 * 8 * 8];
+        resized_crop(Picture { pixels: &planes, size }, window, [8, 8], &mut expected);
+        let (pixels, class) = sample(&*train, 1, epoch);
+        let pixels: Vec<u8> = pixels.iter().map(|p| (p * 255.0).round() as u8).collect();
+        assert_eq!((pixels, class), (expected, vec![1.0]), "{window:?}");
+        lefts.push(window.left);
+    }
+    assert!(lefts.iter().any(|left| *left < 5) && lefts.iter().any(|left| *left > 28), "{lefts:?}");
 }
 
 #[test]
