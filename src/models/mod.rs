@@ -5,6 +5,8 @@
 //! `kind.rs` and `standard.rs` read the `[model]` table of a spec.
 
 mod cast;
+#[cfg(test)]
+mod frozen_tests;
 mod gpt;
 mod input;
 mod kind;

@@ -18,7 +18,7 @@ fn tapped<const D: usize>(parameter: Tracked) -> (Tracked, Finder) {
     (Tracked::of(leaf.clone()), Box::new(move |grads| read(leaf.grad(grads).unwrap())))
 }
 
-/// The loss of one step, then its gradients by parameter. Every tensor of the model is a parameter.
+/// The loss of one step, then its gradients by trainable parameter.
 pub fn gradients(
     model: &dyn Model,
     input: Input,
@@ -40,6 +40,6 @@ pub fn gradients(
     let loss = loss(model.forward(input, Arc::new(tap)));
     let grads = loss.backward();
     let finders = finders.lock().unwrap();
-    assert_eq!(finders.len(), model.entries().len());
+    assert_eq!(finders.len(), model.entries().iter().filter(|entry| entry.trainable()).count());
     std::iter::once(read(loss.inner())).chain(finders.values().map(|finder| finder(&grads))).collect()
 }
