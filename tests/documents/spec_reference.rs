@@ -14,6 +14,9 @@ const NAMED: [&str; 4] = ["model", "dataset", "optimizer", "scheduler"];
 const OTHERS: [&str; 8] =
     ["optimizer.group", "train", "ema", "early_stop", "checkpoint", "metrics", "launch", "distributed"];
 
+/// The tables of components that only users' programs have.
+const OWN: [&str; 5] = ["[task]", "[loss]", "[[metric]]", "[[transform]]", "[[observer]]"];
+
 #[test]
 fn it_is_current() {
     let text = read(DOCUMENT);
@@ -164,7 +167,10 @@ fn components() -> Vec<(&'static str, Option<String>)> {
 #[test]
 fn it_has_every_key_that_the_code_knows() {
     let (sections, components) = (sections(), components());
-    let tables: BTreeSet<String> = NAMED.into_iter().chain(OTHERS).map(str::to_owned).collect();
+    let own = OWN.map(|table| table.trim_matches(['[', ']']));
+    let tables: BTreeSet<String> = NAMED.into_iter().chain(OTHERS).chain(own).map(str::to_owned).collect();
+    let text = read(DOCUMENT);
+    assert!(OWN.iter().all(|table| text.contains(&format!("`{table}`"))), "{DOCUMENT} names {OWN:?}");
     assert!(components.len() > 45, "only {} components were found", components.len());
     for (table, name) in components {
         let mut expected = known(table, &spec(table, name.as_deref()));

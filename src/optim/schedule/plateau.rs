@@ -18,7 +18,7 @@ const EPS: f64 = 1e-8;
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, SmartDefault)]
 #[serde(default)]
 pub struct ReduceOnPlateau {
-    /// Metric that has to improve.
+    /// Metric that has to improve, one of those of `checkpoint.best`.
     pub metric: RankBy,
     /// Factor of the rate.
     #[default = 0.1]
