@@ -58,7 +58,12 @@ fn an_observer() {
     let text = format!("extends = {base:?}\nepochs = 2\n[[observer]]\nname = \"webhook\"\nurl = \"{url}\"\n");
     let spec = write_spec(dir.path(), &text);
     let (got, bodies) = mpsc::channel();
-    std::thread::spawn(move || (0..3).try_for_each(|_| got.send(posted(&server))));
+    std::thread::spawn(move || {
+        (0..3).try_for_each(|_| got.send(posted(&server))).expect("the test waits for three posts");
+        drop(got);
+        // From then on it answers nobody.
+        server.incoming().for_each(drop);
+    });
     let webhook = |out: &Path| {
         let mut command = trains(program(&example("mynet")), &spec, out, &[]);
         for proxy in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
@@ -70,7 +75,7 @@ fn an_observer() {
     for event in events(&out).into_iter().filter(|e| e["event"] == "epoch" || e["event"] == "end") {
         assert_eq!(bodies.recv_timeout(HUNG).expect("a post"), event);
     }
-    // Nobody listens any more.
+    // Nobody answers any more.
     assert!(bodies.recv_timeout(HUNG).is_err());
     let output = webhook(&dir.path().join("again"));
     assert_code(&output, 0);

@@ -227,6 +227,8 @@ fn color_jitter(fields: &mut Fields<'_>, colours: &Colours) -> ColorJitter {
         };
         if range[0] < 0.0 {
             fields.problem(key, "expected factors of at least 0");
+        } else if range[1] > 1000.0 {
+            fields.problem(key, "expected factors of at most 1000");
         }
         Some(range).filter(|range| *range != [1.0, 1.0])
     };

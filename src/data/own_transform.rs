@@ -36,7 +36,7 @@ pub struct Sample<'a> {
 pub struct SampleRng(CounterRng);
 
 impl SampleRng {
-    /// Uniform in `[from, to)`.
+    /// Uniform in `[from, to]`: `to` only by rounding.
     pub fn between(&mut self, from: f32, to: f32) -> f32 {
         self.0.between(from, to)
     }

@@ -89,7 +89,7 @@ impl CounterRng {
         (self.next_u32() >> 8) as f32 * (1.0 / 16_777_216.0)
     }
 
-    /// Uniform in [from, to).
+    /// Uniform in [from, to]: `to` only by rounding.
     pub fn between(&mut self, from: f32, to: f32) -> f32 {
         from + self.uniform() * (to - from)
     }

@@ -54,7 +54,7 @@ pub trait Model: Send {
     /// The device fails; never in host memory. `see` is not called after an error.
     fn read(&self, which: Selection<'_>, see: &mut dyn FnMut(usize, &[f32])) -> Result<()>;
 
-    /// Takes the gradient of the selected parameters away: they become [`Role::Frozen`].
+    /// Takes the gradient of the selected parameters away: they become `Role::Frozen`.
     fn freeze(&mut self, which: Selection<'_>);
 
     /// Lets `change` write the values of the selected tensors: in place in host memory, otherwise in a copy that is sent back.

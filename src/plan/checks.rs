@@ -138,11 +138,18 @@ pub(super) fn ranking(
 
 /// Checks that the task measures the metric that `key` names, and completes it by the task's declaration. `None` after a
 /// problem.
-pub(super) fn metric(fields: &mut Fields<'_>, key: &str, metric: RankBy, task: &TaskPlan) -> Option<RankBy> {
+pub(super) fn metric(
+    fields: &mut Fields<'_>,
+    key: &str,
+    metric: RankBy,
+    task: &TaskPlan,
+    target: Option<&FieldFacts>,
+) -> Option<RankBy> {
     let measured = measured(task);
     let found = measured.iter().find(|known| known.name() == metric.name());
     if found.is_none() {
-        fields.unknown_name(key, &measured.iter().map(|known| known.name()).collect::<Vec<_>>());
+        let fits = |known: &&RankBy| target.is_none_or(|target| unmeasured(**known, target).is_none());
+        fields.unknown_name(key, &measured.iter().filter(fits).map(|known| known.name()).collect::<Vec<_>>());
     }
     found.copied()
 }
@@ -213,7 +220,7 @@ pub(super) fn plateau(
         if index != last {
             return;
         }
-        let Some(metric) = metric(fields, "metric", named, task) else { return };
+        let Some(metric) = metric(fields, "metric", named, task, facts.target.as_ref()) else { return };
         schedule.rank_by(metric);
         let never = never_measured(metric, facts, eval_every);
         let never = never.map(|why| format!("needs `{metric}`, which is never measured: {why}"));

@@ -107,7 +107,7 @@ fn early_stop(
     let mut fields = root.section("early_stop");
     let mut rule = EarlyStop::read(&mut fields)?;
     if let Some(task) = task {
-        rule.metric = checks::metric(&mut fields, "metric", rule.metric, task)?;
+        rule.metric = checks::metric(&mut fields, "metric", rule.metric, task, facts.target.as_ref())?;
     }
     checks::early_stop(&mut fields, rule.metric, facts, train.eval_every);
     Some(rule)
@@ -122,7 +122,8 @@ fn checkpoint(
     let mut fields = root.section("checkpoint");
     let mut config: CheckpointConfig = fields.config();
     if let Some(task) = task {
-        config.best = checks::metric(&mut fields, "best", config.best, task).unwrap_or_default();
+        config.best =
+            checks::metric(&mut fields, "best", config.best, task, facts.target.as_ref()).unwrap_or_default();
     }
     checks::ranking(&mut fields, &mut config, facts, train.eval_every);
     checks::map_location(&mut fields, &config);

@@ -22,9 +22,9 @@ impl AnyTask for Rows {
         self.metrics.iter().map(facts).collect()
     }
 
-    fn step(&self, net: &AnyNet, batch: Batch, _: &StepContext<'_>) -> Result<StepOutput> {
+    fn step(&self, net: &AnyNet, batch: Batch, context: &StepContext<'_>) -> Result<StepOutput> {
         let outputs = net.forward(batch.input);
-        let loss = mixed_loss(&*self.loss, outputs.clone(), batch.target.clone(), batch.lighter);
+        let loss = mixed_loss(&*self.loss, outputs.clone(), batch.target.clone(), context.lighter.clone());
         let target = batch.target.without_autodiff();
         let mut output = StepOutput::of_rows(loss, outputs.clone());
         for (name, metric) in &self.metrics {

@@ -51,10 +51,8 @@ impl TaskModel for AnyNet {
 pub struct Batch {
     /// The samples' inputs; floats are in the precision that the model computes in.
     pub input: Input,
-    /// The samples' targets; of mixed images (`train.mixup`), those with the larger weight.
+    /// The samples' targets.
     pub target: Target,
-    /// Only for the standard task.
-    pub(crate) lighter: Option<Lighter>,
 }
 
 /// The targets of mixed images with the smaller weight.
@@ -68,11 +66,17 @@ pub struct Lighter {
 pub struct StepContext<'a> {
     training: bool,
     group: &'a dyn ProcessGroup,
+    /// For the standard task: the batch's images are mixed, and its targets are those with the larger weight.
+    pub(super) lighter: Option<Lighter>,
 }
 
 impl<'a> StepContext<'a> {
     pub(crate) fn new(training: bool, group: &'a dyn ProcessGroup) -> Self {
-        Self { training, group }
+        Self { training, group, lighter: None }
+    }
+
+    pub(crate) fn mixed(self, lighter: Option<Lighter>) -> Self {
+        Self { lighter, ..self }
     }
 
     /// Whether this step trains; otherwise it evaluates.

@@ -23,8 +23,8 @@ pub struct TrainConfig {
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub label_smoothing: Option<f64>,
     /// Mixup (Zhang et al. 2018) of training images of one class each, with this `alpha`, as torchvision's `MixUp`: each image
-    /// of a micro-batch is mixed with the one before it, and the loss is the cross-entropy with the mixed labels. Training
-    /// accuracy counts the label with the larger weight.
+    /// of a micro-batch is mixed with the one before it, and the loss is that with the mixed labels (cross-entropy, or by
+    /// weight that of `[loss]`). Training accuracy counts the label with the larger weight.
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub mixup: Option<f64>,
     /// CutMix (Yun et al. 2019) with this `alpha`, as torchvision's `CutMix`: a part of each image comes from the one before

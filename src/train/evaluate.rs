@@ -31,8 +31,7 @@ pub fn evaluate(
     let mut before: Option<BatchSums> = None;
     while let Some(batch) = feed.next() {
         let DeviceBatch { input, target, host: batch } = batch?;
-        let output =
-            task.step(evaluator.net(), Batch { input, target: target.clone(), lighter: None }, &context)?;
+        let output = task.step(evaluator.net(), Batch { input, target: target.clone() }, &context)?;
         let these = BatchSums::new(output, &target, &batch, host)?.fetch()?;
         feed.recycle(batch);
         if let Some(before) = before.replace(these) {

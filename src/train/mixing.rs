@@ -82,7 +82,9 @@ impl Mixing {
         if let Some(FieldFacts { shape, .. }) =
             input.filter(|input| input.kind != FieldKind::Float || input.shape.len() != 3)
         {
-            return Some(format!("mixes images, but the data set's inputs have the shape {shape:?}"));
+            let kind = input
+                .map_or("", |input| if input.kind == FieldKind::Float { "" } else { " and are indices" });
+            return Some(format!("mixes images, but the data set's inputs have the shape {shape:?}{kind}"));
         }
         match target? {
             FieldFacts { kind: FieldKind::Float, .. } => {

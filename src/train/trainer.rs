@@ -298,9 +298,9 @@ impl<'a> Trainer<'a> {
         drawn(self.model.device(), stream_key(self.settings.seed, self.group.rank() as u64, number), || ());
         self.reducer.begin(micro, last);
         let taps = self.ladder.taps(self.reducer.sink());
-        let context = StepContext::new(true, &*self.group);
+        let context = StepContext::new(true, &*self.group).mixed(lighter);
         let task = &*self.settings.task;
-        let (mut given, mut output) = (Some(Batch { input, target: target.clone(), lighter }), None);
+        let (mut given, mut output) = (Some(Batch { input, target: target.clone() }), None);
         self.model.run(Arc::new(taps), &mut |net| {
             output = given.take().map(|batch| task.step(net, batch, &context));
         });

@@ -52,7 +52,7 @@ pub(super) fn model(plan: &Plan, dataset: &dyn Dataset, model: &dyn Model) -> Re
     if plan.task.standard().is_some() && plan.task.metrics().is_empty() {
         return Ok(());
     }
-    let batch = Batch { input: on_device(&input), target: on_device(&target), lighter: None };
+    let batch = Batch { input: on_device(&input), target: on_device(&target) };
     let alone = SoloGroup::default();
     let step = || plan.task.build().step(evaluator.net(), batch, &StepContext::new(false, &alone))?.check();
     caught(step).unwrap_or_else(|why| {
