@@ -82,12 +82,7 @@ impl TransformPlan {
         root: &mut Fields<'_>,
         kinds: impl Iterator<Item = (&'k str, TransformKind)>,
     ) -> Vec<Self> {
-        let (kinds, mut all): (Vec<(&str, TransformKind)>, _) = (kinds.collect(), Vec::new());
-        root.tables("transform", &mut |fields, _| {
-            let Some((name, read)) = fields.own_kind("transform", kinds.clone()) else { return };
-            all.extend(read(name, fields));
-        });
-        all
+        root.own_tables("transform", kinds, |name, read, fields| read(name, fields))
     }
 }
 

@@ -170,6 +170,15 @@ impl<'a> Fields<'a> {
         self.problem_with_key_at(&[key], message);
     }
 
+    /// Reports those of `keys` that are set: they have no effect here, for the reason `why` (`without …`).
+    pub fn misplaced(&mut self, keys: &[&str], why: &str) {
+        for key in keys {
+            if self.has(key) {
+                self.problem_with_key(key, format!("has no effect {why}"));
+            }
+        }
+    }
+
     /// As [`Fields::problem_with_key`], for a key of a nested table.
     pub fn problem_with_key_at(&mut self, path: &[&str], message: impl Into<String>) {
         let span = match path.split_last() {

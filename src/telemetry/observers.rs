@@ -59,13 +59,8 @@ impl ObserverPlan {
         root: &mut Fields<'_>,
         kinds: impl Iterator<Item = (&'k str, ObserverKind)>,
     ) -> Vec<Self> {
-        let (kinds, mut all): (Vec<(&str, ObserverKind)>, _) = (kinds.collect(), Vec::new());
         root.without_effect(&["observer"]);
-        root.tables("observer", &mut |fields, _| {
-            let Some((name, read)) = fields.own_kind("observer", kinds.clone()) else { return };
-            all.extend(read(name, fields));
-        });
-        all
+        root.own_tables("observer", kinds, |name, read, fields| read(name, fields))
     }
 }
 

@@ -6,9 +6,8 @@ use crate::checkpoint::{AsyncSaver, CheckpointConfig, CheckpointStore, Every, Sa
 use crate::ddp::HookState;
 use crate::error::Result;
 use crate::history;
-use crate::models::Model;
 use crate::telemetry::CheckpointEvent;
-use crate::train::{Position, Updater, WeightAverage};
+use crate::train::{Position, RunTensors};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -41,15 +40,10 @@ impl Checkpoints {
     }
 
     /// Allocates memory for a copy of the run's state, so that the first save does not delay a step more than later ones.
-    pub fn reserve(
-        &mut self,
-        model: &dyn Model,
-        updater: &Updater,
-        average: Option<&WeightAverage>,
-    ) -> Result<()> {
+    pub fn reserve(&mut self, tensors: RunTensors<'_>) -> Result<()> {
         match self.save_every {
             Every::Never => Ok(()),
-            _ => self.saver.reserve(snapshot::empty(model, updater, average)?),
+            _ => self.saver.reserve(snapshot::empty(tensors)?),
         }
     }
 
@@ -67,25 +61,22 @@ impl Checkpoints {
 
     /// Copies the state and starts writing it, after `before_write`. No save may be in progress. The step has been
     /// waiting since `begun`. Returns the checkpoint if it is already complete.
-    #[allow(clippy::too_many_arguments)]
     pub fn save(
         &mut self,
         begun: Instant,
         position: &Position,
-        model: &dyn Model,
-        updater: &Updater,
-        average: Option<&WeightAverage>,
+        tensors: RunTensors<'_>,
         hook: Option<HookState>,
         seconds: f64,
         before_write: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<Option<CheckpointEvent>> {
         let mut copy = match self.saver.take_spare() {
             Some(spare) => spare,
-            None => snapshot::empty(model, updater, average)?,
+            None => snapshot::empty(tensors)?,
         };
-        snapshot::copy(&mut copy, position, model, updater, average)?;
+        snapshot::copy(&mut copy, position, tensors)?;
         copy.state = snapshot::state(&self.made, position, hook.as_ref(), seconds)?;
-        let (entries, slots) = (model.entries().to_vec(), updater.all_slots());
+        let (entries, slots) = (tensors.model.entries().to_vec(), tensors.updater.all_slots());
         let finish = move |snapshot: &mut Snapshot| {
             before_write()?;
             snapshot::finish(snapshot, &entries, &slots, hook.as_ref())

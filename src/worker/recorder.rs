@@ -2,22 +2,17 @@
 //! and the report, and shows progress.
 
 use super::checkpoints::Checkpoints;
-use super::metrics::{Reported, metrics_until, named};
+use super::metrics::{Reported, metrics, metrics_until};
 use crate::comm::ProcessGroup;
-use crate::data::{DataFacts, FieldKind};
 use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
 use crate::history::Parent;
-use crate::models::Model;
-use crate::tasks::{StandardLoss, TaskPlan};
 use crate::telemetry::{
-    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, Metrics, MetricsWriter, ObserverPlan, Observers,
-    Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Top5, Totals,
+    CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObserverPlan, Observers,
+    Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals,
     epoch_summary, report, tutorial_line,
 };
-use crate::train::{
-    BatchAlgebra, Ended, Observer, Position, Settings, StepReport, Sums, Updater, WeightAverage,
-};
+use crate::train::{BatchAlgebra, Ended, Observer, Position, RunTensors, Settings, StepReport, Sums};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -78,21 +73,6 @@ struct Window {
     samples: f64,
     seconds: f64,
     data_wait: f64,
-}
-
-/// The metrics that a job reports besides the loss.
-pub fn reported(task: &TaskPlan, top5: Top5, facts: &DataFacts) -> Reported {
-    let classes = match facts.target.as_ref().map(|t| t.kind) {
-        Some(FieldKind::Index(classes)) => classes,
-        _ => 0,
-    };
-    let tokens = facts.target.as_ref().is_some_and(|t| !t.shape.is_empty());
-    let cross_entropy = matches!(task.standard(), Some(StandardLoss::CrossEntropy { .. }));
-    Reported {
-        standard: task.own().is_none(),
-        top5: classes > 0 && top5.of(classes),
-        perplexity: tokens && cross_entropy,
-    }
 }
 
 impl Recorder {
@@ -159,13 +139,8 @@ impl Recorder {
     }
 
     /// Allocates memory for saves at the start of the run; see `checkpoints`.
-    pub fn reserve(
-        &mut self,
-        model: &dyn Model,
-        updater: &Updater,
-        average: Option<&WeightAverage>,
-    ) -> Result<()> {
-        self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(model, updater, average))
+    pub fn reserve(&mut self, tensors: RunTensors<'_>) -> Result<()> {
+        self.first.as_mut().map_or(Ok(()), |first| first.checkpoints.reserve(tensors))
     }
 
     /// Waits for the save in progress, writes the last event and the report, and passes on the run's end.
@@ -315,9 +290,7 @@ impl Observer for Recorder {
     fn save(
         &mut self,
         position: &Position,
-        model: &dyn Model,
-        updater: &Updater,
-        average: Option<&WeightAverage>,
+        tensors: RunTensors<'_>,
         hook: Option<HookState>,
         seconds: f64,
     ) -> Result<()> {
@@ -330,16 +303,8 @@ impl Observer for Recorder {
         first.saved(before);
         let sync = first.metrics.syncing()?;
         let seconds = first.trained + seconds;
-        let saved = first.checkpoints.save(begun, position, model, updater, average, hook, seconds, sync)?;
+        let saved = first.checkpoints.save(begun, position, tensors, hook, seconds, sync)?;
         first.saved(saved);
         Ok(())
     }
-}
-
-fn metrics(sums: &Sums, reported: Reported) -> Metrics {
-    let mut metrics = Metrics::new(sums.mean_loss()).samples(sums.samples as u64);
-    for (name, value) in named(sums, reported) {
-        metrics = metrics.with(name, value);
-    }
-    metrics
 }

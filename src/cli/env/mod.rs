@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::launch::cores::usable_cores;
 use crate::plan::show_bytes;
 use crate::registry::Registry;
-use crate::telemetry::provenance::{self, Host, Versions};
+use crate::telemetry::Host;
+use crate::telemetry::provenance::Versions;
 use backends::Status;
 use programs::Program;
 use serde::Serialize;
@@ -70,7 +71,7 @@ impl Report {
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         Self {
             versions: Versions::here(),
-            host: provenance::host(),
+            host: Host::here(),
             threads: usable_cores(),
             memory: Memory { total: memory::total(), limit: memory::limit() },
             launcher: seen(&|name| std::env::var(name).ok()),
