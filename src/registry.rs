@@ -22,13 +22,13 @@ pub struct Registry {
     models: BTreeMap<String, Arc<dyn ModelKind>>,
     datasets: BTreeMap<String, Arc<dyn DatasetKind>>,
     comm_hooks: BTreeMap<String, HookSource>,
-    optimizers: Vec<(String, OptimizerKind)>,
-    schedules: Vec<(String, ScheduleKind)>,
-    tasks: Vec<(String, TaskKind)>,
-    losses: Vec<(String, LossKind)>,
-    metrics: Vec<(String, MetricKind)>,
-    observers: Vec<(String, ObserverKind)>,
-    transforms: Vec<(String, TransformKind)>,
+    pub(crate) optimizers: Vec<(String, OptimizerKind)>,
+    pub(crate) schedules: Vec<(String, ScheduleKind)>,
+    pub(crate) tasks: Vec<(String, TaskKind)>,
+    pub(crate) losses: Vec<(String, LossKind)>,
+    pub(crate) metrics: Vec<(String, MetricKind)>,
+    pub(crate) observers: Vec<(String, ObserverKind)>,
+    pub(crate) transforms: Vec<(String, TransformKind)>,
 }
 
 impl Registry {
@@ -153,41 +153,6 @@ impl Registry {
         self.comm_hooks.get(name)
     }
 
-    /// Names of optimizers, and how each reads its table.
-    pub(crate) fn optimizer_kinds(&self) -> impl Iterator<Item = (&str, OptimizerKind)> {
-        by_name(&self.optimizers)
-    }
-
-    /// Names of schedules, and how each reads its table.
-    pub(crate) fn schedule_kinds(&self) -> impl Iterator<Item = (&str, ScheduleKind)> {
-        by_name(&self.schedules)
-    }
-
-    /// Names of tasks, and how each reads its table.
-    pub(crate) fn task_kinds(&self) -> impl Iterator<Item = (&str, TaskKind)> {
-        by_name(&self.tasks)
-    }
-
-    /// Names of losses, and how each reads its table.
-    pub(crate) fn loss_kinds(&self) -> impl Iterator<Item = (&str, LossKind)> {
-        by_name(&self.losses)
-    }
-
-    /// Names of metrics, and how each reads its table.
-    pub(crate) fn metric_kinds(&self) -> impl Iterator<Item = (&str, MetricKind)> {
-        by_name(&self.metrics)
-    }
-
-    /// Names of transforms, and how each reads its table.
-    pub(crate) fn transform_kinds(&self) -> impl Iterator<Item = (&str, TransformKind)> {
-        by_name(&self.transforms)
-    }
-
-    /// Names of observers, and how each reads its table.
-    pub(crate) fn observer_kinds(&self) -> impl Iterator<Item = (&str, ObserverKind)> {
-        by_name(&self.observers)
-    }
-
     pub(crate) fn comm_hook_names(&self) -> impl Iterator<Item = &str> {
         self.comm_hooks.keys().map(String::as_str)
     }
@@ -216,7 +181,7 @@ fn owned<K, C: FromIterator<(String, K)>>(kinds: impl IntoIterator<Item = (&'sta
     kinds.into_iter().map(|(name, kind)| (name.to_owned(), kind)).collect()
 }
 
-/// The kinds, which are functions, and their names.
-fn by_name<K: Copy>(kinds: &[(String, K)]) -> impl Iterator<Item = (&str, K)> {
+/// Names, and how each reads its table.
+pub(crate) fn by_name<K: Copy>(kinds: &[(String, K)]) -> impl Iterator<Item = (&str, K)> {
     kinds.iter().map(|(name, kind)| (name.as_str(), *kind))
 }

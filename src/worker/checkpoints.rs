@@ -91,7 +91,7 @@ impl Checkpoints {
         CheckpointEvent {
             step: saved.step,
             epoch: epoch.unwrap_or(0),
-            path: saved.path.strip_prefix(&self.out_dir).unwrap_or(&saved.path).display().to_string(),
+            path: history::relative(&saved.path, &self.out_dir),
             bytes: saved.bytes,
             seconds: saved.seconds,
             held_up_s: held_up.map(|d| d.as_secs_f64()),

@@ -6,14 +6,14 @@ use super::metrics::{Reported, metrics, metrics_until};
 use crate::comm::ProcessGroup;
 use crate::ddp::HookState;
 use crate::error::{Error, ExitCode, Result};
-use crate::history::Parent;
+use crate::history::{Parent, relative};
 use crate::telemetry::{
     CheckpointEvent, EndEvent, EpochEvent, EpochLine, Event, MetricsWriter, ObserverPlan, Observers,
     Progress, ProgressMode, RestartEvent, ResumeEvent, StepEvent, StepLine, TensorBoardWriter, Totals,
     epoch_summary, report, tutorial_line,
 };
 use crate::train::{BatchAlgebra, Ended, Observer, Position, RunTensors, Settings, StepReport, Sums};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The reason for a repeated start without a checkpoint.
@@ -148,10 +148,6 @@ impl Recorder {
         let Some(first) = self.first.take() else { return ended };
         first.finish(ended, early)
     }
-}
-
-fn relative(path: &Path, out_dir: &Path) -> String {
-    path.strip_prefix(out_dir).unwrap_or(path).display().to_string()
 }
 
 impl First {

@@ -8,7 +8,7 @@ use crate::clusters::{self, Launcher, Origin};
 use crate::error::{Error, Result};
 use crate::launch::cores::usable_cores;
 use crate::plan::show_bytes;
-use crate::registry::Registry;
+use crate::registry::{Registry, by_name};
 use crate::telemetry::Host;
 use crate::telemetry::provenance::Versions;
 use backends::Status;
@@ -81,8 +81,8 @@ impl Report {
             names: vec![
                 ("models", owned(registry.model_kinds().map(|(name, _)| name).collect())),
                 ("datasets", owned(registry.dataset_kinds().map(|(name, _)| name).collect())),
-                ("optimizers", owned(registry.optimizer_kinds().map(|(name, _)| name).collect())),
-                ("schedulers", owned(registry.schedule_kinds().map(|(name, _)| name).collect())),
+                ("optimizers", owned(by_name(&registry.optimizers).map(|(name, _)| name).collect())),
+                ("schedulers", owned(by_name(&registry.schedules).map(|(name, _)| name).collect())),
                 ("comm_hooks", owned(registry.comm_hook_names().collect())),
             ],
         }
