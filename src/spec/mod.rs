@@ -39,4 +39,6 @@ pub use syntax::Syntax;
 pub(crate) use syntax::syntax;
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;

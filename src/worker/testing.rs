@@ -8,9 +8,9 @@ use crate::comm::{ProcessGroup, SoloGroup};
 use crate::device::ComputeDevice;
 use crate::error::Result;
 use crate::history::{Start, checkpoints};
-use crate::plan::{Plan, WorldRequest};
+use crate::plan::Plan;
+pub use crate::plan::testing::resolved;
 use crate::registry::Registry;
-use crate::spec::{JobTree, Override};
 use crate::telemetry::{Event, ProgressMode, Provenance, RunId, provenance, read_events};
 use crate::train::Ended;
 use burn::nn::{Linear, LinearConfig};
@@ -27,13 +27,6 @@ pub const SPEC: &str = "name = \"run\"\nseed = 3\nepochs = 6\nbatch_size = 8\n\
 
 pub fn plan(spec: &str, sets: &[&str], world: usize) -> Plan {
     resolved(&Registry::standard(), spec, sets, world).unwrap_or_else(|e| panic!("{e}"))
-}
-
-/// The plan with the components of `registry`, or the spec's problems.
-pub fn resolved(registry: &Registry, spec: &str, sets: &[&str], world: usize) -> Result<Plan, String> {
-    let sets: Vec<Override> = sets.iter().map(|set| Override::Set((*set).to_owned())).collect();
-    let tree = JobTree::parse("run.toml", spec, &sets).map_err(|e| e.to_string())?;
-    Plan::resolve(&tree, registry, WorldRequest::of(world)).map_err(|e| e.to_string())
 }
 
 /// Ranks are threads here and share one random stream, so these initial values follow from the layer's dimensions; the
