@@ -7,7 +7,7 @@ use crate::device::Compute;
 use crate::error::ExitCode;
 use crate::models::{ALL, StateEntry};
 use crate::plan::Plan;
-use crate::train::{Ended, Updater};
+use crate::train::Updater;
 
 /// Parameters `0.weight`, `0.bias`, `2.weight` and `2.bias`.
 const MLP: [&str; 5] = [
@@ -57,12 +57,8 @@ fn a_run_with_groups_ends_with_the_same_bits_however_it_is_interrupted() {
         let sets = with(&[GROUPS, "epochs=3", "train.accumulate=2", "train.clip_norm=0.5"]);
         let (whole, cut) = (Run::of(SPEC), Run::of(SPEC));
         whole.train(world, &sets).unwrap();
-        for stop_after in [1, 3] {
-            assert_eq!(cut.until(world, &sets, stop_after).unwrap(), Ended::Stopped);
-        }
-        cut.train(world, &sets).unwrap();
-        assert_eq!((cut.steps(), cut.epochs()), (whole.steps(), whole.epochs()));
-        assert!(cut.bits() == whole.bits());
+        cut.in_parts(world, &sets, &[1, 3]);
+        cut.assert_same(&whole);
         let (loaded, plan) = (newest(&whole), plan(SPEC, &sets, world));
         for (name, frozen) in [("0.weight", true), ("0.bias", true), ("2.weight", false), ("2.bias", false)] {
             assert_eq!(values(&loaded, name) == initial(&plan, name), frozen, "{name}");
@@ -117,10 +113,7 @@ fn a_parameter_that_is_trained_later_takes_the_step_of_a_new_run() {
     // It stays exact, on another number of ranks too.
     let sets = with(&["epochs=3"]);
     whole.train(2, &sets).unwrap();
-    for stop_after in [1, 4] {
-        assert_eq!(half.until(2, &sets, stop_after).unwrap(), Ended::Stopped);
-    }
-    half.train(2, &sets).unwrap();
+    half.in_parts(2, &sets, &[1, 4]);
     assert_eq!((half.steps(), half.bits() == whole.bits()), (whole.steps(), true));
 }
 

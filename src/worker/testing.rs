@@ -117,6 +117,10 @@ impl Run {
         self.dir.path()
     }
 
+    pub fn plan(&self, world: usize, sets: &[&str]) -> Plan {
+        resolved(&self.registry, &self.spec, sets, world).unwrap_or_else(|e| panic!("{e}"))
+    }
+
     /// A copy of this run at the same position.
     pub fn copied(&self) -> Self {
         let other = Self::with(self.registry.clone(), &self.spec);
@@ -138,8 +142,23 @@ impl Run {
 
     /// The same, with a stop request that the ranks see in step `stop_at`.
     pub fn until(&self, world: usize, sets: &[&str], stop_at: u64) -> Result<Ended> {
-        let plan = resolved(&self.registry, &self.spec, sets, world).unwrap_or_else(|e| panic!("{e}"));
-        trained(&plan, self.out(), stop_at)
+        trained(&self.plan(world, sets), self.out(), stop_at)
+    }
+
+    /// Trains to the end, with a stop after each of these numbers of steps.
+    #[track_caller]
+    pub fn in_parts(&self, world: usize, sets: &[&str], stops: &[u64]) {
+        for stop_after in stops {
+            assert_eq!(self.until(world, sets, *stop_after).unwrap(), Ended::Stopped);
+        }
+        assert_eq!(self.train(world, sets).unwrap(), Ended::Done);
+    }
+
+    /// Asserts that both runs had the same steps and epochs, and have the same tensors.
+    #[track_caller]
+    pub fn assert_same(&self, other: &Self) {
+        assert_eq!((self.steps(), self.epochs()), (other.steps(), other.epochs()));
+        assert!(self.bits() == other.bits(), "other tensors");
     }
 
     pub fn store(&self) -> CheckpointStore {

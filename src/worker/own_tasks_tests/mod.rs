@@ -8,7 +8,6 @@ use crate::error::{ExitCode, Result};
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::telemetry::Event;
-use crate::train::Ended;
 use components::registry;
 use std::collections::BTreeSet;
 
@@ -70,10 +69,7 @@ fn an_own_task_resumes_with_the_same_sums_and_bits() {
     let (whole, parts) = (run_of(NUMBERS), run_of(NUMBERS));
     let sets = ["train.accumulate=2", "batch_size=4"];
     whole.train(2, &sets).unwrap();
-    for stop_at in [3, 4] {
-        assert_eq!(parts.until(2, &sets, stop_at).unwrap(), Ended::Stopped);
-    }
-    parts.train(2, &sets).unwrap();
+    parts.in_parts(2, &sets, &[3, 4]);
     for name in ["loss", "pairs", "distance"] {
         assert_eq!(whole.measured(name), parts.measured(name), "{name}");
     }
