@@ -18,6 +18,7 @@ mod names;
 mod overrides;
 mod parse;
 mod period;
+mod problems;
 pub mod range;
 pub mod schema;
 mod source;

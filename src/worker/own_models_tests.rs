@@ -1,7 +1,7 @@
 //! A run of a user-defined module with all elements of Burn's modules: the evaluated state is the saved one, and a
 //! run that was stopped and resumed ends in the same bits as an uninterrupted one.
 
-use super::testing::{Run, fixed_linear as linear};
+use super::testing::{Run, fixed as linear};
 use super::{Split, evaluate};
 use crate::checkpoint::{TensorMap, load_any};
 use crate::comm::SoloGroup;

@@ -100,24 +100,22 @@ impl Recorder {
         let mut progress = Progress::new(options.progress, totals);
         // An earlier start that saved nothing has only left the event of its end.
         let again = || (parent.is_none() && found.has_events()).then(|| (1, NOTHING_SAVED.to_owned()));
-        if let Some((attempt, reason)) = options.restart.or_else(again) {
-            let event = Event::Restart(RestartEvent { attempt, reason });
-            metrics.write(&event)?;
-            observers.pass(&event);
-        }
-        let trained = parent.as_ref().map_or(0.0, |parent| parent.seconds);
-        if let Some(parent) = parent {
+        let restart = options.restart.or_else(again);
+        let restart = restart.map(|(attempt, reason)| Event::Restart(RestartEvent { attempt, reason }));
+        let resume = parent.as_ref().map(|parent| {
             progress.resume_at(position.step);
-            let event = Event::Resume(ResumeEvent {
+            Event::Resume(ResumeEvent {
                 step: position.step,
                 epoch: position.epoch,
                 path: relative(&parent.checkpoint, &out_dir),
                 world: group.world_size(),
                 global_batch: position.batching.global_batch(),
                 accumulate: position.batching.accumulate,
-            });
-            metrics.write(&event)?;
-            observers.pass(&event);
+            })
+        });
+        for event in restart.iter().chain(&resume) {
+            metrics.write(event)?;
+            observers.pass(event);
         }
         self.first = Some(First {
             reported,
@@ -128,7 +126,7 @@ impl Recorder {
             progress,
             observers,
             started: Instant::now(),
-            trained,
+            trained: parent.map_or(0.0, |parent| parent.seconds),
             window: Window::default(),
             last: (position.step, position.epoch),
             micro_batches: 0,

@@ -29,9 +29,14 @@ pub fn plan(spec: &str, sets: &[&str], world: usize) -> Plan {
     resolved(&Registry::standard(), spec, sets, world).unwrap_or_else(|e| panic!("{e}"))
 }
 
+/// Whether all numbers are equal but for rounding.
+pub fn close(a: &[[f64; 2]], b: &[[f64; 2]]) -> bool {
+    a.len() == b.len() && a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a / b - 1.0).abs() < 1e-5)
+}
+
 /// Ranks are threads here and share one random stream, so these initial values follow from the layer's dimensions; the
 /// layer stays lazy.
-pub fn fixed_linear(inputs: usize, outputs: usize, device: &Device) -> Linear {
+pub fn fixed(inputs: usize, outputs: usize, device: &Device) -> Linear {
     let layer = LinearConfig::new(inputs, outputs).with_bias(false).init(device);
     let weight = layer.weight.clone().init_mapper(|drawn| {
         let shape = drawn.shape();

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::models::{AnyNet, Net, Target};
 use crate::registry::Registry;
 use crate::tasks::{Batch, Loss, Metric, MetricFacts, StepContext, StepOutput, Task, Term};
-use crate::worker::testing::fixed_linear;
+use crate::worker::testing::fixed;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Int, Tensor, activation::log_softmax};
@@ -136,8 +136,8 @@ pub fn registry() -> Registry {
         .task::<Contrastive>("contrastive")
         .task::<Plain>("plain")
         .model("towers", |_: &Empty, _, device| Towers {
-            left: fixed_linear(3, 4, device),
-            right: fixed_linear(1, 4, device),
+            left: fixed(3, 4, device),
+            right: fixed(1, 4, device),
         })
 }
 

@@ -2,7 +2,7 @@
 
 mod components;
 
-use super::testing::{self, Run, SPEC, trained};
+use super::testing::{self, Run, SPEC, close, trained};
 use crate::checkpoint::load_any;
 use crate::error::{ExitCode, Result};
 use crate::plan::Plan;
@@ -26,10 +26,6 @@ fn resolved(spec: &str, sets: &[&str]) -> Result<Plan, String> {
 
 fn run_of(spec: &str) -> Run {
     Run::with(registry(), spec)
-}
-
-fn close(a: &[[f64; 2]], b: &[[f64; 2]]) -> bool {
-    a.len() == b.len() && a.iter().flatten().zip(b.iter().flatten()).all(|(a, b)| (a / b - 1.0).abs() < 1e-5)
 }
 
 #[test]
