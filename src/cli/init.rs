@@ -27,12 +27,14 @@ pub fn run(args: &Args) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::testing::resolved;
+    use crate::plan::{Plan, WorldRequest};
     use crate::registry::Registry;
+    use crate::spec::JobTree;
 
     #[test]
     fn the_template_is_a_valid_spec() {
-        let plan = resolved(&Registry::standard(), TEMPLATE, &[], 2).unwrap();
+        let tree = JobTree::parse("init.toml", TEMPLATE, &[]).unwrap();
+        let plan = Plan::resolve(&tree, &Registry::standard(), WorldRequest::of(2)).unwrap();
         assert_eq!(plan.world.world_size, 2);
     }
 

@@ -252,8 +252,9 @@ fn fill(data: TensorData, buffer: FieldMut<'_>, key: SampleKey) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::testing::resolved;
+    use crate::plan::{Plan, WorldRequest};
     use crate::registry::Registry;
+    use crate::spec::JobTree;
     use burn::data::dataset::InMemDataset;
 
     #[derive(serde::Deserialize, JsonSchema)]
@@ -294,7 +295,9 @@ mod tests {
             "name = \"x\"\nbatch_size = 1\n[model]\nname = \"linear\"\n[dataset]\nname = \"numbers\"\n{keys}\n\
              [optimizer]\nname = \"sgd\"\nlr = 0.1\n"
         );
-        resolved(&registry, &spec, &[], 1).unwrap().dataset.source.open()
+        let tree = JobTree::parse("job.toml", &spec, &[]).unwrap();
+        let plan = Plan::resolve(&tree, &registry, WorldRequest::of(1)).unwrap_or_else(|e| panic!("{e}"));
+        plan.dataset.source.open()
     }
 
     /// Inputs, after a look at the targets.
