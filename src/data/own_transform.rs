@@ -76,14 +76,6 @@ impl TransformPlan {
     ) -> Option<Self> {
         Some(Self { name: name.to_owned(), transform: Arc::new(fields.parse::<T>()?) })
     }
-
-    /// Reads all `[[transform]]` tables, given the transforms by name.
-    pub fn configure<'k>(
-        root: &mut Fields<'_>,
-        kinds: impl Iterator<Item = (&'k str, TransformKind)>,
-    ) -> Vec<Self> {
-        root.own_tables("transform", kinds, |name, read, fields| read(name, fields))
-    }
 }
 
 /// The splits with the transforms applied, in order.

@@ -53,15 +53,6 @@ impl ObserverPlan {
         let observer = fields.parse::<T>()?;
         Some(Self { name: name.to_owned(), make: Arc::new(move || Box::new(observer.clone())) })
     }
-
-    /// Reads all `[[observer]]` tables, given the observers by name.
-    pub fn configure<'k>(
-        root: &mut Fields<'_>,
-        kinds: impl Iterator<Item = (&'k str, ObserverKind)>,
-    ) -> Vec<Self> {
-        root.without_effect(&["observer"]);
-        root.own_tables("observer", kinds, |name, read, fields| read(name, fields))
-    }
 }
 
 /// The running observers.

@@ -49,14 +49,12 @@ impl Checkpoints {
 
     /// The checkpoint that was completed since the last call; does not block.
     pub fn poll(&mut self) -> Result<Option<CheckpointEvent>> {
-        let saved = self.saver.poll()?;
-        Ok(saved.map(|saved| self.event(&saved)))
+        Ok(self.saver.poll()?.map(|saved| self.event(&saved)))
     }
 
     /// Waits for the save in progress.
     pub fn flush(&mut self) -> Result<Option<CheckpointEvent>> {
-        let saved = self.saver.flush()?;
-        Ok(saved.map(|saved| self.event(&saved)))
+        Ok(self.saver.flush()?.map(|saved| self.event(&saved)))
     }
 
     /// Copies the state and starts writing it, after `before_write`. No save may be in progress. The step has been

@@ -1,7 +1,7 @@
 //! Whole runs whose ranks are threads of this process, for this module's tests.
 
 use super::{Job, RecorderOptions, Resume, train};
-use crate::checkpoint::CheckpointStore;
+use crate::checkpoint::{CheckpointStore, Loaded, load};
 use crate::comm::gloo::GlooOptions;
 use crate::comm::testing::{HANG, form};
 use crate::comm::{ProcessGroup, SoloGroup};
@@ -177,6 +177,10 @@ impl Run {
 
     pub fn newest(&self) -> PathBuf {
         self.store().list().unwrap().pop().unwrap().path
+    }
+
+    pub fn loaded(&self) -> Loaded {
+        load(&self.newest()).unwrap()
     }
 
     /// The bytes of the newest checkpoint's model and optimizer.
